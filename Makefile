@@ -1,0 +1,55 @@
+# make demo and make test set everything up themselves; ARGS go to the command (ARGS=--keep).
+.PHONY: experiments demo test test-frameworks check bench lock dashboards
+BIN := .venv/bin
+GLOO := test_the_culprit_is_named_with_its_node_and_the_evidence[torch]
+LOCK := --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-header
+
+demo:
+	@deploy/setup.sh venv
+	@$(BIN)/stagewatch demo $(ARGS)
+
+test:
+	@deploy/setup.sh tools
+	@deploy/setup.sh venv
+	$(BIN)/pytest -n 2 --dist loadgroup --durations 15 $(ARGS) || { \
+	    echo "make test: again, one at a time, what failed beside others on a busy machine"; \
+	    $(BIN)/pytest --last-failed --last-failed-no-failures none $(ARGS); }
+
+test-frameworks: # the hooks in the real TRL, verl, AReaL and Ray, and PyTorch's collectives
+	@deploy/setup.sh tools
+	@deploy/setup.sh frameworks
+	STAGEWATCH_FRAMEWORKS=$(CURDIR)/.venv-frameworks/frameworks .venv-frameworks/bin/pytest $(ARGS) \
+	    tests/client "tests/lab/test_culprits.py::$(GLOO)"
+
+check:
+	@deploy/setup.sh tools
+	@deploy/setup.sh venv
+	$(BIN)/ruff format --check exporters tests docs
+	$(BIN)/ruff check exporters tests docs
+	$(BIN)/mypy
+	promtool check rules --lint=all --lint-fatal alerts/*.rules.yaml
+	promtool test rules alerts/tests/*.test.yaml
+	$(BIN)/python docs/generate.py --check
+	$(BIN)/python docs/generate_dcgm_rules.py --check
+	$(BIN)/python -m stagewatch.dashboards.generate --check
+	$(BIN)/python deploy/kubernetes/generate.py --check
+
+dashboards: # after a change of a board or a metric
+	$(BIN)/python docs/generate.py
+	$(BIN)/python -m stagewatch.dashboards.generate
+	$(BIN)/python deploy/kubernetes/generate.py
+
+bench:
+	@deploy/setup.sh venv
+	$(BIN)/python -m tests.bench $(ARGS)
+
+experiments: # every scenario, with a report of each; writes docs/experiments.md
+	@deploy/setup.sh tools
+	@deploy/setup.sh venv
+	$(BIN)/python -m tests.experiments $(ARGS)
+
+lock: # after a change of dependencies
+	$(BIN)/pip --quiet install uv
+	$(BIN)/uv pip compile $(LOCK) --extra dev --output-file requirements.lock pyproject.toml
+	$(BIN)/uv pip compile $(LOCK) --extra node --extra slurm --extra web-config --extra report \
+	    --output-file deploy/requirements.lock pyproject.toml

@@ -1,0 +1,206 @@
+"""Which rank was in which stage when, beside the faults and what the stages usually take."""
+
+from stagewatch.dashboards import (
+    AMBER,
+    RED,
+    STAGE_NAMES,
+    Column,
+    Query,
+    board,
+    heatmap,
+    mapping,
+    section,
+    state_timeline,
+    steps,
+    table,
+    timeseries,
+)
+
+GUIDE = """\
+**Time runs to the right, one row per rank.** Compare rows: the first that keeps its colour while
+the others change is where it began.  The rows *Fault* and *Culprit* stand under the ranks on the
+same time axis: distance from the start of a fault to the culprit's bar is the detection time.
+*Open for* beside *usual* shows a stage that is overdue while it is still open, long before any
+time-out.  Zoom by dragging; all panels follow.
+"""
+
+RANKS = "max by (role, rank, node)"
+
+dashboard = board(
+    "Stage timeline",
+    uid="stagewatch-stage-timeline",
+    description="Stages of every rank over time, with faults, culprits and usual durations.",
+    guide=GUIDE,
+    variables_used=("job_id",),
+    sections=[
+        section(
+            "Timeline",
+            state_timeline(
+                "Stages",
+                "The innermost open stage of each rank.",
+                Query(f"{RANKS} (rl_rank_stage_code{{JOB}})", "{{role}} {{rank}} ({{node}})"),
+                mappings=STAGE_NAMES,
+                rows=14,
+            ),
+            state_timeline(
+                "Faults",
+                "Faults injected on purpose, while they are open.",
+                Query(
+                    "max by (id, fault_type, target_worker) (fault_injection_active{CLUSTER})",
+                    "{{fault_type}} on {{target_worker}}",
+                ),
+                mappings=mapping({"1": ("injected", RED)}),
+                width=24,
+                rows=5,
+            ),
+            state_timeline(
+                "Culprits",
+                "Ranks at fault for a stall, while it lasts.",
+                Query(
+                    "max by (role, rank, node, evidence) (job:rl_stall:culprit{JOB})",
+                    "{{role}} {{rank}} ({{node}}): {{evidence}}",
+                ),
+                mappings=mapping({"1": ("at fault", RED)}),
+                rows=5,
+            ),
+        ),
+        section(
+            "Now",
+            table(
+                "Open stages",
+                "What each rank is in, for how long, and how long progress may pause there.",
+                {"role": "Role", "rank": "Rank", "node": "Node", "stage": "Stage"},
+                [
+                    Column(
+                        "Open for",
+                        "max by (role, rank, node, stage) (rl_rank_stage_open_seconds{JOB})",
+                        unit="s",
+                    ),
+                    Column(
+                        "No progress for",
+                        "max by (role, rank, node, stage) (rank:rl_progress_age:seconds{JOB})",
+                        unit="s",
+                        thresholds=steps((10, AMBER), (60, RED)),
+                    ),
+                    Column(
+                        "Budget",
+                        "max by (role, rank, node, stage) (0 * rank:rl_progress_age:seconds{JOB}"
+                        " + on (cluster, job_id, role, stage) group_left ()"
+                        " job_role_stage:rl_stall_budget:seconds{JOB})",
+                        unit="s",
+                    ),
+                    Column("Step", "max by (role, rank, node) (rl_rank_step{JOB})", unit="none"),
+                ],
+                sort="No progress for",
+                rows=10,
+            ),
+            timeseries(
+                "Open stage",
+                "How long each rank's stage has been open: a saw-tooth in a healthy job.",
+                Query("max by (role, rank) (rl_rank_stage_open_seconds{JOB})", "{{role}} {{rank}}"),
+                unit="s",
+            ),
+            timeseries(
+                "Collectives entered",
+                "Per rank, behind the furthest of its group; a rank that stays behind holds up "
+                "the others.",
+                Query(
+                    "max by (role, rank, group) (max by (cluster, job_id, role, group)"
+                    " (rl_rank_collective_seq{JOB}) - on (cluster, job_id, role, group)"
+                    " group_right () rl_rank_collective_seq{JOB})",
+                    "{{role}} {{rank}} {{group}}",
+                ),
+                unit="none",
+            ),
+        ),
+        section(
+            "Durations",
+            timeseries(
+                "Mean duration",
+                "Of the stages completed in each interval.",
+                Query(
+                    "sum by (role, stage)"
+                    " (rate(rl_stage_duration_seconds_sum{JOB}[$__rate_interval]))"
+                    " / sum by (role, stage)"
+                    " (rate(rl_stage_duration_seconds_count{JOB}[$__rate_interval]))",
+                    "{{role}} {{stage}}",
+                ),
+                unit="s",
+                log=True,
+            ),
+            timeseries(
+                "Against the baseline",
+                "What the slowest rank last took, in multiples of the stage's median of half an "
+                "hour; 1 is as usual.",
+                Query(
+                    "max by (role, stage) ((rl_rank_stage_last_seconds{JOB}"
+                    " / on (cluster, job_id, role, stage) group_left ()"
+                    " (job_role_stage:rl_stage_baseline_median:seconds{JOB} > 0)))",
+                    "{{role}} {{stage}}",
+                ),
+                unit="none",
+                log=True,
+            ),
+            heatmap(
+                "Spread of durations",
+                "Completed stages by duration; a second band is a straggler.",
+                "sum by (le) (increase(rl_stage_duration_seconds_bucket{JOB}[$__rate_interval]))",
+            ),
+            timeseries(
+                "Gap between progress marks, 99th percentile",
+                "What a stage's stall budget is made of: three times this, and at least 10 s.",
+                Query(
+                    "max by (role, stage) (job_role_stage:rl_progress_gap_seconds:p99{JOB})",
+                    "{{role}} {{stage}}",
+                ),
+                unit="s",
+                log=True,
+            ),
+            timeseries(
+                "Completed stages",
+                "Per second, over all ranks.",
+                Query(
+                    "sum by (role, stage)"
+                    " (rate(rl_stage_duration_seconds_count{JOB}[$__rate_interval]))",
+                    "{{role}} {{stage}}",
+                ),
+                unit="cps",
+            ),
+        ),
+        section(
+            "Failures",
+            table(
+                "First failure of each rank",
+                "The first exception that left a stage; later ones are often its echo.  The "
+                "longest ago is nearest to the cause.",
+                {
+                    "role": "Role",
+                    "rank": "Rank",
+                    "node": "Node",
+                    "stage": "Stage",
+                    "error": "Error",
+                },
+                [
+                    Column(
+                        "Ago",
+                        "max by (role, rank, node, stage, error)"
+                        " (time() - rl_rank_first_failure_timestamp_seconds{JOB})",
+                        unit="s",
+                    )
+                ],
+                sort="Ago",
+                width=12,
+            ),
+            timeseries(
+                "Failures",
+                "Exceptions that left a stage, per second.",
+                Query(
+                    "sum by (role, stage, error)"
+                    " (rate(rl_stage_failures_total{JOB}[$__rate_interval]))",
+                    "{{role}} {{stage}} {{error}}",
+                ),
+                unit="cps",
+            ),
+        ),
+    ],
+)

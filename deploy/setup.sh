@@ -1,0 +1,88 @@
+#!/bin/sh
+# Sets a checkout up: `deploy/setup.sh venv` makes .venv with exact versions, `deploy/setup.sh
+# tools` installs what the tests run against from the distribution, without starting any service;
+# `deploy/setup.sh frameworks` makes .venv-frameworks, with PyTorch and the RL frameworks.
+set -eu
+cd "$(dirname "$0")/.."
+
+# Run a command as root, through sudo where we are not.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"
+    elif command -v sudo >/dev/null; then sudo "$@"
+    else echo "setup: need root or sudo to run: $*" >&2; exit 1
+    fi
+}
+
+install_packages() {
+    if ! command -v apt-get >/dev/null; then
+        echo "setup: not Debian or Ubuntu; install yourself what these packages hold: $*" >&2
+        return 0
+    fi
+    missing=
+    for package in "$@"; do
+        case $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) in
+            installed) ;;
+            *) missing="$missing $package" ;;
+        esac
+    done
+    [ -n "$missing" ] || return 0
+    echo "setup: installing$missing"
+    # Debian starts services on installation; a policy of our own forbids it meanwhile.
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e $policy ]; then
+        as_root sh -c "printf '#!/bin/sh\nexit 101\n' > $policy && chmod +x $policy"
+        trap 'as_root rm -f /usr/sbin/policy-rc.d' EXIT
+    fi
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq update
+    # shellcheck disable=SC2086 # one word a package
+    as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get -qq install --yes --no-install-recommends $missing </dev/null >/dev/null
+}
+
+new_venv() {
+    if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
+        echo "setup: python3 is $(python3 -V); stagewatch needs Python 3.10 or newer" >&2
+        exit 1
+    fi
+    rm -f "$1/.complete"
+    if ! python3 -c 'import ensurepip' 2>/dev/null; then
+        install_packages python3-venv
+    fi
+    echo "setup: making $1"
+    python3 -m venv "$1"
+}
+
+make_venv() {
+    stamp=.venv/.complete
+    if find $stamp -newer requirements.lock -newer pyproject.toml 2>/dev/null | grep -q .; then
+        return 0
+    fi
+    new_venv .venv
+    .venv/bin/pip --quiet --disable-pip-version-check install --require-hashes -r requirements.lock
+    .venv/bin/pip --quiet --disable-pip-version-check install --no-deps --no-build-isolation -e .
+    touch $stamp
+}
+
+# verl, AReaL and OpenRLHF pin GPU libraries, so they come without their dependencies.
+make_frameworks() {
+    stamp=.venv-frameworks/.complete
+    if find $stamp -newer tests/frameworks.txt -newer pyproject.toml 2>/dev/null | grep -q .; then
+        return 0
+    fi
+    new_venv .venv-frameworks
+    .venv-frameworks/bin/pip --quiet --disable-pip-version-check install -e '.[dev,frameworks]'
+    rm -rf .venv-frameworks/frameworks
+    .venv-frameworks/bin/pip --quiet --disable-pip-version-check install \
+        --no-deps --target .venv-frameworks/frameworks -r tests/frameworks.txt
+    touch $stamp
+}
+
+case ${1:-} in
+    venv) make_venv ;;
+    frameworks) make_frameworks ;;
+    tools)
+        # shellcheck disable=SC2046 # one word a package
+        install_packages $(grep -v '^#' tests/packages.txt)
+        ;;
+    *) echo "usage: deploy/setup.sh venv|tools|frameworks" >&2; exit 2 ;;
+esac

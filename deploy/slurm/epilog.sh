@@ -1,0 +1,11 @@
+#!/bin/sh
+# Slurm epilog: takes back what prolog.sh wrote.  Run by slurmd as root; never fails.
+export PATH=/usr/bin:/bin
+
+directory=${STAGEWATCH_JOBS_DIR:-/run/stagewatch/jobs}
+
+case $SLURM_JOB_ID in
+    '' | *[!0-9]*) exit 0 ;;
+esac
+rm -f "$directory/$SLURM_JOB_ID" "$directory/.$SLURM_JOB_ID.new" 2>/dev/null
+exit 0

@@ -1,0 +1,39 @@
+"""stagewatch: what is wrong in a GPU training cluster, and where it began.
+
+This is the client a trainer imports; it needs the standard library alone.
+
+    import stagewatch
+
+    stagewatch.init(role="train")
+    with stagewatch.stage("rollout", step=10):
+        ...
+    stagewatch.heartbeat(step=10)
+    stagewatch.scalar("reward", 0.3)
+    stagewatch.install("trl")  # or: let the framework's own timers say it
+    stagewatch.watch_collectives(torch.distributed)
+"""
+
+from stagewatch.client import (
+    close,
+    collective,
+    heartbeat,
+    init,
+    install,
+    scalar,
+    stage,
+    watch_collectives,
+)
+
+__all__ = [
+    "__version__",
+    "close",
+    "collective",
+    "heartbeat",
+    "init",
+    "install",
+    "scalar",
+    "stage",
+    "watch_collectives",
+]
+
+__version__ = "0.1.0"

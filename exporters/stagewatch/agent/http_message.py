@@ -1,0 +1,128 @@
+"""Requests and responses as bytes and as values, apart from any socket.
+
+The parser takes what RFC 9112 allows a client to send and nothing else; whatever is doubtful
+(folded headers, bare carriage returns, spaces before a colon) is refused, not guessed at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http import HTTPStatus
+
+PLAIN_TEXT = "text/plain; charset=utf-8"
+MAX_HEADERS = 100
+
+_REQUEST_LINE = re.compile(
+    rb"([A-Z]{1,16}) (?:https?://[!-\"$-.0->@-~]*)?"  # a method; an absolute target's authority
+    rb"(\*|/[!-\"$->@-~]*|)(?:\?([!-\"$-~]*))?"  # path and query, all printable
+    rb" HTTP/1\.([01])\r?\n"
+)
+_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~\x80-\xff]*)\r?\n")
+
+
+class BadRequest(Exception):
+    """A request that is refused as it stands, with the status that says why."""
+
+    def __init__(self, status: HTTPStatus, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request that has arrived whole; header names are in lower case, repeats are joined."""
+
+    method: str
+    path: str
+    """As sent, neither decoded nor normalised: it either is one of our paths or it is not."""
+    query: str
+    headers: Mapping[str, str]
+    keep_alive: bool = False
+    """Whether the client can send another request on the same connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer, whole."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def encode(self, *, keep_alive: bool, head_only: bool) -> bytes:
+        """The bytes to send; `head_only` for HEAD, whose headers are those of GET."""
+        lines = [
+            f"HTTP/1.1 {self.status.value} {self.status.phrase}",
+            f"Date: {formatdate(usegmt=True)}",
+            "Server: stagewatch",
+            f"Content-Type: {self.content_type}",
+            f"Content-Length: {len(self.body)}",
+            "Cache-Control: no-store",
+            "X-Content-Type-Options: nosniff",
+            f"Connection: {'keep-alive' if keep_alive else 'close'}",
+            *(f"{name}: {value}" for name, value in self.headers.items()),
+        ]
+        head = "\r\n".join(lines) + "\r\n\r\n"
+        return head.encode("latin-1") + (b"" if head_only else self.body)
+
+
+Answer = Callable[[Request], Response]
+
+
+def plain(status: HTTPStatus, text: str, headers: Mapping[str, str] | None = None) -> Response:
+    """A short answer in words."""
+    return Response(status, PLAIN_TEXT, f"{text}\n".encode("utf-8", "replace"), headers or {})
+
+
+def parse_head(head: bytes) -> Request:
+    """A request out of its line and headers, up to and with the empty line.
+
+    Raises `BadRequest`; also for a request with a body, since no page takes one.
+    """
+    line = _REQUEST_LINE.match(head)
+    if line is None:
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "not an HTTP/1.1 request")
+    headers: dict[str, str] = {}
+    position = line.end()
+    count = 0
+    while head[position : position + 2] not in (b"\r\n", b"\n"):
+        header = _HEADER.match(head, position)
+        count += 1
+        if header is None:
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "malformed header")
+        if count > MAX_HEADERS:
+            raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers")
+        name = header[1].decode("ascii").lower()
+        value = header[2].decode("latin-1").strip(" \t")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        position = header.end()
+    if line[4] == b"1" and "host" not in headers:
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "no Host header")
+    if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+        raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "requests have no body here")
+    options = [option.strip() for option in headers.get("connection", "").lower().split(",")]
+    return Request(
+        method=line[1].decode("ascii"),
+        path=line[2].decode("ascii") or "/",
+        query=(line[3] or b"").decode("ascii"),
+        headers=headers,
+        keep_alive=line[4] == b"1" and "close" not in options,
+    )
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether a client takes gzip, by RFC 9110 section 12.5.3 (`gzip;q=0` is a refusal)."""
+    by_wildcard = False
+    for part in accept_encoding.lower().split(","):
+        coding, _, parameters = part.partition(";")
+        coding = coding.strip()
+        refused = re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", parameters) is not None
+        if coding in ("gzip", "x-gzip"):
+            return not refused
+        if coding == "*":
+            by_wildcard = not refused
+    return by_wildcard

@@ -1,0 +1,263 @@
+"""Runs collectors in the background, each on its own interval, and keeps their last texts.
+
+One thread a collector: a call that never returns costs that thread and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from stagewatch.collectors.base import Collector
+from stagewatch.errors import NoData, StagewatchError, Stuck
+from stagewatch.exposition import Metric, Rendered, Renderer, Samples
+
+log = logging.getLogger(__name__)
+
+STALE_AFTER = 3
+"""A snapshot older than this many intervals is dropped, never served frozen."""
+
+_LABEL = ("collector",)
+SUCCESS = Metric(
+    "stagewatch_collector_success",
+    "gauge",
+    "1 if the collector's last call succeeded, 0 if it failed; absent where it has no data.",
+    _LABEL,
+)
+NO_DATA = Metric(
+    "stagewatch_collector_no_data",
+    "gauge",
+    "1 if this node has nothing of the kind the collector reads.",
+    _LABEL,
+)
+DURATION = Metric(
+    "stagewatch_collector_duration_seconds", "gauge", "How long the last call took.", _LABEL
+)
+CPU = Metric(
+    "stagewatch_collector_cpu_seconds_total",
+    "counter",
+    "CPU time of the collector's thread in the agent, rendering included; not of its children.",
+    _LABEL,
+)
+LAST_SUCCESS = Metric(
+    "stagewatch_collector_last_success_timestamp_seconds",
+    "gauge",
+    "When the last successful call ended, as Unix time.",
+    _LABEL,
+)
+STUCK = Metric(
+    "stagewatch_collector_stuck_seconds",
+    "gauge",
+    "How long the collector has been past its deadline without an answer; 0 when it is not.",
+    _LABEL,
+)
+SKIPPED = Metric(
+    "stagewatch_collector_skipped_total",
+    "counter",
+    "Collections that were due while an earlier call was still running.",
+    _LABEL,
+)
+INTERVAL = Metric(
+    "stagewatch_collector_interval_seconds", "gauge", "Time between two collections.", _LABEL
+)
+DROPPED = Metric(
+    "stagewatch_series_dropped_total",
+    "counter",
+    "Series left out because a metric had reached its limit of label sets.",
+    _LABEL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What one collection found, as samples and as text, and when (monotonic seconds)."""
+
+    samples: Samples
+    rendered: Rendered
+    taken: float
+
+
+class Job:
+    """One collector with its thread and its state.
+
+    The state is written by the job's thread and read by scrapes; every field is replaced as a
+    whole, so that readers need no lock.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        collector: Collector,
+        interval: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self.collector = collector
+        self.interval = interval
+        self.deadline = max(interval, 1.0)
+        self.snapshot: Snapshot | None = None
+        self.error: str | None = None
+        self.no_data = False
+        self.duration: float | None = None
+        self.last_success: float | None = None
+        self.dropped = 0
+        self.cpu_seconds = 0.0
+        self._clock = clock
+        self._renderer = Renderer()
+        self._answered: float | None = None
+        self._stuck_since: float | None = None
+        self._call: tuple[float | None, int] = (None, 0)
+        """When the call in flight began, and the ticks missed before it."""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"collect-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin collecting, at once and then on every interval."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask the thread to end after the call in flight; does not wait."""
+        self._stop.set()
+
+    def join(self, timeout: float) -> None:
+        """Wait for the thread at most `timeout` seconds; a stuck one is left behind."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+
+    def let_go(self) -> None:
+        """Close the collector; what it raises then is nobody's business any more."""
+        try:
+            self.collector.close()
+        except Exception:
+            log.warning("collector %s failed to close", self.name, exc_info=True)
+
+    def fresh(self) -> Snapshot | None:
+        """The last snapshot, unless it is older than three intervals."""
+        snapshot = self.snapshot
+        if snapshot is None or self._clock() - snapshot.taken > STALE_AFTER * self.interval:
+            return None
+        return snapshot
+
+    def answering(self) -> bool:
+        """Whether the collector has answered (data, or none of the kind) within 3 intervals."""
+        answered = self._answered
+        return answered is not None and self._clock() - answered <= STALE_AFTER * self.interval
+
+    def stuck_seconds(self) -> float:
+        """How far past its deadline the collector is, 0 when it is not."""
+        since = self._stuck_since
+        started, _ = self._call
+        if since is None and started is not None:
+            since = started + self.deadline
+        return 0.0 if since is None else max(0.0, self._clock() - since)
+
+    def skipped(self) -> int:
+        """Ticks missed so far, those of the call in flight included."""
+        started, before = self._call
+        return before + (0 if started is None else self._missed(started))
+
+    def _missed(self, started: float) -> int:
+        return int((self._clock() - started) / self.interval)
+
+    def run_once(self) -> None:
+        """One collection: call, render, keep; every exception ends here."""
+        started = self._clock()
+        self._call = started, self._call[1]
+        try:
+            samples = self.collector.collect()
+            self.snapshot = Snapshot(samples, self._renderer.render(samples), self._clock())
+            self.dropped += samples.dropped
+            self._succeeded(no_data=False)
+        except NoData as error:
+            self.snapshot = None
+            self._succeeded(no_data=True)
+            log.debug("collector %s has no data: %s", self.name, error)
+        except Stuck as error:
+            if self._stuck_since is None:
+                self._stuck_since = min(started + self.deadline, self._clock())
+            self._failed(str(error))
+        except StagewatchError as error:
+            self._failed(str(error))
+        except Exception as error:  # a defect in one collector must not end the others
+            self._failed(f"{type(error).__name__}: {error}", unexpected=True)
+        self.cpu_seconds = time.thread_time()
+        self.duration = self._clock() - started
+        self._call = None, self._call[1] + self._missed(started)
+
+    def _succeeded(self, *, no_data: bool) -> None:
+        if self.error is not None:
+            log.info("collector %s works again", self.name)
+        self.error = None
+        self.no_data = no_data
+        self._stuck_since = None
+        self._answered = self._clock()
+        self.last_success = time.time()
+
+    def _failed(self, message: str, *, unexpected: bool = False) -> None:
+        if self.error != message:
+            log.warning("collector %s failed: %s", self.name, message, exc_info=unexpected)
+        self.error = message
+        self.no_data = False
+
+    def _run(self) -> None:
+        due = self._clock()
+        while not self._stop.is_set():
+            self.run_once()
+            due += self.interval
+            now = self._clock()
+            if due <= now:  # missed ticks are skipped, the grid is kept
+                due += self.interval * (int((now - due) / self.interval) + 1)
+            self._stop.wait(due - now)
+
+
+class Runner:
+    """All jobs of one agent."""
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self.jobs = {job.name: job for job in jobs}
+
+    def start(self) -> None:
+        """Start every collector."""
+        for job in self.jobs.values():
+            job.start()
+
+    def close(self, timeout: float = 2.0) -> None:
+        """Stop every collector within `timeout` seconds in all; what is stuck is left behind."""
+        limit = time.monotonic() + timeout
+        closing = [
+            threading.Thread(target=job.let_go, name=f"close-{job.name}", daemon=True)
+            for job in self.jobs.values()
+        ]
+        for job in self.jobs.values():
+            job.stop()
+        for thread in closing:
+            thread.start()
+        for thread in closing:
+            thread.join(max(0.0, limit - time.monotonic()))
+        for job in self.jobs.values():
+            job.join(max(0.0, limit - time.monotonic()))
+
+    def ready(self) -> bool:
+        """Whether at least one collector answers."""
+        return any(job.answering() for job in self.jobs.values())
+
+    def health(self) -> Samples:
+        """The agent's own metrics about its collectors, as of now."""
+        out = Samples()
+        for job in self.jobs.values():
+            if job.no_data:
+                out.add(NO_DATA, 1, job.name)
+            elif job.duration is not None or job.stuck_seconds():
+                out.add(SUCCESS, int(job.error is None and not job.stuck_seconds()), job.name)
+            out.add(DURATION, job.duration, job.name)
+            out.add(CPU, job.cpu_seconds, job.name)
+            out.add(LAST_SUCCESS, job.last_success, job.name)
+            out.add(STUCK, job.stuck_seconds(), job.name)
+            out.add(SKIPPED, job.skipped(), job.name)
+            out.add(INTERVAL, job.interval, job.name)
+            out.add(DROPPED, job.dropped, job.name)
+        return out

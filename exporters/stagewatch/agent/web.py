@@ -1,0 +1,189 @@
+"""The agent's pages: which there are, and that none of them can harm another."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stagewatch.agent.http_connection import Limits
+from stagewatch.agent.http_message import (
+    PLAIN_TEXT,
+    Answer,
+    Request,
+    Response,
+    accepts_gzip,
+    plain,
+)
+from stagewatch.agent.http_server import HTTPServer
+from stagewatch.agent.metrics_page import MetricsPage
+from stagewatch.agent.runner import Runner
+from stagewatch.agent.status_page import StatusPage
+from stagewatch.errors import NoData
+
+if TYPE_CHECKING:
+    from stagewatch.agent.web_security import WebSecurity
+
+log = logging.getLogger(__name__)
+
+_GZIP_FROM = 1024
+"""Bodies below this many bytes gain nothing by compression."""
+
+Route = Callable[[], tuple[str, bytes]]
+"""Makes a further page: its content type and its body.  `NoData` becomes a 503 with its text."""
+
+
+class AgentServer:
+    """Serves `/metrics`, `/-/healthy`, `/-/ready`, the status page at `/`, and further routes.
+
+    Construction binds the address; `start` begins to answer.  `web_config` is a file in the
+    format of `stagewatch.agent.web_config`.  Raises `ConfigError` where the address cannot be had
+    or the file cannot be used.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        runner: Runner,
+        *,
+        node: str,
+        record_dir: Path | None = None,
+        routes: Mapping[str, Route] | None = None,
+        web_config: Path | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._security = _security(web_config)
+        limits = limits or Limits()
+        answers: dict[str, Answer] = {
+            "/": StatusPage(runner, node=node, record_dir=record_dir, links=tuple(routes or ())),
+            "/metrics": MetricsPage(runner),
+            "/-/healthy": _healthy,
+            "/-/ready": lambda _: ready(runner),
+        }
+        for path, route in (routes or {}).items():
+            answers[path] = _further(route)
+        self._pages = {path: _Page(path, answer, limits) for path, answer in answers.items()}
+        tls = self._security if self._security is not None and self._security.tls else None
+        self._server = HTTPServer(address, self._answer, limits=limits, tls=tls)
+
+    @property
+    def scheme(self) -> str:
+        """`http` or `https`."""
+        return "https" if self._security is not None and self._security.tls else "http"
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, also where port 0 was asked for."""
+        return self._server.port
+
+    def start(self) -> None:
+        """Begin to answer, in the background."""
+        self._server.start()
+
+    def close(self) -> None:
+        """Stop listening and cut every connection off; returns within a second."""
+        self._server.close()
+
+    def _answer(self, request: Request) -> Response:
+        if self._security is None:
+            return self._page(request)
+        return self._security.answer(request, self._page)
+
+    def _page(self, request: Request) -> Response:
+        page = self._pages.get(request.path)
+        if page is None:
+            return plain(HTTPStatus.NOT_FOUND, "there is no such page")
+        if request.method not in ("GET", "HEAD"):
+            allowed = {"Allow": "GET, HEAD"}
+            return plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD", allowed)
+        return _compressed(page.answer(request), request)
+
+
+def _security(web_config: Path | None) -> WebSecurity | None:
+    if web_config is None:
+        return None
+    from stagewatch.agent.web_security import WebSecurity
+
+    return WebSecurity(web_config)
+
+
+class _Page:
+    """One path; a limited number of answers are in the making at once.
+
+    So a page that hangs holds a few connections, never all of them.
+    """
+
+    def __init__(self, path: str, make: Answer, limits: Limits) -> None:
+        self._path = path
+        self._make = make
+        self._places = threading.BoundedSemaphore(limits.at_once)
+        self._wait = limits.wait_seconds
+        self._last_error = ""
+
+    def answer(self, request: Request) -> Response:
+        if not self._places.acquire(timeout=self._wait):
+            later = {"Retry-After": "1"}
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, "this page is busy", later)
+        try:
+            return self._make(request)
+        except Exception as error:  # a defect in one page must not end the others
+            message = f"{type(error).__name__}: {error}"
+            if message != self._last_error:  # a scrape repeats; its traceback need not
+                log.exception("page %s failed", self._path)
+                self._last_error = message
+            return plain(HTTPStatus.INTERNAL_SERVER_ERROR, "this page failed; see the agent's log")
+        finally:
+            self._places.release()
+
+
+def _compressed(response: Response, request: Request) -> Response:
+    """The response in gzip where that is worth it and the client takes it."""
+    if len(response.body) < _GZIP_FROM:
+        return response
+    vary = ", ".join(filter(None, (response.headers.get("Vary"), "Accept-Encoding")))
+    headers = {**response.headers, "Vary": vary}
+    if not accepts_gzip(request.headers.get("accept-encoding", "")):
+        return replace(response, headers=headers)
+    headers["Content-Encoding"] = "gzip"
+    return replace(response, body=gzip.compress(response.body, 1, mtime=0), headers=headers)
+
+
+def _healthy(_: Request) -> Response:
+    return plain(HTTPStatus.OK, "healthy")
+
+
+def ready(runner: Runner) -> Response:
+    """200 while at least one collector answers, else 503 with what each of them is doing."""
+    if runner.ready():
+        return plain(HTTPStatus.OK, "ready")
+    if not runner.jobs:
+        return plain(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: no collector is enabled")
+    lines = ["not ready: no collector answers"]
+    for job in runner.jobs.values():
+        stuck = job.stuck_seconds()
+        if stuck:
+            state = f"stuck, {stuck:.0f} s past its deadline"
+        elif job.error is not None:
+            state = f"failing: {job.error}"
+        elif job.duration is None:
+            state = "has not answered yet"
+        else:
+            state = "its last answer is too old"
+        lines.append(f"  {job.name}: {state}")
+    return plain(HTTPStatus.SERVICE_UNAVAILABLE, "\n".join(lines))
+
+
+def _further(route: Route) -> Answer:
+    def answer(_: Request) -> Response:
+        try:
+            content_type, body = route()
+        except NoData as error:
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        return Response(HTTPStatus.OK, content_type or PLAIN_TEXT, body)
+
+    return answer

@@ -1,0 +1,209 @@
+"""The web-config file: TLS and basic authentication, in the format of Prometheus' exporter-toolkit.
+
+Format: https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md
+What of it is not supported here is refused, never passed over: a protection that somebody asked
+for must not be missing in silence.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stagewatch.errors import ConfigError
+
+EXTRA = "pip install 'stagewatch[web-config]'"
+_MOST_BYTES = 1 << 20
+_MOST_COST = 18
+"""bcrypt cost above which checking one password takes many seconds of CPU."""
+
+_BCRYPT = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
+_VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
+_CLIENT_AUTH = {
+    "": ssl.CERT_NONE,
+    "NoClientCert": ssl.CERT_NONE,
+    "RequestClientCert": ssl.CERT_NONE,  # asked for and then not looked at
+    "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
+    "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
+}
+_HEADERS: Mapping[str, tuple[str, ...]] = {
+    "Content-Security-Policy": (),
+    "Strict-Transport-Security": (),
+    "X-Content-Type-Options": ("nosniff",),
+    "X-Frame-Options": ("deny", "sameorigin"),
+    "X-XSS-Protection": (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TLSConfig:
+    """`tls_server_config`."""
+
+    cert_file: Path
+    key_file: Path
+    client_ca_file: Path | None = None
+    client_auth: ssl.VerifyMode = ssl.CERT_NONE
+    client_allowed_sans: tuple[str, ...] = ()
+    min_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
+    max_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What it is read from, beside the web-config file itself."""
+        files = (self.cert_file, self.key_file, self.client_ca_file)
+        return tuple([file for file in files if file is not None])
+
+
+@dataclass(frozen=True, slots=True)
+class WebConfig:
+    """The whole file."""
+
+    tls: TLSConfig | None = None
+    users: Mapping[str, bytes] = field(default_factory=dict)
+    """bcrypt hashes by user name; without users nobody is asked for a password."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_web_config(file: Path) -> WebConfig:
+    """Read the file.  Raises `ConfigError` with one line naming file, key and what is accepted."""
+    try:
+        import yaml
+    except ImportError as error:
+        raise ConfigError(f"--web-config needs PyYAML and bcrypt: {EXTRA}") from error
+    try:
+        with file.open("rb") as handle:
+            content = yaml.safe_load(handle.read(_MOST_BYTES))
+    except OSError as error:
+        raise ConfigError(f"--web-config {file}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        problem = " ".join(str(error).split())
+        raise ConfigError(f"--web-config {file}: not valid YAML: {problem}") from error
+    reader = _Reader(file)
+    top = reader.table("", content, ("tls_server_config", "http_server_config", "basic_auth_users"))
+    tls = top.get("tls_server_config")
+    return WebConfig(
+        tls=reader.tls(tls) if tls is not None else None,
+        users=reader.users(top.get("basic_auth_users")),
+        headers=reader.headers(top.get("http_server_config")),
+    )
+
+
+class _Reader:
+    """Takes parsed YAML apart and says where in the file something is wrong."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def wrong(self, key: str, problem: str) -> ConfigError:
+        where = f"--web-config {self._file}: {key}" if key else f"--web-config {self._file}"
+        return ConfigError(f"{where}: {problem}")
+
+    def table(self, key: str, value: Any, accepted: Collection[str]) -> Mapping[str, Any]:
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise self.wrong(key, "must be a mapping")
+        for name in value:
+            if name not in accepted:
+                inner = f"{key}.{name}" if key else str(name)
+                raise self.wrong(inner, f"is not supported; there are: {', '.join(accepted)}")
+        return value
+
+    def tls(self, value: Any) -> TLSConfig | None:
+        key = "tls_server_config"
+        table = self.table(
+            key,
+            value,
+            (
+                "cert_file",
+                "key_file",
+                "client_ca_file",
+                "client_auth_type",
+                "client_allowed_sans",
+                "min_version",
+                "max_version",
+                "prefer_server_cipher_suites",  # of no effect in TLS 1.3, and our default before
+            ),
+        )
+        if not table:
+            return None
+        certificate, private = self._path(table, "cert_file"), self._path(table, "key_file")
+        if certificate is None or private is None:
+            missing = "cert_file" if certificate is None else "key_file"
+            raise self.wrong(f"{key}.{missing}", "is missing")
+        mode = self._choice(table, "client_auth_type", _CLIENT_AUTH, "NoClientCert")
+        authority = self._path(table, "client_ca_file")
+        if (authority is None) != (mode == ssl.CERT_NONE):
+            raise self.wrong(
+                f"{key}.client_ca_file",
+                "goes together with client_auth_type RequireAndVerifyClientCert "
+                "or VerifyClientCertIfGiven",
+            )
+        names = table.get("client_allowed_sans") or []
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise self.wrong(f"{key}.client_allowed_sans", "must be a list of strings")
+        if names and mode != ssl.CERT_REQUIRED:
+            raise self.wrong(
+                f"{key}.client_allowed_sans",
+                "goes together with client_auth_type RequireAndVerifyClientCert",
+            )
+        lowest = self._choice(table, "min_version", _VERSIONS, "TLS12")
+        highest = self._choice(table, "max_version", _VERSIONS, "TLS13")
+        if lowest > highest:
+            raise self.wrong(f"{key}.min_version", "is above max_version")
+        return TLSConfig(certificate, private, authority, mode, tuple(names), lowest, highest)
+
+    def users(self, value: Any) -> Mapping[str, bytes]:
+        key = "basic_auth_users"
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise self.wrong(key, "must be a mapping of user names to bcrypt hashes")
+        users: dict[str, bytes] = {}
+        for name, hashed in value.items():
+            if not isinstance(name, str) or not name or ":" in name:
+                raise self.wrong(key, f"{name!r} must be a string without colons")
+            match = _BCRYPT.fullmatch(hashed) if isinstance(hashed, str) else None
+            if match is None:  # not shown: it may be a password in clear text
+                raise self.wrong(f"{key}.{name}", "must be a bcrypt hash, as from htpasswd -nBC 10")
+            if not 4 <= int(match[1]) <= _MOST_COST:
+                raise self.wrong(f"{key}.{name}", f"its bcrypt cost must be 4 to {_MOST_COST}")
+            users[name] = match[0].encode("ascii")
+        if users:
+            try:
+                import bcrypt  # noqa: F401 - so that its absence is known at the start
+            except ImportError as error:
+                raise self.wrong(key, f"needs bcrypt: {EXTRA}") from error
+        return users
+
+    def headers(self, value: Any) -> Mapping[str, str]:
+        key = "http_server_config"
+        table = self.table(key, value, ("http2", "headers"))  # HTTP/1.1 is all there is
+        headers = self.table(f"{key}.headers", table.get("headers"), _HEADERS)
+        for name, text in headers.items():
+            accepted = _HEADERS[name]
+            if not isinstance(text, str) or not text.isprintable() or not text.isascii():
+                raise self.wrong(f"{key}.headers.{name}", "must be one line of ASCII")
+            if accepted and text not in accepted:
+                raise self.wrong(f"{key}.headers.{name}", f"must be {' or '.join(accepted)}")
+        return {name: text for name, text in headers.items() if text}
+
+    def _path(self, table: Mapping[str, Any], name: str) -> Path | None:
+        """A file; relative names start from the directory of the web-config file."""
+        value = table.get(name) or None
+        if value is not None and not isinstance(value, str):
+            raise self.wrong(f"tls_server_config.{name}", "must be a path")
+        return None if value is None else self._file.parent / value
+
+    def _choice(
+        self, table: Mapping[str, Any], name: str, known: Mapping[str, Any], default: str
+    ) -> Any:
+        value = table.get(name, default)
+        if not isinstance(value, str) or value not in known:
+            accepted = ", ".join(filter(None, known))
+            raise self.wrong(f"tls_server_config.{name} = {value!r}", f"must be one of {accepted}")
+        return known[value]

@@ -1,0 +1,173 @@
+"""The web-config file in force: contexts for handshakes and the question who may ask.
+
+Changes to the file, the certificate, its key or the authority are picked up within a second.
+A state that cannot be used (a certificate half written) is logged and the last good one kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, NoReturn
+
+from stagewatch.agent.basic_auth import BasicAuth, TooBusy
+from stagewatch.agent.http_message import Request, Response, plain
+from stagewatch.agent.web_config import TLSConfig, WebConfig, read_web_config
+from stagewatch.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_SECONDS = 1.0
+_CHALLENGE = {"WWW-Authenticate": 'Basic realm="stagewatch", charset="UTF-8"'}
+
+Marks = tuple[tuple[int, int, int] | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    config: WebConfig
+    context: ssl.SSLContext | None
+    marks: Marks
+
+
+class WebSecurity:
+    """What the web-config file asks for.  Raises `ConfigError` where it cannot be used."""
+
+    def __init__(self, file: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._file = file
+        self._clock = clock
+        self._auth = BasicAuth()
+        self._looking = threading.Lock()
+        self._looked = clock()
+        self._refused = ""
+        self._state = self._read()
+
+    @property
+    def tls(self) -> bool:
+        """Whether connections are encrypted; fixed from the start on."""
+        return self._state.context is not None
+
+    def context(self) -> ssl.SSLContext:
+        """For the next handshake."""
+        self._look()
+        context = self._state.context
+        if context is None:
+            raise ConfigError(f"{self._file} has no tls_server_config")
+        return context
+
+    def admits(self, certificate: Mapping[str, Any] | None) -> bool:
+        """Whether a client whose certificate was verified is one of those that may come."""
+        tls = self._state.config.tls
+        # A resumed session is not verified again, and the certificate may have run out since.
+        if certificate and ssl.cert_time_to_seconds(certificate["notAfter"]) < time.time():
+            return False
+        if tls is None or not tls.client_allowed_sans:
+            return True
+        names = (certificate or {}).get("subjectAltName", ())
+        return any(name in tls.client_allowed_sans for _, name in names)
+
+    def answer(self, request: Request, make: Callable[[Request], Response]) -> Response:
+        """The response to a request if it may be made, else 401."""
+        self._look()
+        config = self._state.config
+        if config.users:
+            try:
+                allowed = self._auth.allows(request.headers.get("authorization", ""), config.users)
+            except TooBusy:
+                text = "too many passwords are being tried"
+                return plain(HTTPStatus.SERVICE_UNAVAILABLE, text, {"Retry-After": "5"})
+            if not allowed:
+                return plain(HTTPStatus.UNAUTHORIZED, "a user and password are needed", _CHALLENGE)
+        response = make(request)
+        if not config.headers:
+            return response
+        return replace(response, headers={**response.headers, **config.headers})
+
+    def _look(self) -> None:
+        """Take over what has changed; one thread looks, the others go on with what there is."""
+        if self._clock() - self._looked < _LOOK_EVERY_SECONDS:
+            return
+        if not self._looking.acquire(blocking=False):
+            return
+        try:
+            if _marks(self._file, self._state.config.tls) != self._state.marks:
+                self._take_over()
+        finally:
+            self._looked = self._clock()
+            self._looking.release()
+
+    def _take_over(self) -> None:
+        try:
+            state = self._read()
+            if (state.context is None) != (self._state.context is None):
+                raise ConfigError(
+                    f"--web-config {self._file}: TLS is switched on or off by a restart only"
+                )
+        except ConfigError as error:
+            if str(error) != self._refused:  # it is tried again every second
+                log.warning("keeping the last good configuration: %s", error)
+                self._refused = str(error)
+        else:
+            self._state = state
+            self._refused = ""
+            log.info("took over the changed web configuration %s", self._file)
+
+    def _read(self) -> _State:
+        # Marked before they are read: a change in between is then seen the next time.
+        mark = _marks(self._file, None)
+        config = read_web_config(self._file)
+        marks = mark + _marks(self._file, config.tls)[1:]
+        context = None if config.tls is None else make_context(self._file, config.tls)
+        return _State(config, context, marks)
+
+
+def make_context(file: Path, tls: TLSConfig) -> ssl.SSLContext:
+    """A context for handshakes.  Raises `ConfigError` naming the file that cannot be used."""
+
+    def encrypted() -> NoReturn:
+        raise ConfigError(f"--web-config {file}: {tls.key_file}: the key must not be encrypted")
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = tls.min_version
+    context.maximum_version = tls.max_version
+    for needed in tls.files:
+        try:
+            with needed.open("rb"):
+                pass
+        except OSError as error:  # the ssl module's own message names no file
+            raise ConfigError(f"--web-config {file}: {needed}: {error.strerror}") from error
+    try:
+        context.load_cert_chain(tls.cert_file, tls.key_file, password=encrypted)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise ConfigError(
+            f"--web-config {file}: {tls.cert_file} and {tls.key_file}: "
+            f"not a certificate and its key: {reason}"
+        ) from error
+    if tls.client_ca_file is not None:
+        try:
+            context.load_verify_locations(cafile=tls.client_ca_file)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"--web-config {file}: {tls.client_ca_file}: not a certificate authority's file"
+            ) from error
+    context.verify_mode = tls.client_auth
+    return context
+
+
+def _marks(file: Path, tls: TLSConfig | None) -> Marks:
+    """Inode, size and time of change of every file; None for one that is not there."""
+    marks: list[tuple[int, int, int] | None] = []
+    for path in (file, *(tls.files if tls else ())):
+        try:
+            found = path.stat()
+            marks.append((found.st_ino, found.st_size, found.st_mtime_ns))
+        except OSError:
+            marks.append(None)
+    return tuple(marks)

@@ -1,0 +1,1 @@
+"""`stagewatch check`: is this node fit for a job?  For a Slurm prolog or HealthCheckProgram."""

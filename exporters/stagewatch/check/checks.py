@@ -1,0 +1,249 @@
+"""The checks: each yields what it finds wrong with the node, and whether a job may still start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from stagewatch.check.facts import Facts
+from stagewatch.check.options import SKIPPABLE, CheckOptions
+from stagewatch.check.series import One, Series
+
+
+class Level(IntEnum):
+    """The exit statuses."""
+
+    OK = 0
+    WARN = 1
+    DRAIN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong."""
+
+    check: str
+    level: Level
+    reason: str
+
+
+Found = Iterator[tuple[Level, str]]
+Check = Callable[[Facts, CheckOptions], Found]
+
+
+def judge(facts: Facts, options: CheckOptions) -> list[Finding]:
+    """What every check that is not left out finds, the worst first."""
+    found = [
+        Finding(name, level, reason)
+        for name in SKIPPABLE
+        if name not in options.skip
+        for level, reason in CHECKS[name](facts, options)
+    ]
+    return sorted(found, key=lambda finding: -finding.level)
+
+
+def _gpus(ones: Iterable[One]) -> str:
+    """`GPU 3, GPU 5`, each once."""
+    return ", ".join(dict.fromkeys(one.gpu for one in ones))
+
+
+def _released(series: Series) -> bool:
+    return bool(series.nonzero("stagewatch_gpu_reader_released"))
+
+
+def _asked(series: Series) -> bool:
+    """Whether the agent's GPU collector has come to any end yet."""
+    names = ("stagewatch_collector_success", "stagewatch_collector_no_data")
+    return any(series(name, collector="gpu") for name in names)
+
+
+def agent(facts: Facts, options: CheckOptions) -> Found:
+    if not facts.agent:
+        yield Level.WARN, "the node agent does not answer"
+    elif not _asked(facts.series):
+        yield Level.WARN, "the node agent has not read the GPUs"
+
+
+def driver(facts: Facts, options: CheckOptions) -> Found:
+    stuck = facts.series.value("stagewatch_collector_stuck_seconds", collector="gpu") or 0.0
+    if stuck >= options.driver_stuck:
+        yield Level.DRAIN, f"the NVIDIA driver has not answered for {stuck:.0f} s"
+    elif stuck:
+        yield Level.WARN, f"the NVIDIA driver has not answered for {stuck:.0f} s"
+    elif "gpu" in facts.errors:
+        yield Level.WARN, facts.errors["gpu"]
+    elif _released(facts.series):
+        yield Level.WARN, "the GPUs are released for maintenance"
+
+
+def gpu_count(facts: Facts, options: CheckOptions) -> Found:
+    series = facts.series
+    if _released(series) or "gpu" in facts.errors or (facts.agent and not _asked(series)):
+        return
+    whole = [one for one in series("gpu_up") if "mig" not in one.labels]
+    down = [one for one in whole if not one.value]
+    expected = options.gpus or facts.on_bus
+    stuck = series.value("stagewatch_collector_stuck_seconds", collector="gpu")
+    if down:
+        yield Level.DRAIN, f"the driver has lost {_gpus(down)}"
+    elif len(whole) < expected and not stuck:
+        yield Level.DRAIN, f"{len(whole)} of {expected} GPUs"
+    elif len(whole) > expected > 0 and options.gpus:
+        yield Level.WARN, f"{len(whole)} GPUs where {expected} are expected"
+
+
+def gpu_type(facts: Facts, options: CheckOptions) -> Found:
+    if not options.gpu_type:
+        return
+    for one in facts.series("gpu_info"):
+        if one.labels.get("type") != options.gpu_type:
+            found = one.labels.get("type", "of unknown type")
+            yield Level.DRAIN, f"{one.gpu} is {found}, not {options.gpu_type}"
+
+
+def xid(facts: Facts, options: CheckOptions) -> Found:
+    for one in facts.series("gpu_xid_last_timestamp_seconds"):
+        if facts.now - one.value > options.xid_window:
+            continue
+        severity, number = one.labels["severity"], one.labels["xid"]
+        info = facts.series("gpu_xid_info", xid=number)
+        meaning = f" ({info[0].labels['meaning']})" if info else ""
+        if severity == "critical":
+            yield Level.DRAIN, f"XID {number} on {one.gpu}{meaning}"
+        elif severity in ("warning", "unknown"):
+            yield Level.WARN, f"XID {number} on {one.gpu}{meaning}"
+
+
+def ecc(facts: Facts, options: CheckOptions) -> Found:
+    if failed := facts.series.nonzero("gpu_sram_ecc_threshold_exceeded"):
+        yield Level.DRAIN, f"SRAM errors past the limit on {_gpus(failed)}: replace"
+    errors = facts.series.nonzero("gpu_ecc_errors_total", kind="uncorrected", scope="volatile")
+    if errors:
+        yield Level.WARN, f"uncorrected ECC errors on {_gpus(errors)}"
+
+
+def remap(facts: Facts, options: CheckOptions) -> Found:
+    if failed := facts.series.nonzero("gpu_remap_failed"):
+        yield Level.DRAIN, f"row remapping failed on {_gpus(failed)}: replace"
+    if pending := facts.series.nonzero("gpu_remap_pending"):
+        yield Level.WARN, f"row remapping pending on {_gpus(pending)}: reset when idle"
+    if pending := facts.series.nonzero("gpu_retired_pages_pending"):
+        yield Level.WARN, f"page retirement pending on {_gpus(pending)}: reset when idle"
+    if spent := facts.series.nonzero("gpu_remap_banks", spares="none"):
+        yield Level.WARN, f"no spare rows left in a bank of {_gpus(spent)}"
+
+
+_ACTIONS = {1: "a reset", 2: "a reboot", 3: "peers to be drained", 4: "a drain and a reset"}
+
+
+def recovery(facts: Facts, options: CheckOptions) -> Found:
+    for one in facts.series.nonzero("gpu_recovery_action"):
+        action = _ACTIONS.get(int(one.value), f"recovery action {one.value:.0f}")
+        level = Level.WARN if one.value == 3 else Level.DRAIN
+        yield level, f"the driver asks for {action} of {one.gpu}"
+
+
+def temperature(facts: Facts, options: CheckOptions) -> Found:
+    limits = {
+        one.labels["uuid"]: one.value for one in facts.series("gpu_temperature_slowdown_celsius")
+    }
+    hot = [
+        one
+        for one in facts.series("gpu_temperature_celsius")
+        if one.value >= limits.get(one.labels["uuid"], float("inf"))
+    ]
+    if hot:
+        yield Level.WARN, f"{_gpus(hot)} at the slowdown temperature"
+
+
+def throttle(facts: Facts, options: CheckOptions) -> Found:
+    for reason in ("hw_thermal", "hw_power_brake", "hw_slowdown"):
+        if active := facts.series.nonzero("gpu_throttle_active", reason=reason):
+            yield Level.WARN, f"{_gpus(active)} slowed down by hardware ({reason})"
+
+
+def nvlink(facts: Facts, options: CheckOptions) -> Found:
+    active: dict[str, list[One]] = {}
+    for one in facts.series("gpu_nvlink_up"):
+        active.setdefault(one.gpu, []).append(one)
+    counts = {gpu: sum(one.value > 0 for one in links) for gpu, links in active.items()}
+    best = max(counts.values(), default=0)  # a board without a bridge has none at all, rightly
+    for gpu, count in counts.items():
+        if count < best:
+            down = [one.labels["link"] for one in active[gpu] if not one.value]
+            yield Level.DRAIN, f"NVLink {', '.join(down)} of {gpu} down ({count} of {best} up)"
+
+
+def fabric(facts: Facts, options: CheckOptions) -> Found:
+    if failed := facts.series.nonzero("gpu_fabric_failed"):
+        yield Level.DRAIN, f"{_gpus(failed)} could not join the NVSwitch fabric"
+    if waiting := [one for one in facts.series("gpu_fabric_state") if one.value < 3]:
+        yield Level.DRAIN, f"{_gpus(waiting)} not in the NVSwitch fabric: is its manager running?"
+    for one in facts.series.nonzero("gpu_fabric_unhealthy"):
+        yield Level.WARN, f"fabric of {one.gpu}: {one.labels['condition']}"
+
+
+def pcie(facts: Facts, options: CheckOptions) -> Found:
+    most = {one.labels["uuid"]: one.value for one in facts.series("gpu_pcie_link_width_max")}
+    for one in facts.series("gpu_pcie_link_width"):
+        width = most.get(one.labels["uuid"], 0)
+        if one.value < width:
+            yield Level.DRAIN, f"PCIe x{one.value:.0f} of x{width:.0f} on {one.gpu}"
+    # An idle GPU steps down to a lower generation, so only one at full speed tells.
+    busy = {one.labels["uuid"] for one in facts.series("gpu_performance_state") if not one.value}
+    most = {one.labels["uuid"]: one.value for one in facts.series("gpu_pcie_link_generation_max")}
+    for one in facts.series("gpu_pcie_link_generation"):
+        best = most.get(one.labels["uuid"], 0)
+        if one.labels["uuid"] in busy and one.value < best:
+            yield Level.WARN, f"PCIe generation {one.value:.0f} of {best:.0f} on {one.gpu}"
+
+
+def persistence(facts: Facts, options: CheckOptions) -> Found:
+    if off := [one for one in facts.series("gpu_persistence_mode") if not one.value]:
+        yield Level.WARN, f"persistence mode off on {_gpus(off)}"
+
+
+def orphans(facts: Facts, options: CheckOptions) -> Found:
+    for one in facts.series("gpu_orphaned_process_seconds"):
+        if one.value >= options.orphan_age:
+            pid, job = one.labels["pid"], one.labels["job_id"]
+            yield Level.DRAIN, f"process {pid} of ended job {job} holds {one.gpu}"
+
+
+def clock(facts: Facts, options: CheckOptions) -> Found:
+    if facts.series.value("clock_synchronized") == 0:
+        yield Level.WARN, "the clock is not synchronised"
+    offset = abs(facts.series.value("clock_offset_seconds") or 0.0)
+    if offset > options.clock_offset:
+        yield Level.WARN, f"the clock is off by {offset * 1000:.1f} ms"
+
+
+def mounts(facts: Facts, options: CheckOptions) -> Found:
+    for problem in facts.mounts.values():
+        if problem:
+            yield Level.DRAIN, problem
+
+
+CHECKS: dict[str, Check] = {
+    check.__name__: check
+    for check in (
+        agent,
+        driver,
+        gpu_count,
+        gpu_type,
+        xid,
+        ecc,
+        remap,
+        recovery,
+        temperature,
+        throttle,
+        nvlink,
+        fabric,
+        pcie,
+        persistence,
+        orphans,
+        clock,
+        mounts,
+    )
+}

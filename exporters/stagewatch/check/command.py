@@ -1,0 +1,124 @@
+"""Says in one line whether this node is fit for a job.
+
+Exit status: 0 healthy, 1 with a warning, 2 to be drained, 3 when the check itself could not be made
+(a bad option).
+
+Takes no action and needs no agent, though with one it is faster and knows more: how long the
+driver has hung, and processes that outlived their job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from stagewatch.check.checks import Finding, Level, judge
+from stagewatch.check.facts import Facts, gather
+from stagewatch.check.options import SKIPPABLE, CheckOptions
+from stagewatch.config import Setting, add_flags, fill, read_file, resolve, settings_of
+from stagewatch.errors import ConfigError
+
+BROKEN = 3
+"""Exit status for a check that could not be made: never one that drains a node."""
+
+MAX_LINE = 500
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `stagewatch check`."""
+    parser.add_argument("--json", action="store_true", help="print every check with its findings")
+    parser.add_argument("--list", action="store_true", help="print the names of the checks")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        default=os.environ.get("STAGEWATCH_CONFIG"),
+        help="TOML file with a table [check] [STAGEWATCH_CONFIG]",
+    )
+    add_flags(parser.add_argument_group("what is checked"), _settings())
+
+
+def run_arguments(arguments: argparse.Namespace) -> int:
+    """Check, print, and return the exit status."""
+    if arguments.list:
+        print("\n".join(SKIPPABLE))
+        return 0
+    try:
+        options = _options(arguments)
+    except ConfigError as error:
+        print(f"stagewatch: {error}", file=sys.stderr)
+        return BROKEN
+    facts = gather(options)
+    findings = judge(facts, options)
+    level = max((finding.level for finding in findings), default=Level.OK)
+    print(_json(findings, options, level) if arguments.json else line(findings, facts, level))
+    return int(level)
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """The command on its own."""
+    parser = argparse.ArgumentParser(prog="stagewatch check", description=__doc__)
+    add_arguments(parser)
+    try:
+        arguments = parser.parse_args(argv)
+    except SystemExit as stop:
+        return BROKEN if stop.code else 0
+    return run_arguments(arguments)
+
+
+def line(findings: Sequence[Finding], facts: Facts, level: Level) -> str:
+    """The verdict in one line, the worst reasons first."""
+    if not findings:
+        gpus = sum(one.value > 0 for one in facts.series("gpu_up") if "mig" not in one.labels)
+        return f"ok: {gpus} GPUs"
+    reasons = "; ".join(dict.fromkeys(finding.reason for finding in findings))
+    text = " ".join(f"{level.name.lower()}: {reasons}".split())
+    return text if len(text) <= MAX_LINE else text[: MAX_LINE - 3] + "..."
+
+
+def _json(findings: Sequence[Finding], options: CheckOptions, level: Level) -> str:
+    checks = {
+        name: [
+            {"level": finding.level.name.lower(), "reason": finding.reason}
+            for finding in findings
+            if finding.check == name
+        ]
+        for name in SKIPPABLE
+        if name not in options.skip
+    }
+    content = {"status": level.name.lower(), "checks": checks, "skipped": list(options.skip)}
+    return json.dumps(content, indent=2)
+
+
+def _settings() -> list[Setting]:
+    return [
+        Setting(
+            item.key,
+            item.default,
+            item.parse,
+            item.help,
+            "STAGEWATCH_CHECK_" + item.key.upper(),
+        )
+        for item in settings_of(CheckOptions)
+    ]
+
+
+def _options(arguments: argparse.Namespace) -> CheckOptions:
+    file = Path(arguments.config) if arguments.config else None
+    values = resolve(
+        _settings(),
+        flags=vars(arguments),
+        environ=os.environ,
+        file=read_file(file, "check") if file else {},
+        where=f"{file} [check]",
+    )
+    options: CheckOptions = fill(CheckOptions, values)
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(run())

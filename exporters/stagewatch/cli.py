@@ -1,0 +1,177 @@
+"""The `stagewatch` command."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import stagewatch
+from stagewatch.errors import ConfigError, StagewatchError
+
+DESCRIPTION = """\
+Observability for GPU training clusters: what is wrong, and where it began.
+
+Every option can also be set by the variable named in its help and in a TOML file (--config);
+flags win over variables, variables over the file.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a subcommand; returns the exit status (2: something given cannot be used)."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if argv[:1] == ["check"]:  # its status 2 drains a node, so that bad usage has another there
+        fitness: int = _import("stagewatch.check.command", "check").run(argv[1:])
+        return fitness
+    status = _run(argv)
+    try:
+        if sys.stdout:  # None where the caller has closed it
+            sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # it is flushed once more
+        if isinstance(error, BrokenPipeError):  # `stagewatch inspect | head`, a closed terminal
+            return status or 141
+        print(f"stagewatch: cannot write the output: {error.strerror}", file=sys.stderr)
+        return status or 1
+    return status
+
+
+def _run(argv: list[str]) -> int:
+    arguments = _parser(argv).parse_args(argv)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
+    )
+    try:
+        status: int = arguments.run(arguments)
+    except ConfigError as error:
+        print(f"stagewatch: {error}", file=sys.stderr)
+        return 2
+    except StagewatchError as error:
+        print(f"stagewatch: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return 141
+    return status
+
+
+def _parser(argv: list[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="stagewatch",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=stagewatch.__version__)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_commands(commands, argv)
+    _add_agents(commands, argv)
+    return parser
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """A subcommand; its module has `add_arguments`, `run` and a docstring for `--help`."""
+
+    module: str
+    help: str
+
+
+_COMMANDS = {
+    "inspect": _Command(
+        "stagewatch.inspect.command",
+        "say what the ranks of this node are doing, and which one is at fault",
+    ),
+    "check": _Command(
+        "stagewatch.check.command", "say in one line whether this node is fit for a job"
+    ),
+    "demo": _Command(
+        "stagewatch.demo.command", "watch a real job hang and the stack name the culprit"
+    ),
+    "fault": _Command(
+        "stagewatch.faults.command", "inject faults and undo them; mark those that others inject"
+    ),
+    "report": _Command(
+        "stagewatch.report.command", "report on an injected fault, or on failures and recoveries"
+    ),
+    "assets": _Command("stagewatch.assets_command", "write out the alert rules and dashboards"),
+}
+
+
+def _add_commands(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], argv: list[str]
+) -> None:
+    """All but the agents; only the one that is asked for is imported."""
+    for name, command in _COMMANDS.items():
+        parser = commands.add_parser(name, help=command.help)
+        if argv[:1] == [name]:
+            module = _import(command.module, name)
+            parser.description = module.__doc__
+            parser.formatter_class = argparse.RawDescriptionHelpFormatter
+            module.add_arguments(parser)
+            parser.set_defaults(run=module.run)
+
+
+_AGENTS = {"node": "run the agent of a GPU node", "slurm": "run the agent of a Slurm cluster"}
+
+
+def _add_agents(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], argv: list[str]
+) -> None:
+    """The agents and `check-config`; collectors are imported only where they are asked for, so
+    that `inspect` works from the client's bare install."""
+    for name, help in _AGENTS.items():
+        parser = commands.add_parser(name, help=help)
+        if argv[:1] == [name]:
+            _complete_agent(parser, name)
+    check = commands.add_parser(
+        "check-config",
+        help="check an agent's flags, variables and file, and run nothing",
+        description="Exit 0 and print what differs from the defaults, or 2 and what is wrong.",
+    )
+    check.add_argument(
+        "--agent", choices=_AGENTS, default="node", help="whose options [default: node]"
+    )
+    if argv[:1] == ["check-config"]:
+        _complete_agent(check, "slurm" if {"slurm", "--agent=slurm"} & set(argv) else "node")
+
+
+def _complete_agent(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add an agent's flags, and what running it or checking them does."""
+    command = _import("stagewatch.agent.command", name)
+    agent = _import(f"stagewatch.agent.{name}", name).COMMAND
+    parser.description = parser.description or agent.help
+    command.add_arguments(parser, agent)
+
+    def run(arguments: argparse.Namespace) -> int:
+        config = command.configure(agent, arguments, os.environ)
+        if "agent" not in arguments:
+            status: int = command.run(agent, config)
+            return status
+        command.check(config)
+        print(command.describe(config) or "all defaults")
+        return 0
+
+    parser.set_defaults(run=run)
+
+
+def _import(module: str, command: str) -> Any:
+    """A module, or an end with what to install for the command."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("stagewatch"):
+            raise
+        extra = command if command in (*_AGENTS, "demo", "report") else "node"
+        raise SystemExit(
+            f"stagewatch: {command} needs {error.name}: pip install 'stagewatch[{extra}]'"
+        ) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

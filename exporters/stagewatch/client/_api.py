@@ -1,0 +1,253 @@
+"""The functions a trainer calls.  None of them raises, blocks or starts anything."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from stagewatch.client._arguments import MAX_STEP, NAMES, learn_name, whole_step
+from stagewatch.client._decorating import decorated
+from stagewatch.client._ending import before_child_exits, fatal_error, on_purpose
+from stagewatch.client._identity import identify
+from stagewatch.client._lane import Lane
+from stagewatch.client._recorder import Recorder
+from stagewatch.client._warning import swallow, warn_once
+from stagewatch.stages import IDLE
+
+DEFAULT_DIRECTORY = "/run/stagewatch/ranks"
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_recorder: Recorder | None = None
+_framework = ""
+
+
+def init(
+    role: str | None = None,
+    *,
+    job_id: str | int | None = None,
+    rank: int | None = None,
+    local_rank: int | None = None,
+    world_size: int | None = None,
+    framework: str = "",
+    gpu: str | None = None,
+    directory: str | os.PathLike[str] | None = None,
+) -> None:
+    """Begin this process' stage record.
+
+    What is not given comes from the variables of Slurm, torchrun, MPI, Ray and the like; the
+    directory from `STAGEWATCH_DIR`.  Where no record can be made (no agent on this node, a full
+    disk) one warning is logged and every call does nothing.  A second call begins a new record.
+    """
+    global _recorder  # noqa: PLW0603 - one record a process, that is the point
+    try:
+        close()
+        given = None if job_id is None else str(job_id)
+        identity = identify(
+            role=role,
+            job_id=given,
+            rank=rank,
+            local_rank=local_rank,
+            world_size=world_size,
+            framework=framework or _framework,
+            gpu=gpu,
+        )
+        where = directory or os.environ.get("STAGEWATCH_DIR") or DEFAULT_DIRECTORY
+        _recorder = Recorder(Path(where), identity)
+        before_child_exits(_at_exit)
+        _recorder.lane()  # lane 0 belongs to the thread that begins: the training thread
+    except Exception as error:
+        warn_once("no stage record, the agent will not see this rank's stages", error)
+
+
+def name_framework(name: str) -> None:
+    """The framework of this process' record, now and after `init`, unless `init` is told another.
+
+    May raise; for the hooks, not for trainers.
+    """
+    global _framework  # noqa: PLW0603
+    _framework = name
+    if _recorder is not None and not _recorder.framework:
+        _recorder.name_framework(name)
+
+
+def close() -> None:
+    """End the record as a clean exit does; also called at exit."""
+    global _recorder
+    recorder, _recorder = _recorder, None
+    try:
+        if recorder is not None:
+            recorder.close()
+    except Exception as error:
+        warn_once("the record was not closed", error)
+
+
+def heartbeat(step: int | None = None) -> None:
+    """Say that this thread has made progress, and which step it is at."""
+    recorder = _recorder
+    if recorder is None:
+        return
+    lane = None
+    try:
+        lane = recorder.lane()
+        if lane is not None:
+            if step is not None and not (type(step) is int and -1 <= step <= MAX_STEP):
+                step = whole_step(step)
+            lane.heartbeat(step)
+    except BaseException as error:
+        if lane is not None:
+            lane.settle(lane.opened)
+        swallow("a heartbeat was not recorded", error)
+
+
+def scalar(name: str, value: float) -> None:
+    """Publish the last value of a quantity such as reward, kl or batch_size."""
+    recorder = _recorder
+    if recorder is None:
+        return
+    try:
+        recorder.scalar(name, float(value))
+    except Exception as error:
+        swallow("a scalar was not recorded", error)
+
+
+def collective(group: str = "world") -> None:
+    """Count that this rank enters a collective of the process group."""
+    recorder = _recorder
+    if recorder is None:
+        return
+    try:
+        recorder.collective(group)
+    except Exception as error:
+        swallow("a collective was not recorded", error)
+
+
+class stage:
+    """The stage this thread is in, recorded on *enter*: a stage that hangs never exits.
+
+    `name` is a canonical stage; any other name is recorded as substage of `other`.  Works as a
+    context manager and as a decorator of functions, coroutines and generators, and may be nested.
+    """
+
+    __slots__ = ("_code", "_label", "_lane", "_slot", "_started", "_step")
+
+    def __init__(self, name: str, step: int | None = None, *, substage: str = "") -> None:
+        try:
+            self._code, self._label = NAMES[name, substage]
+        except (KeyError, TypeError):  # not seen before, or nothing that can be a key
+            self._code, self._label = learn_name(name, substage)
+        except Exception as error:  # of the name's own hash
+            swallow("the name of a stage cannot be used", error)
+            self._code, self._label = learn_name(name, substage)
+        if step is not None and not (type(step) is int and -1 <= step <= MAX_STEP):
+            step = whole_step(step)
+        self._step = step
+        self._lane: Lane | None = None
+
+    def __enter__(self) -> stage:
+        depth = -1
+        try:
+            recorder = _recorder
+            if recorder is None or self._lane is not None:  # one object entered twice shows once
+                return self
+            lane = recorder.lane()
+            if lane is not None:
+                depth = len(lane.opened)
+                self._slot, self._started = lane.enter(self._code, self._label, self._step)
+                self._lane = lane
+            return self
+        except BaseException as error:  # nobody will call `__exit__`
+            self._lane = None
+            if depth >= 0 and lane is not None:
+                lane.settle(lane.opened[:depth])
+            swallow("a stage was not recorded", error)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            lane = self._lane
+            if lane is None:
+                return
+            lane.leave(self._slot, self._code, self._started)
+            self._lane = None
+            if error is not None and not on_purpose(error):
+                _failed(self._code, error, lane, self._step)
+        except BaseException as problem:
+            lane, self._lane = self._lane, None
+            if lane is not None:
+                lane.settle([slot for slot in lane.opened if slot != self._slot])
+            swallow("the end of a stage was not recorded", problem)
+
+    async def __aenter__(self) -> stage:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+    def __call__(self, function: _F) -> _F:
+        return decorated(self._again, function)  # type: ignore[return-value]
+
+    def _again(self) -> stage:
+        """A fresh one: calls of a decorated function may overlap."""
+        copy: stage = object.__new__(stage)
+        copy._code, copy._label, copy._step = self._code, self._label, self._step
+        copy._lane = None
+        return copy
+
+
+def _failed(code: int, error: BaseException, lane: Lane, step: int | None) -> None:
+    """Count an exception once, where it first left a stage, however many stages it passes."""
+    recorder = _recorder
+    if recorder is None:
+        return
+    recorder.last_words = lane, lane.marks
+    if not getattr(error, "_stagewatch_seen", False):
+        recorder.failure(code, error, lane.step if step is None else step)
+        with contextlib.suppress(AttributeError):  # one with slots counts in each stage it passes
+            error._stagewatch_seen = True  # type: ignore[attr-defined]
+
+
+def _at_exit() -> None:
+    """End the record, unless the process ends by an exception.
+
+    Such a rank is gone for its peers, which may wait for it for ever, so its record stays behind
+    with its first failure for the agent to find.
+    """
+    global _recorder  # noqa: PLW0603
+    try:
+        error = fatal_error()
+        lane = _recorder.lane() if _recorder is not None and error is not None else None
+        if error is not None and lane is not None:
+            _failed(IDLE, error, lane, None)
+        if error is not None or (_recorder is not None and _recorder.ended_in_failure()):
+            _recorder = None
+    except Exception as problem:
+        warn_once("the last exception was not recorded", problem)
+    close()
+
+
+def _forget() -> None:
+    """After fork: the record is the parent's, a child begins its own with `init`."""
+    global _recorder
+    recorder, _recorder = _recorder, None
+    if recorder is not None:
+        recorder.disown()
+
+
+atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_forget)

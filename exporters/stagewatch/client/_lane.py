@@ -1,0 +1,202 @@
+"""One thread's part of the record: its open stages, its progress and its totals.
+
+Every method is called by the owning thread alone.  All stores are aligned 8-byte words into the
+mapping: no system call, no lock.
+"""
+
+from __future__ import annotations
+
+import time
+
+from stagewatch.record import (
+    BUCKET_UNIT_NS,
+    BUCKETS,
+    F_CODE,
+    F_START,
+    F_STEP,
+    F_SUBSTAGE,
+    FRAME_WORDS,
+    FRAMES,
+    H_DROPPED,
+    L_FRAMES,
+    L_MARKS,
+    L_PROGRESS,
+    L_STEP,
+    L_THREAD,
+    L_TOTALS,
+    LANE_WORDS,
+    LANES_AT,
+    SUBSTAGE_SIZE,
+    T_DURATION_SUM,
+    T_DURATIONS,
+    T_GAP_SUM,
+    T_GAPS,
+    TOTAL_WORDS,
+    WORD,
+)
+from stagewatch.stages import IDLE, STAGES
+
+_LAST_BUCKET = BUCKETS - 1
+_read_clock = time.clock_gettime_ns
+_BOOT = time.CLOCK_BOOTTIME
+
+NO_SLOT = -1
+
+
+class Lane:
+    """The single writer of lane `index`.
+
+    `marks` counts its marks of progress; `step` is the last one given, -1 for none; `opened` are
+    the slots of the open stages, the one entered last at the end.
+    """
+
+    __slots__ = (
+        "_base",
+        "_code",
+        "_codes",
+        "_free",
+        "_last",
+        "_raw",
+        "_sequence",
+        "_warm",
+        "_words",
+        "marks",
+        "opened",
+        "step",
+    )
+
+    def __init__(self, words: memoryview, raw: memoryview, index: int) -> None:
+        self._words = words
+        self._raw = raw
+        self._base = LANES_AT // WORD + index * LANE_WORDS
+        self._sequence: int = words[self._base]
+        self.marks: int = words[self._base + L_MARKS]
+        self._last = 0
+        self.step = -1
+        self._code = IDLE
+        self._codes = [IDLE] * FRAMES
+        self._warm = [False] * len(STAGES)
+        self.opened: list[int] = []
+        self._free = list(range(FRAMES - 1, -1, -1))
+
+    def adopt(self, thread: int) -> None:
+        """Take the lane over for a thread; totals of an earlier thread go on counting."""
+        words = self._words
+        base = self._base
+        words[base] = self._sequence + 1
+        for slot in range(FRAMES):
+            words[base + L_FRAMES + slot * FRAME_WORDS + F_START] = 0
+        self._free = list(range(FRAMES - 1, -1, -1))
+        self.opened.clear()
+        self._code = IDLE
+        self._last = 0
+        self.step = words[base + L_STEP] = -1
+        words[base + L_THREAD] = thread
+        self._sequence += 2
+        words[base] = self._sequence
+
+    def settle(self, opened: list[int]) -> None:
+        """Put the lane in order with these stages open, after an exception in the middle of a
+        change: a signal handler of the trainer's may raise at any point."""
+        words = self._words
+        base = self._base
+        words[base] = self._sequence + 1
+        for slot in range(FRAMES):
+            if slot not in opened:
+                words[base + L_FRAMES + slot * FRAME_WORDS + F_START] = 0
+        self._free = [slot for slot in range(FRAMES - 1, -1, -1) if slot not in opened]
+        self.opened = opened
+        self._code = self._codes[opened[-1]] if opened else IDLE
+        self._sequence += 2
+        words[base] = self._sequence
+
+    def move(self, words: memoryview, raw: memoryview) -> None:
+        """Write to other memory from now on."""
+        self._words = words
+        self._raw = raw
+
+    def heartbeat(self, step: int | None) -> None:
+        """A mark of progress, with the step where it changed."""
+        if step is not None:
+            self.step = step
+        words = self._words
+        base = self._base
+        words[base] = self._sequence + 1
+        self._mark(words, base, _read_clock(_BOOT))
+        self._sequence += 2
+        words[base] = self._sequence
+
+    def enter(self, code: int, substage: bytes, step: int | None) -> tuple[int, int]:
+        """Open a stage; returns the slot that shows it (`NO_SLOT`: all are taken) and the time."""
+        if step is not None:
+            self.step = step
+        words = self._words
+        base = self._base
+        now = _read_clock(_BOOT)
+        slot = self._free.pop() if self._free else NO_SLOT
+        words[base] = self._sequence + 1
+        self._mark(words, base, now)
+        if slot == NO_SLOT:
+            words[H_DROPPED] += 1
+        else:
+            frame = base + L_FRAMES + slot * FRAME_WORDS
+            words[frame + F_CODE] = code
+            words[frame + F_STEP] = self.step
+            at = (frame + F_SUBSTAGE) * WORD
+            self._raw[at : at + SUBSTAGE_SIZE] = substage
+            words[frame + F_START] = now
+            self.opened.append(slot)
+            self._codes[slot] = code
+            self._code = code
+        self._sequence += 2
+        words[base] = self._sequence
+        return slot, now
+
+    def leave(self, slot: int, code: int, started: int) -> None:
+        """Close a stage that `enter` opened, and count how long it took.
+
+        `started` is 0 for a part of an open stage of the same name: that counts as a whole.
+        """
+        words = self._words
+        base = self._base
+        now = _read_clock(_BOOT)
+        words[base] = self._sequence + 1
+        self._mark(words, base, now)
+        if slot != NO_SLOT:
+            words[base + L_FRAMES + slot * FRAME_WORDS + F_START] = 0
+            self._free.append(slot)
+            opened = self.opened
+            if opened[-1] == slot:
+                opened.pop()
+            else:  # asyncio tasks do not end in the order they began
+                opened.remove(slot)
+            self._code = self._codes[opened[-1]] if opened else IDLE
+        if started:
+            totals = base + L_TOTALS + code * TOTAL_WORDS
+            lasted = now - started
+            words[totals + T_DURATION_SUM] += lasted
+            bucket = (lasted // BUCKET_UNIT_NS).bit_length()
+            words[totals + T_DURATIONS + (bucket if bucket < _LAST_BUCKET else _LAST_BUCKET)] += 1
+        self._sequence += 2
+        words[base] = self._sequence
+
+    def _mark(self, words: memoryview, base: int, now: int) -> None:
+        """Progress at a time, and the gap since the last; the caller minds the sequence.
+
+        A stage's first gap is left out: it holds the compiler, the first batch, and the wait for
+        whichever rank starts last, and would hide a stall for the next hundred gaps.
+        """
+        last = self._last
+        if last and not self._warm[self._code]:
+            self._warm[self._code] = True
+        elif last:
+            gap = now - last
+            totals = base + L_TOTALS + self._code * TOTAL_WORDS
+            words[totals + T_GAP_SUM] += gap
+            bucket = (gap // BUCKET_UNIT_NS).bit_length()
+            words[totals + T_GAPS + (bucket if bucket < _LAST_BUCKET else _LAST_BUCKET)] += 1
+        self._last = now
+        self.marks += 1
+        words[base + L_PROGRESS] = now
+        words[base + L_MARKS] = self.marks
+        words[base + L_STEP] = self.step

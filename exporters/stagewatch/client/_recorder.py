@@ -1,0 +1,266 @@
+"""The writer's side of one record: creates the file, hands out lanes, keeps the small tables."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from stagewatch.client._identity import Identity
+from stagewatch.client._lane import Lane
+from stagewatch.record import (
+    COLLECTIVE_SIZE,
+    COLLECTIVES,
+    COLLECTIVES_AT,
+    FAILURE_SIZE,
+    FAILURES,
+    FAILURES_AT,
+    H_CLOSED,
+    H_CREATED_BOOT,
+    H_CREATED_WALL,
+    H_DROPPED,
+    H_FIRST_FAILURE,
+    H_LAST_FAILURE,
+    H_LOCAL_RANK,
+    H_MAGIC,
+    H_PID,
+    H_PID_NAMESPACE,
+    H_RANK,
+    H_SEQUENCE,
+    H_SIZE,
+    H_START_TICKS,
+    H_VERSION,
+    H_WORLD_SIZE,
+    LANES,
+    MAGIC,
+    RECORD_SIZE,
+    S_BOOT_ID,
+    S_FIRST_ERROR,
+    S_FIRST_MESSAGE,
+    S_FRAMEWORK,
+    S_GPU,
+    S_HOST,
+    S_JOB_ID,
+    S_LAST_ERROR,
+    S_LAST_MESSAGE,
+    S_ROLE,
+    SCALAR_SIZE,
+    SCALARS,
+    SCALARS_AT,
+    VERSION,
+    WORD,
+    pad,
+)
+
+
+class Recorder:
+    """A mapped record of this process.  Raises `OSError` where none can be made."""
+
+    def __init__(self, directory: Path, identity: Identity) -> None:
+        if sys.byteorder != "little":
+            raise OSError("the record's layout is little-endian; this machine is not")
+        self.pid = os.getpid()
+        self.framework = identity.framework
+        self.path = directory / f"{self.pid}-{os.urandom(4).hex()}.rank"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._fd = os.open(self.path, flags, 0o600)
+        try:
+            # Without the space reserved, a full tmpfs would end the trainer with SIGBUS later.
+            os.posix_fallocate(self._fd, 0, RECORD_SIZE)
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._map = mmap.mmap(self._fd, RECORD_SIZE)
+            self._raw = memoryview(self._map)
+            self._words = self._raw.cast("q")
+            self._numbers = self._raw.cast("d")
+            self._write_header(identity)
+            # Last, whatever the umask: the agent runs as another user, and whoever can open the
+            # file for reading before the lock is held can keep it from being taken.
+            os.fchmod(self._fd, 0o644)
+        except BaseException:
+            os.close(self._fd)
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+            raise
+        self._local = threading.local()
+        self._tables = threading.RLock()  # held for microseconds; an RLock for signal handlers
+        self._lanes = [Lane(self._words, self._raw, i) for i in range(LANES)]
+        self._lanes_free = self._lanes[::-1]
+        self._scalars: dict[str, int] = {}
+        self._collectives: dict[str, int] = {}
+        self._failures: dict[tuple[int, str], int] = {}
+        self.last_words: tuple[Lane, int] | None = None
+        """The lane that an exception last left a stage in, and its marks at that time."""
+
+    def lane(self) -> Lane | None:
+        """The calling thread's lane, or None (counted) when more than `LANES` threads record."""
+        try:
+            lane: Lane = self._local.hold.lane
+            return lane
+        except AttributeError:
+            pass
+        try:
+            lane = self._lanes_free.pop()
+        except IndexError:
+            self._words[H_DROPPED] += 1
+            return None
+        lane.adopt(threading.get_native_id())
+        self._local.hold = _Hold(lane, self._lanes_free)
+        return lane
+
+    def scalar(self, name: str, value: float) -> None:
+        """Keep the last value under a name."""
+        at = self._scalars.get(name)
+        if at is None:
+            at = self._entry(self._scalars, name, pad(name, 40), SCALARS_AT, SCALAR_SIZE, SCALARS)
+            if at is None:
+                return
+        self._words[at // WORD + 6] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        self._numbers[at // WORD + 5] = value
+
+    def collective(self, group: str) -> None:
+        """Count one entry into a collective of a process group."""
+        at = self._collectives.get(group)
+        if at is None:
+            at = self._entry(
+                self._collectives,
+                group,
+                pad(group, 32),
+                COLLECTIVES_AT,
+                COLLECTIVE_SIZE,
+                COLLECTIVES,
+            )
+            if at is None:
+                return
+        word = at // WORD
+        self._words[word + 5] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        self._words[word + 4] += 1
+
+    def failure(self, code: int, error: BaseException, step: int) -> None:
+        """Count an exception that left a stage; the first one is kept for good."""
+        kind = type(error).__name__
+        with self._tables:
+            self._words[H_SEQUENCE] |= 1
+            at = self._failures.get((code, kind))
+            if at is None:
+                at = self._entry(
+                    self._failures,
+                    (code, kind),
+                    pad(kind, 48),
+                    FAILURES_AT,
+                    FAILURE_SIZE,
+                    FAILURES,
+                )
+                if at is not None:
+                    self._words[at // WORD + 6] = code
+            if at is not None:
+                self._words[at // WORD + 7] += 1
+            if not self._words[H_FIRST_FAILURE]:
+                self._describe(H_FIRST_FAILURE, S_FIRST_ERROR, S_FIRST_MESSAGE, code, error, step)
+            self._describe(H_LAST_FAILURE, S_LAST_ERROR, S_LAST_MESSAGE, code, error, step)
+            self._words[H_SEQUENCE] += 1
+
+    def ended_in_failure(self) -> bool:
+        """Whether an exception was the last thing its thread recorded: one that was caught far
+        out, to be logged before `sys.exit(1)`, ends a process as much as one that was not."""
+        return self.last_words is not None and self.last_words[0].marks == self.last_words[1]
+
+    def name_framework(self, name: str) -> None:
+        """Say which framework this is, where that was not known from the beginning."""
+        self.framework = name
+        self._words[H_SEQUENCE] += 1
+        self._text(S_FRAMEWORK, name)
+        self._words[H_SEQUENCE] += 1
+
+    def close(self) -> None:
+        """Mark the record as closed by its owner and remove it; a forked child does nothing."""
+        self._words[H_CLOSED] = 1
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+        os.close(self._fd)
+
+    def disown(self) -> None:
+        """In a forked child, where the mapping is the parent's: what still writes (a stage that
+        was entered before the fork) writes to memory of its own."""
+        raw = memoryview(bytearray(RECORD_SIZE))
+        words = raw.cast("q")
+        for lane in self._lanes:
+            lane.move(words, raw)
+        os.close(self._fd)
+
+    def _entry(
+        self, table: dict[Any, int], key: Any, name: bytes, start: int, size: int, limit: int
+    ) -> int | None:
+        """The place of a new entry, with its name written; None (counted) if the table is full."""
+        with self._tables:
+            if key in table:
+                return table[key]
+            if len(table) >= limit:
+                self._words[H_DROPPED] += 1
+                return None
+            at = start + len(table) * size
+            self._raw[at : at + len(name)] = name
+            table[key] = at
+            return at
+
+    def _describe(
+        self,
+        word: int,
+        kind: tuple[int, int],
+        message: tuple[int, int],
+        code: int,
+        error: BaseException,
+        step: int,
+    ) -> None:
+        self._text(kind, type(error).__name__)
+        try:
+            self._text(message, str(error))
+        except Exception:
+            self._text(message, "")
+        self._words[word + 1] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        self._words[word + 2] = code
+        self._words[word + 3] = step
+        self._words[word] = time.time_ns()
+
+    def _text(self, field: tuple[int, int], text: str) -> None:
+        at, size = field
+        self._raw[at : at + size] = pad(text, size)
+
+    def _write_header(self, identity: Identity) -> None:
+        words = self._words
+        words[H_VERSION], words[H_SIZE] = VERSION, RECORD_SIZE
+        words[H_PID] = self.pid
+        words[H_PID_NAMESPACE] = Path("/proc/self/ns/pid").stat().st_ino
+        # Field 22 of /proc/self/stat; the command in field 2 may hold spaces and brackets.
+        stat = Path("/proc/self/stat").read_text(errors="replace")
+        words[H_START_TICKS] = int(stat.rpartition(")")[2].split()[19])
+        words[H_CREATED_WALL] = time.time_ns()
+        words[H_CREATED_BOOT] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        words[H_RANK] = identity.rank
+        words[H_LOCAL_RANK] = identity.local_rank
+        words[H_WORLD_SIZE] = identity.world_size
+        self._text(S_BOOT_ID, Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        self._text(S_JOB_ID, identity.job_id)
+        self._text(S_ROLE, identity.role)
+        self._text(S_FRAMEWORK, identity.framework)
+        self._text(S_HOST, os.uname().nodename)
+        self._text(S_GPU, identity.gpu)
+        self._raw[H_MAGIC * WORD : (H_MAGIC + 1) * WORD] = MAGIC  # last: the record is complete
+
+
+class _Hold:
+    """Gives a lane back when its thread ends (thread-local storage is dropped then)."""
+
+    __slots__ = ("_free", "lane")
+
+    def __init__(self, lane: Lane, free: list[Lane]) -> None:
+        self.lane = lane
+        self._free = free
+
+    def __del__(self) -> None:
+        self._free.append(self.lane)

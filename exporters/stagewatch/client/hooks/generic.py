@@ -1,0 +1,116 @@
+"""For a framework without a hook of its own: its timers, its context managers, its log.
+
+from stagewatch.client.hooks import generic
+
+generic.hook_timer(Timer, stages={"gen": "rollout", "upd": "train"})       # start(name), stop(name)
+generic.hook_context(my_module, "timed", stages={"gen": "rollout"})        # with timed(name): ...
+logging.getLogger("my.timer").addHandler(generic.TimerLog(stages={...}))   # "gen start", "gen end"
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from stagewatch.client.hooks.names import Names
+from stagewatch.client.hooks.patching import Patches, UnknownShape
+from stagewatch.client.hooks.span import Span
+from stagewatch.client.hooks.warning import warn_once
+from stagewatch.client.hooks.wrapping import starts, stops, with_stage
+
+Stages = Mapping[str, str | None]
+"""Own name to canonical stage; None for a span that is to be passed over."""
+
+_LINE = re.compile(r"(?P<name>\S+) (?P<event>start|end|stop)\b")
+
+
+def hook_timer(
+    timer: type,
+    *,
+    stages: Stages,
+    start: str = "start",
+    stop: str = "stop",
+    framework: str = "generic",
+) -> Callable[[], None]:
+    """Hook a timer class whose methods `start` and `stop` take a name.
+
+    Returns a function that takes the hook out again.  Never raises.
+    """
+    names = Names(framework, stages)
+    return _hook(framework, lambda patches: plan_timer(patches, timer, names, start, stop))
+
+
+def hook_context(
+    owner: Any, function: str, *, stages: Stages, framework: str = "generic"
+) -> Callable[[], None]:
+    """Hook a module's or class' function that makes a context manager for a name.
+
+    Returns a function that takes the hook out again.  Never raises.
+    """
+    names = Names(framework, stages)
+    return _hook(framework, lambda patches: patches.plan(owner, function, with_stage(names)))
+
+
+class TimerLog(logging.Handler):
+    """A log handler for a timer that says "NAME start" and "NAME end".
+
+    `pattern` has the groups `name` and `event`, which is `start` or anything else.  The timer's
+    logger must be at its level, commonly DEBUG; two tasks that time the same name are told apart
+    by their thread alone.
+    """
+
+    def __init__(
+        self,
+        *,
+        stages: Stages,
+        framework: str = "generic",
+        pattern: re.Pattern[str] = _LINE,
+    ) -> None:
+        super().__init__(logging.DEBUG)
+        self._names = Names(framework, stages)
+        self._pattern = pattern
+        self._open: dict[tuple[int | None, str], Span] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Begin or end the span that the line tells of."""
+        try:
+            found = self._pattern.search(record.getMessage())
+        except Exception:  # a line with wrong arguments is for its own handlers to complain of
+            return
+        if found is None:
+            return
+        key = (record.thread, found["name"])
+        if found["event"] == "start":
+            span = self._open[key] = Span(self._names, found["name"])
+            span.begin()
+        elif key in self._open:
+            self._open.pop(key).finish()
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        """As any handler's, but without its lock, which would be waited for."""
+        passed = bool(self.filter(record))
+        if passed:
+            self.emit(record)
+        return passed
+
+
+def plan_timer(patches: Patches, timer: type, names: Names, start: str, stop: str) -> None:
+    """Plan to hook a timer class.  Raises `UnknownShape`."""
+    if not isinstance(timer, type):
+        raise UnknownShape(f"{timer!r} is not a class")
+    spans: dict[tuple[int, str], Span] = {}
+    patches.plan(timer, start, starts(names, spans))
+    patches.plan(timer, stop, stops(names, spans))
+
+
+def _hook(framework: str, plan: Callable[[Patches], None]) -> Callable[[], None]:
+    patches = Patches("")
+    try:
+        plan(patches)
+        patches.apply()
+    except Exception as error:
+        warn_once(framework, f"not hooked: {error}")
+        patches.undo()
+    return patches.undo

@@ -1,0 +1,86 @@
+"""OpenRLHF: the methods of its controller and of the plain classes inside its Ray actors.
+
+The actor classes themselves are left alone: Ray ships those by value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from stagewatch.client.hooks.names import OPENRLHF as NAMES
+from stagewatch.client.hooks.patching import Patches, UnknownShape
+from stagewatch.client.hooks.span import Span, mark, publish
+from stagewatch.client.hooks.wrapping import as_stage
+
+
+def _methods(
+    owner: str, *methods: str, parameters: tuple[str, ...] = ()
+) -> Callable[[ModuleType, Patches], None]:
+    """A hook of a module that makes each of these methods a stage of its own name."""
+
+    def hook(module: ModuleType, patches: Patches) -> None:
+        for method in methods:
+            patches.plan(_class(module, owner), method, as_stage(NAMES, method), *parameters)
+
+    return hook
+
+
+def _trainer(module: ModuleType, patches: Patches) -> None:
+    """`openrlhf.trainer.ppo_trainer`: the controller's side."""
+    trainer = _class(module, "BasePPOTrainer")
+
+    def save(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(
+            self: Any, global_step: Any, logs_dict: Any = None, *args: Any, **kwargs: Any
+        ) -> Any:
+            mark(NAMES, global_step)
+            publish(NAMES, logs_dict or {})
+            with Span(NAMES, "save_logs_and_checkpoints", global_step):
+                return original(self, global_step, logs_dict, *args, **kwargs)
+
+        return wrapped
+
+    patches.plan(
+        trainer, "ppo_train", as_stage(NAMES, "ppo_train", lambda _, step: step), "global_steps"
+    )
+    patches.plan(trainer, "broadcast_to_vllm", as_stage(NAMES, "broadcast_to_vllm"))
+    patches.plan(trainer, "save_logs_and_checkpoints", save, "global_step", "logs_dict")
+
+
+def _workers(module: ModuleType, patches: Patches) -> None:
+    """`openrlhf.trainer.ray.launcher`: what every model's actor runs for the controller."""
+
+    def execute(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(self: Any, method_name: str, *args: Any, **kwargs: Any) -> Any:
+            if method_name != "forward":  # handing data over is no stage
+                return original(self, method_name, *args, **kwargs)
+            with Span(NAMES, f"{type(self).__name__}.{method_name}"):
+                return original(self, method_name, *args, **kwargs)
+
+        return wrapped
+
+    patches.plan(_class(module, "BaseModelActor"), "execute_batch", execute, "method_name")
+
+
+def _class(module: ModuleType, name: str) -> Any:
+    found = getattr(module, name, None)
+    if not isinstance(found, type):
+        raise UnknownShape(f"{module.__name__}.{name} is not there")
+    return found
+
+
+MODULES = {
+    "openrlhf.trainer.ppo_utils.samples_generator": _methods(
+        "SamplesGenerator", "generate_samples", "generate_eval_samples"
+    ),
+    "openrlhf.trainer.ppo_utils.experience_maker": _methods(
+        "RemoteExperienceMaker", "make_experience", "compute_advantages_and_returns"
+    ),
+    "openrlhf.trainer.ppo_trainer": _trainer,
+    "openrlhf.trainer.ray.ppo_actor": _methods("ActorPPOTrainer", "ppo_train", "broadcast_to_vllm"),
+    "openrlhf.trainer.ray.ppo_critic": _methods("CriticPPOTrainer", "ppo_train"),
+    "openrlhf.trainer.ray.launcher": _workers,
+    "openrlhf.utils.deepspeed.deepspeed": _methods("DeepspeedStrategy", "save_ckpt", "save_model"),
+}

@@ -1,0 +1,240 @@
+"""A framework's own timed span, recorded as a stage when it is entered.
+
+Spans of one task nest.  One that opens inside a span of the same stage shows as its substage and
+is not counted again; inside `train` and `eval` everything is part of them, since the same
+functions run there for another purpose.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any
+
+from stagewatch.client import _api
+from stagewatch.client._arguments import whole_step
+from stagewatch.client._ending import on_purpose
+from stagewatch.client._lane import Lane
+from stagewatch.client._recorder import Recorder
+from stagewatch.client._warning import swallow
+from stagewatch.client.hooks.names import Names
+from stagewatch.record import SUBSTAGE_SIZE, pad
+from stagewatch.stages import CODES, OTHER
+
+_ABSORBING = (CODES["train"], CODES["eval"])
+_SILENT = -1
+_UNLISTED = -2
+_MAX_NAMES = 1024
+
+_innermost: ContextVar[Span | None] = ContextVar("stagewatch_span", default=None)
+_known: dict[tuple[str, str], tuple[int, bytes]] = {}
+_began = False
+
+
+class Span:
+    """One pass through a span that the framework calls `name`.  Never raises.
+
+    Use it as a context manager, or call `begin` and `end`, which may happen in any order among
+    spans.
+    """
+
+    __slots__ = (
+        "_code",
+        "_entering",
+        "_handled",
+        "_lane",
+        "_name",
+        "_names",
+        "_outer",
+        "_slot",
+        "_started",
+        "_step",
+    )
+    _code: int
+    _handled: int
+    _slot: int
+    _started: int
+    _outer: Span | None
+
+    def __init__(self, names: Names, name: str, step: Any = None) -> None:
+        self._names = names
+        self._name = name
+        self._step = step
+        self._lane: Lane | None = None
+        self._entering: tuple[Lane, int] | None = None
+
+    def begin(self) -> None:
+        """Open the stage."""
+        try:
+            self._begin()
+            return
+        except BaseException as error:  # who does not return will not be ended
+            self._abandon()
+            swallow("a span was not recorded", error)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Close it; an exception counts as a failure of the stage."""
+        try:
+            lane = self._lane
+            if lane is None:
+                return
+            lane.leave(self._slot, self._code, self._started)
+            self._lane = None
+            if _innermost.get() is self:
+                _innermost.set(_open(self._outer))
+            if error is not None and not on_purpose(error):
+                _api._failed(self._code, error, lane, self._step)
+        except BaseException as problem:
+            lane, self._lane = self._lane, None
+            if lane is not None:
+                lane.settle([slot for slot in lane.opened if slot != self._slot])
+            swallow("the end of a span was not recorded", problem)
+
+    def finish(self) -> None:
+        """Close it where nobody says whether an exception passes: a timer's `stop`."""
+        if self._lane is not None:
+            error = sys.exc_info()[1]
+            self.end(error if error is not None and id(error) != self._handled else None)
+
+    def again(self) -> Span:
+        """A fresh one of the same name: passes may overlap."""
+        return Span(self._names, self._name, self._step)
+
+    def __enter__(self) -> Span:
+        try:
+            self.begin()
+            return self
+        except BaseException:
+            self._abandon()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.end(error)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it shows in the record now."""
+        return self._lane is not None
+
+    def _begin(self) -> None:
+        code, label = _resolve(self._names, self._name)
+        recorder = _record_of(self._names, self._name)
+        if code == _SILENT or recorder is None or self._lane is not None:
+            return
+        outer = _open(_innermost.get())
+        if outer is not None and (code == _UNLISTED or outer._code in _ABSORBING):
+            code = outer._code
+        elif code == _UNLISTED:
+            code = OTHER
+        lane = recorder.lane()
+        if lane is None:
+            return
+        self._step = None if self._step is None else whole_step(self._step)
+        self._code = code
+        self._outer = outer
+        self._handled = id(sys.exc_info()[1])  # an exception that is being handled already
+        self._entering = lane, len(lane.opened)
+        self._slot, started = lane.enter(code, label, self._step)
+        self._started = 0 if _within(outer, code) else started
+        self._lane = lane
+        _innermost.set(self)
+        self._entering = None
+
+    def _abandon(self) -> None:
+        if self._entering is not None:
+            lane, depth = self._entering
+            lane.settle(lane.opened[:depth])
+        elif self._lane is not None:
+            self._lane.settle([slot for slot in self._lane.opened if slot != self._slot])
+        self._lane = None
+
+
+def inside(stage: str) -> bool:
+    """Whether a span of the canonical stage is open in this task."""
+    return _within(_open(_innermost.get()), CODES[stage])
+
+
+def mark(names: Names, step: Any = None) -> None:
+    """A mark of progress, at the step the framework says it is at."""
+    if _record_of(names, "") is not None:
+        _api.heartbeat(step)
+
+
+def publish(names: Names, values: Any) -> None:
+    """Record those of the logged values that have a canonical name.  Never raises."""
+    try:
+        if _record_of(names, "") is not None:
+            for own, name in names.scalars.items():
+                value = values.get(own)
+                if value is not None:
+                    _api.scalar(name, value)
+    except Exception as error:
+        swallow("values were not recorded", error)
+
+
+def _resolve(names: Names, name: str) -> tuple[int, bytes]:
+    key = (names.framework, name)
+    known = _known.get(key)
+    if known is None:
+        stage = names.stages.get(name, "")
+        code = _SILENT if stage is None else CODES.get(stage, _UNLISTED)
+        known = code, pad(name, SUBSTAGE_SIZE)
+        if len(_known) < _MAX_NAMES:
+            _known[key] = known
+    return known
+
+
+def _record_of(names: Names, name: str) -> Recorder | None:
+    """This process' record, begun now if nobody did: by now a worker knows its rank.
+
+    Once only: a record that was closed stays closed, and the children of a fork are not the rank.
+    """
+    global _began  # noqa: PLW0603
+    if not _began:
+        _began = True
+        if _api._recorder is None:
+            _api.init(framework=names.framework, **_part(names, name))
+    recorder = _api._recorder
+    if recorder is not None and not recorder.framework:
+        recorder.name_framework(names.framework)
+    return recorder
+
+
+def _part(names: Names, name: str) -> dict[str, Any]:
+    """Role and rank of a process whose launcher did not say.
+
+    Without a rank of its own it is the one that drives the workers, or one of several helpers,
+    which are told apart by their pid.
+    """
+    ranked = any(os.environ.get(variable) for variable in names.rank_variables)
+    part: dict[str, Any] = {}
+    role = names.roles.get(name)
+    if names.single_controller and not ranked:
+        if role is not None:
+            part["rank"] = os.getpid()
+        role = role or "controller"
+    if role is not None and not os.environ.get("STAGEWATCH_ROLE"):
+        part["role"] = role
+    return part
+
+
+def _open(span: Span | None) -> Span | None:
+    """The innermost span that is still open, from this one outwards."""
+    while span is not None and span._lane is None:
+        span = span._outer
+    return span
+
+
+def _within(span: Span | None, code: int) -> bool:
+    while span is not None:
+        if span._lane is not None and span._code == code:
+            return True
+        span = span._outer
+    return False

@@ -1,0 +1,198 @@
+"""Free space and a small write on configured mounts, each phase timed.
+
+Everything that touches a mount happens in the helper process (`sources.helper`); this collector
+only asks it what it knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stagewatch.collectors.base import Collector, CollectorSpec
+from stagewatch.config import duration, listing, option, size
+from stagewatch.config import path as path_option
+from stagewatch.errors import NoData
+from stagewatch.exposition import Metric, Samples
+from stagewatch.sources.helper import Jobs, JobSpec, JobState
+from stagewatch.sources.mountinfo import Mount, mount_of, read_mounts
+
+if TYPE_CHECKING:
+    from stagewatch.agent.node import NodeContext
+
+STALE_AFTER = 3
+"""A result older than this many intervals is dropped, never shown frozen."""
+
+_MOUNT = ("mount",)
+_PHASE = ("mount", "phase")
+
+INFO = Metric(
+    "io_canary_info",
+    "gauge",
+    "1 for every directory with a canary, with the mount it lies on at this moment.",
+    ("mount", "mount_point", "fstype", "source"),
+)
+SECONDS = Metric(
+    "io_canary_seconds",
+    "gauge",
+    "How long each phase of the last canary took: statvfs, open, write, fsync, read, unlink.",
+    _PHASE,
+)
+SUCCESS = Metric(
+    "io_canary_success",
+    "gauge",
+    "1 if the last canary was written and read back unharmed, 0 if not or if it hangs; absent "
+    "where none was written.",
+    _MOUNT,
+)
+ERROR = Metric(
+    "io_canary_error",
+    "gauge",
+    "1 for the phase the last canary failed in, with the errno (or mismatch: other bytes came "
+    "back).",
+    (*_PHASE, "error"),
+)
+STUCK = Metric(
+    "io_canary_stuck_seconds",
+    "gauge",
+    "How long the mount has not let a canary get past this phase; from the deadline on, until a "
+    "canary ends again.",
+    _PHASE,
+)
+SKIPPED = Metric(
+    "io_canary_skipped",
+    "gauge",
+    "1 while no canary is written, by reason: below_floor where less space is free than is to be "
+    "kept.",
+    ("mount", "reason"),
+)
+BANDWIDTH = Metric(
+    "io_canary_bandwidth_bytes_per_second",
+    "gauge",
+    "Throughput of the last larger file, by direction; writes are synced.",
+    ("mount", "direction"),
+)
+SIZE = Metric("io_filesystem_size_bytes", "gauge", "Size of the file system.", _MOUNT)
+FREE = Metric("io_filesystem_free_bytes", "gauge", "Free space, root's reserve included.", _MOUNT)
+AVAILABLE = Metric(
+    "io_filesystem_available_bytes", "gauge", "Free space that users may fill.", _MOUNT
+)
+FILES = Metric("io_filesystem_files", "gauge", "Inodes of the file system.", _MOUNT)
+FILES_FREE = Metric("io_filesystem_files_free", "gauge", "Free inodes.", _MOUNT)
+READ_ONLY = Metric(
+    "io_filesystem_read_only", "gauge", "1 if the file system is mounted read-only.", _MOUNT
+)
+
+_SPACE = {
+    "size": SIZE,
+    "free": FREE,
+    "available": AVAILABLE,
+    "files": FILES,
+    "files_free": FILES_FREE,
+    "read_only": READ_ONLY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryOptions:
+    """Options of the `canary` collector."""
+
+    mounts: tuple[Path, ...] = option(
+        (),
+        "directories to write canaries in, best ones of their own that only the agent may write "
+        "to; their names are the label `mount`",
+        parse=listing(path_option),
+    )
+    every: float = option(30.0, "time between two canaries", parse=duration)
+    deadline: float = option(
+        20.0, "time after which a canary is given up and its process killed", parse=duration
+    )
+    bytes: int = option(64 << 10, "size of a canary", parse=size)
+    floor: int = option(1 << 30, "no canary where it would leave less space free", parse=size)
+    large_bytes: int = option(
+        64 << 20, "size of the larger file that measures throughput; 0 for none", parse=size
+    )
+    large_every: float = option(600.0, "time between two larger files", parse=duration)
+
+
+class CanaryCollector(Collector):
+    """What the helper found on each mount; `results_for` seconds at most are results shown."""
+
+    def __init__(self, jobs: Jobs, *, results_for: float, mountinfo: Path) -> None:
+        self._jobs = jobs
+        self._results_for = results_for
+        self._mountinfo = mountinfo
+
+    def collect(self) -> Samples:
+        if not self._jobs.names:
+            raise NoData("no mount is configured")
+        states = self._jobs.states()
+        mounts = read_mounts(self._mountinfo)
+        out = Samples()
+        for directory, state in states.items():
+            self._one(out, directory, state, mount_of(Path(directory), mounts))
+        return out
+
+    def close(self) -> None:
+        """End the jobs."""
+        self._jobs.close()
+
+    def _one(self, out: Samples, name: str, state: JobState, mount: Mount | None) -> None:
+        if mount is not None:
+            out.add(INFO, 1, name, mount.point, mount.fstype, mount.source)
+        if state.hung is not None:
+            out.add(STUCK, state.hung, name, state.hung_phase)
+            out.add(SUCCESS, 0, name)
+            return
+        result = state.fresh(self._results_for)
+        if result is None:
+            return
+        for key, metric in _SPACE.items():
+            found = result.get("space", {}).get(key)
+            out.add(metric, None if found is None else int(found), name)
+        for phase, seconds in result["seconds"].items():
+            out.add(SECONDS, seconds, name, phase)
+        error = result.get("error")
+        if error is not None:
+            out.add(ERROR, 1, name, error["phase"], error["error"])
+        if "skipped" in result:
+            out.add(SKIPPED, 1, name, result["skipped"])
+        else:
+            out.add(SUCCESS, int(error is None), name)
+        for direction, rate in result.get("bandwidth", {}).items():
+            out.add(BANDWIDTH, rate, name, direction)
+
+
+def job(directory: Path, options: CanaryOptions) -> JobSpec:
+    """What the helper is to do in one directory."""
+    return JobSpec(
+        "stagewatch.sources.canary_child:run",
+        {
+            "directory": str(directory),
+            "bytes": options.bytes,
+            "floor_bytes": options.floor,
+            "large_bytes": options.large_bytes,
+            "large_interval": options.large_every,
+        },
+        interval=options.every,
+        deadline=options.deadline,
+    )
+
+
+def _build(options: CanaryOptions, node: NodeContext) -> CanaryCollector:
+    jobs = {str(directory): job(directory, options) for directory in options.mounts}
+    return CanaryCollector(
+        node.helper.share("canary", jobs),
+        results_for=STALE_AFTER * options.every + options.deadline,
+        mountinfo=node.options.proc / "self" / "mountinfo",
+    )
+
+
+SPEC = CollectorSpec(
+    name="canary",
+    help="free space and a small timed write on configured mounts",
+    interval=2.0,
+    options=CanaryOptions,
+    build=_build,
+)

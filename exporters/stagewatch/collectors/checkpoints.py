@@ -1,0 +1,203 @@
+"""Checkpoints in configured directories: a broken one shows before somebody needs it.
+
+The directories are looked through by the helper process (`sources.helper`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stagewatch.collectors.base import Collector, CollectorSpec
+from stagewatch.config import duration, listing, option, text
+from stagewatch.errors import NoData
+from stagewatch.exposition import Metric, Samples
+from stagewatch.sources.helper import Jobs, JobSpec, JobState
+
+if TYPE_CHECKING:
+    from stagewatch.agent.node import NodeContext
+
+STALE_AFTER = 3
+LOOK_SHARE = 0.5
+"""Of the deadline: what a look takes at most before it ends by itself, incomplete."""
+
+_JOB = ("directory", "job_id")
+_DIRECTORY = ("directory",)
+
+STEP = Metric("io_checkpoint_step", "gauge", "Step of the newest checkpoint, by its name.", _JOB)
+SIZE = Metric("io_checkpoint_size_bytes", "gauge", "Size of the newest checkpoint.", _JOB)
+PREVIOUS_SIZE = Metric(
+    "io_checkpoint_previous_size_bytes",
+    "gauge",
+    "Size of the checkpoint before the newest, also when it has been removed or overwritten since.",
+    _JOB,
+)
+FILES = Metric("io_checkpoint_files", "gauge", "Files of the newest checkpoint.", _JOB)
+PREVIOUS_FILES = Metric(
+    "io_checkpoint_previous_files", "gauge", "Files of the checkpoint before the newest.", _JOB
+)
+MODIFIED = Metric(
+    "io_checkpoint_modified_timestamp_seconds",
+    "gauge",
+    "Last change of the newest checkpoint, as Unix time by the file server's clock.",
+    _JOB,
+)
+GROWING = Metric(
+    "io_checkpoint_growing",
+    "gauge",
+    "1 if the newest checkpoint changed between the last two looks; absent after the first.",
+    _JOB,
+)
+COUNT = Metric("io_checkpoint_count", "gauge", "Checkpoints in the directory.", _JOB)
+TEMPORARY = Metric(
+    "io_checkpoint_temporary_files",
+    "gauge",
+    "Files and directories named *.tmp and the like, beside the checkpoints or in the newest.",
+    _JOB,
+)
+TEMPORARY_BYTES = Metric(
+    "io_checkpoint_temporary_bytes", "gauge", "Size of those beside the checkpoints.", _JOB
+)
+TEMPORARY_MODIFIED = Metric(
+    "io_checkpoint_temporary_oldest_timestamp_seconds",
+    "gauge",
+    "Last change of the oldest of those, as Unix time.",
+    _JOB,
+)
+COMPLETE = Metric(
+    "io_checkpoint_scan_complete",
+    "gauge",
+    "1 if the last look got through all of the directory, 0 if it ran out of time or entries.",
+    _DIRECTORY,
+)
+ENTRIES = Metric("io_checkpoint_scan_entries", "gauge", "Entries of the last look.", _DIRECTORY)
+SKIPPED = Metric(
+    "io_checkpoint_scan_skipped_jobs", "gauge", "Jobs beyond the limit, longest ago.", _DIRECTORY
+)
+UNREADABLE = Metric(
+    "io_checkpoint_scan_unreadable", "gauge", "Directories the agent may not read.", _DIRECTORY
+)
+ERROR = Metric(
+    "io_checkpoint_scan_error",
+    "gauge",
+    "1 with the errno if the directory could not be looked through at all.",
+    (*_DIRECTORY, "error"),
+)
+STUCK = Metric(
+    "io_checkpoint_scan_stuck_seconds",
+    "gauge",
+    "How long the directory has not let a look get through; from the deadline on.",
+    _DIRECTORY,
+)
+
+_VALUES = {
+    "step": STEP,
+    "size": SIZE,
+    "previous_size": PREVIOUS_SIZE,
+    "files": FILES,
+    "previous_files": PREVIOUS_FILES,
+    "modified": MODIFIED,
+    "growing": GROWING,
+    "count": COUNT,
+    "temporary": TEMPORARY,
+    "temporary_bytes": TEMPORARY_BYTES,
+    "temporary_modified": TEMPORARY_MODIFIED,
+}
+
+
+def pattern(value: Any) -> str:
+    """an absolute path in which {job} may stand for the name of a job and * for any name"""
+    found = text(value)
+    if not Path(found).is_absolute() or found.count("{job}") > 1 or ".." in Path(found).parts:
+        raise ValueError
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsOptions:
+    """Options of the `checkpoints` collector."""
+
+    directories: tuple[str, ...] = option(
+        (),
+        "directories with checkpoints, as /scratch/{job}/checkpoints: {job} or else the last * "
+        "is the label job_id",
+        parse=listing(pattern),
+    )
+    every: float = option(30.0, "time between two looks", parse=duration)
+    deadline: float = option(
+        60.0, "time after which a look is given up and its process killed", parse=duration
+    )
+    max_entries: int = option(20_000, "entries of one look, all directories of a pattern together")
+    max_jobs: int = option(64, "jobs shown of one pattern, those that changed last")
+    max_age: float = option(
+        2 * 86400.0, "a job whose newest checkpoint is older is left out", parse=duration
+    )
+
+
+class CheckpointsCollector(Collector):
+    """What the helper found in each directory."""
+
+    def __init__(self, jobs: Jobs, *, results_for: float) -> None:
+        self._jobs = jobs
+        self._results_for = results_for
+
+    def collect(self) -> Samples:
+        if not self._jobs.names:
+            raise NoData("no directory is configured")
+        out = Samples()
+        for directory, state in self._jobs.states().items():
+            self._one(out, directory, state)
+        return out
+
+    def close(self) -> None:
+        """End the jobs."""
+        self._jobs.close()
+
+    def _one(self, out: Samples, directory: str, state: JobState) -> None:
+        out.add(STUCK, state.hung, directory)
+        result = state.fresh(self._results_for)
+        if result is None:
+            return
+        out.add(COMPLETE, int(result["complete"] and result["error"] is None), directory)
+        out.add(ENTRIES, result["entries"], directory)
+        out.add(SKIPPED, result["skipped_jobs"], directory)
+        out.add(UNREADABLE, result["unreadable"], directory)
+        if result["error"] is not None:
+            out.add(ERROR, 1, directory, result["error"])
+        for job, found in result["jobs"].items():
+            for key, metric in _VALUES.items():
+                out.add(metric, found[key], directory, job)
+
+
+def job(directory: str, options: CheckpointsOptions) -> JobSpec:
+    """What the helper is to do for one pattern."""
+    return JobSpec(
+        "stagewatch.sources.checkpoint_child:run",
+        {
+            "pattern": directory,
+            "max_entries": options.max_entries,
+            "seconds": options.deadline * LOOK_SHARE,
+            "max_jobs": options.max_jobs,
+            "max_age": options.max_age,
+        },
+        interval=options.every,
+        deadline=options.deadline,
+    )
+
+
+def _build(options: CheckpointsOptions, node: NodeContext) -> CheckpointsCollector:
+    jobs = {directory: job(directory, options) for directory in options.directories}
+    return CheckpointsCollector(
+        node.helper.share("checkpoints", jobs),
+        results_for=STALE_AFTER * options.every + options.deadline,
+    )
+
+
+SPEC = CollectorSpec(
+    name="checkpoints",
+    help="the newest checkpoint of every job: size, growth, predecessor, left-over files",
+    interval=5.0,
+    options=CheckpointsOptions,
+    build=_build,
+)

@@ -1,0 +1,79 @@
+"""Faults that are being injected, from their marker files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stagewatch.collectors.base import Collector, CollectorSpec, NoOptions
+from stagewatch.exposition import Metric, Samples
+from stagewatch.faults.markers import read_markers
+
+if TYPE_CHECKING:
+    from stagewatch.agent.node import NodeContext
+
+HOLD_SECONDS = 30.0
+"""A fault is shown at least this long, so that one shorter than a scrape interval is not lost."""
+
+ACTIVE = Metric(
+    "fault_injection_active",
+    "gauge",
+    f"1 while a fault is being injected, and for at least {HOLD_SECONDS:.0f} s from its start.",
+    ("id", "fault_type", "target_worker", "expected_failure_stage", "scenario"),
+)
+START = Metric(
+    "fault_injection_start_timestamp_seconds",
+    "gauge",
+    "When the injection of an open fault began, as Unix time.",
+    ("id",),
+)
+SKIPPED = Metric(
+    "stagewatch_markers_skipped",
+    "gauge",
+    "Marker files that were passed over in the last look, by reason.",
+    ("reason",),
+)
+
+
+class FaultsCollector(Collector):
+    """Open fault markers."""
+
+    def __init__(self, directory: Path, *, wall: Callable[[], float] = time.time) -> None:
+        self._directory = directory
+        self._wall = wall
+
+    def collect(self) -> Samples:
+        markers, skipped = read_markers(self._directory)
+        now = self._wall()
+        out = Samples()
+        for marker in markers:
+            held = marker.start <= now < marker.start + HOLD_SECONDS
+            if marker.active(now) or held:
+                out.add(
+                    ACTIVE,
+                    1,
+                    marker.id,
+                    marker.fault_type,
+                    marker.target_worker,
+                    marker.expected_failure_stage,
+                    marker.scenario,
+                )
+                out.add(START, marker.start, marker.id)
+        for reason, count in skipped.items():
+            out.add(SKIPPED, count, reason)
+        return out
+
+
+def _build(options: NoOptions, context: NodeContext) -> FaultsCollector:
+    return FaultsCollector(context.options.fault_dir)
+
+
+SPEC = CollectorSpec(
+    name="faults",
+    help="faults being injected, from marker files",
+    interval=2.0,
+    options=NoOptions,
+    build=_build,
+)

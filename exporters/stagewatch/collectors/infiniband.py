@@ -1,0 +1,203 @@
+"""InfiniBand, RoCE and EFA ports: bytes, errors, state, rate, flaps and congestion."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stagewatch.collectors.base import Collector, CollectorSpec
+from stagewatch.config import listing, option, text
+from stagewatch.errors import NoData
+from stagewatch.exposition import Metric, Samples
+from stagewatch.sources.infiniband import RdmaPort, read_ports
+
+if TYPE_CHECKING:
+    from stagewatch.agent.node import NodeContext
+
+_PORT = ("device", "port")
+
+INFO = Metric(
+    "net_infiniband_info",
+    "gauge",
+    "1 for every RDMA port, with link layer, driver, model, board and firmware.",
+    (*_PORT, "link_layer", "driver", "model", "board", "firmware"),
+)
+STATE = Metric(
+    "net_infiniband_state",
+    "gauge",
+    "1 for the logical state in force (active, down, init, armed ...).",
+    (*_PORT, "state"),
+)
+PHYSICAL_STATE = Metric(
+    "net_infiniband_physical_state",
+    "gauge",
+    "1 for the physical state in force (linkup, polling, disabled ...).",
+    (*_PORT, "state"),
+)
+CHANGES = Metric(
+    "net_infiniband_state_changes_total",
+    "counter",
+    "Changes of either state that the agent has seen.",
+    _PORT,
+)
+RATE = Metric("net_infiniband_rate_bytes_per_second", "gauge", "Speed the link runs at now.", _PORT)
+EXPECTED = Metric(
+    "net_infiniband_expected_rate_bytes_per_second",
+    "gauge",
+    "Speed the link should have: as configured, else the highest that a port of the same model and "
+    "board on this node has had since the agent began.",
+    _PORT,
+)
+BYTES = Metric(
+    "net_infiniband_bytes_total", "counter", "Bytes by direction.", (*_PORT, "direction")
+)
+PACKETS = Metric(
+    "net_infiniband_packets_total", "counter", "Packets by direction.", (*_PORT, "direction")
+)
+OPERATION_BYTES = Metric(
+    "net_infiniband_operation_bytes_total",
+    "counter",
+    "Bytes by kind of operation (send, rdma_read, rdma_write ...), where the driver tells (EFA).",
+    (*_PORT, "operation"),
+)
+DOWNS = Metric(
+    "net_infiniband_link_downs_total", "counter", "Times the link went down (link_downed).", _PORT
+)
+ERRORS = Metric(
+    "net_infiniband_errors_total",
+    "counter",
+    "Errors, drops, repeats and time-outs, by the name of the kernel's counter.",
+    (*_PORT, "error"),
+)
+CONGESTION = Metric(
+    "net_infiniband_congestion_total",
+    "counter",
+    "Signs of congestion, by the name of the kernel's counter: port_xmit_wait in ticks with data "
+    "and no credit, others in packets.",
+    (*_PORT, "kind"),
+)
+
+_WORD = 4
+"""port_xmit_data and port_rcv_data count words of four bytes."""
+_CONGESTION = re.compile(r"port_xmit_wait|.*(cnp|ecn).*|.*congestion.*")
+_ERROR = re.compile(
+    r".*(err|drop|discard|timeout|retrans|retry|out_of_(sequence|buffer)|overrun|dropped|"
+    r"unresponsive|impaired|link_error_recovery|integrity|slow_restart|duplicate|_nak|_oos|_dup_).*",
+    re.IGNORECASE,
+)
+_PACKETS = {"received": ("port_rcv_packets", "rx_pkts"), "sent": ("port_xmit_packets", "tx_pkts")}
+
+
+def rate(value: Any) -> tuple[str, float]:
+    """GBITS, or DEVICE=GBITS, in Gbit/s"""
+    device, equals, number = text(value).rpartition("=")
+    found = float(number)
+    if not 0 < found < 1e6 or (equals and not device):
+        raise ValueError
+    return device, found
+
+
+@dataclass(frozen=True, slots=True)
+class InfinibandOptions:
+    """Options of the `infiniband` collector."""
+
+    rates: tuple[tuple[str, float], ...] = option(
+        (),
+        "Gbit/s that ports should run at: 400 for all, mlx5_0=200 for those of one device",
+        parse=listing(rate),
+    )
+
+
+class InfinibandCollector(Collector):
+    """Every RDMA port of the node."""
+
+    def __init__(self, sys: Path, *, rates: Iterable[tuple[str, float]] = ()) -> None:
+        self._sys = sys
+        self._configured = {device: gbits * 1e9 / 8 for device, gbits in rates}
+        self._best: dict[tuple[str, str, str], float] = {}
+        self._states: dict[tuple[str, str], tuple[str, str]] = {}
+        self._changes: dict[tuple[str, str], int] = {}
+
+    def collect(self) -> Samples:
+        ports = list(read_ports(self._sys))
+        if not ports:
+            raise NoData("no RDMA device")
+        out = Samples()
+        for port in ports:
+            kind = (port.model or port.driver, port.board, port.link_layer)
+            self._best[kind] = max(self._best.get(kind, 0.0), port.rate or 0.0)
+        for port in ports:
+            self._port(out, port)
+        return out
+
+    def _port(self, out: Samples, port: RdmaPort) -> None:
+        labels = (port.device, port.port)
+        identity = (port.link_layer, port.driver, port.model, port.board, port.firmware)
+        out.add(INFO, 1, *labels, *identity)
+        if port.state:
+            out.add(STATE, 1, *labels, port.state)
+        if port.physical_state:
+            out.add(PHYSICAL_STATE, 1, *labels, port.physical_state)
+        states = (port.state, port.physical_state)
+        changed = self._states.setdefault(labels, states) != states
+        self._states[labels] = states
+        self._changes[labels] = self._changes.get(labels, 0) + changed
+        out.add(CHANGES, self._changes[labels], *labels)
+        out.add(RATE, port.rate, *labels)
+        best = self._best[port.model or port.driver, port.board, port.link_layer] or None
+        configured = self._configured.get(port.device, self._configured.get(""))
+        out.add(EXPECTED, configured or best, *labels)
+        _counters(out, port, labels)
+
+
+def _counters(out: Samples, port: RdmaPort, labels: tuple[str, str]) -> None:
+    for direction, amount in _bytes(port).items():
+        out.add(BYTES, amount, *labels, direction)
+    every = port.hardware_counters | port.counters
+    for direction, names in _PACKETS.items():
+        out.add(PACKETS, _first(every, names), *labels, direction)
+    for name, value in every.items():
+        if name == "link_downed":
+            out.add(DOWNS, value, *labels)
+        elif _CONGESTION.fullmatch(name):
+            out.add(CONGESTION, value, *labels, name)
+        elif _ERROR.fullmatch(name):
+            out.add(ERRORS, value, *labels, name)
+        elif name.endswith("_bytes") and name not in ("tx_bytes", "rx_bytes"):
+            out.add(OPERATION_BYTES, value, *labels, name.removesuffix("_bytes"))
+
+
+def _bytes(port: RdmaPort) -> dict[str, int]:
+    """Bytes by direction; EFA has none of the specification's counters."""
+    found = {}
+    sent, received = port.counters.get("port_xmit_data"), port.counters.get("port_rcv_data")
+    hardware = port.hardware_counters
+    if sent is not None:
+        found["sent"] = sent * _WORD
+    elif "tx_bytes" in hardware:
+        found["sent"] = hardware["tx_bytes"]
+    if received is not None:
+        found["received"] = received * _WORD
+    elif "rx_bytes" in hardware:
+        found["received"] = hardware["rx_bytes"]
+    return found
+
+
+def _first(counters: Mapping[str, int], names: Iterable[str]) -> int | None:
+    return next((counters[name] for name in names if name in counters), None)
+
+
+def _build(options: InfinibandOptions, node: NodeContext) -> InfinibandCollector:
+    return InfinibandCollector(node.options.sys, rates=options.rates)
+
+
+SPEC = CollectorSpec(
+    name="infiniband",
+    help="InfiniBand, RoCE and EFA ports: bytes, errors, state, rate, congestion",
+    interval=5.0,
+    options=InfinibandOptions,
+    build=_build,
+)

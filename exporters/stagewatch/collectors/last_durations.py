@@ -1,0 +1,46 @@
+"""How often each rank has completed a stage, and how long it took the last time, which is told
+from what its totals grew by."""
+
+from __future__ import annotations
+
+from stagewatch.exposition import Metric, Samples
+from stagewatch.sources.records import RankRecord
+
+LAST = Metric(
+    "rl_rank_stage_last_seconds",
+    "gauge",
+    "How long the rank took for the stage when it last completed it; the mean of those it "
+    "completed since the look before, if there were several.",
+    ("job_id", "role", "rank", "stage"),
+)
+COMPLETIONS = Metric(
+    "rl_rank_stage_completions_total",
+    "counter",
+    "How often the rank has completed the stage: one that is behind its peers has done so less.",
+    ("job_id", "role", "rank", "stage"),
+)
+
+
+class LastDurations:
+    """The last duration of every stage of every rank with a record."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, tuple[int, float, float]]] = {}
+
+    def add(self, out: Samples, records: list[RankRecord]) -> None:
+        """Look at the records of all ranks that are there; others are forgotten."""
+        known: dict[str, dict[str, tuple[int, float, float]]] = {}
+        for record in records:
+            before = self._known.get(record.name, {})
+            known[record.name] = now = {}
+            for stage, totals in record.totals.items():
+                count, seconds = sum(totals.durations), totals.duration_seconds
+                old_count, old_seconds, last = before.get(stage, (0, 0.0, 0.0))
+                if count > old_count:
+                    last = max(0.0, seconds - old_seconds) / (count - old_count)
+                now[stage] = count, seconds, last
+                if count:
+                    key = (record.job_id, record.role, record.rank, stage)
+                    out.add(LAST, last, *key)
+                    out.add(COMPLETIONS, count, *key)
+        self._known = known

@@ -1,0 +1,174 @@
+"""NFS mounts by what their requests cost, from the kernel's own counters.
+
+Nothing here touches a mount: while a server is dead and every `stat` on it hangs, these counters
+can still be read, and its requests that stay unanswered are `sent - received`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stagewatch.collectors.base import Collector, CollectorSpec
+from stagewatch.config import listing, option, text
+from stagewatch.errors import NoData
+from stagewatch.exposition import Metric, Samples
+from stagewatch.sources.mountstats import NfsMount, Operation, read_mountstats
+
+if TYPE_CHECKING:
+    from stagewatch.agent.node import NodeContext
+
+OPERATIONS = ("READ", "WRITE", "COMMIT", "OPEN", "GETATTR", "LOOKUP")
+OTHER = "other"
+
+_OP = ("mount", "op")
+_SOURCE = "from /proc/self/mountstats; counted when the operation completes."
+
+INFO = Metric(
+    "nfs_info",
+    "gauge",
+    "1 for every NFS mount point, with its server, export, version, transport and address.",
+    ("mount", "server", "export", "version", "protocol", "address"),
+)
+AGE = Metric(
+    "nfs_mount_age_seconds", "gauge", "Time since the file system was mounted.", ("mount",)
+)
+OPERATIONS_TOTAL = Metric("nfs_operations_total", "counter", f"Operations, {_SOURCE}", _OP)
+BYTES = Metric(
+    "nfs_bytes_total",
+    "counter",
+    "Bytes sent and received for operations, RPC headers included.",
+    _OP,
+)
+QUEUE = Metric(
+    "nfs_operation_queue_seconds_total",
+    "counter",
+    "Time operations waited on this node before they were sent.",
+    _OP,
+)
+RTT = Metric(
+    "nfs_operation_rtt_seconds_total",
+    "counter",
+    "Time between sending an operation and the server's reply.",
+    _OP,
+)
+EXECUTE = Metric(
+    "nfs_operation_execute_seconds_total",
+    "counter",
+    "Whole time of operations: queue, round trip and everything between.",
+    _OP,
+)
+ERRORS = Metric(
+    "nfs_operation_errors_total",
+    "counter",
+    "Operations that the server answered with an error; absent before Linux 5.3.",
+    _OP,
+)
+RETRANSMISSIONS = Metric(
+    "nfs_retransmissions_total", "counter", "Requests that were sent again.", _OP
+)
+TIMEOUTS = Metric(
+    "nfs_timeouts_total", "counter", "Major time-outs: all retries of a request went by.", _OP
+)
+TRANSPORTS = Metric(
+    "nfs_transports", "gauge", "Connections of the mount (nconnect), summed below.", ("mount",)
+)
+CONNECTS = Metric(
+    "nfs_transport_connects_total", "counter", "Connections made to the server.", ("mount",)
+)
+SENDS = Metric(
+    "nfs_transport_requests_sent_total", "counter", "Requests sent, repeats included.", ("mount",)
+)
+RECEIVES = Metric(
+    "nfs_transport_replies_received_total", "counter", "Replies that fitted a request.", ("mount",)
+)
+BAD_XIDS = Metric(
+    "nfs_transport_bad_xids_total", "counter", "Replies that fitted no request.", ("mount",)
+)
+BACKLOG = Metric(
+    "nfs_transport_backlog_total",
+    "counter",
+    "Requests found waiting for a free slot, added up over all sends.",
+    ("mount",),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NfsOptions:
+    """Options of the `nfs` collector."""
+
+    operations: tuple[str, ...] = option(
+        OPERATIONS,
+        f"operations shown one by one; all others are added up as {OTHER!r}",
+        parse=listing(text),
+    )
+    process: str = option(
+        "self", "process whose mounts are shown; 1, inside a container, for those of the host"
+    )
+
+
+class NfsCollector(Collector):
+    """Every NFS mount in one mountstats file."""
+
+    def __init__(self, mountstats: Path, *, operations: tuple[str, ...] = OPERATIONS) -> None:
+        self._mountstats = mountstats
+        self._operations = frozenset(operations)
+
+    def collect(self) -> Samples:
+        mounts = read_mountstats(self._mountstats)
+        if not mounts:
+            raise NoData("no NFS mount")
+        out = Samples()
+        for mount in mounts:
+            self._mount(out, mount)
+        return out
+
+    def _mount(self, out: Samples, mount: NfsMount) -> None:
+        name = mount.mount
+        out.add(
+            INFO, 1, name, mount.server, mount.export, mount.version, mount.protocol, mount.address
+        )
+        out.add(AGE, mount.age_seconds, name)
+        transports = mount.transports
+        if transports is not None:
+            out.add(TRANSPORTS, transports.count, name)
+            out.add(CONNECTS, transports.connects, name)
+            out.add(SENDS, transports.sends, name)
+            out.add(RECEIVES, transports.receives, name)
+            out.add(BAD_XIDS, transports.bad_xids, name)
+            out.add(BACKLOG, transports.backlog, name)
+        if mount.operations is not None:
+            other = Operation()
+            for op, counters in mount.operations.items():
+                if op in self._operations:
+                    _operation(out, counters, name, op)
+                elif counters.operations or other.errors is None:
+                    other.add(counters)
+            _operation(out, other, name, OTHER)
+
+
+def _operation(out: Samples, operation: Operation, mount: str, op: str) -> None:
+    out.add(OPERATIONS_TOTAL, operation.operations, mount, op)
+    out.add(BYTES, operation.bytes_sent + operation.bytes_received, mount, op)
+    out.add(QUEUE, operation.queue_seconds, mount, op)
+    out.add(RTT, operation.rtt_seconds, mount, op)
+    out.add(EXECUTE, operation.execute_seconds, mount, op)
+    out.add(ERRORS, operation.errors, mount, op)
+    out.add(RETRANSMISSIONS, operation.retransmissions, mount, op)
+    out.add(TIMEOUTS, operation.timeouts, mount, op)
+
+
+def _build(options: NfsOptions, node: NodeContext) -> NfsCollector:
+    return NfsCollector(
+        node.options.proc / options.process / "mountstats", operations=options.operations
+    )
+
+
+SPEC = CollectorSpec(
+    name="nfs",
+    help="operations, bytes, latency and retransmissions of every NFS mount",
+    interval=5.0,
+    options=NfsOptions,
+    build=_build,
+)

@@ -1,0 +1,152 @@
+"""Configured names and endpoints, as this node finds them: DNS, TCP, TLS, HTTP."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from stagewatch.collectors.base import Collector, CollectorSpec
+from stagewatch.config import duration, listing, option, text
+from stagewatch.errors import NoData
+from stagewatch.exposition import Metric, Samples
+from stagewatch.sources.helper import Jobs, JobSpec, JobState
+
+if TYPE_CHECKING:
+    from stagewatch.agent.node import NodeContext
+
+STALE_AFTER = 3
+MAX_TARGETS = 50
+MIN_INTERVAL = 1.0
+"""Seconds between two probes of one target, however short an interval is asked for."""
+
+SECONDS = Metric(
+    "net_probe_seconds",
+    "gauge",
+    "How long each phase of the last probe took: dns, connect, tls, http (until the status line).",
+    ("target", "phase"),
+)
+SUCCESS = Metric(
+    "net_probe_success",
+    "gauge",
+    "1 if the last probe got through all its phases, over HTTP to a status below 400.",
+    ("target",),
+)
+ERROR = Metric(
+    "net_probe_error",
+    "gauge",
+    "1 for the phase the last probe failed in, with the error: an errno, a resolver's EAI_ code, "
+    "certificate, tls, no_http, status_NNN, or deadline where it did not come back.",
+    ("target", "phase", "error"),
+)
+FAILURES = Metric(
+    "net_probe_failures_total",
+    "counter",
+    "Probes that failed, by phase and error.",
+    ("target", "phase", "error"),
+)
+
+
+def target(value: Any) -> str:
+    """dns:NAME, tcp:HOST:PORT, http://... or https://..."""
+    found = text(value)
+    url = urlsplit(found)
+    known = {
+        "dns": re.fullmatch(r"dns:[\w.:-]+", found),
+        "tcp": re.fullmatch(r"tcp:(\[[\w.:%-]+\]|[\w.-]+):\d{1,5}", found),
+        "http": url.hostname and (url.port or True),
+        "https": url.hostname and (url.port or True),
+    }
+    if not known.get(url.scheme) or not found.isprintable() or " " in found:
+        raise ValueError
+    return found
+
+
+def targets(value: Any) -> tuple[str, ...]:
+    """at most 50 of dns:NAME, tcp:HOST:PORT, http://... or https://..., as an array or with \
+commas"""
+    found: tuple[str, ...] = listing(target)(value)
+    if len(found) > MAX_TARGETS:
+        raise ValueError
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOptions:
+    """Options of the `probe` collector."""
+
+    targets: tuple[str, ...] = option(
+        (), "what to probe: dns:NAME, tcp:HOST:PORT, http://... or https://...", parse=targets
+    )
+    every: float = option(15.0, "time between two probes of a target", parse=duration)
+    timeout: float = option(5.0, "time a connection or an answer may take", parse=duration)
+    deadline: float = option(
+        40.0, "time after which a probe is given up; resolvers alone may take 30s", parse=duration
+    )
+
+
+class ProbeCollector(Collector):
+    """What the helper found of each target."""
+
+    def __init__(self, jobs: Jobs, *, results_for: float) -> None:
+        self._jobs = jobs
+        self._results_for = results_for
+
+    def collect(self) -> Samples:
+        if not self._jobs.names:
+            raise NoData("no target is configured")
+        out = Samples()
+        for name, state in self._jobs.states().items():
+            self._one(out, name, state)
+        return out
+
+    def close(self) -> None:
+        """End the jobs."""
+        self._jobs.close()
+
+    def _one(self, out: Samples, name: str, state: JobState) -> None:
+        if state.kills:
+            out.add(FAILURES, state.kills, name, state.hung_phase, "deadline")
+        if state.hung is not None:
+            out.add(SUCCESS, 0, name)
+            out.add(ERROR, 1, name, state.hung_phase, "deadline")
+            return
+        result = state.fresh(self._results_for)
+        if result is None:
+            return
+        for phase, seconds in result["seconds"].items():
+            out.add(SECONDS, seconds, name, phase)
+        for failure, count in result["failures"].items():
+            phase, _, error = failure.partition(" ")
+            out.add(FAILURES, count, name, phase, error)
+        failed = result.get("error")
+        out.add(SUCCESS, int(failed is None), name)
+        if failed is not None:
+            out.add(ERROR, 1, name, failed["phase"], failed["error"])
+
+
+def job(target: str, options: ProbeOptions) -> JobSpec:
+    """What the helper is to do for one target."""
+    return JobSpec(
+        "stagewatch.sources.probe_child:run",
+        {"target": target, "timeout": options.timeout},
+        interval=max(MIN_INTERVAL, options.every),
+        deadline=options.deadline,
+    )
+
+
+def _build(options: ProbeOptions, node: NodeContext) -> ProbeCollector:
+    return ProbeCollector(
+        node.helper.share("probe", {target: job(target, options) for target in options.targets}),
+        results_for=STALE_AFTER * max(MIN_INTERVAL, options.every) + options.deadline,
+    )
+
+
+SPEC = CollectorSpec(
+    name="probe",
+    help="names and endpoints as this node finds them: DNS, TCP, TLS, HTTP",
+    interval=5.0,
+    options=ProbeOptions,
+    build=_build,
+)

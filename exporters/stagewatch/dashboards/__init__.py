@@ -1,0 +1,50 @@
+"""The house library of dashboards: content in `dashboards/NAME.dashboard.py`, shape in here.
+
+It stands on grafanalib, which the agents never load: only this subpackage imports it.
+"""
+
+from stagewatch.dashboards.board import board, section
+from stagewatch.dashboards.look import (
+    AMBER,
+    BLUE,
+    GREEN,
+    GREY,
+    RED,
+    STAGE_NAMES,
+    Threshold,
+    mapping,
+    steps,
+)
+from stagewatch.dashboards.panels import (
+    Query,
+    bar_gauge,
+    heatmap,
+    stat,
+    state_timeline,
+    text,
+    timeseries,
+)
+from stagewatch.dashboards.tables import Column, table
+
+__all__ = [
+    "AMBER",
+    "BLUE",
+    "GREEN",
+    "GREY",
+    "RED",
+    "STAGE_NAMES",
+    "Column",
+    "Query",
+    "Threshold",
+    "bar_gauge",
+    "board",
+    "heatmap",
+    "mapping",
+    "section",
+    "stat",
+    "state_timeline",
+    "steps",
+    "table",
+    "text",
+    "timeseries",
+]

@@ -1,0 +1,69 @@
+"""Colours, thresholds and value mappings, so that red means the same on every board."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stagewatch.stages import CODES
+
+GREEN = "green"
+AMBER = "orange"
+RED = "red"
+BLUE = "blue"
+GREY = "#8e8e8e"
+"""Nothing to judge: neither good nor bad."""
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """From `value` on (in the panel's unit) a reading has this colour; `None`: from the bottom."""
+
+    color: str
+    value: float | None = None
+
+
+def steps(*later: tuple[float, str], base: str = GREEN) -> tuple[Threshold, ...]:
+    """Thresholds in rising order: `steps((75, AMBER), (85, RED))` is green below 75."""
+    return (Threshold(base), *(Threshold(color, value) for value, color in later))
+
+
+NEUTRAL = (Threshold(BLUE),)
+ANY_IS_BAD = steps((1, RED))
+ANY_IS_AMBER = steps((1, AMBER))
+
+
+def threshold_json(thresholds: tuple[Threshold, ...]) -> dict[str, Any]:
+    """What `fieldConfig.defaults.thresholds` takes."""
+    return {
+        "mode": "absolute",
+        "steps": [{"color": step.color, "value": step.value} for step in thresholds],
+    }
+
+
+def mapping(values: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:
+    """Texts and colours for single values: `mapping({"0": ("down", RED)})`."""
+    options = {
+        value: {"index": index, "text": text, "color": color}
+        for index, (value, (text, color)) in enumerate(values.items())
+    }
+    return [{"type": "value", "options": options}]
+
+
+_STAGE_COLORS = {
+    "idle": GREY,
+    "rollout": "blue",
+    "reward": "light-blue",
+    "logprob": "purple",
+    "advantage": "super-light-purple",
+    "train": "green",
+    "weights_update": "yellow",
+    "checkpoint": "orange",
+    "eval": "light-green",
+    "init": "semi-dark-blue",
+    "cleanup": "dark-orange",
+    "other": "dark-purple",
+}
+STAGE_NAMES = mapping({str(code): (name, _STAGE_COLORS[name]) for name, code in CODES.items()})
+"""`rl_rank_stage_code` as text, the same colours wherever stages are drawn."""

@@ -1,0 +1,1 @@
+"""A real job that really hangs, watched by the real stack, on one machine."""

@@ -1,0 +1,135 @@
+"""Watches a real job of many processes go wrong, and the stack say where it began.
+
+Without --scenario it starts two node agents, a job of eight processes and Prometheus, lets the job
+hang the way a 64-GPU job once did (one rank leaves the loop early, the others spin in the next
+all-reduce), and shows which alert fired when and whom it named.  The other scenarios put a fault
+into a small RL training system (S1), or into a real Slurm cluster on this machine (S3 and S4, which
+need Slurm's daemons and root).  Ends by itself and leaves nothing behind."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+
+from stagewatch.demo.cluster import JOB_ID, NODES, RANKS, DemoCluster
+from stagewatch.demo.progress import Progress
+from stagewatch.demo.rl import run as rl
+from stagewatch.demo.rl.scenarios import SCENARIOS
+from stagewatch.demo.slurm import run as slurm
+from stagewatch.demo.slurm.scenarios import SCENARIOS as SLURM_SCENARIOS
+from stagewatch.errors import ConfigError
+from stagewatch.sources.prometheus_api import Alert, PrometheusApi
+
+ARMED = f'job_role_stage:rl_stall_budget:seconds{{job_id="{JOB_ID}", stage="train"}}'
+SYNC_STALL = "sync-stall"
+EXPECTED = ("StalledHeartbeat", "BusyPollHang")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `stagewatch demo`."""
+    parser.add_argument(
+        "--scenario",
+        default=SYNC_STALL,
+        metavar="NAME",
+        help=f"what goes wrong, or list for all of them [default: {SYNC_STALL}]",
+    )
+    parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C")
+    parser.add_argument("--seed", type=int, metavar="N", help="choose the rank that leaves early")
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=Path(".cache"),
+        metavar="DIR",
+        help="where a fetched Prometheus is kept [default: .cache]",
+    )
+    rl.add_arguments(parser)
+    parser.epilog = f"scenarios:\n{_table()}"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit status 0 if the stack named where it began, 1 if not."""
+    if arguments.scenario == "list":
+        print(_table())
+        return 0
+    known_names = (SYNC_STALL, *SCENARIOS, *SLURM_SCENARIOS)
+    if arguments.scenario not in known_names:
+        known = ", ".join(known_names)
+        raise ConfigError(f"--scenario {arguments.scenario}: must be list or one of {known}")
+    signal.signal(signal.SIGTERM, _interrupt)
+    if arguments.scenario == SYNC_STALL:
+        return _sync_stall(arguments)
+    if arguments.scenario in SLURM_SCENARIOS:
+        return slurm.run(arguments)
+    return rl.run(arguments)
+
+
+def _sync_stall(arguments: argparse.Namespace) -> int:
+    show = Progress()
+    show.step("finding Prometheus (on the PATH, as a package, or a container)")
+    with DemoCluster(cache=arguments.cache, seed=arguments.seed) as cluster:
+        show.step(f"starting {len(NODES)} node agents, {RANKS} ranks of job {JOB_ID}, Prometheus")
+        api = cluster.start()
+        show.say(f"Prometheus   {api.alerts_page()}")
+        for node, address in cluster.agents.items():
+            show.say(f"{node}       http://{address}/")
+        show.step("training; the rules learn how long a step may take")
+        show.wait_until(lambda: bool(api.query(ARMED)), 120, "the rules did not learn a budget")
+        injected = cluster.inject_stall()
+        show.step("the job's time is up: one rank's clock is ahead, so it leaves the loop first")
+        fired = _watch(api, show, injected)
+        named = _report(cluster, fired)
+        if arguments.keep:
+            print("\nEverything keeps running; Ctrl-C ends it.  Try, in another terminal:")
+            for node in NODES:
+                print(f"  stagewatch inspect --record-dir {cluster.record_dir(node)}")
+            signal.pause()
+        api.close()
+    return 0 if named else 1
+
+
+def _watch(api: PrometheusApi, show: Progress, injected: float) -> dict[str, tuple[float, Alert]]:
+    """The alerts that fire, with the seconds since the injection."""
+    fired: dict[str, tuple[float, Alert]] = {}
+
+    def all_fired() -> bool:
+        for alert in api.alerts():
+            if alert.state == "firing" and alert.name not in fired:
+                fired[alert.name] = (time.time() - injected, alert)
+                show.say(f"ALERT {alert.name}: {alert.annotations['description']}")
+        return all(name in fired for name in EXPECTED)
+
+    show.wait_until(all_fired, 120, f"{' and '.join(EXPECTED)} did not both fire")
+    return fired
+
+
+def _report(cluster: DemoCluster, fired: dict[str, tuple[float, Alert]]) -> bool:
+    """Print what fired and whether the culprit is the rank that really left; returns that."""
+    truth = cluster.ranks[cluster.early]
+    labels = fired["BusyPollHang"][1].labels
+    named = (labels["rank"], labels["node"], labels["pid"]) == (
+        str(truth.rank),
+        truth.node,
+        str(truth.process.pid),
+    )
+    print("\nAlert              fired after the end of the job's time")
+    for name, (after, _) in sorted(fired.items(), key=lambda item: item[1][0]):
+        print(f"{name:<18} {after:5.1f} s")
+    print(
+        f"\nCulprit named      rank {labels['rank']} on {labels['node']}, pid {labels['pid']}, "
+        f"stage {labels['stage']}, evidence {labels['evidence']}"
+        f"\nReally left early  rank {truth.rank} on {truth.node}, pid {truth.process.pid}"
+        f"\nVerdict            the {'right' if named else 'WRONG'} rank was named"
+    )
+    return named
+
+
+def _table() -> str:
+    stall = f"  {SYNC_STALL:<18} S0: one rank leaves the loop early, the others spin"
+    return f"{stall}\n{rl.table()}\n{slurm.table()}"
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

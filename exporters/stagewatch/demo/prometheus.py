@@ -1,0 +1,103 @@
+"""A private Prometheus for the demo: found, or fetched as the distribution's package."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from stagewatch.assets import assets
+from stagewatch.errors import StagewatchError
+
+IMAGE = "docker.io/prom/prometheus:v3.5.0"
+CONTAINER = "stagewatch-demo"
+SCRAPE_SECONDS = 2
+
+CONFIG = """\
+global:
+  scrape_interval: {interval}s
+  scrape_timeout: {interval}s
+  evaluation_interval: {interval}s
+rule_files:
+  - {rules}/*.rules.yaml
+scrape_configs:
+  - job_name: stagewatch
+    static_configs:
+"""
+TARGET = """\
+      - targets: ["{address}"]
+        labels: {{cluster: demo, node: {node}}}
+"""
+
+
+def prometheus_command(cache: Path) -> list[str]:
+    """The command that runs Prometheus: from the PATH, an unpacked package, or a container.
+
+    Raises `StagewatchError` where none of them can be had.
+    """
+    found = shutil.which("prometheus")
+    if found:
+        return [found]
+    unpacked = cache / "prometheus" / "usr" / "bin" / "prometheus"
+    if unpacked.exists() or _unpack(cache):
+        return [str(unpacked)]
+    engine = shutil.which("docker") or shutil.which("podman")
+    if engine and not subprocess.run([engine, "info"], capture_output=True, check=False).returncode:
+        name = f"--name={CONTAINER}-{os.getpid()}"
+        user = f"--user={os.getuid()}"
+        return [engine, "run", "--rm", "--network=host", name, user, IMAGE]
+    raise StagewatchError(
+        "no Prometheus: install it (apt-get install prometheus, or a binary on the PATH), or start "
+        "a container engine"
+    )
+
+
+def write_config(directory: Path, targets: Mapping[str, str]) -> Path:
+    """A configuration that scrapes agents (node name -> address) and loads the shipped rules."""
+    file = directory / "prometheus.yml"
+    lines = [TARGET.format(address=address, node=node) for node, address in targets.items()]
+    rules = directory / "rules"
+    shutil.copytree(assets("alerts"), rules, ignore=shutil.ignore_patterns("tests", "runbooks"))
+    file.write_text(CONFIG.format(interval=SCRAPE_SECONDS, rules=rules) + "".join(lines))
+    return file
+
+
+def arguments(command: list[str], config: Path, port: int) -> list[str]:
+    """The whole command line; a container gets the configuration's directory mounted."""
+    directory = config.parent
+    command = list(command)
+    if IMAGE in command:
+        command.insert(-1, f"--volume={directory}:{directory}")
+    return [
+        *command,
+        f"--config.file={config}",
+        f"--storage.tsdb.path={directory / 'tsdb'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--storage.tsdb.retention.time=1d",
+        "--log.level=warn",
+    ]
+
+
+def _unpack(cache: Path) -> bool:
+    """Fetch Debian's or Ubuntu's package and unpack it, which needs no root and starts nothing."""
+    apt, dpkg = shutil.which("apt-get"), shutil.which("dpkg-deb")
+    if not apt or not dpkg:
+        return False
+    cache.mkdir(parents=True, exist_ok=True)
+    if not _download(apt, cache):
+        sudo = [] if os.getuid() == 0 else [shutil.which("sudo") or "env", "-n"]
+        subprocess.run([*sudo, apt, "update"], capture_output=True, check=False)
+        if not _download(apt, cache):
+            return False
+    package = next(cache.glob("prometheus_*.deb"))
+    target = cache / "prometheus"
+    unpacked = subprocess.run([dpkg, "-x", package, target], capture_output=True, check=False)
+    package.unlink()
+    return unpacked.returncode == 0
+
+
+def _download(apt: str, cache: Path) -> bool:
+    subprocess.run([apt, "download", "prometheus"], cwd=cache, capture_output=True, check=False)
+    return any(cache.glob("prometheus_*.deb"))

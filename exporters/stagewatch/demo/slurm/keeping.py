@@ -1,0 +1,87 @@
+"""The owner's side of the keeper: starts processes that cannot outlive this one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stagewatch.errors import StagewatchError
+
+
+@dataclass
+class Keeper:
+    """A connection to one keeper process; use it as a context manager."""
+
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _process: subprocess.Popen[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        script = Path(__file__).with_name("keeper.py")
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", str(script)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Keeper:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """The keeper's own process."""
+        return self._process.pid
+
+    def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], log: Path, cwd: Path) -> int:
+        """Start a process in the background; returns its pid."""
+        return int(
+            self._ask({"argv": list(argv), "env": dict(env), "log": str(log), "cwd": str(cwd)})[
+                "pid"
+            ]
+        )
+
+    def status(self, pid: int) -> int | None:
+        """The exit status of a process (negative: killed by that signal), `None` while it runs."""
+        found = self._ask({"pid": pid})["status"]
+        return None if found is None else int(found)
+
+    def make_directory(self, prefix: str) -> Path:
+        """A directory that is removed with everything in it when the keeper ends.
+
+        Every user may look into it: jobs of other users read their scripts there.
+        """
+        directory = Path(self._ask({"prefix": prefix})["directory"])
+        directory.chmod(0o755)
+        return directory
+
+    def close(self) -> None:
+        """Kill everything that was started and wait until it is gone."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            self._process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            os.kill(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        to, back = self._process.stdin, self._process.stdout
+        if to is None or back is None:
+            raise StagewatchError("the keeper has no pipes")
+        with self._lock:
+            to.write(json.dumps(request).encode() + b"\n")
+            to.flush()
+            reply: dict[str, Any] = json.loads(back.readline())
+            return reply

@@ -1,0 +1,120 @@
+"""What watches a demo: node agents and a Prometheus with the shipped rules, on one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from stagewatch.demo.prometheus import arguments, prometheus_command, write_config
+from stagewatch.errors import StagewatchError
+from stagewatch.faults.markers import Marker, write_marker
+from stagewatch.processes import Children
+from stagewatch.sources.prometheus_api import PrometheusApi
+
+
+class Stack:
+    """Agents of some nodes and a Prometheus; leaving the context ends and removes everything,
+    also what was started as one of its `children` and written below its `directory`."""
+
+    def __init__(self, *, cache: Path, nodes: Sequence[str]) -> None:
+        self._prometheus = prometheus_command(cache)  # first: without it nothing is begun
+        self.directory = Path(tempfile.mkdtemp(prefix="stagewatch-demo-"))
+        self.nodes = tuple(nodes)
+        self.agents: dict[str, str] = {}
+        """Address of each agent."""
+        self.children = Children()
+        janitor = [sys.executable, "-m", "stagewatch.demo.janitor", str(self.directory)]
+        self._janitor = subprocess.Popen(
+            [*janitor, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for node in nodes:
+            for directory in (self.record_dir(node), self.fault_dir(node)):
+                directory.mkdir(parents=True)
+
+    def start_agent(self, node: str, *flags: str, around: Sequence[str] = ()) -> None:
+        """Start a node's agent; `around` is a command that runs another."""
+        address = f"127.0.0.1:{free_port()}"
+        command = [sys.executable, "-m", "stagewatch.cli", "node", "--listen", address]
+        command += ["--node-name", node]
+        command += ["--record-dir", str(self.record_dir(node))]
+        command += ["--fault-dir", str(self.fault_dir(node))]
+        command += ["--no-ranks-by-environment"]  # those would be of all nodes, and of others' jobs
+        self.children.start([*around, *command, *flags], log=self.directory / f"{node}.log")
+        self.agents[node] = address
+
+    def start_prometheus(self) -> PrometheusApi:
+        """Start Prometheus over the agents, and wait until it answers."""
+        config = write_config(self.directory, self.agents)
+        port = free_port()
+        self.children.start(
+            arguments(self._prometheus, config, port), log=self.directory / "prometheus.log"
+        )
+        self.url = f"http://127.0.0.1:{port}"
+        api = PrometheusApi(self.url)
+        if not wait_for(api.ready, 60):
+            raise StagewatchError(f"Prometheus did not start: {self._last_line('prometheus.log')}")
+        return api
+
+    def mark(self, marker: Marker) -> None:
+        """Write or replace a fault's marker on every node."""
+        for node in self.nodes:
+            write_marker(self.fault_dir(node), marker)
+
+    def record_dir(self, node: str) -> Path:
+        """Where the ranks of a node keep their records."""
+        return self.directory / node / "ranks"
+
+    def fault_dir(self, node: str) -> Path:
+        """Where the fault markers of a node are."""
+        return self.directory / node / "faults"
+
+    def stop(self) -> None:
+        """End every process and remove every file."""
+        self.children.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        if self._janitor.stdin:
+            self._janitor.stdin.close()
+        self._janitor.wait()
+
+    def _last_line(self, log: str) -> str:
+        with contextlib.suppress(OSError, IndexError):
+            return (self.directory / log).read_text(errors="replace").splitlines()[-1]
+        return "it wrote nothing"
+
+
+def only(wanted: Collection[str]) -> list[str]:
+    """Flags that leave a node agent these collectors alone."""
+    from stagewatch.agent.node import collector_specs
+
+    unwanted = [spec.name for spec in collector_specs() if spec.name not in wanted]
+    return [f"--no-collector.{name.replace('_', '-')}.enabled" for name in unwanted]
+
+
+def free_port() -> int:
+    """A port that nothing listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_for(condition: Callable[[], object], seconds: float, pause: float = 0.25) -> bool:
+    """Whether the condition came true within the time."""
+    limit = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > limit:
+            return False
+        time.sleep(pause)
+    return True

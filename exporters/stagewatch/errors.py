@@ -1,0 +1,23 @@
+"""The one family of errors that stagewatch raises."""
+
+from __future__ import annotations
+
+
+class StagewatchError(Exception):
+    """Base of every error raised on purpose; its text says what to do."""
+
+
+class ConfigError(StagewatchError):
+    """A flag, variable or file holds something that cannot be used."""
+
+
+class SourceError(StagewatchError):
+    """Something outside (a driver, a file, a command) gave no usable answer."""
+
+
+class NoData(StagewatchError):
+    """This node has nothing of the kind; not a failure."""
+
+
+class Stuck(SourceError):
+    """A call was given up at its deadline and may still be in progress."""

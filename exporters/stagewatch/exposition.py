@@ -1,0 +1,190 @@
+"""Metric declarations, the samples of one collection, and their text formats.
+
+Samples are rendered here rather than by `prometheus_client`: both text formats come out of one
+pass, at about a fifth of the cost, which is what keeps an agent that collects every second under
+one per cent of a core.  The tests hold the result against that library's own parsers.
+
+Formats: https://prometheus.io/docs/instrumenting/exposition_formats/ and
+https://prometheus.io/docs/specs/om/open_metrics_spec/
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal
+
+MAX_LABEL_LENGTH = 200
+"""Longest label value in characters; longer ones are cut, since users can write some of them."""
+
+MAX_SERIES = 20_000
+"""Most label sets one metric may have in one collection; the rest is dropped and counted."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Metric:
+    """The declaration of one metric family; `docs/metrics.md` is generated from these."""
+
+    name: str
+    kind: Literal["gauge", "counter", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.kind == "counter") != self.name.endswith("_total"):
+            raise ValueError(f"{self.name}: counters, and only they, end in _total")
+
+    def header(self, *, openmetrics: bool) -> str:
+        """The HELP and TYPE lines; OpenMetrics names a counter's family without `_total`."""
+        name = self.name.removesuffix("_total") if openmetrics else self.name
+        text = self.help.replace("\\", "\\\\").replace("\n", "\\n")
+        if openmetrics:
+            text = text.replace('"', '\\"')
+        return f"# HELP {name} {text}\n# TYPE {name} {self.kind}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Cumulative bucket counts for ascending upper bounds, without the +Inf bucket."""
+
+    bounds: tuple[float, ...]
+    cumulative: tuple[int, ...]
+    count: int
+    sum: float
+
+
+Labels = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Samples:
+    """What one collection found: per metric, one value for each set of label values.
+
+    A repeated label set replaces the earlier value, so no exposition holds a series twice.
+    """
+
+    families: dict[Metric, dict[Labels, float | Histogram]] = field(default_factory=dict)
+    dropped: int = 0
+
+    def add(self, metric: Metric, value: float | None, *labels: object) -> None:
+        """Record one value.  `None`, NaN and infinities are left out: absent, never a sentinel."""
+        try:
+            if value is None or not math.isfinite(value):
+                return
+        except OverflowError:  # an integer beyond the largest float
+            return
+        self._put(metric, +value, labels)  # True is 1
+
+    def add_histogram(self, metric: Metric, histogram: Histogram, *labels: object) -> None:
+        """Record a whole histogram."""
+        self._put(metric, histogram, labels)
+
+    def value(self, metric: Metric, *labels: object) -> float | None:
+        """The number recorded for these label values, if there is one."""
+        found = self.families.get(metric, {}).get(tuple(map(clean, labels)))
+        return found if isinstance(found, (int, float)) else None
+
+    def _put(self, metric: Metric, value: float | Histogram, labels: Sequence[object]) -> None:
+        if len(labels) != len(metric.labels):
+            raise ValueError(f"{metric.name} takes the labels {metric.labels}, not {labels!r}")
+        family = self.families.setdefault(metric, {})
+        key = tuple([clean(label) for label in labels])
+        if len(family) >= MAX_SERIES and key not in family:
+            self.dropped += 1
+            return
+        family[key] = value
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """One collection in both text formats, ready to be joined with others."""
+
+    text: bytes
+    openmetrics: bytes
+
+
+class Renderer:
+    """Renders a collector's samples again and again; what did not change is not rendered anew."""
+
+    def __init__(self) -> None:
+        self._known: dict[Metric, tuple[dict[Labels, float | Histogram], str]] = {}
+
+    def render(self, samples: Samples) -> Rendered:
+        """Both text formats of a collection; OpenMetrics lacks its closing `# EOF`."""
+        text: list[str] = []
+        openmetrics: list[str] = []
+        known: dict[Metric, tuple[dict[Labels, float | Histogram], str]] = {}
+        for metric, family in samples.families.items():
+            before = self._known.get(metric)
+            if before is not None and before[0] == family:
+                lines = before[1]
+            else:
+                lines = "".join([_lines(metric, labels, value) for labels, value in family.items()])
+            known[metric] = (family, lines)
+            text += (_header(metric, openmetrics=False), lines)
+            openmetrics += (_header(metric, openmetrics=True), lines)
+        self._known = known
+        return Rendered(
+            "".join(text).encode("utf-8", "replace"),
+            "".join(openmetrics).encode("utf-8", "replace"),
+        )
+
+
+def render(samples: Samples) -> Rendered:
+    """Both text formats of a single collection."""
+    return Renderer().render(samples)
+
+
+@lru_cache(maxsize=4096)
+def _header(metric: Metric, *, openmetrics: bool) -> str:
+    return metric.header(openmetrics=openmetrics)
+
+
+@lru_cache(maxsize=8192)  # nearly all label sets are those of the collection before
+def _pairs(names: Labels, labels: Labels) -> str:
+    """The label pairs as between braces; an empty label is the same as none, and left out."""
+    return ",".join(
+        [f'{name}="{escape(text)}"' for name, text in zip(names, labels, strict=True) if text]
+    )
+
+
+def _lines(metric: Metric, labels: Labels, value: float | Histogram) -> str:
+    pairs = _pairs(metric.labels, labels)
+    if not isinstance(value, Histogram):
+        return f"{metric.name}{{{pairs}}} {value!r}\n" if pairs else f"{metric.name} {value!r}\n"
+    prefix = f"{pairs}," if pairs else ""
+    braces = f"{{{pairs}}}" if pairs else ""
+    buckets = [
+        f'{metric.name}_bucket{{{prefix}le="{float(bound)!r}"}} {count}\n'
+        for bound, count in zip(value.bounds, value.cumulative, strict=True)
+    ]
+    return "".join(
+        [
+            *buckets,
+            f'{metric.name}_bucket{{{prefix}le="+Inf"}} {value.count}\n',
+            f"{metric.name}_sum{braces} {value.sum!r}\n",
+            f"{metric.name}_count{braces} {value.count}\n",
+        ]
+    )
+
+
+def clean(label: object) -> str:
+    """A label value as both formats can carry it, cut to `MAX_LABEL_LENGTH`.
+
+    Done before values are compared, so that two which come out alike are one series.
+    """
+    text = label if type(label) is str else str(label)
+    if len(text) > MAX_LABEL_LENGTH:
+        text = text[:MAX_LABEL_LENGTH]
+    if text.isprintable():
+        return text
+    return text.encode("utf-8", "replace").decode().replace("\r", " ").replace("\0", " ")
+
+
+def escape(text: str) -> str:
+    """A label value as it may stand between quotes."""
+    if text.isalnum():
+        return text
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -1,0 +1,161 @@
+"""Runs the tools that make and undo faults: with a limit, apart from the terminal, and never
+longer than the process that asked."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stagewatch.errors import SourceError, StagewatchError
+from stagewatch.faults.identity import TAG
+from stagewatch.processes import die_with_parent
+
+LIMIT_SECONDS = 60.0
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""The signals that end an injection early."""
+
+PACKAGES = {
+    "stress-ng": "stress-ng",
+    "tc": "iproute2",
+    "ip": "iproute2",
+    "iptables": "iptables",
+    "ip6tables": "iptables",
+    "fallocate": "util-linux",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "scontrol": "slurm-client",
+    "systemctl": "systemd",
+}
+KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "SLURM_CONF")
+"""Variables that the undoing needs as the doing had them."""
+
+
+def require(*tools: str) -> None:
+    """Raise `StagewatchError` for the first tool that is not installed."""
+    for tool in tools:
+        if shutil.which(tool, path=_path(os.environ)) is None:
+            raise StagewatchError(
+                f"needs {tool}, which is not installed: apt-get install {PACKAGES[tool]}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """How the commands of one injection are run.
+
+    `held` are descriptors that the short-lived ones inherit: a lock that is held through them
+    stays held until the last of them has ended, whatever happens to this process.
+    """
+
+    id: str
+    environ: Mapping[str, str] = field(default_factory=lambda: kept(os.environ))
+    prefix: tuple[str, ...] = ()
+    """Put before each, to run it in another network namespace."""
+    held: tuple[int, ...] = ()
+
+    def run(
+        self,
+        *argv: str,
+        check: bool = True,
+        stdin: int | None = None,
+        limit: float = LIMIT_SECONDS,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end.  Raises `SourceError` with what it said where it fails."""
+        try:
+            done = subprocess.run(
+                [*self.prefix, *argv],
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=limit,
+                cwd="/",
+                env=self._environ(),
+                pass_fds=self.held,
+                start_new_session=True,
+                preexec_fn=_ChildSetup(),
+            )
+        except FileNotFoundError as error:
+            raise SourceError(f"{argv[0]} is not installed") from error
+        except subprocess.TimeoutExpired as error:
+            raise SourceError(f"{shown(argv)} had not ended after {limit:g} s") from error
+        if check and done.returncode:
+            said = (done.stderr or done.stdout).strip()[-500:]
+            raise SourceError(f"{shown(argv)} failed: {said or f'status {done.returncode}'}")
+        return done
+
+    def start(self, *argv: str, log: Path) -> subprocess.Popen[bytes]:
+        """Start a helper that runs as long as the fault, and no longer than this process."""
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                [*self.prefix, *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd="/",
+                env=self._environ() | {TAG: self.id},
+                start_new_session=True,
+                preexec_fn=_ChildSetup(),  # noqa: PLW1509
+            )
+
+    def daemon(
+        self, argv: Sequence[str], environ: Mapping[str, str], cwd: Path, output: str
+    ) -> None:
+        """Start a process that is to outlive this one.  Raises `OSError`."""
+        try:
+            file = Path(output or os.devnull).open("ab")  # noqa: SIM115
+        except OSError:
+            file = Path(os.devnull).open("ab")  # noqa: SIM115
+        with file:
+            subprocess.Popen(
+                [*self.prefix, *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                cwd=cwd,
+                env=dict(environ),
+                start_new_session=True,
+                preexec_fn=_take_signals,  # noqa: PLW1509
+            )
+
+    def _environ(self) -> dict[str, str]:
+        return {**self.environ, "PATH": _path(self.environ), "LC_ALL": "C.UTF-8"}
+
+
+def kept(environ: Mapping[str, str]) -> dict[str, str]:
+    """Of an environment what the tools need, and nothing that might be a secret."""
+    return {name: environ[name] for name in KEPT if name in environ}
+
+
+def shown(argv: Sequence[str]) -> str:
+    """A command as one would type it."""
+    return shlex.join(argv)
+
+
+def _path(environ: Mapping[str, str]) -> str:
+    """With the directories of system tools, which an ordinary user's lacks."""
+    return f"{environ.get('PATH', '/usr/local/bin:/usr/bin:/bin')}:/usr/sbin:/sbin"
+
+
+class _ChildSetup:
+    """Runs between fork and exec: end with the parent, and take signals as they come."""
+
+    def __init__(self) -> None:
+        self._parent = os.getpid()
+
+    def __call__(self) -> None:
+        die_with_parent(self._parent)
+        _take_signals()
+
+
+def _take_signals() -> None:
+    """Not as the one who undoes a fault, and ignores them."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_DFL)

@@ -1,0 +1,169 @@
+"""What has to be undone, on disk before it is done.
+
+One file per injection, readable by its owner only: who could write here could have commands run as
+root.  Whoever undoes holds the file's lock; whoever finds the file gone has nothing to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from stagewatch.errors import SourceError
+from stagewatch.faults.identity import Identity
+from stagewatch.faults.steps import Step, decode, encode
+
+ROOT_DIRECTORY = Path("/var/lib/stagewatch-faults")
+MAX_BYTES = 256 * 1024
+_NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})\.undo")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One injection: what to undo, and in which surroundings."""
+
+    id: str
+    fault_dir: str
+    """Where its marker is."""
+    boot_id: str
+    network_namespace: int
+    """Inode of the namespace that network rules were made in."""
+    owner: Identity
+    """Who holds the fault; once it has ended, the fault is to be undone."""
+    steps: tuple[Step, ...]
+    environ: dict[str, str]
+
+
+def default_directory() -> Path:
+    """Kept over a reboot: files and drained nodes survive one."""
+    if os.geteuid() == 0:
+        return ROOT_DIRECTORY
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(f"{state}/stagewatch/undo").expanduser()
+
+
+class Journal:
+    """The entries of one directory, which must be the caller's own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def prepare(self) -> None:
+        """Make the directory.  Raises `SourceError` where others could write to it."""
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise SourceError(f"{self.directory}: {error.strerror}") from error
+        self._check()
+
+    def write(self, entry: Entry) -> None:
+        """Put an entry to disk, whole or not at all."""
+        content: dict[str, Any] = {
+            "id": entry.id,
+            "fault_dir": entry.fault_dir,
+            "boot_id": entry.boot_id,
+            "network_namespace": entry.network_namespace,
+            "owner": asdict(entry.owner),
+            "steps": [encode(step) for step in entry.steps],
+            "environ": entry.environ,
+        }
+        handle, draft = tempfile.mkstemp(dir=self.directory, prefix=".", suffix=".draft")
+        try:
+            with os.fdopen(handle, "w") as file:
+                json.dump(content, file)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(draft).rename(self.path(entry.id))
+            directory = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                Path(draft).unlink()
+            raise
+
+    def path(self, id: str) -> Path:
+        """The file of an entry."""
+        return self.directory / f"{id}.undo"
+
+    def ids(self) -> list[str]:
+        """Of every entry; none where there is no journal.  Raises `SourceError`."""
+        try:
+            self._check()
+            found = [_NAME.fullmatch(path.name) for path in self.directory.iterdir()]
+        except FileNotFoundError:
+            return []
+        except PermissionError as error:
+            raise SourceError(f"{self.directory}: {error.strerror}") from error
+        return sorted(match[1] for match in found if match)
+
+    def read(self, id: str) -> Entry | None:
+        """An entry, None once it is undone.  Raises `SourceError` for what cannot be read."""
+        with self._open(id) as file:
+            return None if file is None else self._parse(id, os.pread(file, MAX_BYTES, 0))
+
+    @contextlib.contextmanager
+    def locked(self, id: str) -> Iterator[tuple[Entry | None, int]]:
+        """The entry, and the descriptor that holds its lock; None once it is undone."""
+        with self._open(id) as file:
+            if file is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if os.fstat(file).st_nlink:
+                    yield self._parse(id, os.pread(file, MAX_BYTES, 0)), file
+                    return
+        yield None, -1
+
+    def remove(self, id: str) -> None:
+        """Forget an entry: all of it is undone."""
+        self.path(id).unlink(missing_ok=True)
+
+    def _check(self) -> None:
+        found = self.directory.lstat()
+        mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+        if not mine or stat.S_IMODE(found.st_mode) & 0o022:
+            raise SourceError(
+                f"{self.directory} must be a directory of yours that nobody else may write to "
+                "(--undo-dir)"
+            )
+
+    @contextlib.contextmanager
+    def _open(self, id: str) -> Iterator[int | None]:
+        try:
+            file = os.open(self.path(id), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            yield None
+            return
+        except OSError as error:
+            raise SourceError(f"{self.path(id)}: {error.strerror}") from error
+        try:
+            found = os.fstat(file)
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+                raise SourceError(f"{self.path(id)} is not a file of yours")
+            yield file
+        finally:
+            os.close(file)
+
+    def _parse(self, id: str, raw: bytes) -> Entry:
+        try:
+            content = json.loads(raw)
+            return Entry(
+                **{
+                    **content,
+                    "id": id,
+                    "owner": Identity(**content["owner"]),
+                    "steps": tuple(map(decode, content["steps"])),
+                }
+            )
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise SourceError(f"{self.path(id)} cannot be read: {error}") from error

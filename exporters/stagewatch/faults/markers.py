@@ -1,0 +1,164 @@
+"""Fault markers: small JSON files that say which fault is being injected where.
+
+    {"fault_injection_start": "2024-11-24T14:30:00Z", "fault_type": "cpu_contention",
+     "target_worker": "rollout_worker_8", "expected_failure_stage": "train"}
+
+`fault_injection_end` closes a marker; `scenario` groups several.  The file's name is the id.
+Anyone may write them, so they are read with limits; files whose name is no id are not looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from stagewatch.errors import NoData, SourceError
+
+MAX_MARKERS = 256
+MAX_BYTES = 16 * 1024
+_NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """One injected fault.  Times are Unix seconds; no `end`: still open."""
+
+    id: str
+    fault_type: str
+    start: float
+    end: float | None = None
+    target_worker: str = ""
+    expected_failure_stage: str = ""
+    scenario: str = ""
+
+    def active(self, now: float) -> bool:
+        """Whether the fault is being injected at that time."""
+        return self.start <= now and (self.end is None or now < self.end)
+
+
+def parse_marker(id: str, raw: bytes) -> Marker:
+    """A marker out of a file's bytes.  Raises `SourceError` naming the id and the problem."""
+    try:
+        content = json.loads(raw)
+        if not isinstance(content, dict):
+            raise ValueError("must be a JSON object")
+        end = content.get("fault_injection_end")
+        return Marker(
+            id=id,
+            fault_type=_text(content, "fault_type", required=True),
+            start=_time(_text(content, "fault_injection_start", required=True)),
+            end=None if end is None else _time(str(end)),
+            target_worker=_text(content, "target_worker"),
+            expected_failure_stage=_text(content, "expected_failure_stage"),
+            scenario=_text(content, "scenario"),
+        )
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise SourceError(f"marker {id}: {error}") from error
+
+
+def read_markers(directory: Path) -> tuple[list[Marker], Counter[str]]:
+    """All markers by start time, and how many files were passed over, by reason.
+
+    Raises `NoData` where the directory is missing, `SourceError` where it cannot be listed.
+    """
+    skipped: Counter[str] = Counter()
+    markers: list[Marker] = []
+    looked_at = 0
+    try:
+        names = sorted(os.listdir(directory))  # noqa: PTH208
+    except FileNotFoundError as error:
+        raise NoData(f"{directory} does not exist") from error
+    except OSError as error:
+        raise SourceError(f"{directory}: {error.strerror}") from error
+    for name in names:
+        match = _NAME.fullmatch(name)
+        if not match:
+            if name.endswith(".json"):
+                skipped["name"] += 1
+            continue
+        if looked_at >= MAX_MARKERS:
+            skipped["too_many"] += 1
+            continue
+        looked_at += 1
+        try:
+            markers.append(parse_marker(match[1], _read(directory / name)))
+        except SourceError:
+            skipped["invalid"] += 1
+        except OSError:
+            skipped["unreadable"] += 1
+    return sorted(markers, key=lambda marker: marker.start), skipped
+
+
+def write_marker(directory: Path, marker: Marker) -> Path:
+    """Write or replace a marker; readers see the old or the new one, never half of it.
+
+    Raises `SourceError` for an id that cannot be a file's name, `OSError` where none can be made.
+    """
+    if not _NAME.fullmatch(f"{marker.id}.json"):
+        raise SourceError(
+            f"marker id {marker.id!r}: must be letters, digits and . _ - (at most 100, beginning "
+            "with a letter or digit)"
+        )
+    content = {
+        "fault_injection_start": _iso(marker.start),
+        "fault_type": marker.fault_type,
+        "target_worker": marker.target_worker,
+        "expected_failure_stage": marker.expected_failure_stage,
+        "scenario": marker.scenario,
+    }
+    if marker.end is not None:
+        content["fault_injection_end"] = _iso(marker.end)
+    target = directory / f"{marker.id}.json"
+    handle, draft = tempfile.mkstemp(dir=directory, prefix=".", suffix=".draft")
+    try:
+        with os.fdopen(handle, "w") as file:
+            json.dump(content, file)
+            os.fchmod(file.fileno(), 0o644)
+        Path(draft).rename(target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(draft).unlink()
+        raise
+    return target
+
+
+def close_marker(directory: Path, marker: Marker, end: float) -> None:
+    """Record when the fault ended."""
+    write_marker(directory, replace(marker, end=end))
+
+
+def _read(path: Path) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise SourceError(f"{path.name} is not a file")
+        raw = os.read(fd, MAX_BYTES + 1)
+        if len(raw) > MAX_BYTES:
+            raise SourceError(f"{path.name} is larger than {MAX_BYTES} bytes")
+        return raw
+    finally:
+        os.close(fd)
+
+
+def _text(content: dict[str, object], key: str, *, required: bool = False) -> str:
+    value = content.get(key, "")
+    if not isinstance(value, str) or (required and not value):
+        raise ValueError(f"{key} must be a string")
+    return "".join(c if c.isprintable() else "?" for c in value[:128])
+
+
+def _time(text: str) -> float:
+    when = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def _iso(when: float) -> str:
+    return datetime.fromtimestamp(when, timezone.utc).isoformat(timespec="milliseconds")

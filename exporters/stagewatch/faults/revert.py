@@ -1,0 +1,103 @@
+"""Undoes an injection, whoever did it: the command itself, its watchdog, or a later command."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from stagewatch.errors import NoData, SourceError, StagewatchError
+from stagewatch.faults.commands import Commands
+from stagewatch.faults.identity import boot_id
+from stagewatch.faults.journal import Entry, Journal
+from stagewatch.faults.markers import close_marker, read_markers
+from stagewatch.faults.steps import Step
+from stagewatch.sources.procfs import Procfs
+
+Say = Callable[[str], None]
+
+
+def revert(journal: Journal, id: str, say: Say) -> bool:
+    """Undo all that is left of an injection and close its marker.
+
+    False where it has been undone already.  Raises `SourceError` where something could not be
+    undone: then the entry stays, and it can be tried again.
+    """
+    with journal.locked(id) as (entry, lock):
+        if entry is None:
+            return False
+        problems = []
+        for step, prefix in _to_undo(entry):
+            commands = Commands(id, environ=entry.environ, prefix=prefix, held=(lock,))
+            try:
+                for line in step.undo(commands):
+                    say(line)
+            except (StagewatchError, OSError) as error:
+                problems.append(str(error))
+        if problems:
+            raise SourceError(f"fault {id} is not undone yet: {'; '.join(problems)}")
+        _close(Path(entry.fault_dir), id)
+        journal.remove(id)
+        return True
+
+
+def revert_abandoned(journal: Journal, say: Say) -> None:
+    """Undo what was left by injections whose owner was killed, or the machine booted."""
+    try:
+        ids = journal.ids()
+    except SourceError as error:
+        say(str(error))
+        return
+    for id in ids:
+        try:
+            entry = journal.read(id)
+            if entry is None or (entry.boot_id == boot_id() and entry.owner.alive):
+                continue
+            say(f"fault {id} was left behind; undoing it:")
+            revert(journal, id, say)
+        except SourceError as error:
+            say(str(error))
+
+
+def namespace_of(pid: int | str = "self") -> int:
+    """The network namespace of a process; 0 if it cannot be seen."""
+    try:
+        return Path(f"/proc/{pid}/ns/net").stat().st_ino
+    except OSError:
+        return 0
+
+
+def _to_undo(entry: Entry) -> list[tuple[Step, tuple[str, ...]]]:
+    """The last first; each with what to put before its commands."""
+    same_boot = entry.boot_id == boot_id()
+    steps = [step for step in reversed(entry.steps) if same_boot or step.survives_reboot]
+    found: list[tuple[Step, tuple[str, ...]]] = []
+    prefix = _enter(entry.network_namespace) if same_boot else ()
+    for step in steps:
+        if step.in_network_namespace and prefix is None:
+            continue  # the namespace is gone, and the rules in it
+        found.append((step, prefix or ()))
+    return found
+
+
+def _enter(namespace: int) -> tuple[str, ...] | None:
+    """What runs a command in that network namespace, None once it is gone."""
+    if namespace == namespace_of(os.getpid()):
+        return ()
+    for pid in Procfs().pids():
+        if namespace_of(pid) == namespace:
+            return ("nsenter", f"--net=/proc/{pid}/ns/net", "--")
+    return None
+
+
+def _close(directory: Path, id: str) -> None:
+    with contextlib.suppress(NoData):
+        now = time.time()
+        for marker in read_markers(directory)[0]:
+            if marker.id == id and (marker.end is None or marker.end > now):
+                try:
+                    close_marker(directory, marker, now)
+                except OSError as error:
+                    raise SourceError(f"{directory}: {error.strerror}") from error

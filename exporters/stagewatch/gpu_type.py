@@ -1,0 +1,53 @@
+"""Short names of GPU models: `NVIDIA H100 80GB HBM3` and Slurm's `nvidia_h100` are both `h100`.
+
+Used for the card that is there (NVML) and for the card that is configured (Slurm's GRES), so that
+one can be compared with the other.
+"""
+
+from __future__ import annotations
+
+import re
+
+_NOISE = re.compile(
+    r"nvidia|tesla|quadro|geforce|graphics|device|gpu|generation|laptop|with|max|q|"
+    r"sxm\d*|pcie\d*|pci|nvl\d*|oam|mezz|hbm\d*e?|ddr\d*|smc|"
+    r"\d+(?:\.\d+)?g[bi]?b?|mig|\d+[cg]|\d+"
+)
+_MODEL = re.compile(r"[a-z]{1,5}\d+[a-z]*")
+_SERIES = frozenset({"rtx", "gtx", "titan"})
+_SUFFIXES = frozenset({"ada", "blackwell", "ti", "super", "xp", "x", "v", "d"})
+
+
+def gpu_type(name: str) -> str:
+    """The normalised short name (`h200`, `a6000`, `rtx4090`); empty for an empty name.
+
+    A name of no known form comes back in lower case with underscores: never guessed, never lost.
+    """
+    tokens = _tokens(name)
+    return _model(tokens) or "_".join(tokens)
+
+
+def gpu_model(name: str) -> str:
+    """The same for a name that somebody chose; empty where it names no model (`big`, `1g.10gb`)."""
+    return _model(_tokens(name))
+
+
+def _tokens(name: str) -> list[str]:
+    found: list[str] = re.findall(r"[a-z0-9.]+", re.sub(r"mig\b.*", "", name.lower()))
+    return found
+
+
+def _model(tokens: list[str]) -> str:
+    for place, token in enumerate(tokens):
+        if _NOISE.fullmatch(token):
+            continue
+        following = tokens[place + 1 :]
+        if token in _SERIES:
+            if following and _MODEL.fullmatch(following[0]):
+                continue  # "RTX A6000" is the A6000
+            number = 2 if following[:1] == ["pro"] else 1
+            suffixes = [text for text in following[number:] if text in _SUFFIXES]
+            return "".join([token, *following[:number], *suffixes])
+        if _MODEL.fullmatch(token):
+            return token
+    return ""

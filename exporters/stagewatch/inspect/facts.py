@@ -1,0 +1,127 @@
+"""What `inspect` finds out about each rank, from its record and a few looks at its process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stagewatch.inspect.budget import budget_seconds
+from stagewatch.sources.procfs import Procfs
+from stagewatch.sources.ranks import Rank, RankDirectory
+from stagewatch.sources.records import Life
+from stagewatch.wait_class import Sample, WaitClass, classify
+
+
+@dataclass(frozen=True, slots=True)
+class RankFacts:
+    """One rank at one moment.  `None` where it cannot be known, as without a record."""
+
+    job_id: str
+    role: str
+    rank: int
+    pid: int
+    world_size: int | None
+    stage: str | None
+    substage: str
+    stage_open_seconds: float | None
+    step: int | None
+    progress_age_seconds: float | None
+    budget_seconds: float | None
+    """How long this stage may go without a mark of progress."""
+    armed: bool
+    """Whether the budget was learnt from gaps already seen."""
+    collectives: dict[str, int]
+    state: str
+    wait_channel: str
+    cpu_ratio: float | None
+    wait_class: WaitClass
+    first_failure: str
+    first_failure_time: float | None
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the rank has gone longer without progress than its stage may."""
+        age, budget = self.progress_age_seconds, self.budget_seconds
+        return age is not None and budget is not None and age > budget
+
+
+def observe(
+    directory: RankDirectory,
+    proc: Procfs,
+    *,
+    looks: int,
+    pause: float,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[RankFacts]:
+    """Look at every rank `looks` times, `pause` seconds apart."""
+    windows: dict[int, list[Sample]] = {}
+    ranks: tuple[Rank, ...] = ()
+    for look in range(looks):
+        if look:
+            sleep(pause)
+        ranks = directory.ranks()
+        for rank in ranks:
+            sample = _sample(rank, proc)
+            if sample is not None:
+                windows.setdefault(rank.pid, []).append(sample)
+    return [
+        _facts(rank, windows.get(rank.pid, [])) for rank in ranks if rank.life is not Life.CLOSED
+    ]
+
+
+def _sample(rank: Rank, proc: Procfs) -> Sample | None:
+    if rank.life is not Life.ALIVE:
+        return None
+    main = proc.stat(rank.pid, rank.pid)
+    scheduling = proc.scheduling(rank.pid, rank.pid)
+    if main is None or scheduling is None:
+        return None
+    lane = rank.record.training if rank.record else None
+    return Sample(
+        time=time.monotonic(),
+        state=main.state,
+        channel=proc.wait_channel(rank.pid, rank.pid),
+        run_seconds=main.user_seconds + main.system_seconds,
+        voluntary=scheduling.voluntary,
+        involuntary=scheduling.involuntary,
+        marks=lane.marks if lane else None,
+        page_faults=main.page_faults,
+    )
+
+
+def _facts(rank: Rank, window: list[Sample]) -> RankFacts:
+    record = rank.record
+    lane = record.training if record else None
+    frame = record.open if record else None
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    stage = frame.stage if frame else ("idle" if record else None)
+    first = record.first_failure if record else None
+    alive = rank.life is Life.ALIVE and bool(window)
+    seconds = window[-1].time - window[0].time if len(window) > 1 else 0.0
+    budget, armed = budget_seconds(record, stage) if record and stage else (None, False)
+    return RankFacts(
+        job_id=rank.job_id,
+        role=rank.role,
+        rank=rank.rank,
+        pid=rank.pid,
+        world_size=rank.world_size,
+        stage=stage,
+        substage=frame.substage if frame else "",
+        stage_open_seconds=max(0.0, now - frame.started) if frame else None,
+        step=lane.step if lane else None,
+        progress_age_seconds=max(0.0, now - lane.progress) if lane and lane.progress else None,
+        budget_seconds=budget,
+        armed=armed,
+        collectives=dict(record.collectives) if record else {},
+        state=window[-1].state if alive else "-",
+        wait_channel=window[-1].channel if alive else "",
+        cpu_ratio=(
+            (window[-1].run_seconds - window[0].run_seconds) / seconds
+            if alive and seconds
+            else None
+        ),
+        wait_class=WaitClass.GONE if rank.life is Life.GONE else classify(window),
+        first_failure=f"{first.error} in {first.stage}" if first else "",
+        first_failure_time=first.time if first else None,
+    )

@@ -1,0 +1,256 @@
+"""The verdict over the ranks of one job on one node: trigger, then localise, or abstain.
+
+The cluster-wide verdict is the work of the recording rules (`alerts/stalls.rules.yaml`), in the
+same order; this one is for a person who could only log in to the node.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stagewatch.inspect.budget import COMPUTING_SECONDS, PATIENCE_SECONDS
+from stagewatch.inspect.facts import RankFacts
+from stagewatch.wait_class import WaitClass, sleeps_in
+
+Ranks = Sequence[RankFacts]
+
+_ONE = {
+    WaitClass.SPIN: "spins",
+    WaitClass.COMPUTE: "computes",
+    WaitClass.PARKED: "is parked",
+    WaitClass.IO: "waits for storage",
+    WaitClass.STOPPED: "is stopped",
+    WaitClass.TRACED: "is held by a debugger",
+    WaitClass.GONE: "is gone",
+    WaitClass.UNKNOWN: "is unclear",
+}
+_MANY = {
+    WaitClass.SPIN: "spin",
+    WaitClass.COMPUTE: "compute",
+    WaitClass.PARKED: "are parked",
+    WaitClass.IO: "wait for storage",
+    WaitClass.STOPPED: "are stopped",
+    WaitClass.TRACED: "are held by a debugger",
+    WaitClass.GONE: "are gone",
+    WaitClass.UNKNOWN: "are unclear",
+}
+_BEEN = {
+    WaitClass.SPIN: "spinning",
+    WaitClass.COMPUTE: "computing",
+    WaitClass.PARKED: "parked",
+    WaitClass.IO: "waiting for storage",
+    WaitClass.STOPPED: "stopped by a signal",
+    WaitClass.UNKNOWN: "without progress",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is wrong with one role of a job as far as this node shows."""
+
+    job_id: str
+    role: str
+    stalled: bool
+    """Whether no rank makes progress any more."""
+    evidence: str
+    """`process_gone`, `left_loop_early`, `collective_behind`, `io_blocked`, `odd_one_out`,
+    `group_only`, or empty where nothing is wrong or nothing can be said."""
+    culprits: tuple[RankFacts, ...]
+    sentence: str
+
+
+def judge(ranks: Ranks) -> list[Verdict]:
+    """A verdict for each role of each job on this node."""
+    jobs = Counter((rank.job_id, rank.role) for rank in ranks)
+    return [
+        _judge_role([rank for rank in ranks if (rank.job_id, rank.role) == key], ranks, key)
+        for key in sorted(jobs)
+    ]
+
+
+def _judge_role(ranks: Ranks, node: Ranks, key: tuple[str, str]) -> Verdict:
+    job_id, role = key
+    others = [rank for rank in node if rank.job_id == job_id and rank.role != role]
+    job = f"job {job_id} ({role})" if others else f"job {job_id}"
+    gone = tuple(rank for rank in ranks if rank.wait_class is WaitClass.GONE)
+    live = tuple(rank for rank in ranks if rank.wait_class is not WaitClass.GONE)
+    stuck = stalled(live, others)
+    if not live:
+        whole = "its only rank here is" if len(gone) == 1 else f"all its {len(gone)} ranks here are"
+        return Verdict(job_id, role, False, "", (), f"{job}: {whole} gone{_failure(gone)}")
+    if gone:
+        sentence = (
+            f"{job}: {_who(gone)} ended without closing its record{_failure(gone)}; {_doing(live)}"
+        )
+        return Verdict(job_id, role, stuck, "process_gone", gone, sentence)
+    if not stuck:
+        progress = excuse(live) or _progress(live)
+        return Verdict(job_id, role, False, "", (), f"{job}: {_doing(live)}: {progress}")
+    culprits, evidence = _localise(live)
+    if not culprits:
+        sentence = (
+            f"{job}: no progress for {_seconds(_age(live))} at step {_step(live)}: "
+            f"{_doing(live)}; no rank of this node stands out, so suspect the transport, a GPU or "
+            "a rank of another node"
+        )
+        return Verdict(job_id, role, True, "group_only", (), sentence)
+    return Verdict(job_id, role, True, evidence, culprits, _accuse(job, live, culprits, evidence))
+
+
+def stalled(live: Ranks, others: Ranks) -> bool:
+    """Every live rank is overdue, at least half of them against a budget they have taught, there is
+    no excuse, and nobody of the job's `others` sets up or saves, which the rest may wait for."""
+    return (
+        bool(live)
+        and all(rank.overdue for rank in live)
+        and 2 * sum(rank.armed for rank in live) >= len(live)
+        and not excuse(live)
+        and not any(_sets_up_or_saves(rank) for rank in others)
+    )
+
+
+def excuse(live: Ranks) -> str:
+    """What looks like a stall and is none; empty if there is no such thing."""
+    for rank in live:
+        age = rank.progress_age_seconds or 0.0
+        if rank.wait_class is WaitClass.TRACED:
+            return f"a debugger holds {_who((rank,))}"
+        if rank.wait_class is WaitClass.COMPUTE and rank.overdue and age < COMPUTING_SECONDS:
+            return f"{_who((rank,))} computes something long"
+        if rank.stage in PATIENCE_SECONDS and not rank.overdue:
+            return f"{_who((rank,))} is in {rank.stage}, which may take long"
+    if all(rank.stage == "idle" and rank.wait_class is WaitClass.PARKED for rank in live):
+        return "no stage is open, all are idle"
+    return ""
+
+
+def _sets_up_or_saves(rank: RankFacts) -> bool:
+    return (
+        rank.stage in ("init", "checkpoint")
+        and rank.wait_class is not WaitClass.GONE
+        and not rank.overdue
+    )
+
+
+def _localise(live: Ranks) -> tuple[tuple[RankFacts, ...], str]:
+    """Who stands out, and by what: the collective sequence first, then the odd wait class."""
+    behind = _minority(live, _behind(live))
+    if behind:
+        if all(rank.wait_class is WaitClass.IO for rank in behind):
+            return behind, "io_blocked"
+        if all(rank.wait_class is WaitClass.STOPPED for rank in behind):
+            return behind, "odd_one_out"
+        early = _left_early(live, behind)
+        return behind, "left_loop_early" if early else "collective_behind"
+    if 2 * sum(rank.wait_class is WaitClass.UNKNOWN for rank in live) >= len(live):
+        return (), ""
+    for wait_class in (WaitClass.STOPPED, WaitClass.IO, WaitClass.PARKED, WaitClass.SPIN):
+        odd = _minority(live, tuple(rank for rank in live if rank.wait_class is wait_class))
+        if odd and wait_class is WaitClass.IO:
+            return odd, "io_blocked"
+        if odd:
+            return odd, "left_loop_early" if _left_early(live, odd) else "odd_one_out"
+    return (), ""
+
+
+def _minority(live: Ranks, some: tuple[RankFacts, ...]) -> tuple[RankFacts, ...]:
+    return some if 2 * len(some) < len(live) else ()
+
+
+def _behind(live: Ranks) -> tuple[RankFacts, ...]:
+    most: Counter[str] = Counter()
+    for rank in live:
+        for group, sequence in rank.collectives.items():
+            most[group] = max(most[group], sequence)
+    return tuple(
+        rank
+        for rank in live
+        if any(sequence < most[group] for group, sequence in rank.collectives.items())
+    )
+
+
+def _left_early(live: Ranks, suspects: Ranks) -> bool:
+    """Parked where none of their peers is, while those all spin: they wait for them inside the
+    loop that they have left.  Another stage, or a step that none of the peers is at."""
+    others = [rank for rank in live if rank not in suspects]
+    stages = {rank.stage for rank in others}
+    steps = [rank.step for rank in others if rank.step is not None]
+
+    def elsewhere(rank: RankFacts) -> bool:
+        step = rank.step
+        outside = step is not None and bool(steps) and not min(steps) <= step <= max(steps)
+        return rank.stage not in stages or outside
+
+    return (
+        all(rank.wait_class is WaitClass.PARKED for rank in suspects)
+        and all(rank.wait_class is WaitClass.SPIN for rank in others)
+        and all(elsewhere(rank) for rank in suspects)
+    )
+
+
+def _accuse(job: str, live: Ranks, culprits: Ranks, evidence: str) -> str:
+    others = [rank for rank in live if rank not in culprits]
+    first = culprits[0]
+    state = _BEEN[first.wait_class]
+    channel = sleeps_in(first.wait_channel)
+    if first.wait_class in (WaitClass.PARKED, WaitClass.IO) and channel:
+        state += f" in {channel}"
+    one = len(culprits) == 1
+    sentence = (
+        f"{job}: {_doing(others)}, {_who(culprits)} {'has' if one else 'have'} been {state} "
+        f"for {_seconds(_age(culprits))} at step {_step(culprits)}"
+    )
+    if evidence == "left_loop_early":
+        return f"{sentence}: {'it' if one else 'they'} left the loop early"
+    if evidence == "collective_behind":
+        return f"{sentence}: {'it' if one else 'they'} entered fewer collectives than the others"
+    return sentence
+
+
+def _failure(gone: Ranks) -> str:
+    """The first exception among them: what follows is usually its consequence."""
+    failed = [rank for rank in gone if rank.first_failure_time is not None]
+    if not failed:
+        return ""
+    first = min(failed, key=lambda rank: rank.first_failure_time or 0.0)
+    return f" (first failure: {first.first_failure})"
+
+
+def _progress(live: Ranks) -> str:
+    known = [rank for rank in live if rank.progress_age_seconds is not None]
+    if not known:
+        return "no rank keeps a stage record, so progress cannot be judged"
+    overdue = sum(rank.overdue for rank in known)
+    if overdue:
+        return f"{overdue} of {len(live)} overdue, the others still within their budget"
+    return f"step {_step(known)}, last progress {_seconds(_age(known))} ago"
+
+
+def _doing(ranks: Ranks) -> str:
+    counts = Counter(rank.wait_class for rank in ranks).most_common()
+    return ", ".join(
+        f"{count} ranks {_MANY[kind]}" if count > 1 else f"1 rank {_ONE[kind]}"
+        for kind, count in counts
+    )
+
+
+def _who(ranks: Ranks) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0].rank} (pid {ranks[0].pid})"
+    shown = ", ".join(f"{rank.rank} (pid {rank.pid})" for rank in ranks[:4])
+    return f"ranks {shown}" + (f" and {len(ranks) - 4} more" if len(ranks) > 4 else "")
+
+
+def _age(ranks: Ranks) -> float:
+    return min((rank.progress_age_seconds or 0.0 for rank in ranks), default=0.0)
+
+
+def _step(ranks: Ranks) -> str:
+    steps = [rank.step for rank in ranks if rank.step is not None]
+    return str(max(steps)) if steps else "unknown"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 3600 else f"{seconds / 3600:.1f} h"

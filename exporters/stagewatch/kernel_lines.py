@@ -1,0 +1,114 @@
+"""What single lines of the kernel log say: GPU errors, out-of-memory kills, NFS servers.
+
+Plain functions over text.  The wording is that of the NVIDIA driver (`NVRM:`), of the kernel's
+mm/oom_kill.c and of its NFS client (fs/nfs, net/sunrpc/clnt.c).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_BUS = r"(?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-9a-fA-F])?"
+_XID = re.compile(rf"NVRM: Xid \({_BUS}[^)]*\): (\d{{1,4}})\b(.*)", re.DOTALL)
+_FALLEN = re.compile(rf"NVRM: .*?{_BUS}: .*fallen off the bus", re.DOTALL)
+_IDENTITY = re.compile(rf"NVRM: GPU at {_BUS}: (GPU-[0-9a-f-]{{36}})")
+
+FALLEN_OFF_THE_BUS = 79
+_NVLINK5 = range(144, 151)
+
+
+@dataclass(frozen=True, slots=True)
+class XidLine:
+    """A GPU error; `bus` is in the form of `bus_key`."""
+
+    bus: str
+    xid: int
+    nonfatal: bool = False
+    """Said of itself, as the NVLink 5 errors 144 to 150 do."""
+    plain: bool = False
+    """Without a number: the driver's other words for a GPU that is gone."""
+
+
+def bus_key(bus_id: str) -> str:
+    """A PCI address without function, alike for every source: `0000:3b:00`.
+
+    NVML writes the domain with eight digits, the kernel with four; upper and lower case vary.
+    """
+    parts = bus_id.lower().removeprefix("pci:").split(".")[0].split(":")
+    if len(parts) != 3:
+        return bus_id.lower()
+    return f"{parts[0].lstrip('0').rjust(4, '0')}:{parts[1]}:{parts[2]}"
+
+
+def parse_xid(text: str) -> XidLine | None:
+    """The GPU error a line reports."""
+    if match := _XID.match(text):
+        xid = int(match[2])
+        nonfatal = xid in _NVLINK5 and "nonfatal" in match[3].lower()
+        return XidLine(bus_key(match[1]), xid, nonfatal)
+    if match := _FALLEN.match(text):
+        return XidLine(bus_key(match[1]), FALLEN_OFF_THE_BUS, plain=True)
+    return None
+
+
+def parse_identity(text: str) -> tuple[str, str] | None:
+    """The bus and UUID of a GPU, which the driver prints before its first error."""
+    match = _IDENTITY.match(text)
+    return (bus_key(match[1]), match[2]) if match else None
+
+
+_CONSTRAINT = re.compile(
+    r"oom-kill:constraint=CONSTRAINT_(\w+),.*?(?:,task_memcg=([^,]*))?,task=.*?,pid=(\d+),uid="
+)
+_KILLED = re.compile(r"(Memory cgroup out of memory|Out of memory)[^:]*: Killed process (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class OomCause:
+    """Why the process `pid` is about to be killed: the cgroup it is in, empty where unknown."""
+
+    pid: int
+    cgroup: str
+
+
+@dataclass(frozen=True, slots=True)
+class OomKill:
+    """A process that was killed; `scope` is cgroup (its own limit) or system."""
+
+    pid: int
+    scope: str
+
+
+def parse_oom(text: str) -> OomCause | OomKill | None:
+    """What a line says of an out-of-memory kill; a cause comes before its kill."""
+    if match := _CONSTRAINT.match(text):
+        return OomCause(int(match[3]), match[2] or "")
+    if match := _KILLED.match(text):
+        return OomKill(int(match[2]), "cgroup" if match[1].startswith("Memory") else "system")
+    return None
+
+
+_NFS = re.compile(
+    r"(?:nfs|lockd): server (\S{1,255}) (OK|not responding, (?:still trying|timed out))"
+)
+_RECLAIM = re.compile(r"(?:NFS|lockd).{0,40}[Ll]ock reclaim failed")
+
+
+@dataclass(frozen=True, slots=True)
+class NfsLine:
+    """An NFS server stopped or began to answer."""
+
+    server: str
+    answers: bool
+
+
+def parse_nfs(text: str) -> NfsLine | None:
+    """What a line says of an NFS server."""
+    match = _NFS.match(text)
+    return NfsLine(match[1], match[2] == "OK") if match else None
+
+
+def is_lock_reclaim_failure(text: str) -> bool:
+    """Whether locks were lost after an NFS server came back."""
+    return _RECLAIM.search(text) is not None

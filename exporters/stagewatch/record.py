@@ -1,0 +1,103 @@
+"""The stage record: one small file per rank that its trainer maps and the node agent reads.
+
+Little-endian 64-bit words and fixed, zero-padded UTF-8 strings.  Ages come from `CLOCK_BOOTTIME`
+in nanoseconds, displayed times from the wall clock.  This module is the only one that knows the
+offsets; it uses the standard library alone, since trainers import it.
+
+    header       identity, closing state, first and last failure
+    failures     exceptions counted by (stage, type)
+    collectives  entries counted per process group
+    scalars      the last value per name
+    lanes        one per thread: open stages, progress, totals per stage
+
+A lane has exactly one writer, its thread, so nothing is locked.  Its sequence number is odd while
+that thread writes; a reader that sees it odd, or changed after copying, copies again.  The writer
+also holds a POSIX lock on the whole file for as long as the process lives: the kernel thereby
+vouches for the writer's pid (in the reader's own PID namespace) and for its being alive.
+"""
+
+from __future__ import annotations
+
+from stagewatch.stages import STAGES
+
+MAGIC = b"STGWATCH"
+VERSION = 1
+WORD = 8
+
+# Header words.
+H_MAGIC, H_VERSION, H_SIZE = 0, 1, 2
+H_SEQUENCE = 3  # odd while identity or failures are being written
+H_PID, H_PID_NAMESPACE, H_START_TICKS = 4, 5, 6
+H_CREATED_WALL, H_CREATED_BOOT = 7, 8
+H_RANK, H_LOCAL_RANK, H_WORLD_SIZE = 9, 10, 11  # -1 where unknown
+H_CLOSED = 12  # 1 once the process closed its record itself
+H_DROPPED = 13  # stages, scalars, groups and threads that found no room
+H_FIRST_FAILURE, H_LAST_FAILURE = 16, 20  # four words each: wall, boot, stage code, step
+
+# Header strings: byte offset, length.
+S_BOOT_ID = (192, 40)
+S_JOB_ID = (232, 64)
+S_ROLE = (296, 32)
+S_FRAMEWORK = (328, 32)
+S_HOST = (360, 64)
+S_GPU = (424, 96)
+S_FIRST_ERROR = (520, 64)
+S_FIRST_MESSAGE = (584, 256)
+S_LAST_ERROR = (840, 64)
+S_LAST_MESSAGE = (904, 120)
+HEADER_SIZE = 1024
+
+# Tables: entries of fixed size.
+FAILURES = 16
+FAILURE_SIZE = 64  # type[48], stage code, count
+FAILURES_AT = HEADER_SIZE
+
+COLLECTIVES = 16
+COLLECTIVE_SIZE = 48  # group[32], sequence, boot time of the last entry
+COLLECTIVES_AT = FAILURES_AT + FAILURES * FAILURE_SIZE
+
+SCALARS = 64
+SCALAR_SIZE = 56  # name[40], value (double), boot time
+SCALARS_AT = COLLECTIVES_AT + COLLECTIVES * COLLECTIVE_SIZE
+
+# Lanes.
+LANES = 8
+LANES_AT = SCALARS_AT + SCALARS * SCALAR_SIZE
+
+# Lane words, from the start of the lane.
+L_SEQUENCE, L_THREAD = 0, 1  # thread id as the process sees it; 0: lane never used
+L_PROGRESS, L_MARKS, L_STEP = 2, 3, 4  # boot time and number of progress marks, last step (-1)
+L_FRAMES = 8
+
+FRAMES = 8
+F_START, F_CODE, F_STEP, F_SUBSTAGE = 0, 1, 2, 4  # start 0: free; substage[32]
+FRAME_WORDS = 8
+SUBSTAGE_SIZE = 32
+
+# Totals per stage and lane.
+L_TOTALS = L_FRAMES + FRAMES * FRAME_WORDS
+T_DURATION_SUM, T_GAP_SUM = 0, 1  # nanoseconds
+T_DURATIONS = 2
+BUCKETS = 20
+T_GAPS = T_DURATIONS + BUCKETS
+TOTAL_WORDS = T_GAPS + BUCKETS
+
+LANE_WORDS = L_TOTALS + len(STAGES) * TOTAL_WORDS
+RECORD_SIZE = LANES_AT + LANES * LANE_WORDS * WORD
+
+BUCKET_UNIT_NS = 15_625_000
+"""1/64 s: bucket k holds times below 2**k units, the last one everything longer."""
+
+BUCKET_BOUNDS = tuple(2.0**k / 64 for k in range(BUCKETS - 1))
+"""Upper bounds in seconds of all buckets but the last: 1/64 s to 4096 s."""
+
+
+def pad(text: str, size: int) -> bytes:
+    """Text as it is stored: UTF-8 cut at a character's edge, zero-padded to `size` bytes."""
+    raw = text[:size].encode("utf-8", "replace")[:size]
+    return raw.decode("utf-8", "ignore").encode().ljust(size, b"\0")
+
+
+def unpad(raw: bytes) -> str:
+    """Stored text; bytes that are no UTF-8 come out as replacement characters."""
+    return raw.split(b"\0", 1)[0].decode("utf-8", "replace")

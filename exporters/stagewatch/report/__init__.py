@@ -1,0 +1,1 @@
+"""Reports on experiments and recoveries, out of what a Prometheus has kept."""

@@ -1,0 +1,186 @@
+"""Where it began, where it surfaced, and how many places one would have had to look.
+
+docs/reports.md defines every number of this file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from stagewatch.report.components import CONTROLLER, Component, Target
+from stagewatch.report.events import ANY, Event
+from stagewatch.report.milestones import View, steady
+from stagewatch.stages import STAGES
+
+IDLE = "idle"
+PIPELINE = STAGES[1:8]
+"""The stages of a step, in order; after the last comes the first again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A component with the first thing that was wrong with it."""
+
+    component: Component
+    time: float
+    stage: str
+    evidence: str
+    severity: float
+    right: bool
+    """Whether the fault was put there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A component and its stage; empty strings where it was not seen."""
+
+    component: str = ""
+    group: str = ""
+    stage: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """`hops` and both counts of places are None where what they count was not seen."""
+
+    began: Place
+    surfaced: Place
+    surfaced_how: str
+    chain: tuple[str, ...]
+    hops: int | None
+    stages_between: int | None
+    places_ranked: int | None
+    places_unranked: int | None
+
+
+def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
+    """Components in the order to look at them: by when they first went wrong; of deviations that
+    were seen within `tie` seconds of each other, the furthest first.
+
+    A deviation was there before it was seen, so it comes before an event of the time it was seen.
+    A rank that is idle waits for others: its age accuses nobody.
+    """
+    found: dict[Component, list[Suspect]] = {}
+    for each in steady(view.findings):
+        if each.signal.age and each.stage == IDLE:
+            continue
+        suspect = Suspect(
+            each.component,
+            each.deviated or 0.0,
+            each.stage,
+            each.title,
+            each.severity,
+            target.matches(each.component),
+        )
+        found.setdefault(each.component, []).append(suspect)
+    for event in view.events:
+        if event.component.kind == "slurm" or event.component.name == ANY:
+            continue
+        suspect = Suspect(
+            event.component,
+            event.time,
+            event.stage,
+            event.text,
+            math.inf,
+            target.matches(event.component),
+        )
+        found.setdefault(event.component, []).append(suspect)
+    seen = [one.time for each in found.values() for one in each if one.severity < math.inf]
+    origin = min(seen, default=0.0)
+
+    def position(each: Suspect) -> tuple[float, float]:
+        if each.severity == math.inf:
+            return each.time, 0.0
+        return origin + (each.time - origin) // tie * tie, -each.severity
+
+    firsts = [min(each, key=position) for each in found.values()]
+    return sorted(firsts, key=lambda each: (*position(each), each.component))
+
+
+def diagnose(
+    view: View,
+    ordered: Sequence[Suspect],
+    target: Target,
+    roles: Mapping[str, int],
+    stages_open: Counter[str],
+) -> Diagnosis:
+    """`roles` are the ranks of each role; `stages_open` in which stage how many ranks were when
+    it was detected."""
+    began = Place()
+    if ordered:
+        first = ordered[0]
+        began = Place(first.component.label, first.component.group, first.stage)
+    errors = [each for each in view.events if each.kind == "failure"]
+    elsewhere = [each for each in errors if each.component.label != began.component]
+    surfaced, how = _surfaced(elsewhere or errors, stages_open)
+    chain = _chain(ordered, began, surfaced)
+    between = stage_distance(began.stage, surfaced.stage, {each.stage for each in view.findings})
+    hops = len(chain) - 1 if surfaced.group and chain else None
+    if hops == 0 and between:
+        hops = between
+    place = next((at for at, each in enumerate(ordered, 1) if each.right), None)
+    return Diagnosis(
+        began=began,
+        surfaced=surfaced,
+        surfaced_how=how,
+        chain=chain,
+        hops=hops,
+        stages_between=between,
+        places_ranked=place if target.names else None,
+        places_unranked=_unranked(ordered, target, surfaced, roles),
+    )
+
+
+def stage_distance(began: str, surfaced: str, seen: Collection[str] = PIPELINE) -> int | None:
+    """Stages onwards from one to the other, round the step, of those that the job has (`seen`);
+    None if one is none of a step's."""
+    if began not in PIPELINE or surfaced not in PIPELINE:
+        return None
+    own = [stage for stage in PIPELINE if stage in seen or stage in (began, surfaced)]
+    return (own.index(surfaced) - own.index(began)) % len(own)
+
+
+def _surfaced(errors: Sequence[Event], stages_open: Counter[str]) -> tuple[Place, str]:
+    """The last error, which is what one reads first; without one, where most ranks hang."""
+    if errors:
+        last = errors[-1]
+        place = Place(last.component.label, last.component.group, last.stage)
+        return place, f"the last error: {last.text}"
+    if stages_open:
+        stage, count = stages_open.most_common(1)[0]
+        return Place("", "", stage), f"no error; {count} ranks were in it when it was detected"
+    return Place(), "no error, and no rank in a stage"
+
+
+def _chain(ordered: Sequence[Suspect], began: Place, surfaced: Place) -> tuple[str, ...]:
+    """Groups of components in the order they went wrong, from the first to where it surfaced."""
+    groups: list[str] = []
+    for each in sorted(ordered, key=lambda one: one.time):
+        group = each.component.group
+        if each.component.kind == "rank" and group not in groups:
+            groups.append(group)
+    if began.group and began.group not in groups[:1]:
+        groups = [began.group, *(group for group in groups if group != began.group)]
+    if surfaced.group in groups:
+        return tuple(groups[: groups.index(surfaced.group) + 1])
+    return (*groups[:1], surfaced.group) if surfaced.group and groups else tuple(groups[:1])
+
+
+def _unranked(
+    ordered: Sequence[Suspect], target: Target, surfaced: Place, roles: Mapping[str, int]
+) -> int | None:
+    """Logs of every rank of the role where it surfaced and of the role where it was put."""
+    origins = {each.component.role for each in ordered if each.right and each.component.role}
+    origins |= {
+        role
+        for role, count in roles.items()
+        for rank in range(count)
+        if target.matches(Component("rank", role, str(rank)))
+    }
+    if not origins:
+        return None
+    looked_at = origins | ({surfaced.group} & set(roles) or {CONTROLLER} & set(roles))
+    return sum(roles.get(role, 0) for role in looked_at)

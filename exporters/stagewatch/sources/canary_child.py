@@ -1,0 +1,215 @@
+"""The canary: a small file written, synced, read back and removed, every phase timed.
+
+Runs in a worker of the helper process, since each of its calls may wait for ever; standard library
+only.  Errors are results here: which phase failed, and with which errno, is what is asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stagewatch.sources.job_report import Report
+
+CHUNK = 1 << 20
+SYNC_EVERY = 8 << 20
+"""The larger write is synced every so many bytes, or it would measure the page cache."""
+LARGE_SECONDS = 10.0
+"""The larger write stops after this time: on a slow mount fewer bytes tell as much."""
+MISMATCH = "mismatch"
+"""In the place of an errno: what was read is not what was written."""
+
+
+class _Failed(Exception):
+    """Reading back gave other bytes."""
+
+
+def run(
+    arguments: dict[str, Any], leftover: dict[str, Any] | None, report: Report
+) -> dict[str, Any]:
+    """One canary in `directory`; the result's parts are described in `collectors.canary`.
+
+    Arguments: directory, bytes, floor_bytes, large_bytes (0 for none), large_interval (seconds).
+    """
+    canary = _Canary(arguments, report)
+    interval = arguments["large_interval"]
+    large = leftover or {"begun": None, "measured": None, "bandwidth": None}
+    try:
+        canary.small()
+        now = time.monotonic()
+        due = large["begun"] is None or now - large["begun"] >= interval
+        if arguments["large_bytes"] and due:
+            large["begun"] = now
+            report.keep(large)  # before it begins: what hangs once is not tried on every run
+            bandwidth = canary.large()
+            if bandwidth is not None:
+                large["bandwidth"], large["measured"] = bandwidth, time.monotonic()
+                report.keep(large)
+    except (OSError, _Failed) as error:
+        name = errno.errorcode.get(getattr(error, "errno", None) or 0, MISMATCH)
+        canary.result["error"] = {"phase": canary.phase, "error": name}
+    finally:
+        canary.clean()
+    if large["measured"] is not None and time.monotonic() - large["measured"] < 3 * interval:
+        canary.result["bandwidth"] = large["bandwidth"]
+    return canary.result
+
+
+class _Canary:
+    def __init__(self, arguments: dict[str, Any], report: Report) -> None:
+        self.directory = Path(arguments["directory"])
+        self.bytes: int = arguments["bytes"]
+        self.large_bytes: int = arguments["large_bytes"]
+        self.floor: int = arguments["floor_bytes"]
+        self.result: dict[str, Any] = {"seconds": {}}
+        self.phase = ""
+        self._report = report
+        self._path: Path | None = None
+
+    @contextlib.contextmanager
+    def _phase(self, name: str, *, timed: bool = True) -> Iterator[None]:
+        self.phase = name
+        self._report.phase(name)
+        began = time.monotonic()
+        yield
+        if timed:
+            self.result["seconds"][name] = time.monotonic() - began
+
+    def small(self) -> None:
+        """The canary itself, where there is room for it."""
+        available = self._space()
+        if available < self.floor + self.bytes:
+            self.result["skipped"] = "below_floor"
+            return
+        content = os.urandom(self.bytes)  # nothing that could be compressed or shared
+        with self._phase("open"):
+            descriptor = self._create()
+        try:
+            with self._phase("write"):
+                _write(descriptor, content)
+            with self._phase("fsync"):
+                os.fsync(descriptor)
+            _forget(descriptor)
+            with self._phase("read"):
+                found = _read(descriptor, self.bytes + 1)
+        finally:
+            os.close(descriptor)
+        if found != content:
+            raise _Failed
+        with self._phase("unlink"):
+            self._remove()
+
+    def large(self) -> dict[str, float] | None:
+        """Throughput of a larger file, in the same place and after the small one is gone."""
+        if "skipped" in self.result or self._space() < self.floor + self.large_bytes:
+            return None
+        content = os.urandom(CHUNK)
+        with self._phase("open", timed=False):
+            descriptor = self._create()
+        try:
+            with self._phase("large_write", timed=False):
+                began = time.monotonic()
+                written = self._fill(descriptor, content)
+                write_seconds = time.monotonic() - began
+            _forget(descriptor)
+            with self._phase("large_read", timed=False):
+                began = time.monotonic()
+                os.lseek(descriptor, 0, os.SEEK_SET)
+                while os.read(descriptor, CHUNK):
+                    pass
+                read_seconds = time.monotonic() - began
+        finally:
+            os.close(descriptor)
+        with self._phase("unlink", timed=False):
+            self._remove()
+        return {
+            "write": written / max(write_seconds, 1e-6),
+            "read": written / max(read_seconds, 1e-6),
+        }
+
+    def _fill(self, descriptor: int, content: bytes) -> int:
+        """Write up to the large size, synced as it grows; the bytes written."""
+        written = 0
+        end = time.monotonic() + LARGE_SECONDS
+        while written < self.large_bytes and time.monotonic() < end:
+            part = content[: min(CHUNK, self.large_bytes - written)]
+            _write(descriptor, part)
+            written += len(part)
+            if written % SYNC_EVERY == 0:
+                os.fdatasync(descriptor)
+        os.fsync(descriptor)
+        return written
+
+    def clean(self) -> None:
+        """Remove what a failed run has left."""
+        if self._path is not None:
+            with contextlib.suppress(OSError):
+                self._remove()
+
+    def _space(self) -> int:
+        """Bytes that may still be written; also notes the free space."""
+        with self._phase("statvfs"):
+            found = os.statvfs(self.directory)
+        self.result["space"] = {
+            "size": found.f_blocks * found.f_frsize,
+            "free": found.f_bfree * found.f_frsize,
+            "available": found.f_bavail * found.f_frsize,
+            "files": found.f_files,
+            "files_free": found.f_ffree,
+            "read_only": bool(found.f_flag & os.ST_RDONLY),
+        }
+        available: int = found.f_bavail * found.f_frsize
+        return available
+
+    def _create(self) -> int:
+        """A new file, never one that somebody else put there.
+
+        The name is the same every time, so that a run that was killed leaves at most one file and
+        the next one removes it.  Where another user sits on the name, a random one is taken.
+        """
+        node = re.sub(r"[^\w.-]", "_", os.uname().nodename)[:64]
+        path = self.directory / f".stagewatch-canary-{node}"
+        with contextlib.suppress(FileNotFoundError):
+            found = path.lstat()
+            if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+                path.unlink()
+            else:
+                path = path.with_name(f"{path.name}-{os.urandom(6).hex()}")
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o600)
+        self._path = path
+        return descriptor
+
+    def _remove(self) -> None:
+        assert self._path is not None  # noqa: S101 - created before
+        self._path.unlink()
+        self._path = None
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _read(descriptor: int, limit: int) -> bytes:
+    """The file from its start.  On the descriptor it was written with: its name may by now stand
+    for somebody else's file."""
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    parts = []
+    while limit > 0 and (part := os.read(descriptor, min(CHUNK, limit))):
+        parts.append(part)
+        limit -= len(part)
+    return b"".join(parts)
+
+
+def _forget(descriptor: int) -> None:
+    """Ask for the pages to be dropped, so that reading goes to the storage and not the cache."""
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

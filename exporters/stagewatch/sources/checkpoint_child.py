@@ -1,0 +1,218 @@
+"""Looks through directories of checkpoints: the newest one, the one before, and what is left over.
+
+Runs in a worker of the helper process, since a directory may lie on a mount that does not answer;
+standard library only.  A look is bounded in time and in entries.  Symbolic links are not followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stagewatch.sources.job_report import Report
+from stagewatch.sources.path_patterns import is_wild, matching
+
+MAX_DEPTH = 6
+
+_TEMPORARY = re.compile(r"(?:^|[._-])(?:tmp|temp|part|partial|incomplete)(?:[._-]|\d|$)", re.I)
+_STEP = re.compile(r"(?:step|iter|iteration|checkpoint|ckpt|epoch)[-_=]?0*(\d{1,12})", re.I)
+_NUMBER = re.compile(r"(\d{1,12})(?!.*\d)")
+
+
+class _Exhausted(Exception):
+    """The look has had its share of time or entries."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """The entries of a directory that are one checkpoint."""
+
+    name: str
+    step: int | None
+    paths: list[Path] = field(default_factory=list)
+    modified: float = 0.0
+
+
+def run(arguments: dict[str, Any], leftover: Any, report: Report) -> dict[str, Any]:
+    """One look.
+
+    Arguments: pattern (a path; a component may hold `{job}` or `*`), max_entries, seconds,
+    max_jobs, max_age.  Result: `jobs`, by name, see `_Look.directory`; `complete`, `entries`,
+    `skipped_jobs`, `unreadable` (directories) and `error` (an errno, if there is nothing to look
+    through at all).
+    """
+    report.phase("scan")
+    known: dict[str, Any] = leftover or {}
+    look = _Look(arguments["max_entries"], time.monotonic() + arguments["seconds"])
+    jobs: dict[str, Any] = {}
+    result: dict[str, Any] = {"jobs": jobs, "complete": True, "error": None, "skipped_jobs": 0}
+    oldest = time.time() - arguments["max_age"]
+    try:
+        directories = look.expand(arguments["pattern"])
+        kept = directories[: arguments["max_jobs"]]
+        result["skipped_jobs"] = len(directories) - len(kept)
+        for job, directory in kept:
+            look.allow(arguments["max_entries"] // len(kept))
+            try:
+                found = look.directory(directory, known.get(job) or {})
+            except _Exhausted:  # one job's crowded directory must not hide those of others
+                result["complete"] = False
+                continue
+            if found is not None and found["modified"] >= oldest:
+                jobs[job] = found
+    except _Exhausted:
+        result["complete"] = False
+    except OSError as error:
+        result["error"] = errno.errorcode.get(error.errno or 0, "EIO")
+    result["entries"] = look.entries
+    result["unreadable"] = look.unreadable
+    report.keep(jobs if result["complete"] else known | jobs)
+    return result
+
+
+class _Look:
+    def __init__(self, max_entries: int, until: float) -> None:
+        self.entries = 0
+        self.unreadable = 0
+        self._last_entry = max_entries
+        self._until = until
+
+    def allow(self, entries: int) -> None:
+        """What may be looked at from here on."""
+        self._last_entry = self.entries + entries
+
+    def expand(self, pattern: str) -> list[tuple[str, Path]]:
+        """The directories a pattern stands for, with their job, the last changed first."""
+        dated = []
+        for names, path in matching(pattern, {"job": ".+"}, self._entries, files=False):
+            job = names.get("job", names.get("*", "") if "{job}" not in pattern else "")
+            try:
+                dated.append((path.stat().st_mtime, job, path))
+            except OSError:
+                if not is_wild(pattern):
+                    raise
+        newest: dict[str, Path] = {}
+        for _, job, path in sorted(dated, reverse=True):
+            newest.setdefault(job, path)
+        return list(newest.items())
+
+    def directory(self, directory: Path, known: dict[str, Any]) -> dict[str, Any] | None:
+        """What a directory of checkpoints holds; `None` without any.
+
+        `known` is what was found there last: it tells whether the newest one grows, and how large
+        one was that has been removed or overwritten since.
+        """
+        groups: dict[tuple[int, str], _Group] = {}
+        temporary: list[tuple[Path, float]] = []
+        for entry in self._entries(directory):
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            if stat.S_ISLNK(status.st_mode):
+                continue
+            path = directory / entry.name
+            if _TEMPORARY.search(entry.name):
+                temporary.append((path, status.st_mtime))
+                continue
+            kind, step = _step(entry.name)
+            if step is not None or stat.S_ISREG(status.st_mode):
+                name = "" if step is None else str(step)
+                group = groups.setdefault((kind, name), _Group(name, step))
+                group.paths.append(path)
+                group.modified = max(group.modified, status.st_mtime)
+        if not groups:
+            return None
+        best = max(kind for kind, _ in groups)
+        order = [group for (kind, _), group in groups.items() if kind == best]
+        order.sort(key=lambda group: (group.modified, group.step or 0))
+        newest = order[-1]
+        size, files, modified, unfinished = self._measure(newest.paths)
+        found = {
+            "name": newest.name,
+            "step": newest.step,
+            "size": size,
+            "files": files,
+            "modified": max(modified, newest.modified),
+            "count": len(order),
+            "temporary": len(temporary) + unfinished,
+            "temporary_bytes": self._measure([path for path, _ in temporary])[0],
+            "temporary_modified": min((when for _, when in temporary), default=None),
+        }
+        return found | self._compare(found, order[-2] if len(order) > 1 else None, known)
+
+    def _compare(
+        self, found: dict[str, Any], before: _Group | None, known: dict[str, Any]
+    ) -> dict[str, Any]:
+        """How the newest checkpoint relates to its predecessor and to the last look."""
+        same = known.get("name") == found["name"]
+        changed = same and any(known[key] != found[key] for key in ("size", "files", "modified"))
+        previous: dict[str, Any] = {
+            key: known.get(key) for key in ("previous_name", "previous_size", "previous_files")
+        }
+        if before is not None:
+            if not same or previous["previous_name"] != before.name:
+                size, files, _, _ = self._measure(before.paths)
+                previous = _previous(before.name, size, files)
+        elif known and not same:  # removed since
+            previous = _previous(known["name"], known["size"], known["files"])
+        elif changed and found["step"] is None and known["growing"] == 0:  # overwritten
+            previous = _previous("", known["size"], known["files"])
+        return previous | {"growing": int(changed) if same else None}
+
+    def _measure(self, paths: list[Path]) -> tuple[int, int, float, int]:
+        """Bytes, files, last change and temporary files of a checkpoint."""
+        size = files = temporary = 0
+        modified = 0.0
+        waiting = [(path, 0) for path in paths]
+        while waiting:
+            path, depth = waiting.pop()
+            try:
+                status = path.lstat()
+            except OSError:
+                continue
+            if stat.S_ISDIR(status.st_mode) and depth < MAX_DEPTH:
+                waiting += [(path / entry.name, depth + 1) for entry in self._entries(path)]
+            elif stat.S_ISREG(status.st_mode):
+                size += status.st_size
+                files += 1
+                modified = max(modified, status.st_mtime)
+                temporary += bool(_TEMPORARY.search(path.name))
+        return size, files, modified, temporary
+
+    def _entries(self, directory: Path) -> Iterator[os.DirEntry[str]]:
+        """The entries of a directory, counted; one that may not be read has none."""
+        try:
+            with os.scandir(directory) as found:
+                for entry in found:
+                    self.entries += 1
+                    if self.entries > self._last_entry or time.monotonic() > self._until:
+                        raise _Exhausted
+                    yield entry
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                self.unreadable += 1
+
+
+def _step(name: str) -> tuple[int, int | None]:
+    """The step a name speaks of, and how clearly: 2 for `step_10`, 1 for `10.pt`, 0 for none.
+
+    Of a directory's names only the clearest count: beside `checkpoint-500` there may lie
+    `events.out.1732` and `latest.txt`.
+    """
+    found = list(_STEP.finditer(name))
+    if found:
+        return 2, int(found[-1][1])
+    match = _NUMBER.search(name.partition(".")[0] or name)
+    return (1, int(match[1])) if match else (0, None)
+
+
+def _previous(name: str, size: int, files: int) -> dict[str, Any]:
+    return {"previous_name": name, "previous_size": size, "previous_files": files}

@@ -1,0 +1,59 @@
+r"""The mount table, `/proc/<pid>/mountinfo`: text from memory, no mount is touched.
+
+See proc_pid_mountinfo(5).  Blanks, tabs, newlines and backslashes in names are written \040 etc.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One line of the table."""
+
+    point: str
+    fstype: str
+    source: str
+    device: str
+    """`major:minor` of the file system."""
+
+
+def read_mounts(path: Path) -> list[Mount]:
+    """The table, later mounts last; empty where it cannot be read."""
+    try:
+        return parse_mounts(path.read_bytes().decode("utf-8", "replace"))
+    except OSError:
+        return []
+
+
+def parse_mounts(text: str) -> list[Mount]:
+    """The lines of a table that have the fields of a mount."""
+    found = []
+    for line in text.split("\n"):
+        left, dash, right = line.partition(" - ")
+        before, after = left.split(" "), right.split(" ")
+        if dash and len(before) > 5 and len(after) > 1:
+            found.append(Mount(unescape(before[4]), after[0], unescape(after[1]), before[2]))
+    return found
+
+
+def mount_of(path: Path, mounts: Sequence[Mount]) -> Mount | None:
+    """The mount a path lies on, going by names alone: symbolic links are not followed."""
+    text = str(path)
+    best: Mount | None = None
+    for mount in mounts:
+        inside = mount.point == "/" or (text + "/").startswith(mount.point + "/")
+        if inside and (best is None or len(mount.point) >= len(best.point)):
+            best = mount  # of two on one point the later one is what a path leads to
+    return best
+
+
+def unescape(text: str) -> str:
+    """A name as it is."""
+    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), text)

@@ -1,0 +1,168 @@
+"""Processes as `/proc` shows them; see proc(5).
+
+A process that ends between two reads is an ordinary thing here: every reader returns `None` then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+MAX_ENVIRON = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStat:
+    """Fields of `/proc/<pid>/stat` (or of one task)."""
+
+    command: str
+    state: str
+    parent: int
+    session: int
+    user_seconds: float
+    system_seconds: float
+    threads: int
+    start_ticks: int
+    resident_bytes: int
+    page_faults: int = 0
+    """Minor and major ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """`/proc/<pid>/task/<tid>/schedstat` and the switches of `status`."""
+
+    queue_seconds: float | None
+    """Time spent runnable but waiting for a core; `None` on a kernel without schedstat."""
+    voluntary: int
+    involuntary: int
+
+
+class Procfs:
+    """One process filesystem, usually the one at `/proc`."""
+
+    def __init__(self, root: Path = Path("/proc")) -> None:
+        self.root = root
+        self._root = str(root)
+
+    def pids(self) -> list[int]:
+        """All process ids, empty where the filesystem cannot be listed."""
+        try:
+            return [int(name) for name in os.listdir(self._root) if name.isdigit()]  # noqa: PTH208
+        except OSError:
+            return []
+
+    def stat(self, pid: int, task: int | None = None) -> ProcessStat | None:
+        """The process (CPU time of all its threads), or one of its tasks alone."""
+        path = f"{pid}/stat" if task is None else f"{pid}/task/{task}/stat"
+        raw = self._read(path)
+        if raw is None:
+            return None
+        head, _, tail = raw.rpartition(b")")
+        fields = tail.split()
+        try:
+            return ProcessStat(
+                command=head.partition(b"(")[2].decode("utf-8", "replace"),
+                state=fields[0].decode(),
+                parent=int(fields[1]),
+                session=int(fields[3]),
+                user_seconds=int(fields[11]) / TICKS_PER_SECOND,
+                system_seconds=int(fields[12]) / TICKS_PER_SECOND,
+                threads=int(fields[17]),
+                start_ticks=int(fields[19]),
+                resident_bytes=int(fields[21]) * PAGE_SIZE,
+                page_faults=int(fields[7]) + int(fields[9]),
+            )
+        except (IndexError, ValueError):
+            return None
+
+    def is_running(self, pid: int, start_ticks: int) -> bool:
+        """Whether this very process (not another that got its pid) runs and is no zombie."""
+        found = self.stat(pid)
+        return found is not None and found.start_ticks == start_ticks and found.state not in "ZX"
+
+    def scheduling(self, pid: int, task: int) -> Scheduling | None:
+        """Of one task."""
+        status = self._read(f"{pid}/task/{task}/status")
+        if status is None:
+            return None
+        switches = {
+            name: int(value)
+            for name, _, value in (line.partition(b":") for line in status.splitlines())
+            if name.endswith(b"voluntary_ctxt_switches")
+        }
+        times = (self._read(f"{pid}/task/{task}/schedstat") or b"").split()
+        return Scheduling(
+            queue_seconds=int(times[1]) / 1e9 if len(times) > 1 else None,
+            voluntary=switches.get(b"voluntary_ctxt_switches", 0),
+            involuntary=switches.get(b"nonvoluntary_ctxt_switches", 0),
+        )
+
+    def wait_channel(self, pid: int, task: int) -> str:
+        """The kernel function a task sleeps in; empty if it runs or may not be asked."""
+        raw = self._read(f"{pid}/task/{task}/wchan") or b""
+        name = raw.decode("ascii", "replace").strip("\0\n ")
+        return "" if name == "0" else name
+
+    def environ(self, pid: int) -> dict[str, str] | None:
+        """The environment a process was started with; `None` if gone or not ours to read."""
+        raw = self._read(f"{pid}/environ", MAX_ENVIRON)
+        if raw is None:
+            return None
+        pairs = (item.partition(b"=") for item in raw.split(b"\0") if b"=" in item)
+        return {
+            key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+            for key, _, value in pairs
+        }
+
+    def cgroups(self, pid: int) -> list[str]:
+        """Paths of the cgroups a process is in, one per hierarchy; empty if it is gone."""
+        raw = self._read(f"{pid}/cgroup") or b""
+        lines = raw.decode("utf-8", "replace").splitlines()
+        return [line.split(":", 2)[2] for line in lines if line.count(":") >= 2]
+
+    def uid(self, pid: int) -> int | None:
+        """The effective user id; `/proc/<pid>` belongs to root for a process not dumpable."""
+        raw = self._read(f"{pid}/status")
+        if raw is None:
+            return None
+        for line in raw.splitlines():
+            if line.startswith(b"Uid:"):
+                return int(line.split()[2])
+        return None
+
+    def pid_namespace(self) -> int:
+        """The inode of the agent's own PID namespace, 0 where unknown."""
+        return _namespace(self._root)
+
+    def boot_id(self) -> str:
+        """A random id of this boot of the kernel, empty where unknown."""
+        return (self._read("sys/kernel/random/boot_id") or b"").decode("ascii", "replace").strip()
+
+    def _read(self, path: str, limit: int = 1 << 16) -> bytes | None:
+        try:
+            fd = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            parts = []
+            while limit > 0 and (part := os.read(fd, min(limit, 1 << 16))):
+                parts.append(part)
+                limit -= len(part)
+            return b"".join(parts)
+        except OSError:
+            return None
+        finally:
+            os.close(fd)
+
+
+@cache
+def _namespace(root: str) -> int:
+    with contextlib.suppress(OSError):
+        return os.stat(f"{root}/self/ns/pid").st_ino  # noqa: PTH116 - followed on purpose
+    return 0

@@ -1,0 +1,168 @@
+"""Queries a Prometheus-compatible HTTP API.
+
+https://prometheus.io/docs/prometheus/latest/querying/api/
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+from requests.auth import AuthBase
+
+from stagewatch.errors import SourceError
+
+MAX_POINTS = 2000
+"""Points asked of a range query at once; servers refuse more than 11,000 (Prometheus) or 30,000."""
+
+MAX_RAW_SECONDS = 3600.0
+"""Time of which raw samples are asked at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One element of an instant vector."""
+
+    labels: dict[str, str]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """One series over time: (Unix time, value), in order, without those that are NaN."""
+
+    labels: dict[str, str]
+    samples: list[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One active alert."""
+
+    name: str
+    state: str
+    """`pending` or `firing`."""
+    labels: dict[str, str]
+    annotations: dict[str, str]
+
+
+class PrometheusApi:
+    """A server at a base URL.  Every method raises `SourceError` with a line to act on."""
+
+    def __init__(self, url: str, *, timeout: float = 10.0, authorization: str = "") -> None:
+        """`authorization` is the value of that header, such as `Bearer ...`."""
+        self._url = url.rstrip("/")
+        self._timeout = timeout
+        self._session = requests.Session()
+        if authorization:
+            self._session.auth = _Authorization(authorization)
+
+    def ready(self) -> bool:
+        """Whether the server says that it is ready to answer."""
+        try:
+            return self._session.get(f"{self._url}/-/ready", timeout=self._timeout).ok
+        except requests.RequestException:
+            return False
+
+    def alerts_page(self) -> str:
+        """The URL where a person sees the alerts: Debian has but the classic pages, and its
+        unpacked package none, so that the API must do."""
+        for path in ("/alerts", "/classic/alerts"):
+            try:
+                if self._session.get(self._url + path, timeout=self._timeout).ok:
+                    return self._url + path
+            except requests.RequestException:
+                break
+        return f"{self._url}/api/v1/alerts"
+
+    def query(self, expression: str, at: float | None = None) -> list[Series]:
+        """An instant query that yields a vector, as of now or of a Unix time."""
+        when = {} if at is None else {"time": f"{at:.3f}"}
+        data = self._get("query", {"query": expression, **when})
+        if data.get("resultType") != "vector":
+            raise SourceError(f"{expression!r} gave a {data.get('resultType')}, not a vector")
+        return [Series(item["metric"], float(item["value"][1])) for item in data["result"]]
+
+    def query_range(self, expression: str, start: float, end: float, step: float) -> list[Track]:
+        """The values at `start`, `start + step` and so on, up to `end`; asked in pieces.
+
+        `nocache` keeps VictoriaMetrics from moving the times; others ignore it.
+        """
+        pieces: list[Any] = []
+        at = start
+        while at <= end:
+            until = min(end, at + (MAX_POINTS - 1) * step)
+            asked = {"start": f"{at:.3f}", "end": f"{until:.3f}", "step": f"{step:g}"}
+            data = self._get("query_range", {"query": expression, "nocache": "1", **asked})
+            pieces += data["result"]
+            at += MAX_POINTS * step
+        return _joined(pieces)
+
+    def samples(self, selector: str, start: float, end: float) -> list[Track]:
+        """The samples of some series as they were stored, with their own times."""
+        pieces: list[Any] = []
+        at = start
+        while at < end:
+            until = min(end, at + MAX_RAW_SECONDS)
+            window = f"{selector}[{math.ceil((until - at) * 1000)}ms]"
+            data = self._get("query", {"query": window, "time": f"{until:.3f}"})
+            if data.get("resultType") != "matrix":
+                raise SourceError(f"{window!r} gave a {data.get('resultType')}, not a matrix")
+            pieces += data["result"]
+            at = until
+        return _joined(pieces)
+
+    def alerts(self) -> list[Alert]:
+        """All pending and firing alerts."""
+        return [
+            Alert(item["labels"]["alertname"], item["state"], item["labels"], item["annotations"])
+            for item in self._get("alerts", {})["alerts"]
+        ]
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._session.close()
+
+    def _get(self, path: str, parameters: dict[str, str]) -> dict[str, Any]:
+        try:
+            url = f"{self._url}/api/v1/{path}"
+            answer = self._session.get(url, params=parameters, timeout=self._timeout)
+        except requests.RequestException as error:
+            raise SourceError(f"{self._url} does not answer: {error}") from error
+        try:
+            body = answer.json()
+            if body["status"] == "success":
+                found: dict[str, Any] = body["data"]
+                return found
+            problem = body["error"]
+        except (requests.JSONDecodeError, KeyError, TypeError) as error:
+            said = f"HTTP status {answer.status_code} {answer.reason}"
+            raise SourceError(f"{self._url} is no Prometheus API: {said}") from error
+        raise SourceError(f"{self._url}: {problem}")
+
+
+class _Authorization(AuthBase):
+    """Sends one header, whatever a netrc file says; not to another host after a redirect."""
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = self._value
+        return request
+
+
+def _joined(pieces: list[Any]) -> list[Track]:
+    """The pieces of each series as one; a sample on the border of two counts once."""
+    found: dict[frozenset[tuple[str, str]], tuple[dict[str, str], dict[float, float]]] = {}
+    for piece in pieces:
+        labels: dict[str, str] = piece["metric"]
+        _, samples = found.setdefault(frozenset(labels.items()), (labels, {}))
+        samples.update(
+            (float(time), number)
+            for time, value in piece["values"]
+            if not math.isnan(number := float(value))
+        )
+    return [Track(labels, sorted(samples.items())) for labels, samples in found.values() if samples]

@@ -1,0 +1,114 @@
+"""Which processes of this node are ranks: those with a stage record, and those whose environment
+says so."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from stagewatch.errors import NoData
+from stagewatch.sources.procfs import Procfs
+from stagewatch.sources.rank import Rank, rank_of
+from stagewatch.sources.rank_scan import EnvironmentScan
+from stagewatch.sources.record_directory import RecordDirectory
+from stagewatch.sources.records import Life, RankRecord
+
+__all__ = ["Found", "Rank", "RankDirectory"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One look at the node."""
+
+    ranks: tuple[Rank, ...] = ()
+    """Every rank, dead ones with a record included; one per (job, role, rank)."""
+    records: tuple[RankRecord, ...] = ()
+    """Every record, those included that another process has succeeded."""
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """Files in the record directory that were passed over, by reason."""
+
+
+class RankDirectory:
+    """The ranks of one node, shared by the collectors that need them.
+
+    Reading is cheap and never blocks on another system, so it happens under a lock, at most once
+    in `fresh_for` seconds.
+    """
+
+    def __init__(
+        self,
+        records: RecordDirectory,
+        proc: Procfs,
+        *,
+        by_environment: bool = True,
+        fresh_for: float = 0.5,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._records = records
+        self._scan = EnvironmentScan(proc, clock=clock) if by_environment else None
+        self._fresh_for = fresh_for
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._looked_at = float("-inf")
+        self._found = Found()
+        self._succeeded: set[str] = set()
+        """Names of dead records whose rank has since run in another process."""
+
+    def look(self) -> Found:
+        """What is there now.  Raises `SourceError` where the record directory cannot be read."""
+        with self._lock:
+            now = self._clock()
+            if now - self._looked_at >= self._fresh_for:
+                self._found = self._look()
+                self._looked_at = now
+            return self._found
+
+    def ranks(self) -> tuple[Rank, ...]:
+        """Every rank, dead ones with a record included; one per (job, role, rank)."""
+        return self.look().ranks
+
+    def _look(self) -> Found:
+        try:
+            records = self._records.read()
+        except NoData:
+            records = []
+        found = {rank.key: rank for rank in map(rank_of, self._latest(records))}
+        known = {rank.pid for rank in found.values() if rank.life is Life.ALIVE and rank.pid}
+        recorded = {(rank.job_id, rank.rank) for rank in found.values()}
+        for rank in self._scan.ranks(known) if self._scan else ():
+            if (rank.job_id, rank.rank) not in recorded:
+                found.setdefault(rank.key, rank)
+        return Found(
+            ranks=tuple(found[key] for key in sorted(found, key=_order)),
+            records=tuple(records),
+            skipped=dict(self._records.skipped),
+        )
+
+    def _latest(self, records: list[RankRecord]) -> list[RankRecord]:
+        """One record per (job, role, rank): the living before the dead, then the newest.
+
+        A dead record that had to give way stays out for good: the end of its successor does not
+        make it the rank's state again.
+        """
+        self._succeeded &= {record.name for record in records}
+        best: dict[tuple[str, str, int], RankRecord] = {}
+        for record in sorted(records, key=_precedence):
+            if record.name not in self._succeeded:
+                best[(record.job_id, record.role, record.rank)] = record
+        shown = {record.name for record in best.values()}
+        self._succeeded |= {
+            record.name
+            for record in records
+            if record.life is not Life.ALIVE and record.name not in shown
+        }
+        return list(best.values())
+
+
+def _precedence(record: RankRecord) -> tuple[bool, float]:
+    return record.life is Life.ALIVE, record.created
+
+
+def _order(key: tuple[str, str, str]) -> tuple[str, str, int]:
+    return key[0], key[1], int(key[2])

@@ -1,0 +1,181 @@
+"""Reads a page within a given time, over TCP or a Unix socket; a token goes into a header.
+
+The token is read from a file at each request, since JWTs are renewed, and never logged.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection
+from urllib3.connectionpool import HTTPConnectionPool
+
+from stagewatch.errors import SourceError, Stuck
+
+MAX_BODY = 512 * 1024 * 1024
+_MAX_COMPLAINT = 64 * 1024
+
+
+class HttpFailure(Exception):
+    """A status other than 200."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(f"HTTP status {status}")
+        self.status = status
+        self.body = body
+
+
+class HttpReader:
+    """GETs from one server; one request at a time.
+
+    `url` is `http://host:port`, `https://...` or `unix:/path/of/the/socket`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        user: str = "",
+        token_file: Path | None = None,
+        max_body: int = MAX_BODY,
+    ) -> None:
+        self._user = user
+        self._token_file = token_file
+        self._max_body = max_body
+        self._session = requests.Session()
+        self._session.trust_env = False  # no proxy, no .netrc
+        self._where = url
+        self._base = url.rstrip("/")
+        self._call: _Call | None = None
+        if url.startswith("unix:"):
+            self._base = "http+unix://" + quote(url.removeprefix("unix:"), safe="")
+            self._session.mount("http+unix://", _UnixAdapter())
+
+    def get(self, path: str, timeout: float, query: Mapping[str, str] | None = None) -> bytes:
+        """The body of a page.
+
+        Raises `HttpFailure` for a status other than 200, `SourceError` where no server answers,
+        where the answer is not complete after `timeout` seconds, or is too large, and `Stuck`
+        while a request that was given up has not come to its end.
+        """
+        if self._call is not None and not self._call.done.is_set():
+            raise Stuck(f"{self._where}: the request before this one has not come to its end")
+        self._call = _Call(lambda: self._get(path, timeout, dict(query or {})))
+        found = self._call.wait(timeout)
+        if found is None:
+            raise SourceError(f"{self._where} gave no answer within {timeout:g} s")
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._session.close()
+
+    def _get(self, path: str, timeout: float, query: dict[str, str]) -> bytes:
+        try:
+            answer = self._session.get(
+                self._base + path,
+                params=query,
+                headers=self._headers(),
+                timeout=timeout,
+                stream=True,
+                allow_redirects=False,
+            )
+            with answer:
+                body = self._read(answer)
+        except requests.Timeout as error:
+            raise SourceError(f"{self._where} gave no answer within {timeout:g} s") from error
+        except requests.RequestException as error:
+            raise SourceError(f"{self._where} cannot be asked: {_cause(error)}") from error
+        if answer.status_code != 200:
+            raise HttpFailure(answer.status_code, body[:_MAX_COMPLAINT])
+        return body
+
+    def _read(self, answer: requests.Response) -> bytes:
+        body = bytearray()
+        for chunk in answer.iter_content(1 << 16):
+            body += chunk
+            if len(body) > self._max_body:
+                raise SourceError(f"{self._where} sent more than {self._max_body >> 20} MiB")
+        return bytes(body)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": "application/json"}
+        if self._user:
+            headers["X-SLURM-USER-NAME"] = self._user
+        if self._token_file is not None:
+            try:
+                token = self._token_file.read_text().strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise SourceError(f"{self._token_file}: the token cannot be read") from error
+            headers["X-SLURM-USER-TOKEN"] = token.removeprefix("SLURM_JWT=")
+        return headers
+
+
+class _Call:
+    """A call in a thread of its own, which can be given up.
+
+    The time-outs of a socket bound each wait, not their sum, and not the resolver's.
+    """
+
+    def __init__(self, call: Callable[[], bytes]) -> None:
+        self.done = threading.Event()
+        self._result: bytes | BaseException | None = None
+        threading.Thread(target=self._run, args=(call,), name="http", daemon=True).start()
+
+    def wait(self, timeout: float) -> bytes | BaseException | None:
+        """What came of it; `None` if it is still under way after `timeout` seconds."""
+        return self._result if self.done.wait(timeout) else None
+
+    def _run(self, call: Callable[[], bytes]) -> None:
+        try:
+            self._result = call()
+        except BaseException as error:  # handed over, whatever it is
+            self._result = error
+        finally:
+            self.done.set()
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost reason, which says the same each time (object addresses do not)."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return type(error).__name__
+
+
+class _UnixConnection(HTTPConnection):
+    def connect(self) -> None:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(self.timeout if isinstance(self.timeout, (int, float)) else None)
+            connection.connect(unquote(self.host))
+        except BaseException:
+            connection.close()
+            raise
+        self.sock = connection
+
+
+class _UnixPool(HTTPConnectionPool):
+    ConnectionCls = _UnixConnection
+
+
+class _UnixAdapter(HTTPAdapter):
+    """Takes `http+unix://%2Fpath%2Fof%2Fsocket/page`."""
+
+    def get_connection_with_tls_context(
+        self, request: requests.PreparedRequest, *_: Any, **__: Any
+    ) -> Any:
+        return _UnixPool(urlsplit(request.url or "").netloc)
+
+    def request_url(self, request: requests.PreparedRequest, proxies: Any) -> str:
+        return request.path_url

@@ -1,0 +1,162 @@
+"""TCP sockets with their kernel statistics, by netlink's socket diagnostics; see sock_diag(7).
+
+Parsed here and not by pyroute2, because only the few fields that are shown are wanted, and only
+for the few sockets that belong to ranks: that is a tenth of the time and none of the memory.
+Layouts: `struct inet_diag_msg` in linux/inet_diag.h, `struct tcp_info` in linux/tcp.h.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from stagewatch.errors import SourceError
+
+STATES = {
+    1: "established",
+    2: "syn_sent",
+    4: "fin_wait1",
+    5: "fin_wait2",
+    7: "close",
+    8: "close_wait",
+    9: "last_ack",
+    10: "listen",
+    11: "closing",
+}
+"""All but TIME_WAIT and SYN_RECV, which belong to no process."""
+
+_NETLINK_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
+_DONE, _ERROR = 3, 2
+_INFO = 2  # INET_DIAG_INFO
+_HEADER = struct.Struct("=IHHII")
+_REQUEST = struct.Struct("=BBBxI48s")
+_STATE_AND_PORTS = struct.Struct(">xBxxHH")
+_COOKIE = struct.Struct("=Q")
+_COOKIE_AT = 44
+_QUEUES = struct.Struct("=II")
+_QUEUES_AT = 56
+_INODE = struct.Struct("=I")
+_INODE_AT = 68
+_MESSAGE = 72
+_ATTRIBUTE = struct.Struct("=HH")
+_UNACKED = struct.Struct("=I")
+_TCP_INFO = struct.Struct("=24xI24xI12xI28xI16xQQ20xI")
+"""unacked, last_data_recv, rtt, total_retrans, bytes_acked, bytes_received, data_segs_out"""
+
+
+@dataclass(frozen=True, slots=True)
+class TcpStatistics:
+    """What the kernel keeps of a connection."""
+
+    unacknowledged: int
+    """Segments."""
+    last_received: float
+    """Seconds since data came in, or since the connection began."""
+    rtt: float
+    """Smoothed round trip time in seconds."""
+    retransmissions: int
+    bytes_acknowledged: int
+    bytes_received: int
+    data_segments_sent: int
+    """Repeats included."""
+
+
+@dataclass(frozen=True, slots=True)
+class TcpSocket:
+    """One socket; for a listening one the queues are waiting connections and their limit."""
+
+    state: str
+    local_port: int
+    peer_port: int
+    cookie: int
+    """Never used again for another socket."""
+    receive_queue: int
+    send_queue: int
+    inode: int
+    statistics: TcpStatistics | None
+
+
+def open_diag() -> socket.socket:
+    """A netlink socket for the network namespace of the calling thread."""
+    try:
+        found = socket.socket(
+            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG
+        )
+    except OSError as error:
+        raise SourceError(f"no socket diagnostics: {error.strerror}") from error
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    found.settimeout(5.0)  # an answer of the kernel's comes at once or not at all
+    return found
+
+
+def dump(
+    diag: socket.socket, wanted: Callable[[int], bool] = lambda inode: True
+) -> list[TcpSocket]:
+    """Every TCP socket, v4 and v6, for which `wanted(inode)` holds.
+
+    Raises `SourceError` where the kernel refuses; the netlink socket is of no more use then.
+    """
+    found: list[TcpSocket] = []
+    for family in (socket.AF_INET, socket.AF_INET6):
+        states = sum(1 << state for state in STATES)
+        request = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), states, bytes(48))
+        length = _HEADER.size + len(request)
+        header = _HEADER.pack(length, _SOCK_DIAG_BY_FAMILY, _DUMP, 0, 0)
+        try:
+            diag.send(header + request)
+            found += _answers(diag, wanted)
+        except OSError as error:
+            raise SourceError(f"socket diagnostics: {error}") from error
+    return found
+
+
+def _answers(diag: socket.socket, wanted: Callable[[int], bool]) -> Iterator[TcpSocket]:
+    while True:
+        data = diag.recv(1 << 18)
+        at = 0
+        while at + _HEADER.size <= len(data):
+            length, kind, _, _, _ = _HEADER.unpack_from(data, at)
+            if length < _HEADER.size:
+                return
+            if kind == _DONE:
+                return
+            if kind == _ERROR:
+                code = -struct.unpack_from("=i", data, at + _HEADER.size)[0]
+                if code in (0, 2):  # ENOENT: no such family in this kernel
+                    return
+                raise OSError(code, os.strerror(code))
+            body = at + _HEADER.size
+            if length >= _HEADER.size + _MESSAGE:
+                [inode] = _INODE.unpack_from(data, body + _INODE_AT)
+                if inode and wanted(inode):
+                    yield _socket(data, body, at + length, inode)
+            at += length + 3 & ~3
+
+
+def _socket(data: bytes, body: int, end: int, inode: int) -> TcpSocket:
+    state, local, peer = _STATE_AND_PORTS.unpack_from(data, body)
+    received, to_send = _QUEUES.unpack_from(data, body + _QUEUES_AT)
+    statistics = None
+    at = body + _MESSAGE
+    while at + _ATTRIBUTE.size <= end:
+        length, kind = _ATTRIBUTE.unpack_from(data, at)
+        if length < _ATTRIBUTE.size:
+            break
+        if kind == _INFO and length >= _ATTRIBUTE.size + _TCP_INFO.size:
+            statistics = _statistics(data, at + _ATTRIBUTE.size)
+            break
+        at += length + 3 & ~3
+    [cookie] = _COOKIE.unpack_from(data, body + _COOKIE_AT)
+    return TcpSocket(
+        STATES.get(state, str(state)), local, peer, cookie, received, to_send, inode, statistics
+    )
+
+
+def _statistics(data: bytes, at: int) -> TcpStatistics:
+    unacked, received, rtt, retransmitted, acked, got, sent = _TCP_INFO.unpack_from(data, at)
+    return TcpStatistics(unacked, received / 1e3, rtt / 1e6, retransmitted, acked, got, sent)

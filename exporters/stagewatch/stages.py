@@ -1,0 +1,23 @@
+"""The canonical stages and their codes; frameworks' own names go to `substage`."""
+
+from __future__ import annotations
+
+STAGES = (
+    "idle",
+    "rollout",
+    "reward",
+    "logprob",
+    "advantage",
+    "train",
+    "weights_update",
+    "checkpoint",
+    "eval",
+    "init",
+    "cleanup",
+    "other",
+)
+"""Canonical names; the position is the code, used by state timelines and by the record."""
+
+CODES = {name: code for code, name in enumerate(STAGES)}
+IDLE = CODES["idle"]
+OTHER = CODES["other"]

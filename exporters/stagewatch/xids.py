@@ -1,0 +1,136 @@
+"""GPU errors (XIDs) from two sources, each counted once.
+
+The driver announces most XIDs as NVML events, and prints all of them to the kernel log.  Events
+miss some and all history; the log may not be readable.  A report is taken for the same error as
+one of another source when XID and GPU agree and it is at most `WINDOW_SECONDS` apart; each report
+stands for one error only, so that repeats count.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+WINDOW_SECONDS = 10.0
+"""How far apart two sources may report the same error."""
+
+MAX_KINDS = 2000
+"""Most (GPU, XID, severity) combinations kept; there are never so many."""
+
+MAX_RECENT = 1000
+"""Most errors of one kind that a late report is compared with."""
+
+Source = Literal["nvml", "kmsg", "text"]
+_BY_MESSAGE = range(144, 151)
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """An entry of the data file."""
+
+    severity: str
+    action: str
+    meaning: str
+
+
+UNKNOWN = Meaning("unknown", "look_up", "not in the table")
+
+
+@cache
+def _table() -> dict[int, Meaning]:
+    text = files("stagewatch").joinpath("data/xids.json").read_text("utf-8")
+    return {int(xid): Meaning(**entry) for xid, entry in json.loads(text)["xids"].items()}
+
+
+def meaning(xid: int) -> Meaning:
+    """What the number means, by the data file."""
+    return _table().get(xid, UNKNOWN)
+
+
+@dataclass(slots=True)
+class Seen:
+    """One kind of error on one GPU."""
+
+    bus: str
+    xid: int
+    severity: str
+    count: int = 0
+    last: float = 0.0
+    """Unix time, seconds."""
+
+
+@dataclass(slots=True)
+class _Error:
+    """One error that was counted, and who has reported it so far."""
+
+    time: float
+    sources: set[Source]
+
+
+class XidLedger:
+    """All XIDs of this boot.  Written by the collectors that see them, each in its own thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: dict[tuple[str, int, str], Seen] = {}
+        self._recent: dict[tuple[str, int], deque[_Error]] = {}
+        self._gpus: dict[str, tuple[str, str]] = {}
+        self.log_is_read = False
+        """Whether the kernel log is being read, and can be trusted to hold every XID."""
+
+    def note(
+        self, source: Source, bus: str, xid: int, when: float, *, nonfatal: bool = False
+    ) -> None:
+        """Take note of one report; `bus` as `kernel_lines.bus_key` writes it."""
+        if source == "nvml" and xid in _BY_MESSAGE and self.log_is_read:
+            return  # whether it is fatal stands in its message alone
+        severity = "warning" if nonfatal else meaning(xid).severity
+        with self._lock:
+            if not self._is_new(source, (bus, xid), when):
+                return
+            kind = (bus, xid, severity)
+            if kind not in self._seen and len(self._seen) >= MAX_KINDS:
+                return
+            seen = self._seen.setdefault(kind, Seen(bus, xid, severity))
+            seen.count += 1
+            seen.last = max(seen.last, when)
+
+    def identify(self, bus: str, gpu: str, uuid: str) -> None:
+        """Say which GPU is at this address."""
+        with self._lock:
+            self._gpus[bus] = (gpu, uuid)
+
+    def identity(self, bus: str) -> tuple[str, str]:
+        """NVML index and UUID of the GPU at this address, empty where unknown."""
+        return self._gpus.get(bus, ("", ""))
+
+    def knows(self, bus: str) -> bool:
+        """Whether `identify` has been called for this address."""
+        return bus in self._gpus
+
+    def __iter__(self) -> Iterator[Seen]:
+        with self._lock:
+            return iter([replace(seen) for seen in self._seen.values()])
+
+    def restore(self, seen: Iterable[Seen]) -> None:
+        """Begin with what was counted before a restart of the agent."""
+        with self._lock:
+            for one in seen:
+                self._seen[one.bus, one.xid, one.severity] = one
+
+    def _is_new(self, source: Source, key: tuple[str, int], when: float) -> bool:
+        recent = self._recent.setdefault(key, deque(maxlen=MAX_RECENT))
+        while recent and when - recent[0].time > WINDOW_SECONDS:
+            recent.popleft()
+        for error in recent:
+            if source not in error.sources and abs(when - error.time) <= WINDOW_SECONDS:
+                error.sources.add(source)
+                return False
+        recent.append(_Error(when, {source}))
+        return True

@@ -1,0 +1,253 @@
+"""Nodes in known states, for the tests of the agent's pages and for looking at them.
+
+`python -m tests.agent.status_scenes hang` serves one on a free port until it is interrupted.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from stagewatch.agent.runner import Job, Runner
+from stagewatch.agent.web import AgentServer
+from stagewatch.collectors.base import Collector
+from stagewatch.errors import NoData, SourceError
+from stagewatch.exposition import Metric, Samples
+
+_GPU = ("gpu", "uuid", "mig")
+_RANK = ("job_id", "role", "rank")
+
+
+def _gauge(name: str, *labels: str) -> Metric:
+    return Metric(name, "counter" if name.endswith("_total") else "gauge", f"{name}.", labels)
+
+
+GPU_INFO = _gauge(
+    "gpu_info", *_GPU, "model", "type", "minor", "pci_bus_id", "driver", "vbios", "serial", "source"
+)
+GPU_JOB = _gauge("gpu_job_info", *_GPU, "job_id", "user")
+GPU_UP = _gauge("gpu_up", *_GPU)
+GPU_READINGS = {
+    name: _gauge(name, *_GPU)
+    for name in (
+        "gpu_temperature_celsius",
+        "gpu_temperature_slowdown_celsius",
+        "gpu_utilization_ratio",
+        "gpu_memory_used_bytes",
+        "gpu_memory_total_bytes",
+        "gpu_power_watts",
+        "gpu_power_limit_watts",
+    )
+}
+RANK_INFO = _gauge("rl_rank_info", *_RANK, "local_rank", "pid", "uuid", "framework", "world_size")
+RANK_UP = _gauge("rl_rank_up", *_RANK)
+RANK_STEP = _gauge("rl_rank_step", *_RANK)
+RANK_PROGRESS = _gauge("rl_rank_progress_age_seconds", *_RANK)
+RANK_STAGE = _gauge("rl_rank_stage_open_seconds", *_RANK, "stage", "substage")
+RANK_WAIT = _gauge("rl_rank_wait_class", *_RANK, "class")
+RANK_CPU = _gauge("rl_rank_cpu_seconds_total", *_RANK, "mode")
+RANK_MEMORY = _gauge("rl_rank_resident_memory_bytes", *_RANK)
+FAULT = _gauge(
+    "fault_injection_active",
+    "id",
+    "fault_type",
+    "target_worker",
+    "expected_failure_stage",
+    "scenario",
+)
+FAULT_START = _gauge("fault_injection_start_timestamp_seconds", "id")
+
+HOSTILE = "<script>alert(1)</script>\"'&</td>\u202egnp.exe\n\0" + "x" * 300
+
+
+class Always(Collector):
+    """Answers with what a function makes."""
+
+    def __init__(self, make: Callable[[], Samples]) -> None:
+        self._make = make
+
+    def collect(self) -> Samples:
+        return self._make()
+
+
+class Hangs(Collector):
+    """Never answers until it is closed."""
+
+    def __init__(self) -> None:
+        self._end = threading.Event()
+
+    def collect(self) -> Samples:
+        self._end.wait()
+        raise SourceError("closed")
+
+    def close(self) -> None:
+        self._end.set()
+
+
+def gpus(
+    count: int = 8, *, source: str = "nvml", model: str = "NVIDIA H200", lost: bool = False
+) -> Samples:
+    """GPUs of which one is hot and one warm; the last has no memory or power readings."""
+    out = Samples()
+    for index in range(count):
+        uuid = f"GPU-{index:08x}"
+        pci = f"00000000:{index:02X}:00.0"
+        out.add(
+            GPU_INFO,
+            1,
+            index,
+            uuid,
+            "",
+            model,
+            "h200",
+            index,
+            pci,
+            "575.57.08",
+            "96.00",
+            "1",
+            source,
+        )
+        readings = [58 + 4 * index, 92, (0.97, 0.99, 0.02)[index % 3]]
+        if index < 7:
+            readings += [(140 - 17 * index) * 2**30, 141 * 2**30, 690 - 80 * index, 700]
+        for metric, value in zip(GPU_READINGS.values(), readings, strict=False):
+            out.add(metric, value, index, uuid, "")
+    if lost:
+        out.add(GPU_UP, 0, count, f"GPU-{count:08x}", "")
+    return out
+
+
+def ranks(
+    count: int = 8,
+    *,
+    job_id: str = "540",
+    role: str = "train",
+    wait: Callable[[int], str] = lambda rank: "compute",
+    stage: str = "train",
+    substage: str = "",
+    age: float = 0.4,
+) -> Samples:
+    """Ranks of one job; their CPU counters advance with the wall clock where they spin."""
+    out = Samples()
+    for rank in range(count):
+        key = (job_id, role, rank)
+        wait_class = wait(rank)
+        out.add(RANK_INFO, 1, *key, rank, 3905310 + rank, f"GPU-{rank:08x}", "verl", count)
+        out.add(RANK_UP, int(wait_class != "gone"), *key)
+        out.add(RANK_STEP, 220 - (wait_class == "parked"), *key)
+        out.add(RANK_PROGRESS, age + rank / 10, *key)
+        out.add(RANK_STAGE, age + 1.5, *key, stage, substage)
+        out.add(RANK_WAIT, 1, *key, wait_class)
+        busy = wait_class in ("spin", "compute")
+        out.add(RANK_CPU, time.monotonic() if busy else 1234.5, *key, "user")
+        out.add(RANK_CPU, 3.5, *key, "system")
+        out.add(RANK_MEMORY, (61 + rank) * 2**30 / 7, *key)
+    return out
+
+
+def faults(*, fault_type: str = "cpu_contention") -> Samples:
+    out = Samples()
+    out.add(FAULT, 1, "f-20241124-1", fault_type, "rollout_worker_8", "train", "S1 #2")
+    out.add(FAULT_START, 1732458600, "f-20241124-1")
+    return out
+
+
+def gpu_jobs() -> Samples:
+    out = Samples()
+    for index in range(7):
+        out.add(GPU_JOB, 1, index, f"GPU-{index:08x}", "", "540", "alice")
+    return out
+
+
+def nothing() -> Samples:
+    return Samples()
+
+
+def no_data() -> Samples:
+    raise NoData("nothing of the kind here")
+
+
+def fails() -> Samples:
+    raise SourceError("chronyd: cannot open /run/chrony/chronyd.sock: Permission denied")
+
+
+def hang() -> Samples:
+    return ranks(wait=lambda rank: "parked" if rank == 0 else "spin", age=412)
+
+
+def many() -> Samples:
+    classes = ("compute", "spin", "parked", "io", "gone", "stopped", "unheard-of")
+    return ranks(
+        300,
+        wait=lambda rank: classes[rank % 7],
+        role="rollout",
+        stage="weights_update",
+        substage="update_actor",
+    )
+
+
+def hostile() -> Samples:
+    return ranks(3, job_id=HOSTILE, role=HOSTILE, stage=HOSTILE, wait=lambda rank: HOSTILE)
+
+
+Parts = dict[str, Callable[[], Samples] | Collector]
+
+SCENES: dict[str, Callable[[], Parts]] = {
+    "healthy": lambda: {"faults": nothing, "ranks": ranks, "gpu": gpus, "clock": nothing},
+    "hang": lambda: {
+        "stages": nothing,
+        "faults": faults,
+        "ranks": hang,
+        "gpu": gpus,
+        "gpu_jobs": gpu_jobs,
+        "clock": fails,
+        "nfs": Hangs(),
+        "infiniband": no_data,
+    },
+    "recorded": lambda: {
+        "faults": nothing,
+        "ranks": ranks,
+        "gpu": lambda: gpus(2, source="recorded"),
+    },
+    "many": lambda: {"faults": faults, "ranks": many, "gpu": lambda: gpus(7, lost=True)},
+    "hostile": lambda: {
+        "faults": lambda: faults(fault_type=HOSTILE),
+        "ranks": hostile,
+        "gpu": lambda: gpus(1, model=HOSTILE),
+    },
+    "nothing": lambda: {"faults": nothing, "ranks": nothing, "gpu": no_data},
+    "stuck": lambda: {"faults": fails, "ranks": Hangs(), "gpu": Hangs()},
+    "slurm": lambda: {"queue": nothing, "nodes": fails},
+}
+
+
+def runner_of(parts: Parts, interval: float = 1.0) -> Runner:
+    """A runner, not started, of these collectors."""
+    return Runner(
+        Job(name, part if isinstance(part, Collector) else Always(part), interval)
+        for name, part in parts.items()
+    )
+
+
+def main() -> None:
+    runner = runner_of(SCENES[sys.argv[1]]())
+    port = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    server = AgentServer(
+        ("127.0.0.1", port), runner, node="gpu-node-17", record_dir=Path("/run/stagewatch/ranks")
+    )
+    runner.start()
+    server.start()
+    print(f"http://127.0.0.1:{server.port}/", flush=True)
+    try:
+        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+    finally:
+        server.close()
+        runner.close()
+
+
+if __name__ == "__main__":
+    main()

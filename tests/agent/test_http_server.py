@@ -1,0 +1,288 @@
+"""What hostile, slow and broken clients meet."""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import re
+import socket
+import threading
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from stagewatch.agent.http_connection import Limits
+from stagewatch.agent.http_message import PLAIN_TEXT
+from stagewatch.agent.runner import Runner
+from stagewatch.agent.web import AgentServer
+from stagewatch.errors import ConfigError
+from tests.agent.http_helpers import GENEROUS, Agent, Serve, read_all
+from tests.agent.status_scenes import gpus
+from tests.waiting import wait_for
+
+REQUEST = b"GET /-/healthy HTTP/1.1\r\nHost: x\r\n\r\n"
+CLOSING = b"GET /-/healthy HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+def status(reply: bytes) -> int:
+    found = re.match(rb"HTTP/1\.1 (\d{3}) ", reply)
+    assert found, reply[:200]
+    return int(found[1])
+
+
+def http_threads() -> int:
+    return sum(thread.name.startswith("http-") for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (b"GET /-/healthy HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 200),
+        (b"GET /-/healthy HTTP/1.1\nHost: x\nConnection: close\n\n", 200),
+        (b"\r\n\r\nGET /-/healthy HTTP/1.0\r\n\r\n", 200),
+        (b"GET http://other.example:80/-/healthy HTTP/1.0\r\n\r\n", 200),
+        (b"GET http://other.example HTTP/1.0\r\n\r\n", 200),
+        (b"HEAD /-/healthy HTTP/1.0\r\n\r\n", 200),
+        (b"GET /-/healthy HTTP/1.1\r\n\r\n", 400),  # no Host
+        (b"GET /-/healthy\r\n\r\n", 400),  # HTTP/0.9
+        (b"GET /-/healthy HTTP/2.0\r\nHost: x\r\n\r\n", 400),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+        (b"get /-/healthy HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET  /-/healthy HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET /-/healthy\x00 HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET /-/healthy#x HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET file:///etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"CONNECT evil.example:443 HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n folded\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost : x\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nA: b\rSet-Cookie: c\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 101 + b"\r\n", 431),
+        (b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03\r\n\r\n", 400),  # TLS to a plain port
+    ],
+)
+def test_a_request_is_understood_or_refused(serve: Serve, request_: bytes, expected: int) -> None:
+    agent = serve({"gpu": gpus})
+    assert status(agent.send(request_)) == expected
+    assert agent.get("/-/healthy").status == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"Content-Length: 5\r\n\r\nhello",
+        b"Content-Length: 99999999999\r\n\r\n" + b"x" * 200_000,
+        b"Content-Length: -1\r\n\r\n",
+        b"Content-Length: 0\r\nContent-Length: 5\r\n\r\nhello",
+        b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n",
+    ],
+)
+def test_a_request_with_a_body_is_refused_and_the_connection_ends(
+    serve: Serve, body: bytes
+) -> None:
+    reply = serve().send(b"POST /metrics HTTP/1.1\r\nHost: x\r\n" + body)
+    assert status(reply) == 413
+    assert b"Connection: close" in reply
+
+
+def small_sender(agent: Agent) -> socket.socket:
+    """A connection whose sender notices a reset, since little fits into its buffer."""
+    sock = socket.socket()
+    sock.settimeout(GENEROUS)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    sock.connect(agent.address)
+    return sock
+
+
+def test_endless_headers_are_cut_off_and_the_client_can_read_why(serve: Serve) -> None:
+    agent = serve()
+    with small_sender(agent) as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX-Fill: " + b"a" * 900_000)
+        reply = read_all(sock)
+    assert status(reply) == 431
+    assert agent.get("/-/healthy").status == 200
+
+
+def test_a_request_line_without_end_is_cut_off(serve: Serve) -> None:
+    assert status(serve().send(b"GET /" + b"a" * 100_000)) == 431
+
+
+def test_requests_sent_at_once_are_answered_in_turn(serve: Serve) -> None:
+    reply = serve().send(REQUEST + REQUEST.replace(b"healthy", b"nothing") + CLOSING)
+    assert re.findall(rb"HTTP/1.1 (\d+)", reply) == [b"200", b"404", b"200"]
+
+
+def test_a_request_that_trickles_in_is_ended_however_steadily_it_does(serve: Serve) -> None:
+    agent = serve(limits=Limits(head_seconds=0.4))
+    with agent.connect() as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX: ")
+        sock.settimeout(0.02)
+        reply = b""
+        for _ in range(3000):  # far more than the limit, were each byte to renew it
+            try:
+                sock.sendall(b"a")
+                reply = sock.recv(1000)
+                break
+            except TimeoutError:
+                continue
+    assert status(reply) == 408
+
+
+def test_a_client_that_says_nothing_is_let_go(serve: Serve) -> None:
+    with serve(limits=Limits(head_seconds=0.2)).connect() as sock:
+        assert status(read_all(sock)) == 408
+
+
+def test_an_idle_connection_is_closed_without_a_word(serve: Serve) -> None:
+    with serve(limits=Limits(idle_seconds=0.2)).connect() as sock:
+        sock.sendall(REQUEST)
+        assert read_all(sock).count(b"HTTP/1.1") == 1
+
+
+def test_a_client_that_does_not_read_is_let_go(serve: Serve) -> None:
+    big = b"x" * 30_000_000
+    agent = serve(routes={"/big": lambda: (PLAIN_TEXT, big)}, limits=Limits(send_seconds=0.3))
+    with closing(socket.socket()) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.settimeout(GENEROUS)
+        sock.connect(agent.address)
+        before = http_threads()
+        sock.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert agent.get("/metrics").status == 200
+        wait_for(
+            lambda: http_threads() < before or http_threads() <= 1, "the slow reader is let go"
+        )
+        with pytest.raises(ConnectionError):
+            raise ConnectionError if len(read_all(sock)) < len(big) else AssertionError
+
+
+def test_a_flood_is_answered_503_and_a_place_is_kept_for_other_hosts(serve: Serve) -> None:
+    agent = serve(limits=Limits(connections=4, connections_per_peer=3))
+    with ExitStack() as stack:
+        held = [stack.enter_context(agent.connect()) for _ in range(3)]
+        for sock in held:
+            sock.sendall(b"GET / HTTP/1.1\r\n")  # begun, so not idle
+        wait_for(lambda: http_threads() >= 4, "the connections are open")
+        for _ in range(100):
+            assert status(agent.send(CLOSING)) == 503
+        with small_sender(agent) as verbose:  # still sending while it is refused
+            verbose.sendall(REQUEST + b"a" * 100_000)
+            assert status(read_all(verbose)) == 503
+        other = stack.enter_context(closing(socket.socket()))
+        other.settimeout(GENEROUS)
+        other.bind(("127.0.0.2", 0))
+        other.connect(agent.address)
+        other.sendall(CLOSING)
+        assert status(read_all(other)) == 200
+    wait_for(lambda: status(agent.send(CLOSING)) == 200, "a place is free again")
+
+
+def test_an_idle_connection_gives_way_to_a_new_client(serve: Serve) -> None:
+    agent = serve(limits=Limits(connections=2, connections_per_peer=2))
+    with agent.connect() as first, agent.connect() as second:
+        for sock in (first, second):
+            sock.sendall(REQUEST)
+            assert status(sock.recv(1000)) == 200
+        wait_for(lambda: status(agent.send(CLOSING)) == 200, "an idle connection gives way")
+        assert first.recv(1000) == b""  # the one that was idle longest
+        second.sendall(REQUEST)
+        assert status(second.recv(1000)) == 200
+
+
+def test_a_thousand_hasty_clients_leave_nothing_behind(serve: Serve) -> None:
+    agent = serve()
+    files = len(list(Path("/proc/self/fd").iterdir()))
+    for number in range(1000):
+        with agent.connect() as sock:
+            if number % 3:
+                sock.sendall(REQUEST[: number % 30])
+            if number % 5 == 0:  # a reset instead of an end
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+    wait_for(lambda: http_threads() == 1, "every connection has ended")
+    wait_for(
+        lambda: len(list(Path("/proc/self/fd").iterdir())) <= files, "every descriptor is closed"
+    )
+    assert agent.get("/-/healthy").status == 200
+
+
+def test_closing_ends_every_connection_and_thread(serve: Serve) -> None:
+    agent = serve(limits=Limits(head_seconds=600, idle_seconds=600, send_seconds=600))
+    with agent.connect() as silent, agent.connect() as begun, agent.connect() as idle:
+        begun.sendall(b"GET / HT")
+        idle.sendall(REQUEST)
+        assert status(idle.recv(1000)) == 200
+        wait_for(lambda: http_threads() == 4, "the connections are open")
+        agent.server.close()
+        assert [read_all(sock) for sock in (silent, begun, idle)] == [b""] * 3
+        wait_for(lambda: http_threads() == 0, "every thread has ended")
+    with pytest.raises(ConnectionRefusedError):
+        agent.connect()
+
+
+def test_a_server_that_was_never_started_can_be_closed() -> None:
+    AgentServer(("127.0.0.1", 0), Runner([]), node="n").close()
+
+
+def bind(address: tuple[str, int]) -> AgentServer:
+    return AgentServer(address, Runner([]), node="n")
+
+
+def test_a_port_in_use_is_said_in_one_line(serve: Serve) -> None:
+    port = serve().server.port
+    with pytest.raises(ConfigError) as caught:
+        bind(("127.0.0.1", port))
+    expected = f"cannot listen on 127.0.0.1:{port}: the port is in use; is another agent running?"
+    assert str(caught.value) == expected
+
+
+def test_a_foreign_address_is_said_in_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1:9947: no interface of this machine"):
+        bind(("192.0.2.1", 9947))
+
+
+def test_an_unknown_name_is_said_in_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"cannot listen on no-such-host\.invalid:9947: .+"):
+        bind(("no-such-host.invalid", 9947))
+
+
+def test_a_missing_permission_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: socket.socket, address: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)  # root may bind any port
+    with pytest.raises(ConfigError, match=r"127\.0\.0\.1:80: no permission; ports below 1024"):
+        bind(("127.0.0.1", 80))
+
+
+@pytest.mark.parametrize(
+    ("host", "reachable"),
+    [
+        ("127.0.0.1", {"127.0.0.1"}),
+        ("::1", {"::1"}),
+        ("", {"127.0.0.1", "::1"}),
+        ("0.0.0.0", {"127.0.0.1"}),
+        ("::", {"::1"}),
+    ],
+)
+def test_it_listens_where_it_was_asked_to_and_nowhere_else(host: str, reachable: set[str]) -> None:
+    server = bind((host, 0))
+    server.start()
+    try:
+        answering = set()
+        for target in ("127.0.0.1", "::1"):
+            client = http.client.HTTPConnection(target, server.port, timeout=GENEROUS)
+            try:
+                client.request("GET", "/-/healthy")
+                if client.getresponse().status == 200:
+                    answering.add(target)
+            except ConnectionRefusedError:
+                pass
+            finally:
+                client.close()
+        assert answering == reachable
+    finally:
+        server.close()

@@ -1,0 +1,169 @@
+"""The whole node agent as a process: what dies leaves the others working."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from stagewatch.faults.markers import Marker, write_marker
+from stagewatch.processes import Children
+from stagewatch.record import RECORD_SIZE
+from tests.agent.node_agent import TRAINER, NodeAgent
+from tests.fakes.nvml import FakeNvml
+from tests.waiting import wait_for
+
+
+@pytest.fixture
+def agent(tmp_path: Path, nvml: FakeNvml) -> Iterator[NodeAgent]:
+    running = NodeAgent(tmp_path, "--collector.gpu.timeout", "1s", **nvml.environ)
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def ranks(agent: NodeAgent) -> Iterator[list[subprocess.Popen[bytes]]]:
+    with Children() as children:
+        yield [
+            children.start(
+                [sys.executable, "-c", TRAINER, str(rank)],
+                environ=os.environ | {"STAGEWATCH_DIR": str(agent.ranks)},
+            )
+            for rank in range(2)
+        ]
+
+
+def gpu_reader(agent: NodeAgent) -> psutil.Process | None:
+    found = psutil.Process(agent.process.pid).children()
+    return found[0] if found else None
+
+
+def test_a_killed_rank_is_down_and_the_other_goes_on(
+    agent: NodeAgent, ranks: list[subprocess.Popen[bytes]]
+) -> None:
+    for rank in ("0", "1"):
+        wait_for(lambda rank=rank: agent.value("rl_rank_up", rank=rank) == 1, "the rank is seen")
+    last = agent.value("rl_rank_step", rank="0") or 0
+    ranks[0].kill()
+    wait_for(lambda: agent.value("rl_rank_up", rank="0") == 0, "the killed rank is down")
+    assert (agent.value("rl_rank_step", rank="0") or 0) >= last
+    assert agent.value("rl_rank_wait_class", rank="0", **{"class": "gone"}) == 1
+    step = agent.value("rl_rank_step", rank="1") or 0
+    wait_for(lambda: (agent.value("rl_rank_step", rank="1") or 0) > step, "the other goes on")
+
+
+def test_a_restarted_agent_takes_the_ranks_up_with_all_they_recorded(
+    agent: NodeAgent, ranks: list[subprocess.Popen[bytes]]
+) -> None:
+    def completed() -> float:
+        return agent.value("rl_stage_duration_seconds_count", job_id="540", stage="train") or 0
+
+    wait_for(lambda: completed() > 20, "stages are counted")
+    ranks[1].kill()  # a rank that died before the restart must not be forgotten either
+    ranks[1].wait()
+    wait_for(lambda: agent.value("rl_rank_up", rank="1") == 0, "the killed rank is down")
+    before = completed()
+    agent.process.kill()
+    agent.process.wait()
+    agent.start()
+    wait_for(lambda: completed() >= before, "nothing that the records hold is lost")
+    assert agent.value("rl_rank_up", rank="1") == 0
+    wait_for(lambda: agent.value("rl_rank_wait_class", rank="0", **{"class": "parked"}), "classed")
+
+
+def test_a_killed_gpu_reader_is_replaced_and_harms_nothing_else(agent: NodeAgent) -> None:
+    wait_for(lambda: agent.value("gpu_temperature_celsius", gpu="7"), "GPUs are read")
+    reader = gpu_reader(agent)
+    assert reader is not None
+    reader.kill()
+    wait_for(
+        lambda: (new := gpu_reader(agent)) is not None and new.pid != reader.pid,
+        "a new reader is started after the back-off",
+    )
+    wait_for(lambda: agent.value("stagewatch_collector_success", collector="gpu") == 1, "it reads")
+    assert agent.value("stagewatch_collector_success", collector="clock") is not None
+
+
+def test_a_hanging_driver_stops_neither_scrapes_nor_the_end_of_the_agent(
+    agent: NodeAgent, nvml: FakeNvml
+) -> None:
+    wait_for(lambda: agent.value("gpu_temperature_celsius", gpu="0"), "GPUs are read")
+    nvml.set("hang.nvmlDeviceGetTemperature", 1)
+    nvml.set("hang.nvmlDeviceGetTemperatureV", 1)
+    nvml.set("hang.nvmlDeviceGetFieldValues", 1)
+
+    def stuck() -> float:
+        return agent.value("stagewatch_collector_stuck_seconds", collector="gpu") or 0
+
+    wait_for(lambda: stuck() > 0, "the collector is stuck")
+    wait_for(lambda: agent.value("gpu_temperature_celsius") is None, "GPU series disappear")
+    first = stuck()
+    wait_for(lambda: stuck() > first, "the time it is stuck grows")
+    assert agent.get("/-/ready") == (200, "ready\n")
+    assert agent.value("stagewatch_collector_success", collector="gpu") == 0
+    agent.process.terminate()
+    assert agent.process.wait(timeout=30) == 0
+
+
+def test_injected_faults_are_exported_while_they_are_open(agent: NodeAgent) -> None:
+    write_marker(agent.faults, Marker("f1", "cpu_contention", 1e9, target_worker="rollout_8"))
+    wait_for(lambda: agent.value("fault_injection_active", id="f1") == 1, "the fault is open")
+    write_marker(agent.faults, Marker("f1", "cpu_contention", 1e9, end=2e9 - 1e9 + 60))
+    wait_for(lambda: agent.value("fault_injection_active", id="f1") is None, "it is closed")
+
+
+def test_hostile_records_are_counted_and_harm_nothing(
+    agent: NodeAgent, ranks: list[subprocess.Popen[bytes]]
+) -> None:
+    wait_for(lambda: agent.value("rl_rank_up", rank="0") == 1, "the rank is seen")
+    (agent.ranks / "1-00000001.rank").write_bytes(b"x" * 10)
+    (agent.ranks / "1-00000002.rank").symlink_to("/etc/passwd")
+    os.mkfifo(agent.ranks / "1-00000003.rank")
+    (agent.ranks / "1-00000004.rank").write_bytes(os.urandom(RECORD_SIZE))
+    for reason in ("size", "symlink", "not_a_file", "corrupt"):
+        wait_for(
+            lambda reason=reason: agent.value("stagewatch_records_skipped", reason=reason) == 1,
+            f"the file is counted: {reason}",
+        )
+    assert agent.value("rl_rank_up", rank="0") == 1
+    assert agent.value("stagewatch_collector_success", collector="stages") == 1
+
+
+def test_sigterm_ends_the_agent_and_its_reader(agent: NodeAgent) -> None:
+    reader = wait_for(lambda: gpu_reader(agent), "the reader runs")
+    agent.process.send_signal(signal.SIGTERM)
+    assert agent.process.wait(timeout=30) == 0
+    wait_for(lambda: not reader.is_running() or reader.status() == "zombie", "the reader ended")
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool on the PATH")
+def test_promtool_finds_nothing_to_complain_about(
+    agent: NodeAgent, ranks: list[subprocess.Popen[bytes]]
+) -> None:
+    wait_for(lambda: agent.value("rl_stage_duration_seconds_count"), "stages are counted")
+    wait_for(lambda: agent.value("gpu_temperature_celsius", gpu="0"), "GPUs are read")
+    _, body = agent.get("/metrics")
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=body, text=True, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_the_page_calls_the_node_what_it_was_told_else_by_its_host(
+    agent: NodeAgent,
+) -> None:
+    assert f"<h1>{os.uname().nodename}</h1>" in agent.get("/")[1]
+    agent.stop()
+    agent.arguments += ["--node-name", "node-a <b>"]
+    agent.start()
+    page = agent.get("/")[1]
+    assert "<h1>node-a &lt;b&gt;</h1>" in page
+    assert "<title>node-a &lt;b&gt; · stagewatch</title>" in page

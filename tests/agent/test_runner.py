@@ -1,0 +1,337 @@
+"""The runner: what one collector does never harms another, and nothing stale is served."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from stagewatch.agent.runner import (
+    DROPPED,
+    DURATION,
+    INTERVAL,
+    LAST_SUCCESS,
+    NO_DATA,
+    SKIPPED,
+    STUCK,
+    SUCCESS,
+    Job,
+    Runner,
+)
+from stagewatch.collectors.base import Collector
+from stagewatch.errors import NoData, SourceError, Stuck
+from stagewatch.exposition import Metric, Samples
+from tests.golden import valid
+from tests.waiting import wait_for
+
+VALUE = Metric("test_value_ratio", "gauge", "A value.")
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Scripted(Collector):
+    """Does what it is told: returns a value, raises, or lets time pass first."""
+
+    def __init__(self, clock: Time | None = None) -> None:
+        self.clock = clock
+        self.does: float | BaseException = 1.0
+        self.takes = 0.0
+        self.calls = 0
+        self.closed = 0
+
+    def collect(self) -> Samples:
+        self.calls += 1
+        if self.clock:
+            self.clock.now += self.takes
+        if isinstance(self.does, BaseException):
+            raise self.does
+        out = Samples()
+        out.add(VALUE, self.does)
+        return out
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Hangs(Scripted):
+    """Never returns from its second call until it is released, like a driver that is wedged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.release = threading.Event()
+        self.inside = threading.Event()
+
+    def collect(self) -> Samples:
+        if self.calls:
+            self.inside.set()
+            self.release.wait()
+        return super().collect()
+
+
+@pytest.fixture
+def clock() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def collector(clock: Time) -> Scripted:
+    return Scripted(clock)
+
+
+@pytest.fixture
+def job(clock: Time, collector: Scripted) -> Job:
+    return Job("test", collector, 1.0, clock=clock)
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., Runner]]:
+    """Runners over real threads."""
+    runners: list[Runner] = []
+
+    def start(interval: float = 0.02, **collectors: Collector) -> Runner:
+        runner = Runner(Job(name, made, interval) for name, made in collectors.items())
+        runners.append(runner)
+        runner.start()
+        return runner
+
+    yield start
+    for runner in runners:
+        for job in runner.jobs.values():
+            if isinstance(job.collector, Hangs):
+                job.collector.release.set()
+        runner.close()
+
+
+def health(job: Job, metric: Metric) -> float | None:
+    return Runner([job]).health().value(metric, job.name)
+
+
+def test_a_success_is_kept_and_told(job: Job, collector: Scripted, clock: Time) -> None:
+    collector.takes = 0.25
+    before = time.time()
+    job.run_once()
+    snapshot = job.fresh()
+    assert snapshot is not None
+    assert snapshot.samples.value(VALUE) == 1.0
+    assert b"test_value_ratio 1.0" in snapshot.rendered.text
+    assert health(job, SUCCESS) == 1
+    assert health(job, DURATION) == 0.25
+    assert (health(job, LAST_SUCCESS) or 0) >= before
+    assert health(job, NO_DATA) is None
+    assert health(job, INTERVAL) == 1.0
+    assert (health(job, STUCK), health(job, SKIPPED)) == (0, 0)
+
+
+def test_before_the_first_answer_nothing_is_claimed(job: Job) -> None:
+    assert job.fresh() is None
+    assert not Runner([job]).ready()
+    for metric in (SUCCESS, NO_DATA, DURATION, LAST_SUCCESS):
+        assert health(job, metric) is None
+
+
+def test_a_snapshot_is_dropped_after_three_intervals(job: Job, clock: Time) -> None:
+    job.run_once()
+    clock.now += 3.0
+    assert job.fresh() is not None
+    assert Runner([job]).ready()
+    clock.now += 0.01
+    assert job.fresh() is None
+    assert not Runner([job]).ready()
+
+
+def test_an_error_keeps_the_last_snapshot_until_it_is_stale(
+    job: Job, collector: Scripted, clock: Time
+) -> None:
+    job.run_once()
+    collector.does = SourceError("the driver said no")
+    clock.now += 1
+    job.run_once()
+    assert (health(job, SUCCESS), job.error) == (0, "the driver said no")
+    assert job.fresh() is not None
+    clock.now += 2.01
+    assert job.fresh() is None
+
+
+def test_no_data_is_an_answer_and_takes_the_old_data_away(job: Job, collector: Scripted) -> None:
+    job.run_once()
+    collector.does = NoData("no GPU")
+    job.run_once()
+    assert job.fresh() is None
+    assert (health(job, NO_DATA), health(job, SUCCESS)) == (1, None)
+    assert Runner([job]).ready()
+    collector.does = 2.0
+    job.run_once()
+    assert (health(job, NO_DATA), health(job, SUCCESS)) == (None, 1)
+
+
+def test_a_call_in_flight_is_stuck_from_its_deadline_on(
+    job: Job, collector: Scripted, clock: Time
+) -> None:
+    seen: list[tuple[float, float | None, float | None]] = []
+
+    class Watching(Scripted):
+        def collect(self) -> Samples:
+            for _ in range(4):
+                clock.now += 0.75
+                seen.append((clock.now, job.stuck_seconds(), health(job, SUCCESS)))
+            return Samples()
+
+    job.collector = Watching()
+    job.run_once()
+    assert [stuck for _, stuck, _ in seen] == [0, 0.5, 1.25, 2.0]
+    assert [success for _, _, success in seen] == [None, 0, 0, 0]
+    assert job.stuck_seconds() == 0
+
+
+def test_stuck_grows_over_failed_calls_until_one_succeeds(
+    job: Job, collector: Scripted, clock: Time
+) -> None:
+    collector.does = Stuck("the driver has not answered for 1 s")
+    collector.takes = 1.0
+    job.run_once()
+    assert job.stuck_seconds() == 0  # given up at its deadline, not beyond
+    clock.now += 5
+    assert job.stuck_seconds() == 5
+    collector.takes = 0.0
+    job.run_once()
+    collector.does = SourceError("the reader is not back yet")
+    clock.now += 5
+    job.run_once()
+    assert job.stuck_seconds() == 10
+    collector.does = 1.0
+    job.run_once()
+    assert job.stuck_seconds() == 0
+
+
+def test_ticks_missed_by_a_long_call_are_counted_once(
+    job: Job, collector: Scripted, clock: Time
+) -> None:
+    counts = []
+
+    class Watching(Scripted):
+        def collect(self) -> Samples:
+            for _ in range(5):
+                clock.now += 0.5
+                counts.append(job.skipped())
+            return Samples()
+
+    job.collector = Watching()
+    job.run_once()
+    counts.append(job.skipped())
+    job.collector = collector
+    job.run_once()
+    counts.append(job.skipped())
+    assert counts == [0, 1, 1, 2, 2, 2, 2]
+
+
+def test_a_defect_in_a_collector_is_an_error_with_its_type(
+    job: Job, collector: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector.does = KeyError("temperature")
+    job.run_once()
+    job.run_once()
+    assert job.error == "KeyError: 'temperature'"
+    assert health(job, SUCCESS) == 0
+    assert len(caplog.records) == 1  # not once a second
+    assert caplog.records[0].exc_info is not None
+    with caplog.at_level(logging.INFO):
+        collector.does = 1.0
+        job.run_once()
+    assert "works again" in caplog.text
+
+
+def test_series_beyond_a_metrics_limit_are_counted(
+    job: Job, collector: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stagewatch.exposition.MAX_SERIES", 2)
+    metric = Metric("test_many_ratio", "gauge", "Many.", ("number",))
+
+    class Many(Scripted):
+        def collect(self) -> Samples:
+            out = Samples()
+            for number in range(5):
+                out.add(metric, 1, number)
+            return out
+
+    job.collector = Many()
+    job.run_once()
+    job.run_once()
+    assert health(job, DROPPED) == 6
+
+
+def test_health_is_a_valid_exposition(job: Job, collector: Scripted) -> None:
+    other = Job("other", Scripted(), 1.0)
+    collector.does = NoData("nothing")
+    job.run_once()
+    assert "stagewatch_collector_no_data" in valid(Runner([job, other]).health())
+
+
+def test_collectors_are_called_again_and_again(run: Callable[..., Runner]) -> None:
+    collector = Scripted()
+    run(test=collector)
+    wait_for(lambda: collector.calls > 5, "several calls")
+
+
+def test_a_stuck_collector_harms_no_other(run: Callable[..., Runner]) -> None:
+    stuck, healthy = Hangs(), Scripted()
+    runner = run(stuck=stuck, healthy=healthy)
+    stuck.inside.wait()
+    calls = healthy.calls
+    wait_for(lambda: healthy.calls > calls + 10, "the other goes on")
+    wait_for(lambda: runner.jobs["stuck"].fresh() is None, "its old data is dropped")
+    assert runner.jobs["healthy"].fresh() is not None
+    assert runner.ready()
+    wait_for(lambda: (runner.health().value(STUCK, "stuck") or 0) > 0, "it is called stuck")
+    assert runner.health().value(SUCCESS, "stuck") == 0
+    assert (runner.health().value(SKIPPED, "stuck") or 0) > 10
+    stuck.release.set()
+    wait_for(lambda: runner.jobs["stuck"].fresh(), "it works again")
+    assert runner.health().value(STUCK, "stuck") == 0
+
+
+def test_a_collector_that_raises_harms_no_other(run: Callable[..., Runner]) -> None:
+    broken, healthy = Scripted(), Scripted()
+    broken.does = RuntimeError("a defect")
+    runner = run(broken=broken, healthy=healthy)
+    wait_for(lambda: broken.calls > 3 and healthy.calls > 3, "both are called again")
+    assert runner.health().value(SUCCESS, "broken") == 0
+    assert runner.health().value(SUCCESS, "healthy") == 1
+
+
+def test_closing_waits_neither_for_a_stuck_call_nor_for_a_stuck_close(
+    run: Callable[..., Runner],
+) -> None:
+    class NeverCloses(Hangs):
+        def close(self) -> None:
+            self.release.wait()
+
+    class RaisesOnClose(Scripted):
+        def close(self) -> None:
+            super().close()
+            raise RuntimeError("already closed")
+
+    stuck, broken, healthy = NeverCloses(), RaisesOnClose(), Scripted()
+    runner = run(stuck=stuck, broken=broken, healthy=healthy)
+    stuck.inside.wait()
+    runner.close(timeout=0.5)  # returns at all: that of `stuck` would not before its release
+    assert not stuck.release.is_set()
+    assert (broken.closed, healthy.closed) == (1, 1)
+    calls = healthy.calls
+    assert not [thread for thread in threading.enumerate() if thread.name == "collect-healthy"], (
+        calls
+    )
+
+
+def test_a_runner_that_never_started_can_be_closed() -> None:
+    collector = Scripted()
+    Runner([Job("test", collector, 1.0)]).close()
+    assert (collector.calls, collector.closed) == (0, 1)

@@ -1,0 +1,148 @@
+"""Who gets through basic authentication, and what it costs."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import bcrypt
+import pytest
+
+from tests.agent.http_helpers import Agent, Serve
+from tests.waiting import wait_for
+
+Guarded = Callable[..., Agent]
+
+
+def hashed(password: str) -> str:
+    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(4)).decode()
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+@pytest.fixture
+def guarded(serve: Serve, tmp_path: Path) -> Guarded:
+    """Starts an agent for which alice and bob have passwords."""
+
+    def start(**options: object) -> Agent:
+        write_users(tmp_path, alice="wonder:land", bob="bübchen")
+        return serve(web_config=tmp_path / "web.yml", **options)
+
+    return start
+
+
+def write_users(directory: Path, **users: str) -> None:
+    lines = "".join(f"  {name}: {hashed(password)}\n" for name, password in users.items())
+    (new := directory / "web.yml.new").write_text(f"basic_auth_users:\n{lines}")
+    new.replace(directory / "web.yml")
+
+
+@pytest.mark.parametrize(("user", "password"), [("alice", "wonder:land"), ("bob", "bübchen")])
+@pytest.mark.parametrize("path", ["/metrics", "/", "/-/healthy", "/sd"])
+def test_the_right_password_opens_every_page(
+    guarded: Guarded, path: str, user: str, password: str
+) -> None:
+    agent = guarded(routes={"/sd": lambda: ("text/plain", b"x")})
+    assert agent.get(path, Authorization=basic(user, password)).status == 200
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "",
+        basic("alice", "wonder"),
+        basic("alice", ""),
+        basic("alice", "bübchen"),
+        basic("Alice", "wonder:land"),
+        basic("mallory", "wonder:land"),
+        basic("", ""),
+        basic("alice", "wonder:land" + "x" * 100),
+        basic("alice", "wonder:land\0"),
+        "Basic",
+        "Basic !!!",
+        "Basic " + base64.b64encode(b"alice").decode(),
+        "Basic " + base64.b64encode(b"\xff\xfe:wonder:land").decode(),
+        "Bearer " + base64.b64encode(b"alice:wonder:land").decode(),
+        basic("alice", "wonder:land") + ", " + basic("alice", "wonder:land"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/metrics", "/", "/-/healthy", "/no-such-page", "//metrics"])
+def test_without_the_right_password_no_page_opens(
+    guarded: Guarded, path: str, header: str | None
+) -> None:
+    headers = {} if header is None else {"Authorization": header}
+    reply = guarded().get(path, **headers)
+    assert reply.status == 401
+    assert reply.headers["WWW-Authenticate"].startswith('Basic realm="stagewatch"')
+    assert b"gpu" not in reply.body
+
+
+def test_a_scraper_that_comes_again_costs_no_bcrypt(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks: list[bytes] = []
+    real = bcrypt.checkpw
+
+    def counting(password: bytes, hashed_password: bytes) -> bool:
+        checks.append(password)
+        return real(password, hashed_password)
+
+    monkeypatch.setattr(bcrypt, "checkpw", counting)
+    agent = guarded()
+    for _ in range(20):
+        assert agent.get("/metrics", Authorization=basic("alice", "wonder:land")).status == 200
+        assert agent.get("/metrics", Authorization=basic("alice", "wrong")).status == 401
+        assert agent.get("/metrics", Authorization=basic("mallory", "wrong")).status == 401
+    assert sorted(checks) == [b"wonder:land", b"wrong", b"wrong"]
+
+
+def test_guessing_does_not_push_the_known_scraper_out(guarded: Guarded) -> None:
+    agent = guarded()
+    known = basic("alice", "wonder:land")
+    assert agent.get("/metrics", Authorization=known).status == 200
+    statuses: list[int] = []
+
+    def guess(start: int) -> None:
+        for number in range(start, start + 60):
+            statuses.append(agent.get("/", Authorization=basic("alice", f"guess {number}")).status)
+
+    guessers = [threading.Thread(target=guess, args=(1000 * n,)) for n in range(4)]
+    for guesser in guessers:
+        guesser.start()
+    while any(guesser.is_alive() for guesser in guessers):
+        assert agent.get("/metrics", Authorization=known).status == 200
+    for guesser in guessers:
+        guesser.join()
+    assert set(statuses) <= {401, 503}
+
+
+def test_a_changed_password_holds_at_once_and_the_old_one_no_longer(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    agent = guarded()
+
+    def status(password: str) -> int:
+        return agent.get("/metrics", Authorization=basic("alice", password)).status
+
+    assert (status("wonder:land"), status("new")) == (200, 401)
+    write_users(tmp_path, alice="new")
+    wait_for(lambda: status("wonder:land") == 401, "the old password is refused")
+    assert status("new") == 200
+    assert agent.get("/", Authorization=basic("bob", "bübchen")).status == 401
+
+
+def test_headers_of_the_file_are_added_to_every_response(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "web.yml").write_text(
+        "http_server_config:\n  http2: false\n"
+        "  headers: {Strict-Transport-Security: max-age=1, X-Frame-Options: deny}\n"
+    )
+    agent = serve(web_config=tmp_path / "web.yml")
+    for path in ("/", "/metrics", "/nothing"):
+        headers = agent.get(path).headers
+        assert headers["Strict-Transport-Security"] == "max-age=1"
+        assert headers["X-Frame-Options"] == "deny"

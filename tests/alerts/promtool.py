@@ -1,0 +1,70 @@
+"""Rules evaluated by promtool over made-up series."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ALERTS = Path(__file__).parents[2] / "alerts"
+
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="needs promtool, from Debian's package prometheus"
+)
+
+
+class Series:
+    """Input series by their text, each with one value throughout."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, float] = {}
+
+    def add(self, name: str, value: float | None, **labels: object) -> None:
+        """One series; nothing where the value is not known."""
+        if value is not None:
+            self.values[series(name, **labels)] = value
+
+
+def series(name: str, **labels: object) -> str:
+    """As PromQL writes it."""
+    pairs = ", ".join(f"{key}={json.dumps(str(value))}" for key, value in labels.items())
+    return f"{name}{{{pairs}}}"
+
+
+def evaluate(
+    directory: Path, rules: str, given: Series, expected: dict[str, dict[str, float]]
+) -> None:
+    """Assert that each expression has exactly these samples after a minute."""
+    test: dict[str, Any] = {
+        "rule_files": [str(ALERTS / rules)],
+        "evaluation_interval": "5s",
+        "tests": [
+            {
+                "interval": "5s",
+                "input_series": [
+                    {"series": name, "values": f"{value!r}x15"}
+                    for name, value in given.values.items()
+                ],
+                "promql_expr_test": [
+                    {
+                        "expr": expression,
+                        "eval_time": "1m",
+                        "exp_samples": [
+                            {"labels": labels, "value": value} for labels, value in samples.items()
+                        ],
+                    }
+                    for expression, samples in expected.items()
+                ],
+            }
+        ],
+    }
+    file = directory / "made-up.test.yaml"
+    file.write_text(json.dumps(test))  # JSON is YAML
+    done = subprocess.run(
+        ["promtool", "test", "rules", file], capture_output=True, text=True, timeout=250
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,130 @@
+"""Rules, their tests and their runbooks stay in step; promtool itself checks and runs them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.dashboards.boards import GENERATED, ROOT, load
+
+ALERTS = ROOT / "alerts"
+FILES = sorted(ALERTS.glob("*.rules.yaml"))
+SUBJECTS = [path.name.removesuffix(".rules.yaml") for path in FILES]
+SECTIONS = ("What it means", "Confirm", "What to do", "What makes it fire falsely")
+promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
+
+
+def alerts(subject: str) -> dict[str, dict[str, Any]]:
+    """The alerts of a file, by name."""
+    content = yaml.safe_load((ALERTS / f"{subject}.rules.yaml").read_text())
+    rules = [rule for group in content["groups"] for rule in group["rules"]]
+    return {rule["alert"]: rule for rule in rules if "alert" in rule}
+
+
+def checks_of(subject: str, name: str) -> list[list[dict[str, Any]]]:
+    """The checks of an alert, in the order of their time, for each of its promtool tests."""
+    content = yaml.safe_load((ALERTS / "tests" / f"{subject}.test.yaml").read_text())
+    found = []
+    for test in content["tests"]:
+        checks = [each for each in test.get("alert_rule_test", ()) if each["alertname"] == name]
+        found.append(sorted(checks, key=lambda check: _seconds(check["eval_time"])))
+    return found
+
+
+def _seconds(duration: str) -> int:
+    units = {"h": 3600, "m": 60, "s": 1}
+    return sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)([hms])", duration))
+
+
+EVERY = [(subject, name) for subject in SUBJECTS for name in alerts(subject)]
+every_alert = pytest.mark.parametrize(("subject", "name"), EVERY)
+
+
+def test_no_alert_is_defined_twice() -> None:
+    names = Counter(name for subject in SUBJECTS for name in alerts(subject))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+@every_alert
+def test_an_alert_says_what_where_and_what_to_do(subject: str, name: str) -> None:
+    rule = alerts(subject)[name]
+    assert rule["labels"]["severity"] in ("critical", "warning", "info")
+    summary = rule["annotations"]["summary"]
+    assert "{{" not in summary and summary.endswith(".")
+    assert rule["annotations"]["description"].strip()
+    assert rule["annotations"]["runbook_url"] == f"alerts/runbooks/{name}.md"
+
+
+@every_alert
+def test_an_alert_leads_to_a_board_with_variables_that_it_has(subject: str, name: str) -> None:
+    boards = {board["uid"]: board for board in map(load, (p.stem for p in GENERATED.iterdir()))}
+    url = alerts(subject)[name]["annotations"]["dashboard_url"]
+    uid, _, query = url.removeprefix("/d/").partition("?")
+    variables = {variable["name"] for variable in boards[uid]["templating"]["list"]}
+    assert set(re.findall(r"var-(\w+)=", query)) <= variables
+
+
+@every_alert
+def test_a_runbook_says_what_it_means_and_what_makes_it_fire_falsely(
+    subject: str, name: str
+) -> None:
+    text = (ALERTS / "runbooks" / f"{name}.md").read_text()
+    assert text.startswith(f"# {name}\n")
+    parts = re.split(r"^## (.+)$", text, flags=re.MULTILINE)[1:]
+    assert tuple(parts[::2]) == SECTIONS
+    assert all(part.strip() for part in parts[1::2])
+    command = re.search(r"```sh\n(.*?)\n```", parts[3], re.DOTALL)
+    assert command and "\n" not in command[1]
+
+
+@every_alert
+def test_an_alert_is_tested_before_at_and_after(subject: str, name: str) -> None:
+    courses = [
+        "".join("fires " if check.get("exp_alerts") else "silent " for check in checks)
+        for checks in checks_of(subject, name)
+    ]
+    assert any(re.fullmatch(r"(silent )+(fires )+(silent )+", course) for course in courses)
+
+
+@every_alert
+def test_the_texts_of_an_alert_are_asserted(subject: str, name: str) -> None:
+    expected = [
+        alert
+        for checks in checks_of(subject, name)
+        for check in checks
+        for alert in check.get("exp_alerts") or ()
+    ]
+    rule = alerts(subject)[name]
+    for alert in expected:
+        assert alert["exp_labels"]["severity"] == rule["labels"]["severity"]
+        assert alert["exp_annotations"].keys() == rule["annotations"].keys()
+        assert "{{" not in alert["exp_annotations"]["description"]
+
+
+def test_there_is_a_runbook_for_every_alert_and_none_of_one_that_is_gone() -> None:
+    known = {name for subject in SUBJECTS for name in alerts(subject)}
+    assert {path.stem for path in (ALERTS / "runbooks").glob("*.md")} == known
+
+
+@promtool
+def test_promtool_finds_nothing_to_complain_about() -> None:
+    command = ["promtool", "check", "rules", "--lint=all", "--lint-fatal", *map(str, FILES)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@promtool
+@pytest.mark.parametrize(
+    "path", sorted((ALERTS / "tests").glob("*.test.yaml")), ids=lambda path: path.stem
+)
+def test_alerts_fire_and_resolve_when_they_should(path: Path) -> None:
+    command = ["promtool", "test", "rules", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

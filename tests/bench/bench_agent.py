@@ -1,0 +1,139 @@
+"""Scrape latency, CPU and memory of a node agent with 8 GPUs and 8 ranks under 4 scrapers.
+
+The GPUs are the fake driver library's, read through the real path: pynvml in the child process.
+"""
+
+from __future__ import annotations
+
+import http.client
+import multiprocessing
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from stagewatch.demo.cluster import free_port, wait_for
+from stagewatch.processes import Children
+from tests.bench.table import percentile, row
+from tests.fakes.nvml import FakeNvml, build
+
+RANKS = 8
+TRAINER = """
+import time, stagewatch
+stagewatch.init()
+step = 0
+while True:
+    step += 1
+    for name in ("rollout", "reward", "logprob", "train", "weights_update"):
+        with stagewatch.stage(name, step=step):
+            time.sleep(0.1)
+    for name in ("reward", "kl", "batch_size", "samples_per_second"):
+        stagewatch.scalar(name, step)
+"""
+SCRAPERS = 4
+SCRAPES = 250
+SETTLE_SECONDS = 15
+WATCH_SECONDS = 60
+
+
+def main() -> None:
+    """Run one agent and print its figures."""
+    directory = Path(tempfile.mkdtemp(prefix="stagewatch-bench-"))
+    try:
+        with Children() as children:
+            _measure(directory, children)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _measure(directory: Path, children: Children) -> None:
+    (library := directory / "nvml").mkdir()
+    fake = FakeNvml(build(library), directory)
+    (ranks := directory / "ranks").mkdir()
+    for rank in range(RANKS):
+        environ = os.environ | {"STAGEWATCH_DIR": str(ranks), "STAGEWATCH_JOB_ID": "1"}
+        environ |= {"RANK": str(rank), "WORLD_SIZE": str(RANKS)}
+        children.start([sys.executable, "-c", TRAINER], environ=environ, log=directory / "rank.log")
+    port = free_port()
+    agent = children.start(
+        [sys.executable, "-m", "stagewatch.cli", "node", "--listen", f"127.0.0.1:{port}",
+         "--record-dir", str(ranks)],
+        environ=os.environ | fake.environ,
+        log=directory / "agent.log",
+    )  # fmt: skip
+    if not wait_for(lambda: b"rl_rank_up" in _scrape(port) and b"gpu_power" in _scrape(port), 60):
+        raise SystemExit(f"the agent does not answer: {(directory / 'agent.log').read_text()}")
+    time.sleep(SETTLE_SECONDS)
+    _resources(agent.pid, port)
+    _latency(port)
+
+
+def _resources(pid: int, port: int) -> None:
+    """CPU over a minute without scrapes, then memory, of the agent and its children."""
+    family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    before, began, parts = _cpu_seconds(family), time.monotonic(), _collectors(port)
+    time.sleep(WATCH_SECONDS)
+    seconds = time.monotonic() - began
+    share = (_cpu_seconds(family) - before) / seconds
+    row(f"CPU of {len(family)} agent processes, defaults, no scrape", share * 100, "%core", 1.0)
+    for name, cpu in sorted(_collectors(port).items(), key=lambda part: parts[part[0]] - part[1]):
+        row(f"  of which collector {name}", (cpu - parts[name]) / seconds * 100, "%core")
+    for child in family[1:]:
+        row(f"  of which child {child.pid}, since it started",
+            _cpu_seconds([child]) / (time.time() - child.create_time()) * 100, "%core")  # fmt: skip
+    memory = [process.memory_full_info() for process in family]
+    row("memory, proportional (PSS)", sum(m.pss for m in memory) / 2**20, "MiB", 60)
+    row("memory, resident (RSS, shared pages counted twice)",
+        sum(m.rss for m in memory) / 2**20, "MiB", 60)  # fmt: skip
+
+
+def _latency(port: int) -> None:
+    size = len(_scrape(port))
+    # Processes, so that the scrapers do not wait for each other inside one interpreter.
+    with multiprocessing.get_context("spawn").Pool(SCRAPERS) as pool:
+        times = [time for part in pool.map(_scraper, [port] * SCRAPERS) for time in part]
+    row("exposition", size / 1024, "KiB")
+    row(f"scrape p50, {SCRAPERS} scrapers", percentile(times, 0.50) * 1000, "ms")
+    row(f"scrape p99, {SCRAPERS} scrapers", percentile(times, 0.99) * 1000, "ms", 5.0)
+
+
+def _scraper(port: int) -> list[float]:
+    times = []
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    accept = {"Accept": "application/openmetrics-text;version=1.0.0", "Accept-Encoding": "gzip"}
+    for _ in range(SCRAPES):
+        began = time.perf_counter()
+        connection.request("GET", "/metrics", headers=accept)
+        connection.getresponse().read()
+        times.append(time.perf_counter() - began)
+        time.sleep(0.05)
+    connection.close()
+    return times
+
+
+def _scrape(port: int) -> bytes:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read()
+    except OSError:
+        return b""
+    finally:
+        connection.close()
+
+
+def _cpu_seconds(processes: list[psutil.Process]) -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in processes)
+
+
+def _collectors(port: int) -> dict[str, float]:
+    """CPU seconds of each collector so far."""
+    found = re.findall(
+        rb'stagewatch_collector_cpu_seconds_total{collector="(\w+)"} (\S+)', _scrape(port)
+    )
+    return {name.decode(): float(value) for name, value in found}

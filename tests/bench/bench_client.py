@@ -1,0 +1,42 @@
+"""What a heartbeat and a stage cost a trainer, each in batches whose median is shown."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import timeit
+from collections.abc import Callable
+
+import stagewatch
+from tests.bench.table import row
+
+BATCHES = 25
+CALLS = 20_000
+
+
+def main() -> None:
+    """Print the median cost of a call."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        stagewatch.init(job_id="bench", rank=0, directory=directory)
+
+        def heartbeat() -> None:
+            stagewatch.heartbeat(3)
+
+        def stage() -> None:
+            with stagewatch.stage("train", step=3):
+                pass
+
+        empty = _median_ns(lambda: None)
+        row("empty call, for comparison", empty / 1000, "us")
+        row("heartbeat(step)", _median_ns(heartbeat) / 1000, "us", 1.0)
+        row("stage enter + exit", _median_ns(stage) / 1000, "us", 3.0)
+        row("scalar", _median_ns(lambda: stagewatch.scalar("reward", 0.3)) / 1000, "us")
+        row("collective", _median_ns(lambda: stagewatch.collective("world")) / 1000, "us")
+        stagewatch.close()
+
+
+def _median_ns(call: Callable[[], None]) -> float:
+    timeit.timeit(call, number=CALLS)
+    return statistics.median(
+        timeit.timeit(call, number=CALLS) / CALLS * 1e9 for _ in range(BATCHES)
+    )

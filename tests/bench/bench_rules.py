@@ -1,0 +1,257 @@
+"""The shipped rules over 1,024 nodes x 8 GPUs x 8 ranks, evaluated by a real Prometheus.
+
+Two processes of this program serve the fleet's expositions: the metrics that the rules read, at the
+cluster's real number of series.  Prometheus may use two cores (GOMAXPROCS).  STAGEWATCH_BENCH_NODES
+makes the fleet smaller; the figures then say how many nodes they are of.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import shutil
+import socketserver
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import requests
+
+from stagewatch.assets import assets
+from stagewatch.demo.cluster import free_port, wait_for
+from stagewatch.demo.prometheus import arguments
+from stagewatch.processes import Children
+from tests.bench.table import row
+
+NODES = int(os.environ.get("STAGEWATCH_BENCH_NODES", "1024"))
+GPUS = RANKS = 8
+LINKS = 18
+JOB_NODES = 64
+"""Nodes of one job."""
+SERVERS = 2
+SCRAPE_SECONDS = 30
+WATCH_SECONDS = 150
+STAGES = ("rollout", "reward", "logprob", "train", "weights_update")
+BUCKETS = (0.01, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
+CLASSES = ("spin", "parked", "io", "compute", "stopped", "gone", "unknown")
+
+
+def exposition(node: int, turn: int) -> str:
+    """What the agent of one node shows at its `turn`th scrape: a healthy job, in step."""
+    job, first = node // JOB_NODES, node % JOB_NODES * RANKS
+    lines: list[str] = []
+
+    def add(name: str, labels: str, value: float) -> None:
+        lines.append(f"{name}{{{labels}}} {value:g}")
+
+    for gpu in range(GPUS):
+        whole = f'gpu="{gpu}",uuid="GPU-{node}-{gpu}"'
+        for name, value in (
+            ("gpu_up", 1),
+            ("gpu_temperature_celsius", 60 + gpu),
+            ("gpu_temperature_slowdown_celsius", 92),
+            ("gpu_memory_temperature_celsius", 70),
+            ("gpu_utilization_ratio", 0.9),
+            ("gpu_remap_pending", 0),
+            ("gpu_remap_failed", 0),
+            ("gpu_sram_ecc_threshold_exceeded", 0),
+            ("gpu_pcie_link_width", 16),
+            ("gpu_pcie_link_width_max", 16),
+            ("gpu_pcie_link_generation", 5),
+            ("gpu_pcie_link_generation_max", 5),
+        ):
+            add(name, whole, value)
+        add("gpu_info", f'{whole},model="NVIDIA H200",type="h200",minor="{gpu}"', 1)
+        for reason in ("sw_power_cap", "hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"):
+            add("gpu_throttle_seconds_total", f'{whole},reason="{reason}"', 0)
+            add("gpu_throttle_active", f'{whole},reason="{reason}"', 0)
+        for memory in ("dram", "sram"):
+            for kind in ("corrected", "uncorrected"):
+                for scope in ("volatile", "aggregate"):
+                    labels = f'{whole},memory="{memory}",kind="{kind}",scope="{scope}"'
+                    add("gpu_ecc_errors_total", labels, 0)
+        for link in range(LINKS):
+            add("gpu_nvlink_up", f'{whole},link="{link}"', 1)
+        for kind in ("crc_flit", "crc_data", "replay", "recovery"):
+            add("gpu_nvlink_errors_total", f'{whole},kind="{kind}"', 0)
+    for rank in range(first, first + RANKS):
+        who = f'job_id="{job}",role="train",rank="{rank}"'
+        stage = STAGES[turn % len(STAGES)]
+        labels = f'{who},local_rank="{rank % 8}",pid="{rank}",uuid="GPU-{node}-{rank % 8}"'
+        add("rl_rank_info", f'{labels},framework="trl",world_size="{JOB_NODES * RANKS}"', 1)
+        add("rl_rank_up", who, 1)
+        add("rl_rank_step", who, turn)
+        add("rl_rank_progress_age_seconds", who, 0.4)
+        add("rl_rank_stage_code", who, 1 + turn % len(STAGES))
+        add("rl_rank_stage_open_seconds", f'{who},stage="{stage}"', 0.4)
+        add("rl_rank_collective_seq", f'{who},group="world"', turn)
+        for name in CLASSES:
+            add("rl_rank_wait_class", f'{who},class="{name}"', name == "compute")
+        for kind in ("user", "system"):
+            add("rl_rank_cpu_seconds_total", f'{who},mode="{kind}"', 20 * turn)
+        for name in ("reward", "kl", "batch_size", "samples_per_second"):
+            add("rl_scalar", f'{who},name="{name}"', 1)
+        flow = f'{who},side="client",port="29500"'
+        add("rl_rank_tcp_retransmissions_total", flow, 0)
+        add("rl_rank_tcp_data_segments_total", flow, 1000 * turn)
+        add("rl_rank_tcp_rtt_seconds", flow, 0.0002)
+    for stage in STAGES:
+        what = f'job_id="{job}",role="train",stage="{stage}"'
+        for name in ("rl_progress_gap_seconds", "rl_stage_duration_seconds"):
+            for bound in (*BUCKETS, "+Inf"):
+                count = RANKS * turn * (bound == "+Inf" or float(bound) >= 1)
+                add(f"{name}_bucket", f'{what},le="{bound}"', count)
+            add(f"{name}_count", what, RANKS * turn)
+            add(f"{name}_sum", what, RANKS * turn * 0.4)
+    for collector in range(16):
+        for name, value in (
+            ("success", 1),
+            ("stuck_seconds", 0),
+            ("interval_seconds", 1),
+            ("last_success_timestamp_seconds", time.time()),
+        ):
+            add(f"stagewatch_collector_{name}", f'collector="c{collector}"', value)
+        add("stagewatch_series_dropped_total", f'collector="c{collector}"', 0)
+    for mount in range(4):
+        add("io_filesystem_available_bytes", f'mount="/m{mount}"', 5e14)
+        add("io_filesystem_size_bytes", f'mount="/m{mount}"', 1e15)
+        for phase in ("open", "write", "fsync", "read", "unlink"):
+            add("io_canary_seconds", f'mount="/m{mount}",phase="{phase}"', 0.01)
+        for op in ("READ", "WRITE", "COMMIT", "GETATTR", "LOOKUP", "other"):
+            for name in ("nfs_operations_total", "nfs_retransmissions_total"):
+                add(name, f'mount="/m{mount}",op="{op}"', turn)
+            add("nfs_operation_rtt_seconds_total", f'mount="/m{mount}",op="{op}"', turn * 0.001)
+        for name in ("requests_sent", "replies_received"):
+            add(f"nfs_transport_{name}_total", f'mount="/m{mount}"', 100 * turn)
+    for port in range(8):
+        where = f'device="mlx5_{port}",port="1"'
+        add("net_infiniband_state", f'{where},state="active"', 1)
+        add("net_infiniband_rate_bytes_per_second", where, 5e10)
+        add("net_infiniband_expected_rate_bytes_per_second", where, 5e10)
+        add("net_infiniband_link_downs_total", where, 0)
+    add("clock_offset_seconds", "", 0.0001)
+    return "\n".join(lines) + "\n"
+
+
+class Fleet(http.server.BaseHTTPRequestHandler):
+    """Answers /NODE for every node."""
+
+    protocol_version = "HTTP/1.1"
+    turns: dict[int, int] = {}  # noqa: RUF012 - of the whole process, on purpose
+
+    def do_GET(self) -> None:
+        node = int(self.path.lstrip("/"))
+        turn = self.turns[node] = self.turns.get(node, 0) + 1
+        body = exposition(node, turn).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    """Keeps up with Prometheus' connections."""
+
+    daemon_threads = True
+    request_queue_size = 512
+
+
+def main() -> None:
+    """Start the fleet and Prometheus; print each group's time beside its interval."""
+    binary = shutil.which("prometheus")
+    if binary is None:
+        raise SystemExit("bench_rules needs prometheus on the PATH")
+    directory = Path(tempfile.mkdtemp(prefix="stagewatch-bench-"))
+    try:
+        with Children() as children:
+            _measure(directory, children, binary)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _measure(directory: Path, children: Children, binary: str) -> None:
+    ports = [free_port() for _ in range(SERVERS)]
+    for port in ports:
+        children.start([sys.executable, "-m", "tests.bench.bench_rules", str(port)])
+    own = free_port()
+    config = directory / "prometheus.yml"
+    config.write_text(json.dumps(_config(ports, own, assets("alerts"))))
+    prometheus = children.start(
+        arguments([binary], config, own),
+        environ=os.environ | {"GOMAXPROCS": "2"},
+        log=directory / "prometheus.log",
+    )
+    url = f"http://127.0.0.1:{own}/api/v1/query"
+
+    def value(query: str) -> float:
+        try:
+            found = requests.get(url, params={"query": query}, timeout=30).json()["data"]["result"]
+        except requests.RequestException:
+            return 0.0
+        return float(found[0]["value"][1]) if found else 0.0
+
+    if not wait_for(lambda: value('count(up{job="stagewatch"} == 1)') >= NODES, 300, 2.0):
+        raise SystemExit(f"only {value('sum(up)'):g} of {NODES} nodes were scraped")
+    process = psutil.Process(prometheus.pid)
+    before = sum(process.cpu_times()[:2])
+    time.sleep(WATCH_SECONDS)
+    used = (sum(process.cpu_times()[:2]) - before) / WATCH_SECONDS
+    row(f"series of {NODES} nodes", value("prometheus_tsdb_head_series") / 1e6, "M")
+    total = 0.0
+    answer = requests.get(
+        url, params={"query": "prometheus_rule_group_interval_seconds"}, timeout=30
+    )
+    for group in sorted(answer.json()["data"]["result"], key=lambda item: str(item["metric"])):
+        name = group["metric"]["rule_group"]
+        interval = float(group["value"][1])
+        last = value(f'max_over_time(prometheus_rule_group_last_duration_seconds'
+                     f'{{rule_group="{name}"}}[2m])')  # fmt: skip
+        total += last / interval
+        row(f"slowest evaluation of {name.rpartition(';')[2]}", last, "s", interval)
+    row("all groups together, by the clock", total * 100, "%core", 200.0)
+    row("CPU of Prometheus, scrapes included", used * 100, "%core", 200.0)
+    missed = value("sum(prometheus_rule_group_iterations_missed_total)")
+    row("evaluations missed", missed, "", None)
+    failed = value("sum(prometheus_rule_evaluation_failures_total)")
+    row("evaluations failed", failed, "", None)
+
+
+def _config(ports: list[int], own: int, alerts: Path) -> dict[str, object]:
+    groups = [
+        {
+            "targets": [f"127.0.0.1:{ports[node % SERVERS]}"],
+            "labels": {
+                "__metrics_path__": f"/{node}",
+                "instance": f"n{node}:9947",
+                "cluster": "bench",
+                "node": f"n{node}",
+            },
+        }
+        for node in range(NODES)
+    ]
+    return {
+        "global": {
+            "scrape_interval": f"{SCRAPE_SECONDS}s",
+            "scrape_timeout": f"{SCRAPE_SECONDS}s",
+            "evaluation_interval": "15s",
+        },
+        "rule_files": [f"{alerts}/*.rules.yaml"],
+        "scrape_configs": [
+            {"job_name": "stagewatch", "static_configs": groups},
+            {"job_name": "prometheus", "static_configs": [{"targets": [f"127.0.0.1:{own}"]}]},
+        ],
+    }
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        Server(("127.0.0.1", int(sys.argv[1])), Fleet).serve_forever()
+    else:
+        main()

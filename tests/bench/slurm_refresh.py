@@ -1,0 +1,66 @@
+"""Runs the Slurm agent's collectors round by round, and says what each round cost.
+
+A process of its own, so that its peak memory is the agent's.  Prints one JSON object a line: one
+for each round, then one with the port that answers scrapes until standard input ends.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from stagewatch.agent.runner import Job, Runner
+from stagewatch.agent.slurm import SlurmOptions, collector_specs, slurm_context
+from stagewatch.agent.web import AgentServer
+
+
+def main(bin_dir: str, rounds: int) -> None:
+    """`bin_dir` is where Slurm's commands are, empty for PATH."""
+    with tempfile.TemporaryDirectory() as state:
+        options = SlurmOptions(
+            bin_dir=Path(bin_dir) if bin_dir else None, state_dir=Path(state), timeout=300.0
+        )
+        context = slurm_context(options)
+        jobs = [
+            Job(spec.name, spec.build(spec.options(), context), 3600.0)
+            for spec in collector_specs()
+            if spec.default
+        ]
+        for _ in range(rounds):
+            before = _used()
+            begin = time.monotonic()
+            for job in jobs:
+                job.run_once()
+            after = _used()
+            print(
+                json.dumps(
+                    {
+                        "agent_cpu": after[0] - before[0],
+                        "commands_cpu": after[1] - before[1],
+                        "seconds": time.monotonic() - begin,
+                        "failed": [job.name for job in jobs if job.error],
+                    }
+                ),
+                flush=True,
+            )
+        server = AgentServer(("127.0.0.1", 0), Runner(jobs), node="bench")
+        server.start()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(json.dumps({"port": server.port, "peak": peak}), flush=True)
+        sys.stdin.read()
+        server.close()
+
+
+def _used() -> tuple[float, float]:
+    """CPU seconds of this process and of its ended children."""
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime, children.ru_utime + children.ru_stime
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,165 @@
+"""`stagewatch check` on a node: from its agent, from the driver itself, and when things hang."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stagewatch.check.facts import gpus_on_bus, mount_points
+from stagewatch.demo.cluster import free_port
+from stagewatch.processes import Children
+from tests.fakes.nvml import FakeNvml
+from tests.waiting import wait_for
+
+OURS = ("--skip", "clock,agent")  # not the business of the machine that runs the tests
+
+
+def check(*arguments: str, port: int = 1, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "stagewatch.check.command", "--agent", f"127.0.0.1:{port}"]
+    return subprocess.run(
+        [*command, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environ},
+        timeout=120,
+    )
+
+
+def slow(*arguments: str, port: int = 1) -> subprocess.CompletedProcess[str]:
+    """With more time than a busy test machine can need."""
+    return check(*arguments, "--timeout", "60s", port=port)
+
+
+def test_healthy_node_without_an_agent(nvml: FakeNvml) -> None:
+    done = slow(*OURS, "--gpus", "8", "--gpu-type", "h200")
+    assert (done.stdout, done.returncode) == ("ok: 8 GPUs\n", 0)
+
+
+def test_lost_gpu_drains_with_one_line(nvml: FakeNvml) -> None:
+    nvml.set("gpu.3.lost", 1)
+    done = slow(*OURS)
+    assert (done.stdout, done.returncode) == ("drain: the driver has lost GPU 3\n", 2)
+    assert slow("--skip", "clock,agent,gpu_count").returncode == 0
+
+
+def test_warning_has_its_own_status(nvml: FakeNvml) -> None:
+    nvml.set("gpu.6.field.144", 1)
+    done = slow(*OURS)
+    assert done.returncode == 1
+    assert done.stdout.startswith("warn: row remapping pending on GPU 6")
+
+
+def test_hanging_driver_without_an_agent_is_a_warning_in_time(nvml: FakeNvml) -> None:
+    nvml.set("hang.nvmlInitWithFlags", 1)
+    done = check(*OURS)
+    assert done.returncode == 1
+    assert "the NVIDIA driver has not answered" in done.stdout
+
+
+def test_json_names_every_check(nvml: FakeNvml) -> None:
+    nvml.set("gpu.0.nvlink.4", 0)
+    done = slow(*OURS, "--json")
+    content = json.loads(done.stdout)
+    assert content["status"] == "drain"
+    assert content["checks"]["nvlink"] == [
+        {"level": "drain", "reason": "NVLink 4 of GPU 0 down (17 of 18 up)"}
+    ]
+    assert content["checks"]["pcie"] == []
+    assert content["skipped"] == ["clock", "agent"]
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--skip", "everything"], "--skip = 'everything'"),
+        (["--gpus", "many"], "--gpus = 'many'"),
+        (["--config", "/nowhere.toml"], "--config /nowhere.toml"),
+        (["--nonsense"], "unrecognized arguments"),
+    ],
+)
+def test_bad_options_never_drain_a_node(arguments: list[str], message: str) -> None:
+    done = check(*arguments)
+    assert done.returncode == 3
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_options_come_from_the_file_and_variables(nvml: FakeNvml, tmp_path: Path) -> None:
+    file = tmp_path / "stagewatch.toml"
+    file.write_text('[check]\nskip = ["clock", "agent"]\ngpus = 9\ntimeout = "60s"\n')
+    done = check("--config", str(file))
+    assert done.stdout == "drain: 8 of 9 GPUs\n"
+    assert check("--config", str(file), STAGEWATCH_CHECK_GPUS="8").returncode == 0
+
+
+def test_missing_mount_drains(nvml: FakeNvml, tmp_path: Path) -> None:
+    done = slow(*OURS, "--mounts", f"/,{tmp_path}")
+    assert (done.stdout, done.returncode) == (f"drain: {tmp_path} is not mounted\n", 2)
+    assert slow(*OURS, "--mounts", "/").returncode == 0
+
+
+def test_mount_that_hangs_drains_in_time(nvml: FakeNvml, tmp_path: Path) -> None:
+    (stat := tmp_path / "stat").write_text("#!/bin/sh\nexec sleep 600\n")
+    stat.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = check("--mounts", "/", "--skip", "clock,agent,driver,gpu_count", PATH=path)
+    assert done.stdout == "drain: / does not answer\n"
+
+
+@pytest.fixture
+def agent(nvml: FakeNvml, tmp_path: Path) -> Iterator[int]:
+    """The port of a node agent on the fake driver."""
+    port = free_port()
+    with Children() as children:
+        children.start(
+            [sys.executable, "-m", "stagewatch.cli", "node", "--listen", f"127.0.0.1:{port}",
+             "--collector.gpu.timeout", "500ms",
+             "--collector.gpu.release-file", str(tmp_path / "release"),
+             "--collector.kmsg.state-file", str(tmp_path / "kmsg.json")],
+            log=tmp_path / "agent.log",
+        )  # fmt: skip
+        yield port
+
+
+def test_healthy_node_by_its_agent(agent: int) -> None:
+    wait_for(lambda: slow("--skip", "clock", port=agent).stdout == "ok: 8 GPUs\n", "it is healthy")
+
+
+def test_driver_that_hangs_is_known_from_the_agent(agent: int, nvml: FakeNvml) -> None:
+    wait_for(lambda: slow("--skip", "clock", port=agent).returncode == 0, "it is healthy")
+    nvml.set("hang.nvmlDeviceGetUtilizationRates", 1)
+    drained = wait_for(
+        lambda: (
+            done
+            if (done := check("--skip", "clock", "--driver-stuck", "1s", port=agent)).returncode
+            == 2
+            else None
+        ),
+        "it is to be drained",
+    )
+    assert drained.stdout.startswith("drain: the NVIDIA driver has not answered for ")
+
+
+def test_gpus_on_the_bus_are_counted(tmp_path: Path) -> None:
+    for number, (vendor, kind) in enumerate(
+        [("0x10de", "0x030200"), ("0x10de", "0x030000"), ("0x10de", "0x040300"),
+         ("0x10de", "0x068000"), ("0x8086", "0x030000")]
+    ):  # fmt: skip
+        device = tmp_path / f"bus/pci/devices/0000:{number:02x}:00.0"
+        device.mkdir(parents=True)
+        (device / "vendor").write_text(vendor + "\n")
+        (device / "class").write_text(kind + "\n")
+    assert gpus_on_bus(tmp_path) == 2
+    assert gpus_on_bus(tmp_path / "nothing") == 0
+
+
+def test_mount_points_with_spaces(tmp_path: Path) -> None:
+    (table := tmp_path / "mounts").write_text("nas:/a /mnt/my\\040data nfs4 rw 0 0\nbroken\n")
+    assert mount_points(table) == {"/mnt/my data"}

@@ -1,0 +1,208 @@
+"""What each check of `stagewatch check` finds wrong, and how bad it takes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stagewatch.check.checks import CHECKS, Finding, Level, judge
+from stagewatch.check.command import MAX_LINE, line
+from stagewatch.check.facts import Facts
+from stagewatch.check.options import SKIPPABLE, CheckOptions
+from stagewatch.check.series import parse
+
+GPU = 'gpu="3",uuid="U3"'
+HEALTHY = """\
+# HELP gpu_up 1 if the driver reaches the GPU
+gpu_up{gpu="0",uuid="U0"} 1
+gpu_up{gpu="3",uuid="U3"} 1
+gpu_info{gpu="0",uuid="U0",model="NVIDIA H200",type="h200"} 1
+gpu_info{gpu="3",uuid="U3",model="NVIDIA H200",type="h200"} 1
+stagewatch_collector_success{collector="gpu"} 1
+stagewatch_collector_stuck_seconds{collector="gpu"} 0
+gpu_temperature_celsius{gpu="3",uuid="U3"} 70
+gpu_temperature_slowdown_celsius{gpu="3",uuid="U3"} 89
+gpu_nvlink_up{gpu="0",uuid="U0",link="0"} 1
+gpu_nvlink_up{gpu="0",uuid="U0",link="1"} 1
+gpu_nvlink_up{gpu="3",uuid="U3",link="0"} 1
+gpu_nvlink_up{gpu="3",uuid="U3",link="1"} 1
+gpu_pcie_link_width{gpu="3",uuid="U3"} 16
+gpu_pcie_link_width_max{gpu="3",uuid="U3"} 16
+gpu_pcie_link_generation{gpu="3",uuid="U3"} 5
+gpu_pcie_link_generation_max{gpu="3",uuid="U3"} 5
+gpu_performance_state{gpu="3",uuid="U3"} 0
+gpu_persistence_mode{gpu="3",uuid="U3"} 1
+gpu_fabric_state{gpu="3",uuid="U3"} 3
+clock_synchronized 1
+clock_offset_seconds 0.0001
+"""
+NOW = 1_800_000_000.0
+
+
+def facts(text: str = "", **changes: object) -> Facts:
+    """A healthy node but for these lines; a line with the same series takes the other's place."""
+    new = {one.rsplit(" ", 1)[0]: one for one in text.splitlines()}
+    kept = [one for one in HEALTHY.splitlines() if one.rsplit(" ", 1)[0] not in new]
+    base = Facts(parse("\n".join([*kept, *new.values()])), agent=True, now=NOW, on_bus=2)
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def found(text: str = "", options: CheckOptions | None = None, **changes: object) -> list[Finding]:
+    return judge(facts(text, **changes), options or CheckOptions())
+
+
+def test_healthy_node_is_fit() -> None:
+    assert found() == []
+    assert line([], facts(), Level.OK) == "ok: 2 GPUs"
+
+
+@pytest.mark.parametrize(
+    ("text", "check", "level", "reason"),
+    [
+        (f"gpu_up{{{GPU}}} 0", "gpu_count", Level.DRAIN, "the driver has lost GPU 3"),
+        (
+            'stagewatch_collector_stuck_seconds{collector="gpu"} 61',
+            "driver", Level.DRAIN, "has not answered for 61 s",
+        ),
+        (
+            'stagewatch_collector_stuck_seconds{collector="gpu"} 3',
+            "driver", Level.WARN, "has not answered for 3 s",
+        ),
+        ("stagewatch_gpu_reader_released 1", "driver", Level.WARN, "released for maintenance"),
+        (
+            f'gpu_xid_last_timestamp_seconds{{{GPU},xid="79",severity="critical"}} {NOW - 60}\n'
+            'gpu_xid_info{xid="79",action="reboot_node",meaning="fallen off the bus"} 1',
+            "xid", Level.DRAIN, "XID 79 on GPU 3 (fallen off the bus)",
+        ),
+        (
+            f'gpu_xid_last_timestamp_seconds{{pci_bus_id="0000:3b:00",xid="48",'
+            f'severity="critical"}} {NOW}',
+            "xid", Level.DRAIN, "XID 48 on GPU 0000:3b:00",
+        ),
+        (
+            f'gpu_xid_last_timestamp_seconds{{{GPU},xid="94",severity="warning"}} {NOW}',
+            "xid", Level.WARN, "XID 94 on GPU 3",
+        ),
+        (f"gpu_sram_ecc_threshold_exceeded{{{GPU}}} 1", "ecc", Level.DRAIN, "replace"),
+        (
+            f'gpu_ecc_errors_total{{{GPU},memory="dram",kind="uncorrected",scope="volatile"}} 1',
+            "ecc", Level.WARN, "uncorrected ECC errors on GPU 3",
+        ),
+        (f"gpu_remap_failed{{{GPU}}} 1", "remap", Level.DRAIN, "row remapping failed on GPU 3"),
+        (f"gpu_remap_pending{{{GPU}}} 1", "remap", Level.WARN, "pending on GPU 3"),
+        (f"gpu_retired_pages_pending{{{GPU}}} 1", "remap", Level.WARN, "page retirement"),
+        (f'gpu_remap_banks{{{GPU},spares="none"}} 1', "remap", Level.WARN, "no spare rows"),
+        (f"gpu_recovery_action{{{GPU}}} 2", "recovery", Level.DRAIN, "a reboot of GPU 3"),
+        (f"gpu_recovery_action{{{GPU}}} 3", "recovery", Level.WARN, "peers to be drained"),
+        (f"gpu_recovery_action{{{GPU}}} 9", "recovery", Level.DRAIN, "recovery action 9"),
+        (f"gpu_temperature_celsius{{{GPU}}} 89", "temperature", Level.WARN, "slowdown temp"),
+        (f'gpu_throttle_active{{{GPU},reason="hw_thermal"}} 1', "throttle", Level.WARN, "hw_th"),
+        (f'gpu_nvlink_up{{{GPU},link="1"}} 0', "nvlink", Level.DRAIN, "NVLink 1 of GPU 3 down"),
+        (f"gpu_fabric_failed{{{GPU}}} 1", "fabric", Level.DRAIN, "could not join"),
+        (f"gpu_fabric_state{{{GPU}}} 2", "fabric", Level.DRAIN, "not in the NVSwitch fabric"),
+        (
+            f'gpu_fabric_unhealthy{{{GPU},condition="degraded_bandwidth"}} 1',
+            "fabric", Level.WARN, "degraded_bandwidth",
+        ),
+        (f"gpu_pcie_link_width{{{GPU}}} 8", "pcie", Level.DRAIN, "PCIe x8 of x16 on GPU 3"),
+        (f"gpu_pcie_link_generation{{{GPU}}} 3", "pcie", Level.WARN, "generation 3 of 5"),
+        (f"gpu_persistence_mode{{{GPU}}} 0", "persistence", Level.WARN, "off on GPU 3"),
+        (
+            f'gpu_orphaned_process_seconds{{{GPU},job_id="540",pid="7"}} 90',
+            "orphans", Level.DRAIN, "process 7 of ended job 540 holds GPU 3",
+        ),
+        ("clock_synchronized 0", "clock", Level.WARN, "not synchronised"),
+        ("clock_offset_seconds -0.05", "clock", Level.WARN, "off by 50.0 ms"),
+    ],
+)  # fmt: skip
+def test_each_fault_is_found_and_can_be_left_out(
+    text: str, check: str, level: Level, reason: str
+) -> None:
+    (finding,) = found(text)
+    assert (finding.check, finding.level) == (check, level)
+    assert reason in finding.reason
+    assert found(text, CheckOptions(skip=(check,))) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'gpu_xid_last_timestamp_seconds{{{GPU},xid="79",severity="critical"}} {NOW - 9999}',
+        f'gpu_xid_last_timestamp_seconds{{{GPU},xid="31",severity="application"}} {NOW}',
+        f'gpu_xid_last_timestamp_seconds{{{GPU},xid="63",severity="info"}} {NOW}',
+        f'gpu_ecc_errors_total{{{GPU},memory="dram",kind="corrected",scope="volatile"}} 900',
+        f'gpu_ecc_errors_total{{{GPU},memory="dram",kind="uncorrected",scope="aggregate"}} 1',
+        f'gpu_throttle_active{{{GPU},reason="sw_power_cap"}} 1',
+        f"gpu_performance_state{{{GPU}}} 8\ngpu_pcie_link_generation{{{GPU}}} 1",
+        f'gpu_orphaned_process_seconds{{{GPU},job_id="540",pid="7"}} 5',
+        f'gpu_nvlink_up{{{GPU},link="0"}} 0\ngpu_nvlink_up{{{GPU},link="1"}} 0\n'
+        'gpu_nvlink_up{gpu="0",uuid="U0",link="0"} 0\n'
+        'gpu_nvlink_up{gpu="0",uuid="U0",link="1"} 0',
+        'gpu_up{gpu="0",uuid="MIG-1",mig="7:0"} 1',
+    ],
+)
+def test_what_looks_alike_but_is_well_is_left_alone(text: str) -> None:
+    assert found(text) == []
+
+
+def test_missing_gpus_are_found_by_the_bus_and_by_the_option() -> None:
+    assert found(on_bus=8)[0].reason == "2 of 8 GPUs"
+    (finding,) = found(options=CheckOptions(gpus=4))
+    assert (finding.level, finding.reason) == (Level.DRAIN, "2 of 4 GPUs")
+    (more,) = found(options=CheckOptions(gpus=1))
+    assert more.level is Level.WARN
+
+
+def test_another_card_than_configured_is_named() -> None:
+    findings = found(options=CheckOptions(gpu_type="a6000"))
+    assert findings[0].reason == "GPU 0 is h200, not a6000"
+    assert findings[0].level is Level.DRAIN
+
+
+def test_node_without_gpus_and_without_any_expected_is_fit() -> None:
+    text = 'stagewatch_collector_no_data{collector="gpu"} 1\nclock_synchronized 1\n'
+    assert judge(Facts(parse(text), True, NOW, 0), CheckOptions()) == []
+
+
+def test_gpus_on_the_bus_that_no_driver_knows_drain_the_node() -> None:
+    text = 'stagewatch_collector_no_data{collector="gpu"} 1\n'
+    (finding,) = judge(Facts(parse(text), True, NOW, 8), CheckOptions())
+    assert (finding.check, finding.level) == ("gpu_count", Level.DRAIN)
+
+
+def test_agent_that_has_only_just_started_drains_nothing() -> None:
+    (finding,) = judge(Facts(parse(""), True, NOW, 8), CheckOptions())
+    assert (finding.check, finding.level) == ("agent", Level.WARN)
+
+
+def test_slow_driver_without_an_agent_drains_nothing() -> None:
+    text = "clock_synchronized 1\n"
+    errors = {"gpu": "the NVIDIA driver has not answered for 1.2 s"}
+    findings = judge(Facts(parse(text), False, NOW, 8, errors), CheckOptions())
+    assert {finding.level for finding in findings} == {Level.WARN}
+
+
+def test_worst_reason_comes_first_and_the_line_stays_one() -> None:
+    text = f"clock_synchronized 0\ngpu_up{{{GPU}}} 0"
+    findings = found(text, mounts={"/home": "/home\nis not mounted", "/ok": ""})
+    verdict = line(findings, facts(), Level.DRAIN)
+    assert verdict == (
+        "drain: the driver has lost GPU 3; /home is not mounted; the clock is not synchronised"
+    )
+
+
+def test_endless_reasons_are_cut() -> None:
+    findings = [Finding("xid", Level.DRAIN, f"reason {number}") for number in range(500)]
+    assert len(line(findings, facts(), Level.DRAIN)) == MAX_LINE
+
+
+def test_every_check_has_a_name_to_leave_it_out_by() -> None:
+    assert set(CHECKS) == set(SKIPPABLE)
+
+
+@given(st.text(max_size=300))
+def test_no_text_of_an_agent_upsets_the_checks(text: str) -> None:
+    judge(Facts(parse(text), True, NOW, 0), CheckOptions())

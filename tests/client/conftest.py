@@ -1,0 +1,61 @@
+"""The client in this very process, on a directory of its own and a clock that the test turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import stagewatch
+from stagewatch.client import _warning
+from stagewatch.sources.records import RankRecord, parse
+
+
+@dataclass
+class Client:
+    """What the record of this process holds."""
+
+    directory: Path
+
+    def record(self) -> RankRecord:
+        """The record as a reader finds it."""
+        (file,) = self.directory.glob("*.rank")
+        return parse(file.read_bytes())
+
+
+class Clock:
+    """Nanoseconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000_000
+
+    def __call__(self, clock: int) -> int:
+        return self.now
+
+    def forward(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += int(seconds * 1e9)
+
+
+@pytest.fixture
+def warned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has not warned yet."""
+    monkeypatch.setattr(_warning, "_warned", False)
+
+
+@pytest.fixture
+def client(record_dir: Path, warned: None) -> Iterator[Client]:
+    """A begun record of rank 3 of job 540."""
+    stagewatch.init("train", job_id=540, rank=3, directory=record_dir)
+    yield Client(record_dir)
+    stagewatch.close()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Time under the test's control; ask for it before `client`."""
+    clock = Clock()
+    monkeypatch.setattr("stagewatch.client._lane._read_clock", clock)
+    return clock

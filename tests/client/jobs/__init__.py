@@ -1,0 +1,1 @@
+"""Programs that the tests run as processes of their own; each prints a line of JSON."""

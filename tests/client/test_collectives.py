@@ -1,0 +1,162 @@
+"""Counting the entries into collectives, over real process groups."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import stagewatch
+from stagewatch.processes import Children
+from stagewatch.sources.records import RankRecord
+from tests.client.hooking import ROOT, fresh_client, needs, record, records
+from tests.waiting import wait_for
+
+RANKS, LAPS, EARLY = 4, 6, 2
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    with fresh_client(tmp_path):
+        yield tmp_path
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Any]:
+    """`torch.distributed` with a gloo group of this process alone."""
+    needs("torch")
+    import torch.distributed as dist
+
+    dist.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1
+    )
+    yield dist
+    dist.destroy_process_group()
+
+
+def test_a_rank_that_leaves_early_is_behind(tmp_path: Path) -> None:
+    needs("torch")
+    (directory := tmp_path / "ranks").mkdir()
+    with Children() as children:
+        for rank in range(RANKS):
+            environ = os.environ | {
+                "STAGEWATCH_DIR": str(directory),
+                "PYTHONPATH": f"{ROOT / 'exporters'}{os.pathsep}{ROOT}",
+                "RANK": str(rank),
+                "WORLD_SIZE": str(RANKS),
+                "OMP_NUM_THREADS": "1",
+            }
+            command = [sys.executable, "-m", "tests.client.jobs.gloo", f"{tmp_path}/rendezvous"]
+            children.start(
+                [*command, str(EARLY), str(LAPS)], environ=environ, log=tmp_path / f"{rank}.log"
+            )
+
+        def hung() -> list[RankRecord]:
+            found = sorted(records(directory), key=lambda found: found.rank)
+            done = [
+                found.collectives.get("world") == LAPS - (found.rank == EARLY) for found in found
+            ]
+            return found if len(done) == RANKS and all(done) else []
+
+        found = wait_for(hung, f"the hang; see the logs in {tmp_path}", 120)
+        for peer in found:
+            assert peer.open is not None and peer.open.stage == "train"
+    sequences = {peer.rank: dict(peer.collectives) for peer in found}
+    first, second = (set(sequences[rank]) - {"world"} for rank in (0, 2))
+    # Each half is one group with one name on both of its ranks, and not that of the other half.
+    assert first.isdisjoint(second)
+    for rank, half in ((0, first), (1, first), (2, second), (3, second)):
+        (name,) = half
+        assert name.startswith("tp:")
+        assert sequences[rank] == {"world": LAPS - (rank == EARLY), name: 3}
+
+
+def test_groups_by_position_and_by_name(directory: Path, alone: Any) -> None:
+    import torch
+
+    value = torch.ones(1)
+    stagewatch.init()
+    stop = stagewatch.watch_collectives(alone)
+    pair = alone.new_group([0], group_desc="data_parallel")
+    hashed = alone.new_group([0], use_local_synchronization=True, group_desc="x" * 60)
+    alone.all_reduce(value)
+    alone.all_reduce(value, alone.ReduceOp.SUM, pair)
+    alone.broadcast(value, 0, group=pair)
+    alone.barrier(hashed)
+    alone.all_gather_object([None], "counted once, though it gathers twice")
+    stop()
+    alone.all_reduce(value)
+    sequences = dict(record(directory).collectives)
+    assert sequences.pop("world") == 2
+    assert sequences.pop(f"data_parallel:{pair.group_name}") == 2
+    ((name, count),) = sequences.items()
+    assert (name.startswith("x" * 16 + ":"), len(name), count) == (True, 29, 1)
+
+
+def test_watching_twice_counts_once_and_stops_cleanly(directory: Path, alone: Any) -> None:
+    import torch
+
+    originals = dict(vars(alone))
+    stagewatch.init()
+    stops = [stagewatch.watch_collectives(alone) for _ in range(2)]
+    alone.all_reduce(torch.ones(1))
+    assert dict(record(directory).collectives) == {"world": 1}
+    assert pickle.loads(pickle.dumps(alone.all_reduce)) is alone.all_reduce
+    for stop in stops:
+        stop()
+    assert all(vars(alone)[name] is value for name, value in originals.items())
+
+
+@pytest.mark.filterwarnings("ignore")  # of the compiler's own
+def test_compiled_code_still_compiles_whole(directory: Path, alone: Any) -> None:
+    import torch
+
+    stagewatch.init()
+    stop = stagewatch.watch_collectives(alone)
+
+    def reduce(value: torch.Tensor) -> torch.Tensor:
+        doubled = value * 2
+        alone.all_reduce(doubled)
+        return doubled + 1
+
+    compiled = torch.compile(reduce, backend="eager", fullgraph=True)
+    assert compiled(torch.ones(1)).item() == 3
+    stop()
+
+
+def test_without_a_record_and_with_odd_groups_the_collective_still_runs(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    module: Any = ModuleType("somebodys_distributed")
+
+    class Hostile:
+        @property
+        def group_name(self) -> str:
+            raise RuntimeError("destroyed")
+
+    def all_reduce(tensor: object, op: object = None, group: object = None) -> object:
+        return tensor
+
+    def broken(*args: object) -> None:
+        raise AssertionError("takes no group, so it is left alone")
+
+    module.all_reduce, module.barrier = all_reduce, broken
+    stop = stagewatch.watch_collectives(module)
+    assert module.all_reduce(1) == 1  # no record
+    stagewatch.init()
+    with caplog.at_level(logging.WARNING, "stagewatch"):
+        for group in (Hostile(), Hostile(), object(), -100):
+            assert module.all_reduce(5, group=group) == 5
+    assert module.all_reduce(6, None, "named") == 6
+    assert dict(record(directory).collectives) == {"named": 1}
+    assert len(caplog.records) == 1
+    assert module.barrier is broken
+    stop()
+    assert module.all_reduce is all_reduce

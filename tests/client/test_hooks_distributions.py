@@ -1,0 +1,74 @@
+"""verl's and AReaL's own timers, from their released distributions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.client.hooking import frameworks_path, needs, run_job
+
+needs("torch")
+
+
+def test_verl(tmp_path: Path) -> None:
+    report = run_job("verl_steps", tmp_path, path=frameworks_path("verl"))
+    assert report["seen"] == [
+        ["rollout", "gen"],
+        ["reward", "reward"],
+        ["logprob", "old_log_prob"],
+        ["logprob", "ref"],
+        ["advantage", "adv"],
+        ["train", "update_actor"],
+        ["other", "my_own"],
+        ["rollout", "generate_sequences"],
+        ["train", "actor_update"],
+    ]
+    assert report["completed"] == {
+        "rollout": 2,
+        "reward": 1,
+        "logprob": 2,
+        "advantage": 1,
+        "train": 2,
+        "other": 1,
+        "weights_update": 1,
+    }
+    assert report["timed"] == sorted(
+        ["adv", "gen", "generate_sequences", "my_own", "old_log_prob", "ref", "reward", "step",
+         "update_actor"]
+    )  # fmt: skip
+    assert report["result"] == 2
+    assert report["failures"] == [["weights_update", "TimeoutError", 1]]
+    assert report["scalars"] == {"reward": 0.25, "kl": 0.1}
+    assert (report["step"], report["framework"]) == (9, "verl")
+
+
+@pytest.mark.parametrize("mode", ["plain", "traced"])
+def test_areal(tmp_path: Path, mode: str) -> None:
+    report = run_job("areal_steps", tmp_path, mode, path=frameworks_path("areal"))
+    assert report["seen"] == [
+        ["rollout", "train.rollout", 6],
+        ["logprob", "train.recompute_logp", 6],
+        ["advantage", "train.compute_advantage", 6],
+        ["train", "train.ppo_update", 6],
+        ["weights_update", "train.update_weights", 6],
+        ["checkpoint", "train.save", 6],
+        ["eval", "train.eval", 6],
+        ["logprob", "critic_values", 6],
+        ["train", "ppo_actor.ppo_update", 6],
+        ["rollout", "generate", 6],
+        ["reward", "reward", 6],
+    ]
+    # A timing and the scope in it are one pass.
+    assert report["completed"] == {
+        "rollout": 2,
+        "reward": 1,
+        "logprob": 2,
+        "advantage": 1,
+        "train": 2,
+        "weights_update": 1,
+        "checkpoint": 1,
+        "eval": 1,
+    }
+    assert "timeperf/train_step" in report["timings"]
+    assert (report["result"], report["framework"], report["failures"]) == (2, "areal", 0)

@@ -1,0 +1,277 @@
+"""What a framework's timed span looks like in the record."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import stagewatch
+from stagewatch.client.hooks.names import Names
+from stagewatch.client.hooks.span import Span, inside, mark, publish
+from tests.client.hooking import completed, fresh_client, record, records
+
+NAMES = Names(
+    "made-up",
+    stages={
+        "gen": "rollout",
+        "prefill": "rollout",
+        "score": "reward",
+        "update": "train",
+        "validate": "eval",
+        "step": None,
+    },
+    scalars={"metrics/reward": "reward"},
+)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    with fresh_client(tmp_path):
+        yield tmp_path
+
+
+def test_a_span_is_seen_while_it_is_open(directory: Path) -> None:
+    with Span(NAMES, "gen", step=3):
+        seen = record(directory).open
+    assert seen is not None
+    assert (seen.stage, seen.substage, seen.step) == ("rollout", "gen", 3)
+    assert record(directory).open is None
+    assert record(directory).framework == "made-up"
+
+
+def test_a_span_inside_its_own_stage_is_shown_but_counted_once(directory: Path) -> None:
+    with Span(NAMES, "gen"), Span(NAMES, "prefill"):
+        assert [frame.substage for frame in record(directory).lanes[0].frames] == ["gen", "prefill"]
+    assert completed(record(directory)) == {"rollout": 1}
+
+
+def test_a_stage_is_as_old_as_its_outermost_part(directory: Path) -> None:
+    with Span(NAMES, "validate"), Span(NAMES, "gen"):
+        (outer, inner) = record(directory).lanes[0].frames
+        assert outer.started < inner.started
+        seen = record(directory).open
+        assert seen is not None
+        assert (seen.substage, seen.started) == ("gen", outer.started)
+    with Span(NAMES, "gen"), Span(NAMES, "score"):
+        (outer, inner) = record(directory).lanes[0].frames
+        assert record(directory).open == inner
+
+
+def test_an_unlisted_name_belongs_to_the_stage_it_runs_in(directory: Path) -> None:
+    with Span(NAMES, "score"), Span(NAMES, "my_reward"):
+        seen = record(directory).open
+        assert seen is not None
+        assert (seen.stage, seen.substage) == ("reward", "my_reward")
+    with Span(NAMES, "tidy"):
+        seen = record(directory).open
+        assert seen is not None
+        assert (seen.stage, seen.substage) == ("other", "tidy")
+    assert completed(record(directory)) == {"reward": 1, "other": 1}
+
+
+def test_a_span_around_the_whole_step_says_nothing(directory: Path) -> None:
+    with Span(NAMES, "step"):
+        assert record(directory).open is None
+        with Span(NAMES, "step"), Span(NAMES, "gen"):
+            seen = record(directory).open
+            assert seen is not None and seen.stage == "rollout"
+    assert completed(record(directory)) == {"rollout": 1}
+
+
+@pytest.mark.parametrize(("outer", "stage"), [("update", "train"), ("validate", "eval")])
+def test_what_runs_inside_train_and_eval_is_part_of_them(
+    directory: Path, outer: str, stage: str
+) -> None:
+    with Span(NAMES, outer), Span(NAMES, "gen"):
+        assert inside(stage) and not inside("rollout")
+        seen = record(directory).open
+        assert seen is not None
+        assert (seen.stage, seen.substage) == (stage, "gen")
+    assert completed(record(directory)) == {stage: 1}
+
+
+def test_spans_that_do_not_end_in_the_order_they_began(directory: Path) -> None:
+    first, second = Span(NAMES, "gen"), Span(NAMES, "score")
+    first.begin()
+    second.begin()
+    first.end()
+    assert [frame.stage for frame in record(directory).lanes[0].frames] == ["reward"]
+    second.end()
+    for _ in range(3):  # nothing of the first pair lingers
+        with Span(NAMES, "gen"):
+            assert not inside("reward")
+    assert completed(record(directory)) == {"rollout": 4, "reward": 1}
+
+
+def test_concurrent_tasks_each_count_and_do_not_nest_in_each_other(directory: Path) -> None:
+    async def sample(started: asyncio.Event, others: asyncio.Event) -> None:
+        with Span(NAMES, "gen"):
+            started.set()
+            await others.wait()
+
+    async def job() -> None:
+        events = [asyncio.Event() for _ in range(4)]
+        tasks = [
+            asyncio.create_task(sample(events[i], events[(i + 1) % 4])) for i in range(len(events))
+        ]
+        await asyncio.gather(*tasks)
+
+    asyncio.run(job())
+    assert completed(record(directory)) == {"rollout": 4}
+
+
+def test_a_task_started_inside_a_span_is_part_of_it(directory: Path) -> None:
+    async def part() -> None:
+        with Span(NAMES, "my_reward"):
+            await asyncio.sleep(0)
+            seen = record(directory).open
+            assert seen is not None and seen.stage == "reward"
+
+    async def job() -> None:
+        with Span(NAMES, "score"):
+            await asyncio.gather(part(), part())
+
+    asyncio.run(job())
+    assert completed(record(directory)) == {"reward": 1}
+
+
+def test_another_thread_has_spans_of_its_own(directory: Path) -> None:
+    def other() -> None:
+        with Span(NAMES, "gen"):
+            assert len(record(directory).lanes) == 2
+
+    with Span(NAMES, "gen"):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert completed(record(directory)) == {"rollout": 2}
+
+
+def test_an_exception_is_a_failure_of_the_stage_it_left_first(directory: Path) -> None:
+    with pytest.raises(ZeroDivisionError), Span(NAMES, "gen"), Span(NAMES, "score", step=7):
+        _ = 1 / 0
+    found = record(directory)
+    assert dict(found.failures) == {("reward", "ZeroDivisionError"): 1}
+    assert found.first_failure is not None and found.first_failure.step == 7
+
+
+def test_a_timer_that_stops_in_passing_tells_a_failure_from_one_already_handled(
+    directory: Path,
+) -> None:
+    span = Span(NAMES, "gen")
+    with pytest.raises(MemoryError):
+        span.begin()
+        try:
+            raise MemoryError("gone")
+        finally:
+            span.finish()
+    try:
+        raise KeyError("handled below")
+    except KeyError:
+        fallback = Span(NAMES, "score")
+        fallback.begin()
+        fallback.finish()
+    assert dict(record(directory).failures) == {("rollout", "MemoryError"): 1}
+
+
+def test_values_and_progress_without_a_span(directory: Path) -> None:
+    mark(NAMES, 12)
+    publish(NAMES, {"metrics/reward": 0.5, "metrics/noise": 3})
+    found = record(directory)
+    assert found.lanes[0].step == 12
+    assert dict(found.scalars) == {"reward": 0.5}
+
+
+def test_a_closed_record_is_not_begun_again(directory: Path) -> None:
+    with Span(NAMES, "gen"):
+        pass
+    stagewatch.close()
+    with Span(NAMES, "gen"):
+        pass
+    assert records(directory) == []
+
+
+def test_what_init_was_told_is_kept(directory: Path) -> None:
+    stagewatch.init(role="rollout", rank=4, framework="mine")
+    with Span(NAMES, "gen"):
+        pass
+    found = record(directory)
+    assert (found.role, found.rank, found.framework) == ("rollout", 4, "mine")
+
+
+def test_init_without_a_framework_gets_the_one_whose_spans_come(directory: Path) -> None:
+    stagewatch.init(rank=4)
+    assert record(directory).framework == ""
+    with Span(NAMES, "gen"):
+        assert record(directory).framework == "made-up"
+
+
+def test_children_of_a_fork_do_not_pass_for_the_rank(directory: Path) -> None:
+    with Span(NAMES, "gen"):
+        pid = os.fork()
+        if pid == 0:
+            with Span(NAMES, "score"):
+                os._exit(len(records(directory)))
+        _, status = os.waitpid(pid, 0)
+        assert os.waitstatus_to_exitcode(status) == 1
+        seen = record(directory).open
+        assert seen is not None and seen.stage == "rollout"
+
+
+@pytest.mark.parametrize("step", ["no number", object(), 2**70, -4, float("nan")])
+def test_an_odd_step_harms_nobody(directory: Path, step: object) -> None:
+    with Span(NAMES, "gen", step=step):
+        pass
+    mark(NAMES, 5)
+    assert record(directory).lanes[0].step == 5
+
+
+def test_without_an_agent_nothing_happens(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("STAGEWATCH_DIR", str(directory / "missing"))
+    with caplog.at_level(logging.WARNING, "stagewatch"):
+        for _ in range(3):
+            with Span(NAMES, "gen"):
+                pass
+    assert len(caplog.records) == 1
+
+
+CLUSTER = Names(
+    "cluster",
+    stages={"update": "train", "serve": "rollout"},
+    single_controller=True,
+    roles={"serve": "rollout"},
+)
+
+
+@pytest.mark.parametrize(
+    ("environ", "name", "role", "rank"),
+    [
+        ({"RANK": "3"}, "update", "train", 3),
+        ({"RAY_JOB_ID": "01000000", "SLURM_PROCID": "2"}, "update", "controller", 0),
+        pytest.param({"RAY_JOB_ID": "01000000"}, "serve", "rollout", os.getpid(), id="its-own-pid"),
+        ({"RANK": "3", "STAGEWATCH_ROLE": "critic"}, "update", "critic", 3),
+        ({"RANK": "1"}, "serve", "rollout", 1),
+    ],
+)
+def test_a_worker_of_a_single_controller_is_told_from_the_controller(
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environ: dict[str, str],
+    name: str,
+    role: str,
+    rank: int,
+) -> None:
+    for variable, value in environ.items():
+        monkeypatch.setenv(variable, value)
+    with Span(CLUSTER, name):
+        pass
+    found = record(directory)
+    assert (found.role, found.rank) == (role, rank)

@@ -1,0 +1,263 @@
+"""What other processes and the end of this one do to the record; all processes are real."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from stagewatch.sources.procfs import Procfs
+from stagewatch.sources.record_directory import RecordDirectory
+from stagewatch.sources.records import Life, RankRecord
+from tests.running import Python
+
+
+def records(directory: Path) -> list[RankRecord]:
+    """Every record, in the order of the ranks."""
+    found = RecordDirectory(directory, Procfs())
+    try:
+        return sorted(found.read(), key=lambda record: record.rank)
+    finally:
+        found.close()
+
+
+def test_a_clean_exit_removes_the_record(python: Python, record_dir: Path) -> None:
+    script = python(
+        """
+        import os, sys
+        import stagewatch
+        stagewatch.init(rank=2)
+        stagewatch.heartbeat(1)
+        assert len(os.listdir(sys.argv[1])) == 1
+        """,
+        record_dir,
+        STAGEWATCH_DIR=str(record_dir),
+    )
+    script.finish()
+    assert list(record_dir.iterdir()) == []
+
+
+def test_a_killed_ranks_record_stays_with_its_open_stage(python: Python, record_dir: Path) -> None:
+    script = python(
+        """
+        import time
+        import stagewatch
+        stagewatch.init(job_id=540, rank=2)
+        with stagewatch.stage("weights_update", step=10):
+            print("inside")
+            time.sleep(600)
+        """,
+        STAGEWATCH_DIR=str(record_dir),
+    )
+    script.said("inside")
+    (alive,) = records(record_dir)
+    assert (alive.life, alive.pid) == (Life.ALIVE, script.pid)
+    script.kill()
+    (gone,) = records(record_dir)
+    assert gone.life is Life.GONE
+    assert gone.open == alive.open
+    assert gone.open is not None
+    assert (gone.open.stage, gone.open.step) == ("weights_update", 10)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGABRT, signal.SIGSEGV])
+def test_a_signal_that_ends_a_rank_leaves_the_record(
+    number: signal.Signals, python: Python, record_dir: Path
+) -> None:
+    script = python(
+        """
+        import os, sys
+        import stagewatch
+        stagewatch.init()
+        os.kill(os.getpid(), int(sys.argv[1]))
+        """,
+        int(number),
+        STAGEWATCH_DIR=str(record_dir),
+    )
+    script.finish(-number)
+    (gone,) = records(record_dir)
+    assert gone.life is Life.GONE
+
+
+def test_an_exception_nobody_caught_leaves_the_record_with_it(
+    python: Python, record_dir: Path
+) -> None:
+    """Its peers wait for such a rank in the next collective; it must not look as if it had
+    finished."""
+    script = python(
+        """
+        import stagewatch
+        stagewatch.init(rank=5)
+        with stagewatch.stage("train", step=12):
+            raise MemoryError("CUDA out of memory")
+        """,
+        STAGEWATCH_DIR=str(record_dir),
+    )
+    assert "MemoryError: CUDA out of memory" in script.finish(1)
+    (gone,) = records(record_dir)
+    assert gone.life is Life.GONE
+    assert gone.first_failure is not None
+    assert (gone.first_failure.stage, gone.first_failure.step) == ("train", 12)
+    assert gone.failures == {("train", "MemoryError"): 1}
+
+
+def test_an_exception_outside_of_any_stage_is_the_first_failure_too(
+    python: Python, record_dir: Path
+) -> None:
+    python(
+        """
+        import stagewatch
+        stagewatch.init()
+        stagewatch.heartbeat(7)
+        raise RuntimeError("no such device")
+        """,
+        STAGEWATCH_DIR=str(record_dir),
+    ).finish(1)
+    (gone,) = records(record_dir)
+    assert gone.first_failure is not None
+    assert (gone.first_failure.stage, gone.first_failure.message) == ("idle", "no such device")
+
+
+def test_a_failure_that_was_only_caught_to_be_logged_leaves_the_record(
+    python: Python, record_dir: Path
+) -> None:
+    python(
+        """
+        import sys
+        import stagewatch
+        stagewatch.init()
+        try:
+            with stagewatch.stage("train"), stagewatch.stage("logprob"):
+                raise RuntimeError("NCCL timeout")
+        except RuntimeError as error:
+            print("training failed:", error)
+            sys.exit(1)
+        """,
+        STAGEWATCH_DIR=str(record_dir),
+    ).finish(1)
+    (gone,) = records(record_dir)
+    assert gone.life is Life.GONE
+
+
+def test_a_failure_that_the_rank_went_on_from_does_not(python: Python, record_dir: Path) -> None:
+    python(
+        """
+        import stagewatch
+        stagewatch.init()
+        for step in range(3):
+            try:
+                with stagewatch.stage("eval", step=step):
+                    if step == 1:
+                        raise TimeoutError("the judge does not answer")
+            except TimeoutError:
+                pass
+        """,
+        STAGEWATCH_DIR=str(record_dir),
+    ).finish()
+    assert list(record_dir.iterdir()) == []
+
+
+@pytest.mark.parametrize("end", ["sys.exit()", "sys.exit(0)", "raise KeyboardInterrupt"])
+def test_leaving_on_purpose_removes_the_record(end: str, python: Python, record_dir: Path) -> None:
+    python(
+        f"""
+        import sys
+        import stagewatch
+        stagewatch.init()
+        with stagewatch.stage("train"):
+            {end}
+        """,
+        STAGEWATCH_DIR=str(record_dir),
+    ).finish(None)
+    assert list(record_dir.iterdir()) == []
+
+
+def test_a_forked_child_never_writes_the_parents_record(python: Python, record_dir: Path) -> None:
+    """Not even by leaving the stages that were open when it was forked."""
+    script = python(
+        """
+        import os, sys, time
+        import stagewatch
+        stagewatch.init(rank=1)
+        stagewatch.scalar("reward", 1.0)
+        with stagewatch.stage("train", step=1):
+            child = os.fork()
+            if not child:
+                stagewatch.heartbeat(999)
+                stagewatch.scalar("reward", 999.0)
+                with stagewatch.stage("eval"):
+                    sys.exit(7)
+            os.waitpid(child, 0)
+            print("waited")
+            time.sleep(600)
+        """,
+        STAGEWATCH_DIR=str(record_dir),
+    )
+    script.said("waited")
+    (record,) = records(record_dir)
+    assert record.life is Life.ALIVE
+    assert record.open is not None
+    assert (record.open.stage, record.open.step) == ("train", 1)
+    assert (record.scalars, record.failures, record.lanes[0].marks) == ({"reward": 1.0}, {}, 1)
+    assert set(record.totals) == set()
+
+
+def test_a_forked_childs_own_init_makes_a_record_of_its_own(
+    python: Python, record_dir: Path
+) -> None:
+    script = python(
+        """
+        import os, time
+        import stagewatch
+        from stagewatch.processes import die_with_parent
+        stagewatch.init(rank=0)
+        child = os.fork()
+        if not child:
+            die_with_parent()
+            stagewatch.init(rank=1)
+        stagewatch.heartbeat(1)
+        print("ready")
+        time.sleep(600)
+        """,
+        STAGEWATCH_DIR=str(record_dir),
+    )
+    script.said("ready\nready")
+    parent, child = records(record_dir)
+    assert parent.pid == script.pid
+    assert child.pid not in (0, script.pid)
+    assert (parent.lanes[0].marks, child.lanes[0].marks) == (1, 1)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    ("end", "left"),
+    [("pass", []), ("sys.exit(0)", []), ("sys.exit(3)", [1]), ("raise ValueError('x')", [1])],
+)
+def test_workers_of_multiprocessing_end_as_they_did(
+    method: str, end: str, left: list[int], python: Python, record_dir: Path
+) -> None:
+    """Such a worker skips `atexit`, and still only a failed one leaves a record behind."""
+    script = python(
+        f"""
+        import multiprocessing, sys
+        import stagewatch
+
+        def work():
+            stagewatch.init(rank=1)
+            stagewatch.heartbeat(1)
+            with stagewatch.stage("rollout"), stagewatch.stage("reward"):
+                {end}
+
+        if __name__ == "__main__":
+            stagewatch.init(rank=0)
+            worker = multiprocessing.get_context("{method}").Process(target=work)
+            worker.start()
+            worker.join()
+        """,
+        STAGEWATCH_DIR=str(record_dir),
+    )
+    script.finish()
+    assert [(record.rank, record.life) for record in records(record_dir)] == [
+        (rank, Life.GONE) for rank in left
+    ]

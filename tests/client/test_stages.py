@@ -1,0 +1,276 @@
+"""Stages: shown while open, counted when closed, and what leaves them by exception."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import stagewatch
+from stagewatch.record import FRAMES
+from tests.client.conftest import Client, Clock
+
+
+def test_an_open_stage_is_shown_with_its_step(clock: Clock, client: Client) -> None:
+    with stagewatch.stage("weights_update", step=10):
+        frame = client.record().open
+    assert frame is not None
+    assert (frame.stage, frame.substage, frame.step, frame.started) == ("weights_update", "", 10, 1)
+    assert client.record().open is None
+
+
+def test_the_innermost_stage_is_the_open_one(clock: Clock, client: Client) -> None:
+    with stagewatch.stage("train", step=1):
+        clock.forward(1)
+        with stagewatch.stage("checkpoint"):
+            (lane,) = client.record().lanes
+            assert [frame.stage for frame in lane.frames] == ["train", "checkpoint"]
+            assert [frame.step for frame in lane.frames] == [1, 1]
+        frame = client.record().open
+        assert frame is not None
+        assert frame.stage == "train"
+
+
+def test_a_frameworks_own_name_is_a_substage_of_other(client: Client) -> None:
+    with stagewatch.stage("gather_logits"):
+        frame = client.record().open
+    assert frame is not None
+    assert (frame.stage, frame.substage) == ("other", "gather_logits")
+    with stagewatch.stage("rollout", substage="vLLM.generate"):
+        frame = client.record().open
+    assert frame is not None
+    assert (frame.stage, frame.substage) == ("rollout", "vLLM.generate")
+
+
+def test_completed_stages_are_counted_by_how_long_they_took(clock: Clock, client: Client) -> None:
+    for seconds in (0.001, 0.02, 3.0, 10_000.0):
+        with stagewatch.stage("rollout"):
+            clock.forward(seconds)
+    totals = client.record().totals["rollout"]
+    assert totals.duration_seconds == pytest.approx(10_003.021)
+    assert {bucket: n for bucket, n in enumerate(totals.durations) if n} == {
+        0: 1,
+        1: 1,
+        8: 1,
+        19: 1,
+    }
+
+
+def test_a_long_rollout_that_beats_has_short_gaps(clock: Clock, client: Client) -> None:
+    with stagewatch.stage("rollout"):
+        for step in range(120):
+            clock.forward(1)
+            stagewatch.heartbeat(step)
+    totals = client.record().totals["rollout"]
+    assert totals.durations[13] == 1  # 64 to 128 s
+    assert totals.gaps[7] == 119  # 1 to 2 s; the first one is left out
+    assert totals.gap_seconds == pytest.approx(119)
+
+
+def test_gaps_count_for_the_innermost_stage(clock: Clock, client: Client) -> None:
+    for _ in range(2):  # the first gap of each is left out, as it may hold a compiler
+        with stagewatch.stage("train"):
+            clock.forward(1)
+            with stagewatch.stage("checkpoint"):
+                clock.forward(100)
+            clock.forward(2)
+        clock.forward(50)
+        stagewatch.heartbeat()
+    totals = client.record().totals
+    assert totals["train"].gap_seconds == pytest.approx(2 + 1 + 2)
+    assert totals["checkpoint"].gap_seconds == pytest.approx(100)
+    assert totals["idle"].gap_seconds == pytest.approx(50)
+
+
+def test_a_heartbeat_tells_progress_and_step(clock: Clock, client: Client) -> None:
+    stagewatch.heartbeat(step=10)
+    clock.forward(5)
+    stagewatch.heartbeat()
+    (lane,) = client.record().lanes
+    assert (lane.progress, lane.step, lane.marks) == (6, 10, 2)
+
+
+def test_an_exception_is_counted_once_however_many_stages_it_leaves(client: Client) -> None:
+    with (
+        pytest.raises(ValueError, match="loss is nan"),
+        stagewatch.stage("train", step=4),
+        stagewatch.stage("logprob"),
+    ):
+        raise ValueError("loss is nan")
+    record = client.record()
+    assert record.failures == {("logprob", "ValueError"): 1}
+    assert sum(record.totals["train"].durations) == 1
+    first = record.first_failure
+    assert first is not None
+    assert (first.stage, first.error, first.message, first.step) == (
+        "logprob",
+        "ValueError",
+        "loss is nan",
+        4,
+    )
+
+
+def test_the_first_failure_is_kept_when_others_follow(client: Client) -> None:
+    for stage, error in (
+        ("train", MemoryError("CUDA out of memory")),
+        ("cleanup", TimeoutError("Request timeout")),
+        ("cleanup", TimeoutError("Request timeout again")),
+    ):
+        with pytest.raises(type(error)), stagewatch.stage(stage):
+            raise error
+    record = client.record()
+    assert record.failures == {("train", "MemoryError"): 1, ("cleanup", "TimeoutError"): 2}
+    assert record.first_failure is not None
+    assert record.last_failure is not None
+    assert (record.first_failure.stage, record.first_failure.error) == ("train", "MemoryError")
+    assert record.last_failure.message == "Request timeout again"
+    assert record.first_failure.time <= record.last_failure.time
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SystemExit(0),
+        SystemExit(),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        StopIteration(),
+        StopAsyncIteration(),
+        asyncio.CancelledError(),
+    ],
+    ids=repr,
+)
+def test_what_steers_the_flow_is_no_failure(client: Client, error: BaseException) -> None:
+    with pytest.raises(type(error)), stagewatch.stage("rollout"):
+        raise error
+    assert client.record().failures == {}
+    assert client.record().first_failure is None
+
+
+def test_an_exit_with_a_status_is_a_failure(client: Client) -> None:
+    with pytest.raises(SystemExit), stagewatch.stage("train"):
+        raise SystemExit(1)
+    assert client.record().failures == {("train", "SystemExit"): 1}
+
+
+def test_an_exception_that_cannot_be_printed_is_still_counted(client: Client) -> None:
+    class Unprintable(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no")
+
+    with pytest.raises(Unprintable), stagewatch.stage("train"):
+        raise Unprintable
+    first = client.record().first_failure
+    assert first is not None
+    assert (first.error, first.message) == ("Unprintable", "")
+
+
+def test_more_kinds_of_failure_than_the_record_holds_keep_the_first(client: Client) -> None:
+    for number in range(40):
+        kind = type(f"Error{number}", (Exception,), {})
+        with pytest.raises(kind), stagewatch.stage("train"):
+            raise kind
+    record = client.record()
+    assert len(record.failures) == 16
+    assert record.dropped == 24
+    assert record.first_failure is not None
+    assert record.last_failure is not None
+    assert (record.first_failure.error, record.last_failure.error) == ("Error0", "Error39")
+
+
+def test_as_decorator_of_a_function(client: Client) -> None:
+    @stagewatch.stage("reward", step=2)
+    def reward(n: int) -> int:
+        """Doubles."""
+        frame = client.record().open
+        assert frame is not None
+        assert (frame.stage, frame.step) == ("reward", 2)
+        return reward(n - 1) * 2 if n else 1
+
+    assert reward(3) == 8
+    assert (reward.__name__, reward.__doc__) == ("reward", "Doubles.")
+    assert sum(client.record().totals["reward"].durations) == 4
+
+
+def test_as_decorator_of_a_coroutine(client: Client) -> None:
+    seen: list[str] = []
+
+    @stagewatch.stage("rollout")
+    async def rollout() -> int:
+        await asyncio.sleep(0)
+        frame = client.record().open
+        seen.append(frame.stage if frame else "none")
+        return 7
+
+    assert asyncio.run(rollout()) == 7
+    assert seen == ["rollout"]
+
+
+def test_overlapping_tasks_of_one_thread_close_their_own_stages(client: Client) -> None:
+    """Tasks do not end in the order they began, as nested `with` blocks do."""
+
+    async def sample(name: str, mine: asyncio.Event, wait_for: asyncio.Event) -> None:
+        async with stagewatch.stage(name):
+            mine.set()
+            await wait_for.wait()
+
+    async def run() -> list[list[str]]:
+        events = [asyncio.Event() for _ in range(4)]
+        first = asyncio.create_task(sample("rollout", events[0], events[1]))
+        second = asyncio.create_task(sample("reward", events[2], events[3]))
+        await events[2].wait()
+        both = [frame.stage for frame in client.record().lanes[0].frames]
+        events[1].set()
+        await first
+        left = [frame.stage for frame in client.record().lanes[0].frames]
+        events[3].set()
+        await second
+        return [both, left, [frame.stage for frame in client.record().lanes[0].frames]]
+
+    assert asyncio.run(run()) == [["rollout", "reward"], ["reward"], []]
+
+
+def test_stages_deeper_than_the_record_are_timed_and_counted_as_dropped(
+    clock: Clock, client: Client
+) -> None:
+    def nest(depth: int) -> None:
+        with stagewatch.stage("train"):
+            clock.forward(1)
+            if depth > 1:
+                nest(depth - 1)
+
+    nest(FRAMES + 3)
+    record = client.record()
+    assert record.open is None
+    assert record.dropped == 3
+    assert sum(record.totals["train"].durations) == FRAMES + 3
+    with stagewatch.stage("eval"):
+        frame = client.record().open
+    assert frame is not None
+    assert frame.stage == "eval"
+
+
+def test_one_stage_object_entered_twice_leaves_nothing_open(client: Client) -> None:
+    stage = stagewatch.stage("rollout")
+    with stage, stage:
+        assert len(client.record().lanes[0].frames) == 1
+    assert client.record().open is None
+    with stage:
+        assert client.record().open is not None
+
+
+def test_a_stage_left_after_the_record_was_closed_does_no_harm(client: Client) -> None:
+    with stagewatch.stage("train"):
+        stagewatch.close()
+    assert list(client.directory.iterdir()) == []
+    with stagewatch.stage("train"):
+        stagewatch.heartbeat()
+
+
+def test_a_second_init_begins_a_new_record(client: Client) -> None:
+    stagewatch.heartbeat(step=5)
+    with stagewatch.stage("train"):
+        stagewatch.init("rollout", job_id=541, rank=0, directory=client.directory)
+    record = client.record()
+    assert (record.job_id, record.role, record.rank) == ("541", "rollout", 0)
+    assert record.lanes[0].marks == 0

@@ -1,0 +1,50 @@
+"""Runs stagewatch's own Slurm parts against a cluster of the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from stagewatch.agent.slurm_cluster import Cluster, Timing
+from stagewatch.demo.slurm.cluster import SlurmCluster
+from stagewatch.exposition import Samples
+from stagewatch.sources.slurm_cli import SlurmCli
+from stagewatch.sources.slurm_command import CommandRunner, environment
+from tests.cluster.independent import Numbers
+from tests.waiting import wait_for
+
+T = TypeVar("T")
+
+
+def cli(slurm: SlurmCluster, cluster: str = "") -> SlurmCli:
+    """The commands, asking this cluster and no other."""
+    environ = environment(slurm.env)
+    return SlurmCli(cluster=cluster, runner=lambda: CommandRunner(environ))
+
+
+def observed(slurm: SlurmCluster, state_file: Path | None = None) -> Cluster:
+    """The sources and ledgers of this cluster."""
+    return Cluster(cli(slurm), Timing(timeout=30), state_file=state_file)
+
+
+def numbers(samples: Samples, *leave_out: str) -> Numbers:
+    """The samples that are plain numbers, keyed by metric name and label values."""
+    return {
+        (metric.name, *labels): value
+        for metric, family in samples.families.items()
+        if metric.name not in leave_out
+        for labels, value in family.items()
+        if isinstance(value, (int, float))
+    }
+
+
+def settled(ours: Callable[[], Numbers], theirs: Callable[[], Numbers]) -> tuple[Numbers, Numbers]:
+    """Both readings of a cluster that did not change meanwhile."""
+
+    def still() -> tuple[Numbers, Numbers] | None:
+        before = theirs()
+        mine = ours()
+        return (mine, before) if theirs() == before else None
+
+    return wait_for(still, "two equal readings, one after the other")

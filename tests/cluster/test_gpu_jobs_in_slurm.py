@@ -1,0 +1,144 @@
+"""The shipped prolog and epilog, and the environment of real jobs, under a real slurmd."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stagewatch.demo.slurm.cluster import SlurmCluster
+from stagewatch.demo.slurm.configuration import ClusterSpec, NodeSpec
+from stagewatch.demo.slurm.keeping import Keeper
+from stagewatch.demo.slurm.services import Munge
+from stagewatch.gpu_allocation import from_cgroup
+from stagewatch.sources.procfs import Procfs
+from stagewatch.sources.slurm_cgroups import CgroupJob
+from stagewatch.sources.slurm_prolog import PrologJob, read_prolog
+
+SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
+
+
+class PrologLab:
+    """One node of four GPUs whose slurmd runs the shipped scripts."""
+
+    def __init__(self, keeper: Keeper, munge: Munge, directory: Path) -> None:
+        self.jobs_dir = directory / "jobs"
+        settings = [("PrologFlags", "Alloc")]
+        for name in ("prolog", "epilog"):
+            (script := directory / name).write_text(
+                f"#!/bin/sh\nSTAGEWATCH_JOBS_DIR={self.jobs_dir} exec {SCRIPTS}/{name}.sh\n"
+            )
+            script.chmod(0o755)
+            settings.append((name.capitalize(), str(script)))
+        spec = ClusterSpec(
+            nodes=(NodeSpec(("p1",), gpus=(("h200", 4),)),),
+            partitions=("all Nodes=p1 Default=YES DefMemPerCPU=100",),
+            name="prolog",
+            settings=tuple(settings),
+        )
+        self.cluster = SlurmCluster(keeper, directory / "cluster", spec, munge)
+        self.cluster.start()
+
+    def written(self, job: str) -> PrologJob | None:
+        return (read_prolog(self.jobs_dir) or {}).get(job)
+
+    def environments(self, job: str) -> dict[int, dict[str, str]]:
+        """Of the job's own processes on this machine, the programs it was given to run."""
+        proc = Procfs()
+        found = {}
+        for pid in proc.pids():
+            stat, environ = proc.stat(pid), proc.environ(pid)
+            if stat and environ and stat.command == "sleep" and environ.get("SLURM_JOB_ID") == job:
+                found[pid] = environ
+        return found
+
+
+@pytest.fixture(scope="module")
+def lab(keeper: Keeper, munge: Munge, tmp_path_factory: pytest.TempPathFactory) -> PrologLab:
+    directory = tmp_path_factory.mktemp("prolog")
+    for parent in (directory, *directory.parents[:2]):
+        parent.chmod(parent.stat().st_mode | 0o055)  # slurmd checks that the scripts can be reached
+    return PrologLab(keeper, munge, directory)
+
+
+def test_prolog_writes_down_the_gpus_of_each_job_and_epilog_takes_them_back(
+    lab: PrologLab,
+) -> None:
+    first = lab.cluster.submit("--gres=gpu:h200:1")
+    lab.cluster.wait_job(first, "RUNNING")
+    second = lab.cluster.submit("--gres=gpu:h200:2")
+    lab.cluster.wait_job(second, "RUNNING")
+    one = lab.cluster.wait(lambda: lab.written(first), "the first job to be written down")
+    two = lab.cluster.wait(lambda: lab.written(second), "the second job to be written down")
+    assert (len(one.minors), len(two.minors)) == (1, 2)
+    assert not one.minors & two.minors
+    assert one.minors | two.minors <= {0, 1, 2, 3}
+    assert one.user == "root"
+    lab.cluster.run("scancel", first, second)
+    lab.cluster.wait(
+        lambda: lab.written(first) is None and lab.written(second) is None, "both to be taken back"
+    )
+    assert read_prolog(lab.jobs_dir) == {}  # in use, and empty
+
+
+def test_environment_of_a_real_step_tells_the_same_gpus(lab: PrologLab) -> None:
+    blocker = lab.cluster.submit("--gres=gpu:h200:1")
+    lab.cluster.wait_job(blocker, "RUNNING")
+    job = lab.cluster.submit("--gres=gpu:h200:2", script="srun sleep 600")
+    written = lab.cluster.wait(lambda: lab.written(job), "the job to be written down")
+    step = lab.cluster.wait(
+        lambda: next(
+            (
+                (pid, environ)
+                for pid, environ in lab.environments(job).items()
+                if "SLURM_STEP_GPUS" in environ
+            ),
+            None,
+        ),
+        "its step to run",
+    )
+    pid, environ = step
+
+    class OneProcess(CgroupJob):
+        """The cgroup the job would have had: this cluster runs without."""
+
+        def pids(self) -> Iterator[tuple[str, int]]:
+            yield "0", pid
+
+    found = from_cgroup(OneProcess(job, "", Path("/"), None), Procfs().environ)
+    assert found is not None
+    assert found.minors == set(written.minors), environ
+    lab.cluster.run("scancel", job, blocker)
+
+
+def health_check(lab: PrologLab, directory: Path, verdict: str, status: int) -> None:
+    """Run the shipped HealthCheckProgram on a node of which `stagewatch check` says this."""
+    (command := directory / "stagewatch").write_text(
+        f"#!/bin/sh\necho '{verdict}'\nexit {status}\n"
+    )
+    command.chmod(0o755)
+    lab.cluster.run(
+        str(SCRIPTS / "health-check.sh"),
+        env={"SLURMD_NODENAME": "p1", "STAGEWATCH_PATH": f"{directory}:{os.environ['PATH']}"},
+    )
+
+
+def reason(lab: PrologLab) -> str:
+    shown = lab.cluster.run("scontrol", "-o", "show", "node", "p1")
+    return shown.partition(" Reason=")[2].partition(" [")[0]
+
+
+def test_health_check_drains_a_node_once_with_the_reason(lab: PrologLab, tmp_path: Path) -> None:
+    lab.cluster.empty()
+    health_check(lab, tmp_path, "ok: 4 GPUs", 0)
+    health_check(lab, tmp_path, "warn: the clock is not synchronised", 1)
+    assert "DRAIN" not in lab.cluster.state("p1")
+    health_check(lab, tmp_path, "drain: the driver has lost GPU 3", 2)
+    lab.cluster.wait(lambda: "DRAIN" in lab.cluster.state("p1"), "the node to be drained")
+    assert reason(lab) == "stagewatch: drain: the driver has lost GPU 3"
+    health_check(lab, tmp_path, "drain: another reason", 2)
+    assert reason(lab) == "stagewatch: drain: the driver has lost GPU 3"
+    lab.cluster.run("scontrol", "update", "nodename=p1", "state=resume")
+    lab.cluster.wait(lambda: lab.cluster.state("p1") == "IDLE", "the node to be back")

@@ -1,0 +1,210 @@
+"""Events of a real Slurm, counted once each, with and without accounting."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stagewatch.agent.slurm_cluster import Cluster
+from stagewatch.collectors import slurm_events
+from stagewatch.collectors.slurm_accounting import AccountingCollector
+from stagewatch.collectors.slurm_events import EventsCollector
+from stagewatch.demo.slurm.cluster import SlurmCluster
+from stagewatch.demo.slurm.waiting import TookTooLong
+from stagewatch.exposition import Samples
+from tests.cluster import independent
+from tests.cluster.independent import Numbers
+from tests.cluster.observing import numbers, observed, settled
+
+pytestmark = pytest.mark.xdist_group("slurm")
+
+
+class Watch:
+    """An events collector that is driven by hand."""
+
+    def __init__(self, slurm: SlurmCluster, state_file: Path | None = None) -> None:
+        self.slurm = slurm
+        self.since = int(time.time())
+        self.cluster: Cluster = observed(slurm, state_file)
+        self.events = EventsCollector(self.cluster)
+        self.accounting = AccountingCollector(self.cluster.ended_jobs, self.cluster.node_events)
+
+    def look(self, *, accounting: bool = False) -> Samples:
+        """One round of every source, or of all but accounting."""
+        self.cluster.jobs.refresh()
+        self.cluster.nodes.refresh()
+        if accounting:
+            self.accounting.collect()
+        return self.events.collect()
+
+    def ended(self, state: str, *, accounting: bool = False) -> float:
+        """Runs that ended in a state, in all partitions."""
+        found = numbers(self.look(accounting=accounting))
+        return sum(v for k, v in found.items() if k[0] == slurm_events.ENDED.name and k[2] == state)
+
+
+@pytest.fixture
+def watch(slurm: SlurmCluster, tmp_path: Path) -> Iterator[Watch]:
+    """A watch over the empty lab, which has had its first look."""
+    # Jobs that ended in the second before would count or not, depending on the clock.
+    time.sleep(1.1)
+    watch = Watch(slurm, tmp_path / "state" / "slurm.json")
+    watch.look(accounting=True)
+    yield watch
+    watch.events.close()
+
+
+def same_as_sacct(watch: Watch) -> None:
+    """Every count equals what sacct lists since the watch began."""
+
+    def equal() -> bool:
+        ours = {
+            key: value
+            for key, value in numbers(watch.look(accounting=True)).items()
+            if key[0] == slurm_events.ENDED.name and value
+        }
+        theirs = independent.ended(watch.slurm, watch.since)
+        watch.last = (ours, theirs)  # type: ignore[attr-defined]
+        return ours == theirs and bool(ours)
+
+    try:
+        watch.slurm.wait(equal, "counters to equal sacct", limit=40)
+    except TookTooLong:
+        ours, theirs = watch.last  # type: ignore[attr-defined]
+        assert ours == theirs
+        raise
+
+
+def requeues(watch: Watch) -> Numbers:
+    """Requeues by partition, those that there were."""
+    found = numbers(watch.look()).items()
+    return {key: value for key, value in found if key[0] == slurm_events.REQUEUES.name and value}
+
+
+def test_every_kind_of_end_is_counted_once(watch: Watch) -> None:
+    """Time-outs, failures, cancels, arrays, requeues, preemption and dead nodes, as in sacct."""
+    slurm = watch.slurm
+    before = independent.restarts(slurm)  # the controller remembers other tests' jobs too
+    slow = slurm.submit("--time=1", "-p", "cpu")
+    slurm.submit("--array=0-9%4", script="true")
+    slurm.submit(script="exit 7")
+    slurm.submit(script="exit 1")
+    slurm.submit(script="kill -SEGV $$")
+    held = slurm.submit("--hold", "--array=0-4")
+    cancelled = slurm.submit()
+    requeued = slurm.submit("-w", "h2")
+    dying = slurm.submit("-w", "h1", "--gres=gpu:h200:8", "--requeue")
+    lost = slurm.submit("-w", "m1", "-p", "mixed", "--no-requeue")
+    preempted = slurm.submit("-w", "h3", "--gres=gpu:h200:8")
+    for job in (cancelled, requeued, dying, lost, preempted):
+        slurm.wait_job(job, "RUNNING")
+    watch.look()
+    slurm.run("scancel", cancelled, held)
+    slurm.run("scontrol", "requeue", requeued)
+    urgent = slurm.submit("-p", "urgent", "-w", "h3", "--gres=gpu:h200:8")
+    slurm.daemons.stop("slurmd-h1", signal.SIGKILL)
+    slurm.daemons.stop("slurmd-m1", signal.SIGKILL)
+    slurm.wait_job(urgent, "RUNNING")
+    slurm.wait_job(lost, "NODE_FAIL")
+    watch.look()
+    slurm.wait_job(slow, "TIMEOUT")  # limits are whole minutes, and looked at every half
+    same_as_sacct(watch)
+    found = watch.look()
+    failed = {k[2]: v for k, v in numbers(found).items() if k[0] == slurm_events.FAILED.name}
+    assert failed["exit_1"] == 1
+    assert failed["exit_other"] == 1
+    assert failed["SIGSEGV"] == 1
+    # Requeued jobs may be preempted again at any time: both must be of the same moment.
+    counted, remembered = settled(lambda: requeues(watch), lambda: independent.restarts(slurm))
+    assert sum(counted.values()) == sum(remembered.values()) - sum(before.values()) >= 3
+    assert found.value(slurm_events.UNACCOUNTED) == 0
+    assert found.value(slurm_events.FROM_ACCOUNTING) == 1
+    down = [v for k, v in numbers(found).items() if k[:2] == ("slurm_node_failures_total", "down")]
+    assert sum(down) == 2
+
+
+def test_histograms_count_every_run_that_started(watch: Watch) -> None:
+    """Waits and run times come from ended jobs; a job cancelled while pending has neither."""
+    slurm = watch.slurm
+    jobs = [slurm.submit(script="true") for _ in range(3)]
+    held = slurm.submit("--hold")
+    for job in jobs:
+        slurm.wait_job(job, "COMPLETED")
+    slurm.run("scancel", held)
+    slurm.wait_job(held, "CANCELLED")
+    found = watch.look(accounting=True)
+    for metric in (slurm_events.WAIT, slurm_events.RUN):
+        histogram = found.families[metric]["gpu",]
+        assert not isinstance(histogram, (int, float))
+        assert histogram.count == 3
+
+
+def test_vanished_job_without_a_record_is_unknown_and_never_failed(watch: Watch) -> None:
+    """A requeued run is gone from the queue at once; how it ended only accounting says."""
+    slurm = watch.slurm
+    job = slurm.submit()
+    slurm.wait_job(job, "RUNNING")
+    watch.look()
+    slurm.run("scontrol", "requeue", job)
+    slurm.wait_job(job, "PENDING", "RUNNING")
+    found = watch.look()
+    assert found.value(slurm_events.UNACCOUNTED) == 1
+    assert watch.ended("FAILED") == 0
+    assert watch.ended("UNKNOWN") == 0
+    slurm.wait(lambda: watch.ended("REQUEUED", accounting=True) == 1, "accounting's record")
+    assert watch.look().value(slurm_events.UNACCOUNTED) == 0
+
+
+def test_counters_go_on_where_they_were_after_a_restart_of_the_agent(
+    watch: Watch, tmp_path: Path
+) -> None:
+    """What ended while the agent was away is counted when it is back, and nothing twice."""
+    slurm = watch.slurm
+    first = slurm.submit(script="exit 1")
+    slurm.wait_job(first, "FAILED")
+    assert watch.ended("FAILED", accounting=True) == 1
+    watch.events.close()
+    second = slurm.submit(script="exit 1")
+    slurm.wait_job(second, "FAILED")
+    successor = Watch(slurm, tmp_path / "state" / "slurm.json")
+    slurm.wait(lambda: successor.ended("FAILED", accounting=True) == 2, "both failures")
+    assert successor.ended("FAILED", accounting=True) == 2
+
+
+def test_node_that_is_back_before_the_next_look_has_flapped(watch: Watch) -> None:
+    """With ReturnToService=2 a node set DOWN is idle two seconds later; accounting remembers."""
+    slurm = watch.slurm
+    slurm.run("scontrol", "update", "nodename=c1", "state=down", "reason=link flap on ib0")
+    slurm.wait(lambda: slurm.state("c1") == "IDLE", "c1 to return to service")
+
+    def flaps() -> float | None:
+        return watch.look(accounting=True).value(slurm_events.NODE_FLAPS, "down", "network")
+
+    assert slurm.wait(flaps, "the flap to be counted") == 1
+    assert flaps() == 1
+    assert watch.look().value(slurm_events.NODE_FAILURES, "down", "network") == 1
+    assert watch.look().value(slurm_events.NODE_FLAPS, "drain", "network") == 0
+
+
+def test_drain_that_a_look_saw_is_one_failure_and_no_flap(watch: Watch) -> None:
+    """The snapshot and accounting's event are the same drain."""
+    slurm = watch.slurm
+    slurm.run("scontrol", "update", "nodename=c1", "state=drain", "reason=Xid 79")
+    watch.look()
+    slurm.run("scontrol", "update", "nodename=c1", "state=resume")
+    found = slurm.wait(
+        lambda: (
+            (samples := watch.look(accounting=True))
+            and (events := watch.cluster.node_events.reading)
+            and any(each.node == "c1" and each.end for each in events.data.items)
+            and samples
+        ),
+        "accounting's event to end",
+    )
+    assert found.value(slurm_events.NODE_FAILURES, "drain", "gpu") == 1
+    assert found.value(slurm_events.NODE_FLAPS, "drain", "gpu") == 0
+    assert found.value(slurm_events.LAST_FAILURE, "c1", "drain", "gpu") is not None

@@ -1,0 +1,128 @@
+"""Which job runs where and on which GPUs, held against `scontrol -d show job`."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from stagewatch.collectors import slurm_jobs
+from stagewatch.collectors.slurm_jobs import JobsCollector
+from stagewatch.collectors.slurm_reservations import ReservationsCollector
+from stagewatch.demo.slurm.cluster import SlurmCluster
+from stagewatch.exposition import Samples
+from tests.cluster.observing import observed
+
+pytestmark = pytest.mark.xdist_group("slurm")
+
+
+def look(slurm: SlurmCluster, *, indices: bool) -> Samples:
+    """The jobs collector's samples."""
+    cluster = observed(slurm)
+    cluster.jobs.refresh()
+    cluster.nodes.refresh()
+    source = cluster.gpu_claims() if indices else None
+    if source is not None:
+        source._due = 0.0  # the phase spreads requests over a minute
+    return JobsCollector(cluster, claims=source).collect()
+
+
+def placement(found: Samples) -> dict[tuple[str, str], str]:
+    """Indices by job and node."""
+    return {(job, node): gpus for job, node, gpus in found.families.get(slurm_jobs.NODE, {})}
+
+
+def as_scontrol_says(slurm: SlurmCluster) -> dict[tuple[str, str], str]:
+    """The same, job by job from scontrol; its jobs have no hostile names here."""
+    said = {}
+    for job in slurm.run("squeue", "-h", "-t", "R", "-O", "JobID").split():
+        shown = slurm.run("scontrol", "-d", "show", "job", job)
+        for nodes, gpus in re.findall(r"Nodes=(\S+) CPU_IDs.* GRES=gpu:\w+:\d\(IDX:(\S+)\)", shown):
+            for node in slurm.run("scontrol", "show", "hostnames", nodes).split():
+                said[job, node] = gpus
+    return said
+
+
+def test_indices_of_a_node_with_one_job_need_no_further_request(slurm: SlurmCluster) -> None:
+    """A job over two nodes that has them to itself."""
+    job = slurm.submit("-N2", "-w", "h1,h2", "--gres=gpu:h200:5", "--account=physics")
+    slurm.wait_job(job, "RUNNING")
+    found = look(slurm, indices=False)
+    assert placement(found) == as_scontrol_says(slurm) == {(job, "h1"): "0-4", (job, "h2"): "0-4"}
+    (info,) = found.families[slurm_jobs.INFO]
+    account = slurm.run("squeue", "-h", "-j", job, "-O", "Account").strip()
+    assert info == (job, "", "root", account, "gpu")
+    assert found.value(slurm_jobs.GPUS, job) == 10
+
+
+def test_indices_of_shared_nodes_are_found_out_if_asked_for(slurm: SlurmCluster) -> None:
+    """Three jobs share h3, two types share m1; a job that imitates the details changes nothing."""
+    forged = "x Nodes=h3 CPU_IDs=0 Mem=100 GRES=gpu:h200:1(IDX:7)"
+    jobs = [
+        slurm.submit("-w", "h3", "--gres=gpu:h200:2", user="games"),
+        slurm.submit("-w", "h3", "--gres=gpu:h200:3", f"--comment={forged}"),
+        slurm.submit("-N2", "-w", "h2,h3", "--gres=gpu:h200:1"),
+        slurm.submit("-p", "mixed", "-w", "m1", "--gres=gpu:a100:2"),
+        slurm.submit("-p", "mixed", "-w", "m1", "--gres=gpu:h200:1"),
+    ]
+    for job in jobs:
+        slurm.wait_job(job, "RUNNING")
+    said = as_scontrol_says(slurm)
+    assert len(said) == 6
+    blind = placement(look(slurm, indices=False))
+    assert blind == {key: gpus if key[1] == "h2" else "" for key, gpus in said.items()}
+    slurm.run("scancel", jobs[1])  # the forged claim makes its node's claims worthless
+    slurm.wait(lambda: not slurm.run("squeue", "-h", "-j", jobs[1]), "the forger to be gone")
+    said = as_scontrol_says(slurm)
+    assert placement(look(slurm, indices=True)) == said
+
+
+def test_forged_details_hide_indices_and_never_change_them(slurm: SlurmCluster) -> None:
+    """Where a claim does not fit what the node says, none of the node's is shown."""
+    forged = "x Nodes=h3 CPU_IDs=0 Mem=100 GRES=gpu:h200:1(IDX:7)"
+    honest = slurm.submit("-w", "h3", "--gres=gpu:h200:2", user="games")
+    forger = slurm.submit("-w", "h3", "--gres=gpu:h200:3", f"--job-name={forged}")
+    for job in (honest, forger):
+        slurm.wait_job(job, "RUNNING")
+    found = placement(look(slurm, indices=True))
+    assert found == {(honest, "h3"): "", (forger, "h3"): ""}
+
+
+def test_array_tasks_are_jobs_of_their_array(slurm: SlurmCluster) -> None:
+    """A running task has its own id, and its array's."""
+    array = slurm.submit("--array=0-1", "--gres=gpu:h200:1")
+    slurm.wait(
+        lambda: slurm.run("squeue", "-h", "-t", "R", "-j", array).count("\n") == 2, "both tasks"
+    )
+    found = look(slurm, indices=False)
+    arrays = [labels[1] for labels in found.families[slurm_jobs.INFO]]
+    assert sorted(arrays) == ["", array]
+
+
+def test_reservation_shows_its_nodes_gpus_and_times(slurm: SlurmCluster) -> None:
+    """What is set aside, as scontrol shows it."""
+    create = ("starttime=now", "duration=60", "nodes=h1,m1", "users=root", "flags=maint")
+    slurm.run("scontrol", "create", "reservation", "reservationname=upgrade", *create)
+    try:
+        cluster = observed(slurm)
+        cluster.nodes.refresh()
+        for source in (cluster.reservations, cluster.licenses):
+            source._due = 0.0
+        collector = ReservationsCollector(cluster.reservations, cluster.licenses, cluster.nodes)
+        found = {
+            (metric.name, *labels): value
+            for metric, family in collector.collect().families.items()
+            for labels, value in family.items()
+        }
+        shown = slurm.run(
+            *("scontrol", "-o", "show", "reservation", "upgrade"), env={"SLURM_TIME_FORMAT": "%s"}
+        )
+        end = re.search(r"EndTime=(\d+)", shown)
+        assert end is not None
+        assert found["slurm_reservation_end_timestamp_seconds", "upgrade"] == int(end[1])
+        assert found["slurm_reservation_nodes", "upgrade", "ACTIVE"] == 2
+        assert found["slurm_reservation_gpus", "upgrade", "h200"] == 10
+        assert found["slurm_reservation_gpus", "upgrade", "a100"] == 2
+        assert found["slurm_reservation_flag", "upgrade", "MAINT"] == 1
+    finally:
+        slurm.run("scontrol", "delete", "reservationname=upgrade")

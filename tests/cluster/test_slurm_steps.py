@@ -1,0 +1,71 @@
+"""A hung step is seen, and the others answer meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from stagewatch.collectors import slurm_steps
+from stagewatch.collectors.slurm_steps import StepsCollector
+from stagewatch.demo.slurm.cluster import SlurmCluster
+from stagewatch.errors import NoData
+from stagewatch.exposition import Samples
+from stagewatch.sources.slurm_command import CommandRunner, environment
+from stagewatch.sources.slurm_step_probe import StepProbe
+from tests.cluster.observing import observed
+
+pytestmark = pytest.mark.xdist_group("slurm")
+
+
+def steps(slurm: SlurmCluster, method: str) -> StepsCollector:
+    """A collector over the jobs that run now."""
+    cluster = observed(slurm)
+    cluster.jobs.refresh()
+    environ = environment(slurm.env)
+    probe = StepProbe(method=method, runner=lambda: CommandRunner(environ))
+    return StepsCollector(cluster.jobs, probe, timeout=30 if method == "srun" else 5)
+
+
+def test_step_that_hangs_does_not_answer_and_its_neighbour_does(slurm: SlurmCluster) -> None:
+    """The step daemon is stopped: `sstat` hangs, though the node and its slurmd are well."""
+    hung = slurm.submit("-w", "h1", "--gres=gpu:h200:8")
+    well = slurm.submit("-w", "h2", "--gres=gpu:h200:4")
+    for job in (hung, well):
+        slurm.wait_job(job, "RUNNING")
+    daemon = slurm.step_daemon(hung)
+    slurm.step_daemon(well)
+    collector = steps(slurm, "sstat")
+
+    def both() -> Samples | None:
+        found = collector.collect()
+        return found if len(found.families.get(slurm_steps.RESPONSIVE, {})) == 2 else None
+
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        found = slurm.wait(both, "both jobs to be asked")
+        assert found.value(slurm_steps.RESPONSIVE, hung) == 0
+        assert found.value(slurm_steps.RESPONSE, hung) is None
+        assert found.value(slurm_steps.RESPONSIVE, well) == 1
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    slurm.wait(
+        lambda: collector.collect().value(slurm_steps.RESPONSIVE, hung) == 1, "it to answer again"
+    )
+
+
+def test_srun_probe_starts_a_step_beside_the_job(slurm: SlurmCluster) -> None:
+    """The job has all of the node's GPUs, and the probe gets through all the same."""
+    job = slurm.submit("-w", "h1", "--gres=gpu:h200:8")
+    slurm.wait_job(job, "RUNNING")
+    slurm.step_daemon(job)
+    assert steps(slurm, "srun").collect().value(slurm_steps.RESPONSIVE, job) == 1
+
+
+def test_no_gpu_job_means_nothing_to_probe(slurm: SlurmCluster) -> None:
+    """Jobs without GPUs are left alone."""
+    job = slurm.submit()
+    slurm.wait_job(job, "RUNNING")
+    with pytest.raises(NoData):
+        steps(slurm, "sstat").collect()

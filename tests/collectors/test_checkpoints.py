@@ -1,0 +1,80 @@
+"""Checkpoints end to end, through the helper process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from stagewatch.collectors import checkpoints
+from stagewatch.collectors.checkpoints import (
+    CheckpointsCollector,
+    CheckpointsOptions,
+    job,
+    pattern,
+)
+from stagewatch.errors import NoData
+from stagewatch.exposition import Samples
+from stagewatch.sources.helper import Helper
+from tests.waiting import wait_for
+
+Start = Callable[..., CheckpointsCollector]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    with ExitStack() as stack:
+
+        def begin(*directories: str) -> CheckpointsCollector:
+            options = CheckpointsOptions(directories, every=0.1)
+            helper = Helper({name: job(name, options) for name in directories})
+            stack.callback(helper.close)
+            return CheckpointsCollector(helper, results_for=60)
+
+        yield begin
+
+
+def wait_for_value(
+    collector: CheckpointsCollector, metric: checkpoints.Metric, value: float, *labels: str
+) -> Samples:
+    return wait_for(
+        lambda: (out := collector.collect()).value(metric, *labels) == value and out,
+        f"{metric.name} {value}",
+    )
+
+
+def test_without_directories_there_is_no_data(start: Start) -> None:
+    with pytest.raises(NoData):
+        start().collect()
+
+
+def test_a_checkpoint_that_shrinks_is_seen_when_it_is_written(start: Start, tmp_path: Path) -> None:
+    name = f"{tmp_path}/{{job}}"
+    directory = tmp_path / "540"
+    directory.mkdir()
+    (directory / "step_9.pt").write_bytes(b"x" * 14_000)
+    collector = start(name)
+    wait_for_value(collector, checkpoints.SIZE, 14_000, name, "540")
+    (directory / "step_10.pt.tmp").write_bytes(b"x" * 2_000)
+    out = wait_for_value(collector, checkpoints.TEMPORARY, 1, name, "540")
+    assert out.value(checkpoints.STEP, name, "540") == 9
+    (directory / "step_10.pt.tmp").rename(directory / "step_10.pt")
+    out = wait_for_value(collector, checkpoints.SIZE, 2_000, name, "540")
+    assert out.value(checkpoints.PREVIOUS_SIZE, name, "540") == 14_000
+    assert out.value(checkpoints.STEP, name, "540") == 10
+    assert out.value(checkpoints.COMPLETE, name) == 1
+    wait_for_value(collector, checkpoints.GROWING, 0, name, "540")
+
+
+def test_a_missing_directory_is_told_with_its_errno(start: Start, tmp_path: Path) -> None:
+    name = str(tmp_path / "absent")
+    out = wait_for_value(start(name), checkpoints.ERROR, 1, name, "ENOENT")
+    assert out.value(checkpoints.COMPLETE, name) == 0
+
+
+@pytest.mark.parametrize("refused", ["relative", "/a/../b", "/{job}/{job}", ""])
+def test_odd_patterns_are_refused(refused: str) -> None:
+    with pytest.raises(ValueError):
+        pattern(refused)

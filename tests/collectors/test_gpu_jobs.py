@@ -1,0 +1,286 @@
+"""Which job a GPU belongs to, from prolog, environments, device lists and processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stagewatch.collectors.gpu_jobs import GpuJobsCollector
+from stagewatch.errors import NoData
+from stagewatch.gpu_directory import GpuDirectory
+from stagewatch.sources.procfs import Procfs
+from stagewatch.sources.slurm_cgroups import SlurmCgroups
+from stagewatch.sources.slurm_prolog import numbers, read_prolog, uuids
+from tests.collectors.gpu_scene import Clock, Series, metrics, of
+
+SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
+V2 = "system.slice/slurmstepd.scope"
+UUID = "GPU-00000000-0000-4000-8000-00000000000"
+MIG = "MIG-00000000-0000-4000-8000-000000000001"
+
+
+class Node:
+    """A node with four GPUs whose device numbers run against their index, and Slurm's jobs."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.clock = Clock()
+        self.gpus = GpuDirectory()
+        self.holders: dict[int, dict[int, float]] = {}
+        self.mig = False
+        self.hidden = 0
+        for name in ("proc", "cgroup"):
+            (root / name).mkdir()
+        self.collector = GpuJobsCollector(
+            self.gpus,
+            Procfs(root / "proc"),
+            SlurmCgroups(root / "cgroup"),
+            root / "jobs",
+            clock=self.clock,
+        )
+
+    def process(self, pid: int, cgroup: str, **environ: str) -> None:
+        """A process, listed in its cgroup if that is one of this node's."""
+        directory = self.root / "proc" / str(pid)
+        directory.mkdir()
+        (directory / "cgroup").write_text(f"0::/{cgroup}\n")
+        text = "".join(f"{key}={value}\0" for key, value in environ.items())
+        (directory / "environ").write_bytes(text.encode())
+        for mount in ("", "devices/"):
+            if (self.root / "cgroup" / f"{mount}{cgroup}").is_dir():
+                with (self.root / "cgroup" / f"{mount}{cgroup}" / "cgroup.procs").open("a") as out:
+                    out.write(f"{pid}\n")
+
+    def cgroup(self, path: str, devices: str | None = None) -> str:
+        """A cgroup, under v1 with its device list."""
+        directory = self.root / "cgroup" / path
+        directory.mkdir(parents=True, exist_ok=True)
+        if devices is not None:
+            (directory / "devices.list").write_text(devices)
+        return path.removeprefix("devices/")
+
+    def prolog(self, script: str = "prolog.sh", **environ: str) -> None:
+        """Run the shipped script as slurmd does."""
+        environ = {"STAGEWATCH_JOBS_DIR": str(self.root / "jobs"), **environ}
+        subprocess.run([SCRIPTS / script], env=environ, check=True)
+
+    def show(self) -> Series:
+        def row(index: int, **values: float) -> dict[str, object]:
+            return {"gpu": str(index), "uuid": f"{UUID}{index}", "values": values}
+
+        slow = [row(index) | {"info": {"minor": str(3 - index)}} for index in range(4)]
+        medium = [
+            row(
+                index,
+                gpu_processes=len(self.holders.get(index, {})) + self.hidden,
+                **{
+                    f"gpu_process_memory_bytes/{pid}": used
+                    for pid, used in self.holders.get(index, {}).items()
+                },
+            )
+            for index in range(4)
+        ]
+        if self.mig:
+            instance = {"gpu": "0", "uuid": MIG, "mig": "7:0", "values": {"gpu_processes": 0}}
+            slow.append(instance | {"info": {"minor": "3"}})
+            medium.append(instance)
+        self.gpus.update("slow", slow)
+        self.gpus.update("medium", medium)
+        return metrics(self.collector)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def owners(shown: Series) -> dict[str, str]:
+    """Job by GPU index, MIG instances by their id."""
+    keys = [dict(key) for name, key in shown if name == "gpu_job_info"]
+    return {key.get("mig", key["gpu"]): key["job_id"] for key in keys}
+
+
+def test_prolog_tells_every_gpu_of_a_job_before_it_has_a_process(node: Node) -> None:
+    node.prolog(SLURM_JOB_ID="540", SLURM_JOB_USER="alice", SLURM_JOB_GPUS="0,1")
+    shown = node.show()
+    assert owners(shown) == {"3": "540", "2": "540"}  # /dev/nvidia0 is the driver's GPU 3
+    assert of(shown, "gpu_job_info", job_id="540", user="alice", uuid=UUID + "3") == [1]
+    node.prolog("epilog.sh", SLURM_JOB_ID="540")
+    assert owners(node.show()) == {}
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"SLURM_JOB_ID": "../../etc/passwd"},
+        {"SLURM_JOB_ID": "540", "STAGEWATCH_JOBS_DIR": "/proc/nowhere"},
+        {"SLURM_JOB_ID": "540"},
+    ],
+)
+@pytest.mark.parametrize("script", ["prolog.sh", "epilog.sh"])
+def test_prolog_and_epilog_never_keep_a_job_from_starting(
+    node: Node, script: str, environ: dict[str, str]
+) -> None:
+    node.prolog(script, **environ)
+
+
+def test_mig_instances_are_told_by_uuid(node: Node) -> None:
+    node.mig = True
+    node.prolog(SLURM_JOB_ID="7", SLURM_JOB_GPUS="0", CUDA_VISIBLE_DEVICES=MIG)
+    assert owners(node.show()) == {"7:0": "7"}
+
+
+def test_job_local_numbers_are_never_taken_for_the_drivers(node: Node) -> None:
+    step = node.cgroup(f"{V2}/job_540/step_0/user/task_0")
+    node.process(100, step, SLURM_JOB_ID="540", SLURM_STEP_GPUS="2", CUDA_VISIBLE_DEVICES="0")
+    assert owners(node.show()) == {"1": "540"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{V2}/job_540/step_0/user/task_0",
+        "system.slice/node01_slurmstepd.scope/job_540/step_0/user/task_0",
+        f"{V2}/s5K1KKYAYG5D00/step_0/user/task_0",
+        "devices/slurm/uid_1000/job_540/step_0/task_0",
+        "devices/slurm_node01/uid_1000/job_540/step_0/task_0",
+    ],
+)
+def test_processes_tell_under_every_layout_of_cgroups(node: Node, path: str) -> None:
+    step = node.cgroup(path)
+    node.process(100, step, SLURM_JOB_ID="540", SLURM_STEP_GPUS="0,3", SLURM_JOB_USER="alice")
+    shown = node.show()
+    assert owners(shown) == {"0": "540", "3": "540"}
+    assert set(of(shown, "gpu_job_info", user="alice")) == {1}
+
+
+def test_gpus_of_the_first_node_are_not_believed_on_the_second(node: Node) -> None:
+    step = node.cgroup(f"{V2}/job_540/step_0/user/task_0")
+    node.process(100, step, SLURM_JOB_ID="540", SLURM_JOB_GPUS="0,1,2", SLURM_JOB_NUM_NODES="2")
+    assert owners(node.show()) == {}
+
+
+def test_batch_script_tells_the_gpus_of_the_whole_job(node: Node) -> None:
+    batch = node.cgroup(f"{V2}/job_540/step_batch/user/task_0")
+    node.process(100, batch, SLURM_JOB_ID="540", SLURM_JOB_GPUS="0-2", SLURM_JOB_NUM_NODES="2")
+    assert owners(node.show()) == {"3": "540", "2": "540", "1": "540"}
+
+
+def test_process_that_names_another_job_than_its_cgroup_is_not_believed(node: Node) -> None:
+    step = node.cgroup(f"{V2}/job_540/step_0/user/task_0")
+    node.process(100, step, SLURM_JOB_ID="999", SLURM_STEP_GPUS="0")
+    assert owners(node.show()) == {}
+
+
+def test_device_list_tells_where_no_process_does(node: Node) -> None:
+    job = "devices/slurm/uid_1000/job_540"
+    node.cgroup(job, "c 1:3 rwm\nc 195:255 rwm\nc 195:1 rwm\nc 195:3 rw\nb 8:0 r\n")
+    assert owners(node.show()) == {"2": "540", "0": "540"}
+
+
+@pytest.mark.parametrize("devices", ["a *:* rwm\n", "c 195:* rwm\n", "", "garbage\n"])
+def test_device_list_that_allows_all_or_nothing_says_nothing(node: Node, devices: str) -> None:
+    node.cgroup("devices/slurm/uid_1000/job_540", devices)
+    assert owners(node.show()) == {}
+
+
+def test_processes_of_the_driver_tell_as_a_last_resort(node: Node) -> None:
+    step = node.cgroup(f"{V2}/job_540/step_0/user/task_0")
+    node.process(100, step, SLURM_JOB_ID="540")
+    node.holders = {2: {100: 1e9}}
+    assert owners(node.show()) == {"2": "540"}
+
+
+def test_gpu_given_but_held_by_nobody_shows_for_how_long(node: Node) -> None:
+    node.prolog(SLURM_JOB_ID="540", SLURM_JOB_GPUS="0,1")
+    node.holders = {3: {100: 1e9}}
+    assert of(node.show(), "gpu_allocated_idle_seconds", gpu="2", job_id="540") == [0]
+    node.clock.now += 90
+    shown = node.show()
+    assert of(shown, "gpu_allocated_idle_seconds", gpu="2") == [90]
+    assert of(shown, "gpu_allocated_idle_seconds", gpu="3") == []
+    node.holders[2] = {101: 1e9}
+    assert of(node.show(), "gpu_allocated_idle_seconds") == []
+
+
+def test_gpu_whose_processes_may_not_be_seen_is_not_called_idle(node: Node) -> None:
+    node.prolog(SLURM_JOB_ID="540", SLURM_JOB_GPUS="0")
+    node.hidden = 1
+    assert of(node.show(), "gpu_allocated_idle_seconds") == []
+
+
+def test_process_that_outlives_its_job_shows_for_how_long(node: Node) -> None:
+    node.prolog(SLURM_JOB_ID="540", SLURM_JOB_GPUS="0")
+    node.process(100, "system.slice/other.service", SLURM_JOB_ID="540")
+    node.process(200, "system.slice/other.service")  # not a job's: a daemon of the site
+    node.holders = {3: {100: 1e9, 200: 1e9}}
+    assert of(node.show(), "gpu_orphaned_process_seconds") == []
+    node.prolog("epilog.sh", SLURM_JOB_ID="540")
+    node.show()
+    node.clock.now += 30
+    shown = node.show()
+    assert of(shown, "gpu_orphaned_process_seconds", gpu="3", job_id="540", pid="100") == [30]
+    assert of(shown, "gpu_orphaned_process_seconds", pid="200") == []
+
+
+def test_directory_without_a_prolog_makes_no_orphans(node: Node) -> None:
+    (node.root / "jobs").mkdir()
+    step = node.cgroup(f"{V2}/job_540/step_0/user/task_0")
+    node.process(100, step, SLURM_JOB_ID="540", SLURM_STEP_GPUS="0")
+    node.holders = {3: {100: 1e9}}
+    shown = node.show()
+    assert of(shown, "gpu_orphaned_process_seconds") == []
+    assert owners(shown) == {"3": "540"}
+
+
+def test_two_jobs_on_one_gpu_both_show(node: Node) -> None:
+    node.prolog(SLURM_JOB_ID="540", SLURM_JOB_GPUS="0")
+    node.prolog(SLURM_JOB_ID="541", SLURM_JOB_GPUS="0")
+    keys = [dict(key)["job_id"] for name, key in node.show() if name == "gpu_job_info"]
+    assert sorted(keys) == ["540", "541"]
+
+
+def test_node_without_slurm_has_no_data(node: Node) -> None:
+    with pytest.raises(NoData, match="neither a Slurm prolog nor Slurm cgroups"):
+        node.show()
+
+
+def test_node_without_gpus_has_no_data(node: Node) -> None:
+    node.prolog(SLURM_JOB_ID="540", SLURM_JOB_GPUS="0")
+    with pytest.raises(NoData, match="no GPU"):
+        metrics(node.collector)
+
+
+def test_files_that_others_planted_are_not_read(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    secret = tmp_path / "secret"
+    secret.write_text("user=root\ngpus=0\n")
+    (jobs / "1").symlink_to(secret)
+    os.mkfifo(jobs / "2")
+    (jobs / "3").mkdir()
+    (jobs / "4").write_bytes(b"\xff=\x00\ngpus=9999999,0-99999999\nuser=" + b"x" * 9000)
+    found = read_prolog(jobs)
+    assert found is not None
+    assert set(found) == {"4"}
+    if os.geteuid() == 0:
+        os.chown(jobs / "4", 12345, 12345)
+        assert read_prolog(jobs) == {}
+
+
+@given(st.text(max_size=200))
+def test_any_list_of_gpus_is_read_within_bounds(text: str) -> None:
+    assert all(0 <= number <= 9999 + 256 for number in numbers(text))
+    assert all(len(uuid) == 40 for uuid in uuids(text))
+
+
+def test_lists_of_gpus() -> None:
+    assert numbers("0,2-4, 7") == {0, 2, 3, 4, 7}
+    assert numbers("(null)") == frozenset()
+    assert uuids(f"{UUID}0,{MIG},3") == {UUID + "0", MIG}

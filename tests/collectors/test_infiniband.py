@@ -1,0 +1,172 @@
+"""RDMA ports of several makes, as their drivers show them in sysfs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stagewatch.collectors import infiniband
+from stagewatch.collectors.infiniband import InfinibandCollector, rate
+from stagewatch.errors import NoData
+
+GBIT = 1e9 / 8
+
+
+def port(
+    sys: Path,
+    device: str,
+    *,
+    number: int = 1,
+    layer: str = "InfiniBand",
+    state: str = "4: ACTIVE",
+    physical: str = "5: LinkUp",
+    speed: str = "400 Gb/sec (4X NDR)",
+    driver: str = "mlx5_core",
+    board: str = "MT_0000000838",
+    counters: dict[str, object] | None = None,
+    hardware: dict[str, object] | None = None,
+) -> None:
+    root = sys / "class" / "infiniband" / device
+    place = root / "ports" / str(number)
+    files = {"state": state, "phys_state": physical, "rate": speed, "link_layer": layer}
+    for name, value in files.items():
+        write(place / name, value)
+    for name, value in {"hca_type": "MT4129", "board_id": board, "fw_ver": "28.39.1002"}.items():
+        if driver == "mlx5_core":
+            write(root / name, value)
+    (root / "device").mkdir(exist_ok=True)
+    if not (root / "device" / "driver").is_symlink():
+        (root / "device" / "driver").symlink_to(f"../../../../bus/pci/drivers/{driver}")
+    for name, number_ in (counters or {}).items():
+        write(place / "counters" / name, number_)
+    for name, number_ in (hardware or {}).items():
+        write(place / "hw_counters" / name, number_)
+
+
+def write(path: Path, value: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{value}\n")
+
+
+INFINIBAND = {
+    "port_xmit_data": 1000,
+    "port_rcv_data": 2000,
+    "port_xmit_packets": 10,
+    "port_rcv_packets": 20,
+    "symbol_error": 7,
+    "link_downed": 2,
+    "link_error_recovery": 1,
+    "port_xmit_wait": 99,
+    "VL15_dropped": "N/A (no PMA)",
+}
+ROCE = {
+    "out_of_sequence": 3,
+    "packet_seq_err": 4,
+    "local_ack_timeout_err": 5,
+    "np_cnp_sent": 6,
+    "rp_cnp_handled": 7,
+    "np_ecn_marked_roce_packets": 8,
+    "lifespan": 10,
+}
+EFA = {
+    "tx_bytes": 500,
+    "rx_bytes": 600,
+    "tx_pkts": 5,
+    "rx_pkts": 6,
+    "rx_drops": 1,
+    "rdma_read_bytes": 400,
+    "retrans_pkts": 2,
+    "retrans_timeout_events": 3,
+}
+
+
+def test_a_node_without_rdma_has_no_data(tmp_path: Path) -> None:
+    with pytest.raises(NoData):
+        InfinibandCollector(tmp_path).collect()
+
+
+def test_infiniband_counters(tmp_path: Path) -> None:
+    port(tmp_path, "mlx5_0", counters=INFINIBAND)
+    out = InfinibandCollector(tmp_path).collect()
+    at = ("mlx5_0", "1")
+    assert out.value(infiniband.BYTES, *at, "sent") == 4000, "counted in words of four bytes"
+    assert out.value(infiniband.BYTES, *at, "received") == 8000
+    assert out.value(infiniband.PACKETS, *at, "received") == 20
+    assert out.value(infiniband.DOWNS, *at) == 2
+    assert out.value(infiniband.CONGESTION, *at, "port_xmit_wait") == 99
+    errors = {name: count for (*_, name), count in out.families[infiniband.ERRORS].items()}
+    assert errors == {"symbol_error": 7, "link_error_recovery": 1}, "N/A is absent"
+    assert out.value(infiniband.STATE, *at, "active") == 1
+    assert out.value(infiniband.PHYSICAL_STATE, *at, "linkup") == 1
+    assert out.value(infiniband.RATE, *at) == 400 * GBIT
+    identity = ("InfiniBand", "mlx5_core", "MT4129", "MT_0000000838", "28.39.1002")
+    assert out.value(infiniband.INFO, *at, *identity) == 1
+
+
+def test_roce_congestion_and_loss(tmp_path: Path) -> None:
+    port(tmp_path, "mlx5_2", layer="Ethernet", hardware=ROCE)
+    out = InfinibandCollector(tmp_path).collect()
+    kinds = {name for *_, name in out.families[infiniband.CONGESTION]}
+    assert kinds == {"np_cnp_sent", "rp_cnp_handled", "np_ecn_marked_roce_packets"}
+    errors = {name for *_, name in out.families[infiniband.ERRORS]}
+    assert errors == {"out_of_sequence", "packet_seq_err", "local_ack_timeout_err"}
+
+
+def test_efa_counts_in_bytes(tmp_path: Path) -> None:
+    port(tmp_path, "rdmap0s6", layer="Unspecified", driver="efa", board="", hardware=EFA)
+    out = InfinibandCollector(tmp_path).collect()
+    at = ("rdmap0s6", "1")
+    assert out.value(infiniband.BYTES, *at, "sent") == 500
+    assert out.value(infiniband.PACKETS, *at, "sent") == 5
+    assert out.value(infiniband.OPERATION_BYTES, *at, "rdma_read") == 400
+    errors = {name for *_, name in out.families[infiniband.ERRORS]}
+    assert errors == {"rx_drops", "retrans_pkts", "retrans_timeout_events"}
+
+
+def test_a_port_that_runs_below_its_peers_is_told_what_it_should_have(tmp_path: Path) -> None:
+    port(tmp_path, "mlx5_0")
+    port(tmp_path, "mlx5_1", speed="100 Gb/sec (1X NDR)")
+    port(tmp_path, "mlx5_9", speed="25 Gb/sec (1X EDR)", board="MT_0000000001")
+    out = InfinibandCollector(tmp_path).collect()
+    assert out.value(infiniband.RATE, "mlx5_1", "1") == 100 * GBIT
+    assert out.value(infiniband.EXPECTED, "mlx5_1", "1") == 400 * GBIT
+    assert out.value(infiniband.EXPECTED, "mlx5_9", "1") == 25 * GBIT, "another board"
+
+
+def test_a_configured_rate_counts_before_what_was_seen(tmp_path: Path) -> None:
+    port(tmp_path, "mlx5_0", speed="100 Gb/sec (2X HDR)")
+    port(tmp_path, "mlx5_1", speed="100 Gb/sec (2X HDR)")
+    rates = [rate("200"), rate("mlx5_1=400")]
+    out = InfinibandCollector(tmp_path, rates=rates).collect()
+    assert out.value(infiniband.EXPECTED, "mlx5_0", "1") == 200 * GBIT
+    assert out.value(infiniband.EXPECTED, "mlx5_1", "1") == 400 * GBIT
+
+
+def test_a_flap_is_counted_also_where_the_hardware_does_not(tmp_path: Path) -> None:
+    port(tmp_path, "mlx5_0")
+    collector = InfinibandCollector(tmp_path)
+    assert collector.collect().value(infiniband.CHANGES, "mlx5_0", "1") == 0
+    port(tmp_path, "mlx5_0", state="1: DOWN", physical="2: Polling", speed="10 Gb/sec (4X SDR)")
+    out = collector.collect()
+    assert out.value(infiniband.CHANGES, "mlx5_0", "1") == 1
+    assert out.value(infiniband.STATE, "mlx5_0", "1", "down") == 1
+    assert out.value(infiniband.STATE, "mlx5_0", "1", "active") is None
+    assert out.value(infiniband.EXPECTED, "mlx5_0", "1") == 400 * GBIT, "what it had before"
+    port(tmp_path, "mlx5_0")
+    assert collector.collect().value(infiniband.CHANGES, "mlx5_0", "1") == 2
+
+
+def test_unreadable_parts_are_absent(tmp_path: Path) -> None:
+    (tmp_path / "class/infiniband/odd_0/ports/1").mkdir(parents=True)
+    out = InfinibandCollector(tmp_path).collect()
+    assert out.value(infiniband.INFO, "odd_0", "1", "", "", "", "", "") == 1
+    assert infiniband.STATE not in out.families
+    assert infiniband.RATE not in out.families
+    assert infiniband.EXPECTED not in out.families
+
+
+@pytest.mark.parametrize("refused", ["x", "=4", "mlx5_0=", "-1", "nan", "0"])
+def test_rates_that_make_no_sense_are_refused(refused: str) -> None:
+    with pytest.raises(ValueError):
+        rate(refused)

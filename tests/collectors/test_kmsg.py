@@ -1,0 +1,231 @@
+"""The `kmsg` collector: GPU errors, out-of-memory kills and NFS servers on a scrape."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from stagewatch.collectors.gpu import GpuCollector
+from stagewatch.collectors.kmsg import KmsgCollector
+from stagewatch.sources.gpu_reader import GpuReader
+from stagewatch.sources.kmsg import Kmsg
+from stagewatch.sources.ranks import Rank
+from stagewatch.xids import XidLedger
+from tests.collectors.gpu_scene import INTERVALS, UUID, Clock, labels_of, metrics, of
+from tests.fakes.nvml import FakeNvml
+
+BOOT = "11111111-2222-3333-4444-555555555555"
+BUS = "0000:3b:00"  # of GPU 2 of the fake driver
+
+
+class Log:
+    """A kernel log that a test writes."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._sequence = 0
+        file.touch()
+
+    def say(self, text: str, facility: int = 0) -> None:
+        self._sequence += 1
+        microseconds = int(time.monotonic() * 1e6)
+        with self.file.open("a") as out:
+            out.write(f"{facility * 8 + 4},{self._sequence},{microseconds},-;{text}\n")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path / "kmsg")
+
+
+def collector(log: Log, **arguments: object) -> KmsgCollector:
+    ledger = arguments.pop("xids", None) or XidLedger()
+    return KmsgCollector(Kmsg(log.file), ledger, boot_id=BOOT, **arguments)  # type: ignore[arg-type]
+
+
+def test_xid_is_counted_by_severity_with_what_to_do(log: Log) -> None:
+    log.say("NVRM: GPU at PCI:0000:3b:00: " + UUID + "2")
+    log.say("NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', GPU has fallen off the bus.")
+    log.say("NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.")
+    log.say("NVRM: Xid (PCI:0000:3b:00): 31, pid=7, name=python, Ch 1")
+    shown = metrics(collector(log))
+    gpu = {"uuid": UUID + "2", "pci_bus_id": BUS}
+    assert of(shown, "gpu_xid_errors_total", xid="79", severity="critical", **gpu) == [1]
+    assert of(shown, "gpu_xid_errors_total", xid="31", severity="application", **gpu) == [1]
+    assert of(shown, "gpu_xid_last_timestamp_seconds", xid="79")[0] > 1e9
+    assert of(shown, "gpu_xid_info", xid="79", action="reboot_node") == [1]
+    assert of(shown, "stagewatch_kmsg_readable") == [1]
+
+
+def test_event_of_the_driver_and_its_line_are_one_error(
+    nvml: FakeNvml, log: Log, tmp_path: Path
+) -> None:
+    ledger = XidLedger()
+    gpu = GpuCollector(GpuReader(), source="nvml", intervals=INTERVALS, xids=ledger, clock=Clock())
+    kmsg = collector(log, xids=ledger)
+    metrics(gpu)
+    nvml.set("gpu.2.xid.0", 79)
+    nvml.set("gpu.5.xid.0", 13)
+    metrics(gpu)
+    log.say("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.")
+    shown = metrics(kmsg)
+    gpu.close()
+    assert of(shown, "gpu_xid_errors_total", gpu="2", uuid=UUID + "2", xid="79") == [1]
+    assert of(shown, "gpu_xid_errors_total", gpu="5", xid="13", severity="application") == [1]
+    assert len(labels_of(shown, "gpu_xid_errors_total")) == 2
+
+
+def test_log_that_may_not_be_read_leaves_the_events(nvml: FakeNvml, tmp_path: Path) -> None:
+    ledger = XidLedger()
+    gpu = GpuCollector(GpuReader(), source="nvml", intervals=INTERVALS, xids=ledger, clock=Clock())
+    kmsg = KmsgCollector(Kmsg(tmp_path / "missing"), ledger)
+    metrics(gpu)
+    nvml.set("gpu.0.xid.0", 48)
+    metrics(gpu)
+    shown = metrics(kmsg)
+    gpu.close()
+    assert of(shown, "stagewatch_kmsg_readable") == [0]
+    assert of(shown, "gpu_xid_errors_total", gpu="0", xid="48") == [1]
+
+
+def test_events_go_on_after_the_driver_failed_to_give_them(nvml: FakeNvml) -> None:
+    ledger, clock = XidLedger(), Clock()
+    gpu = GpuCollector(GpuReader(), source="nvml", intervals=INTERVALS, xids=ledger, clock=clock)
+    metrics(gpu)
+    nvml.set("return.nvmlEventSetWait_v2", 999)
+    metrics(gpu)
+    nvml.replace({"gpu.0.xid.0": "48"})
+    metrics(gpu)
+    assert not list(ledger)  # the queue is closed, and opened anew with the slow tier
+    clock.now += 60
+    metrics(gpu)
+    gpu.close()
+    assert [seen.xid for seen in ledger] == [48]
+
+
+def test_lines_of_programs_are_heeded_only_in_a_drill(log: Log) -> None:
+    log.say("NVRM: Xid (PCI:0000:3b:00): 79, made up by a user through the system log", facility=1)
+    assert of(metrics(collector(log)), "gpu_xid_errors_total") == []
+    drill = collector(log, from_user_space=True)
+    assert of(metrics(drill), "gpu_xid_errors_total", xid="79") == [1]
+
+
+def test_place_and_counters_survive_a_restart(log: Log, tmp_path: Path) -> None:
+    state = tmp_path / "kmsg.json"
+    before = collector(log, state_file=state)
+    log.say("NVRM: Xid (PCI:0000:3b:00): 48, DBE")
+    log.say("nfs: server nas1 not responding, still trying")
+    log.say("Out of memory: Killed process 7 (python)")
+    metrics(before)
+    before.close()
+    log.say("NVRM: Xid (PCI:0000:3b:00): 48, DBE")
+    after = collector(log, state_file=state)
+    shown = metrics(after)
+    assert of(shown, "gpu_xid_errors_total", xid="48") == [2]
+    assert of(shown, "nfs_server_outages_total", server="nas1") == [1]
+    assert of(shown, "nfs_server_not_responding", server="nas1") == [1]
+    assert of(shown, "log_oom_kills_total", scope="system") == [1]
+    assert of(shown, "stagewatch_kmsg_state_saved") == [1]
+
+
+def test_crash_before_saving_counts_nothing_twice(log: Log, tmp_path: Path) -> None:
+    state = tmp_path / "kmsg.json"
+    clock = Clock()
+    killed = collector(log, state_file=state, clock=clock)
+    log.say("NVRM: Xid (PCI:0000:3b:00): 48, DBE")
+    metrics(killed)  # saved
+    log.say("NVRM: Xid (PCI:0000:3b:00): 48, DBE")
+    metrics(killed)  # counted, but killed before it is saved again
+    shown = metrics(collector(log, state_file=state))
+    assert of(shown, "gpu_xid_errors_total", xid="48") == [2]
+
+
+def test_counters_begin_anew_after_a_reboot(log: Log, tmp_path: Path) -> None:
+    state = tmp_path / "kmsg.json"
+    before = collector(log, state_file=state)
+    log.say("NVRM: Xid (PCI:0000:3b:00): 48, DBE")
+    metrics(before)
+    before.close()
+    (rebooted := Log(tmp_path / "kmsg-after")).say("NVRM: Xid (PCI:0000:3b:00): 13, x")
+    after = KmsgCollector(
+        Kmsg(rebooted.file), XidLedger(), state_file=state, boot_id="another boot"
+    )
+    shown = metrics(after)
+    assert of(shown, "gpu_xid_errors_total", xid="48") == []
+    assert of(shown, "gpu_xid_errors_total", xid="13") == [1]
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", f'{{"boot_id": "{BOOT}"}}', "\x00"])
+def test_broken_state_is_an_empty_one(log: Log, tmp_path: Path, content: str) -> None:
+    state = tmp_path / "kmsg.json"
+    state.write_text(content)
+    log.say("NVRM: Xid (PCI:0000:3b:00): 48, DBE")
+    assert of(metrics(collector(log, state_file=state)), "gpu_xid_errors_total") == [1]
+
+
+def test_missing_directory_for_the_state_is_said_and_harms_nothing(
+    log: Log, tmp_path: Path
+) -> None:
+    log.say("NVRM: Xid (PCI:0000:3b:00): 48, DBE")
+    shown = metrics(collector(log, state_file=tmp_path / "missing" / "kmsg.json"))
+    assert of(shown, "stagewatch_kmsg_state_saved") == [0]
+    assert of(shown, "gpu_xid_errors_total") == [1]
+
+
+def test_killed_rank_is_named_by_its_process(log: Log) -> None:
+    alive = [Rank(job_id="540", role="train", rank=5, pid=4242)]
+    kmsg = collector(log, ranks=lambda: tuple(alive))
+    metrics(kmsg)
+    alive.clear()  # it is gone by the time the line is read
+    log.say(
+        "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,"
+        "oom_memcg=/x,task_memcg=/x,task=python,pid=4242,uid=1000"
+    )
+    log.say("Memory cgroup out of memory: Killed process 4242 (python) total-vm:1kB")
+    shown = metrics(kmsg)
+    victim = {"scope": "cgroup", "job_id": "540", "role": "train", "rank": "5"}
+    assert of(shown, "log_oom_kills_total", **victim) == [1]
+    assert of(shown, "log_oom_kill_last_timestamp_seconds", **victim)[0] > 1e9
+
+
+def test_killed_process_of_a_job_is_named_by_its_cgroup(log: Log) -> None:
+    log.say(
+        "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,"
+        "oom_memcg=/slurm/uid_1000/job_541,task_memcg=/slurm/uid_1000/job_541/step_0/task_1,"
+        "task=python,pid=77,uid=1000"
+    )
+    log.say("Memory cgroup out of memory: Killed process 77 (python) total-vm:1kB")
+    assert of(metrics(collector(log)), "log_oom_kills_total", job_id="541") == [1]
+
+
+def test_nfs_server_is_down_until_it_is_ok_again(log: Log) -> None:
+    kmsg = collector(log)
+    for _ in range(3):  # one line for every mount of the server
+        log.say("nfs: server nas1 not responding, still trying")
+    shown = metrics(kmsg)
+    assert of(shown, "nfs_server_not_responding", server="nas1") == [1]
+    assert of(shown, "nfs_server_outages_total", server="nas1") == [1]
+    assert of(shown, "nfs_server_not_responding_since_timestamp_seconds")[0] > 1e9
+    log.say("nfs: server nas1 OK")
+    log.say("NFS: nfs4_reclaim_open_state: Lock reclaim failed!")
+    shown = metrics(kmsg)
+    assert of(shown, "nfs_server_not_responding", server="nas1") == [0]
+    assert of(shown, "nfs_server_not_responding_since_timestamp_seconds") == []
+    assert of(shown, "nfs_lock_reclaim_failures_total") == [1]
+
+
+def test_flood_of_servers_and_victims_is_bounded(log: Log) -> None:
+    for number in range(700):
+        log.say(f"nfs: server host{number} not responding, still trying")
+        log.say(
+            "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,"
+            f"oom_memcg=/slurm/job_{number},task_memcg=/slurm/job_{number},task=a,pid={number},"
+            "uid=1"
+        )
+        log.say(f"Memory cgroup out of memory: Killed process {number} (a)")
+    shown = metrics(collector(log))
+    assert len(of(shown, "nfs_server_outages_total")) == 200
+    assert len(of(shown, "log_oom_kills_total")) == 500
+    assert of(shown, "log_oom_kills_total", job_id="699") == [1]

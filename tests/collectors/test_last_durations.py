@@ -1,0 +1,51 @@
+"""The last duration of a stage, from totals that only grow."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from stagewatch.collectors.last_durations import COMPLETIONS, LAST, LastDurations
+from stagewatch.exposition import Samples
+from stagewatch.record import BUCKETS
+from stagewatch.sources.records import RankRecord, StageTotals, parse
+from tests.records import real_record
+
+KEY = ("540", "train", "3", "train")
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> RankRecord:
+    return dataclasses.replace(parse(real_record(tmp_path)), name="1")
+
+
+def after(record: RankRecord, count: int, seconds: float) -> RankRecord:
+    counts = (count,) + (0,) * (BUCKETS - 1)
+    totals = StageTotals(counts, seconds, (0,) * BUCKETS, 0.0)
+    return dataclasses.replace(record, totals={"train": totals})
+
+
+def look(durations: LastDurations, record: RankRecord) -> tuple[float | None, float | None]:
+    out = Samples()
+    durations.add(out, [record])
+    return out.value(LAST, *KEY), out.value(COMPLETIONS, *KEY)
+
+
+def test_the_last_one_counts_and_not_the_mean_of_all(record: RankRecord) -> None:
+    durations = LastDurations()
+    assert look(durations, after(record, 1, 180.0)) == (180.0, 1)
+    assert look(durations, after(record, 2, 182.0)) == (2.0, 2)
+    assert look(durations, after(record, 2, 182.0)) == (2.0, 2)
+    assert look(durations, after(record, 4, 190.0)) == (4.0, 4)
+
+
+def test_a_record_that_counts_backwards_gives_no_negative_time(record: RankRecord) -> None:
+    durations = LastDurations()
+    look(durations, after(record, 5, 50.0))
+    assert look(durations, after(record, 6, 10.0)) == (0.0, 6)
+
+
+def test_what_was_never_completed_has_no_duration(record: RankRecord) -> None:
+    assert look(LastDurations(), after(record, 0, 0.0)) == (None, None)

@@ -1,0 +1,69 @@
+"""The NFS collector: what a node with these mounts would show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stagewatch.collectors import nfs
+from stagewatch.collectors.nfs import NfsCollector
+from stagewatch.errors import NoData
+
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "nfs"
+DEAD = """device nas:/ckpt mounted on /ckpt with fstype nfs4 statvers=1.1
+\topts:\trw,vers=4.2,proto=tcp,addr=10.0.0.1
+\tage:\t100
+\txprt:\ttcp 832 1 1 0 0 {sent} 500 0 9 0 2 0 0
+\tper-op statistics
+\t       WRITE: 500 500 0 1 1 1 1 1 0
+"""
+
+
+def test_a_node_without_nfs_has_no_data(tmp_path: Path) -> None:
+    path = tmp_path / "mountstats"
+    path.write_text("device proc mounted on /proc with fstype proc\n")
+    with pytest.raises(NoData):
+        NfsCollector(path).collect()
+
+
+def test_operations_are_shown_one_by_one_and_the_rest_in_other() -> None:
+    out = NfsCollector(FIXTURES / "mountstats").collect()
+    shown = {labels for labels in out.families[nfs.OPERATIONS_TOTAL] if labels[0] == "/home"}
+    assert {op for _, op in shown} == {"READ", "WRITE", "COMMIT", "GETATTR", "LOOKUP", "other"}
+    every = NfsCollector(FIXTURES / "mountstats", operations=()).collect()
+    total = sum(out.value(nfs.OPERATIONS_TOTAL, *labels) or 0 for labels in shown)
+    assert every.value(nfs.OPERATIONS_TOTAL, "/home", "other") == total
+
+
+def test_identity_is_in_the_info_metric() -> None:
+    out = NfsCollector(FIXTURES / "mountstats").collect()
+    labels = ("/checkpoints", "nas42", "nas42:/checkpoints", "4.2", "tcp", "10.1.0.42")
+    assert out.value(nfs.INFO, *labels) == 1
+    assert out.value(nfs.TRANSPORTS, "/checkpoints") == 4
+
+
+def test_a_dead_server_shows_as_requests_without_replies(tmp_path: Path) -> None:
+    path = tmp_path / "mountstats"
+    path.write_text(DEAD.format(sent=509))
+    out = NfsCollector(path).collect()
+    assert out.value(nfs.SENDS, "/ckpt") == 509
+    assert out.value(nfs.RECEIVES, "/ckpt") == 500
+
+
+def test_a_mount_that_vanishes_takes_its_series_along(tmp_path: Path) -> None:
+    path = tmp_path / "mountstats"
+    collector = NfsCollector(path)
+    path.write_text(DEAD.format(sent=1) + DEAD.format(sent=2).replace("/ckpt", "/more"))
+    assert set(collector.collect().families[nfs.AGE]) == {("/ckpt",), ("/more",)}
+    path.write_text(DEAD.format(sent=3))
+    assert set(collector.collect().families[nfs.AGE]) == {("/ckpt",)}
+    path.write_text("")
+    with pytest.raises(NoData):
+        collector.collect()
+
+
+def test_errors_are_absent_where_the_kernel_does_not_count_them() -> None:
+    out = NfsCollector(FIXTURES / "mountstats").collect()
+    assert out.value(nfs.ERRORS, "/mnt/udp", "READ") is None
+    assert out.value(nfs.ERRORS, "/home", "READ") is not None

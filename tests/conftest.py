@@ -1,0 +1,56 @@
+"""Fixtures that several parts of the tests share."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from stagewatch.processes import Children
+from tests.fakes.nvml import FakeNvml, build
+from tests.running import Python
+
+# How long an example takes says something of the machine, not of the code.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
+
+
+@pytest.fixture
+def children() -> Iterator[Children]:
+    """Processes that end with the test."""
+    with Children() as children:
+        yield children
+
+
+@pytest.fixture
+def python(children: Children, tmp_path: Path) -> Python:
+    """Runs Python snippets as processes: `python("print(1)").finish()`."""
+    return Python(children, tmp_path)
+
+
+@pytest.fixture
+def record_dir(tmp_path: Path) -> Path:
+    """An empty directory for stage records."""
+    directory = tmp_path / "ranks"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the fake driver library."""
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc to build the fake NVIDIA driver library")
+    return build(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def nvml(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    """A fake driver that the processes this test starts will find: eight H200."""
+    fake = FakeNvml(nvml_library, tmp_path)
+    for name, value in fake.environ.items():
+        monkeypatch.setenv(name, value)
+    return fake

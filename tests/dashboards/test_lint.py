@@ -1,0 +1,225 @@
+"""The rules of grafana/dashboard-linter, and the house's own, for every committed board."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import promql_parser
+import pytest
+
+from tests.dashboards.boards import (
+    NAMES,
+    all_queries,
+    annotation_queries,
+    data_panels,
+    filled,
+    load,
+    panels,
+)
+
+UIDS = {
+    "fault-experiments": "stagewatch-fault-experiments",
+    "gpu-health": "stagewatch-gpu-health",
+    "job": "stagewatch-job",
+    "network": "stagewatch-network",
+    "overview": "stagewatch-overview",
+    "slurm-jobs": "stagewatch-slurm-jobs",
+    "stack-health": "stagewatch-stack-health",
+    "stage-timeline": "stagewatch-stage-timeline",
+    "storage": "stagewatch-storage",
+}
+"""Links and bookmarks hold these: they never change."""
+
+KINDS = {
+    "row",
+    "text",
+    "stat",
+    "timeseries",
+    "state-timeline",
+    "heatmap",
+    "table",
+    "bargauge",
+}
+DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+RATIO = re.compile(r"_ratio\b")
+every_board = pytest.mark.parametrize("name", NAMES)
+
+
+def test_uids_never_change() -> None:
+    assert {name: load(name)["uid"] for name in NAMES} == UIDS
+
+
+@every_board
+def test_the_schema_is_one_that_grafana_need_not_migrate(name: str) -> None:
+    board = load(name)
+    assert board["schemaVersion"] >= 39
+    assert not {"rows", "style", "sharedCrosshair", "hideControls", "__inputs"} & set(board)
+    assert {panel["type"] for panel in panels(board)} <= KINDS
+
+
+@every_board
+def test_ids_and_ref_ids_are_unique(name: str) -> None:
+    board = load(name)
+    ids = Counter(panel["id"] for panel in panels(board))
+    assert max(ids.values()) == 1
+    for panel in data_panels(board):
+        refs = [target["refId"] for target in panel["targets"]]
+        assert refs and len(refs) == len(set(refs)), panel["title"]
+
+
+@every_board
+def test_no_panel_overlaps_another_or_leaves_the_grid(name: str) -> None:
+    board = load(name)
+    groups = [board["panels"], *(panel.get("panels", ()) for panel in board["panels"])]
+    for group in groups:
+        taken: dict[tuple[int, int], str] = {}
+        for panel in group:
+            place = panel["gridPos"]
+            assert place["x"] + place["w"] <= 24, panel["title"]
+            for x in range(place["x"], place["x"] + place["w"]):
+                for y in range(place["y"], place["y"] + place["h"]):
+                    assert (x, y) not in taken, (panel["title"], taken[x, y])
+                    taken[x, y] = panel["title"]
+
+
+@every_board
+def test_every_panel_says_what_it_shows(name: str) -> None:
+    for panel in panels(load(name)):
+        assert panel["title"]
+        assert panel["type"] == "row" or panel["description"].endswith("."), panel["title"]
+
+
+@every_board
+def test_every_panel_has_a_unit_that_fits(name: str) -> None:
+    for panel in data_panels(load(name)):
+        units = [panel["fieldConfig"]["defaults"].get("unit")] + [
+            item["value"]
+            for override in panel["fieldConfig"]["overrides"]
+            for item in override["properties"]
+            if item["id"] == "unit"
+        ]
+        assert any(units), panel["title"]
+        for target in panel["targets"]:
+            expr = target["expr"]
+            if panel["type"] == "table" or expr.startswith(("count", "sum(count")):
+                continue
+            unit = units[0]
+            if re.match(r"\w+( by \([^)]*\))? ?\((?:rate\()?\w+_bytes(_total)?\b", expr):
+                assert unit in ("bytes", "Bps"), (panel["title"], unit)
+            if re.match(r"\w+( by \([^)]*\))? ?\(\w+_celsius\b", expr):
+                assert unit == "celsius", (panel["title"], unit)
+            if re.match(r"\w+( by \([^)]*\))? ?\(\w+_ratio\b", expr):
+                assert unit == "percentunit", (panel["title"], unit)
+            if re.match(r"\w+( by \([^)]*\))? ?\((?!rate)\w+_seconds\{", expr):
+                assert unit == "s", (panel["title"], unit)
+
+
+@every_board
+def test_everything_asks_the_chosen_data_source(name: str) -> None:
+    board = load(name)
+    assert board["templating"]["list"][0]["name"] == "datasource"
+    assert board["templating"]["list"][0]["type"] == "datasource"
+    for panel in data_panels(board):
+        assert panel["datasource"] == DATASOURCE
+        assert all(target["datasource"] == DATASOURCE for target in panel["targets"])
+    for annotation in board["annotations"]["list"]:
+        assert annotation["datasource"] == annotation["target"]["datasource"] == DATASOURCE
+
+
+@every_board
+def test_every_expression_is_promql(name: str) -> None:
+    for query in all_queries(name):
+        promql_parser.parse(filled(query.expr))
+
+
+@every_board
+def test_rates_follow_the_width_of_the_panel(name: str) -> None:
+    for panel in data_panels(load(name)):
+        for target in panel["targets"]:
+            for window in re.findall(r"\b(?:rate|irate|deriv)\([^[]*\[([^]]+)]", target["expr"]):
+                assert window == "$__rate_interval", (panel["title"], window)
+
+
+@every_board
+def test_counters_are_never_shown_raw(name: str) -> None:
+    for panel in data_panels(load(name)):
+        if panel["type"] == "table":
+            continue  # counts since boot, of things that should be none
+        for target in panel["targets"]:
+            raw = re.sub(r"(?:rate|increase)\([^()]*\[[^]]+]\)", "", target["expr"])
+            assert not re.search(r"_total\b", raw), (panel["title"], raw)
+
+
+@every_board
+def test_variables_are_defined_in_order_and_used(name: str) -> None:
+    board = load(name)
+    defined = [variable["name"] for variable in board["templating"]["list"]]
+    order = ["datasource", "cluster", "partition", "node", "gpu", "job_id"]
+    assert defined == [each for each in order if each in defined]
+    texts = [query.expr for query in all_queries(name)]
+    used = {found for text in texts for found in re.findall(r"\$(\w+)", text)}
+    used -= {found for found in used if found.startswith("__")}
+    assert used == set(defined) - {"datasource"}
+
+
+@every_board
+def test_links_keep_the_time_and_the_variables(name: str) -> None:
+    board = load(name)
+    assert "stagewatch" in board["tags"]
+    (link,) = board["links"]
+    assert link["type"] == "dashboards" and link["tags"] == ["stagewatch"]
+    assert link["keepTime"] and link["includeVars"]
+
+
+@every_board
+def test_links_from_cells_lead_to_boards_that_exist(name: str) -> None:
+    for panel in data_panels(load(name)):
+        for override in panel["fieldConfig"]["overrides"]:
+            for item in override["properties"]:
+                for link in item["value"] if item["id"] == "links" else ():
+                    uid = link["url"].removeprefix("/d/").partition("?")[0]
+                    assert uid in UIDS.values(), link
+                    assert "${__url_time_range}" in link["url"]
+
+
+@every_board
+def test_a_board_refreshes_and_offers_an_hour_to_thirty_days(name: str) -> None:
+    board = load(name)
+    assert board["refresh"] == "30s"
+    assert board["graphTooltip"] == 1
+    starts = [each["from"] for each in board["timepicker"]["quick_ranges"]]
+    assert starts[0] == "now-1h" and starts[-1] == "now-30d"
+
+
+@every_board
+def test_the_first_panel_says_how_to_read_the_board(name: str) -> None:
+    first = load(name)["panels"][0]
+    assert first["type"] == "text" and first["title"] == "How to read this board"
+    assert len(first["options"]["content"]) > 200
+
+
+@every_board
+def test_annotations_show_faults_detection_and_recovery(name: str) -> None:
+    listed = load(name)["annotations"]["list"]
+    assert [each["name"] for each in listed] == [
+        "Faults injected",
+        "Alerts",
+        "Nodes back",
+        "Jobs back",
+    ]
+    for each, query in zip(listed, annotation_queries(name), strict=True):
+        assert each["target"]["expr"] == query.expr
+        assert each["target"]["interval"] == each["step"] == "10s"
+        grouped = query.expr.partition("(")[2].partition(")")[0].split(", ")
+        named = re.findall(r"{{(\w+)}}", each["titleFormat"] + each["textFormat"])
+        assert set(named) | set(each["tagKeys"].split(",")) <= set(grouped), each["name"]
+
+
+@every_board
+def test_series_names_use_labels_that_the_query_keeps(name: str) -> None:
+    for panel in data_panels(load(name)):
+        for target in panel["targets"]:
+            kept = set(re.findall(r"\w+", " ".join(re.findall(r"by \(([^)]*)\)", target["expr"]))))
+            named = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            assert named <= kept, (panel["title"], named - kept)

@@ -1,0 +1,113 @@
+"""The demo as a newcomer runs it: real processes hang, the right one is named, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from stagewatch.demo.cluster import RANKS
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("prometheus") is None, reason="needs prometheus on the PATH"
+)
+
+
+class Demo:
+    """One run of `stagewatch demo` with a temporary directory of its own."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self.directory = directory
+        self.output = directory / "output"
+        (directory / "tmp").mkdir()
+        self._environ = os.environ | {"TMPDIR": str(directory / "tmp"), "PYTHONUNBUFFERED": "1"}
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "stagewatch.cli", "demo", *arguments],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=self._environ,
+                cwd=directory,
+            )
+
+    def text(self) -> str:
+        return self.output.read_text()
+
+    def training(self) -> bool:
+        assert self.process.poll() is None, self.text()
+        return "training" in self.text()
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything that this demo started and that still runs, whoever its parent is now."""
+        mark = self._environ["TMPDIR"]
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("TMPDIR") == mark and process.status() != "zombie":
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def nothing_left(self) -> bool:
+        return not self.processes() and not list((self.directory / "tmp").iterdir())
+
+
+@pytest.fixture
+def demo(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Demo]:
+    running = Demo(tmp_path, *getattr(request, "param", ()))
+    yield running
+    running.process.kill()
+    running.process.wait()
+    wait_for(running.nothing_left, "the demo leaves nothing behind")
+
+
+@pytest.mark.parametrize("demo", [("--seed", "3")], indirect=True)
+def test_the_rank_that_left_early_is_named_and_nothing_is_left(demo: Demo) -> None:
+    wait_for(lambda: demo.process.poll() is not None, "the demo ends by itself", limit=240)
+    assert demo.process.returncode == 0, demo.text()
+    assert "left_loop_early" in demo.text()
+    assert "the right rank was named" in demo.text()
+    assert demo.nothing_left()
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_ended_in_the_middle_it_leaves_no_process_and_no_file(
+    demo: Demo, end: signal.Signals
+) -> None:
+    wait_for(demo.training, "the demo has started everything", limit=120)
+    assert len(demo.processes()) > RANKS
+    demo.process.send_signal(end)
+    demo.process.wait()
+    wait_for(demo.nothing_left, "no process and no file is left")
+    assert "Traceback" not in demo.text()
+
+
+@pytest.mark.parametrize("demo", [("--scenario", "starved-rollout")], indirect=True)
+def test_a_scenario_that_is_killed_leaves_no_process_no_file_and_no_cgroup(demo: Demo) -> None:
+    wait_for(demo.training, "the scenario has started everything", limit=120)
+    groups = {
+        line.rpartition(":")[2]
+        for process in demo.processes()
+        for line in Path(f"/proc/{process.pid}/cgroup").read_text().splitlines()
+        if "stagewatch-demo-" in line
+    }
+    demo.process.kill()
+    demo.process.wait()
+    wait_for(demo.nothing_left, "no process and no file is left")
+
+    def present() -> set[Path]:
+        roots = Path("/sys/fs/cgroup").glob("*")
+        return {root / group.strip("/") for root in roots for group in groups} & set(
+            Path("/sys/fs/cgroup").glob("**/stagewatch-demo-*")
+        )
+
+    wait_for(lambda: not present(), "no cgroup is left")

@@ -1,0 +1,158 @@
+"""The demo's parts by themselves: its board, its Prometheus, and what cleans up after it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from stagewatch.demo.cluster import DemoCluster
+from stagewatch.demo.prometheus import IMAGE, arguments, prometheus_command, write_config
+from stagewatch.demo.rank import Board
+from stagewatch.errors import StagewatchError
+from tests.running import Python
+from tests.waiting import wait_for
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only directory on the PATH; empty."""
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    monkeypatch.setenv("PATH", str(directory))
+    return directory
+
+
+def program(path: Path, name: str, script: str) -> None:
+    """A program on the PATH, written in shell."""
+    file = path / name
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+
+
+def test_ranks_leave_an_all_reduce_only_together(tmp_path: Path, python: Python) -> None:
+    Board.create(tmp_path / "board", 2)
+    code = """
+        import sys
+        from pathlib import Path
+        from stagewatch.demo.rank import Board
+        board = Board(Path(sys.argv[1]), 2)
+        rank = int(sys.argv[2])
+        for lap in range(3):
+            if rank == 0:
+                sys.stdin.readline()
+            board.all_reduce(rank)
+            print("lap", lap, flush=True)
+    """
+    other = python(code, tmp_path / "board", 1)
+    wait_for(lambda: Board(tmp_path / "board", 2)._counters[1] == 1, "rank 1 has entered")
+    assert "lap" not in other.output()
+    python(code, tmp_path / "board", 0).finish()
+    assert other.finish() == "lap 0\nlap 1\nlap 2\n"
+
+
+def test_the_time_to_stop_is_told_through_the_board(tmp_path: Path) -> None:
+    Board.create(tmp_path / "board", 8)
+    mine, theirs = Board(tmp_path / "board", 8), Board(tmp_path / "board", 8)
+    assert theirs.stop_at() == 0
+    mine.set_stop(1_732_458_600.5)
+    assert theirs.stop_at() == 1_732_458_600.5
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
+def test_the_configuration_is_one_that_prometheus_takes(tmp_path: Path) -> None:
+    file = write_config(tmp_path, {"node-a": "127.0.0.1:1", "node-b": "127.0.0.1:2"})
+    done = subprocess.run(["promtool", "check", "config", file], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "stalls.rules.yaml" in done.stdout
+
+
+def test_a_container_sees_the_configuration(tmp_path: Path) -> None:
+    command = arguments(["docker", "run", IMAGE], tmp_path / "prometheus.yml", 9090)
+    assert command[:4] == ["docker", "run", f"--volume={tmp_path}:{tmp_path}", IMAGE]
+    assert "--web.listen-address=127.0.0.1:9090" in command
+    plain = arguments(["prometheus"], tmp_path / "prometheus.yml", 9090)
+    assert plain[:2] == ["prometheus", f"--config.file={tmp_path / 'prometheus.yml'}"]
+
+
+def test_a_prometheus_on_the_path_is_taken(path: Path, tmp_path: Path) -> None:
+    program(path, "prometheus", "exit 0")
+    assert prometheus_command(tmp_path / "cache") == [str(path / "prometheus")]
+    assert not (tmp_path / "cache").exists()
+
+
+def test_the_distributions_package_is_fetched_once_and_unpacked(path: Path, tmp_path: Path) -> None:
+    """With stand-ins for apt-get, which knows the package after an update, and dpkg-deb."""
+    log = tmp_path / "log"
+    for name, script in {
+        "apt-get": f'echo "$@" >> {log}; [ "$1" = update ] && : > {tmp_path}/updated; '
+        f'[ "$1" = download ] && [ -e {tmp_path}/updated ] && : > prometheus_1_amd64.deb',
+        "dpkg-deb": 'PATH=/bin:/usr/bin; mkdir -p "$3/usr/bin"; : > "$3/usr/bin/prometheus"',
+    }.items():
+        program(path, name, script)
+    if os.geteuid() != 0:
+        program(path, "sudo", 'shift; exec "$@"')
+    command = [str(tmp_path / "cache/prometheus/usr/bin/prometheus")]
+    assert prometheus_command(tmp_path / "cache") == command
+    assert prometheus_command(tmp_path / "cache") == command
+    assert log.read_text().splitlines() == [
+        "download prometheus",
+        "update",
+        "download prometheus",
+    ]
+
+
+def test_a_container_is_the_last_resort(path: Path, tmp_path: Path) -> None:
+    program(path, "podman", "exit 0")
+    command = prometheus_command(tmp_path / "cache")
+    assert (command[0], command[-1]) == (str(path / "podman"), IMAGE)
+    program(path, "podman", "exit 1")  # installed, but its service does not run
+    with pytest.raises(StagewatchError, match="apt-get install prometheus"):
+        prometheus_command(tmp_path / "cache")
+
+
+def test_a_demo_that_cannot_begin_leaves_nothing(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    with pytest.raises(StagewatchError, match="no Prometheus: install it"):
+        DemoCluster(cache=tmp_path / "cache")
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_the_janitor_waits_for_the_end_and_outlasts_late_writers(tmp_path: Path) -> None:
+    directory = tmp_path / "demo"
+    (directory / "tsdb").mkdir(parents=True)
+    janitor = subprocess.Popen(
+        [sys.executable, "-m", "stagewatch.demo.janitor", str(directory), "1"],
+        stdin=subprocess.PIPE,
+    )
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.wait(0.001):
+            with contextlib.suppress(FileNotFoundError):
+                (directory / "tsdb").mkdir(exist_ok=True)
+                (directory / "tsdb" / "wal").touch()
+
+    writer = threading.Thread(target=write)
+    try:
+        assert directory.exists()
+        writer.start()
+        assert janitor.stdin is not None
+        janitor.stdin.close()
+        assert janitor.wait(timeout=200) == 0
+    finally:
+        stop.set()
+        writer.join()
+        janitor.kill()
+        janitor.wait()
+    assert not directory.exists()

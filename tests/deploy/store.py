@@ -1,0 +1,162 @@
+"""Prometheus writing to a store, as processes: what the tests of deploy/scale need."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import shutil
+import subprocess
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from stagewatch.demo.cluster import free_port
+from stagewatch.processes import Children
+from tests.waiting import wait_for
+
+Samples = dict[float, float]
+"""Values by Unix time."""
+
+
+class Server:
+    """Something with a URL and Prometheus' query API."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def ask(self, path: str, **parameters: Any) -> Any:
+        """The `data` of an answer.  Raises `OSError` if there is none, `ValueError` with the
+        message of a query that was refused."""
+        url = f"{self.url}{path}?{urllib.parse.urlencode(parameters)}"
+        try:
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            raise ValueError(error.read().decode()) from error
+
+    def query(self, expression: str, **parameters: Any) -> list[dict[str, Any]]:
+        """The elements of an instant query's result."""
+        result = self.ask("/api/v1/query", query=expression, **parameters)["result"]
+        assert isinstance(result, list)
+        return result
+
+    def samples(self, selector: str) -> dict[str, Samples]:
+        """All that was scraped of some series in the last hour, by `node`."""
+        return {
+            each["metric"]["node"]: {time: float(value) for time, value in each["values"]}
+            for each in self.query(f"{selector}[1h]")
+        }
+
+    def answers(self, path: str) -> bool:
+        """Whether a page is served."""
+        try:
+            with urllib.request.urlopen(f"{self.url}{path}", timeout=5):
+                return True
+        except OSError:
+            return False
+
+
+class Store(Server):
+    """A VictoriaMetrics that can be stopped and started again with its data."""
+
+    def __init__(self, children: Children, directory: Path) -> None:
+        self._children = children
+        self._directory = directory
+        self._port = free_port()
+        super().__init__(f"http://127.0.0.1:{self._port}")
+        self.start()
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        self._process = self._children.start(
+            [
+                "victoria-metrics",
+                f"-httpListenAddr=127.0.0.1:{self._port}",
+                f"-storageDataPath={self._directory / 'store'}",
+                "-retentionPeriod=1",
+                "-search.latencyOffset=0s",
+                "-search.disableCache",
+                "-memory.allowedBytes=256MiB",
+            ],
+            log=self._directory / "store.log",
+        )
+        wait_for(lambda: self.answers("/health"), "the store answers")
+
+    def stop(self) -> None:
+        """End it as its unit would; it keeps what it has acknowledged."""
+        self._process.terminate()
+        self._process.wait()
+
+
+class Prometheus(Server):
+    """A Prometheus, or one as an agent, with a configuration given whole."""
+
+    def __init__(
+        self, children: Children, directory: Path, configuration: str, *, agent: bool = False
+    ) -> None:
+        directory.mkdir()
+        file = directory / "prometheus.yml"
+        file.write_text(configuration)
+        port = free_port()
+        super().__init__(f"http://127.0.0.1:{port}")
+        if agent:
+            flags = [_agent_flag(), f"--storage.agent.path={directory / 'data'}"]
+        else:
+            flags = [f"--storage.tsdb.path={directory / 'data'}"]
+        listen = f"--web.listen-address=127.0.0.1:{port}"
+        command = ["prometheus", f"--config.file={file}", listen, *flags]
+        children.start(command, log=directory / "prometheus.log")
+        wait_for(lambda: self.answers("/-/ready"), "Prometheus is ready")
+
+    def targets(self, job: str) -> list[str]:
+        """The nodes that are scraped and up."""
+        return [
+            target["labels"]["node"]
+            for target in self.ask("/api/v1/targets")["activeTargets"]
+            if target["labels"]["job"] == job and target["health"] == "up"
+        ]
+
+
+def _agent_flag() -> str:
+    """What makes Prometheus an agent: a flag from 3.0 on, a feature before."""
+    help = subprocess.run(["prometheus", "--help"], capture_output=True, text=True, check=False)
+    return "--agent" if "--agent " in help.stdout else "--enable-feature=agent"
+
+
+class Pages:
+    """A web server on a port of its own; every page is made when it is asked for."""
+
+    def __init__(self, pages: Mapping[str, Callable[[], str]]) -> None:
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                page = pages.get(self.path)
+                body = page().encode() if page else b""
+                self.send_response(200 if page else 404)
+                kind = "application/json" if self.path.startswith("/sd") else "text/plain"
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                """Quiet."""
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+MISSING = [
+    name for name in ("prometheus", "victoria-metrics", "vmalert") if shutil.which(name) is None
+]

@@ -1,0 +1,247 @@
+"""compose.yaml: valid with every profile, and a stack that comes up, works and goes away."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stagewatch.demo.cluster import free_port
+from stagewatch.sources.prometheus_api import PrometheusApi
+from tests.deploy.engine import (
+    ROOT,
+    Afterwards,
+    compose_command,
+    docker,
+    need_engine,
+    python_image,
+    stand_in,
+)
+from tests.waiting import wait_for
+
+PROFILES = ("demo", "gpu", "logs")
+SERVICES = ("prometheus", "alertmanager", "node-exporter", "node", "slurm", "demo")
+"""What is run here.  Grafana, Loki, Alloy and dcgm-exporter are in no distribution's packages."""
+
+ALERTMANAGER_TEMPLATES = Path("/usr/share/prometheus/alertmanager")
+"""Upstream's binary holds them, the distribution's reads them."""
+
+
+def configuration(*profiles: str, **environ: str) -> dict[str, Any]:
+    """compose.yaml as compose understands it."""
+    flags = [f"--profile={profile}" for profile in profiles]
+    done = subprocess.run(
+        [*compose_command(), *flags, "config"],
+        cwd=ROOT, env=os.environ | environ, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "warn" not in done.stderr.lower(), done.stderr
+    content = yaml.safe_load(done.stdout)
+    assert isinstance(content, dict)
+    return content
+
+
+def test_every_profile_is_understood_and_images_are_pinned() -> None:
+    services = configuration(*PROFILES)["services"]
+    assert set(services) == {*SERVICES, "grafana", "dcgm-exporter", "loki", "alloy"}
+    for name, service in services.items():
+        tag = service["image"].rpartition(":")[2]
+        assert "build" in service or any(map(str.isdigit, tag)), f"{name}: {service['image']}"
+
+
+def test_images_can_be_overridden() -> None:
+    found = configuration(PROMETHEUS_IMAGE="registry.example/prometheus:1")
+    assert found["services"]["prometheus"]["image"] == "registry.example/prometheus:1"
+
+
+def test_every_page_is_published_on_the_loopback_interface_only() -> None:
+    for service in yaml.safe_load((ROOT / "compose.yaml").read_text())["services"].values():
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+
+
+def test_what_is_mounted_from_the_checkout_is_there() -> None:
+    mounts = [
+        Path(volume["source"] if isinstance(volume, dict) else volume.split(":")[0])
+        for service in configuration(*PROFILES)["services"].values()
+        for volume in service.get("volumes", [])
+    ]
+    own = [mount for mount in mounts if mount.is_relative_to(ROOT)]
+    assert own
+    assert [mount for mount in own if not mount.exists()] == []
+
+
+def test_grafana_finds_its_source_and_every_dashboard() -> None:
+    provisioning = ROOT / "deploy" / "grafana" / "provisioning"
+    sources = yaml.safe_load((provisioning / "datasources" / "stagewatch.yaml").read_text())
+    default = [source for source in sources["datasources"] if source.get("isDefault")]
+    assert [(source["type"], source["url"]) for source in default] == [
+        ("prometheus", "http://prometheus:9090")
+    ]
+    boards = yaml.safe_load((provisioning / "dashboards" / "stagewatch.yaml").read_text())
+    mounts = configuration()["services"]["grafana"]["volumes"]
+    [provider] = boards["providers"]
+    assert any(provider["options"]["path"] in str(mount) for mount in mounts)
+    for file in (ROOT / "dashboards" / "generated").glob("*.json"):
+        board = json.loads(file.read_text())
+        [variable] = [each for each in board["templating"]["list"] if each["type"] == "datasource"]
+        assert variable["query"] == "prometheus", file
+
+
+class Stack:
+    """compose.yaml up under a project name, network and ports of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.project = f"stagewatch-test-{os.getpid()}"
+        self.ports = {name: free_port() for name in ("PROMETHEUS", "ALERTMANAGER")}
+        self.run = directory / "run"
+        self._environ = os.environ | {
+            "PYTHON_IMAGE": python_image(),
+            "PROMETHEUS_IMAGE": stand_in(
+                "prometheus", prometheus="prometheus", promtool="promtool"
+            ),
+            "ALERTMANAGER_IMAGE": stand_in(
+                "alertmanager", ALERTMANAGER_TEMPLATES, alertmanager="prometheus-alertmanager"
+            ),
+            "NODE_EXPORTER_IMAGE": stand_in(
+                "node-exporter", node_exporter="prometheus-node-exporter"
+            ),
+            "STAGEWATCH_IMAGE": f"{self.project}:latest",
+            "STAGEWATCH_BUILD_NETWORK": "host",
+            "HOST_ROOT": "/usr",  # the engine may live in a mount namespace where / is not shared
+            "HOST_PROPAGATION": "rprivate",
+            "STAGEWATCH_NETWORK": f"10.94.{random.randrange(16, 250)}",
+            "STAGEWATCH_RUN": str(self.run),
+            "DEMO_TRAIN_SECONDS": "45",
+            "DEMO_HANG_SECONDS": "600",
+            **{f"{name}_PORT": str(port) for name, port in self.ports.items()},
+        }
+        command = [*compose_command(), "--profile", "demo", "-p", self.project]
+        self._compose = [
+            *command,
+            "--project-directory",
+            str(ROOT),
+            "-f",
+            str(ROOT / "compose.yaml"),
+        ]
+        down = [*self._compose, "down", "-v", "-t", "2"]
+        self._afterwards = Afterwards(*down, environ=self._environ)
+
+    def __call__(self, *arguments: str) -> str:
+        """A compose command; its output."""
+        done = subprocess.run(
+            [*self._compose, *arguments],
+            env=self._environ, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+        return done.stdout
+
+    def container(self, service: str) -> dict[str, Any]:
+        """What the engine says of a service's container."""
+        [found] = json.loads(docker("inspect", self("ps", "-q", service).strip()))
+        return dict(found)
+
+    def healthy(self, service: str) -> bool:
+        """Whether the service's own check passes."""
+        return bool(self.container(service)["State"]["Health"]["Status"] == "healthy")
+
+    def leftovers(self) -> list[str]:
+        """Containers, volumes and networks of this project."""
+        label = f"label=com.docker.compose.project={self.project}"
+        return [
+            line
+            for kind in (("ps", "-a"), ("volume", "ls"), ("network", "ls"))
+            for line in docker(*kind, "-q", "--filter", label).splitlines()
+        ]
+
+    def close(self) -> None:
+        """Take everything down, the built image too."""
+        self._afterwards.close()
+        subprocess.run(
+            ["docker", "rmi", "--force", f"{self.project}:latest"], capture_output=True, check=False
+        )
+        shutil.rmtree(self.run, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    need_engine()
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip("needs root on Linux: the node agent's container sees the machine's processes")
+    stack = Stack(tmp_path_factory.mktemp("compose"))
+    try:
+        stack("build", "--force-rm", "node")
+        stack("up", "-d", "--no-build", *SERVICES)
+        yield stack
+    finally:
+        stack.close()
+    assert stack.leftovers() == []
+
+
+@pytest.fixture(scope="module")
+def prometheus(stack: Stack) -> Iterator[PrometheusApi]:
+    api = PrometheusApi(f"http://127.0.0.1:{stack.ports['PROMETHEUS']}")
+    wait_for(api.ready, "Prometheus answers", limit=120)
+    yield api
+    api.close()
+
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.mark.xdist_group("compose")
+class TestStack:
+    """One stack for all of these."""
+
+    def test_every_health_check_passes(self, stack: Stack) -> None:
+        for service in SERVICES[:-1]:
+            wait_for(lambda name=service: stack.healthy(name), f"{service} is healthy", limit=120)
+
+    def test_every_target_is_up(self, prometheus: PrometheusApi) -> None:
+        jobs = {"stagewatch", "stagewatch-slurm", "node_exporter", "prometheus", "alertmanager"}
+
+        def up() -> set[str]:
+            return {sample.labels["job"] for sample in prometheus.query("up == 1")}
+
+        wait_for(lambda: up() == jobs, f"all of {sorted(jobs)} are up", limit=120)
+
+    def test_all_rules_load(self, stack: Stack, prometheus: PrometheusApi) -> None:
+        url = f"http://127.0.0.1:{stack.ports['PROMETHEUS']}/api/v1/rules"
+        with urllib.request.urlopen(url) as answer:
+            groups = json.load(answer)["data"]["groups"]
+        loaded = {Path(group["file"]).name for group in groups}
+        assert loaded == {file.name for file in (ROOT / "alerts").glob("*.rules.yaml")}
+
+    def test_the_node_agent_is_no_root_and_holds_two_capabilities(self, stack: Stack) -> None:
+        pid = stack.container("node")["State"]["Pid"]
+        status = Path(f"/proc/{pid}/status").read_text()
+        fields = dict(line.split(":\t", 1) for line in status.splitlines())
+        assert fields["Uid"].split() == ["9947"] * 4
+        assert int(fields["CapEff"], 16) == 1 << 19 | 1 << 34  # CAP_SYS_PTRACE, CAP_SYSLOG
+        assert fields["NoNewPrivs"] == "1"
+
+    def test_the_slurm_agent_is_no_root_and_holds_none(self, stack: Stack) -> None:
+        pid = stack.container("slurm")["State"]["Pid"]
+        status = Path(f"/proc/{pid}/status").read_text()
+        fields = dict(line.split(":\t", 1) for line in status.splitlines())
+        assert fields["Uid"].split() == ["9947"] * 4
+        assert int(fields["CapEff"], 16) == 0
+
+    def test_the_demo_job_hangs_and_the_alert_names_a_rank(self, prometheus: PrometheusApi) -> None:
+        def named() -> list[str]:
+            return [
+                alert.labels["rank"]
+                for alert in prometheus.alerts()
+                if alert.name == "BusyPollHang" and alert.state == "firing"
+            ]
+
+        assert wait_for(named, "BusyPollHang fires", limit=240)[0] in {"0", "1", "2", "3"}

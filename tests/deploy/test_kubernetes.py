@@ -1,0 +1,172 @@
+"""The manifests: built by kustomize, and valid by the schemas that Kubernetes and the Prometheus
+operator publish."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.engine import ROOT
+
+HERE = ROOT / "deploy" / "kubernetes"
+KUBERNETES = ("1.30", "1.34")
+"""The oldest and the newest version that the manifests are held to."""
+KUBECTL_LIMIT = 1 << 20
+"""The most a ConfigMap may hold; see the documentation of ConfigMap."""
+
+Manifest = dict[str, Any]
+
+
+def manifests() -> Iterator[Manifest]:
+    """Every manifest that the kustomization names."""
+    for name in kustomization()["resources"]:
+        yield from yaml.safe_load_all((HERE / name).read_text())
+
+
+def kustomization() -> Manifest:
+    """The kustomization."""
+    content = yaml.safe_load((HERE / "kustomization.yaml").read_text())
+    assert isinstance(content, dict)
+    return content
+
+
+def of_kind(kind: str) -> list[Manifest]:
+    """The manifests of one kind."""
+    return [manifest for manifest in manifests() if manifest["kind"] == kind]
+
+
+def container(manifest: Manifest) -> Manifest:
+    """The only container of a workload."""
+    [found] = manifest["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def test_what_is_generated_is_up_to_date() -> None:
+    command = [sys.executable, str(HERE / "generate.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_manifests_are_valid_by_the_schema_of_kubernetes(version: str) -> None:
+    validator = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate")
+    for manifest in manifests():
+        if "coreos.com" not in manifest["apiVersion"]:
+            validator.validate(manifest, version, strict=True)
+
+
+def test_a_field_unknown_to_kubernetes_would_be_found() -> None:
+    validator = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate")
+    [manifest] = of_kind("DaemonSet")
+    manifest["spec"]["template"]["spec"]["hostPid"] = True
+    with pytest.raises(validator.ValidationError):
+        validator.validate(manifest, KUBERNETES[0], strict=True)
+
+
+@pytest.mark.parametrize("kind", ["PodMonitor", "PrometheusRule"])
+def test_custom_resources_are_valid_by_the_schema_of_the_operator(kind: str) -> None:
+    models = pytest.importorskip(
+        "cloudcoil.models.prometheus_operator.v1",
+        reason="needs cloudcoil-models-prometheus-operator",
+    )
+    found = of_kind(kind)
+    assert found
+    for manifest in found:
+        read = getattr(models, kind).model_validate(manifest)
+        # Fields that the schema does not know are dropped on the way.
+        assert json.loads(read.model_dump_json(by_alias=True, exclude_unset=True)) == manifest
+
+
+def test_kustomize_builds_every_dashboard_and_rule() -> None:
+    if shutil.which("kubectl") is None:
+        pytest.skip("needs kubectl on the PATH")
+    built = subprocess.run(
+        ["kubectl", "kustomize", "--load-restrictor", "LoadRestrictionsNone", str(HERE)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+    assert built.stderr == ""
+    found = list(yaml.safe_load_all(built.stdout))
+    boards = [manifest for manifest in found if manifest["kind"] == "ConfigMap"]
+    assert len(boards) == len(list((ROOT / "dashboards" / "generated").glob("*.json")))
+    for board in boards:
+        assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+        [content] = board["data"].values()
+        assert json.loads(content)["uid"]
+    assert {manifest["metadata"].get("namespace") for manifest in found} == {None, "stagewatch"}
+    images = {container(each)["image"] for each in found if "template" in each.get("spec", {})}
+    assert len(images) == 1
+    assert not images.pop().endswith(":latest")
+
+
+def test_every_dashboard_becomes_a_config_map_that_is_small_enough() -> None:
+    listed = [(HERE / file).resolve() for each in maps() for file in each["files"]]
+    assert listed == sorted((ROOT / "dashboards" / "generated").glob("*.json"))
+    assert all(file.stat().st_size < KUBECTL_LIMIT for file in listed)
+
+
+def maps() -> list[Manifest]:
+    """The config maps that kustomize makes."""
+    return list(kustomization()["configMapGenerator"])
+
+
+def test_every_rule_of_the_sources_is_in_a_prometheus_rule() -> None:
+    deployed = [group for rule in of_kind("PrometheusRule") for group in rule["spec"]["groups"]]
+    sources = [
+        group
+        for file in sorted((ROOT / "alerts").glob("*.rules.yaml"))
+        for group in yaml.safe_load(file.read_text())["groups"]
+    ]
+    assert deployed == sources
+
+
+def test_selectors_ports_and_volumes_name_what_is_there() -> None:
+    workloads = of_kind("DaemonSet") + of_kind("Deployment")
+    labels = [workload["spec"]["template"]["metadata"]["labels"] for workload in workloads]
+    for workload in workloads:
+        assert workload["spec"]["selector"]["matchLabels"] in labels
+        volumes = {volume["name"] for volume in workload["spec"]["template"]["spec"]["volumes"]}
+        assert {mount["name"] for mount in container(workload)["volumeMounts"]} == volumes
+    ports = {port["name"] for each in workloads for port in container(each)["ports"]}
+    for service in of_kind("Service"):
+        assert service["spec"]["selector"] in labels
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
+    for monitor in of_kind("PodMonitor"):
+        assert monitor["spec"]["selector"]["matchLabels"] in labels
+        assert {endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]} <= ports
+
+
+def test_monitors_give_the_labels_that_rules_and_dashboards_need() -> None:
+    jobs = set()
+    for monitor in of_kind("PodMonitor"):
+        [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+        targets = {rule.get("targetLabel"): rule for rule in endpoint["relabelings"]}
+        jobs.add(targets["job"]["replacement"])
+        assert "cluster" in targets
+        assert ("node" in targets) == (monitor["metadata"]["name"] == "stagewatch-node")
+    assert jobs == {"stagewatch", "stagewatch-slurm"}
+
+
+def test_agents_hold_no_more_than_they_need() -> None:
+    [node], [slurm] = of_kind("DaemonSet"), of_kind("Deployment")
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    for workload, service in ((node, "node"), (slurm, "slurm")):
+        security = container(workload)["securityContext"]
+        assert not security["allowPrivilegeEscalation"]
+        assert security["readOnlyRootFilesystem"]
+        assert security["capabilities"]["drop"] == ["ALL"]
+        assert security["capabilities"].get("add", []) == compose[service].get("cap_add", [])
+        assert not workload["spec"]["template"]["spec"]["automountServiceAccountToken"]
+    assert slurm["spec"]["template"]["spec"]["securityContext"]["runAsNonRoot"]
+    writable = [mount for mount in container(node)["volumeMounts"] if not mount.get("readOnly")]
+    assert {Path(mount["mountPath"]) for mount in writable} == {
+        Path("/run/stagewatch"), Path("/var/lib/stagewatch"), Path("/tmp"),
+    }  # fmt: skip

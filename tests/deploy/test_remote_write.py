@@ -1,0 +1,220 @@
+"""deploy/scale: a real Prometheus writes to a real VictoriaMetrics, and nothing is lost."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stagewatch.demo.cluster import RECORDINGS, free_port
+from stagewatch.processes import Children
+from tests.dashboards.boards import NAMES, all_queries, filled
+from tests.deploy.engine import ROOT
+from tests.deploy.store import MISSING, Pages, Prometheus, Store
+from tests.waiting import wait_for
+
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=f"needs on the PATH: {', '.join(MISSING)}"),
+    pytest.mark.timeout(600),
+]
+
+SCALE = ROOT / "deploy" / "scale"
+EXPOSITION = ROOT / "tests" / "fixtures" / "dcgm" / "exposition.prom"
+NODES = tuple(f"node-{number}" for number in range(8))
+OUTAGE_SAMPLES = 30
+"""How many scrapes of each node the store misses."""
+
+
+@pytest.fixture
+def fleet() -> Iterator[Pages]:
+    """Eight nodes that count their scrapes, and the service discovery that lists them."""
+    counts = {node: itertools.count(1) for node in NODES}
+
+    def page(node: str) -> str:
+        counter = f"# TYPE scrapes_total counter\nscrapes_total {next(counts[node])}\n"
+        return counter + EXPOSITION.read_text()
+
+    def groups() -> str:
+        return json.dumps(
+            [
+                {
+                    "targets": [pages.address],
+                    "labels": {
+                        "cluster": "a",
+                        "node": node,
+                        "__metrics_path__": f"/{node}",
+                        "__meta_slurm_partitions": ",train,",
+                    },
+                }
+                for node in NODES
+            ]
+        )
+
+    pages = Pages(
+        {f"/{node}": lambda node=node: page(node) for node in NODES}
+        | {"/sd/stagewatch": groups, "/metrics": lambda: ""}
+    )
+    yield pages
+    pages.close()
+
+
+@pytest.fixture
+def store(children: Children, tmp_path: Path) -> Store:
+    return Store(children, tmp_path)
+
+
+def configuration(name: str, fleet: Pages, store: Store, shard: int = 0) -> str:
+    """A file of deploy/scale with our addresses, scraping each second."""
+    text = (SCALE / name).read_text()
+    text = text.replace("store:8428", store.url.removeprefix("http://"))
+    text = text.replace("slurm-agent:9948", fleet.address)
+    content = yaml.safe_load(text.replace('"0"', f'"{shard}"') if shard else text)
+    content["global"] |= {"scrape_interval": "1s", "scrape_timeout": "1s"}
+    if "rule_files" in content:
+        content["global"]["evaluation_interval"] = "1s"
+        content["rule_files"] = [f"{ROOT}/alerts/*.rules.yaml"]
+    for job in content["scrape_configs"]:
+        for discovery in job.get("http_sd_configs", ()):
+            discovery["refresh_interval"] = "1s"
+    return str(yaml.safe_dump(content))
+
+
+def test_an_outage_of_the_store_loses_no_sample(
+    children: Children, tmp_path: Path, fleet: Pages, store: Store
+) -> None:
+    text = configuration("remote-write.yml", fleet, store)
+    prometheus = Prometheus(children, tmp_path / "prometheus", text)
+    selector = 'scrapes_total{job="stagewatch"}'
+    wait_for(lambda: len(store.samples(selector)) == len(NODES), "the store has every node")
+    store.stop()
+    before = {node: len(each) for node, each in prometheus.samples(selector).items()}
+
+    def missed() -> bool:
+        now = prometheus.samples(selector)
+        return all(len(now[node]) >= before[node] + OUTAGE_SAMPLES for node in NODES)
+
+    wait_for(missed, f"{OUTAGE_SAMPLES} more scrapes", limit=300)
+    scraped = prometheus.samples(selector)
+    store.start()
+
+    def caught_up() -> bool:
+        held = store.samples(selector)
+        return set(held) == set(NODES) and all(
+            max(held[node]) > max(scraped[node]) for node in NODES
+        )
+
+    wait_for(caught_up, "the store has caught up", limit=180)
+    held = store.samples(selector)
+    lost = {node: scraped[node].keys() - held[node].keys() for node in NODES}
+    assert lost == {node: set() for node in NODES}
+    assert all(scraped[node].items() <= held[node].items() for node in NODES)
+
+
+def test_every_node_is_scraped_by_exactly_one_shard(
+    children: Children, tmp_path: Path, fleet: Pages, store: Store
+) -> None:
+    shards = [
+        Prometheus(
+            children, tmp_path / f"shard-{number}",
+            configuration("shard.yml", fleet, store, number), agent=True,
+        )
+        for number in range(2)
+    ]  # fmt: skip
+
+    def scraped() -> list[list[str]]:
+        return [shard.targets("stagewatch") for shard in shards]
+
+    def everything() -> list[str]:
+        return [node for shard in scraped() for node in shard]
+
+    wait_for(lambda: len(everything()) >= len(NODES), "the shards scrape every node")
+    assert sorted(everything()) == sorted(NODES)
+    assert all(scraped())
+    wait_for(
+        lambda: len(store.query('up{job="stagewatch"} == 1')) == len(NODES), "the store has all"
+    )
+    assert all("shard" not in each["metric"] for each in store.query("up"))
+    assert len(store.query('up{job="stagewatch-slurm"}')) == 1
+
+
+def test_rules_are_evaluated_where_the_series_of_all_shards_are(
+    children: Children, tmp_path: Path, fleet: Pages, store: Store
+) -> None:
+    text = configuration("agent.yml", fleet, store)
+    Prometheus(children, tmp_path / "agent", text, agent=True)
+    children.start(
+        ["env", f"VMALERT_LISTEN=127.0.0.1:{free_port()}", str(SCALE / "vmalert.sh"),
+         store.url, "http://127.0.0.1:9"],
+        log=tmp_path / "vmalert.log",
+    )  # fmt: skip
+
+    def recorded() -> list[dict[str, Any]]:
+        return store.query("gpu_temperature_celsius")
+
+    wait_for(lambda: len(recorded()) == 2 * len(NODES), "a recorded series of every GPU", limit=120)
+    assert {each["metric"]["node"] for each in recorded()} == set(NODES)
+
+
+def expressions() -> list[str]:
+    """Every expression of the rules and dashboards, with variables filled in."""
+    rules = [
+        rule["expr"]
+        for file in sorted((ROOT / "alerts").glob("*.rules.yaml"))
+        for group in yaml.safe_load(file.read_text())["groups"]
+        for rule in group["rules"]
+    ]
+    boards = [filled(query.expr) for name in NAMES for query in all_queries(name)]
+    return sorted({*rules, *boards})
+
+
+def test_the_store_answers_what_rules_and_dashboards_ask_as_prometheus_does(
+    children: Children, tmp_path: Path, store: Store, fleet: Pages
+) -> None:
+    agent = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "stagewatch.cli", "node", "--listen", agent]
+    command += ["--record-dir", str(tmp_path)]
+    command += ["--collector.gpu.recording", str(RECORDINGS / "h200-node-a.jsonl")]
+    children.start(command, log=tmp_path / "agent.log")
+    content = yaml.safe_load(configuration("remote-write.yml", fleet, store))
+    del content["global"]["external_labels"]  # Prometheus adds them to what it sends only
+    content["scrape_configs"] = [
+        {
+            "job_name": "stagewatch",
+            "static_configs": [{"targets": [agent], "labels": {"cluster": "a", "node": "n1"}}],
+        }
+    ]
+    prometheus = Prometheus(children, tmp_path / "prometheus", str(yaml.safe_dump(content)))
+    at = wait_for(lambda: _settled(prometheus, store), "both have a minute of data", limit=180)
+    answered, differ, refused = 0, [], []
+    for expression in expressions():
+        ours = _labels(prometheus.query(expression, time=at))
+        try:
+            theirs = _labels(store.query(expression, time=at))
+        except ValueError as error:
+            refused.append(f"{expression}: {error}")
+            continue
+        answered += bool(ours)
+        if ours != theirs:
+            differ.append((expression, ours - theirs, theirs - ours))
+    assert refused == []
+    assert answered > 50
+    assert differ == []
+
+
+def _settled(prometheus: Prometheus, store: Store) -> float | None:
+    """A time at which both hold the same minute and more."""
+    held = store.samples('up{job="stagewatch"}')
+    times = sorted(held.get("n1", ()))
+    if not times or times[-1] - times[0] < 75:
+        return None
+    return float(times[-10])
+
+
+def _labels(result: list[dict[str, Any]]) -> set[str]:
+    return {json.dumps(each["metric"], sort_keys=True) for each in result}

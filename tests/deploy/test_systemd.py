@@ -1,0 +1,186 @@
+"""The units and install.sh: judged by systemd-analyze, and run by a real systemd in a container."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from stagewatch.demo.cluster import free_port
+from tests.deploy.engine import (
+    CERTIFICATES,
+    ROOT,
+    Afterwards,
+    docker,
+    need,
+    need_engine,
+    systemd_image,
+)
+from tests.waiting import wait_for
+
+EXPOSURE = {"node": 35, "slurm": 20}
+"""Tenths of the most that `systemd-analyze security` may find, out of 100."""
+CAPABILITIES = 1 << 19 | 1 << 34
+"""CAP_SYS_PTRACE and CAP_SYSLOG."""
+SOURCES = ("alerts", "dashboards", "deploy", "exporters", "pyproject.toml", "README.md", "LICENSE")
+
+
+@pytest.mark.parametrize("agent", EXPOSURE)
+def test_the_unit_exposes_little(agent: str) -> None:
+    need("systemd-analyze")
+    unit = ROOT / "deploy" / "systemd" / f"stagewatch-{agent}.service"
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE[agent]}",
+         "--no-pager", str(unit)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if "unrecognized option" in done.stderr:
+        pytest.skip("needs systemd 250 or newer: systemd-analyze has no --offline")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+class Machine:
+    """A container that systemd runs in as process 1, with the checkout and its own ports."""
+
+    def __init__(self) -> None:
+        self.name = f"stagewatch-test-systemd-{os.getpid()}"
+        self.ports = {agent: free_port() for agent in EXPOSURE}
+        self._afterwards = Afterwards("docker", "rm", "--force", "--volumes", self.name)
+        docker(
+            "run", "--detach", f"--name={self.name}", "--network=host",
+            "--cap-add=SYS_ADMIN", "--cap-add=SYS_PTRACE", "--cap-add=SYSLOG",
+            "--security-opt=seccomp=unconfined",
+            "--tmpfs=/run", "--tmpfs=/run/lock", "--tmpfs=/tmp:exec",
+            "--volume=/sys/fs/cgroup:/sys/fs/cgroup", f"--volume={ROOT}:/src:ro",
+            f"--env=PIP_CERT={CERTIFICATES}", "--env=container=docker",
+            systemd_image(), "/lib/systemd/systemd",
+        )  # fmt: skip
+
+    def __call__(self, script: str) -> str:
+        """Run a shell script; its output."""
+        return docker("exec", self.name, "sh", "-euc", script).strip()
+
+    def running(self) -> bool:
+        """Whether systemd has started what there is."""
+        command = ["docker", "exec", self.name, "systemctl", "is-system-running"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout.strip() in ("running", "degraded")
+
+    def install(self, *arguments: str) -> str:
+        """Run install.sh."""
+        return self(f"/root/src/deploy/install.sh {' '.join(arguments)} 2>&1")
+
+    def pid(self, agent: str) -> int:
+        """The agent's process, 0 if there is none."""
+        return int(self(f"systemctl show --property=MainPID --value stagewatch-{agent}"))
+
+    def status(self, agent: str) -> dict[str, str]:
+        """/proc/<pid>/status of the agent."""
+        lines = self(f"cat /proc/{self.pid(agent)}/status").splitlines()
+        return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+
+    def metrics(self, agent: str) -> str:
+        """What the agent serves; nothing while it does not."""
+        url = f"http://127.0.0.1:{self.ports[agent]}/metrics"
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return str(answer.read().decode())
+        except OSError:
+            return ""
+
+    def close(self) -> None:
+        """Remove the container."""
+        self._afterwards.close()
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    """Both agents installed; their options were there before."""
+    need_engine()
+    if shutil.which("mmdebstrap") is None or os.geteuid() != 0:
+        pytest.skip("needs root and mmdebstrap to build an image with systemd")
+    machine = Machine()
+    try:
+        try:
+            wait_for(machine.running, "systemd runs")
+        except AssertionError:
+            pytest.skip(f"systemd does not run in a container here: {docker('logs', machine.name)}")
+        machine("mkdir /root/src /etc/stagewatch")
+        machine(f"cd /src && cp -r {' '.join(SOURCES)} /root/src")
+        for agent, port in machine.ports.items():
+            option = f"STAGEWATCH_LISTEN=127.0.0.1:{port}"
+            machine(f"echo {option} > /etc/stagewatch/{agent}.env")
+        machine.install("node", "slurm")
+        yield machine
+    finally:
+        machine.close()
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.xdist_group("systemd")
+class TestInstalled:
+    """One machine from installation to removal: the order matters."""
+
+    def test_systemd_finds_nothing_wrong_with_the_units(self, machine: Machine) -> None:
+        assert machine("systemd-analyze verify /etc/systemd/system/stagewatch-*.service 2>&1") == ""
+
+    @pytest.mark.parametrize("agent", EXPOSURE)
+    def test_the_agent_serves(self, machine: Machine, agent: str) -> None:
+        wait_for(lambda: "stagewatch_collector_success" in machine.metrics(agent), "metrics")
+
+    def test_no_collector_of_the_node_agent_is_kept_from_its_data(self, machine: Machine) -> None:
+        wait_for(lambda: 'collector_success{collector="kmsg"}' in machine.metrics("node"), "kmsg")
+        lines = machine.metrics("node").splitlines()
+        found = [line for line in lines if line.startswith("stagewatch_collector_success")]
+        assert [line for line in found if not line.endswith(" 1")] == []
+
+    @pytest.mark.parametrize(("agent", "held"), [("node", CAPABILITIES), ("slurm", 0)])
+    def test_the_agent_is_no_root_and_can_gain_nothing(
+        self, machine: Machine, agent: str, held: int
+    ) -> None:
+        status = machine.status(agent)
+        assert "0" not in status["Uid"].split()
+        assert {int(status[name], 16) for name in ("CapEff", "CapBnd", "CapPrm")} == {held}
+        assert status["NoNewPrivs"] == "1"
+        assert status["Seccomp"] == "2"
+
+    def test_the_agent_can_write_its_own_directories_only(self, machine: Machine) -> None:
+        mounts = machine(f"cat /proc/{machine.pid('node')}/mountinfo").splitlines()
+        root = [line.split() for line in mounts if line.split()[4] == "/"][-1]
+        assert "ro" in root[5].split(",")
+        own = {line.split()[4] for line in mounts if "stagewatch" in line.split()[4]}
+        assert own == {"/run/stagewatch", "/var/lib/stagewatch"}
+
+    def test_a_killed_agent_comes_back(self, machine: Machine) -> None:
+        before = machine.pid("node")
+        machine("systemctl kill --signal=KILL stagewatch-node")
+        wait_for(lambda: machine.pid("node") not in (0, before), "another process")
+
+    def test_installing_again_keeps_the_options_and_the_state(self, machine: Machine) -> None:
+        state = "cat /etc/stagewatch/*.env; stat --format=%i /var/lib/stagewatch"
+        before = machine(state)
+        machine.install("node", "slurm")
+        assert machine(state) == before
+        wait_for(lambda: machine.metrics("node"), "the agent serves again")
+
+    def test_stopping_is_clean(self, machine: Machine) -> None:
+        machine("systemctl stop stagewatch-node")
+        assert machine("systemctl show --property=Result --value stagewatch-node") == "success"
+
+    def test_removing_leaves_the_options_and_the_state(self, machine: Machine) -> None:
+        machine.install("--uninstall")
+        left = machine("find / -xdev -name '*stagewatch*' -not -path '/root/*' -not -path '/tmp/*'")
+        assert set(left.split()) <= {"/etc/stagewatch", "/var/lib/stagewatch"}
+        assert machine("ls /etc/stagewatch").split() == ["node.env", "slurm.env"]
+        assert machine("ls /run") and "stagewatch" not in machine("ls /run")
+
+    def test_purging_leaves_nothing(self, machine: Machine) -> None:
+        machine.install("--uninstall", "--purge")
+        assert (
+            machine("find / -xdev -name '*stagewatch*' -not -path '/root/*' -not -path '/tmp/*'")
+            == ""
+        )

@@ -1,0 +1,19 @@
+"""What the tests of fault injection share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stagewatch.processes import Children
+from tests.faults.injecting import Injector
+
+
+@pytest.fixture
+def injector(children: Children, tmp_path: Path) -> Iterator[Injector]:
+    """Runs injections; whatever a failed test leaves is undone."""
+    injector = Injector(children, tmp_path)
+    yield injector
+    injector.close()

@@ -1,0 +1,185 @@
+"""What `stagewatch fault inject` asks for, shows and refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stagewatch.faults.commands import PACKAGES
+from stagewatch.faults.kinds import KINDS, STEPS
+from stagewatch.faults.steps import decode, encode
+from tests.faults.fake_grafana import TOKEN, FakeGrafana
+from tests.faults.injecting import Injector
+from tests.running import Python
+from tests.waiting import wait_for
+
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "fault-injection.md"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_done_without_a_target(injector: Injector, kind: str) -> None:
+    assert "--target" in injector.refused("inject", kind, "--for=5s", status=2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_help_of_a_kind_tells_what_its_target_is(injector: Injector, kind: str) -> None:
+    said = " ".join(injector.refused("inject", kind, "--help", COLUMNS="1000", status=0).split())
+    assert KINDS[kind].target in said and "--dry-run" in said
+    assert kind in injector.refused("inject", "--help", status=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_documented(kind: str) -> None:
+    assert f"`{kind}`" in DOCUMENTATION.read_text()
+
+
+@pytest.mark.parametrize("time", ["0", "-1s", "x", "25h", "", "0.5s"])
+def test_a_time_that_is_none(injector: Injector, time: str) -> None:
+    argv = ("inject", "process-stop", f"--target={os.getpid()}", f"--for={time}")
+    assert "--for" in injector.refused(*argv, status=2)
+
+
+def test_a_dry_run_shows_all_and_touches_nothing(injector: Injector, python: Python) -> None:
+    victim = python("import time; print('here'); time.sleep(600)")
+    victim.said("here")
+    argv = ("inject", "process-stop", f"--target={victim.pid}", "--for=60s", "--dry-run")
+    said = injector.run(*argv)
+    for line in (f"would  kill -STOP {victim.pid}", f"then  kill -CONT {victim.pid}", "marker"):
+        assert line in said
+    assert "\033" not in said and "\r" not in said, "colours are for terminals"
+    assert not injector.markers() and not injector.undo.exists()
+    assert "T" not in Path(f"/proc/{victim.pid}/status").read_text().partition("State:")[2][:3]
+
+
+def test_a_terminal_gets_a_countdown(injector: Injector, python: Python) -> None:
+    victim = python("import time; print('here'); time.sleep(600)")
+    victim.said("here")
+    master, slave = pty.openpty()
+    argv = injector.argv("inject", "process-stop", f"--target={victim.pid}", "--for=2s")
+    with subprocess.Popen(
+        argv, env=injector.environ({}), stdin=slave, stdout=slave, stderr=slave
+    ) as process:
+        os.close(slave)
+        said = b""
+        while process.poll() is None or said[-1:] == b"":
+            try:
+                said += os.read(master, 4096)
+            except OSError:
+                break
+    os.close(master)
+    assert process.returncode == 0
+    assert b" s left (Ctrl-C ends it now)" in said and b"\033[1m" in said
+
+
+def test_a_missing_tool_is_named_with_its_package(injector: Injector, tmp_path: Path) -> None:
+    code = (
+        "import shutil, sys; which = shutil.which; "
+        "shutil.which = lambda name, **more: None if name == 'stress-ng' else which(name, **more); "
+        "from stagewatch.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *injector.argv("inject", "cpu")[3:], "--target=0", "--for=5s"],
+        env=injector.environ({}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "needs stress-ng, which is not installed: apt-get install stress-ng" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="needs dpkg (Debian)")
+@pytest.mark.parametrize("tool", PACKAGES)
+def test_the_package_that_is_named_has_the_tool(tool: str) -> None:
+    if (path := shutil.which(tool)) is None:
+        pytest.skip(f"{tool} is not installed")
+    owner = subprocess.run(
+        ["dpkg-query", "--listfiles", PACKAGES[tool]], capture_output=True, text=True, check=False
+    )
+    if owner.returncode:
+        pytest.skip(f"{tool} does not come from the distribution here")
+    names = {Path(line).name for line in owner.stdout.splitlines()}
+    assert tool in names or Path(path).resolve().name in names
+
+
+def test_an_id_that_is_taken_or_bad_is_refused(injector: Injector, python: Python) -> None:
+    victim = python("import time; print('here'); time.sleep(600)")
+    victim.said("here")
+    injector.run("mark", "x", "--id=mine")
+    argv = ("inject", "process-stop", f"--target={victim.pid}", "--for=5s")
+    assert "already" in injector.run(*argv, "--id=mine", status=1)
+    assert injector.markers()[0].end is None, "the other's marker is left as it was"
+    injector.run(*argv, "--id=../x", status=2)
+    assert not injector.left()
+
+
+def test_without_a_marker_directory_nothing_is_done(
+    injector: Injector, python: Python, tmp_path: Path
+) -> None:
+    victim = python("import time; print('here'); time.sleep(600)")
+    victim.said("here")
+    argv = ("inject", "process-kill", f"--target={victim.pid}")
+    said = injector.run(*argv, status=1, STAGEWATCH_FAULT_DIR=str(tmp_path / "absent"))
+    assert "does not exist" in said
+    assert victim.process.poll() is None and not injector.left()
+
+
+def test_grafana_is_told_of_the_beginning_and_the_end(injector: Injector, python: Python) -> None:
+    victim = python("import time; print('here'); time.sleep(600)")
+    victim.said("here")
+    grafana = FakeGrafana()
+    environ = {"STAGEWATCH_GRAFANA_URL": grafana.url, "STAGEWATCH_GRAFANA_TOKEN": TOKEN}
+    try:
+        script = injector.hold("process-stop", f"--target={victim.pid}", **environ)
+        wait_for(lambda: grafana.annotations, "the annotation")
+        script.process.send_signal(signal.SIGINT)
+        script.finish(130)
+        (annotation,) = grafana.annotations.values()
+        assert annotation["timeEnd"] > annotation["time"]
+    finally:
+        grafana.close()
+
+
+def test_the_end_that_a_watchdog_gave_is_told_by_the_next_command(
+    injector: Injector, python: Python
+) -> None:
+    victim = python("import time; print('here'); time.sleep(600)")
+    victim.said("here")
+    grafana = FakeGrafana()
+    environ = {"STAGEWATCH_GRAFANA_URL": grafana.url, "STAGEWATCH_GRAFANA_TOKEN": TOKEN}
+    try:
+        script = injector.hold("process-stop", f"--target={victim.pid}", **environ)
+        wait_for(lambda: grafana.annotations, "the annotation")
+        script.kill()
+        injector.gone()
+        injector.run("list", **environ)
+        (annotation,) = grafana.annotations.values()
+        assert annotation["timeEnd"] > annotation["time"]
+    finally:
+        grafana.close()
+
+
+def test_every_step_reads_back_from_the_journal() -> None:
+    samples = {
+        "Helper": ("id", ("stress-ng", "--cpu", "1"), "/log", (("A", "b"),)),
+        "Fill": ("/x", 5),
+        "Scratch": ("/x",),
+        "Chain": ("iptables", "INPUT", "STAGEWATCH-1", (("-p", "tcp"), ("-p", "udp")), "why"),
+        "Netem": ("eth0", "10.0.0.1", 80, ("delay", "1ms")),
+        "Stop": (5, 6),
+        "Kill": (5, 6),
+        "Drain": ("h1", "why"),
+        "KillDaemon": ("h1", 5, 6, "", ("slurmd", "-D"), "/", "/log", (("A", "b"),)),
+    }
+    assert samples.keys() == STEPS.keys()
+    for name, arguments in samples.items():
+        step = STEPS[name](*arguments)
+        assert decode(json.loads(json.dumps(encode(step)))) == step

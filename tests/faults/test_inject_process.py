@@ -1,0 +1,142 @@
+"""Processes that are stopped and killed: the right ones, and only those."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from stagewatch.errors import StagewatchError
+from stagewatch.faults.identity import Gone, Identity
+from stagewatch.faults.processes import is_stagewatch, refuse_vital
+from stagewatch.processes import Children
+from tests.faults.injecting import Injector
+from tests.running import Python
+from tests.waiting import wait_for
+
+RANK = """
+import sys, stagewatch, time
+stagewatch.init(sys.argv[1], job_id=540, rank=int(sys.argv[2]), directory=sys.argv[3])
+print("began")
+while True:
+    time.sleep(0.05)
+"""
+
+
+def state(pid: int) -> str:
+    """As ps shows it."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Path:
+    """The directory of the stage records."""
+    directory = tmp_path / "ranks"
+    directory.mkdir()
+    return directory
+
+
+def test_a_stopped_rank_goes_on_after(injector: Injector, python: Python, ranks: Path) -> None:
+    rank = python(RANK, "train", 5, ranks)
+    rank.said("began")
+    script = injector.hold("process-stop", "--target=540:5", "--scenario=S0")
+    assert state(rank.pid) == "T"
+    assert injector.markers()[0].scenario == "S0"
+    script.process.send_signal(signal.SIGTERM)
+    script.finish(143)
+    injector.gone()
+    wait_for(lambda: state(rank.pid) in "SR", "the rank to go on")
+
+
+def test_a_rank_that_two_roles_have_must_be_named_with_its_role(
+    injector: Injector, python: Python, ranks: Path
+) -> None:
+    for role in ("train", "rollout"):
+        python(RANK, role, 5, ranks).said("began")
+    argv = ("inject", "process-stop", "--for=5s", "--dry-run")
+    said = injector.refused(*argv, "--target=540:5", status=1)
+    assert "540:rollout:5" in said and "540:train:5" in said and "name the role" in said
+    assert "kill -STOP" in injector.refused(*argv, "--target=540:rollout:5", status=0)
+    assert "no such rank" in injector.refused(*argv, "--target=540:6", status=1)
+
+
+def test_a_killed_process_is_gone_and_its_marker_closed(injector: Injector, python: Python) -> None:
+    victim = python("import time; print('here'); time.sleep(600)")
+    victim.said("here")
+    said = injector.run("inject", "process-kill", f"--target={victim.pid}", "--stage=train")
+    assert f"kill -KILL {victim.pid}" in said and "not brought back" in said
+    victim.finish(-signal.SIGKILL)
+    (marker,) = injector.markers()
+    assert marker.end is not None and marker.fault_type == "process_kill"
+    injector.gone()
+
+
+def test_a_stopped_process_that_dies_ends_the_fault(injector: Injector, python: Python) -> None:
+    victim = python("import time; print('here'); time.sleep(600)")
+    victim.said("here")
+    script = injector.hold("process-stop", f"--target={victim.pid}")
+    victim.kill()
+    assert f"process {victim.pid} has ended" in script.finish(1)
+    injector.gone()
+
+
+def test_a_number_that_another_process_has_now_is_not_signalled(python: Python) -> None:
+    other = python("import time; print('here'); time.sleep(600)")
+    other.said("here")
+    now = Identity.of(other.pid)
+    before = Identity(now.pid, now.start_ticks - 1)
+    assert not before.alive
+    with pytest.raises(Gone):
+        before.send(signal.SIGKILL)
+    assert now.alive
+
+
+@pytest.mark.parametrize("pid", [1, 2])
+def test_init_and_threads_of_the_kernel_are_refused(pid: int) -> None:
+    if pid == 2 and Path("/proc/2/comm").read_text() != "kthreadd\n":
+        pytest.skip("sees no thread of the kernel from this PID namespace")
+    with pytest.raises(StagewatchError, match="refused"):
+        refuse_vital(Identity.of(pid))
+
+
+def test_the_command_itself_and_what_started_it_are_refused(injector: Injector) -> None:
+    with pytest.raises(StagewatchError, match="this command itself"):
+        refuse_vital(Identity.of(os.getpid()))
+    said = injector.refused("inject", "process-kill", f"--target={os.getpid()}", status=1)
+    assert "refused" in said
+
+
+def test_the_agent_that_watches_is_not_stopped(
+    injector: Injector, children: Children, tmp_path: Path
+) -> None:
+    argv = [sys.executable, "-m", "stagewatch.cli", "node", "--listen=127.0.0.1:0"]
+    agent = children.start(argv, log=tmp_path / "agent.log")
+    line = Path(f"/proc/{agent.pid}/cmdline")
+    wait_for(lambda: b"stagewatch.cli" in line.read_bytes(), "the agent's command line")
+    said = injector.run("inject", "process-stop", f"--target={agent.pid}", "--for=5s", status=1)
+    assert "belongs to stagewatch" in said
+
+
+def test_what_belongs_to_stagewatch() -> None:
+    for argv in (
+        ["/opt/stagewatch/bin/python", "/opt/stagewatch/bin/stagewatch", "node"],
+        ["/usr/bin/stagewatch", "slurm"],
+        [sys.executable, "-m", "stagewatch.sources.nvml.child"],
+    ):
+        assert is_stagewatch(argv)
+    for argv in (["python", "train.py", "--logger", "stagewatch"], ["python", "-m", "torch"], []):
+        assert not is_stagewatch(argv)
+
+
+@pytest.mark.parametrize("target", ["x", "-1", "1:2:3:4", ":5", "540:", "540:x", "12345678901", ""])
+def test_what_names_no_process_is_a_usage_error(injector: Injector, target: str) -> None:
+    said = injector.refused("inject", "process-kill", f"--target={target}", status=2)
+    assert "--target" in said
+
+
+def test_a_process_that_does_not_exist(injector: Injector) -> None:
+    said = injector.refused("inject", "process-stop", "--target=4194303", "--for=5s", status=1)
+    assert "there is no process 4194303" in said

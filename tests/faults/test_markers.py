@@ -1,0 +1,190 @@
+"""Fault markers: what is written reads back; what others write harms nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stagewatch.errors import NoData, SourceError
+from stagewatch.faults.markers import (
+    MAX_BYTES,
+    MAX_MARKERS,
+    Marker,
+    close_marker,
+    parse_marker,
+    read_markers,
+    write_marker,
+)
+
+DOCUMENTED = (
+    b'{"fault_injection_start": "2024-11-24T14:30:00Z", "fault_type": "cpu_contention",'
+    b' "target_worker": "rollout_worker_8", "expected_failure_stage": "train"}'
+)
+START = 1732458600.0
+
+line = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=100)
+ids = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", fullmatch=True)
+times = st.integers(0, 4_000_000_000_000).map(lambda milliseconds: milliseconds / 1000)
+markers = st.builds(
+    Marker,
+    id=ids,
+    fault_type=line,
+    start=times,
+    end=st.none() | times,
+    target_worker=line | st.just(""),
+    expected_failure_stage=line | st.just(""),
+    scenario=line | st.just(""),
+)
+
+
+def test_the_documented_form() -> None:
+    assert parse_marker("f1", DOCUMENTED) == Marker(
+        id="f1",
+        fault_type="cpu_contention",
+        start=START,
+        target_worker="rollout_worker_8",
+        expected_failure_stage="train",
+    )
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "2024-11-24T14:30:00Z",
+        "2024-11-24T14:30:00+00:00",
+        "2024-11-24T15:30:00+01:00",
+        "2024-11-24T14:30:00.000",
+        "2024-11-24 14:30:00",
+    ],
+)
+def test_a_time_without_a_zone_is_utc(start: str) -> None:
+    raw = json.dumps({"fault_type": "x", "fault_injection_start": start}).encode()
+    assert parse_marker("f1", raw).start == START
+
+
+@given(markers)
+def test_what_is_written_reads_back(
+    tmp_path_factory: pytest.TempPathFactory, marker: Marker
+) -> None:
+    directory = tmp_path_factory.mktemp("faults")
+    write_marker(directory, marker)
+    ((found,), skipped) = read_markers(directory)
+    assert found.start == pytest.approx(marker.start, abs=0.002)
+    assert (found.end is None) == (marker.end is None)
+    assert (found.id, found.fault_type, found.target_worker) == (
+        marker.id,
+        marker.fault_type,
+        marker.target_worker,
+    )
+    assert not skipped
+    assert len(list(directory.iterdir())) == 1  # no draft stays behind
+
+
+@given(
+    st.binary(max_size=400)
+    | st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text() | st.integers(),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["fault_type", "fault_injection_start", "fault_injection_end", "scenario"]
+                )
+                | st.text(),
+                inner,
+            )
+        ),
+    ).map(lambda content: json.dumps(content).encode())
+)
+def test_any_content_is_a_marker_or_an_error_that_names_the_file(raw: bytes) -> None:
+    try:
+        parse_marker("f1", raw)
+    except SourceError as error:
+        assert str(error).startswith("marker f1: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("[]", "must be a JSON object"),
+        ("{", "Expecting property name"),
+        ('{"fault_injection_start": "2024-11-24T14:30:00Z"}', "fault_type must be a string"),
+        ('{"fault_type": "x"}', "fault_injection_start must be a string"),
+        ('{"fault_type": "x", "fault_injection_start": "soon"}', "soon"),
+        ('{"fault_type": 7, "fault_injection_start": "2024-11-24"}', "fault_type must be"),
+        ("[" * 5000, "recursion"),
+    ],
+)
+def test_what_is_wrong_is_said(content: str, problem: str) -> None:
+    with pytest.raises(SourceError, match=problem):
+        parse_marker("f1", content.encode())
+
+
+def test_no_directory_is_no_data(tmp_path: Path) -> None:
+    with pytest.raises(NoData):
+        read_markers(tmp_path / "absent")
+
+
+def test_a_closed_marker_is_active_until_its_end(tmp_path: Path) -> None:
+    marker = Marker(id="f1", fault_type="x", start=1000.0)
+    write_marker(tmp_path, marker)
+    close_marker(tmp_path, marker, 1060.0)
+    ((found,), _) = read_markers(tmp_path)
+    assert [found.active(now) for now in (999, 1000, 1059, 1060)] == [False, True, True, False]
+
+
+def test_hostile_files_are_counted_and_harm_nothing(tmp_path: Path) -> None:
+    (tmp_path / "good.json").write_bytes(DOCUMENTED)
+    (tmp_path / "large.json").write_bytes(DOCUMENTED + b" " * MAX_BYTES)
+    (tmp_path / "noise.json").write_bytes(os.urandom(100))
+    (tmp_path / "secret").write_bytes(DOCUMENTED)
+    (tmp_path / "link.json").symlink_to(tmp_path / "secret")
+    (tmp_path / "directory.json").mkdir()
+    (tmp_path / "sp ace.json").write_bytes(DOCUMENTED)
+    (tmp_path / "line\nbreak.json").write_bytes(DOCUMENTED)
+    (tmp_path / ".json").write_bytes(DOCUMENTED)
+    (tmp_path / "README").write_text("ignored")
+    os.mkfifo(tmp_path / "fifo.json")
+    found, skipped = read_markers(tmp_path)
+    assert [marker.id for marker in found] == ["good"]
+    assert skipped == {"invalid": 4, "unreadable": 1, "name": 3}
+
+
+def test_free_text_is_cut_and_made_printable() -> None:
+    raw = json.dumps(
+        {
+            "fault_type": "x" * 500,
+            "fault_injection_start": "2024-11-24",
+            "scenario": "two\nlines\x1b[31m",
+        }
+    ).encode()
+    marker = parse_marker("f1", raw)
+    assert len(marker.fault_type) == 128
+    assert marker.scenario == "two?lines?[31m"
+
+
+def test_only_so_many_markers_are_read(tmp_path: Path) -> None:
+    for number in range(MAX_MARKERS + 10):
+        (tmp_path / f"{number:04}.json").write_bytes(DOCUMENTED if number % 2 else b"{")
+    found, skipped = read_markers(tmp_path)
+    assert len(found) == MAX_MARKERS / 2
+    assert skipped == {"invalid": MAX_MARKERS / 2, "too_many": 10}
+
+
+@pytest.mark.parametrize("id", ["", "../x", "a/b", ".hidden", "a b", "x" * 101, "a\n", "é"])
+def test_an_id_that_is_no_file_name_is_refused(id: str, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="must be letters, digits"):
+        write_marker(tmp_path, Marker(id=id, fault_type="x", start=0.0))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_marker_that_cannot_be_written_leaves_no_draft(tmp_path: Path) -> None:
+    (tmp_path / "f1.json").mkdir()
+    with pytest.raises(OSError, match="f1"):
+        write_marker(tmp_path, Marker(id="f1", fault_type="x", start=0.0))
+    assert [file.name for file in tmp_path.iterdir()] == ["f1.json"]

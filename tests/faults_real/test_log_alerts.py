@@ -1,0 +1,112 @@
+"""A rank is killed for lack of memory, and another logs an error first: Prometheus names both."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from stagewatch.demo.cluster import free_port
+from stagewatch.demo.prometheus import arguments, write_config
+from stagewatch.processes import Children
+from stagewatch.sources.prometheus_api import Alert, PrometheusApi
+from tests.fakes.memory_cgroup import memory_cgroup, missing
+from tests.faults_real.agent import Agent
+from tests.ranks import program
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")
+HOG = """
+import os, sys
+os.environ |= {"STAGEWATCH_DIR": sys.argv[1], "STAGEWATCH_JOB_ID": "540", "RANK": "8"}
+import stagewatch
+stagewatch.init(role="rollout")
+with stagewatch.stage("rollout", step=1):
+    print("ready")
+    sys.stdin.readline()
+    held = []
+    while True:
+        held.append(bytearray(os.urandom(1) * (4 << 20)))
+"""
+Watch = Callable[..., tuple[Agent, PrometheusApi]]
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Iterator[Watch]:
+    """Starts an agent with flags, and a Prometheus with the shipped rules that scrapes it."""
+    (tmp_path / "ranks").mkdir()
+    with Children() as children, ExitStack() as stack:
+
+        def start(*flags: str) -> tuple[Agent, PrometheusApi]:
+            agent = Agent(children, tmp_path, *flags)
+            config = write_config(tmp_path, {"n1": f"127.0.0.1:{agent.port}"})
+            port = free_port()
+            children.start(arguments(["prometheus"], config, port), log=tmp_path / "prometheus.log")
+            api = PrometheusApi(f"http://127.0.0.1:{port}")
+            stack.callback(api.close)
+            wait_for(api.ready, "Prometheus is ready")
+            return agent, api
+
+        yield start
+
+
+def fired(api: PrometheusApi, name: str) -> Alert:
+    """The one alert of that name, once it fires; its group is evaluated every 15 seconds."""
+
+    def found() -> Alert | None:
+        return next((alert for alert in api.alerts() if alert.labels["alertname"] == name), None)
+
+    return wait_for(found, f"{name} fires", limit=180)
+
+
+def labelled(alert: Alert, **labels: str) -> bool:
+    return labels.items() <= alert.labels.items()
+
+
+@pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="needs to read /dev/kmsg")
+def test_the_rank_that_the_oom_killer_hit_is_alerted_by_name(watch: Watch, tmp_path: Path) -> None:
+    if reason := missing():
+        pytest.skip(f"a memory cgroup: {reason}")
+    state = f"--collector.kmsg.state-file={tmp_path / 'kmsg.json'}"
+    agent, api = watch(state)
+    rank = {"job_id": "540", "role": "rollout", "rank": "8"}
+    with (
+        memory_cgroup(128 << 20) as group,
+        program(HOG, str(tmp_path / "ranks"), prefix=group.prefix) as hog,
+    ):
+        assert hog.hear() == "ready"
+        wait_for(lambda: agent.value("rl_rank_up", **rank) == 1, "the agent knows the rank")
+        hog.say("grow")
+        assert hog.wait() == -9
+    assert labelled(fired(api, "OutOfMemoryKill"), node="n1", scope="cgroup", **rank)
+
+
+def test_the_rank_whose_log_had_an_error_first_is_alerted(watch: Watch, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    names = [f"train_{number}" for number in range(8)] + ["controller_0"]
+    for name in names:
+        (logs / f"540_{name}.log").write_text("started\n")
+    pattern = f"--collector.logs.files={logs}/{{job_id}}_{{role}}_{{rank}}.log"
+    agent, api = watch(pattern)
+    watched = {"job_id": "540", "role": "controller", "rank": "0"}
+    wait_for(
+        lambda: agent.value("log_matches_total", pattern="request_timeout", **watched) == 0,
+        "the logs to be watched",
+    )
+    now = time.time()
+    for name, ago, line in (
+        ("controller_0", 5, "Error stopping job: Request timeout"),
+        ("train_5", 35, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.0 GiB"),
+        ("train_2", 10, "collective operation timeout: WorkNCCL(SeqNum=220)"),
+    ):
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now - ago))
+        with (logs / f"540_{name}.log").open("a") as file:
+            file.write(f"{stamp} {line}\n")
+    alert = fired(api, "LogFirstError")
+    assert labelled(alert, job_id="540", role="train", rank="5", pattern="cuda_oom")

@@ -1,0 +1,95 @@
+"""A memory hog in a cgroup until the OOM killer strikes: who was it?"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stagewatch.collectors import kmsg, processes
+from stagewatch.collectors.kmsg import KmsgCollector
+from stagewatch.collectors.processes import ProcessesCollector
+from stagewatch.sources.kmsg import Kmsg
+from stagewatch.xids import XidLedger
+from tests.fakes.memory_cgroup import memory_cgroup, missing
+from tests.ranks import FakeRanks, families, program
+from tests.waiting import wait_for
+
+LIMIT = 128 << 20
+HOG = """
+import os, sys
+def grow():
+    held = []
+    while True:
+        held.append(bytearray(os.urandom(1) * (4 << 20)))
+for line in sys.stdin:
+    if line.strip() == "grow":
+        grow()
+    elif line.strip() == "grow in a child":
+        pid = os.fork()
+        if pid == 0:
+            sys.stdin.readline()  # until the parent has told who its child is
+            grow()
+        print(pid)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        continue
+    print("done")
+"""
+
+
+def last_sequence() -> int:
+    log = Kmsg()
+    try:
+        for _ in log.read():
+            pass
+    finally:
+        log.close()
+    return log.last or 0
+
+
+@pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="needs to read /dev/kmsg")
+@pytest.mark.parametrize("victim", ["the rank itself", "its child"])
+def test_the_oom_killers_victim_is_named_by_rank(victim: str) -> None:
+    if reason := missing():
+        pytest.skip(f"a memory cgroup: {reason}")
+    ranks = FakeRanks()
+    look = families(ranks)
+    of_node = ProcessesCollector(look, Path("/proc"))
+    log = Kmsg()
+    log.last = last_sequence()
+    of_log = KmsgCollector(log, XidLedger(), descendants=lambda: look.look().rank_of)
+    with (
+        memory_cgroup(LIMIT) as group,
+        program(HOG, prefix=group.prefix) as bystander,
+        program(HOG, prefix=group.prefix) as hog,
+    ):
+        for number, rank in enumerate((bystander, hog)):
+            rank.ask("start")
+            ranks.add(rank.pid, number)
+        before = of_node.collect()
+        assert before.value(processes.RANK_MEMORY_LIMIT, "7", "train", "1") == LIMIT
+        assert 0 < (before.value(processes.RANK_MEMORY, "7", "train", "1") or 0) < LIMIT
+        assert before.value(processes.RANK_OOM_KILLS, "7", "train", "1") == 0
+        if victim == "its child":
+            hog.ask("grow in a child")
+            of_log.collect()
+            hog.say("go")
+            assert hog.hear() == "-9"
+        else:
+            of_log.collect()
+            hog.say("grow")
+            assert hog.wait() == -9
+
+        def named() -> bool:
+            found = of_log.collect()
+            return found.value(kmsg.OOM_KILLS, "cgroup", "7", "train", "1") == 1
+
+        wait_for(named, "rank 1 in the kernel's log")
+        assert of_log.collect().value(kmsg.OOM_KILLS, "cgroup", "7", "train", "0") is None
+        after = of_node.collect()
+        assert after.value(processes.RANK_OOM_KILLS, "7", "train", "1") == 1
+        node = (before.value(processes.OOM_KILLS), after.value(processes.OOM_KILLS))
+        assert None not in node
+        assert (node[1] or 0) > (node[0] or 0)
+        of_log.close()

@@ -1,0 +1,236 @@
+"""`stagewatch inspect` as an operator runs it, on real processes and without any agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stagewatch.demo.rank import Board
+from stagewatch.inspect.command import as_json, table
+from stagewatch.inspect.verdict import judge
+from stagewatch.processes import Children
+from stagewatch.wait_class import WaitClass
+from tests.inspect.jobs import PARKED, SPINNING, job
+from tests.running import Python, clean_environ
+from tests.waiting import wait_for
+
+RANKS = 4
+EARLY = 2
+SKEW = "3.0"
+
+
+class Inspect:
+    """Runs the command over one directory and one job."""
+
+    def __init__(self, record_dir: Path, job_id: str) -> None:
+        self.record_dir = record_dir
+        self.job_id = job_id
+        self.status = 0
+
+    def __call__(self, *arguments: str) -> str:
+        """Its output; its exit status stays in `status`."""
+        command = [sys.executable, "-m", "stagewatch.cli", "inspect", "--job", self.job_id]
+        done = subprocess.run(
+            [*command, "--record-dir", str(self.record_dir), *arguments],
+            capture_output=True,
+            text=True,
+            env=clean_environ({}),
+            timeout=250,
+        )
+        self.status = done.returncode
+        assert "Traceback" not in done.stderr
+        return done.stdout + done.stderr
+
+    def json(self) -> dict[str, Any]:
+        """What it found, for programs."""
+        found: dict[str, Any] = json.loads(self("--json"))
+        return found
+
+
+@pytest.fixture
+def inspect(record_dir: Path) -> Inspect:
+    return Inspect(record_dir, f"job-{uuid.uuid4().hex[:8]}")
+
+
+Start = Callable[[], list[int]]
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Board:
+    """What the ranks of the demo's job share."""
+    Board.create(tmp_path / "board", RANKS)
+    return Board(tmp_path / "board", RANKS)
+
+
+@pytest.fixture
+def start(children: Children, tmp_path: Path, inspect: Inspect, board: Board) -> Start:
+    """Starts the demo's job; returns the pids by rank."""
+
+    def start() -> list[int]:
+        environ = clean_environ(
+            {"STAGEWATCH_DIR": str(inspect.record_dir), "STAGEWATCH_JOB_ID": inspect.job_id}
+        )
+        pids = []
+        for rank in range(RANKS):
+            skew = SKEW if rank == EARLY else "0.0"
+            command = [sys.executable, "-m", "stagewatch.demo.rank", str(tmp_path / "board")]
+            process = children.start([*command, str(rank), str(RANKS), skew], environ=environ)
+            pids.append(process.pid)
+        return pids
+
+    return start
+
+
+def steps(found: dict[str, Any]) -> int:
+    return min((rank["step"] or 0 for rank in found["ranks"]), default=0)
+
+
+def test_the_rank_that_left_the_loop_early_is_named(
+    inspect: Inspect, start: Start, board: Board
+) -> None:
+    pids = start()
+    wait_for(lambda: steps(inspect.json()) > 3, "several steps", 200)
+    board.set_stop(time.time() + float(SKEW))
+    wait_for(lambda: "left the loop early" in inspect(), "the verdict", 200)
+    assert inspect.status == 3
+    found = inspect.json()
+    (verdict,) = found["verdicts"]
+    assert (verdict["evidence"], verdict["stalled"]) == ("left_loop_early", True)
+    assert verdict["culprits"] == [{"role": "train", "rank": EARLY, "pid": pids[EARLY]}]
+    classes = [rank["wait_class"] for rank in found["ranks"]]
+    assert classes == ["parked" if rank == EARLY else "spin" for rank in range(RANKS)]
+    lines = inspect().splitlines()
+    assert lines[0].split()[:5] == ["JOB", "ROLE", "RANK", "PID", "STAGE"]
+    assert lines[1 + EARLY].split()[:5] == [
+        inspect.job_id, "train", str(EARLY), str(pids[EARLY]), "cleanup",
+    ]  # fmt: skip
+    assert "futex" in lines[1 + EARLY]
+    assert lines[-1].startswith(f"job {inspect.job_id}: 3 ranks spin, rank 2 (pid {pids[EARLY]})")
+
+
+def test_a_job_at_work_and_one_of_its_ranks_killed(inspect: Inspect, start: Start) -> None:
+    pids = start()
+    wait_for(lambda: steps(inspect.json()) > 1, "a step", 200)
+    assert inspect.status == 0
+    os.kill(pids[1], 9)
+    wait_for(lambda: "ended without closing its record" in inspect(), "the verdict", 200)
+    assert inspect.status == 3
+    (verdict,) = inspect.json()["verdicts"]
+    assert (verdict["evidence"], verdict["culprits"][0]["pid"]) == ("process_gone", pids[1])
+
+
+def test_no_rank_is_told_with_where_was_looked(inspect: Inspect) -> None:
+    assert inspect() == (
+        f"No rank of job {inspect.job_id} on this node: no stage record in {inspect.record_dir}, "
+        "and no process that may be read has RANK or SLURM_PROCID in its environment.\n"
+    )
+    assert inspect.status == 0
+    assert inspect.json() == {"ranks": [], "verdicts": [], "stacks": []}
+
+
+def test_a_node_where_nothing_was_ever_set_up(tmp_path: Path) -> None:
+    inspect = Inspect(tmp_path / "absent", "none")
+    assert inspect().startswith("No rank of job none")
+    assert inspect.status == 0
+
+
+def test_a_directory_that_is_none_is_one_line_and_status_1(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    inspect = Inspect(tmp_path / "file", "none")
+    assert inspect() == f"stagewatch: {tmp_path / 'file'}: Not a directory\n"
+    assert inspect.status == 1
+
+
+def test_a_rank_without_a_record_is_shown_by_its_environment(
+    inspect: Inspect, python: Python
+) -> None:
+    script = python(
+        "import time; print('ready'); time.sleep(600)",
+        STAGEWATCH_JOB_ID=inspect.job_id,
+        SLURM_PROCID="3",
+    )
+    script.said("ready")
+    (rank,) = inspect.json()["ranks"]
+    assert (rank["role"], rank["rank"], rank["pid"]) == ("unknown", 3, script.pid)
+    assert (rank["stage"], rank["progress_age_seconds"]) == (None, None)
+    assert rank["wait_class"] == "parked"
+    assert "no rank keeps a stage record, so progress cannot be judged" in inspect()
+
+
+def test_files_that_were_passed_over_are_told(inspect: Inspect) -> None:
+    (inspect.record_dir / "core").touch()
+    assert f"1 files in {inspect.record_dir} passed over: name\n" in inspect()
+
+
+def test_json_has_a_fixed_form() -> None:
+    ranks = job(2, SPINNING, rank_1=PARKED)
+    found = json.loads(json.dumps(as_json(ranks, judge(ranks), [])))
+    assert set(found) == {"ranks", "verdicts", "stacks"}
+    assert set(found["verdicts"][0]) == {
+        "job_id",
+        "role",
+        "stalled",
+        "evidence",
+        "culprits",
+        "sentence",
+    }
+    assert found["ranks"][0] == {
+        "job_id": "540",
+        "role": "train",
+        "rank": 0,
+        "pid": 4000,
+        "world_size": 8,
+        "stage": "train",
+        "substage": "",
+        "stage_open_seconds": 2.0,
+        "step": 220,
+        "progress_age_seconds": 412.0,
+        "budget_seconds": 15.0,
+        "armed": True,
+        "collectives": {"world": 220},
+        "state": "R",
+        "wait_channel": "",
+        "cpu_ratio": 1.0,
+        "wait_class": "spin",
+        "first_failure": "",
+        "first_failure_time": None,
+        "overdue": True,
+    }
+
+
+def test_the_table_marks_who_is_overdue_and_colours_who_is_named() -> None:
+    ranks = job(4, SPINNING, rank_1=PARKED | {"stage": "other", "substage": "wait"})
+    plain = table(ranks, judge(ranks), colour=False)
+    assert plain.splitlines()[:3] == [
+        "JOB  ROLE   RANK   PID  STAGE       OPEN  STEP  PROGRESS  S  WCHAN           CPU  CLASS",
+        "540  train     0  4000  train       2.0s   220     6.9m!  R  -              100%  spin",
+        "540  train     1  4001  other/wait  2.0s   220     6.9m!  S  futex_do_wait    0%  parked",
+    ]
+    coloured = table(ranks, judge(ranks), colour=True).splitlines()
+    assert coloured[0].startswith("\033[1mJOB")
+    assert [line.startswith("\033[31m") for line in coloured[1:5]] == [False, True, False, False]
+    assert coloured[-1].startswith("\033[1;31mjob 540")
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    unknown = {
+        "stage": None,
+        "stage_open_seconds": None,
+        "step": None,
+        "progress_age_seconds": None,
+        "cpu_ratio": None,
+        "state": "-",
+        "wait_class": WaitClass.GONE,
+    }
+    ranks = job(1, unknown)
+    row = table(ranks, judge(ranks), colour=False).splitlines()[1]
+    assert row.split() == ["540", "train", "0", "4000", *"------", "-", "gone"]

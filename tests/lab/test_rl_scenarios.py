@@ -1,0 +1,271 @@
+"""Faults in a small RL system: where each began is named, and it comes to light elsewhere.
+
+All jobs run side by side in one lab, beside a healthy one; the scenario that takes a whole core
+away is put in force when the others are over.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stagewatch.demo.rl import memory_limit, storage, wire
+from stagewatch.demo.rl.device import TRAIN_MEMORY
+from stagewatch.demo.rl.experiment import Experiment, Record
+from stagewatch.demo.rl.job import RlJob
+from stagewatch.demo.rl.lab import RlLab
+from stagewatch.demo.rl.scenarios import SCENARIOS
+from stagewatch.sources.prometheus_api import Series
+from tests.waiting import wait_for
+
+WORKERS = 4
+BASELINE_STEPS = 4
+LAST = "starved-rollout"
+"""It disturbs the others."""
+OVER = 400.0
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus on the PATH"),
+    pytest.mark.xdist_group("rl_lab"),
+    pytest.mark.timeout(1200),
+]
+
+
+class Running:
+    """The lab, with every scenario gone through."""
+
+    def __init__(self, directory: Path) -> None:
+        self.lab = RlLab(cache=directory)
+        self.experiments: dict[str, Experiment] = {}
+        self.said: dict[str, list[str]] = {name: [] for name in SCENARIOS}
+        self.alerts_of_the_healthy: list[dict[str, str]] = []
+
+    def run(self) -> None:
+        """Baselines together, faults together, and the one that disturbs at last."""
+        scenarios = {}
+        for name, kind in SCENARIOS.items():
+            job = self.lab.job(
+                f"job-{name}",
+                trains=WORKERS,
+                rollouts=WORKERS,
+                samples=40,
+                cpu_share=kind.cpu_share if name == LAST else 0.02,
+            )
+            scenarios[name] = kind(self.lab, job)
+        self.healthy = self._job("healthy")
+        self.api = self.lab.start()
+        self.began = time.time()
+        for name, scenario in scenarios.items():
+            scenario.prepare()
+            scenario.job.start()
+            say = self.said[name].append
+            self.experiments[name] = Experiment(scenario, self.api, say, f"fault-{name}")
+        self.healthy.start()
+        wait_for(
+            lambda: all(each.warmed_up(BASELINE_STEPS) for each in self.experiments.values()),
+            "the rules have learnt how long each stage takes",
+            OVER,
+        )
+        self._go_through([name for name in SCENARIOS if name != LAST])
+        self.alerts_of_the_healthy = self.firing("healthy")
+        self._go_through([LAST])
+
+    def stop(self) -> None:
+        """End everything."""
+        for experiment in self.experiments.values():
+            experiment.scenario.revert()
+        self.lab.stop()
+        for experiment in self.experiments.values():
+            experiment.scenario.close()
+
+    def firing(self, job_id: str) -> list[dict[str, str]]:
+        """Every alert that has ever fired for a job."""
+        selector = f'ALERTS{{job_id="{job_id}", alertstate="firing"}}'
+        ago = int(time.time() - self.began) + 1
+        return [found.labels for found in self.api.query(f"last_over_time({selector}[{ago}s])")]
+
+    def ever(self, metric: str, name: str, labels: str = "") -> list[Series]:
+        """The highest value that each series of a scenario's job has ever had."""
+        ago = int(time.time() - self.began) + 1
+        selector = f'{metric}{{job_id="job-{name}", {labels}}}'
+        return self.api.query(f"max_over_time({selector}[{ago}s])")
+
+    def record(self, name: str) -> Record:
+        """What came of a scenario."""
+        record = self.experiments[name].record
+        assert record is not None
+        return record
+
+    def _job(self, job_id: str) -> RlJob:
+        return self.lab.job(job_id, trains=WORKERS, rollouts=WORKERS, samples=40, cpu_share=0.02)
+
+    def _go_through(self, names: list[str]) -> None:
+        """Inject each when its job is at the right place, and look on until all are told of."""
+        waiting = [self.experiments[name] for name in names]
+        under_way: list[Experiment] = []
+        looked = 0.0
+
+        def over() -> bool:
+            nonlocal looked
+            for experiment in list(waiting):
+                if experiment.due():
+                    waiting.remove(experiment)
+                    experiment.inject()
+                    under_way.append(experiment)
+            if time.monotonic() < looked + 1:
+                return False
+            looked = time.monotonic()
+            for experiment in under_way:
+                experiment.look()
+            for experiment in [each for each in under_way if each.done() and each.job.over()]:
+                under_way.remove(experiment)
+                experiment.end()
+                experiment.job.stop()
+            return not waiting and not under_way
+
+        try:
+            wait_for(over, "every fault is named and comes to light", OVER)
+        except AssertionError as error:
+            left = {each.scenario.name: self.said[each.scenario.name] for each in under_way}
+            raise AssertionError(f"{left}, and {len(waiting)} were not injected") from error
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """All scenarios, over."""
+    running = Running(tmp_path_factory.mktemp("cache"))
+    try:
+        running.run()
+        yield running
+    finally:
+        running.stop()
+
+
+every_scenario = pytest.mark.parametrize("name", SCENARIOS)
+
+
+@every_scenario
+def test_an_alert_names_where_the_fault_began(name: str, running: Running) -> None:
+    named = running.experiments[name].named()
+    assert named is not None, running.said[name]
+    assert running.experiments[name].scenario.names(named.labels)
+
+
+@every_scenario
+def test_the_fault_comes_to_light_elsewhere(name: str, running: Running) -> None:
+    record, scenario = running.record(name), running.experiments[name].scenario
+    assert record.t_surface is not None
+    assert record.t_surface > record.t_inject
+    surface = scenario.surface
+    began = (scenario.origin.get("role"), scenario.origin.get("stage"))
+    assert (surface.role, surface.stage) != began
+    logs = "".join(scenario.job.log(worker) for worker in scenario.job.processes)
+    assert surface.message in logs
+
+
+@every_scenario
+def test_the_marker_was_open_while_the_fault_was_in_force(name: str, running: Running) -> None:
+    record = running.record(name)
+    labels = f'id="fault-{name}", target_worker="{record.target}", scenario="{record.source}"'
+    ago = int(time.time() - running.began) + 1
+    selector = f"fault_injection_active{{{labels}}}[{ago}s]"
+    assert len(running.api.query(f"count_over_time({selector})")) == len(running.lab.nodes)
+    assert record.t_end is not None
+    assert record.t_end > record.t_inject
+
+
+def test_nothing_is_said_of_a_healthy_job(running: Running) -> None:
+    assert running.alerts_of_the_healthy == []
+    assert len(running.healthy.steps()) >= BASELINE_STEPS
+    assert running.record(LAST).t_inject - running.began > 60
+
+
+def test_no_rank_is_accused_but_the_one_where_it_began(running: Running) -> None:
+    accusing = {"Straggler", "WeightSyncStraggler", "RankHoldsUpJob", "RankStarved"}
+    accusing |= {"OutOfMemoryKill", "RankRetransmits", "RankRoundTripSlow"}
+    for name in SCENARIOS:
+        origin = running.experiments[name].scenario.origin
+        for labels in running.firing(f"job-{name}"):
+            if labels["alertname"] in accusing and "rank" in origin:
+                found = (labels["alertname"], labels["role"], labels["rank"])
+                assert found == (labels["alertname"], origin["role"], origin["rank"])
+
+
+def test_a_job_whose_culprit_is_known_is_not_called_deadlocked(running: Running) -> None:
+    fired = {labels["alertname"] for labels in running.firing("job-slow-upload")}
+    assert "RankHoldsUpJob" in fired
+    assert not {"Deadlock", "GroupStall", "BusyPollHang"} & fired
+
+
+@pytest.mark.skipif(bool(wire.missing()), reason=f"a link of its own {wire.missing()}")
+def test_the_slow_uploads_packets_are_repeated_and_its_peers_are_not(running: Running) -> None:
+    again = running.ever("rl_rank_tcp_retransmissions_total", "slow-upload", 'role="train"')
+    by_rank = {
+        rank: sum(found.value for found in again if found.labels["rank"] == rank)
+        for rank in map(str, range(WORKERS))
+    }
+    worst = running.record("slow-upload").origin["rank"]
+    assert by_rank.pop(worst) > 3 * (1 + max(by_rank.values()))
+    trip = running.ever("rl_rank_tcp_rtt_seconds", "slow-upload", f'role="train", rank="{worst}"')
+    assert max(found.value for found in trip) > 0.4
+
+
+@pytest.mark.skipif(bool(memory_limit.missing()), reason=memory_limit.missing())
+def test_the_starved_rank_waited_for_its_core_and_was_killed(running: Running) -> None:
+    rank = running.record(LAST).origin["rank"]
+    waited = {
+        found.labels["rank"]: found.value
+        for found in running.ever("rank:rl_run_queue:ratio", LAST, 'role="rollout"')
+    }
+    assert max(waited, key=lambda each: waited[each]) == rank
+    killed = running.ever("log_oom_kills_total", LAST)
+    assert {found.labels["rank"] for found in killed} == {rank}
+
+
+def test_the_first_failure_stays_first_when_the_controller_fails_later(running: Running) -> None:
+    first = [
+        (labels["role"], labels["rank"], labels["error"])
+        for labels in running.firing("job-masked-oom")
+        if labels["alertname"] == "FirstFailure"
+    ]
+    rank = running.record("masked-oom").origin["rank"]
+    assert first == [("train", rank, "OutOfDeviceMemory")]
+    ends = running.experiments["masked-oom"].job.log().splitlines()
+    errors = [line for line in ends if "ERROR" in line]
+    assert "Request timeout" in errors[-1], "which is what a person would see at the log's end"
+
+
+@pytest.mark.parametrize("name", ["lost-event", "unresolved-name"])
+def test_a_lost_event_leaves_a_device_held_and_nobody_spinning(name: str, running: Running) -> None:
+    tries = running.ever("rl_scalar", name, 'name="failed_allocations"')
+    assert [found.labels["rank"] for found in tries] == ["0"]
+    assert tries[0].value > 100
+    uuid = running.experiments[name].job.uuid(0)
+    window = f"[15s] @ {running.record(name).t_surface}"
+    (held,) = running.api.query(f'min_over_time(gpu_memory_used_bytes{{uuid="{uuid}"}}{window})')
+    assert held.value == TRAIN_MEMORY
+    (busy,) = running.api.query(f'max_over_time(gpu_utilization_ratio{{uuid="{uuid}"}}{window})')
+    assert busy.value == 0
+    waiting = f'rl_rank_wait_class{{job_id="job-{name}", role=~"train|rollout"}}{window}'
+    classes = running.api.query(f"count by (class) (count_over_time({waiting}))")
+    assert {found.labels["class"]: found.value for found in classes} == {"parked": 2 * WORKERS}
+    fired = {labels["alertname"] for labels in running.firing(f"job-{name}")}
+    assert not {"BusyPollHang", "LeftLoopEarly", "GroupStall"} & fired
+
+
+@pytest.mark.skipif(bool(storage.missing()), reason=storage.missing())
+def test_the_checkpoint_was_cut_short_a_step_before_it_was_missed(running: Running) -> None:
+    job = running.experiments["full-storage"].job
+    saved = job.log("train-0").index("Checkpoint save failed")
+    assert job.log("train-0").index("Checkpoint corrupted") > saved
+    failed = max(job.steps())
+    assert f"start to save, step: {failed}\n" in job.log()
+    assert job.started("update weights", failed + 1)
+    room = running.api.query(
+        f'min_over_time(mount:io_filesystem_free:ratio{{mount="{job.plan.checkpoints}"}}[10m])'
+    )
+    assert min(found.value for found in room) < 0.03

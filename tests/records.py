@@ -1,0 +1,52 @@
+"""Stage records as bytes: a real one, and forged ones."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+import stagewatch
+from stagewatch.record import RECORD_SIZE, WORD
+
+SECOND_USER = 65534
+"""`nobody`, who stands for another user of the node."""
+
+
+def real_record(directory: Path) -> bytes:
+    """What the client of this process writes, with every part of the record in use."""
+    stagewatch.init("train", job_id=540, rank=3, world_size=8, gpu="GPU-1", directory=directory)
+    try:
+        for step in range(5):
+            with stagewatch.stage("rollout", step=step):
+                stagewatch.scalar("reward", 0.5)
+                stagewatch.collective("world")
+        try:
+            with stagewatch.stage("train", step=5):
+                raise MemoryError("CUDA out of memory")
+        except MemoryError:
+            pass
+        with stagewatch.stage("weights_update"), stagewatch.stage("broadcast"):
+            (file,) = directory.glob("*.rank")
+            return file.read_bytes()
+    finally:
+        stagewatch.close()
+
+
+def patched(raw: bytes, words: Mapping[int, int]) -> bytes:
+    """The record with some words replaced."""
+    forged = bytearray(raw)
+    for word, value in words.items():
+        struct.pack_into("<q", forged, word * WORD, value)
+    return bytes(forged)
+
+
+def place(directory: Path, raw: bytes, number: int = 1, owner: int | None = None) -> Path:
+    """A file as the client would name it, belonging to a user."""
+    assert len(raw) == RECORD_SIZE
+    file = directory / f"{number}-{number:08x}.rank"
+    file.write_bytes(raw)
+    if owner is not None:
+        os.chown(file, owner, owner)
+    return file

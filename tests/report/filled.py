@@ -1,0 +1,121 @@
+"""Servers filled with a history: what a scrape would have stored, written by hand."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.request
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stagewatch.demo.cluster import free_port
+from stagewatch.processes import Children
+from tests.waiting import wait_for
+
+Value = Callable[[float], float | None]
+"""The value at a time; None: no sample then."""
+
+
+@dataclass
+class Past:
+    """Series over the same times, `step` seconds apart."""
+
+    start: float
+    end: float
+    step: float = 2.0
+    series: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, name: str, value: float | Value, /, **labels: object) -> None:
+        """One series."""
+        pairs = ",".join(
+            f"{key}={json.dumps(str(text), ensure_ascii=False)}" for key, text in labels.items()
+        )
+        lines = self.series.setdefault(name, [])
+        for when in self.times():
+            at = value(when) if callable(value) else value
+            if at is not None:
+                lines.append(f"{name}{{{pairs}}} {at!r} {when:.3f}")
+
+    def times(self) -> Iterable[float]:
+        """When samples are taken."""
+        count = int((self.end - self.start) / self.step) + 1
+        return (self.start + at * self.step for at in range(count))
+
+    def openmetrics(self) -> str:
+        """The text that promtool makes blocks of."""
+        parts = []
+        for name, lines in self.series.items():
+            parts += [f"# TYPE {name} unknown", *lines]
+        return "\n".join([*parts, "# EOF\n"])
+
+    def milliseconds(self) -> str:
+        """The text that VictoriaMetrics imports."""
+        lines = []
+        for line in (line for lines in self.series.values() for line in lines):
+            text, when = line.rsplit(" ", 1)
+            lines.append(f"{text} {round(float(when) * 1000)}")
+        return "\n".join(lines) + "\n"
+
+
+def filled_prometheus(children: Children, directory: Path, past: Past) -> str:
+    """The URL of a Prometheus that has the history; it scrapes nothing."""
+    directory.mkdir()
+    text = directory / "past.om"
+    text.write_text(past.openmetrics())
+    subprocess.run(
+        ["promtool", "tsdb", "create-blocks-from", "openmetrics", text, directory / "data"],
+        check=True,
+        capture_output=True,
+    )
+    config = directory / "prometheus.yml"
+    config.write_text("{}\n")
+    port = free_port()
+    children.start(
+        [
+            "prometheus",
+            f"--config.file={config}",
+            f"--storage.tsdb.path={directory / 'data'}",
+            "--storage.tsdb.retention.time=10y",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ],
+        log=directory / "prometheus.log",
+    )
+    url = f"http://127.0.0.1:{port}"
+    wait_for(lambda: _answers(f"{url}/-/ready"), "Prometheus is ready")
+    return url
+
+
+def filled_store(children: Children, directory: Path, *pasts: Past) -> str:
+    """The URL of a VictoriaMetrics that has the histories."""
+    directory.mkdir()
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    children.start(
+        [
+            "victoria-metrics",
+            f"-httpListenAddr=127.0.0.1:{port}",
+            f"-storageDataPath={directory / 'data'}",
+            "-retentionPeriod=10y",
+            "-memory.allowedBytes=256MiB",
+        ],
+        log=directory / "store.log",
+    )
+    wait_for(lambda: _answers(f"{url}/health"), "the store answers")
+    for past in pasts:
+        _post(f"{url}/api/v1/import/prometheus", past.milliseconds())
+    _post(f"{url}/internal/force_flush", "")
+    return url
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def _post(url: str, body: str) -> None:
+    with urllib.request.urlopen(url, data=body.encode(), timeout=60) as answer:
+        answer.read()

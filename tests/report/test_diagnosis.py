@@ -1,0 +1,159 @@
+"""In which order to look, where it began and surfaced, by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from stagewatch.report.baseline import Baseline
+from stagewatch.report.components import Component, target_of
+from stagewatch.report.diagnosis import Diagnosis, Suspect, diagnose, suspects
+from stagewatch.report.events import Event
+from stagewatch.report.findings import Finding
+from stagewatch.report.milestones import View
+from stagewatch.report.signals import Signal
+
+SIGNAL = Signal("TCP round trip", "s", 0.02, "")
+BASE = Baseline(100, 1.0, 0.1, 1.0, 0.1, 0.9, 1.1)
+TRAIN_5 = Component("rank", "train", "5")
+TRAIN_0 = Component("rank", "train", "0")
+ROLLOUT_0 = Component("rank", "rollout", "0")
+CONTROLLER = Component("rank", "controller", "0")
+ROLES = {"controller": 1, "metaserver": 1, "rollout": 16, "train": 32}
+TARGET = target_of("train_worker_5")
+
+
+def deviates(
+    component: Component, when: float, severity: float = 2.0, *, steady: bool = True
+) -> Finding:
+    """A series of a component that deviated from a time on."""
+    return Finding(
+        SIGNAL,
+        component,
+        "weights_update",
+        "",
+        BASE,
+        when,
+        when,
+        steady,
+        9.0,
+        when,
+        severity,
+        (),
+        (),
+    )
+
+
+def fails(component: Component, when: float, stage: str = "weights_update") -> Event:
+    """An exception."""
+    return Event(when, "failure", component, stage, "SomeError")
+
+
+def look(*seen: Finding | Event) -> tuple[list[Suspect], Diagnosis]:
+    """Suspects and diagnosis of what was seen."""
+    findings = [each for each in seen if isinstance(each, Finding)]
+    events = sorted((each for each in seen if isinstance(each, Event)), key=lambda each: each.time)
+    view = View("full", findings, events, ())
+    ordered = suspects(view, TARGET, tie=4.0)
+    return ordered, diagnose(view, ordered, TARGET, ROLES, Counter({"rollout": 16, "train": 3}))
+
+
+def test_the_first_to_deviate_comes_first_however_far_the_others_go() -> None:
+    ordered, diagnosis = look(deviates(TRAIN_0, 108, 99.0), deviates(TRAIN_5, 103, 2.0))
+    assert [each.component for each in ordered] == [TRAIN_5, TRAIN_0]
+    assert diagnosis.began.component == "train 5"
+    assert diagnosis.places_ranked == 1
+
+
+def test_at_the_same_time_the_furthest_comes_first() -> None:
+    ordered, _ = look(deviates(TRAIN_0, 100, 2.0), deviates(TRAIN_5, 102, 50.0))
+    assert [each.component for each in ordered] == [TRAIN_5, TRAIN_0]
+
+
+def test_an_echo_milliseconds_later_is_not_first() -> None:
+    # The GPU fills up, it runs out of memory, and the controller is told.
+    ordered, _ = look(
+        deviates(TRAIN_5, 104.9, 1.3), fails(TRAIN_5, 105.869), fails(CONTROLLER, 105.873)
+    )
+    assert [each.component for each in ordered] == [TRAIN_5, CONTROLLER]
+
+
+def test_errors_much_later_do_not_change_the_order_of_what_came_first() -> None:
+    ordered, _ = look(
+        deviates(TRAIN_5, 100, 50.0),
+        deviates(ROLLOUT_0, 100, 2.0),
+        fails(ROLLOUT_0, 160.1),
+        fails(TRAIN_5, 160.2),
+    )
+    assert [each.component for each in ordered] == [TRAIN_5, ROLLOUT_0]
+
+
+def test_it_surfaces_elsewhere_than_where_it_began() -> None:
+    # As in the source: 48 logs to read, since nothing tells which side failed.
+    _, diagnosis = look(
+        deviates(TRAIN_5, 100),
+        deviates(ROLLOUT_0, 108),
+        fails(ROLLOUT_0, 160.1, "weights_update"),
+        fails(TRAIN_5, 160.2, "weights_update"),
+    )
+    assert diagnosis.surfaced.component == "rollout 0"
+    assert diagnosis.chain == ("train", "rollout")
+    assert diagnosis.hops == 1
+    assert diagnosis.places_unranked == 32 + 16
+
+
+def test_an_error_of_the_controller_takes_33_logs() -> None:
+    _, diagnosis = look(fails(TRAIN_5, 100, "train"), fails(CONTROLLER, 130, "cleanup"))
+    assert diagnosis.surfaced.stage == "cleanup"
+    assert diagnosis.places_unranked == 32 + 1
+    assert diagnosis.hops == 1
+
+
+def test_what_fails_a_stage_later_in_the_same_role_has_hops_too() -> None:
+    # Of a step of train, weights_update and checkpoint: round by train.
+    _, diagnosis = look(
+        replace(deviates(TRAIN_0, 500), stage="train"),
+        fails(TRAIN_5, 100, "checkpoint"),
+        fails(TRAIN_0, 130, "weights_update"),
+    )
+    assert (diagnosis.began.stage, diagnosis.surfaced.stage) == ("checkpoint", "weights_update")
+    assert diagnosis.hops == diagnosis.stages_between == 2
+
+
+def test_without_an_error_it_surfaces_where_most_ranks_hang() -> None:
+    _, diagnosis = look(deviates(TRAIN_5, 100))
+    assert diagnosis.surfaced.stage == "rollout"
+    assert diagnosis.surfaced_how == "no error; 16 ranks were in it when it was detected"
+    assert diagnosis.hops is None
+
+
+def test_what_was_seen_before_an_error_comes_before_it() -> None:
+    # The file system is full; three seconds later nobody can read the checkpoint.
+    mount = Component("mount", "", "/checkpoints", "n")
+    ordered, diagnosis = look(
+        deviates(mount, 105.7), fails(TRAIN_5, 108.515), fails(TRAIN_0, 108.517)
+    )
+    assert [each.component for each in ordered] == [mount, TRAIN_5, TRAIN_0]
+    assert diagnosis.began.component == "n /checkpoints"
+
+
+def test_a_rank_that_waits_idle_is_no_suspect() -> None:
+    age = Signal("progress age", "s", 2.0, "", age=True)
+    waits = replace(deviates(TRAIN_0, 100, 99.0), signal=age, stage="idle")
+    works = replace(deviates(CONTROLLER, 102, 9.0), signal=age, stage="other")
+    ordered, _ = look(waits, works)
+    assert [each.component for each in ordered] == [CONTROLLER]
+
+
+def test_unsteady_series_accuse_nobody() -> None:
+    ordered, diagnosis = look(deviates(TRAIN_0, 90, 99.0, steady=False), deviates(TRAIN_5, 103))
+    assert [each.component for each in ordered] == [TRAIN_5]
+    assert diagnosis.began.component == "train 5"
+
+
+def test_nothing_seen_is_said_to_be_nothing() -> None:
+    ordered, diagnosis = look()
+    assert ordered == []
+    assert diagnosis.began.component == ""
+    assert diagnosis.places_ranked is None
+    assert diagnosis.hops is None

@@ -1,0 +1,222 @@
+"""The experiment report of a history whose numbers are known, from real servers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stagewatch.cli import main
+from stagewatch.report.experiment import Experiment, Wanted, make_experiment
+from stagewatch.report.figure_anomaly import pieces, telling
+from stagewatch.report.progress import Progress
+from stagewatch.sources.prometheus_api import PrometheusApi
+from tests.report import contention as past
+
+
+@pytest.fixture(scope="session")
+def experiment(contention_url: str) -> Experiment:
+    """What Prometheus knows of it."""
+    return made(contention_url)
+
+
+def made(url: str) -> Experiment:
+    """The experiment that a server's history holds."""
+    api = PrometheusApi(url)
+    try:
+        return make_experiment(api, Wanted("cpu-1"), Progress())
+    finally:
+        api.close()
+
+
+def after(experiment: Experiment, name: str, view: str = "full") -> float | None:
+    """Seconds from the injection to a milestone."""
+    when = getattr(getattr(experiment, view).milestones, name).time
+    return None if when is None else round(when - past.T, 3)
+
+
+def series(experiment: Experiment, component: str, title: str) -> Any:
+    """One finding."""
+    found = [
+        each
+        for each in experiment.full.view.findings
+        if each.component.label == component and each.title == title
+    ]
+    assert len(found) == 1, [each.title for each in experiment.full.view.findings]
+    return found[0]
+
+
+def test_the_moments_are_those_of_the_history(experiment: Experiment) -> None:
+    assert after(experiment, "injected") == 0.0
+    assert after(experiment, "effect") == past.EFFECT
+    assert after(experiment, "detected") == past.DETECTED
+    assert after(experiment, "localised") == past.DETECTED
+    assert after(experiment, "first_error") == past.FAILED
+    assert after(experiment, "last_error") == past.TIMED_OUT_AGAIN
+    assert after(experiment, "ended") == past.FAULT_END - 2  # its last sample
+    assert after(experiment, "clear") == past.CLEAR - 2
+
+
+def test_the_controller_alone_detects_late_and_localises_nothing(experiment: Experiment) -> None:
+    # Its own stage is open for longer than 1.5 times the 18 s of the baseline from 28 s on.
+    assert after(experiment, "detected", "controller") == 28.0
+    assert after(experiment, "localised", "controller") is None
+    assert after(experiment, "first_error", "controller") == past.TIMED_OUT
+    assert {each.component.role for each in experiment.controller.view.findings} == {"controller"}
+
+
+def test_it_began_elsewhere_than_it_surfaced(experiment: Experiment) -> None:
+    diagnosis = experiment.full.diagnosis
+    assert (diagnosis.began.component, diagnosis.began.stage) == ("rollout 2", "rollout")
+    assert (diagnosis.surfaced.component, diagnosis.surfaced.stage) == ("controller 0", "cleanup")
+    assert diagnosis.chain == ("rollout", "controller")
+    assert diagnosis.hops == 1
+    assert experiment.fault.expected_stage == "train"
+
+
+def test_one_place_to_look_at_instead_of_five_logs(experiment: Experiment) -> None:
+    assert experiment.full.suspects[0].component.label == "rollout 2"
+    assert experiment.full.diagnosis.places_ranked == 1
+    assert experiment.full.diagnosis.places_unranked == 1 + 4  # the controller, the rollout role
+
+
+def test_alerts_that_fired_before_and_those_about_the_marker_detect_nothing(
+    experiment: Experiment,
+) -> None:
+    assert [each.name for each in experiment.full.view.firings] == ["Straggler", "GroupStall"]
+
+
+def test_a_constant_baseline_is_what_it_is(experiment: Experiment) -> None:
+    baseline = series(experiment, "train 1", "scalar (batch_size)").baseline
+    assert baseline.count == 301
+    assert (baseline.mean, baseline.deviation, baseline.two_sigma) == (
+        1600.0,
+        0.0,
+        (1600.0, 1600.0),
+    )
+    assert (baseline.median, baseline.mad) == (1600.0, 0.0)
+
+
+def test_a_deviation_has_its_time_and_its_size(experiment: Experiment) -> None:
+    finding = series(experiment, "train 1", "scalar (batch_size)")
+    assert finding.deviated == past.T + past.GONE
+    assert finding.peak == 1500.0
+    assert finding.severity == pytest.approx(100 / (0.05 * 1600))
+
+
+@pytest.mark.parametrize("title", ["stage open (rollout)", "run-queue wait"])
+def test_gaps_in_the_data_stay_gaps(experiment: Experiment, title: str) -> None:
+    finding = series(experiment, "rollout 0", title)
+    grid = experiment.grid
+    known = {grid.time(at) - past.T for at, value in enumerate(finding.values) if value is not None}
+    first, last = past.GAP
+    assert first in known
+    assert last + 4 in known  # a rate takes two samples
+    # A look every 2 s sees a sample for up to 3 s.
+    assert not known & {first + 4, first + 10, last - 2}
+    assert len(pieces(finding.values)) == 2
+
+
+def test_a_rank_that_is_gone_is_an_event_of_its_time(experiment: Experiment) -> None:
+    gone = [each for each in experiment.full.view.events if each.kind == "gone"]
+    assert [(each.component.label, each.time - past.T) for each in gone] == [
+        ("rollout 2", past.GONE)
+    ]
+
+
+def test_the_figure_shows_the_origin_first_and_no_series_twice(experiment: Experiment) -> None:
+    shown = telling(experiment.full)
+    assert shown[0].component.label == "rollout 2"
+    assert len({(each.component, each.title) for each in shown}) == len(shown)
+
+
+def test_victoriametrics_tells_the_same(experiment: Experiment, store_url: str) -> None:
+    other = made(store_url)
+    for name in ("injected", "detected", "localised", "first_error", "last_error", "ended"):
+        assert after(other, name) == after(experiment, name), name
+    assert other.full.diagnosis == experiment.full.diagnosis
+    assert other.roles == experiment.roles
+    ours = series(experiment, "train 1", "scalar (batch_size)")
+    theirs = series(other, "train 1", "scalar (batch_size)")
+    assert theirs.baseline.mean == ours.baseline.mean
+    assert theirs.deviated == ours.deviated
+
+
+def test_the_command_writes_page_json_csv_and_six_figures(
+    contention_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "out"
+    given = ["report", "experiment", "--prometheus", contention_url, "--fault", "cpu-1"]
+    assert main([*given, "--output", str(target)]) == 0
+    names = {file.name for file in target.iterdir()}
+    figures = {"propagation", "anomaly", "diagnosis"}
+    assert names == {"report.html", "report.json", "report.csv"} | {
+        f"{name}{more}.svg" for name in figures for more in ("", "-controller")
+    }
+    out = capsys.readouterr()
+    assert out.out.splitlines()[0] == str(target / "report.html")
+    assert out.err == ""  # progress is for terminals
+    record = json.loads((target / "report.json").read_text())
+    assert record["views"]["full"]["seconds_after_injection"]["detected"] == past.DETECTED
+    assert record["views"]["controller"]["seconds_after_injection"]["localised"] is None
+    rows = list(csv.DictReader(io.StringIO((target / "report.csv").read_text())))
+    assert len(rows) == len(record["series"])
+    row = next(
+        row for row in rows if row["component"] == "rollout 2" and row["series"] == "run-queue wait"
+    )
+    assert float(row["deviated_after_seconds"]) == past.EFFECT
+
+
+def test_one_file_is_written_where_one_is_asked_for(contention_url: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    given = ["report", "experiment", "--prometheus", contention_url, "--fault", "cpu-1"]
+    wanted = ["--output", str(page), "--csv", str(tmp_path / "x.csv")]
+    assert main([*given, *wanted]) == 0
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["page.html", "x.csv"]
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "text"),
+    [
+        (
+            ["--fault", "nope"],
+            1,
+            "no fault 'nope' was marked in the last 31 days (--days); there is: cpu-1",
+        ),
+        (["--fault", "cpu-1", "--job", "9"], 1, "job '9' had no ranks around"),
+        (
+            ["--fault", "cpu-1", "--baseline", "yesterday"],
+            2,
+            "must be such as 10m-before, or START..END",
+        ),
+        (
+            ["--fault", "cpu-1", "--baseline", "2030-01-01..2030-01-02"],
+            2,
+            "must end before the injection",
+        ),
+    ],
+)
+def test_what_cannot_be_reported_is_said_in_a_line(
+    contention_url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    status: int,
+    text: str,
+) -> None:
+    given = [
+        "report",
+        "experiment",
+        "--prometheus",
+        contention_url,
+        "--output",
+        str(tmp_path / "o"),
+    ]
+    assert main([*given, *more]) == status
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and text in lines[0]
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,181 @@
+"""The recovery report of S3's own story, from real servers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from stagewatch.cli import main
+from stagewatch.report.periods import Period
+from stagewatch.report.phases import Phases
+from stagewatch.report.progress import Progress
+from stagewatch.report.recovery import Asked, ClusterRecovery, make_recovery
+from stagewatch.report.slo import judge
+from stagewatch.sources.prometheus_api import PrometheusApi
+from tests.report import hyperpod as past
+
+PERIOD = Period(past.T + past.START, past.T + past.END)
+MONTH = Period(past.T, past.T + 30 * 86400)
+"""Of which the error budget is."""
+
+
+def made(url: str) -> ClusterRecovery:
+    """What a server knows of the cluster."""
+    api = PrometheusApi(url)
+    try:
+        return make_recovery(api, Asked(PERIOD, MONTH, cluster=past.CLUSTER), Progress()).clusters[
+            0
+        ]
+    finally:
+        api.close()
+
+
+@pytest.fixture(scope="session")
+def recovery(hyperpod_url: str) -> ClusterRecovery:
+    """From Prometheus."""
+    return made(hyperpod_url)
+
+
+def the_failure(recovery: ClusterRecovery) -> Phases:
+    """The incident that hit the job."""
+    return next(each for each in recovery.incidents if each.downtime)
+
+
+def test_the_phases_are_those_of_the_story(recovery: ClusterRecovery) -> None:
+    found = the_failure(recovery)
+    assert found.injected == past.T
+    assert found.detected == past.T + past.DETECTED
+    assert found.detected_by == "RankGone"
+    assert found.drained == past.T + past.DRAINED
+    # An end is seen when the next look finds nothing, 1.5 intervals after the last sample.
+    assert found.ended == past.T + past.JOB_ENDED + 5
+    assert found.node_back == past.T + past.NODE_BACK + 5
+    assert found.resumed == past.T + past.RESUMED
+    assert found.restored
+
+
+def test_downtime_is_from_the_injection_to_the_first_step_after(recovery: ClusterRecovery) -> None:
+    found = the_failure(recovery)
+    assert found.downtime == Period(past.T, past.T + past.FIRST_STEP)
+    assert recovery.slo.downtime == past.FIRST_STEP
+    assert recovery.slo.budget == pytest.approx(43.2 * 60)
+    assert recovery.slo.verdict == "met"
+    assert recovery.slo.left == pytest.approx(43.2 * 60 - past.FIRST_STEP)
+
+
+def test_throughput_before_and_after_is_compared(recovery: ClusterRecovery) -> None:
+    job = the_failure(recovery).jobs[0]
+    assert (job.throughput_before, job.throughput_after) == (1250.0, 1180.0)
+    assert job.throughput_change == pytest.approx(-0.056)
+    assert job.steps_lost == 10
+
+
+def test_wasted_gpu_hours_are_those_that_stood_still_and_those_without_the_job(
+    recovery: ClusterRecovery,
+) -> None:
+    assert recovery.stalled_gpu_hours == pytest.approx(4 * 180 / 3600, rel=0.01)
+    without = past.FIRST_STEP - (past.JOB_ENDED + 5)
+    assert recovery.interrupted_gpu_hours == pytest.approx(8 * without / 3600)
+
+
+def test_scrapes_that_failed_and_time_without_any_are_told_apart(
+    recovery: ClusterRecovery,
+) -> None:
+    agents = next(each for each in recovery.scrapes if each.job == "stagewatch")
+    looks = 2 * (7200 // 5 + 1 - 19)  # of two agents, without the blind time
+    assert agents.attempted == pytest.approx(looks, abs=2)
+    assert agents.attempted - agents.succeeded == 4
+    assert recovery.slo.unseen == 90  # 100 s, of which the first 7.5 s still see a sample
+    assert agents.seen == pytest.approx(1 - 18 / 1441)
+
+
+def test_an_agent_that_fell_silent_is_an_incident_that_hit_no_job(
+    recovery: ClusterRecovery,
+) -> None:
+    silent = next(each for each in recovery.incidents if not each.downtime)
+    assert silent.incident.nodes == ("n2",)
+    assert silent.began == past.T + past.FAILED_SCRAPES[0] + 5  # until then a success is seen
+    assert silent.detected is None
+
+
+def test_victoriametrics_tells_the_same(recovery: ClusterRecovery, store_url: str) -> None:
+    ours, theirs = the_failure(recovery), the_failure(made(store_url))
+    for name in ("injected", "detected", "drained", "ended", "node_back", "resumed", "downtime"):
+        assert getattr(theirs, name) == getattr(ours, name), name
+    assert theirs.jobs[0].throughput_change == ours.jobs[0].throughput_change
+
+
+def test_the_command_writes_all_for_a_period(hyperpod_url: str, tmp_path: Path) -> None:
+    begin, end = str(PERIOD.start), str(PERIOD.end)
+    given = ["report", "recovery", "--prometheus", hyperpod_url, "--from", begin, "--to", end]
+    assert main([*given, "--output", str(tmp_path)]) == 0
+    names = {file.name for file in tmp_path.iterdir()}
+    assert names == {"report.html", "report.json", "report.csv", "timeline-1.svg"}
+    cluster = json.loads((tmp_path / "report.json").read_text())["clusters"][0]
+    assert cluster["slo"]["verdict"] == "missed"  # 7.2 s are all that two hours may lose
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text())))
+    assert [row["downtime_seconds"] for row in rows] == ["", "1125"]
+    assert rows[0]["job_resumed_after_seconds"] == ""  # not seen, which is not zero
+
+
+def test_a_month_has_the_budget_of_the_whole_month(hyperpod_url: str, tmp_path: Path) -> None:
+    month = time.strftime("%Y-%m", time.gmtime(past.T))
+    given = ["report", "recovery", "--prometheus", hyperpod_url, "--month", month]
+    assert (
+        main([*given, "--output", str(tmp_path / "m.html"), "--json", str(tmp_path / "m.json")])
+        == 0
+    )
+    cluster = json.loads((tmp_path / "m.json").read_text())["clusters"][0]
+    assert cluster["slo"]["budget"] in [pytest.approx(days * 86.4) for days in (28, 29, 30, 31)]
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "text"),
+    [
+        (["--from", "2020-01-01", "--to", "2020-01-02"], 1, "no agent was scraped from 2020-01-01"),
+        (["--cluster", "other"], 1, 'no agent of cluster="other" was scraped'),
+        (["--month", "2026-13"], 2, "--month '2026-13': must be such as 2026-11"),
+        (["--month", "2100-01"], 2, "--month 2100-01 has not begun"),
+        (["--month", "2020-01", "--to", "1h"], 2, "exclude each other"),
+        (["--from", "soon"], 2, "--from 'soon': must be a time or a duration"),
+        (["--from", "2020-01-02", "--to", "2020-01-01"], 2, "must be after the start"),
+    ],
+)
+def test_what_cannot_be_reported_is_said_in_a_line(
+    hyperpod_url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    status: int,
+    text: str,
+) -> None:
+    given = ["report", "recovery", "--prometheus", hyperpod_url, "--output", str(tmp_path / "o")]
+    assert main([*given, *more]) == status
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and text in lines[0]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("downtime", "unseen", "seen", "verdict"),
+    [
+        (0.0, 0.0, True, "met"),
+        (2592.0, 0.0, True, "met"),
+        (2593.0, 0.0, True, "missed"),
+        (1000.0, 1600.0, True, "undecided"),
+        (2593.0, 9999.0, True, "missed"),
+        (0.0, 0.0, False, "undecided"),
+    ],
+)
+def test_unseen_time_decides_nothing(
+    downtime: float, unseen: float, seen: bool, verdict: str
+) -> None:
+    month = 30 * 86400.0
+    found = judge(0.999, month + 1e-6, month, downtime, unseen, seen=seen)
+    assert found.verdict == verdict
+    assert (found.availability is None) is not seen

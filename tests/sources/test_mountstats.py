@@ -1,0 +1,143 @@
+"""The mountstats parser, over every kind of mount and over garbage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stagewatch.errors import SourceError
+from stagewatch.sources.mountstats import NfsMount, parse_mountstats, read_mountstats
+
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "nfs"
+TEXT = (FIXTURES / "mountstats").read_text()
+RDMA = (FIXTURES / "mountstats-rdma").read_text()
+
+
+@pytest.fixture(scope="module")
+def mounts() -> dict[str, NfsMount]:
+    return {mount.mount: mount for mount in parse_mountstats(TEXT + RDMA)}
+
+
+@pytest.mark.parametrize(
+    ("mount", "server", "version", "protocol", "transports"),
+    [
+        ("/home", "filer1", "3", "tcp", 1),
+        ("/mnt/udp", "filer1", "3", "udp", 1),
+        ("/projects", "nas40.example.org", "4.0", "tcp", 1),
+        ("/data", "fd00:1::21", "4.1", "tcp6", 1),
+        ("/checkpoints", "nas42", "4.2", "tcp", 4),
+        ("/pool", "fast-ib", "3", "rdma", 1),
+        ("/pool42", "fast-ib", "4.2", "rdma", 1),
+    ],
+)
+def test_every_version_and_transport_is_understood(
+    mounts: dict[str, NfsMount],
+    mount: str,
+    server: str,
+    version: str,
+    protocol: str,
+    transports: int,
+) -> None:
+    found = mounts[mount]
+    assert (found.server, found.version, found.protocol) == (server, version, protocol)
+    assert found.transports is not None
+    assert found.transports.count == transports
+    assert found.transports.sends > 0
+    assert found.operations is not None
+    assert found.operations["READ"].operations > 0
+
+
+def test_other_file_systems_are_left_out(mounts: dict[str, NfsMount]) -> None:
+    assert len(mounts) == 8
+    assert not {"/", "/proc", "/run", "/sys/fs/bpf"} & mounts.keys()
+
+
+def test_escaped_names_are_shown_as_they_are(mounts: dict[str, NfsMount]) -> None:
+    assert mounts["/mnt/with space\\and\ttab"].export == "nas42:/scratch space"
+
+
+def test_connections_of_one_mount_are_added_up(mounts: dict[str, NfsMount]) -> None:
+    lines = [line.split() for line in TEXT.partition("nas42:/checkpoints")[2].splitlines()]
+    sends = [int(line[7]) for line in lines if line and line[0] == "xprt:"][:4]
+    transports = mounts["/checkpoints"].transports
+    assert transports is not None
+    assert transports.sends == sum(sends)
+
+
+def test_udp_has_no_connections(mounts: dict[str, NfsMount]) -> None:
+    transports = mounts["/mnt/udp"].transports
+    assert transports is not None
+    assert transports.connects is None
+    assert (transports.sends, transports.receives, transports.bad_xids) == (8423, 8420, 1)
+    assert transports.backlog == 0
+
+
+def test_old_kernels_count_no_errors(mounts: dict[str, NfsMount]) -> None:
+    old, new = mounts["/mnt/udp"].operations, mounts["/home"].operations
+    assert old is not None
+    assert new is not None
+    assert old["READ"].errors is None
+    assert new["READ"].errors == 0
+
+
+def test_operation_fields() -> None:
+    [mount] = parse_mountstats(
+        "device srv:/e mounted on /m with fstype nfs4 statvers=1.1\n"
+        "\tper-op statistics\n"
+        "\t        READ: 10 13 2 1500 64000 250 4000 4300 1\n"
+    )
+    assert mount.operations is not None
+    read = mount.operations["READ"]
+    assert (read.operations, read.retransmissions, read.timeouts, read.errors) == (10, 3, 2, 1)
+    assert (read.bytes_sent, read.bytes_received) == (1500, 64000)
+    assert (read.queue_seconds, read.rtt_seconds, read.execute_seconds) == (0.25, 4.0, 4.3)
+
+
+def test_the_upper_of_two_mounts_on_one_point_counts() -> None:
+    text = (
+        "device a:/x mounted on /m with fstype nfs statvers=1.1\n\tage:\t10\n"
+        "device b:/y mounted on /m with fstype nfs statvers=1.1\n\tage:\t5\n"
+    )
+    [mount] = parse_mountstats(text)
+    assert (mount.server, mount.age_seconds) == ("b", 5)
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="No such file"):
+        read_mountstats(tmp_path / "mountstats")
+
+
+def test_a_file_that_is_not_utf8_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "mountstats"
+    path.write_bytes(b"device s:/e mounted on /m\xff with fstype nfs statvers=1.1\n\tage:\t3\n")
+    [mount] = read_mountstats(path)
+    assert (mount.mount, mount.age_seconds) == ("/m\ufffd", 3)
+
+
+@given(st.integers(0, len(TEXT)))
+def test_a_partial_read_keeps_every_mount_before_the_cut(cut: int) -> None:
+    whole = parse_mountstats(TEXT)
+    part = parse_mountstats(TEXT[:cut])
+    assert len(part) <= len(whole)
+    for got, expected in zip(part[:-1], whole, strict=False):
+        assert got == expected
+
+
+@given(st.text(alphabet=st.sampled_from("device mounted on /x with fstype nfs\n\t:0123456789-,")))
+def test_garbage_is_tolerated(garbage: str) -> None:
+    parse_mountstats(garbage)
+    assert len(parse_mountstats(TEXT + "\n" + garbage.replace("device", ""))) == 6
+
+
+@given(st.data())
+def test_damaged_lines_cost_only_themselves(data: st.DataObject) -> None:
+    lines = TEXT.split("\n")
+    at = data.draw(st.integers(0, len(lines) - 1))
+    junk = data.draw(st.text(max_size=40).filter(lambda text: "\n" not in text))
+    if not lines[at].startswith("device"):
+        lines[at] = junk
+        found = {mount.mount for mount in parse_mountstats("\n".join(lines))}
+        assert {mount.mount for mount in parse_mountstats(TEXT)} <= found

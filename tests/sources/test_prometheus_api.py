@@ -1,0 +1,162 @@
+"""The Prometheus API, against a server that answers what it is told."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stagewatch.demo.cluster import free_port
+from stagewatch.errors import SourceError
+from stagewatch.sources.prometheus_api import MAX_POINTS, Alert, PrometheusApi, Series, Track
+
+
+class Server:
+    """A real HTTP server with one answer."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.body = b""
+        self.asked: list[str] = []
+        self.authorization: str | None = None
+        owner = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                owner.asked.append(self.path)
+                owner.authorization = self.headers["Authorization"]
+                self.send_response(owner.status)
+                self.send_header("Content-Length", str(len(owner.body)))
+                self.end_headers()
+                self.wfile.write(owner.body)
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                """Quiet."""
+
+        self._http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+
+    def answer(self, data: Any) -> None:
+        """Success, with this data."""
+        self.body = json.dumps({"status": "success", "data": data}).encode()
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def api(server: Server) -> Iterator[PrometheusApi]:
+    api = PrometheusApi(server.url + "/", timeout=30)
+    yield api
+    api.close()
+
+
+def test_a_vector_is_read(server: Server, api: PrometheusApi) -> None:
+    sample = {"metric": {"job_id": "540"}, "value": [1732458600, "412.5"]}
+    server.answer({"resultType": "vector", "result": [sample]})
+    assert api.query("up == 1 & x") == [Series({"job_id": "540"}, 412.5)]
+    assert server.asked == ["/api/v1/query?query=up+%3D%3D+1+%26+x"]
+
+
+def test_what_is_no_vector_is_an_error(server: Server, api: PrometheusApi) -> None:
+    server.answer({"resultType": "scalar", "result": [1732458600, "1"]})
+    with pytest.raises(SourceError, match="'1' gave a scalar, not a vector"):
+        api.query("1")
+
+
+def test_alerts_are_read(server: Server, api: PrometheusApi) -> None:
+    labels, annotations = {"alertname": "BusyPollHang", "rank": "3"}, {"summary": "A job hangs."}
+    server.answer({"alerts": [{"labels": labels, "annotations": annotations, "state": "firing"}]})
+    assert api.alerts() == [Alert("BusyPollHang", "firing", labels, annotations)]
+
+
+def test_an_error_of_the_server_is_told(server: Server, api: PrometheusApi) -> None:
+    server.status = 400
+    server.body = json.dumps({"status": "error", "error": "parse error: unexpected <eof>"}).encode()
+    with pytest.raises(SourceError, match="parse error: unexpected <eof>"):
+        api.query("up{")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>Bad gateway</html>", b"[]", b"null", b"{}", b'{"status": "success"}']
+)
+def test_something_else_at_the_url_is_told(server: Server, api: PrometheusApi, body: bytes) -> None:
+    server.status, server.body = 502, body
+    with pytest.raises(SourceError) as caught:
+        api.query("up")
+    assert str(caught.value) == f"{server.url} is no Prometheus API: HTTP status 502 Bad Gateway"
+
+
+def test_nobody_at_the_url_is_told() -> None:
+    api = PrometheusApi(f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(SourceError, match=r"^http://127.0.0.1:\d+ does not answer: "):
+        api.query("up")
+    assert not api.ready()
+    api.close()
+
+
+def test_ready_is_what_the_server_says(server: Server, api: PrometheusApi) -> None:
+    assert api.ready()
+    server.status = 503
+    assert not api.ready()
+    assert server.asked == ["/-/ready", "/-/ready"]
+
+
+def test_the_alerts_page_is_one_that_the_server_has(server: Server, api: PrometheusApi) -> None:
+    assert api.alerts_page() == f"{server.url}/alerts"
+    server.status = 404
+    assert api.alerts_page() == f"{server.url}/api/v1/alerts"
+
+
+def test_a_vector_of_the_past_is_asked_for_with_its_time(
+    server: Server, api: PrometheusApi
+) -> None:
+    server.answer({"resultType": "vector", "result": []})
+    assert api.query("up", 1732458600.5) == []
+    assert server.asked == ["/api/v1/query?query=up&time=1732458600.500"]
+
+
+def test_a_long_range_is_asked_in_pieces_and_put_together(
+    server: Server, api: PrometheusApi
+) -> None:
+    values = [[10, "1"], [20, "NaN"], [30, "2"]]
+    server.answer({"resultType": "matrix", "result": [{"metric": {"a": "b"}, "values": values}]})
+    found = api.query_range("up", 0, MAX_POINTS * 10.0, 10)
+    assert found == [Track({"a": "b"}, [(10, 1.0), (30, 2.0)])]
+    last = (MAX_POINTS - 1) * 10
+    assert [path.partition("&nocache=1&")[2] for path in server.asked] == [
+        f"start=0.000&end={last}.000&step=10",
+        f"start={last + 10}.000&end={last + 10}.000&step=10",
+    ]
+
+
+def test_stored_samples_are_asked_for_an_hour_at_a_time(server: Server, api: PrometheusApi) -> None:
+    server.answer({"resultType": "matrix", "result": []})
+    assert api.samples("up", 0, 5400) == []
+    assert server.asked == [
+        "/api/v1/query?query=up%5B3600000ms%5D&time=3600.000",
+        "/api/v1/query?query=up%5B1800000ms%5D&time=5400.000",
+    ]
+
+
+def test_a_credential_is_sent_only_where_one_is_given(server: Server, api: PrometheusApi) -> None:
+    server.answer({"resultType": "vector", "result": []})
+    api.query("up")
+    assert server.authorization is None
+    known = PrometheusApi(server.url, authorization="Bearer secret")
+    known.query("up")
+    known.close()
+    assert server.authorization == "Bearer secret"

@@ -1,0 +1,100 @@
+"""What a person gets who gives the command something it cannot use: one line, the right status."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def stagewatch(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "stagewatch.cli", *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | environ,
+        timeout=120,
+        check=False,
+    )
+
+
+def complaint(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line on standard error of a run that refused what it was given."""
+    assert done.returncode == 2, done
+    lines = [line for line in done.stderr.splitlines() if " INFO " not in line]
+    assert len(lines) == 1, done.stderr
+    assert done.stdout == ""
+    return lines[0]
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        line = complaint(stagewatch("node", "--listen", address))
+    assert address in line
+    assert "in use" in line
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("[node\n", "not valid TOML"),
+        ("node = 3\n", "must stand in a table"),
+        ("[node]\nlisten = 'nowhere'\n", "HOST:PORT"),
+        ("[node]\nlistn = ':9947'\n", "did you mean listen?"),
+        ("[node.collector.gpu]\ninterval = '-1s'\n", "a duration above zero"),
+        ("[node.collector.gpu]\nenabled = 'maybe'\n", "true or false"),
+    ],
+)
+def test_a_broken_file_is_refused_with_what_to_mend(
+    tmp_path: Path, content: str, expected: str
+) -> None:
+    file = tmp_path / "stagewatch.toml"
+    file.write_text(content)
+    for command in ("node", "check-config"):
+        line = complaint(stagewatch(command, "--config", str(file)))
+        assert str(file) in line
+        assert expected in line
+
+
+def test_a_missing_file_and_a_bad_variable_are_refused() -> None:
+    line = complaint(stagewatch("node", "--config", "/nonexistent.toml"))
+    assert "No such file" in line
+    line = complaint(stagewatch("check-config", STAGEWATCH_LISTEN="9947"))
+    assert line.startswith("stagewatch: STAGEWATCH_LISTEN = '9947': must be HOST:PORT")
+
+
+def test_check_config_shows_what_differs_and_flags_win_over_variables(tmp_path: Path) -> None:
+    file = tmp_path / "stagewatch.toml"
+    file.write_text("[node]\nlisten = ':1'\n[node.collector.clock]\ninterval = '1m'\n")
+    arguments = ("check-config", "--config", str(file))
+    assert stagewatch(*arguments).stdout == "listen = :1\ncollector.clock.interval = 60s\n"
+    done = stagewatch(*arguments, STAGEWATCH_LISTEN=":2")
+    assert "listen = :2\n" in done.stdout
+    done = stagewatch(*arguments, "--listen", ":3", STAGEWATCH_LISTEN=":2")
+    assert "listen = :3\n" in done.stdout
+    assert stagewatch("check-config").stdout == "all defaults\n"
+
+
+def test_an_unreadable_record_directory_is_no_reason_to_die(tmp_path: Path) -> None:
+    done = stagewatch("inspect", "--record-dir", str(tmp_path / "missing"), "--job", "none-such")
+    assert done.returncode == 0
+    assert done.stdout.startswith("No rank of job none-such on this node")
+
+
+def test_help_names_defaults_and_variables() -> None:
+    text = " ".join(stagewatch("node", "--help").stdout.split())
+    assert "[default: 127.0.0.1:9947; STAGEWATCH_LISTEN]" in text
+    assert "[default: 1s; STAGEWATCH_COLLECTOR_STAGES_INTERVAL]" in text
+
+
+def test_an_unknown_command_lists_the_known_ones() -> None:
+    done = stagewatch("nod")
+    assert done.returncode == 2
+    assert "node" in done.stderr

@@ -1,0 +1,186 @@
+"""Rendering samples: whatever goes in, both parsers read it back equal."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import Metric as Family
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from stagewatch.exposition import MAX_LABEL_LENGTH, Histogram, Metric, Samples, render
+
+GAUGE = Metric(
+    "test_depth_meters", "gauge", 'How deep, in "metres" \\ fathoms.\nTwo lines.', ("a", "b")
+)
+COUNTER = Metric("test_dives_total", "counter", "Dives.", ("a",))
+TIMES = Metric("test_dive_seconds", "histogram", "Duration of dives.", ("a",))
+PLAIN = Metric("test_up", "gauge", "1.")
+
+numbers = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**70), 2**70)
+labels = st.text(max_size=MAX_LABEL_LENGTH)
+
+
+def families(samples: Samples) -> list[dict[str, Family]]:
+    """What each parser makes of it."""
+    rendered = render(samples)
+    return [
+        {family.name: family for family in parse_text(rendered.text.decode())},
+        {
+            family.name: family
+            for family in parse_openmetrics(rendered.openmetrics.decode() + "# EOF\n")
+        },
+    ]
+
+
+def stored(text: str) -> str:
+    """The label value that may be expected back: lone surrogates and separators cannot pass."""
+    return text.encode("utf-8", "replace").decode().replace("\r", " ").replace("\0", " ")
+
+
+@given(st.dictionaries(st.tuples(labels, labels), numbers, min_size=1, max_size=8))
+def test_gauges_read_back_equal(values: dict[tuple[str, str], float]) -> None:
+    samples = Samples()
+    expected = {}
+    for key, value in values.items():
+        samples.add(GAUGE, value, *key)
+        expected[tuple(map(stored, key))] = float(value)
+    for found in families(samples):
+        family = found["test_depth_meters"]
+        assert family.type == "gauge"
+        assert {
+            (sample.labels.get("a", ""), sample.labels.get("b", "")): float(sample.value)
+            for sample in family.samples
+        } == expected
+        assert len(family.samples) == len(expected)
+
+
+@given(st.dictionaries(labels, st.integers(0, 2**63), min_size=1, max_size=5))
+def test_counters_read_back_equal(values: dict[str, int]) -> None:
+    samples = Samples()
+    for key, value in values.items():
+        samples.add(COUNTER, value, key)
+    expected = {stored(key): float(value) for key, value in values.items()}
+    for found in families(samples):
+        (family,) = found.values()
+        assert family.type == "counter"
+        assert {sample.name for sample in family.samples} == {"test_dives_total"}
+        assert {s.labels.get("a", ""): float(s.value) for s in family.samples} == expected
+
+
+@given(
+    st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=20, unique=True).map(sorted),
+    st.data(),
+    labels,
+)
+def test_histograms_read_back_equal(bounds: list[float], data: st.DataObject, label: str) -> None:
+    steps = data.draw(st.lists(st.integers(0, 1000), min_size=len(bounds), max_size=len(bounds)))
+    cumulative = tuple(sum(steps[: number + 1]) for number in range(len(steps)))
+    count = cumulative[-1] + data.draw(st.integers(0, 1000))
+    total = data.draw(st.floats(0, 1e9))
+    samples = Samples()
+    samples.add_histogram(TIMES, Histogram(tuple(bounds), cumulative, count, total), label)
+    for found in families(samples):
+        (family,) = found.values()
+        assert family.type == "histogram"
+        buckets = {
+            float(sample.labels["le"]): sample.value
+            for sample in family.samples
+            if sample.name == "test_dive_seconds_bucket"
+        }
+        assert buckets == dict(zip(bounds, cumulative, strict=True)) | {math.inf: count}
+        others = {s.name: s.value for s in family.samples if not s.name.endswith("_bucket")}
+        assert others == {"test_dive_seconds_sum": total, "test_dive_seconds_count": count}
+
+
+def test_help_reads_back_equal() -> None:
+    samples = Samples()
+    samples.add(GAUGE, 1, "x", "y")
+    for found in families(samples):
+        assert found["test_depth_meters"].documentation == GAUGE.help
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_absent(value: float | None) -> None:
+    samples = Samples()
+    samples.add(PLAIN, value)
+    assert samples.families == {}
+    assert render(samples).text == b""
+
+
+def test_truth_is_one_and_no_number_is_too_large() -> None:
+    samples = Samples()
+    samples.add(GAUGE, True, "a", "")
+    samples.add(GAUGE, 10**400, "b", "")
+    samples.add(GAUGE, 2**70, "c", "")
+    assert b'test_depth_meters{a="a"} 1\n' in render(samples).text
+    assert samples.value(GAUGE, "b", "") is None
+    for found in families(samples):
+        assert len(found["test_depth_meters"].samples) == 2
+
+
+def test_a_repeated_label_set_replaces_the_earlier_value() -> None:
+    samples = Samples()
+    samples.add(COUNTER, 1, "x")
+    samples.add(COUNTER, 2, "x")
+    assert samples.value(COUNTER, "x") == 2
+    for found in families(samples):
+        assert len(found["test_dives"].samples) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("x" * MAX_LABEL_LENGTH + "1", "x" * MAX_LABEL_LENGTH + "2"),
+        ("a\rb", "a b"),
+        ("a\0b", "a b"),
+        ("\ud800", "\ud801"),
+    ],
+    ids=["cut", "carriage return", "zero byte", "surrogates"],
+)
+def test_values_that_are_stored_alike_are_one_series(one: str, other: str) -> None:
+    """A series given twice makes Prometheus refuse samples."""
+    samples = Samples()
+    samples.add(COUNTER, 1, one)
+    samples.add(COUNTER, 2, other)
+    text = render(samples).text.decode()
+    assert len(re.findall("^test_dives_total", text, re.MULTILINE)) == 1
+    assert samples.value(COUNTER, other) == 2
+
+
+def test_label_values_are_cut() -> None:
+    samples = Samples()
+    samples.add(COUNTER, 1, 'é"' * MAX_LABEL_LENGTH)
+    for found in families(samples):
+        (sample,) = found["test_dives"].samples
+        assert sample.labels["a"] == 'é"' * (MAX_LABEL_LENGTH // 2)
+
+
+def test_series_beyond_the_limit_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stagewatch.exposition.MAX_SERIES", 3)
+    samples = Samples()
+    for number in range(5):
+        samples.add(COUNTER, number, number)
+    samples.add(COUNTER, 7, 0)  # known: replaced, not dropped
+    samples.add_histogram(TIMES, Histogram((1.0,), (1,), 1, 0.5), "x")
+    assert samples.dropped == 2
+    assert samples.value(COUNTER, 0) == 7
+    assert samples.value(COUNTER, 4) is None
+    assert len(samples.families[COUNTER]) == 3
+
+
+def test_wrong_labels_are_a_defect_of_the_collector() -> None:
+    with pytest.raises(ValueError, match="test_dives_total takes the labels"):
+        Samples().add(COUNTER, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("test_dives", "counter"), ("test_depth_total", "gauge")]
+)
+def test_a_counter_is_told_by_its_name(name: str, kind: str) -> None:
+    with pytest.raises(ValueError, match="counters, and only they, end in _total"):
+        Metric(name, kind, "Help.")  # type: ignore[arg-type]

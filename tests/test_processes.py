@@ -1,0 +1,80 @@
+"""Child processes that cannot outlive their parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from stagewatch.processes import Children
+from tests.running import Python
+from tests.waiting import wait_for
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from stagewatch.processes import Children
+children = Children()
+for _ in range(3):
+    print("child", children.start(["sleep", "600"]).pid, flush=True)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_children_end_when_their_parent_is_killed(python: Python) -> None:
+    parent = python(PARENT)
+    parent.said("ready")
+    pids = [int(line.split()[1]) for line in parent.output().splitlines() if "child" in line]
+    assert all(map(alive, pids))
+    parent.kill()
+    wait_for(lambda: not any(map(alive, pids)), "the end of all children")
+
+
+def test_children_are_asked_to_end_and_forced_if_they_will_not(tmp_path: Path) -> None:
+    with Children() as children:
+        polite = children.start(["sleep", "600"])
+        stubborn = children.start(
+            ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done"],
+            log=tmp_path / "log",
+        )
+        ended = children.start(["true"])
+        wait_for(lambda: "ready" in (tmp_path / "log").read_text(), "a trap")
+        ended.wait()
+        children.stop(patience=0.2)
+        assert polite.returncode == -signal.SIGTERM
+        assert stubborn.returncode == -signal.SIGKILL
+        assert ended.returncode == 0
+
+
+def test_leaving_the_block_ends_them_whatever_happens_inside() -> None:
+    children = Children()
+    with pytest.raises(RuntimeError), children:
+        process = children.start(["sleep", "600"])
+        raise RuntimeError
+    assert process.returncode == -signal.SIGTERM
+
+
+def test_output_environment_and_session_are_its_own(tmp_path: Path) -> None:
+    with Children() as children:
+        process = children.start(
+            ["sh", "-c", 'echo "$NAME $(ps -o sid= -p $$ 2>/dev/null || echo $$)"; echo bad >&2'],
+            log=tmp_path / "log",
+            environ={"NAME": "value", "PATH": os.environ["PATH"]},
+        )
+        process.wait()
+    first, second = (tmp_path / "log").read_text().splitlines()
+    assert first.split() == ["value", str(process.pid)]
+    assert second == "bad"
+
+
+def test_a_command_that_does_not_exist_is_an_error_and_no_child() -> None:
+    with Children() as children, pytest.raises(FileNotFoundError):
+        children.start(["/nonexistent"])

@@ -1,0 +1,196 @@
+"""The record's layout, and what parsing makes of hostile bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import random
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from stagewatch import record as layout
+from stagewatch.collectors.stages import StagesCollector
+from stagewatch.exposition import render
+from stagewatch.record import (
+    BUCKET_BOUNDS,
+    BUCKET_UNIT_NS,
+    BUCKETS,
+    LANE_WORDS,
+    LANES,
+    LANES_AT,
+    MAGIC,
+    RECORD_SIZE,
+    WORD,
+    pad,
+    unpad,
+)
+from stagewatch.sources.rank import rank_of
+from stagewatch.sources.ranks import Found
+from stagewatch.sources.records import CorruptRecord, RankRecord, parse
+from stagewatch.stages import STAGES
+from tests.records import patched, real_record
+
+WORDS = RECORD_SIZE // WORD
+
+words = st.dictionaries(
+    st.integers(0, WORDS - 1),
+    st.sampled_from([-1, 0, 1, 2, 11, 12, 2**31, 2**63 - 1, -(2**63)])
+    | st.integers(-(2**63), 2**63 - 1),
+    max_size=40,
+)
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return real_record(tmp_path_factory.mktemp("ranks"))
+
+
+def accepted(raw: bytes) -> RankRecord | None:
+    """The record, or None where it was refused the one allowed way."""
+    try:
+        return parse(raw)
+    except CorruptRecord as error:
+        assert str(error)
+        return None
+
+
+class Fixed:
+    """A rank directory that always finds the same."""
+
+    def __init__(self, record: RankRecord) -> None:
+        self.found = Found((rank_of(record),), (record,))
+
+    def look(self) -> Found:
+        return self.found
+
+
+def strings() -> Iterator[tuple[str, tuple[int, int]]]:
+    for name, value in vars(layout).items():
+        if name.startswith("S_"):
+            yield name, value
+
+
+def test_no_two_parts_of_the_header_overlap() -> None:
+    words = [value for name, value in vars(layout).items() if name.startswith("H_") and value < 64]
+    taken = [(8 * word, 8) for word in words] + [where for _, where in strings()]
+    for word in (layout.H_FIRST_FAILURE, layout.H_LAST_FAILURE):
+        taken += [(8 * (word + more), 8) for more in (1, 2, 3)]
+    taken.sort()
+    for (start, size), (following, _) in itertools.pairwise(taken):
+        assert start + size <= following
+    assert taken[-1][0] + taken[-1][1] <= layout.HEADER_SIZE
+
+
+def test_every_part_begins_at_a_whole_word() -> None:
+    for start in (layout.FAILURES_AT, layout.COLLECTIVES_AT, layout.SCALARS_AT, layout.LANES_AT):
+        assert start % WORD == 0
+    assert LANES_AT + LANES * LANE_WORDS * WORD == RECORD_SIZE
+
+
+@given(st.integers(0, 2**62))
+def test_a_time_lies_below_the_bound_of_its_bucket(nanoseconds: int) -> None:
+    bucket = min((nanoseconds // BUCKET_UNIT_NS).bit_length(), BUCKETS - 1)
+    if bucket < len(BUCKET_BOUNDS):
+        assert nanoseconds / 1e9 <= BUCKET_BOUNDS[bucket]
+    if bucket:
+        assert nanoseconds / 1e9 >= BUCKET_BOUNDS[bucket - 1]
+
+
+@given(
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), st.integers(4, 64)
+)
+def test_stored_text_reads_back_as_far_as_it_fits(text: str, size: int) -> None:
+    stored = pad(text, size)
+    assert len(stored) == size
+    assert text.startswith(unpad(stored))
+    if len(text.encode()) <= size:
+        assert unpad(stored) == text
+    else:
+        assert len(unpad(stored).encode()) > size - 4
+
+
+@given(st.text())
+def test_no_text_fails_to_be_stored(text: str) -> None:
+    assert len(pad(text, 40)) == 40
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_fail_to_be_read_as_text(raw: bytes) -> None:
+    assert "\0" not in unpad(raw)
+
+
+def test_a_real_record_says_what_the_rank_did(real: bytes) -> None:
+    record = parse(real)
+    assert (record.job_id, record.role, record.rank, record.world_size) == ("540", "train", 3, 8)
+    assert record.local_rank is None
+    assert record.gpu == "GPU-1"
+    assert sum(record.totals["rollout"].durations) == 5
+    assert record.scalars == {"reward": 0.5}
+    assert record.collectives == {"world": 5}
+    assert record.failures == {("train", "MemoryError"): 1}
+    assert record.open is not None
+    assert (record.open.stage, record.open.substage) == ("other", "broadcast")
+
+
+@given(st.integers(0), st.booleans())
+def test_noise_is_read_or_refused(real: bytes, seed: int, begins_well: bool) -> None:
+    noise = random.Random(seed).randbytes(RECORD_SIZE)
+    assert accepted(noise) is None
+    start = 8 * WORD + seed % (RECORD_SIZE - 8 * WORD)
+    head = real[:start] if begins_well else MAGIC + real[8 : 3 * WORD]
+    accepted((head + noise)[:RECORD_SIZE])
+
+
+@given(words)
+@example({layout.H_RANK: -1})
+@example({layout.H_PID: 2**31})
+def test_foreign_words_are_read_or_refused(real: bytes, words: dict[int, int]) -> None:
+    accepted(patched(real, words))
+
+
+@given(st.integers(0, RECORD_SIZE * 8 - 1))
+def test_a_flipped_bit_is_read_or_refused(real: bytes, bit: int) -> None:
+    raw = bytearray(real)
+    raw[bit // 8] ^= 1 << bit % 8
+    accepted(bytes(raw))
+
+
+@given(st.integers(0, RECORD_SIZE - 1))
+def test_a_truncated_record_is_refused(real: bytes, size: int) -> None:
+    assert accepted(real[:size]) is None
+    assert accepted(real + real[:size] + b"x") is None
+
+
+@pytest.mark.parametrize("version", [0, 2, -1])
+def test_another_version_is_refused_by_its_number(real: bytes, version: int) -> None:
+    with pytest.raises(CorruptRecord, match=f"version {version} is not 1"):
+        parse(patched(real, {layout.H_VERSION: version}))
+
+
+@given(words)
+def test_whatever_is_accepted_can_be_exported(real: bytes, words: dict[int, int]) -> None:
+    """The exposition of a hostile record is still one that Prometheus can read."""
+    record = accepted(patched(real, words))
+    if record is None:
+        return
+    record = dataclasses.replace(record, name="1-00000001.rank")
+    fixed: object = Fixed(record)
+    collector = StagesCollector(fixed, boot_clock=lambda: 1e6)  # type: ignore[arg-type]
+    text = render(collector.collect()).text.decode()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            assert math.isfinite(sample.value)
+            assert sample.labels.get("stage", "idle") in STAGES
+
+
+@given(st.binary(min_size=200, max_size=200))
+def test_text_of_a_record_never_holds_control_characters(real: bytes, noise: bytes) -> None:
+    start = layout.S_JOB_ID[0]
+    record = accepted(real[:start] + noise + real[start + len(noise) :])
+    if record is not None:
+        assert (record.job_id + record.role + record.framework + record.host).isprintable()
