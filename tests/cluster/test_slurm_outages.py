@@ -90,7 +90,7 @@ def test_killed_controller_that_returns_makes_no_counter_jump(
     before = agent.wait(
         lambda found: found.get(("slurm_jobs", "RUNNING")) == 1, "the job to be seen"
     )
-    slurm.wait_saved()
+    slurm.wait_job_saved(job)
     slurm.daemons.stop("slurmctld", signal.SIGKILL)
     agent.wait(lambda found: fail(found, *READ), "the controller's sources to fail")
     agent.wait(lambda found: up(found) == 0, "the controller to be told down")

@@ -162,25 +162,28 @@ class SlurmCluster:
                 found |= {int(entry.name), *([int(parent)] if b"slurmstepd" in title else [])}
         return found
 
-    def wait_saved(self, since: float | None = None) -> None:
-        """Wait until slurmctld has saved its jobs, which it does some seconds after a change.
+    def wait_job_saved(self, job: str) -> None:
+        """Wait until slurmctld has saved its jobs, with this one as it now is.
 
-        `since` is the Unix time of the change, by default now.
+        It does so some seconds after a change: one is made for it to do.
         """
-        changed = time.time() if since is None else since
-        saved = self.directory / "state" / "job_state"
-        self.wait(lambda: saved.exists() and saved.stat().st_mtime > changed, "jobs to be saved")
+        comment = f"saved-{time.time_ns()}"
+        self.run("scontrol", "update", f"jobid={job}", f"comment={comment}")
+        self._wait_saved("job_state", comment)
 
     def wait_reason_saved(self, reason: str) -> None:
         """Wait until slurmctld has saved a node with this reason, some seconds after it was set."""
-        saved = self.directory / "state" / "node_state"
+        self._wait_saved("node_state", reason)
+
+    def _wait_saved(self, file: str, text: str) -> None:
+        saved = self.directory / "state" / file
 
         def there() -> bool:
             with suppress(FileNotFoundError):  # for a moment while the next one takes its place
-                return reason.encode() in saved.read_bytes()
+                return text.encode() in saved.read_bytes()
             return False
 
-        self.wait(there, f"a node with the reason {reason!r} to be saved")
+        self.wait(there, f"{text!r} to be saved in {file}")
 
     def empty(self) -> None:
         """Cancel every job, bring every node back, and wait until nothing is allocated."""

@@ -70,7 +70,6 @@ def controller_killed(story: Story) -> None:
     job = story.train()
     lab, slurm = story.lab, story.lab.slurm
     spare = next(node for node in NODES if node not in lab.nodes_of(job))
-    submitted = story.value(chosen("slurm_job_start_timestamp_seconds", job_id=job), "its start")
     reason = f"{REASON}, ticket {job}"
     slurm.run("scontrol", "update", f"nodename={spare}", "state=drain", f"reason={reason}")
     drained = chosen("ALERTS", alertname="SlurmNodeDrained", alertstate="firing", node=spare)
@@ -78,7 +77,7 @@ def controller_killed(story: Story) -> None:
     info = chosen("rl_rank_info", job_id=job, role="train", rank="2")
     pid = int(story.wait(info, "a rank")[0].labels["pid"])
     before = _counters(story)
-    slurm.wait_saved(submitted)
+    slurm.wait_job_saved(job)
     slurm.wait_reason_saved(reason)
     story.inject(
         "controller_kill",
