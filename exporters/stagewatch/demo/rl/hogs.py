@@ -1,7 +1,8 @@
 """Processes that take what a worker needs: `python -m stagewatch.demo.rl.hogs KIND ...`.
 
 `cpu CORE COUNT`: so many processes that compute for ever on one core.
-`memory PID RATE`: takes so many bytes a second until the process PID is gone.
+`memory PID RATE LOG`: as soon as the controller writes into LOG that the next rollout begins,
+takes so many bytes a second until the process PID is gone.
 `device FILE BYTES RATE`: the same of a stand-in GPU, up to BYTES, and keeps them.
 """
 
@@ -32,8 +33,11 @@ def cpu(core: int, count: int) -> None:
         pass
 
 
-def memory(victim: int, rate: float) -> None:
+def memory(victim: int, rate: float, log: Path) -> None:
     """Leak; the OOM killer, which looks for the largest, finds the victim."""
+    before = _rollouts(log)
+    while _lives(victim) and _rollouts(log) == before:
+        time.sleep(0.02)
     held = []
     step = MIB
     while _lives(victim):
@@ -53,6 +57,10 @@ def device(file: Path, size: int, rate: float) -> None:
     signal.pause()
 
 
+def _rollouts(log: Path) -> int:
+    return log.read_text(errors="replace").count("start to rollout, step: ")
+
+
 def _lives(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -66,7 +74,7 @@ def main(kind: str, arguments: list[str]) -> None:
     if kind == "cpu":
         cpu(int(arguments[0]), int(arguments[1]))
     elif kind == "memory":
-        memory(int(arguments[0]), float(arguments[1]))
+        memory(int(arguments[0]), float(arguments[1]), Path(arguments[2]))
     else:
         device(Path(arguments[0]), int(arguments[1]), float(arguments[2]))
 

@@ -78,17 +78,20 @@ class StarvedRollout(Scenario):
         self.means.append(f"{self.target} and {HOGS} busy processes share core {core}")
 
     def advance(self, seconds: float) -> None:
-        if self._leaks or seconds < STARVED_SECONDS or not self.job.inside("rollout", "train"):
+        if self._leaks or seconds < STARVED_SECONDS:
             return
-        self._leaks = True
         pid = self.job.processes[self._worker].pid
-        if self._limit is None:
+        if self._limit is not None:
+            rate = LEAK * self.job.plan.pace
+            log = self.job.log_file("controller-0")
+            self._hogs.append(self._hog("memory", str(pid), str(rate), str(log)))
+            self.means.append(f"in the next rollout its cgroup leaks {rate / MIB:.0f} MiB/s")
+        elif self.job.inside("rollout", "train"):
             resource.prlimit(pid, resource.RLIMIT_AS, (MIB, MIB))
             self.means.append("it may not allocate any more")
+        else:
             return
-        rate = LEAK * self.job.plan.pace
-        self._hogs.append(self._hog("memory", str(pid), str(rate)))
-        self.means.append(f"something in its cgroup leaks {rate / MIB:.0f} MiB/s")
+        self._leaks = True
 
     def revert(self) -> None:
         for hog in self._hogs:
