@@ -6,16 +6,17 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from stagewatch.demo.cluster import free_port
 from stagewatch.demo.prometheus import arguments, write_config
+from stagewatch.demo.rl import memory_limit
+from stagewatch.demo.rl.memory_limit import MemoryLimit
 from stagewatch.processes import Children
 from stagewatch.sources.prometheus_api import Alert, PrometheusApi
-from tests.fakes.memory_cgroup import memory_cgroup, missing
 from tests.faults_real.agent import Agent
 from tests.ranks import program
 from tests.waiting import wait_for
@@ -70,14 +71,14 @@ def labelled(alert: Alert, **labels: str) -> bool:
 
 @pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="needs to read /dev/kmsg")
 def test_the_rank_that_the_oom_killer_hit_is_alerted_by_name(watch: Watch, tmp_path: Path) -> None:
-    if reason := missing():
+    if reason := memory_limit.missing():
         pytest.skip(f"a memory cgroup: {reason}")
     state = f"--collector.kmsg.state-file={tmp_path / 'kmsg.json'}"
     agent, api = watch(state)
     rank = {"job_id": "540", "role": "rollout", "rank": "8"}
     with (
-        memory_cgroup(128 << 20) as group,
-        program(HOG, str(tmp_path / "ranks"), prefix=group.prefix) as hog,
+        closing(MemoryLimit(f"stagewatch-test-{os.getpid()}", 128 << 20)) as group,
+        program(HOG, str(tmp_path / "ranks"), prefix=group.wrapper) as hog,
     ):
         assert hog.hear() == "ready"
         wait_for(lambda: agent.value("rl_rank_up", **rank) == 1, "the agent knows the rank")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from stagewatch.collectors import kmsg, processes
 from stagewatch.collectors.kmsg import KmsgCollector
 from stagewatch.collectors.processes import ProcessesCollector
+from stagewatch.demo.rl import memory_limit
+from stagewatch.demo.rl.memory_limit import MemoryLimit
 from stagewatch.sources.kmsg import Kmsg
 from stagewatch.xids import XidLedger
-from tests.fakes.memory_cgroup import memory_cgroup, missing
 from tests.ranks import FakeRanks, families, program
 from tests.waiting import wait_for
 
@@ -51,7 +53,7 @@ def last_sequence() -> int:
 @pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="needs to read /dev/kmsg")
 @pytest.mark.parametrize("victim", ["the rank itself", "its child"])
 def test_the_oom_killers_victim_is_named_by_rank(victim: str) -> None:
-    if reason := missing():
+    if reason := memory_limit.missing():
         pytest.skip(f"a memory cgroup: {reason}")
     ranks = FakeRanks()
     look = families(ranks)
@@ -60,9 +62,9 @@ def test_the_oom_killers_victim_is_named_by_rank(victim: str) -> None:
     log.last = last_sequence()
     of_log = KmsgCollector(log, XidLedger(), descendants=lambda: look.look().rank_of)
     with (
-        memory_cgroup(LIMIT) as group,
-        program(HOG, prefix=group.prefix) as bystander,
-        program(HOG, prefix=group.prefix) as hog,
+        closing(MemoryLimit(f"stagewatch-test-{os.getpid()}", LIMIT)) as group,
+        program(HOG, prefix=group.wrapper) as bystander,
+        program(HOG, prefix=group.wrapper) as hog,
     ):
         for number, rank in enumerate((bystander, hog)):
             rank.ask("start")
