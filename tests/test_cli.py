@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -98,3 +99,37 @@ def test_an_unknown_command_lists_the_known_ones() -> None:
     done = stagewatch("nod")
     assert done.returncode == 2
     assert "node" in done.stderr
+
+
+@pytest.fixture(params=[True, False], ids=["buffered", "unbuffered"])
+def environ(request: pytest.FixtureRequest) -> dict[str, str]:
+    """With and without the variable that has Python write at once."""
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    return kept if request.param else kept | {"PYTHONUNBUFFERED": "1"}
+
+
+def test_output_that_cannot_be_written_is_told_in_one_line(environ: dict[str, str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = into(full, environ)
+    assert done.returncode == 1
+    assert done.stderr == b"stagewatch: cannot write the output: No space left on device\n"
+
+
+def test_a_reader_that_has_gone_is_no_error_to_tell(environ: dict[str, str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as pipe:
+        done = into(pipe, environ)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def into(output: IO[str], environ: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
+    """`stagewatch check-config` with its output going there."""
+    return subprocess.run(
+        [sys.executable, "-m", "stagewatch.cli", "check-config"],
+        stdout=output,
+        stderr=subprocess.PIPE,
+        env=environ,
+        timeout=120,
+        check=False,
+    )

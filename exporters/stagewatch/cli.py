@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import sys
@@ -28,17 +29,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv[:1] == ["check"]:  # its status 2 drains a node, so that bad usage has another there
         fitness: int = _import("stagewatch.check.command", "check").run(argv[1:])
         return fitness
-    status = _run(argv)
+    try:
+        status = _run(argv)
+    except OSError as error:
+        status = _unwritten(error)
     try:
         if sys.stdout:  # None where the caller has closed it
             sys.stdout.flush()
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # it is flushed once more
-        if isinstance(error, BrokenPipeError):  # `stagewatch inspect | head`, a closed terminal
-            return status or 141
-        print(f"stagewatch: cannot write the output: {error.strerror}", file=sys.stderr)
-        return status or 1
+        return status or _unwritten(error)
     return status
+
+
+def _unwritten(error: OSError) -> int:
+    """The exit status where the output could not be written; raises any other error again."""
+    if isinstance(error, BrokenPipeError):  # `stagewatch inspect | head`, a closed terminal
+        return 141
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        raise error
+    print(f"stagewatch: cannot write the output: {error.strerror}", file=sys.stderr)
+    return 1
 
 
 def _run(argv: list[str]) -> int:
@@ -56,8 +67,6 @@ def _run(argv: list[str]) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        return 141
     return status
 
 
