@@ -18,6 +18,7 @@ _MEANING = {
     "collective_behind": "it has entered fewer collectives than the others",
     "io_blocked": "it waits for storage",
     "odd_one_out": "it waits unlike all others",
+    "stage_behind": "its peers have completed that stage, and the job waits for it",
 }
 _DOING = {
     "spin": "spin",
@@ -74,11 +75,13 @@ class Teller:
         sentences = []
         for role in sorted({found.labels.get("role", "") for found in ups}):
             sentences += self._role(role, [u for u in ups if u.labels.get("role", "") == role])
-        culprits = self._ask("job:rl_stall:culprit")
+        behind = self._ask("rank:rl_stall:stage_behind")
+        culprits = self._ask("job:rl_stall:culprit") + behind
         sentences += [_culprit(found.labels) for found in culprits[:_SHOWN]]
         if len(culprits) > _SHOWN:
             sentences.append(f"And {len(culprits) - _SHOWN} more ranks at fault.")
-        nobody = self._ask("job:rl_stall:group_only")
+        # A role that waits for the rank that is behind hangs without a culprit of its own.
+        nobody = [] if behind else self._ask("job:rl_stall:group_only")
         if nobody:
             sentences.append("No rank stands out: suspect the transport, a switch or a GPU.")
         slow = self._ask("rank:rl_straggler:ratio")

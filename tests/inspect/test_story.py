@@ -1,0 +1,70 @@
+"""The story of a whole job, from a real Prometheus that holds what the rules said of it."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stagewatch.inspect.story import Story, Teller
+from stagewatch.processes import Children
+from stagewatch.sources.prometheus_api import PrometheusApi, Series
+from tests.report.filled import Past, filled_prometheus
+
+NOW = time.time() // 100 * 100 - 3600
+JOB = "7"
+BEHIND = {"job_id": JOB, "role": "train", "rank": "3", "node": "n2", "stage": "weights_update"}
+
+pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")
+
+
+class Then:
+    """A server as it would have answered at a moment of its past."""
+
+    def __init__(self, api: PrometheusApi, when: float) -> None:
+        self._api = api
+        self._when = when
+
+    def query(self, expression: str) -> list[Series]:
+        return self._api.query(expression, self._when)
+
+
+@pytest.fixture
+def story(children: Children, tmp_path: Path) -> Iterator[Story]:
+    """As told of two roles that hang, since one train rank does not bring its weights."""
+    past = Past(NOW - 60, NOW)
+    for role, ranks in (("train", 4), ("rollout", 2)):
+        for rank in range(ranks):
+            who = {"job_id": JOB, "role": role, "rank": rank, "node": f"n{1 + rank // 2}"}
+            past.add("rl_rank_up", lambda when: 1.0, **who)
+            past.add("rank:rl_progress_age:seconds", lambda when: 90.0, **who)
+        for verdict in ("job:rl_stall:active", "job:rl_stall:group_only"):
+            past.add(verdict, lambda when: 1.0, job_id=JOB, role=role)
+    past.add("rank:rl_straggler:ratio", lambda when: 80.0, **BEHIND)
+    past.add(
+        "rank:rl_stall:stage_behind",
+        lambda when: 1.0,
+        **BEHIND,
+        pid=103,
+        evidence="stage_behind",
+    )
+    api = PrometheusApi(filled_prometheus(children, tmp_path / "p", past))
+    yield Teller(Then(api, NOW), JOB, NOW).tell()
+    api.close()
+
+
+def test_a_rank_that_its_peers_have_left_behind_is_told_of_in_plain_words(story: Story) -> None:
+    assert story.wrong
+    assert (
+        "Culprit: rank 3 (train), pid 103 on n2, in weights_update: its peers have completed "
+        "that stage, and the job waits for it (stage_behind)."
+    ) in story.sentences
+
+
+def test_roles_that_wait_for_it_are_not_said_to_hang_for_no_reason(story: Story) -> None:
+    heads = [each for each in story.sentences if ": no progress since" in each]
+    assert len(heads) == 2
+    assert not [each for each in story.sentences if each.startswith("No rank stands out")]
