@@ -19,6 +19,9 @@ TRAIN_5 = Component("rank", "train", "5")
 TRAIN_0 = Component("rank", "train", "0")
 ROLLOUT_0 = Component("rank", "rollout", "0")
 CONTROLLER = Component("rank", "controller", "0")
+MOUNT = Component("mount", "", "/checkpoints", "n")
+GPU = Component("gpu", "", "1", "n")
+MEMORY = Signal("GPU memory", "B", 0.5, "")
 ROLES = {"controller": 1, "metaserver": 1, "rollout": 16, "train": 32}
 TARGET = target_of("train_worker_5")
 
@@ -68,6 +71,34 @@ def test_the_first_to_deviate_comes_first_however_far_the_others_go() -> None:
 def test_at_the_same_time_the_furthest_comes_first() -> None:
     ordered, _ = look(deviates(TRAIN_0, 100, 2.0), deviates(TRAIN_5, 102, 50.0))
     assert [each.component for each in ordered] == [TRAIN_5, TRAIN_0]
+
+
+def test_seen_by_the_same_look_the_first_to_fail_comes_first() -> None:
+    # Both stages were cut short by exceptions 4 ms apart; the controller's a little more.
+    ordered, diagnosis = look(
+        deviates(MOUNT, 101.9, 1.1),
+        deviates(CONTROLLER, 107.9, 6.17),
+        deviates(TRAIN_5, 107.9, 6.15),
+        fails(TRAIN_5, 106.398),
+        fails(CONTROLLER, 106.402),
+    )
+    assert [each.component for each in ordered] == [MOUNT, TRAIN_5, CONTROLLER]
+    assert diagnosis.places_ranked == 2
+
+
+def test_an_error_does_not_put_its_rank_before_what_was_seen_earlier() -> None:
+    ordered, _ = look(
+        deviates(MOUNT, 105.7, 2.0), deviates(TRAIN_5, 107.7, 50.0), fails(TRAIN_5, 107.0)
+    )
+    assert [each.component for each in ordered] == [MOUNT, TRAIN_5]
+
+
+def test_what_was_seen_after_an_error_comes_after_it() -> None:
+    # It may be an echo of the error, whatever its size.
+    ordered, _ = look(
+        deviates(TRAIN_5, 101, 2.0), deviates(ROLLOUT_0, 104, 9.0), fails(CONTROLLER, 103.2)
+    )
+    assert [each.component for each in ordered] == [TRAIN_5, CONTROLLER, ROLLOUT_0]
 
 
 def test_an_echo_milliseconds_later_is_not_first() -> None:
@@ -129,11 +160,10 @@ def test_without_an_error_it_surfaces_where_most_ranks_hang() -> None:
 
 def test_what_was_seen_before_an_error_comes_before_it() -> None:
     # The file system is full; three seconds later nobody can read the checkpoint.
-    mount = Component("mount", "", "/checkpoints", "n")
     ordered, diagnosis = look(
-        deviates(mount, 105.7), fails(TRAIN_5, 108.515), fails(TRAIN_0, 108.517)
+        deviates(MOUNT, 105.7), fails(TRAIN_5, 108.515), fails(TRAIN_0, 108.517)
     )
-    assert [each.component for each in ordered] == [mount, TRAIN_5, TRAIN_0]
+    assert [each.component for each in ordered] == [MOUNT, TRAIN_5, TRAIN_0]
     assert diagnosis.began.component == "n /checkpoints"
 
 
@@ -143,6 +173,30 @@ def test_a_rank_that_waits_idle_is_no_suspect() -> None:
     works = replace(deviates(CONTROLLER, 102, 9.0), signal=age, stage="other")
     ordered, _ = look(waits, works)
     assert [each.component for each in ordered] == [CONTROLLER]
+
+
+def test_what_an_idle_rank_said_last_accuses_it_after_all_others() -> None:
+    # The last sample before the fault took longer than usual, and nothing was measured since.
+    said = replace(
+        deviates(ROLLOUT_0, 101, 5.0), signal=Signal("scalar", "", 0.0, ""), stage="idle"
+    )
+    ordered, diagnosis = look(said, deviates(TRAIN_5, 103, 1.3), fails(CONTROLLER, 106))
+    assert [each.component for each in ordered] == [TRAIN_5, CONTROLLER, ROLLOUT_0]
+    assert diagnosis.chain == ("train", "controller")
+
+
+def test_a_shared_gpu_that_is_used_less_waits_for_its_ranks() -> None:
+    # It was handed over; the rank that should take it is not told.
+    emptied = replace(deviates(GPU, 103, 4.2), signal=MEMORY, stage="", peak=0.0)
+    ordered, diagnosis = look(emptied, deviates(CONTROLLER, 113, 2.0))
+    assert [each.component for each in ordered] == [CONTROLLER, GPU]
+    assert diagnosis.began.component == "controller 0"
+
+
+def test_a_shared_gpu_that_fills_up_comes_after_ranks_of_the_same_time_only() -> None:
+    full = replace(deviates(GPU, 102, 9.0), signal=MEMORY, stage="")
+    ordered, _ = look(full, deviates(TRAIN_5, 103, 1.3), deviates(CONTROLLER, 108, 20.0))
+    assert [each.component for each in ordered] == [TRAIN_5, GPU, CONTROLLER]
 
 
 def test_unsteady_series_accuse_nobody() -> None:

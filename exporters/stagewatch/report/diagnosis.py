@@ -6,12 +6,14 @@ docs/reports.md defines every number of this file.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from stagewatch.report.components import CONTROLLER, Component, Target
 from stagewatch.report.events import ANY, Event
+from stagewatch.report.findings import Finding
 from stagewatch.report.milestones import View, steady
 from stagewatch.stages import STAGES
 
@@ -31,6 +33,8 @@ class Suspect:
     severity: float
     right: bool
     """Whether the fault was put there."""
+    waits: bool = False
+    """Whether it only waits for others, as far as this shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +61,11 @@ class Diagnosis:
 
 
 def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
-    """Components in the order to look at them: by when they first went wrong; of deviations that
-    were seen within `tie` seconds of each other, the furthest first.
+    """Components in the order to look at them: by when they first went wrong, last those that wait.
 
-    A deviation was there before it was seen, so it comes before an event of the time it was seen.
+    Of deviations that were seen within `tie` seconds of each other the furthest comes first, those
+    of GPUs that ranks share after those of ranks.  An error has a time of its own: what was seen
+    before it comes before it, what was seen later after it, be it of the same component or not.
     A rank that is idle waits for others: its age accuses nobody.
     """
     found: dict[Component, list[Suspect]] = {}
@@ -74,8 +79,10 @@ def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
             each.title,
             each.severity,
             target.matches(each.component),
+            _waits(each),
         )
         found.setdefault(each.component, []).append(suspect)
+    failed: dict[Component, float] = {}
     for event in view.events:
         if event.component.kind == "slurm" or event.component.name == ANY:
             continue
@@ -88,16 +95,41 @@ def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
             target.matches(event.component),
         )
         found.setdefault(event.component, []).append(suspect)
+        failed.setdefault(event.component, event.time)
     seen = [one.time for each in found.values() for one in each if one.severity < math.inf]
     origin = min(seen, default=0.0)
 
-    def position(each: Suspect) -> tuple[float, float]:
+    def bucket(when: float) -> float:
+        return origin + (when - origin) // tie * tie
+
+    def position(each: Suspect) -> tuple[bool, float, float]:
         if each.severity == math.inf:
-            return each.time, 0.0
-        return origin + (each.time - origin) // tie * tie, -each.severity
+            return each.waits, each.time, 0.0
+        return each.waits, bucket(each.time), -each.severity
 
     firsts = [min(each, key=position) for each in found.values()]
-    return sorted(firsts, key=lambda each: (*position(each), each.component))
+    errors = {each: failed.get(each.component, math.inf) for each in firsts}
+    exact = sorted(when for each, when in errors.items() if when <= each.time)
+
+    def order(each: Suspect) -> tuple[object, ...]:
+        when = min(errors[each], each.time)
+        before = bisect_left(exact, when)
+        if when == errors[each]:
+            return each.waits, bucket(when), before, True, when, each.component
+        shared = each.component.kind == "gpu"
+        return each.waits, bucket(when), before, False, shared, -each.severity, each.component
+
+    return sorted(firsts, key=order)
+
+
+def _waits(finding: Finding) -> bool:
+    """Whether an idle rank does less than usual, or is only seen to have said something before; or
+    whether ranks that share a GPU use it less."""
+    base, peak = finding.baseline, finding.peak
+    less = base is not None and peak is not None and peak < base.low
+    if finding.component.kind == "gpu":
+        return less
+    return finding.stage == IDLE and (less or finding.signal.name == "scalar")
 
 
 def diagnose(
@@ -160,7 +192,7 @@ def _chain(ordered: Sequence[Suspect], began: Place, surfaced: Place) -> tuple[s
     groups: list[str] = []
     for each in sorted(ordered, key=lambda one: one.time):
         group = each.component.group
-        if each.component.kind == "rank" and group not in groups:
+        if each.component.kind == "rank" and not each.waits and group not in groups:
             groups.append(group)
     if began.group and began.group not in groups[:1]:
         groups = [began.group, *(group for group in groups if group != began.group)]
