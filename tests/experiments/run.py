@@ -20,6 +20,9 @@ LIMIT_SECONDS = 1800.0
 SETTLE_SECONDS = 30.0
 """After the scenario's end, so that alerts can clear."""
 
+MORE = {"sync-stall": ["--baseline-steps", "120"]}
+"""Arguments of single scenarios: a step of this one takes 0.5 s, and a baseline about a minute."""
+
 _PROMETHEUS = re.compile(r"Prometheus\s+(http://[^/\s]+)")
 _KEPT = "keeps running"
 
@@ -45,7 +48,8 @@ def play(name: str, directory: Path, more: list[str], *, recovery: bool) -> None
     began = time.time()
     command = [sys.executable, "-m", "stagewatch.cli", "demo", "--scenario", name, "--keep"]
     with Children() as children:
-        process = children.start([*command, "--json", str(record), *more], log=log)
+        arguments = ["--json", str(record), *MORE.get(name, []), *more]
+        process = children.start([*command, *arguments], log=log)
         try:
             _wait(process, log)
             time.sleep(SETTLE_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,16 @@ def test_one_file_is_written_where_one_is_asked_for(contention_url: str, tmp_pat
     wanted = ["--output", str(page), "--csv", str(tmp_path / "x.csv")]
     assert main([*given, *wanted]) == 0
     assert sorted(file.name for file in tmp_path.iterdir()) == ["page.html", "x.csv"]
+
+
+def test_a_baseline_that_is_too_short_is_said_to_be(contention_url: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    given = ["report", "experiment", "--prometheus", contention_url, "--fault", "cpu-1"]
+    short = f"{past.T - 6:.0f}..{past.T:.0f}"
+    assert main([*given, "--baseline", short, "--output", str(page)]) == 0
+    text = page.read_text()
+    assert "No series left its baseline" in text
+    assert re.search(r"[1-9]\d+ series have fewer than 5 samples in the baseline", text)
 
 
 @pytest.mark.parametrize(

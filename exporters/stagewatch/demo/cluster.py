@@ -56,6 +56,10 @@ class DemoCluster(Stack):
             self._start_rank(rank)
         return self.start_prometheus()
 
+    def steps(self) -> int:
+        """How many steps the job has begun."""
+        return Board(self._board, RANKS).laps()
+
     def inject_stall(self) -> float:
         """Let the job reach the end of its time; returns when, and leaves a fault marker."""
         now = time.time()

@@ -39,6 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C")
     parser.add_argument("--seed", type=int, metavar="N", help="choose the rank that leaves early")
     parser.add_argument(
+        "--baseline-steps",
+        type=int,
+        default=10,
+        metavar="N",
+        help="healthy steps before the fault, 0.5 s each in sync-stall [default: 10]",
+    )
+    parser.add_argument(
         "--cache",
         type=Path,
         default=Path(".cache"),
@@ -77,14 +84,18 @@ def _sync_stall(arguments: argparse.Namespace) -> int:
             show.say(f"{node}       http://{address}/")
         show.step("training; the rules learn how long a step may take")
         show.wait_until(lambda: bool(api.query(ARMED)), 120, "the rules did not learn a budget")
+        steps = arguments.baseline_steps
+        show.wait_until(lambda: cluster.steps() >= steps, 120 + 4 * steps, f"not {steps} steps")
         injected = cluster.inject_stall()
-        show.step("the job's time is up: one rank's clock is ahead, so it leaves the loop first")
+        show.step(
+            f"step {cluster.steps()}, and time is up: one rank, its clock ahead, leaves first"
+        )
         fired = _watch(api, show, injected)
         named = _report(cluster, fired)
         if arguments.keep:
             print("\nEverything keeps running; Ctrl-C ends it.  Try, in another terminal:")
             for node in NODES:
-                print(f"  stagewatch inspect --record-dir {cluster.record_dir(node)}")
+                print(f"  stagewatch inspect --record-dir {cluster.record_dir(node)}", flush=True)
             signal.pause()
         api.close()
     return 0 if named else 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from stagewatch.report.baseline import MIN_SAMPLES
 from stagewatch.report.components import component_of
 from stagewatch.report.experiment import Experiment, Side
 from stagewatch.report.figure_anomaly import anomaly, telling
@@ -84,6 +85,8 @@ def html(experiment: Experiment, drawn: dict[str, Figure]) -> str:
         figures=drawn,
         deviations=deviations,
         total=len(full.view.findings),
+        unjudged=sum(each.baseline is None for each in full.view.findings),
+        least=MIN_SAMPLES,
         about=_about,
     )
 

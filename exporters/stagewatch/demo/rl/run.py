@@ -32,9 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rollout", type=int, default=4, metavar="N", help="rollout workers, 2 to 16 [default: 4]"
     )
     group.add_argument(
-        "--baseline-steps", type=int, default=10, metavar="N", help="healthy steps [default: 10]"
-    )
-    group.add_argument(
         "--pace",
         type=float,
         default=60.0,
