@@ -82,6 +82,15 @@ def contention(*, hostile: str = "") -> Past:
         stage="cleanup",
         error="Timeout",
     )
+    past.add(
+        "log_first_match_timestamp_seconds",
+        _between(FAILED + 2, 300, T + FAILED - 0.001),
+        **LABELS,
+        node="node-b",
+        role="train",
+        rank=0,
+        pattern="batch_size_mismatch",
+    )
     _failures(past)
     return past
 

@@ -129,6 +129,13 @@ def test_a_rank_that_is_gone_is_an_event_of_its_time(experiment: Experiment) -> 
     ]
 
 
+def test_a_line_of_a_log_has_the_stage_of_the_exception_of_its_moment(
+    experiment: Experiment,
+) -> None:
+    (line,) = (each for each in experiment.full.view.events if each.kind == "log")
+    assert (line.component.label, line.stage) == ("train 0", "train")
+
+
 def test_the_figure_shows_the_origin_first_and_no_series_twice(experiment: Experiment) -> None:
     shown = telling(experiment.full)
     assert shown[0].component.label == "rollout 2"

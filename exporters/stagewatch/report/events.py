@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stagewatch.report.components import Component, component_of
 from stagewatch.report.history import History, Line
+
+MOMENT_SECONDS = 1.0
 
 ANY = "?"
 """The rank of an event of which only the role is known."""
@@ -44,9 +46,19 @@ def events_of(
         *_job_end(history, job),
     ]
     # Stamps are of another clock than the scrape's.
-    return sorted(
-        {event for event in found if event.time >= since - 0.5}, key=lambda event: event.time
+    seen = {_staged(event, first) for event in found if event.time >= since - 0.5}
+    return sorted(seen, key=lambda event: event.time)
+
+
+def _staged(event: Event, first: Sequence[Event]) -> Event:
+    """With the stage that its rank's first exception left, if it is of the same moment: a line of a
+    log tells none."""
+    stages = (
+        other.stage
+        for other in first
+        if other.component == event.component and abs(other.time - event.time) < MOMENT_SECONDS
     )
+    return event if event.stage else replace(event, stage=next(stages, ""))
 
 
 def _stamped(history: History, selector: str, kind: str) -> list[Event]:
