@@ -150,6 +150,7 @@ def _view(experiment: Experiment, side: Side) -> dict[str, Any]:
                 "evidence": each.evidence,
                 "times_limit": each.severity,
                 "right": each.right,
+                "waits": each.waits,
             }
             for each in side.suspects
         ],
