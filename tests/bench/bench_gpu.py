@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from stagewatch.demo.cluster import free_port, wait_for
+from stagewatch.demo.stack import free_port, only, wait_for
 from stagewatch.processes import Children
 from tests.bench.table import percentile, row
 from tests.fakes.nvml import SOURCES, FakeNvml, build
@@ -58,15 +58,11 @@ def _measure(directory: Path, children: Children) -> None:
     fake.replace({key: str(value) for key, value in {**_assumed(), **COSTS}.items()})
     environ = {**os.environ, **fake.environ}
     ours, theirs = free_port(), free_port()
-    only_gpu = [
-        f"--no-collector.{name.replace('_', '-')}.enabled"
-        for name in _collectors()
-        if name not in ("gpu", "gpu_jobs", "kmsg")
-    ]
     families = {
         "agent": children.start(
             [sys.executable, "-m", "stagewatch.cli", "node", "--listen", f"127.0.0.1:{ours}",
-             "--collector.kmsg.state-file", str(directory / "kmsg.json"), *only_gpu],
+             "--collector.kmsg.state-file", str(directory / "kmsg.json"),
+             *only(("gpu", "gpu_jobs", "kmsg"))],
             environ=environ, log=directory / "agent.log",
         ).pid
     }  # fmt: skip
@@ -95,12 +91,6 @@ def _assumed() -> dict[str, int]:
     names = {part.split("(")[0] for part in text.split("EXPORT int ")[1:]}
     names |= {part.split(",")[0] for part in text.split("\nREADING(")[1:]}
     return {f"spin.{name}": ASSUMED for name in names if name.startswith("nvmlDeviceGet")}
-
-
-def _collectors() -> list[str]:
-    from stagewatch.agent.node import collector_specs
-
-    return [spec.name for spec in collector_specs()]
 
 
 def _peer() -> Path | None:

@@ -7,12 +7,12 @@ has them; what the exporter itself then spends on the output is not counted.
 from __future__ import annotations
 
 import os
-import re
 import resource
 import shutil
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +24,7 @@ from stagewatch.demo.slurm.keeping import Keeper
 from stagewatch.demo.slurm.services import Munge
 from tests.bench.table import percentile, row
 from tests.cluster.agent_process import AgentProcess
+from tests.cluster.independent import requests, requests_since
 
 NODES = 2_000
 USERS = ("root", "daemon", "games", "mail", "news", "backup", "list", "irc", "proxy", "uucp")
@@ -145,7 +146,7 @@ def measure_cycles(keeper: Keeper, slurm: SlurmCluster) -> None:
     time.sleep(7.5 / shorten)  # from the middle of a cycle to the middle of another
     before = requests(slurm)
     time.sleep(cycles * 15 / shorten)
-    asked = requests(slurm) - before
+    asked = requests_since(slurm, before)
     slurm.daemons.send("slurmctld", signal.SIGSTOP)
     time.sleep(15 / shorten)
     hung = agent.scrape_seconds(50)
@@ -153,33 +154,17 @@ def measure_cycles(keeper: Keeper, slurm: SlurmCluster) -> None:
     agent.stop()
     row("scrape while the controller hangs, median", percentile(hung, 0.5) * 1000, "ms")
     row("scrape while the controller hangs, p99", percentile(hung, 0.99) * 1000, "ms", 50)
-    row(
-        "controller requests in a cycle, as sdiag counts",
-        asked / cycles,
-        "",
-        4,
-    )
-
-
-def requests(slurm: SlurmCluster) -> int:
-    """Requests of clients so far, without those of this very function."""
-    shown = slurm.run("sdiag")
-    found = re.findall(r"\t(REQUEST_\w+)\s+\(\s*\d+\) count:(\d+)", shown)
-    ours = {"REQUEST_SUBMIT_BATCH_JOB", "REQUEST_UPDATE_JOB", "REQUEST_KILL_JOB"}
-    total = sum(int(count) for name, count in found if name not in ours)
-    requests.asked += 1  # type: ignore[attr-defined]
-    return total - requests.asked + 1  # type: ignore[attr-defined]
-
-
-requests.asked = 0  # type: ignore[attr-defined]
+    row("controller requests in a cycle, as sdiag counts", asked.total() / cycles, "", 4)
+    for kind, number in asked.most_common():
+        row(f"  {kind}", number / cycles, "")
 
 
 def _command_set(slurm: SlurmCluster, title: str, commands: Sequence[tuple[str, ...]]) -> None:
-    asked, cpu, begin = requests(slurm), _children(), time.monotonic()
+    before, cpu, begin = requests(slurm), _children(), time.monotonic()
     for command in commands:
         subprocess.run(command, env=slurm.env, stdout=subprocess.DEVNULL, check=False)
     seconds, spent = time.monotonic() - begin, _children() - cpu
-    _peer(title, seconds, spent, requests(slurm) - asked)
+    _peer(title, seconds, spent, requests_since(slurm, before))
 
 
 def _gcm(slurm: SlurmCluster) -> None:
@@ -193,13 +178,13 @@ def _gcm(slurm: SlurmCluster) -> None:
         return
     argv = [gcm, "slurm_job_monitor", "--once", "--sink=do_nothing", "--cluster=bench"]
     argv.append(f"--log-folder={slurm.directory}/gcm")
-    asked, cpu, begin = requests(slurm), _children(), time.monotonic()
+    before, cpu, begin = requests(slurm), _children(), time.monotonic()
     done = subprocess.run(argv, env=slurm.env, capture_output=True, text=True, check=False)
     seconds, spent = time.monotonic() - begin, _children() - cpu
     if done.returncode != 0:
         print(f"gcm: not measured: it failed: {done.stderr.strip()[-200:]}")
         return
-    _peer("gcm slurm_job_monitor, once", seconds, spent, requests(slurm) - asked)
+    _peer("gcm slurm_job_monitor, once", seconds, spent, requests_since(slurm, before))
 
 
 def _children() -> float:
@@ -207,7 +192,7 @@ def _children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _peer(title: str, seconds: float, cpu: float, asked: int) -> None:
+def _peer(title: str, seconds: float, cpu: float, asked: Counter[str]) -> None:
     row(title, seconds, "s")
     row("  CPU", cpu, "s")
-    row("  requests to the controller", asked, "")
+    row("  requests to the controller", asked.total(), "")

@@ -135,6 +135,21 @@ def restarts(cluster: SlurmCluster) -> Numbers:
     return dict(found)
 
 
+def requests(cluster: SlurmCluster) -> Counter[str]:
+    """Requests to the controller by type, from `sdiag`, whose own are among them.
+
+    Its last section lists with counts too what waits to be sent to nodes; that is left out.
+    """
+    shown = cluster.run("sdiag").partition("statistics by message type")[2].partition("\n\n")[0]
+    found = re.findall(r"^\t(\w+) +\( *\d+\) count:(\d+)", shown, flags=re.MULTILINE)
+    return Counter({kind: int(count) for kind, count in found})
+
+
+def requests_since(cluster: SlurmCluster, before: Counter[str]) -> Counter[str]:
+    """Requests by type since `before` was read, without the reading's own."""
+    return requests(cluster) - before - Counter({"REQUEST_STATS_INFO": 1})
+
+
 def _stamp(moment: int) -> str:
     import datetime
 

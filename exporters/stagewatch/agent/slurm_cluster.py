@@ -105,8 +105,8 @@ class Cluster:
         )
 
     def gpu_claims(self) -> Source[Records[Claim]]:
-        """Which job has which GPUs, asked for once a minute; only where that was asked for."""
-        return self._source("gpu_indices", self._client.gpu_claims, 60.0, self._timing.phase(1))
+        """Which job has which GPUs, once a minute between two pings; only if told to ask."""
+        return self._source("gpu_indices", self._client.gpu_claims, 60.0, self._timing.phase(3))
 
     @property
     def sources(self) -> tuple[Source[Any], ...]:

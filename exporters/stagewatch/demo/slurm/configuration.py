@@ -132,10 +132,14 @@ def _devices(directory: Path, count: int) -> Path:
 
 
 def _ghosts_line(spec: NodeSpec, host: str) -> str:
-    """Nodes that nothing listens for, in one line; slurmctld wants a port for each all the same."""
+    """Nodes without a slurmd, in one line; slurmctld wants a port for each all the same.
+
+    Their address is one that no connection gets through to: on an address of this machine one of
+    the ports may be slurmctld's own, which then asks itself, and sdiag counts it.
+    """
     gres = ",".join(f"gpu:{kind}:{number}" for kind, number in spec.gpus)
     return (
-        f"NodeName={','.join(spec.names)} NodeHostname={host} NodeAddr=127.0.0.2 "
+        f"NodeName={','.join(spec.names)} NodeHostname={host} NodeAddr=255.255.255.255 "
         f"Port=[20000-{19999 + len(spec.names)}] CPUs={spec.cpus} RealMemory={spec.memory}"
         f"{f' Gres={gres}' if gres else ''}"
     )
