@@ -48,6 +48,21 @@ BUS = "0000:3b:00"
             XidLine(BUS, 79, plain=True),
         ),
         (
+            "NVRM: The NVIDIA GPU 0000:3b:00.0\nNVRM: (PCI ID: 10de:2335) installed in this system "
+            "has\nNVRM: fallen off the bus and is not responding to commands.",
+            XidLine(BUS, 79, plain=True),
+        ),
+        (
+            "NVRM: The NVIDIA GPU 0000:3b:00.0 (PCI ID: 10de:1e07) installed in this\n"
+            "NVRM: system has fallen off the bus and is not responding to commands.",
+            XidLine(BUS, 79, plain=True),
+        ),
+        (
+            "NVRM: Xid (PCI:0000:3b:00): 74, pid='<unknown>', name=<unknown>, NVLink: fatal error "
+            "detected on link 6(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
+            XidLine(BUS, 74),
+        ),
+        (
             "NVRM: GPU at PCI:0000:3b:00: GPU-fa4e0000-0000-4000-8000-000000000001",
             None,
         ),

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 _BUS = r"(?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-9a-fA-F])?"
 _XID = re.compile(rf"NVRM: Xid \({_BUS}[^)]*\): (\d{{1,4}})\b(.*)", re.DOTALL)
-_FALLEN = re.compile(rf"NVRM: .*?{_BUS}: .*fallen off the bus", re.DOTALL)
+# "GPU 0000:3b:00.0: GPU has ..." or, over three lines, "The NVIDIA GPU 0000:3b:00.0 ... has".
+_FALLEN = re.compile(rf"NVRM: .*?{_BUS}\b.*fallen off the bus", re.DOTALL)
 _IDENTITY = re.compile(rf"NVRM: GPU at {_BUS}: (GPU-[0-9a-f-]{{36}})")
 
 FALLEN_OFF_THE_BUS = 79

@@ -59,6 +59,29 @@ def test_xid_is_counted_by_severity_with_what_to_do(log: Log) -> None:
     assert of(shown, "stagewatch_kmsg_readable") == [1]
 
 
+def test_gpu_that_fell_off_the_bus_without_a_number_is_counted(log: Log) -> None:
+    log.say(  # as the kernel writes the ends of lines within a message
+        r"NVRM: The NVIDIA GPU 0000:3b:00.0\x0aNVRM: (PCI ID: 10de:2335) installed in this system "
+        r"has\x0aNVRM: fallen off the bus and is not responding to commands."
+    )
+    shown = metrics(collector(log))
+    assert of(shown, "gpu_xid_errors_total", xid="79", severity="critical", pci_bus_id=BUS) == [1]
+
+
+def test_errors_of_nvlink_are_as_bad_as_their_message_says(log: Log) -> None:
+    for line in (
+        "74, pid=7, name=python, NVLink: fatal error detected on link 6(0x10000, 0x0)",
+        "145, RLW_REMAP Nonfatal XC0 i0 Link 08 (0x00000004 0x0)",
+        "149, NETIR_LINK_EVT Fatal XC0 i0 Link 05 (0x004505c6 0x0)",
+    ):
+        log.say(f"NVRM: Xid (PCI:0000:3b:00): {line}")
+    shown = metrics(collector(log))
+    found = {(one["xid"], one["severity"]) for one in labels_of(shown, "gpu_xid_errors_total")}
+    assert found == {("74", "critical"), ("145", "warning"), ("149", "critical")}
+    for xid in ("74", "145", "149"):
+        assert of(shown, "gpu_xid_info", xid=xid, action="check_nvlink") == [1]
+
+
 def test_event_of_the_driver_and_its_line_are_one_error(
     nvml: FakeNvml, log: Log, tmp_path: Path
 ) -> None:
