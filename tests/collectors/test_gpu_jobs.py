@@ -178,10 +178,24 @@ def test_process_that_names_another_job_than_its_cgroup_is_not_believed(node: No
     assert owners(node.show()) == {}
 
 
-def test_device_list_tells_where_no_process_does(node: Node) -> None:
-    job = "devices/slurm/uid_1000/job_540"
+@pytest.mark.parametrize(
+    "job",
+    [
+        "devices/slurm/uid_1000/job_540",
+        "devices/slurm_node01/uid_1000/job_540",
+        "devices/slurm/uid_1000/s5K1KKYAYG5D00",
+    ],
+)
+def test_device_list_tells_where_no_process_does(node: Node, job: str) -> None:
     node.cgroup(job, "c 1:3 rwm\nc 195:255 rwm\nc 195:1 rwm\nc 195:3 rw\nb 8:0 r\n")
+    step = node.cgroup(f"{job}/step_0/task_0")
+    node.process(100, step, SLURM_JOB_ID="540", CUDA_VISIBLE_DEVICES="0,1")
     assert owners(node.show()) == {"2": "540", "0": "540"}
+
+
+def test_device_list_tells_before_there_is_a_process(node: Node) -> None:
+    node.cgroup("devices/slurm/uid_1000/job_540", "c 195:255 rwm\nc 195:1 rwm\n")
+    assert owners(node.show()) == {"2": "540"}
 
 
 @pytest.mark.parametrize("devices", ["a *:* rwm\n", "c 195:* rwm\n", "", "garbage\n"])
@@ -227,6 +241,23 @@ def test_process_that_outlives_its_job_shows_for_how_long(node: Node) -> None:
     shown = node.show()
     assert of(shown, "gpu_orphaned_process_seconds", gpu="3", job_id="540", pid="100") == [30]
     assert of(shown, "gpu_orphaned_process_seconds", pid="200") == []
+
+
+def test_jobs_from_before_the_prolog_was_set_up_are_no_orphans(node: Node) -> None:
+    for pid, job in ((100, "540"), (101, "541")):
+        step = node.cgroup(f"{V2}/job_{job}/step_0/user/task_0")
+        node.process(pid, step, SLURM_JOB_ID=job, SLURM_STEP_GPUS=str(pid - 100))
+    node.holders = {3: {100: 1e9}, 2: {101: 1e9}}
+    node.prolog(SLURM_JOB_ID="541", SLURM_JOB_GPUS="1")
+    shown = node.show()
+    assert of(shown, "gpu_orphaned_process_seconds") == []
+    assert owners(shown) == {"3": "540", "2": "541"}
+    node.prolog("epilog.sh", SLURM_JOB_ID="541")  # but a process keeps its cgroup
+    node.show()
+    node.clock.now += 30
+    shown = node.show()
+    assert of(shown, "gpu_orphaned_process_seconds", job_id="541", pid="101") == [30]
+    assert of(shown, "gpu_orphaned_process_seconds", job_id="540") == []
 
 
 def test_directory_without_a_prolog_makes_no_orphans(node: Node) -> None:

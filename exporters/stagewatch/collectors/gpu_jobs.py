@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,6 +75,7 @@ class GpuJobsCollector(Collector):
         self._clock = clock
         self._since: dict[tuple[str, ...], float] = {}
         self._found: dict[Path, Job] = {}
+        self._written_down: set[str] = set()
         self._looked = float("-inf")
 
     def collect(self) -> Samples:
@@ -89,7 +90,7 @@ class GpuJobsCollector(Collector):
         jobs = self._jobs(cgroups or [])
         jobs.update(from_prolog((prolog or {}).values()))
         self._place_by_processes(jobs)
-        running = set(prolog) if prolog is not None else set(jobs)
+        running = self._running(prolog, jobs)
         ages = _Ages(self._clock(), self._since)
         out = Samples()
         for gpu in gpus:
@@ -104,6 +105,17 @@ class GpuJobsCollector(Collector):
                     ages.add(out, ORPHAN, *gpu.labels, job_id, str(pid))
         self._since = ages.now
         return out
+
+    def _running(self, prolog: Collection[str] | None, jobs: Mapping[str, Job]) -> set[str]:
+        """The jobs that have not ended.
+
+        Where the prolog wrote a job down, the epilog tells its end: the cgroup stays for as long as
+        a process does.  One from before the prolog was set up has only its cgroup to go by.
+        """
+        if prolog is None:
+            return set(jobs)
+        self._written_down = (self._written_down & jobs.keys()) | set(prolog)
+        return set(prolog) | (jobs.keys() - self._written_down)
 
     def _jobs(self, cgroups: list[CgroupJob]) -> dict[str, Job]:
         """Jobs by their cgroups; one whose GPUs are known is looked into again only rarely, for
