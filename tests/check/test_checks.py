@@ -59,65 +59,65 @@ def test_healthy_node_is_fit() -> None:
     assert line([], facts(), Level.OK) == "ok: 2 GPUs"
 
 
-@pytest.mark.parametrize(
-    ("text", "check", "level", "reason"),
-    [
-        (f"gpu_up{{{GPU}}} 0", "gpu_count", Level.DRAIN, "the driver has lost GPU 3"),
-        (
-            'stagewatch_collector_stuck_seconds{collector="gpu"} 61',
-            "driver", Level.DRAIN, "has not answered for 61 s",
-        ),
-        (
-            'stagewatch_collector_stuck_seconds{collector="gpu"} 3',
-            "driver", Level.WARN, "has not answered for 3 s",
-        ),
-        ("stagewatch_gpu_reader_released 1", "driver", Level.WARN, "released for maintenance"),
-        (
-            f'gpu_xid_last_timestamp_seconds{{{GPU},xid="79",severity="critical"}} {NOW - 60}\n'
-            'gpu_xid_info{xid="79",action="reboot_node",meaning="fallen off the bus"} 1',
-            "xid", Level.DRAIN, "XID 79 on GPU 3 (fallen off the bus)",
-        ),
-        (
-            f'gpu_xid_last_timestamp_seconds{{pci_bus_id="0000:3b:00",xid="48",'
-            f'severity="critical"}} {NOW}',
-            "xid", Level.DRAIN, "XID 48 on GPU 0000:3b:00",
-        ),
-        (
-            f'gpu_xid_last_timestamp_seconds{{{GPU},xid="94",severity="warning"}} {NOW}',
-            "xid", Level.WARN, "XID 94 on GPU 3",
-        ),
-        (f"gpu_sram_ecc_threshold_exceeded{{{GPU}}} 1", "ecc", Level.DRAIN, "replace"),
-        (
-            f'gpu_ecc_errors_total{{{GPU},memory="dram",kind="uncorrected",scope="volatile"}} 1',
-            "ecc", Level.WARN, "uncorrected ECC errors on GPU 3",
-        ),
-        (f"gpu_remap_failed{{{GPU}}} 1", "remap", Level.DRAIN, "row remapping failed on GPU 3"),
-        (f"gpu_remap_pending{{{GPU}}} 1", "remap", Level.WARN, "pending on GPU 3"),
-        (f"gpu_retired_pages_pending{{{GPU}}} 1", "remap", Level.WARN, "page retirement"),
-        (f'gpu_remap_banks{{{GPU},spares="none"}} 1', "remap", Level.WARN, "no spare rows"),
-        (f"gpu_recovery_action{{{GPU}}} 2", "recovery", Level.DRAIN, "a reboot of GPU 3"),
-        (f"gpu_recovery_action{{{GPU}}} 3", "recovery", Level.WARN, "peers to be drained"),
-        (f"gpu_recovery_action{{{GPU}}} 9", "recovery", Level.DRAIN, "recovery action 9"),
-        (f"gpu_temperature_celsius{{{GPU}}} 89", "temperature", Level.WARN, "slowdown temp"),
-        (f'gpu_throttle_active{{{GPU},reason="hw_thermal"}} 1', "throttle", Level.WARN, "hw_th"),
-        (f'gpu_nvlink_up{{{GPU},link="1"}} 0', "nvlink", Level.DRAIN, "NVLink 1 of GPU 3 down"),
-        (f"gpu_fabric_failed{{{GPU}}} 1", "fabric", Level.DRAIN, "could not join"),
-        (f"gpu_fabric_state{{{GPU}}} 2", "fabric", Level.DRAIN, "not in the NVSwitch fabric"),
-        (
-            f'gpu_fabric_unhealthy{{{GPU},condition="degraded_bandwidth"}} 1',
-            "fabric", Level.WARN, "degraded_bandwidth",
-        ),
-        (f"gpu_pcie_link_width{{{GPU}}} 8", "pcie", Level.DRAIN, "PCIe x8 of x16 on GPU 3"),
-        (f"gpu_pcie_link_generation{{{GPU}}} 3", "pcie", Level.WARN, "generation 3 of 5"),
-        (f"gpu_persistence_mode{{{GPU}}} 0", "persistence", Level.WARN, "off on GPU 3"),
-        (
-            f'gpu_orphaned_process_seconds{{{GPU},job_id="540",pid="7"}} 90',
-            "orphans", Level.DRAIN, "process 7 of ended job 540 holds GPU 3",
-        ),
-        ("clock_synchronized 0", "clock", Level.WARN, "not synchronised"),
-        ("clock_offset_seconds -0.05", "clock", Level.WARN, "off by 50.0 ms"),
-    ],
+FAULTS = (
+    (f"gpu_up{{{GPU}}} 0", "gpu_count", Level.DRAIN, "the driver has lost GPU 3"),
+    (
+        'stagewatch_collector_stuck_seconds{collector="gpu"} 61',
+        "driver", Level.DRAIN, "has not answered for 61 s",
+    ),
+    (
+        'stagewatch_collector_stuck_seconds{collector="gpu"} 3',
+        "driver", Level.WARN, "has not answered for 3 s",
+    ),
+    ("stagewatch_gpu_reader_released 1", "driver", Level.WARN, "released for maintenance"),
+    (
+        f'gpu_xid_last_timestamp_seconds{{{GPU},xid="79",severity="critical"}} {NOW - 60}\n'
+        'gpu_xid_info{xid="79",action="reboot_node",meaning="fallen off the bus"} 1',
+        "xid", Level.DRAIN, "XID 79 on GPU 3 (fallen off the bus)",
+    ),
+    (
+        f'gpu_xid_last_timestamp_seconds{{pci_bus_id="0000:3b:00",xid="48",'
+        f'severity="critical"}} {NOW}',
+        "xid", Level.DRAIN, "XID 48 on GPU 0000:3b:00",
+    ),
+    (
+        f'gpu_xid_last_timestamp_seconds{{{GPU},xid="94",severity="warning"}} {NOW}',
+        "xid", Level.WARN, "XID 94 on GPU 3",
+    ),
+    (f"gpu_sram_ecc_threshold_exceeded{{{GPU}}} 1", "ecc", Level.DRAIN, "replace"),
+    (
+        f'gpu_ecc_errors_total{{{GPU},memory="dram",kind="uncorrected",scope="volatile"}} 1',
+        "ecc", Level.WARN, "uncorrected ECC errors on GPU 3",
+    ),
+    (f"gpu_remap_failed{{{GPU}}} 1", "remap", Level.DRAIN, "row remapping failed on GPU 3"),
+    (f"gpu_remap_pending{{{GPU}}} 1", "remap", Level.WARN, "pending on GPU 3"),
+    (f"gpu_retired_pages_pending{{{GPU}}} 1", "remap", Level.WARN, "page retirement"),
+    (f'gpu_remap_banks{{{GPU},spares="none"}} 1', "remap", Level.WARN, "no spare rows"),
+    (f"gpu_recovery_action{{{GPU}}} 2", "recovery", Level.DRAIN, "a reboot of GPU 3"),
+    (f"gpu_recovery_action{{{GPU}}} 3", "recovery", Level.WARN, "peers to be drained"),
+    (f"gpu_recovery_action{{{GPU}}} 9", "recovery", Level.DRAIN, "recovery action 9"),
+    (f"gpu_temperature_celsius{{{GPU}}} 89", "temperature", Level.WARN, "slowdown temp"),
+    (f'gpu_throttle_active{{{GPU},reason="hw_thermal"}} 1', "throttle", Level.WARN, "hw_th"),
+    (f'gpu_nvlink_up{{{GPU},link="1"}} 0', "nvlink", Level.DRAIN, "NVLink 1 of GPU 3 down"),
+    (f"gpu_fabric_failed{{{GPU}}} 1", "fabric", Level.DRAIN, "could not join"),
+    (f"gpu_fabric_state{{{GPU}}} 2", "fabric", Level.DRAIN, "not in the NVSwitch fabric"),
+    (
+        f'gpu_fabric_unhealthy{{{GPU},condition="degraded_bandwidth"}} 1',
+        "fabric", Level.WARN, "degraded_bandwidth",
+    ),
+    (f"gpu_pcie_link_width{{{GPU}}} 8", "pcie", Level.DRAIN, "PCIe x8 of x16 on GPU 3"),
+    (f"gpu_pcie_link_generation{{{GPU}}} 3", "pcie", Level.WARN, "generation 3 of 5"),
+    (f"gpu_persistence_mode{{{GPU}}} 0", "persistence", Level.WARN, "off on GPU 3"),
+    (
+        f'gpu_orphaned_process_seconds{{{GPU},job_id="540",pid="7"}} 90',
+        "orphans", Level.DRAIN, "process 7 of ended job 540 holds GPU 3",
+    ),
+    ("clock_synchronized 0", "clock", Level.WARN, "not synchronised"),
+    ("clock_offset_seconds -0.05", "clock", Level.WARN, "off by 50.0 ms"),
 )  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "check", "level", "reason"), FAULTS)
 def test_each_fault_is_found_and_can_be_left_out(
     text: str, check: str, level: Level, reason: str
 ) -> None:
@@ -125,6 +125,20 @@ def test_each_fault_is_found_and_can_be_left_out(
     assert (finding.check, finding.level) == (check, level)
     assert reason in finding.reason
     assert found(text, CheckOptions(skip=(check,))) == []
+
+
+def test_each_check_is_left_out_by_its_name_and_takes_no_other_along() -> None:
+    text = "\n".join(text for text, *_ in FAULTS if "released" not in text)
+    everything = {"agent": False, "mounts": {"/home": "/home is not mounted"}}
+
+    def names(*skip: str) -> set[str]:
+        options = CheckOptions(skip=skip, gpu_type="a6000")
+        return {finding.check for finding in found(text, options, **everything)}
+
+    assert names() == set(SKIPPABLE)
+    for check in SKIPPABLE:
+        assert names(check) == set(SKIPPABLE) - {check}
+    assert names(*SKIPPABLE) == set()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -66,6 +67,33 @@ def test_error_stays_stuck_until_the_driver_answers_again(
         with pytest.raises(Stuck):
             reader.read(FAST)
     assert reader.pid is None  # killed and reaped; the next start is an hour away
+
+
+def test_every_failure_puts_the_next_start_off_for_longer_and_not_alike(
+    make_reader: Make,
+) -> None:
+    """How long each start was put off, in failures one after another, by a clock that is moved."""
+    now = 0.0
+    starts: list[float] = []
+
+    def command() -> list[str]:
+        starts.append(now)
+        return [sys.executable, "-c", "raise SystemExit(1)"]
+
+    def waits() -> list[float]:
+        nonlocal now
+        starts.clear()
+        reader = make_reader(command=command, backoff=(5.0, 300.0), clock=lambda: now)
+        while len(starts) < 9:
+            with pytest.raises(SourceError):
+                reader.read(FAST)
+            now += 0.25
+        return [later - earlier for earlier, later in itertools.pairwise(starts)]
+
+    found = waits()
+    for wait, usual in zip(found, (5, 10, 20, 40, 80, 160, 300, 300), strict=True):
+        assert 0.75 * usual <= wait <= 1.25 * usual + 0.25
+    assert waits() != found  # or all nodes of a cluster would start at once
 
 
 HOLD = """

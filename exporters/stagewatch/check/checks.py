@@ -134,7 +134,15 @@ def remap(facts: Facts, options: CheckOptions) -> Found:
         yield Level.WARN, f"no spare rows left in a bank of {_gpus(spent)}"
 
 
-_ACTIONS = {1: "a reset", 2: "a reboot", 3: "peers to be drained", 4: "a drain and a reset"}
+_ACTIONS = {
+    1: "a reset",
+    2: "a reboot",
+    3: "peers to be drained",
+    4: "a drain and a reset",
+    5: "a recovery of the IMEX domain",
+    6: "a reset of the bus",
+    7: "a reboot of the system",
+}
 
 
 def recovery(facts: Facts, options: CheckOptions) -> Found:

@@ -50,8 +50,8 @@ RETIRED_PAGES_PENDING = Metric(
 RECOVERY_ACTION = Metric(
     "gpu_recovery_action",
     "gauge",
-    "What the driver asks for: 0 nothing, 1 reset, 2 reboot, 3 drain peers, 4 drain and reset; "
-    "higher codes as in nvml.h.",
+    "What the driver asks for: 0 nothing, 1 reset, 2 reboot, 3 drain peers, 4 drain and reset, "
+    "5 recover the IMEX domain, 6 reset the bus, 7 reboot the system.",
     GPU,
 )
 NVLINK_UP = Metric("gpu_nvlink_up", "gauge", "1 if the NVLink is active.", (*GPU, "link"))
