@@ -43,6 +43,13 @@ TEMPERATURE_MARGIN = Metric(
     "Degrees left until the GPU slows down; newer devices give this instead of the limit.",
     GPU,
 )
+TEMPERATURE_MARGIN_LIMIT = Metric(
+    "gpu_temperature_margin_limit_celsius",
+    "gauge",
+    "gpu_temperature_margin_celsius at which the GPU shuts down, slows down in hardware, slows "
+    "down because of its memory, or may fall below its base clock (operating).",
+    (*GPU, "limit"),
+)
 TEMPERATURE_SHUTDOWN = Metric(
     "gpu_temperature_shutdown_celsius", "gauge", "Temperature at which the GPU shuts down.", GPU
 )

@@ -5,6 +5,7 @@ The real `pynvml` loads it through LD_LIBRARY_PATH.  A test changes what it does
     fake.set("gpu.3.lost", 1)                        GPU 3 falls off the bus
     fake.set("hang.nvmlDeviceGetTemperature", 1)     the call never returns
     fake.set("gpu.0.return.nvmlDeviceGetName", 3)    not supported on GPU 0
+    fake.set("clock.video.return", 3)                the same for one argument of a call
     fake.set("delay.nvmlDeviceGetMemoryInfo_v2", 20) takes 20 us longer (`spin.` burns CPU)
     fake.set("temperature", 91)                      a reading of every GPU
 
@@ -26,7 +27,10 @@ FLAGS = (
 
 
 def build(directory: Path, *defines: str) -> Path:
-    """Compile the library into a directory; `FAKE_OLD` leaves newer functions out."""
+    """Compile the library into a directory.
+
+    `FAKE_OLD` leaves newer functions out, `nvmlDeviceGetName=unknown` one under its name.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     sources = sorted(map(str, SOURCES.glob("*.c")))
     options = [f"-D{name}" for name in defines]

@@ -67,6 +67,12 @@ int enter(const char *call, const Device *device) {
     return (int)control_number(gpu, key, OK);
 }
 
+int code_of(const Device *device, const char *key) {
+    char own[160];
+    snprintf(own, sizeof own, "%s.return", key);
+    return (int)NUMBER(device, own, OK);
+}
+
 /* The real driver keeps /dev/nvidia* open; here a lock on a file says that somebody does. */
 static void open_device(void) {
     const char *path = getenv("FAKE_NVML_DEVICE");

@@ -32,6 +32,9 @@ typedef struct {
 /* What every call does first: count, delay, hang, fail or find its GPU lost, as the test says. */
 int enter(const char *call, const Device *device);
 
+/* What a call says of one of its arguments alone: "ecc.sram.corrected.volatile.return 3". */
+int code_of(const Device *device, const char *key);
+
 /* Seconds since the library was loaded, at whose beginning all counters stand. */
 double uptime(void);
 

@@ -57,6 +57,10 @@ static const struct {
     {181, UINT, 0, 0},
     {185, UINT, 345000, 0},
     {186, UINT, 402000, 0},
+    {193, INT, -8, 0},
+    {194, INT, -2, 0},
+    {195, INT, 0, 0},
+    {196, INT, 0, 0},
     {197, ULONGLONG, 123456789, 1e6},
     {198, ULONGLONG, 223456789, 1e6},
     {230, UINT, 0, 0},
@@ -84,7 +88,7 @@ static void answer(const Device *d, Field *field) {
     if (field->type == DOUBLE)
         field->value.real = set ? strtod(set, NULL) : usual;
     else
-        field->value.number64 = set ? control_number(d->index, key, 0) : (uint64_t)usual;
+        field->value.number64 = set ? control_number(d->index, key, 0) : (uint64_t)(int64_t)usual;
 }
 
 EXPORT int nvmlDeviceGetFieldValues(Device *d, int count, Field *fields) {

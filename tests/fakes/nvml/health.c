@@ -16,7 +16,7 @@ EXPORT int nvmlDeviceGetMemoryErrorCounter(Device *d, unsigned kind, unsigned sc
     snprintf(key, sizeof key, "ecc.%s.%s.%s", place == 2 ? "dram" : "sram", kinds[kind],
              scopes[scope]);
     *count = NUMBER(d, key, 0);
-    return OK;
+    return code_of(d, key);
 }
 
 EXPORT int nvmlDeviceGetEccMode(Device *d, unsigned *current, unsigned *pending) {
@@ -31,7 +31,8 @@ typedef struct { unsigned max, high, partial, low, none; } Rows;
 EXPORT int nvmlDeviceGetRowRemapperHistogram(Device *d, Rows *rows) {
     BEGIN(d);
     WHOLE_GPU(d);
-    *rows = (Rows){NUMBER(d, "banks.max", 2559), NUMBER(d, "banks.high", 1), 0, 0,
+    *rows = (Rows){NUMBER(d, "banks.max", 2559), NUMBER(d, "banks.high", 1),
+                   NUMBER(d, "banks.partial", 0), NUMBER(d, "banks.low", 0),
                    NUMBER(d, "banks.none", 0)};
     return OK;
 }

@@ -52,7 +52,7 @@ EXPORT int nvmlDeviceGetTemperatureThreshold(Device *d, unsigned threshold, unsi
     if (threshold >= sizeof limits / sizeof *limits) return NOT_SUPPORTED;
     snprintf(key, sizeof key, "temperature_threshold.%u", threshold);
     *celsius = NUMBER(d, key, limits[threshold]);
-    return OK;
+    return code_of(d, key);
 }
 
 EXPORT int nvmlDeviceGetPowerManagementLimitConstraints(Device *d, unsigned *low, unsigned *high) {
@@ -73,7 +73,7 @@ EXPORT int nvmlDeviceGetClockInfo(Device *d, unsigned type, unsigned *megahertz)
     if (type > 3) return INVALID_ARGUMENT;
     snprintf(key, sizeof key, "clock.%s", clock_names[type]);
     *megahertz = NUMBER(d, key, clocks[type]);
-    return OK;
+    return code_of(d, key);
 }
 
 EXPORT int nvmlDeviceGetMaxClockInfo(Device *d, unsigned type, unsigned *megahertz) {
@@ -84,7 +84,7 @@ EXPORT int nvmlDeviceGetMaxClockInfo(Device *d, unsigned type, unsigned *megaher
     if (type > 3) return INVALID_ARGUMENT;
     snprintf(key, sizeof key, "clock_max.%s", clock_names[type]);
     *megahertz = NUMBER(d, key, clocks[type]);
-    return OK;
+    return code_of(d, key);
 }
 
 typedef struct { unsigned gpu, memory; } Utilization;
@@ -177,10 +177,17 @@ static int processes(const Device *d, const char *key, unsigned *count, Process 
     return found > (out ? room : 0) ? INSUFFICIENT_SIZE : OK;
 }
 
+EXPORT int nvmlDeviceGetComputeRunningProcesses_v2(Device *d, unsigned *count, Process *out) {
+    BEGIN(d);
+    return processes(d, "processes", count, out);
+}
+
+#ifndef FAKE_OLD
 EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(Device *d, unsigned *count, Process *out) {
     BEGIN(d);
     return processes(d, "processes", count, out);
 }
+#endif
 
 EXPORT int nvmlDeviceGetGraphicsRunningProcesses_v3(Device *d, unsigned *count, Process *out) {
     BEGIN(d);

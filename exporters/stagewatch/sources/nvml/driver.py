@@ -10,6 +10,7 @@ from stagewatch.errors import NoData
 from stagewatch.sources.nvml.errors import Errors, SessionBroken
 from stagewatch.sources.nvml.events import Events, address
 from stagewatch.sources.nvml.fields import ask, fields_by_tier
+from stagewatch.sources.nvml.gpm import METRICS as GPM_METRICS
 from stagewatch.sources.nvml.gpm import Gpm
 from stagewatch.sources.nvml.inventory import Gpu, Inventory, text
 from stagewatch.sources.nvml.readings import MIG_TIERS, TIERS, Reader
@@ -110,8 +111,8 @@ class Driver:
             row["info"] = gpu.info
         if tier == "fast":
             kept["gpu_driver_call_errors_total"] = gpu.errors
-            refused = len(gpu.refused) + len(gpu.profile.refused if gpu.profile else ())
-            kept["gpu_driver_unsupported"] = refused
+            refused = gpu.profile.refused if gpu.profile else GPM_METRICS
+            kept["gpu_driver_unsupported"] = len(gpu.refused) + len(refused)
         return row | {"values": kept}
 
     def _call(self, gpu: Gpu, reader: Reader, values: dict[str, float]) -> None:

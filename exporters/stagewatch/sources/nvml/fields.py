@@ -1,7 +1,7 @@
 """Field values: what can be asked of a GPU in one batch, each with a return code of its own.
 
 Ids are written as numbers, with NVML's name beside them, because the constants of `pynvml` follow
-the newest driver while ids have moved between drivers (see `hardware_throttling`).
+the newest driver while ids have moved between drivers (see `throttling_of`).
 Names and units: nvml.h, "Field Identifiers".
 """
 
@@ -57,7 +57,8 @@ _MEMORY_REPAIR = (
 )
 
 # Where a name occurs twice, the first that the driver has counts: NVLink up to 4 has the
-# THROUGHPUT fields, which despite their name are totals; NVLink 5 has the COUNT fields.
+# THROUGHPUT fields, which despite their name are totals; NVLink 5 has the COUNT fields.  So it is
+# with throttling by heat (`throttling_of`).
 _NVLINK = (
     Field(138, "gpu_nvlink_bytes_total/tx", _KIB, ALL_LINKS),  # NVLINK_THROUGHPUT_DATA_TX
     Field(139, "gpu_nvlink_bytes_total/rx", _KIB, ALL_LINKS),  # NVLINK_THROUGHPUT_DATA_RX
@@ -103,36 +104,40 @@ _SLOW = (
     Field(29, "gpu_retired_pages/single_bit"),  # RETIRED_SBE
     Field(30, "gpu_retired_pages/double_bit"),  # RETIRED_DBE
     Field(31, "gpu_retired_pages_pending"),  # RETIRED_PENDING
+    Field(193, "gpu_temperature_margin_limit_celsius/shutdown"),  # TEMPERATURE_SHUTDOWN_TLIMIT
+    Field(194, "gpu_temperature_margin_limit_celsius/slowdown"),  # TEMPERATURE_SLOWDOWN_TLIMIT
+    Field(195, "gpu_temperature_margin_limit_celsius/memory"),  # TEMPERATURE_MEM_MAX_TLIMIT
+    Field(196, "gpu_temperature_margin_limit_celsius/operating"),  # TEMPERATURE_GPU_MAX_TLIMIT
 )
 
 
-def hardware_throttling(driver: str) -> tuple[Field, ...]:
-    """The fields of throttling by hardware, whose ids depend on the driver's version.
+def throttling_of(driver: str) -> tuple[Field, ...]:
+    """The fields of throttling whose ids depend on the driver's version.
 
-    nvml.h gave CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN and ..._HW_POWER_BRAKE_SLOWDOWN the ids 252
-    and 253 from 575 on and moved them to 270 and 271 within 580; before and after, 252 and 253
-    are settings of power smoothing.
+    nvml.h gave CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN, ..._HW_THERM_SLOWDOWN and
+    ..._HW_POWER_BRAKE_SLOWDOWN the ids 251 to 253 from 575 on and moved them to 269 to 271 within
+    580; before and after, 251 to 253 are settings of power smoothing.
     """
     try:
         major, minor = (int(part) for part in driver.split(".")[:2])
     except ValueError:
         return ()
     if (major, minor) >= (580, 82):
-        ids = (270, 271)
+        first = 269
     elif (575, 0) <= (major, minor) <= (580, 65):
-        ids = (252, 253)
+        first = 251
     else:
         return ()
-    names = ("hw_thermal", "hw_power_brake")
+    names = ("sw_thermal", "hw_thermal", "hw_power_brake")
     return tuple(
-        Field(id, f"gpu_throttle_seconds_total/{name}", _NANO)
-        for id, name in zip(ids, names, strict=True)
+        Field(first + place, f"gpu_throttle_seconds_total/{name}", _NANO)
+        for place, name in enumerate(names)
     )
 
 
 def fields_by_tier(driver: str) -> dict[str, tuple[Field, ...]]:
     """What to ask for in each tier of a driver of this version."""
-    throttling = _THROTTLING + hardware_throttling(driver)
+    throttling = _THROTTLING + throttling_of(driver)
     return {
         "fast": FAST,
         "medium": throttling + _MEMORY_REPAIR + _NVLINK + _PCIE,

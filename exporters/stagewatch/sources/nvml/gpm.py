@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from stagewatch.sources.nvml.sanity import blank
+
 SHORTEST = 0.1
 """Least time between two samples in seconds, as NVML demands."""
 
@@ -122,9 +124,10 @@ class Gpm:
         for place, id in enumerate(ids):
             metric = request.metrics[place]
             if metric.nvmlReturn == 0:
-                name, per_unit = METRICS[id]
-                values[name] = metric.value / per_unit
                 profile.refused.pop(id, None)
+                if not blank(metric.value, None):
+                    name, per_unit = METRICS[id]
+                    values[name] = metric.value / per_unit
             else:
                 profile.refused[id] = round
         return values

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 Readings = Iterator[tuple[str, float]]
+Reader = Callable[[Any, Any], Readings]
+"""Takes the `pynvml` module and a device handle."""
 
 _THROTTLE_BITS = (  # nvmlClocksEventReason*; idling and clocks set by the user are no throttling
     ("sw_power_cap", 0x04),
@@ -18,30 +21,33 @@ _THROTTLE_BITS = (  # nvmlClocksEventReason*; idling and clocks set by the user 
 )
 
 
+_ALL_THROTTLE_BITS = 0xFFFF
+"""More than there are; a GPU that is going off the bus answers with all bits set."""
+
+
 def throttling(nvml: Any, gpu: Any) -> Readings:
     reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)
-    for name, bit in _THROTTLE_BITS:
-        yield f"gpu_throttle_active/{name}", int(bool(reasons & bit))
+    if reasons <= _ALL_THROTTLE_BITS:
+        for name, bit in _THROTTLE_BITS:
+            yield f"gpu_throttle_active/{name}", int(bool(reasons & bit))
 
 
-def _ecc(nvml: Any, gpu: Any, counter: int, scope: str) -> Readings:
-    locations = (("dram", nvml.NVML_MEMORY_LOCATION_DRAM), ("sram", nvml.NVML_MEMORY_LOCATION_SRAM))
-    kinds = (
-        ("corrected", nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
-        ("uncorrected", nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
-    )
-    for memory, location in locations:
-        for kind, error in kinds:
-            count = nvml.nvmlDeviceGetMemoryErrorCounter(gpu, error, counter, location)
-            yield f"gpu_ecc_errors_total/{memory}/{kind}/{scope}", count
+def _ecc(memory: str, kind: str, scope: str) -> Reader:
+    def read(nvml: Any, gpu: Any) -> Readings:
+        count = nvml.nvmlDeviceGetMemoryErrorCounter(
+            gpu,
+            getattr(nvml, f"NVML_MEMORY_ERROR_TYPE_{kind.upper()}"),
+            getattr(nvml, f"NVML_{scope.upper()}_ECC"),
+            getattr(nvml, f"NVML_MEMORY_LOCATION_{memory.upper()}"),
+        )
+        yield f"gpu_ecc_errors_total/{memory}/{kind}/{scope}", count
+
+    return read
 
 
-def ecc_volatile(nvml: Any, gpu: Any) -> Readings:
-    return _ecc(nvml, gpu, nvml.NVML_VOLATILE_ECC, "volatile")
-
-
-def ecc_aggregate(nvml: Any, gpu: Any) -> Readings:
-    return _ecc(nvml, gpu, nvml.NVML_AGGREGATE_ECC, "aggregate")
+_ECC_KINDS = tuple(product(("dram", "sram"), ("corrected", "uncorrected")))
+ECC_VOLATILE = tuple(_ecc(memory, kind, "volatile") for memory, kind in _ECC_KINDS)
+ECC_AGGREGATE = tuple(_ecc(memory, kind, "aggregate") for memory, kind in _ECC_KINDS)
 
 
 def ecc_mode(nvml: Any, gpu: Any) -> Readings:
@@ -91,9 +97,13 @@ def fabric(nvml: Any, gpu: Any) -> Readings:
     if info.state == nvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED:
         return
     yield "gpu_fabric_state", info.state
-    if info.state == nvml.NVML_GPU_FABRIC_STATE_COMPLETED:
+    completed = info.state == nvml.NVML_GPU_FABRIC_STATE_COMPLETED
+    if completed and info.status <= nvml.NVML_ERROR_UNKNOWN:  # beyond it there is no error
         yield "gpu_fabric_failed", int(info.status != nvml.NVML_SUCCESS)
     for name, shift in _FABRIC_HEALTH:
         answer = info.healthMask >> shift & 3
         if answer in (1, 2):
             yield f"gpu_fabric_unhealthy/{name}", int(answer == 1)
+    configuration = info.healthMask >> 8 & 0xF  # 1 is none, 2 to 8 what is incorrect about it
+    if configuration in range(1, 9):
+        yield "gpu_fabric_unhealthy/incorrect_configuration", int(configuration != 1)

@@ -8,6 +8,7 @@ from typing import Any
 
 from stagewatch.sources.nvml.errors import Errors, SessionBroken
 from stagewatch.sources.nvml.gpm import Gpm, Profile
+from stagewatch.sources.nvml.sanity import blank
 
 
 @dataclass(slots=True)
@@ -113,10 +114,13 @@ class Inventory:
             ("pci_bus_id", lambda gpu: nvml.nvmlDeviceGetPciInfo(gpu).busId),
         ):
             try:
-                yield name, text(read(handle))
+                value = read(handle)
             except nvml.NVMLError as error:
                 if not self._errors.is_absent(error):
                     raise
+                continue
+            if not (isinstance(value, int) and blank(value, 32)):
+                yield name, text(value)
 
     def _instances(self, gpu: Gpu) -> list[Gpu]:
         nvml = self._nvml

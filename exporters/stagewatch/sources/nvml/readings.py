@@ -1,24 +1,23 @@
 """What is asked of one GPU, call by call, in three tiers by cost and by how fast it changes.
 
 A reader is a generator over `(metric name, value in base units)`; it is also the unit of "not
-supported": when the driver refuses it, it is left out until the next look at what there is.
+supported": when the driver refuses it, it is left out until the next look at what there is.  So it
+makes one call: what a device has must not go missing beside what it lacks.
 Most of what is asked once in a while is in `fields`, since that needs one call for all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from stagewatch.sources.nvml import health
-from stagewatch.sources.nvml.health import Readings
-
-Reader = Callable[[Any, Any], Readings]
-"""Takes the `pynvml` module and a device handle."""
+from stagewatch.sources.nvml.health import Reader, Readings
 
 MEGA = 1_000_000
 MILLI = 1000
 PERCENT = 100
+ALL_BITS = -1
+"""What a GPU that is going off the bus answers to everything, as a signed number."""
 
 
 def temperature(nvml: Any, gpu: Any) -> Readings:
@@ -26,7 +25,9 @@ def temperature(nvml: Any, gpu: Any) -> Readings:
 
 
 def temperature_margin(nvml: Any, gpu: Any) -> Readings:
-    yield "gpu_temperature_margin_celsius", nvml.nvmlDeviceGetMarginTemperature(gpu)
+    margin = nvml.nvmlDeviceGetMarginTemperature(gpu)
+    if margin != ALL_BITS:
+        yield "gpu_temperature_margin_celsius", margin
 
 
 def power(nvml: Any, gpu: Any) -> Readings:
@@ -49,14 +50,20 @@ def memory(nvml: Any, gpu: Any) -> Readings:
     yield "gpu_memory_total_bytes", info.total
 
 
-def clocks(nvml: Any, gpu: Any) -> Readings:
-    yield "gpu_clock_hertz/sm", nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) * MEGA
-    yield "gpu_clock_hertz/memory", nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM) * MEGA
+def clock(domain: str, kind: str) -> Reader:
+    def read(nvml: Any, gpu: Any) -> Readings:
+        megahertz = nvml.nvmlDeviceGetClockInfo(gpu, getattr(nvml, kind))
+        yield f"gpu_clock_hertz/{domain}", megahertz * MEGA
+
+    return read
 
 
-def slow_clocks(nvml: Any, gpu: Any) -> Readings:
-    for name, kind in (("graphics", nvml.NVML_CLOCK_GRAPHICS), ("video", nvml.NVML_CLOCK_VIDEO)):
-        yield f"gpu_clock_hertz/{name}", nvml.nvmlDeviceGetClockInfo(gpu, kind) * MEGA
+def clock_max(domain: str, kind: str) -> Reader:
+    def read(nvml: Any, gpu: Any) -> Readings:
+        megahertz = nvml.nvmlDeviceGetMaxClockInfo(gpu, getattr(nvml, kind))
+        yield f"gpu_clock_max_hertz/{domain}", megahertz * MEGA
+
+    return read
 
 
 def power_limit(nvml: Any, gpu: Any) -> Readings:
@@ -85,30 +92,27 @@ def bar1(nvml: Any, gpu: Any) -> Readings:
     yield "gpu_bar1_total_bytes", info.bar1Total
 
 
-def pcie_link(nvml: Any, gpu: Any) -> Readings:
+def pcie_generation(nvml: Any, gpu: Any) -> Readings:
     yield "gpu_pcie_link_generation", nvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu)
+
+
+def pcie_width(nvml: Any, gpu: Any) -> Readings:
     yield "gpu_pcie_link_width", nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu)
 
 
-def temperature_limits(nvml: Any, gpu: Any) -> Readings:
-    slowdown = nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
-    yield (
-        "gpu_temperature_slowdown_celsius",
-        nvml.nvmlDeviceGetTemperatureThreshold(gpu, slowdown),
-    )
-    shutdown = nvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN
-    yield (
-        "gpu_temperature_shutdown_celsius",
-        nvml.nvmlDeviceGetTemperatureThreshold(gpu, shutdown),
-    )
+def pcie_generation_max(nvml: Any, gpu: Any) -> Readings:
+    yield "gpu_pcie_link_generation_max", nvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu)
 
 
-def memory_temperature_limit(nvml: Any, gpu: Any) -> Readings:
-    limit = nvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX
-    yield (
-        "gpu_memory_temperature_limit_celsius",
-        nvml.nvmlDeviceGetTemperatureThreshold(gpu, limit),
-    )
+def pcie_width_max(nvml: Any, gpu: Any) -> Readings:
+    yield "gpu_pcie_link_width_max", nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
+
+
+def temperature_limit(name: str, threshold: str) -> Reader:
+    def read(nvml: Any, gpu: Any) -> Readings:
+        yield name, nvml.nvmlDeviceGetTemperatureThreshold(gpu, getattr(nvml, threshold))
+
+    return read
 
 
 def power_range(nvml: Any, gpu: Any) -> Readings:
@@ -117,26 +121,20 @@ def power_range(nvml: Any, gpu: Any) -> Readings:
     yield "gpu_power_limit_max_watts", high / MILLI
 
 
-def clock_limits(nvml: Any, gpu: Any) -> Readings:
-    kinds = (("sm", nvml.NVML_CLOCK_SM), ("memory", nvml.NVML_CLOCK_MEM))
-    for name, kind in kinds:
-        yield f"gpu_clock_max_hertz/{name}", nvml.nvmlDeviceGetMaxClockInfo(gpu, kind) * MEGA
-
-
-def pcie_limits(nvml: Any, gpu: Any) -> Readings:
-    yield "gpu_pcie_link_generation_max", nvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu)
-    yield "gpu_pcie_link_width_max", nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
-
-
-def modes(nvml: Any, gpu: Any) -> Readings:
+def persistence_mode(nvml: Any, gpu: Any) -> Readings:
     yield "gpu_persistence_mode", nvml.nvmlDeviceGetPersistenceMode(gpu)
+
+
+def compute_mode(nvml: Any, gpu: Any) -> Readings:
     yield "gpu_compute_mode", nvml.nvmlDeviceGetComputeMode(gpu)
 
 
 def processes(nvml: Any, gpu: Any) -> Readings:
-    found = {}
-    for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu):
-        found[process.pid] = process.usedGpuMemory
+    try:
+        running = nvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu)
+    except nvml.NVMLError_FunctionNotFound:  # drivers before 510
+        running = nvml.nvmlDeviceGetComputeRunningProcesses_v2(gpu)
+    found = {process.pid: process.usedGpuMemory for process in running}
     yield "gpu_processes", len(found)
     for pid, used in list(found.items())[:MAX_PROCESSES]:
         if used is not None:
@@ -147,27 +145,49 @@ MAX_PROCESSES = 64
 """Most processes of one GPU with a series of their own; `gpu_processes` counts them all."""
 
 TIERS: dict[str, tuple[Reader, ...]] = {
-    "fast": (temperature, temperature_margin, power, utilization, memory, clocks),
+    "fast": (
+        temperature,
+        temperature_margin,
+        power,
+        utilization,
+        memory,
+        clock("sm", "NVML_CLOCK_SM"),
+        clock("memory", "NVML_CLOCK_MEM"),
+    ),
     "medium": (
         power_limit,
         performance_state,
-        slow_clocks,
+        clock("graphics", "NVML_CLOCK_GRAPHICS"),
+        clock("video", "NVML_CLOCK_VIDEO"),
         encoder,
         decoder,
         bar1,
-        pcie_link,
+        pcie_generation,
+        pcie_width,
         processes,
         health.throttling,
-        health.ecc_volatile,
+        *health.ECC_VOLATILE,
     ),
     "slow": (
-        temperature_limits,
-        memory_temperature_limit,
+        temperature_limit(
+            "gpu_temperature_slowdown_celsius", "NVML_TEMPERATURE_THRESHOLD_SLOWDOWN"
+        ),
+        temperature_limit(
+            "gpu_temperature_shutdown_celsius", "NVML_TEMPERATURE_THRESHOLD_SHUTDOWN"
+        ),
+        temperature_limit(
+            "gpu_memory_temperature_limit_celsius", "NVML_TEMPERATURE_THRESHOLD_MEM_MAX"
+        ),
         power_range,
-        clock_limits,
-        pcie_limits,
-        modes,
-        health.ecc_aggregate,
+        clock_max("graphics", "NVML_CLOCK_GRAPHICS"),
+        clock_max("sm", "NVML_CLOCK_SM"),
+        clock_max("memory", "NVML_CLOCK_MEM"),
+        clock_max("video", "NVML_CLOCK_VIDEO"),
+        pcie_generation_max,
+        pcie_width_max,
+        persistence_mode,
+        compute_mode,
+        *health.ECC_AGGREGATE,
         health.ecc_mode,
         health.sram_threshold,
         health.spare_rows,
