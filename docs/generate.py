@@ -15,7 +15,9 @@ HEAD = """\
 # Metrics
 
 Generated from the code by `python docs/generate.py`; `make check` compares. `cluster` and `node`
-are added by service discovery and do not stand in the tables.
+are added by service discovery and do not stand in the tables. A metric's unit ends its name
+(`_seconds`, `_bytes`, `_ratio` of 1, `_celsius`, `_watts`, `_joules`, `_hertz`, before `_total` in
+a counter); one without a unit is a number of what its meaning says, or 1 and 0 for yes and no.
 """
 
 

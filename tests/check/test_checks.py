@@ -97,6 +97,11 @@ FAULTS = (
     (f"gpu_recovery_action{{{GPU}}} 3", "recovery", Level.WARN, "peers to be drained"),
     (f"gpu_recovery_action{{{GPU}}} 9", "recovery", Level.DRAIN, "recovery action 9"),
     (f"gpu_temperature_celsius{{{GPU}}} 89", "temperature", Level.WARN, "slowdown temp"),
+    (
+        f'gpu_temperature_margin_limit_celsius{{{GPU},limit="slowdown"}} -2\n'
+        f"gpu_temperature_margin_celsius{{{GPU}}} -2",
+        "temperature", Level.WARN, "GPU 3 at the slowdown temp",
+    ),
     (f'gpu_throttle_active{{{GPU},reason="hw_thermal"}} 1', "throttle", Level.WARN, "hw_th"),
     (f'gpu_nvlink_up{{{GPU},link="1"}} 0', "nvlink", Level.DRAIN, "NVLink 1 of GPU 3 down"),
     (f"gpu_fabric_failed{{{GPU}}} 1", "fabric", Level.DRAIN, "could not join"),
@@ -150,6 +155,8 @@ def test_each_check_is_left_out_by_its_name_and_takes_no_other_along() -> None:
         f'gpu_ecc_errors_total{{{GPU},memory="dram",kind="corrected",scope="volatile"}} 900',
         f'gpu_ecc_errors_total{{{GPU},memory="dram",kind="uncorrected",scope="aggregate"}} 1',
         f'gpu_throttle_active{{{GPU},reason="sw_power_cap"}} 1',
+        f'gpu_temperature_margin_limit_celsius{{{GPU},limit="slowdown"}} -2\n'
+        f"gpu_temperature_margin_celsius{{{GPU}}} 0",
         f"gpu_performance_state{{{GPU}}} 8\ngpu_pcie_link_generation{{{GPU}}} 1",
         f'gpu_orphaned_process_seconds{{{GPU},job_id="540",pid="7"}} 5',
         f'gpu_nvlink_up{{{GPU},link="0"}} 0\ngpu_nvlink_up{{{GPU},link="1"}} 0\n'

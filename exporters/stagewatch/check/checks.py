@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -46,6 +47,10 @@ def judge(facts: Facts, options: CheckOptions) -> list[Finding]:
 def _gpus(ones: Iterable[One]) -> str:
     """`GPU 3, GPU 5`, each once."""
     return ", ".join(dict.fromkeys(one.gpu for one in ones))
+
+
+def _by_uuid(ones: Iterable[One]) -> dict[str, float]:
+    return {one.labels["uuid"]: one.value for one in ones}
 
 
 def _released(series: Series) -> bool:
@@ -153,13 +158,14 @@ def recovery(facts: Facts, options: CheckOptions) -> Found:
 
 
 def temperature(facts: Facts, options: CheckOptions) -> Found:
-    limits = {
-        one.labels["uuid"]: one.value for one in facts.series("gpu_temperature_slowdown_celsius")
-    }
+    limits = _by_uuid(facts.series("gpu_temperature_slowdown_celsius"))
+    least = _by_uuid(facts.series("gpu_temperature_margin_limit_celsius", limit="slowdown"))
+    margins = _by_uuid(facts.series("gpu_temperature_margin_celsius"))
     hot = [
         one
         for one in facts.series("gpu_temperature_celsius")
-        if one.value >= limits.get(one.labels["uuid"], float("inf"))
+        if one.value >= limits.get(one.labels["uuid"], math.inf)
+        or margins.get(one.labels["uuid"], math.inf) <= least.get(one.labels["uuid"], -math.inf)
     ]
     if hot:
         yield Level.WARN, f"{_gpus(hot)} at the slowdown temperature"
@@ -193,14 +199,14 @@ def fabric(facts: Facts, options: CheckOptions) -> Found:
 
 
 def pcie(facts: Facts, options: CheckOptions) -> Found:
-    most = {one.labels["uuid"]: one.value for one in facts.series("gpu_pcie_link_width_max")}
+    most = _by_uuid(facts.series("gpu_pcie_link_width_max"))
     for one in facts.series("gpu_pcie_link_width"):
         width = most.get(one.labels["uuid"], 0)
         if one.value < width:
             yield Level.DRAIN, f"PCIe x{one.value:.0f} of x{width:.0f} on {one.gpu}"
     # An idle GPU steps down to a lower generation, so only one at full speed tells.
     busy = {one.labels["uuid"] for one in facts.series("gpu_performance_state") if not one.value}
-    most = {one.labels["uuid"]: one.value for one in facts.series("gpu_pcie_link_generation_max")}
+    most = _by_uuid(facts.series("gpu_pcie_link_generation_max"))
     for one in facts.series("gpu_pcie_link_generation"):
         best = most.get(one.labels["uuid"], 0)
         if one.labels["uuid"] in busy and one.value < best:

@@ -12,8 +12,9 @@ from stagewatch.sources.nvml.events import Events, address
 from stagewatch.sources.nvml.fields import ask, fields_by_tier
 from stagewatch.sources.nvml.gpm import METRICS as GPM_METRICS
 from stagewatch.sources.nvml.gpm import Gpm
+from stagewatch.sources.nvml.health import Reader
 from stagewatch.sources.nvml.inventory import Gpu, Inventory, text
-from stagewatch.sources.nvml.readings import MIG_TIERS, TIERS, Reader
+from stagewatch.sources.nvml.readings import MIG_TIERS, TIERS
 from stagewatch.sources.nvml.sanity import plausible
 
 Frame = dict[str, Any]
