@@ -23,17 +23,17 @@ from stagewatch.processes import Children
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
-EXPOSITION = ROOT / "tests/fixtures/dcgm/exposition.prom"
+EXPOSITIONS = ROOT / "tests/fixtures/dcgm"
 RULES = ROOT / "alerts/dcgm.rules.yaml"
-NODE = "gpu-node-7"
+NODES = {"gpu-node-7", "gpu-node-8"}
 UUID = "GPU-dc900000-0000-4000-8000-00000000000"
 
 
 class Exporter(http.server.BaseHTTPRequestHandler):
-    """Serves the exposition as dcgm-exporter does."""
+    """Serves each exposition at its name, as dcgm-exporter does."""
 
     def do_GET(self) -> None:
-        body = EXPOSITION.read_bytes()
+        body = (EXPOSITIONS / Path(self.path).name).read_bytes()
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
@@ -66,7 +66,7 @@ class Prometheus:
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """Has scraped the exposition and evaluated the rules."""
+    """Has scraped the expositions and evaluated the rules."""
     if shutil.which("prometheus") is None:
         pytest.skip("needs prometheus")
     directory = tmp_path_factory.mktemp("prometheus")
@@ -77,10 +77,14 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
             "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\n"
             f"rule_files: [{RULES}]\n"
             "scrape_configs:\n"
-            "  - job_name: dcgm\n"
-            "    static_configs:\n"
-            f"      - targets: ['127.0.0.1:{server.server_port}']\n"
-            "        labels: {cluster: lab}\n"
+            + "".join(
+                f"  - job_name: {file.stem}\n"
+                f"    metrics_path: /{file.name}\n"
+                "    static_configs:\n"
+                f"      - targets: ['127.0.0.1:{server.server_port}']\n"
+                "        labels: {cluster: lab}\n"
+                for file in EXPOSITIONS.glob("*.prom")
+            )
         )
         port = free_port()
         run.start(
@@ -89,7 +93,10 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
             log=directory / "prometheus.log",
         )  # fmt: skip
         found = Prometheus(port)
-        for last in ("gpu_info", "gpu_xid_last_timestamp_seconds"):  # of each group
+        for last in (  # of each group
+            *(f'gpu_info{{node="{node}"}}' for node in NODES),
+            "gpu_xid_last_timestamp_seconds",
+        ):
             evaluated = f"count_over_time({last}[1m]) > 2"
             wait_for(lambda query=evaluated: found.query(query), "the rules are evaluated")
         yield found
@@ -126,6 +133,17 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
         (f'gpu_throttle_active{{uuid="{UUID}0",reason="hw_thermal"}}', 1),
         (f'gpu_throttle_active{{uuid="{UUID}1",reason="hw_thermal"}}', 0),
         (f'gpu_info{{uuid="{UUID}0",type="h100",minor="0",driver="550.90.07",source="dcgm"}}', 1),
+        # In Kubernetes: further labels, some of which come and go.
+        (f'gpu_temperature_celsius{{uuid="{UUID}9"}}', 57),
+        (f'gpu_power_watts{{uuid="{UUID}9"}}', 211.25),
+        (f'gpu_energy_joules_total{{uuid="{UUID}9"}}', 987654.321),
+        (f'gpu_memory_used_bytes{{uuid="{UUID}9"}}', 15000 * 2**20),
+        (f'gpu_memory_total_bytes{{uuid="{UUID}9"}}', (15000 + 30000 + 600) * 2**20),
+        (f'gpu_clock_hertz{{uuid="{UUID}9",domain="sm"}}', 2.52e9),
+        (f'gpu_graphics_active_ratio{{uuid="{UUID}9"}}', 0.625),
+        (f'gpu_pcie_throughput_bytes_per_second{{uuid="{UUID}9",direction="rx"}}', 25000000),
+        (f'gpu_remap_failed{{uuid="{UUID}9"}}', 0),
+        (f'gpu_info{{uuid="{UUID}9",type="l40s",driver="570.00.00",source="dcgm"}}', 1),
     ],
 )
 def test_every_reading_has_our_name_and_base_unit(
@@ -141,7 +159,7 @@ def test_recorded_series_carry_our_labels_and_no_others(prometheus: Prometheus) 
         labels = dict(series["metric"])
         name = labels.pop("__name__")
         assert labels["cluster"] == "lab"
-        assert labels["node"] == NODE
+        assert labels["node"] in NODES
         if name.startswith("gpu_xid"):
             continue
         metric = INFO if name == "gpu_info" else READINGS[name]
