@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.collectors.gpu import GpuCollector
 from stagewatch.sources.nvml.fields import fields_by_tier
 from stagewatch.sources.nvml.gpm import METRICS as GPM_METRICS
 from stagewatch.sources.nvml.gpm import SHORTEST
-from tests.collectors.gpu_scene import Clock, MakeGpu, metrics, of
+from tests.collectors.gpu_scene import Clock, MakeGpu, Series, metrics, of
 from tests.fakes.nvml import FakeNvml, build
 
 CALLS = {
@@ -105,16 +106,25 @@ def test_gpu_without_a_serial_is_still_identified(
 def test_profiling_that_is_refused_is_absent_and_counted(
     nvml: FakeNvml, make_gpu: MakeGpu, call: str
 ) -> None:
-    (usual, *_) = of(metrics(make_gpu()), "gpu_driver_unsupported")
+    for id in GPM_METRICS:
+        nvml.set(f"gpm.{id}.return", 0)
+    everything = profiled(make_gpu())
     nvml.set(f"return.{call}", 3)
-    collector = make_gpu()
-    metrics(collector)
-    time.sleep(SHORTEST)
-    shown = metrics(collector)
+    shown = profiled(make_gpu())
+    assert len(of(everything, "gpu_sm_active_ratio")) == 8
     assert not [name for name, _ in shown if "_active" in name and "throttle" not in name]
-    assert min(of(shown, "gpu_driver_unsupported")) > usual
+    before, after = (of(series, "gpu_driver_unsupported") for series in (everything, shown))
+    assert [b - a for a, b in zip(before, after, strict=True)] == [len(GPM_METRICS)] * 8
     assert of(shown, "gpu_temperature_celsius") == list(range(50, 58))
     assert of(shown, "gpu_driver_call_errors_total") == [0] * 8
+
+
+def profiled(collector: GpuCollector) -> Series:
+    """What a scrape shows when the averages of profiling are in and what is refused is known."""
+    for _ in range(2):
+        metrics(collector)
+        time.sleep(SHORTEST)
+    return metrics(collector)
 
 
 @pytest.mark.parametrize("call", [*EVENTS, *INSTANCES])

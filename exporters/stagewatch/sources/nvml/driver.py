@@ -112,8 +112,9 @@ class Driver:
             row["info"] = gpu.info
         if tier == "fast":
             kept["gpu_driver_call_errors_total"] = gpu.errors
-            refused = gpu.profile.refused if gpu.profile else GPM_METRICS
-            kept["gpu_driver_unsupported"] = len(gpu.refused) + len(refused)
+            profile = None if "gpm" in gpu.refused else gpu.profile
+            lacking = GPM_METRICS if profile is None else profile.refused
+            kept["gpu_driver_unsupported"] = len(gpu.refused.keys() - {"gpm"}) + len(lacking)
         return row | {"values": kept}
 
     def _call(self, gpu: Gpu, reader: Reader, values: dict[str, float]) -> None:
