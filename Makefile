@@ -2,6 +2,7 @@
 .PHONY: experiments demo test test-frameworks check bench lock dashboards
 BIN := .venv/bin
 GLOO := test_the_culprit_is_named_with_its_node_and_the_evidence[torch]
+AGAIN := --last-failed --last-failed-no-failures none
 LOCK := --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-header
 
 demo:
@@ -12,14 +13,15 @@ test:
 	@deploy/setup.sh tools
 	@deploy/setup.sh venv
 	$(BIN)/pytest -n 2 --dist loadgroup --durations 15 $(ARGS) || { \
-	    echo "make test: again, one at a time, what failed beside others on a busy machine"; \
-	    $(BIN)/pytest --last-failed --last-failed-no-failures none $(ARGS); }
+	    echo "$@: again, one at a time, what failed beside others on a busy machine"; \
+	    $(BIN)/pytest $(AGAIN) $(ARGS); }
 
 test-frameworks: # the hooks in the real TRL, verl, AReaL and Ray, and PyTorch's collectives
 	@deploy/setup.sh tools
 	@deploy/setup.sh frameworks
-	STAGEWATCH_FRAMEWORKS=$(CURDIR)/.venv-frameworks/frameworks .venv-frameworks/bin/pytest $(ARGS) \
-	    tests/client "tests/lab/test_culprits.py::$(GLOO)"
+	export STAGEWATCH_FRAMEWORKS=$(CURDIR)/.venv-frameworks/frameworks; \
+	set -- .venv-frameworks/bin/pytest $(ARGS) tests/client "tests/lab/test_culprits.py::$(GLOO)"; \
+	"$$@" || { echo "$@: again what failed"; "$$@" $(AGAIN); }
 
 check:
 	@deploy/setup.sh tools
