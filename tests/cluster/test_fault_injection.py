@@ -17,7 +17,7 @@ from stagewatch.faults.kinds.slurm_daemon import find_daemon
 from stagewatch.faults.markers import read_markers
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.xdist_group("slurm")
+pytestmark = pytest.mark.xdist_group("live")
 
 
 class Faults:

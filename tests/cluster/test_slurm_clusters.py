@@ -11,7 +11,7 @@ from stagewatch.demo.slurm.cluster import SlurmCluster
 from stagewatch.demo.slurm.keeping import Keeper
 from tests.cluster.agent_process import AgentProcess
 
-pytestmark = pytest.mark.xdist_group("slurm")
+pytestmark = pytest.mark.xdist_group("live")
 
 
 def test_two_clusters_have_their_own_labels_and_outages(

@@ -13,7 +13,7 @@ from stagewatch.demo.slurm.cluster import SlurmCluster
 from stagewatch.exposition import Samples
 from tests.cluster.observing import observed
 
-pytestmark = pytest.mark.xdist_group("slurm")
+pytestmark = pytest.mark.xdist_group("live")
 
 
 def look(slurm: SlurmCluster, *, indices: bool) -> Samples:

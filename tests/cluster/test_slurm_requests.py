@@ -17,7 +17,7 @@ from tests.cluster.independent import requests, requests_since
 from tests.cluster.observing import cli
 from tests.slurm_scene import REQUESTS, Clock
 
-pytestmark = pytest.mark.xdist_group("slurm")
+pytestmark = pytest.mark.xdist_group("live")
 CYCLE = 15
 CYCLES = 20  # 5 minutes, after which the least frequent source comes round again
 

@@ -13,7 +13,7 @@ import yaml
 from stagewatch.assets import assets
 from stagewatch.demo.slurm.cluster import SlurmCluster
 
-pytestmark = pytest.mark.xdist_group("slurm")
+pytestmark = pytest.mark.xdist_group("live")
 
 
 def confirm(alert: str, slurm: SlurmCluster, **names: str) -> str:

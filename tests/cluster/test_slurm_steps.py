@@ -16,7 +16,7 @@ from stagewatch.sources.slurm_command import CommandRunner, environment
 from stagewatch.sources.slurm_step_probe import StepProbe
 from tests.cluster.observing import observed
 
-pytestmark = pytest.mark.xdist_group("slurm")
+pytestmark = pytest.mark.xdist_group("live")
 
 
 def steps(slurm: SlurmCluster, method: str) -> StepsCollector:

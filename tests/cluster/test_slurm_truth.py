@@ -12,7 +12,7 @@ from stagewatch.demo.slurm.cluster import SlurmCluster
 from tests.cluster import independent
 from tests.cluster.observing import cli, numbers, settled
 
-pytestmark = pytest.mark.xdist_group("slurm")
+pytestmark = pytest.mark.xdist_group("live")
 AGES = ("slurm_pending_age_seconds",)
 WHY = ("slurm_node_unavailable_info", "slurm_node_unavailable_since_timestamp_seconds")
 

@@ -11,7 +11,7 @@ from stagewatch.errors import NoData
 from stagewatch.exposition import Samples
 from tests.cluster.observing import cli, observed
 
-pytestmark = pytest.mark.xdist_group("slurm")
+pytestmark = pytest.mark.xdist_group("live")
 
 
 def test_gpus_are_counted_though_slurm_does_not_track_them(bare: SlurmCluster) -> None:

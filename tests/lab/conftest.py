@@ -16,10 +16,13 @@ LAB_NODES = 8
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests that share a lab in one worker, and give them time to wait for each other."""
+    """Keep the tests that share a lab in one worker, and give them time to wait for each other.
+
+    So are those of Slurm and of the RL system, since each of the three can fill a small machine.
+    """
     for item in items:
         if "lab" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("lab"))
+            item.add_marker(pytest.mark.xdist_group("live"))
             item.add_marker(pytest.mark.timeout(600))
 
 

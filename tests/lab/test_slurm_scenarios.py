@@ -28,7 +28,7 @@ from stagewatch.demo.slurm.story import Story
 from tests.waiting import wait_for
 
 DEMONSTRATED = "requeue-loop"
-pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group("live"), pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -124,15 +124,15 @@ def marker(story: Story) -> dict[str, Any]:
     return found
 
 
-def in_order(story: Story, *names: str) -> bool:
-    """Whether these are phases that came one after the other; Slurm's times are whole seconds."""
-    times = [int(story.phases[name]) for name in names]
-    return times == sorted(times)
+def assert_in_order(story: Story, *names: str) -> None:
+    """These are phases that came one after the other; Slurm's times are whole seconds."""
+    times = {name: int(story.phases[name]) for name in names}
+    assert list(times) == sorted(times, key=lambda name: times[name]), times
 
 
 @pytest.mark.parametrize("story", ["process-killed"], indirect=True)
 def test_killed_rank_is_named_and_its_job_resumes_from_its_checkpoint(story: Story) -> None:
-    assert in_order(story, "injection", "detection", "job_end", "job_start", "job_resumed")
+    assert_in_order(story, "injection", "detection", "job_end", "job_start", "job_resumed")
     assert story.phases["job_start"] == int(of_slurm(story, "StartTime"))
     assert of_slurm(story, "Restarts") == "1"
     assert story.facts["resumed_step"] == story.facts["checkpoint_step"] >= 5
@@ -143,7 +143,7 @@ def test_killed_rank_is_named_and_its_job_resumes_from_its_checkpoint(story: Sto
 
 @pytest.mark.parametrize("story", ["node-drained"], indirect=True)
 def test_drain_alert_says_the_command_that_brings_the_node_back(story: Story) -> None:
-    assert in_order(story, "injection", "node_out", "detection", "node_back")
+    assert_in_order(story, "injection", "node_out", "detection", "node_back")
     assert "job_end" not in story.phases
     assert of_slurm(story, "Restarts") == "0"
     assert story.alerts["SlurmNodeDrained"].labels["node"] == story.origin["node"]
@@ -152,8 +152,8 @@ def test_drain_alert_says_the_command_that_brings_the_node_back(story: Story) ->
 
 @pytest.mark.parametrize("story", ["node-failed"], indirect=True)
 def test_job_of_a_dead_node_resumes_elsewhere_under_its_own_id(story: Story) -> None:
-    assert in_order(story, "injection", "node_out", "job_end", "job_start", "job_resumed")
-    assert in_order(story, "node_out", "node_back")
+    assert_in_order(story, "injection", "node_out", "job_end", "job_start", "job_resumed")
+    assert_in_order(story, "node_out", "node_back")
     assert story.phases["job_start"] == int(of_slurm(story, "StartTime"))
     assert of_slurm(story, "Restarts") == "1"
     assert story.facts["resumed_step"] == story.facts["checkpoint_step"] >= 5
@@ -162,7 +162,7 @@ def test_job_of_a_dead_node_resumes_elsewhere_under_its_own_id(story: Story) -> 
 
 @pytest.mark.parametrize("story", ["controller-killed"], indirect=True)
 def test_dead_controller_ends_no_job_and_silences_no_other_alert(story: Story) -> None:
-    assert in_order(story, "injection", "detection", "controller_back")
+    assert_in_order(story, "injection", "detection", "controller_back")
     assert of_slurm(story, "Restarts") == "0"
     assert int(of_slurm(story, "StartTime")) < story.phases["injection"]
     stopped = story.alerts["RankHoldsUpJob"]
