@@ -216,10 +216,14 @@ def test_the_slow_uploads_packets_are_repeated_and_its_peers_are_not(running: Ru
 
 @pytest.mark.skipif(bool(memory_limit.missing()), reason=memory_limit.missing())
 def test_the_starved_rank_waited_for_its_core_and_was_killed(running: Running) -> None:
-    rank = running.record(LAST).origin["rank"]
+    record = running.record(LAST)
+    rank, end = record.origin["rank"], record.t_end
+    assert end is not None
+    ratio = f'rank:rl_run_queue:ratio{{job_id="{record.job_id}", role="rollout"}}'
+    lasted = f"[{int(end - record.t_inject)}s] @ {end}"
     waited = {
         found.labels["rank"]: found.value
-        for found in running.ever("rank:rl_run_queue:ratio", LAST, 'role="rollout"')
+        for found in running.api.query(f"max_over_time({ratio}{lasted})")
     }
     assert max(waited, key=lambda each: waited[each]) == rank
     killed = running.ever("log_oom_kills_total", LAST)
