@@ -14,7 +14,7 @@ test:
 	@deploy/setup.sh venv
 	$(BIN)/pytest -n 2 --dist loadgroup --durations 15 $(ARGS) || { \
 	    echo "$@: again, one at a time, what failed beside others on a busy machine"; \
-	    $(BIN)/pytest $(AGAIN) $(ARGS); }
+	    $(BIN)/pytest -n 1 --dist loadgroup $(AGAIN) $(ARGS); }
 
 test-frameworks: # the hooks in the real TRL, verl, AReaL and Ray, and PyTorch's collectives
 	@deploy/setup.sh tools
