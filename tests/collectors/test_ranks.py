@@ -122,10 +122,11 @@ def test_a_real_rank_is_followed_from_work_to_a_hang(python: Python, record_dir:
         STAGEWATCH_DIR=str(record_dir),
     )
     proc = Procfs()
-    ranks = RankDirectory(RecordDirectory(record_dir, proc), proc, fresh_for=0)
+    records = RecordDirectory(record_dir, proc)
+    ranks = RankDirectory(records, proc, by_environment=False, fresh_for=0)
     collector = RanksCollector(ranks, proc)
     key = ("540", "train", "0")
-    wait_for(lambda: list(record_dir.glob("*.rank")), "a record")
+    wait_for(ranks.ranks, "a record that is not in the middle of a store")
     wait_for(lambda: wait_class(collector.collect(), *key) == "compute", "the class compute")
     (record_dir / "go").touch()
     wait_for(lambda: wait_class(collector.collect(), *key) == "spin", "the class spin")

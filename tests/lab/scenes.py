@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.fakes.faultfs import FaultFs, missing
-from tests.lab.lab import Job, Lab
+from tests.lab.lab import AT_WORK, Job, Lab
 
 Start = Callable[[Lab], Job]
 Inject = Callable[[Job], None]
@@ -178,7 +178,9 @@ SCENES = {
     "compile_first": Scene(
         train("compile-first", 2, orders="train compile 180"), nothing, armed=False
     ),
-    "compile_again": Scene(train("compile-again", 3), order("train compile 180", 0)),
+    "compile_again": Scene(
+        train("compile-again", 3, prefix=AT_WORK), order("train compile 180", 0)
+    ),
     "checkpoint": Scene(train("checkpoint", 3, wait="park"), order("lap checkpoint 150")),
     "evaluation": Scene(train("evaluation", 3), order("lap evaluate 150", 0)),
     "first_step": Scene(
