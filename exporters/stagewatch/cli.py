@@ -32,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status = _run(argv)
     except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT):  # not of what it wrote
+            raise
         status = _unwritten(error)
     try:
         if sys.stdout:  # None where the caller has closed it
@@ -43,11 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _unwritten(error: OSError) -> int:
-    """The exit status where the output could not be written; raises any other error again."""
-    if isinstance(error, BrokenPipeError):  # `stagewatch inspect | head`, a closed terminal
+    """The exit status where the output could not be written; tells why, if anybody reads it."""
+    if isinstance(error, BrokenPipeError):  # `stagewatch inspect | head`
         return 141
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-        raise error
     print(f"stagewatch: cannot write the output: {error.strerror}", file=sys.stderr)
     return 1
 
