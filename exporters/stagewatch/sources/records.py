@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -198,7 +199,8 @@ def _text(raw: bytes, where: tuple[int, int]) -> str:
 
 
 def _clean(raw: bytes) -> str:
-    return "".join(c if c.isprintable() else "?" for c in unpad(raw))
+    text = unpad(raw)
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _optional(number: int) -> int | None:
@@ -244,7 +246,7 @@ def _totals(words: memoryview) -> dict[str, StageTotals]:
         base = _lane_at(index)
         if words[base + 1]:
             at = base + layout.L_TOTALS
-            sums = [a + b for a, b in zip(sums, words[at : at + len(sums)], strict=True)]
+            sums = list(map(operator.add, sums, words[at : at + len(sums)].tolist()))
     if min(sums) < 0:
         raise CorruptRecord("a count is negative")
     for code, stage in enumerate(STAGES):
