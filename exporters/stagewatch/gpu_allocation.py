@@ -72,8 +72,8 @@ def from_cgroup(cgroup: CgroupJob, environ: Environ) -> Job | None:
             job.minors |= _numbers(variables, step)
     if not job.job_id:
         return None
-    if not job.placed and cgroup.minors is not None:
-        job.minors |= cgroup.minors
+    if not job.placed:
+        job.minors |= cgroup.minors() or frozenset()
     return job
 
 

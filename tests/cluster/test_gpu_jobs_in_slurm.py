@@ -107,7 +107,7 @@ def test_environment_of_a_real_step_tells_the_same_gpus(lab: PrologLab) -> None:
         def pids(self) -> Iterator[tuple[str, int]]:
             yield "0", pid
 
-    found = from_cgroup(OneProcess(job, "", Path("/"), None), Procfs().environ)
+    found = from_cgroup(OneProcess(job, "", Path("/nowhere")), Procfs().environ)
     assert found is not None
     assert found.minors == set(written.minors), environ
     lab.cluster.run("scancel", job, blocker)

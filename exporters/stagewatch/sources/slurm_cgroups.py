@@ -1,10 +1,11 @@
-"""The cgroups of Slurm's jobs on this node: their processes, and under v1 their devices.
+"""The cgroups of Slurm's jobs on this node: their processes and their devices.
 
 v2   /sys/fs/cgroup/system.slice/[NODE_]slurmstepd.scope/{job_540|sSLUID}/step_0/user/task_0
 v1   /sys/fs/cgroup/devices/slurm[_NODE]/uid_1000/job_540/step_0/task_0
 
-Under v2 the devices of a job are a BPF program that cannot be read back; its processes'
-environment tells which they are.
+The devices: v1 has a list, but where the root may use every device (as it may on every usual
+node) the kernel writes `a *:* rwm` for a confined job too.  v2 has BPF programs, which only a
+privileged agent can read back.
 """
 
 from __future__ import annotations
@@ -17,10 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.slurm_paths import parse_slurm_cgroup
+from stagewatch.sources.bpf import device_programs
+from stagewatch.sources.device_programs import NotUnderstood, ask
 
 NVIDIA_MAJOR = 195
 CONTROL_MINORS = frozenset({254, 255})
 """`/dev/nvidia-modeset` and `/dev/nvidiactl`, which every job may use."""
+MAX_GPUS = 64
+NO_GPU = 253
+"""A minor number that no GPU has."""
 MAX_DIRECTORIES = 4096
 
 
@@ -31,8 +37,15 @@ class CgroupJob:
     job_id: str
     sluid: str
     path: Path
-    minors: frozenset[int] | None
-    """Of the GPUs it may use; None where that cannot be told."""
+
+    def minors(self) -> frozenset[int] | None:
+        """Of the GPUs it may use; None where that cannot be told.
+
+        Under v2 some may be of GPUs that the node does not have.
+        """
+        if (self.path / "devices.list").exists():
+            return _listed(self.path)
+        return _confined(self.path)
 
     def pids(self) -> Iterator[tuple[str, int]]:
         """Its processes, each with its step."""
@@ -73,10 +86,10 @@ class SlurmCgroups:
                 cgroup = parse_slurm_cgroup(f"/slurm/{entry.name}")
                 if cgroup is not None and entry.is_dir(follow_symlinks=False):
                     path = Path(entry.path)
-                    yield CgroupJob(cgroup.job_id, cgroup.sluid, path, _devices(path))
+                    yield CgroupJob(cgroup.job_id, cgroup.sluid, path)
 
 
-def _devices(path: Path) -> frozenset[int] | None:
+def _listed(path: Path) -> frozenset[int] | None:
     try:
         lines = (path / "devices.list").read_text().splitlines()
     except OSError:
@@ -91,6 +104,27 @@ def _devices(path: Path) -> frozenset[int] | None:
         if match:
             minors.add(int(match[1]))
     return frozenset(minors - CONTROL_MINORS)
+
+
+def _confined(path: Path) -> frozenset[int] | None:
+    """What the programs of a v2 cgroup let it use.
+
+    Slurm's let through whatever they do not name, so that a GPU counts as given only if they name
+    it; those of others let nothing through but what they name.
+    """
+    try:
+        programs = device_programs(path)
+        everything = ask(programs, NVIDIA_MAJOR, NO_GPU).allowed
+        answers = {minor: ask(programs, NVIDIA_MAJOR, minor) for minor in range(MAX_GPUS)}
+    except (OSError, NotUnderstood):
+        return None
+    if everything and not any(answer.named for answer in answers.values()):
+        return None
+    return frozenset(
+        minor
+        for minor, answer in answers.items()
+        if answer.allowed and (answer.named or not everything)
+    )
 
 
 def _walk(path: Path) -> Iterator[tuple[str, list[str], list[str]]]:
