@@ -76,7 +76,7 @@ def test_at_the_same_time_the_furthest_comes_first() -> None:
 def test_seen_by_the_same_look_the_first_to_fail_comes_first() -> None:
     # Both stages were cut short by exceptions 4 ms apart; the controller's a little more.
     ordered, diagnosis = look(
-        deviates(MOUNT, 101.9, 1.1),
+        deviates(MOUNT, 101.9, 1.4),
         deviates(CONTROLLER, 107.9, 6.17),
         deviates(TRAIN_5, 107.9, 6.15),
         fails(TRAIN_5, 106.398),
@@ -84,6 +84,27 @@ def test_seen_by_the_same_look_the_first_to_fail_comes_first() -> None:
     )
     assert [each.component for each in ordered] == [MOUNT, TRAIN_5, CONTROLLER]
     assert diagnosis.places_ranked == 2
+
+
+def test_what_hardly_left_its_limit_comes_after_what_did() -> None:
+    # The free space of a mount fluctuates; the event's sender waits 16 times as long as ever.
+    ordered, _ = look(
+        deviates(MOUNT, 103.8, 1.06), deviates(CONTROLLER, 105.8, 16.1), fails(ROLLOUT_0, 115.5)
+    )
+    assert [each.component for each in ordered] == [CONTROLLER, ROLLOUT_0, MOUNT]
+
+
+def test_rank_counts_from_when_it_was_far_beyond_its_limit() -> None:
+    ordered, _ = look(
+        deviates(TRAIN_0, 100, 1.1), deviates(TRAIN_0, 120, 9.0), deviates(TRAIN_5, 110, 2.0)
+    )
+    assert [(each.component, each.time) for each in ordered] == [(TRAIN_5, 110), (TRAIN_0, 120)]
+
+
+def test_slight_deviation_is_better_than_nothing() -> None:
+    ordered, diagnosis = look(deviates(TRAIN_5, 103, 1.1))
+    assert [each.component for each in ordered] == [TRAIN_5]
+    assert diagnosis.places_ranked == 1
 
 
 def test_an_error_does_not_put_its_rank_before_what_was_seen_earlier() -> None:

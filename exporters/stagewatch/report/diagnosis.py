@@ -18,6 +18,9 @@ from stagewatch.report.milestones import View, steady
 from stagewatch.stages import STAGES
 
 IDLE = "idle"
+SLIGHT = 1.25
+"""Of hundreds of series one now and then gets over its limit by as little, of itself."""
+
 PIPELINE = STAGES[1:8]
 """The stages of a step, in order; after the last comes the first again."""
 
@@ -35,6 +38,11 @@ class Suspect:
     """Whether the fault was put there."""
     waits: bool = False
     """Whether it only waits for others, as far as this shows."""
+
+    @property
+    def slight(self) -> bool:
+        """Whether it never got far beyond its limit."""
+        return self.severity < SLIGHT
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,8 @@ class Diagnosis:
 
 
 def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
-    """Components in the order to look at them: by when they first went wrong, last those that wait.
+    """Components in the order to look at them: by when they first went wrong; then those that never
+    got far beyond their limit; last those that wait.
 
     Of deviations that were seen within `tie` seconds of each other the furthest comes first, those
     of GPUs that ranks share after those of ranks.  An error has a time of its own: what was seen
@@ -102,10 +111,10 @@ def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
     def bucket(when: float) -> float:
         return origin + (when - origin) // tie * tie
 
-    def position(each: Suspect) -> tuple[bool, float, float]:
+    def position(each: Suspect) -> tuple[bool, bool, float, float]:
         if each.severity == math.inf:
-            return each.waits, each.time, 0.0
-        return each.waits, bucket(each.time), -each.severity
+            return each.waits, each.slight, each.time, 0.0
+        return each.waits, each.slight, bucket(each.time), -each.severity
 
     firsts = [min(each, key=position) for each in found.values()]
     errors = {each: failed.get(each.component, math.inf) for each in firsts}
@@ -114,10 +123,11 @@ def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
     def order(each: Suspect) -> tuple[object, ...]:
         when = min(errors[each], each.time)
         before = bisect_left(exact, when)
+        rank = each.waits, each.slight, bucket(when), before
         if when == errors[each]:
-            return each.waits, bucket(when), before, True, when, each.component
+            return *rank, True, when, each.component
         shared = each.component.kind == "gpu"
-        return each.waits, bucket(when), before, False, shared, -each.severity, each.component
+        return *rank, False, shared, -each.severity, each.component
 
     return sorted(firsts, key=order)
 
