@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from stagewatch.report.firing import NOTES
 from stagewatch.report.history import History, Line, quoted
@@ -105,7 +105,7 @@ class CloseLook:
             found[job] = [_state(value, good) for value, good in zip(series, known, strict=True)]
         return found
 
-    def detected(self, began: float, jobs: Sequence[str]) -> tuple[float, str] | None:
+    def detected(self, began: float, jobs: Collection[str]) -> tuple[float, str] | None:
         """The first alert on the nodes or jobs that did not fire before."""
         lines = self.ask(
             'ALERTS{CL, alertstate="firing"}', "alertname, node, job_id, rank", "alerts"

@@ -83,7 +83,8 @@ def phases_of(
     all_back = bool(hit) and None not in restored
     if hit and not all_back:
         until = max(until or 0.0, incident.end)
-    alert = close.detected(began, jobs)
+    # One that fails at its start again and again is never seen to run, and told all the same.
+    alert = close.detected(began, {*jobs, *incident.jobs})
     drained = [first for key, (first, _) in outages.items() if key[1] != "silent"]
     back = [last for _, last in outages.values()]
     return Phases(
