@@ -2,8 +2,10 @@
 
 from stagewatch.dashboards import (
     AMBER,
+    ANY_IS_BAD,
     GREEN,
     RED,
+    TO_JOB,
     Column,
     Query,
     bar_gauge,
@@ -29,7 +31,6 @@ replayed from a file.
 HOT = steps((75, AMBER), (85, RED))
 MEMORY_HOT = steps((90, AMBER), (95, RED))
 NEAR = (*steps((5, AMBER), (10, GREEN), base=RED),)
-BAD = steps((1, RED))
 KEYS = {"node": "Node", "gpu": "GPU"}
 
 dashboard = board(
@@ -61,7 +62,7 @@ dashboard = board(
                 "GPUs that heat or a power brake slows down now.",
                 "count(count by (cluster, node, gpu) (gpu_throttle_active{GPU,"
                 ' reason=~"hw_.*|sw_thermal"} == 1)) or vector(0)',
-                thresholds=BAD,
+                thresholds=ANY_IS_BAD,
             ),
             stat(
                 "With serious XIDs",
@@ -69,7 +70,7 @@ dashboard = board(
                 "count(count by (cluster, node, pci_bus_id) (time()"
                 ' - gpu_xid_last_timestamp_seconds{NODE, severity="critical"} < 86400))'
                 " or vector(0)",
-                thresholds=BAD,
+                thresholds=ANY_IS_BAD,
             ),
             stat(
                 "To reset or replace",
@@ -77,7 +78,7 @@ dashboard = board(
                 "a recovery action.",
                 "count(gpu_remap_pending{GPU} == 1 or gpu_remap_failed{GPU} == 1"
                 " or gpu_recovery_action{GPU} > 0) or vector(0)",
-                thresholds=BAD,
+                thresholds=ANY_IS_BAD,
             ),
             table(
                 "Every GPU",
@@ -134,19 +135,19 @@ dashboard = board(
                         "Uncorrected ECC",
                         "sum by (node, gpu) (gpu_ecc_errors_total"
                         '{GPU, kind="uncorrected", scope="volatile"})',
-                        thresholds=BAD,
+                        thresholds=ANY_IS_BAD,
                     ),
                     Column(
                         "PCIe lanes missing",
                         "max by (node, gpu) (gpu_pcie_link_width_max{GPU}"
                         " - gpu_pcie_link_width{GPU})",
-                        thresholds=BAD,
+                        thresholds=ANY_IS_BAD,
                     ),
                     Column(
                         "NVLinks down",
                         "count by (node, gpu) (gpu_nvlink_up{GPU}) - "
                         "sum by (node, gpu) (gpu_nvlink_up{GPU})",
-                        thresholds=BAD,
+                        thresholds=ANY_IS_BAD,
                     ),
                 ],
                 sort="Die",
@@ -331,10 +332,7 @@ dashboard = board(
                         thresholds=steps((300, RED)),
                     ),
                 ],
-                links={
-                    "job_id": "/d/stagewatch-job?${__url_time_range}&${datasource:queryparam}"
-                    "&${cluster:queryparam}&var-job_id=${__value.text}"
-                },
+                links={"job_id": TO_JOB},
                 sort="Idle for",
                 width=12,
             ),

@@ -2,6 +2,8 @@
 
 from stagewatch.dashboards import (
     AMBER,
+    ANY_IS_AMBER,
+    ANY_IS_BAD,
     GREEN,
     RED,
     STAGE_NAMES,
@@ -44,7 +46,7 @@ dashboard = board(
                 "Ranks gone",
                 "Ranks that ended without closing their record.",
                 "count(rl_rank_up{JOB} == 0) or vector(0)",
-                thresholds=steps((1, RED)),
+                thresholds=ANY_IS_BAD,
             ),
             stat(
                 "Step",
@@ -57,7 +59,7 @@ dashboard = board(
                 "How far the ranks of a role are from each other.",
                 "max(max by (role) (rl_rank_step{JOB}) - min by (role) (rl_rank_step{JOB}))",
                 unit="none",
-                thresholds=steps((1, AMBER)),
+                thresholds=ANY_IS_AMBER,
             ),
             stat(
                 "Oldest progress",
@@ -70,7 +72,7 @@ dashboard = board(
                 "Firing alerts",
                 "Alerts about this job.",
                 'count(ALERTS{JOB, alertstate="firing"}) or vector(0)',
-                thresholds=steps((1, RED)),
+                thresholds=ANY_IS_BAD,
             ),
             table(
                 "Verdict",
@@ -283,7 +285,7 @@ dashboard = board(
                 "Ranks of this job of which the kernel has killed a process, since the boot.",
                 "count(max by (node, role, rank) (log_oom_kill_last_timestamp_seconds{JOB}))"
                 " or vector(0)",
-                thresholds=steps((1, RED)),
+                thresholds=ANY_IS_BAD,
                 width=10,
                 rows=8,
             ),

@@ -2,6 +2,7 @@
 
 from stagewatch.dashboards import (
     AMBER,
+    ANY_IS_AMBER,
     GREEN,
     RED,
     Column,
@@ -53,7 +54,7 @@ dashboard = board(
                 "Links down",
                 "Interfaces that are switched on but have no link.",
                 f"count(node_network_carrier{{NODE, {ETHERNET}}} == 0) or vector(0)",
-                thresholds=steps((1, AMBER)),
+                thresholds=ANY_IS_AMBER,
             ),
             stat(
                 "Worst retransmission",
@@ -74,7 +75,7 @@ dashboard = board(
                 "Clocks without source",
                 "Nodes whose clock is kept in step with nothing.",
                 "count(clock_synchronized{NODE} == 0) or vector(0)",
-                thresholds=steps((1, AMBER)),
+                thresholds=ANY_IS_AMBER,
             ),
         ),
         section(
@@ -253,7 +254,7 @@ dashboard = board(
                     Column(
                         "Went down",
                         "max by (node, device, port) (net_infiniband_link_downs_total{NODE})",
-                        thresholds=steps((1, AMBER)),
+                        thresholds=ANY_IS_AMBER,
                     ),
                 ],
                 sort="Went down",

@@ -2,8 +2,11 @@
 
 from stagewatch.dashboards import (
     AMBER,
+    ANY_IS_AMBER,
+    ANY_IS_BAD,
     GREEN,
     RED,
+    TO_NODE,
     Column,
     Query,
     board,
@@ -62,7 +65,7 @@ dashboard = board(
                 "Nodes out of service",
                 "Nodes that are drained, down or failing.",
                 'sum(slurm_nodes{PARTITION, availability!="available"}) or vector(0)',
-                thresholds=steps((1, AMBER)),
+                thresholds=ANY_IS_AMBER,
             ),
             stat(
                 "Controller",
@@ -170,8 +173,8 @@ dashboard = board(
                     for title, state, thresholds in (
                         ("Allocated", "allocated", ()),
                         ("Free", "free", ()),
-                        ("Free, drained", "free_drained", steps((1, AMBER))),
-                        ("Down", "down", steps((1, RED))),
+                        ("Free, drained", "free_drained", ANY_IS_AMBER),
+                        ("Down", "down", ANY_IS_BAD),
                     )
                 ]
                 + [Column("Configured", "sum by (partition, gpu_type) (slurm_gpus{PARTITION})")],
@@ -273,10 +276,7 @@ dashboard = board(
                         thresholds=steps((86400, AMBER), (604800, RED)),
                     )
                 ],
-                links={
-                    "node": "/d/stagewatch-gpu-health?${__url_time_range}"
-                    "&${datasource:queryparam}&${cluster:queryparam}&var-node=${__value.text}"
-                },
+                links={"node": TO_NODE},
                 sort="For",
                 width=14,
             ),

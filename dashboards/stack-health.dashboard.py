@@ -2,6 +2,8 @@
 
 from stagewatch.dashboards import (
     AMBER,
+    ANY_IS_AMBER,
+    ANY_IS_BAD,
     GREEN,
     GREY,
     RED,
@@ -44,25 +46,25 @@ dashboard = board(
                 "Silent agents",
                 "Those that it does not.",
                 'count(up{CLUSTER, job=~"stagewatch.*"} == 0) or vector(0)',
-                thresholds=steps((1, RED)),
+                thresholds=ANY_IS_BAD,
             ),
             stat(
                 "Failing collectors",
                 "Collectors whose last call failed.",
                 "count(stagewatch_collector_success{CLUSTER} == 0) or vector(0)",
-                thresholds=steps((1, RED)),
+                thresholds=ANY_IS_BAD,
             ),
             stat(
                 "Stuck collectors",
                 "Collectors past their deadline without an answer.",
                 "count(stagewatch_collector_stuck_seconds{CLUSTER} > 0) or vector(0)",
-                thresholds=steps((1, RED)),
+                thresholds=ANY_IS_BAD,
             ),
             stat(
                 "Series dropped",
                 "Series left out in the last hour since a metric had too many label sets.",
                 "sum(increase(stagewatch_series_dropped_total{CLUSTER}[1h]))",
-                thresholds=steps((1, AMBER)),
+                thresholds=ANY_IS_AMBER,
             ),
             stat(
                 "Busiest rule group",
@@ -152,7 +154,7 @@ dashboard = board(
                 "Readers of the GPU released",
                 "Agents that keep off the GPUs on request.",
                 "sum(stagewatch_gpu_reader_released{NODE})",
-                thresholds=steps((1, AMBER)),
+                thresholds=ANY_IS_AMBER,
                 width=8,
                 rows=5,
             ),

@@ -2,6 +2,8 @@
 
 from stagewatch.dashboards import (
     AMBER,
+    ANY_IS_AMBER,
+    ANY_IS_BAD,
     GREEN,
     RED,
     Column,
@@ -40,7 +42,7 @@ dashboard = board(
                 "Canaries that fail",
                 "Mounts on which the last canary failed or hangs.",
                 "count(io_canary_success{NODE} == 0) or vector(0)",
-                thresholds=steps((1, RED)),
+                thresholds=ANY_IS_BAD,
             ),
             stat(
                 "Slowest sync",
@@ -60,7 +62,7 @@ dashboard = board(
                 "Silent NFS servers",
                 "Servers of which the kernel says that they do not respond.",
                 "count(nfs_server_not_responding{NODE} == 1) or vector(0)",
-                thresholds=steps((1, RED)),
+                thresholds=ANY_IS_BAD,
             ),
             stat(
                 "Blocked tasks",
@@ -260,7 +262,7 @@ dashboard = board(
                     Column(
                         "Temporary files",
                         "max by (job_id, directory) (io_checkpoint_temporary_files{NODE})",
-                        thresholds=steps((1, AMBER)),
+                        thresholds=ANY_IS_AMBER,
                     ),
                 ],
                 sort="Age",

@@ -4,8 +4,11 @@ It stands on grafanalib, which the agents never load: only this subpackage impor
 """
 
 from stagewatch.dashboards.board import board, section
+from stagewatch.dashboards.links import TO_JOB, TO_NODE
 from stagewatch.dashboards.look import (
     AMBER,
+    ANY_IS_AMBER,
+    ANY_IS_BAD,
     BLUE,
     GREEN,
     GREY,
@@ -28,11 +31,15 @@ from stagewatch.dashboards.tables import Column, table
 
 __all__ = [
     "AMBER",
+    "ANY_IS_AMBER",
+    "ANY_IS_BAD",
     "BLUE",
     "GREEN",
     "GREY",
     "RED",
     "STAGE_NAMES",
+    "TO_JOB",
+    "TO_NODE",
     "Column",
     "Query",
     "Threshold",
