@@ -1,4 +1,5 @@
-"""The house library of dashboards: content in `dashboards/NAME.dashboard.py`, shape in here.
+"""The house library of dashboards: content in `dashboards/NAME.dashboard.py` and the
+`dashboards/sections` that the longer ones import, shape in here.
 
 It stands on grafanalib, which the agents never load: only this subpackage imports it.
 """
