@@ -26,8 +26,8 @@ test-frameworks: # the hooks in the real TRL, verl, AReaL and Ray, and PyTorch's
 check:
 	@deploy/setup.sh tools
 	@deploy/setup.sh venv
-	$(BIN)/ruff format --check exporters tests docs
-	$(BIN)/ruff check exporters tests docs
+	$(BIN)/ruff format --check exporters tests docs dashboards
+	$(BIN)/ruff check exporters tests docs dashboards
 	$(BIN)/mypy
 	promtool check rules --lint=all --lint-fatal alerts/*.rules.yaml
 	promtool test rules alerts/tests/*.test.yaml

@@ -1,7 +1,8 @@
 """Injection, detection, recovery: what an experiment needs to show."""
 
 from stagewatch.dashboards import (
-    AMBER,
+    ANY_IS_AMBER,
+    ANY_IS_BAD,
     GREEN,
     RED,
     Column,
@@ -37,7 +38,7 @@ dashboard = board(
                 "Open faults",
                 "Markers that are open now.",
                 "count(count by (id) (fault_injection_active{CLUSTER})) or vector(0)",
-                thresholds=steps((1, AMBER)),
+                thresholds=ANY_IS_AMBER,
             ),
             stat(
                 "Longest open",
@@ -49,13 +50,13 @@ dashboard = board(
                 "Detected",
                 "Alerts that fire.",
                 'count(ALERTS{CLUSTER, alertstate="firing"}) or vector(0)',
-                thresholds=steps((1, AMBER)),
+                thresholds=ANY_IS_AMBER,
             ),
             stat(
                 "Jobs stalled",
                 "Jobs of which every live rank is without progress.",
                 "count(count by (cluster, job_id) (job:rl_stall:active{CLUSTER})) or vector(0)",
-                thresholds=steps((1, RED)),
+                thresholds=ANY_IS_BAD,
             ),
             stat(
                 "Ranks alive",
@@ -89,7 +90,7 @@ dashboard = board(
                 Query(
                     'count by (alertname) (ALERTS{CLUSTER, alertstate="firing"})', "{{alertname}}"
                 ),
-                thresholds=steps((1, AMBER)),
+                thresholds=ANY_IS_AMBER,
                 rows=6,
             ),
             state_timeline(

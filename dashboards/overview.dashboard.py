@@ -2,8 +2,12 @@
 
 from stagewatch.dashboards import (
     AMBER,
+    ANY_IS_AMBER,
+    ANY_IS_BAD,
     GREEN,
     RED,
+    TO_JOB,
+    TO_NODE,
     Column,
     Query,
     bar_gauge,
@@ -25,13 +29,7 @@ often its echo.  Vertical marks: red, a fault that somebody injected; orange, de
 recovery.  A number that is missing was not measured; it is never shown as zero.
 """
 
-BAD = steps((1, RED))
-ODD = steps((1, AMBER))
 FIRING = 'ALERTS{CLUSTER, alertstate="firing"}'
-NODE_BOARD = (
-    "/d/stagewatch-gpu-health?${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
-)
-JOB_BOARD = "/d/stagewatch-job?${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
 
 dashboard = board(
     "Overview",
@@ -46,14 +44,14 @@ dashboard = board(
                 "Critical alerts",
                 "Alerts to act on at once.",
                 'count(ALERTS{CLUSTER, alertstate="firing", severity="critical"}) or vector(0)',
-                thresholds=BAD,
+                thresholds=ANY_IS_BAD,
                 width=3,
             ),
             stat(
                 "Warnings",
                 "Alerts for the next working hour.",
                 'count(ALERTS{CLUSTER, alertstate="firing", severity="warning"}) or vector(0)',
-                thresholds=ODD,
+                thresholds=ANY_IS_AMBER,
                 width=3,
             ),
             stat(
@@ -61,14 +59,14 @@ dashboard = board(
                 "Jobs of which every live rank has been without progress for longer than its stage "
                 "may take.",
                 "count(count by (cluster, job_id) (job:rl_stall:active{CLUSTER})) or vector(0)",
-                thresholds=BAD,
+                thresholds=ANY_IS_BAD,
                 width=3,
             ),
             stat(
                 "Silent nodes",
                 "Node agents that do not answer Prometheus.",
                 'count(up{NODE, job="stagewatch"} == 0) or vector(0)',
-                thresholds=BAD,
+                thresholds=ANY_IS_BAD,
                 width=3,
             ),
             stat(
@@ -76,14 +74,14 @@ dashboard = board(
                 "Nodes that Slurm gives no jobs to: drained, down or failing.",
                 "count(count by (cluster, node) (slurm_node_unavailable_info{CLUSTER}))"
                 " or vector(0)",
-                thresholds=ODD,
+                thresholds=ANY_IS_AMBER,
                 width=3,
             ),
             stat(
                 "GPUs lost",
                 "GPUs that the driver has lost.",
                 "count(gpu_up{NODE} == 0) or vector(0)",
-                thresholds=BAD,
+                thresholds=ANY_IS_BAD,
                 width=3,
             ),
             stat(
@@ -98,7 +96,7 @@ dashboard = board(
                 "Open faults",
                 "Faults that are being injected on purpose now.",
                 "count(count by (id) (fault_injection_active{CLUSTER})) or vector(0)",
-                thresholds=ODD,
+                thresholds=ANY_IS_AMBER,
                 width=3,
             ),
         ),
@@ -127,10 +125,7 @@ dashboard = board(
                         unit="s",
                     )
                 ],
-                links={
-                    "node": NODE_BOARD + "&var-node=${__value.text}",
-                    "job_id": JOB_BOARD + "&var-job_id=${__value.text}",
-                },
+                links={"node": TO_NODE, "job_id": TO_JOB},
                 sort="For",
                 width=14,
                 rows=9,
@@ -156,7 +151,7 @@ dashboard = board(
                         unit="s",
                     )
                 ],
-                links={"job_id": JOB_BOARD + "&var-job_id=${__value.text}"},
+                links={"job_id": TO_JOB},
                 width=10,
                 rows=9,
             ),

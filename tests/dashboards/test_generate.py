@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +30,38 @@ def test_an_edited_a_missing_and_an_orphaned_file_are_told(tmp_path: Path) -> No
     assert main([str(copy)]) == 0
     assert main(["--check", str(copy)]) == 0
     assert not (copy / "generated" / "gone.json").exists()
+
+
+def test_a_board_imports_the_sections_beside_it_and_those_of_no_other_directory(
+    tmp_path: Path,
+) -> None:
+    for name in ("ours", "theirs"):
+        sections = tmp_path / name / "sections"
+        sections.mkdir(parents=True)
+        (sections / "__init__.py").write_text("")
+        (sections / "subject.py").write_text(f"TITLE = {name!r}\n")
+        (tmp_path / name / "small.dashboard.py").write_text(
+            "from sections.subject import TITLE\ndashboard = {'title': TITLE}\n"
+        )
+        assert main([str(tmp_path / name)]) == 0
+        generated = tmp_path / name / "generated" / "small.json"
+        assert json.loads(generated.read_text()) == {"title": name}
+
+
+def test_every_section_is_on_a_board() -> None:
+    boards = "".join(path.read_text() for path in DIRECTORY.glob("*.dashboard.py"))
+    imported = set(re.findall(r"^from sections\.(\w+) import", boards, re.MULTILINE))
+    modules = {path.stem for path in (DIRECTORY / "sections").glob("*.py")} - {"__init__"}
+    assert modules == imported
+
+
+def test_generating_leaves_the_import_path_and_the_modules_as_they_were(tmp_path: Path) -> None:
+    copy = tmp_path / "dashboards"
+    shutil.copytree(DIRECTORY, copy)
+    path = list(sys.path)
+    assert stale(copy) == []
+    assert sys.path == path
+    assert not [name for name in sys.modules if name.partition(".")[0] == "sections"]
 
 
 def test_a_directory_without_content_is_an_error(tmp_path: Path) -> None:

@@ -1,11 +1,15 @@
-"""The house library of dashboards: content in `dashboards/NAME.dashboard.py`, shape in here.
+"""The house library of dashboards: content in `dashboards/NAME.dashboard.py` and the
+`dashboards/sections` that the longer ones import, shape in here.
 
 It stands on grafanalib, which the agents never load: only this subpackage imports it.
 """
 
 from stagewatch.dashboards.board import board, section
+from stagewatch.dashboards.links import TO_JOB, TO_NODE
 from stagewatch.dashboards.look import (
     AMBER,
+    ANY_IS_AMBER,
+    ANY_IS_BAD,
     BLUE,
     GREEN,
     GREY,
@@ -28,11 +32,15 @@ from stagewatch.dashboards.tables import Column, table
 
 __all__ = [
     "AMBER",
+    "ANY_IS_AMBER",
+    "ANY_IS_BAD",
     "BLUE",
     "GREEN",
     "GREY",
     "RED",
     "STAGE_NAMES",
+    "TO_JOB",
+    "TO_NODE",
     "Column",
     "Query",
     "Threshold",

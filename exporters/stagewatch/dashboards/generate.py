@@ -2,26 +2,30 @@
 
     python -m stagewatch.dashboards.generate [--check] [DIRECTORY]
 
-With --check nothing is written, and the exit status is 1 if a file is out of date.
+A board too long for one file imports its sections from dashboards/sections.  With
+--check nothing is written, and the exit status is 1 if a file is out of date.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from grafanalib._gen import DashboardEncoder
 
 SUFFIX = ".dashboard.py"
+SECTIONS = "sections"
 
 
 def render(source: Path) -> str:
     """The JSON of the variable `dashboard` in a Python file."""
-    dashboard = runpy.run_path(str(source))["dashboard"]
+    with _importable_sections(source.parent):
+        dashboard = runpy.run_path(str(source))["dashboard"]
     return json.dumps(dashboard, cls=DashboardEncoder, indent=2, sort_keys=True) + "\n"
 
 
@@ -64,6 +68,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     return 0
+
+
+@contextlib.contextmanager
+def _importable_sections(directory: Path) -> Iterator[None]:
+    """The package `sections` of this directory, forgotten after: another directory has its own."""
+    place = str(directory.resolve())
+    sys.path.insert(0, place)
+    try:
+        yield
+    finally:
+        sys.path.remove(place)
+        for name in [each for each in sys.modules if each.partition(".")[0] == SECTIONS]:
+            del sys.modules[name]
 
 
 if __name__ == "__main__":

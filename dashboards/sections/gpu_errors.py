@@ -1,0 +1,92 @@
+"""Errors of the GPUs, and of the links between them and to the host."""
+
+from stagewatch.dashboards import (
+    AMBER,
+    RED,
+    Column,
+    Query,
+    bar_gauge,
+    section,
+    steps,
+    table,
+    timeseries,
+)
+
+ERRORS_AND_LINKS = section(
+    "Errors and links",
+    table(
+        "XIDs",
+        "GPU errors since boot by kind, and what the vendor asks for.",
+        {
+            "node": "Node",
+            "gpu": "GPU",
+            "pci_bus_id": "Bus",
+            "xid": "XID",
+            "severity": "Severity",
+            "action": "Action",
+            "meaning": "Meaning",
+        },
+        [
+            Column(
+                "Count",
+                "sum by (node, gpu, pci_bus_id, xid, severity, action, meaning)"
+                " (gpu_xid_errors_total{NODE} * on (cluster, node, xid)"
+                " group_left (action, meaning) gpu_xid_info{NODE})",
+            )
+        ],
+        sort="Count",
+        width=12,
+    ),
+    timeseries(
+        "ECC errors",
+        "Errors per second; corrected ones are information, uncorrected ones are not.",
+        Query(
+            "sum by (node, gpu, memory, kind) (rate(gpu_ecc_errors_total"
+            '{GPU, scope="volatile"}[$__rate_interval]))',
+            "{{node}} GPU {{gpu}} {{memory}} {{kind}}",
+        ),
+        unit="cps",
+    ),
+    timeseries(
+        "NVLink",
+        "Data over all links of a GPU.",
+        Query(
+            "sum by (node, gpu, direction) (rate(gpu_nvlink_bytes_total{GPU}[$__rate_interval]))",
+            "{{node}} GPU {{gpu}} {{direction}}",
+        ),
+        unit="Bps",
+    ),
+    timeseries(
+        "NVLink and PCIe errors",
+        "Repeats and errors per second on the links; healthy links have none.",
+        [
+            Query(
+                "sum by (node, gpu, kind) (rate(gpu_nvlink_errors_total{GPU}[$__rate_interval]))",
+                "{{node}} GPU {{gpu}} NVLink {{kind}}",
+            ),
+            Query(
+                "sum by (node, gpu) (rate(gpu_pcie_replays_total{GPU}[$__rate_interval]))",
+                "{{node}} GPU {{gpu}} PCIe replays",
+            ),
+        ],
+        unit="cps",
+    ),
+    timeseries(
+        "PCIe",
+        "Traffic between GPU and host.",
+        Query(
+            "sum by (node, gpu, direction)"
+            " (gpu_pcie_throughput_bytes_per_second{GPU}"
+            " or rate(gpu_pcie_bytes_total{GPU}[$__rate_interval]))",
+            "{{node}} GPU {{gpu}} {{direction}}",
+        ),
+        unit="Bps",
+    ),
+    bar_gauge(
+        "Rows replaced",
+        "Memory rows replaced by spares, by kind of error.",
+        Query("sum by (node, gpu, kind) (gpu_remapped_rows{GPU})", "{{node}} GPU {{gpu}} {{kind}}"),
+        thresholds=steps((1, AMBER), (8, RED)),
+        width=12,
+    ),
+)

@@ -1,0 +1,64 @@
+"""Disks, and the tasks and ranks that wait for them."""
+
+from stagewatch.dashboards import Query, section, timeseries
+
+DISKS_AND_WAITING = section(
+    "Disks and waiting",
+    timeseries(
+        "Pressure",
+        "Share of time in which at least one task stood still for want of I/O.",
+        Query(
+            "max by (node) (rate(io_pressure_seconds_total"
+            '{NODE, resource="io", kind="some"}[$__rate_interval]))',
+            "{{node}}",
+        ),
+        unit="percentunit",
+    ),
+    timeseries(
+        "Blocked tasks",
+        "Tasks in uninterruptible sleep by what they wait for.",
+        Query("sum by (class) (io_blocked_tasks{NODE})", "{{class}}"),
+        stack=True,
+    ),
+    timeseries(
+        "Disk latency",
+        "Time per request.",
+        Query(
+            "sum by (node, device, operation)"
+            " (rate(io_disk_operation_seconds_total{NODE}[$__rate_interval]))"
+            " / (sum by (node, device, operation)"
+            " (rate(io_disk_operations_total{NODE}[$__rate_interval])) > 0)",
+            "{{node}} {{device}} {{operation}}",
+        ),
+        unit="s",
+    ),
+    timeseries(
+        "Disk throughput",
+        "Bytes of completed requests.",
+        Query(
+            "sum by (node, device, operation) (rate(io_disk_bytes_total{NODE}[$__rate_interval]))",
+            "{{node}} {{device}} {{operation}}",
+        ),
+        unit="Bps",
+    ),
+    timeseries(
+        "Disk busy",
+        "Share of time the device had a request in flight; one that serves many at once is "
+        "not full at 100 %.",
+        Query(
+            "max by (node, device) (rate(io_disk_busy_seconds_total{NODE}[$__rate_interval]))",
+            "{{node}} {{device}}",
+        ),
+        unit="percentunit",
+    ),
+    timeseries(
+        "Ranks: read and written",
+        "Bytes that reached storage, of each rank and the processes it has started.",
+        Query(
+            "sum by (job_id, role, rank, direction) (rate(rl_rank_io_bytes_total"
+            '{RANK, layer="storage"}[$__rate_interval]))',
+            "{{job_id}} {{role}} {{rank}} {{direction}}",
+        ),
+        unit="Bps",
+    ),
+)
