@@ -10,7 +10,8 @@ import pytest
 
 import stagewatch
 from stagewatch.client import _warning
-from stagewatch.sources.records import RankRecord, parse
+from stagewatch.sources.rank_record import RankRecord
+from stagewatch.sources.records import parse
 
 
 @dataclass

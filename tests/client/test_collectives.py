@@ -15,7 +15,7 @@ import pytest
 
 import stagewatch
 from stagewatch.processes import Children
-from stagewatch.sources.records import RankRecord
+from stagewatch.sources.rank_record import RankRecord
 from tests.client.hooking import ROOT, fresh_client, needs, record, records
 from tests.waiting import wait_for
 

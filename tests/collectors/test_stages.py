@@ -31,9 +31,10 @@ from stagewatch.errors import NoData
 from stagewatch.exposition import Histogram, Samples
 from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank import rank_of
+from stagewatch.sources.rank_record import Life, RankRecord
 from stagewatch.sources.ranks import Found, RankDirectory
 from stagewatch.sources.record_directory import LINGER_SECONDS, RecordDirectory
-from stagewatch.sources.records import Life, RankRecord, parse
+from stagewatch.sources.records import parse
 from tests.fixed_node import BOOT, WALL, FixedNode
 from tests.golden import assert_golden, valid
 from tests.records import real_record

@@ -23,6 +23,7 @@ from stagewatch.record import (
     WORD,
 )
 from stagewatch.sources.procfs import Procfs
+from stagewatch.sources.rank_record import Life
 from stagewatch.sources.record_directory import (
     GRACE_SECONDS,
     HALTED_SECONDS,
@@ -31,7 +32,6 @@ from stagewatch.sources.record_directory import (
     RECHECK_SECONDS,
     RecordDirectory,
 )
-from stagewatch.sources.records import Life
 from tests.records import SECOND_USER, patched, place, real_record
 from tests.running import Python, Script
 from tests.waiting import wait_for
