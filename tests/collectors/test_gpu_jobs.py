@@ -16,7 +16,8 @@ from stagewatch.gpu_directory import GpuDirectory
 from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.slurm_cgroups import SlurmCgroups
 from stagewatch.sources.slurm_prolog import numbers, read_prolog, uuids
-from tests.collectors.gpu_scene import Clock, Series, metrics, of
+from tests.clock import Clock
+from tests.collectors.gpu_scene import Series, metrics, of
 
 SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
 V2 = "system.slice/slurmstepd.scope"

@@ -13,7 +13,8 @@ from stagewatch.sources.gpu_reader import GpuReader
 from stagewatch.sources.kmsg import Kmsg
 from stagewatch.sources.ranks import Rank
 from stagewatch.xids import XidLedger
-from tests.collectors.gpu_scene import INTERVALS, UUID, Clock, labels_of, metrics, of
+from tests.clock import Clock
+from tests.collectors.gpu_scene import INTERVALS, UUID, labels_of, metrics, of
 from tests.fakes.nvml import FakeNvml
 
 BOOT = "11111111-2222-3333-4444-555555555555"
