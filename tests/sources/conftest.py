@@ -17,6 +17,7 @@ from tests.clock import Clock
 from tests.records import patched, real_record
 from tests.running import Python, Script
 from tests.sources.gpu_readers import Make
+from tests.sources.log_reader import OOM
 from tests.sources.record_scene import RANK, Start
 
 
@@ -74,3 +75,11 @@ def start_rank(python: Python, shared: Path) -> Start:
         return script
 
     return start
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A rank's log, with a line from before the agent."""
+    path = tmp_path / "rank_5.log"
+    path.write_text("before the agent: " + OOM)
+    return path
