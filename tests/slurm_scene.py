@@ -89,16 +89,6 @@ class Canned:
         """Nothing to close."""
 
 
-class Clock:
-    """Time that passes when told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def known(source: Source[object]) -> None:
     """Ask a source though its phase has not come."""
     source._due = 0.0

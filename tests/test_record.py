@@ -30,8 +30,9 @@ from stagewatch.record import (
     unpad,
 )
 from stagewatch.sources.rank import rank_of
+from stagewatch.sources.rank_record import RankRecord
 from stagewatch.sources.ranks import Found
-from stagewatch.sources.records import CorruptRecord, RankRecord, parse
+from stagewatch.sources.records import CorruptRecord, parse
 from stagewatch.stages import STAGES
 from tests.records import patched, real_record
 

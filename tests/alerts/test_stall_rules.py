@@ -12,7 +12,8 @@ from stagewatch.inspect.budget import FACTOR, MIN_SECONDS, PATIENCE_SECONDS, bud
 from stagewatch.inspect.facts import RankFacts
 from stagewatch.inspect.verdict import judge
 from stagewatch.record import BUCKET_BOUNDS, BUCKETS
-from stagewatch.sources.records import StageTotals, parse
+from stagewatch.sources.rank_record import StageTotals
+from stagewatch.sources.records import parse
 from stagewatch.wait_class import WaitClass
 from tests.alerts.promtool import Series, evaluate, needs_promtool, series
 from tests.inspect.jobs import HEALTHY, job

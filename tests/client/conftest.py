@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +12,9 @@ import pytest
 
 import stagewatch
 from stagewatch.client import _warning
-from stagewatch.sources.records import RankRecord, parse
+from stagewatch.sources.rank_record import RankRecord
+from stagewatch.sources.records import parse
+from tests.client.hooking import Write, fresh_client
 
 
 @dataclass
@@ -59,3 +63,34 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr("stagewatch.client._lane._read_clock", clock)
     return clock
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    """Where the record will be of a client that has just begun."""
+    with fresh_client(tmp_path):
+        yield tmp_path
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Writes a module of a made-up framework to where `import` finds it."""
+    root = tmp_path / "frameworks"
+    monkeypatch.syspath_prepend(str(root))
+    monkeypatch.setattr(sys, "meta_path", sys.meta_path.copy())
+    before = set(sys.modules)
+
+    def write_module(name: str, source: str) -> None:
+        *packages, leaf = name.split(".")
+        at = root
+        for package in packages:
+            at /= package
+            at.mkdir(parents=True, exist_ok=True)
+            (at / "__init__.py").touch()
+        (at / f"{leaf}.py").write_text(source)
+        importlib.invalidate_caches()
+
+    yield write_module
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] in ("slime", "nemo_rl", "openrlhf", "areal", "trl", "verl"):
+            del sys.modules[name]

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,14 @@ import pytest
 import stagewatch
 from stagewatch.client import _api, _warning
 from stagewatch.client.hooks import span, warning
-from stagewatch.sources.records import CorruptRecord, RankRecord, parse
+from stagewatch.sources.rank_record import RankRecord
+from stagewatch.sources.records import CorruptRecord, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAMEWORKS = os.environ.get("STAGEWATCH_FRAMEWORKS", "")
 """Where those of tests/frameworks.txt are.  Where it is set, nothing may be missing."""
+Write = Callable[[str, str], None]
+"""`write("package.module", source)`: a module of a made-up framework."""
 IDENTITY = ("STAGEWATCH_", "SLURM_", "RAY_", "OMPI_", "PMI", "TORCHELASTIC_", "KUBERNETES_")
 
 
@@ -38,6 +41,12 @@ def record(directory: Path) -> RankRecord:
     """The only record in the directory."""
     (found,) = records(directory)
     return found
+
+
+def open_frame(directory: Path) -> tuple[str, str, int | None] | None:
+    """Stage, part and step that the only record in the directory shows now."""
+    frame = record(directory).open
+    return None if frame is None else (frame.stage, frame.substage, frame.step)
 
 
 def completed(found: RankRecord) -> dict[str, int]:

@@ -15,17 +15,11 @@ import pytest
 
 import stagewatch
 from stagewatch.processes import Children
-from stagewatch.sources.records import RankRecord
-from tests.client.hooking import ROOT, fresh_client, needs, record, records
+from stagewatch.sources.rank_record import RankRecord
+from tests.client.hooking import ROOT, needs, record, records
 from tests.waiting import wait_for
 
 RANKS, LAPS, EARLY = 4, 6, 2
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Path]:
-    with fresh_client(tmp_path):
-        yield tmp_path
 
 
 @pytest.fixture

@@ -13,15 +13,9 @@ from typing import Any
 import pytest
 
 from stagewatch.client.hooks import generic
-from tests.client.hooking import completed, fresh_client, record, records
+from tests.client.hooking import completed, record, records
 
 STAGES = {"gen": "rollout", "upd": "train", "everything": None}
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Path]:
-    with fresh_client(tmp_path):
-        yield tmp_path
 
 
 class Timer:

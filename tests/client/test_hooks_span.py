@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 import stagewatch
 from stagewatch.client.hooks.names import Names
 from stagewatch.client.hooks.span import Span, inside, mark, publish
-from tests.client.hooking import completed, fresh_client, record, records
+from tests.client.hooking import completed, record, records
 
 NAMES = Names(
     "made-up",
@@ -28,12 +27,6 @@ NAMES = Names(
     },
     scalars={"metrics/reward": "reward"},
 )
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Path]:
-    with fresh_client(tmp_path):
-        yield tmp_path
 
 
 def test_a_span_is_seen_while_it_is_open(directory: Path) -> None:

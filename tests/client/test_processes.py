@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from stagewatch.sources.procfs import Procfs
+from stagewatch.sources.rank_record import Life, RankRecord
 from stagewatch.sources.record_directory import RecordDirectory
-from stagewatch.sources.records import Life, RankRecord
 from tests.running import Python
 
 

@@ -13,9 +13,10 @@ from stagewatch.demo.slurm.configuration import ClusterSpec, NodeSpec
 from stagewatch.demo.slurm.keeping import Keeper
 from stagewatch.demo.slurm.services import Munge
 from stagewatch.errors import NoData
+from tests.clock import Clock
 from tests.cluster.independent import requests, requests_since
 from tests.cluster.observing import cli
-from tests.slurm_scene import REQUESTS, Clock
+from tests.slurm_scene import REQUESTS
 
 pytestmark = pytest.mark.xdist_group("live")
 CYCLE = 15
@@ -49,7 +50,7 @@ def test_a_source_costs_what_is_planned_for_it(quiet: SlurmCluster, source: str)
 
 def test_no_cycle_asks_the_controller_for_more_than_four_requests(quiet: SlurmCluster) -> None:
     """Every source at its default interval, from the start of the agent on."""
-    clock = Clock()
+    clock = Clock(0.0)
     cluster = Cluster(cli(quiet), Timing(timeout=30), clock=clock)
     every_cycle = (cluster.jobs, cluster.diagnostics, cluster.ping)
     every_cycle += (cluster.reservations, cluster.licenses, cluster.ended_jobs, cluster.node_events)

@@ -9,7 +9,8 @@ import pytest
 
 from stagewatch.collectors.gpu import GpuCollector
 from stagewatch.sources.gpu_reader import GpuReader
-from tests.collectors.gpu_scene import INTERVALS, Clock, MakeGpu
+from tests.clock import Clock
+from tests.collectors.gpu_scene import INTERVALS, MakeGpu
 
 
 @pytest.fixture

@@ -17,16 +17,6 @@ UUID = "GPU-fa4e0000-0000-4000-8000-00000000000"
 """Less its last digit, which is the index, the UUID of a whole GPU."""
 
 
-class Clock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def metrics(collector: Collector) -> Series:
     """What a scrape would show of one collection."""
     text = render(collector.collect()).text.decode()

@@ -10,6 +10,7 @@ from stagewatch.collectors.faults import ACTIVE, HOLD_SECONDS, SKIPPED, START, F
 from stagewatch.errors import NoData
 from stagewatch.exposition import Samples
 from stagewatch.faults.markers import Marker, close_marker, write_marker
+from tests.clock import Clock
 from tests.golden import assert_golden
 
 NOW = 1_732_458_600.0
@@ -23,21 +24,13 @@ FAULT = Marker(
 )
 
 
-class Time:
-    def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(NOW)
 
 
 @pytest.fixture
-def clock() -> Time:
-    return Time()
-
-
-@pytest.fixture
-def collector(tmp_path: Path, clock: Time) -> FaultsCollector:
+def collector(tmp_path: Path, clock: Clock) -> FaultsCollector:
     return FaultsCollector(tmp_path, wall=clock)
 
 
@@ -53,7 +46,7 @@ def test_the_whole_exposition(collector: FaultsCollector, tmp_path: Path) -> Non
 
 
 def test_a_fault_is_shown_while_it_is_open(
-    collector: FaultsCollector, clock: Time, tmp_path: Path
+    collector: FaultsCollector, clock: Clock, tmp_path: Path
 ) -> None:
     write_marker(tmp_path, FAULT)
     clock.now = NOW - 1
@@ -67,7 +60,7 @@ def test_a_fault_is_shown_while_it_is_open(
 
 
 def test_a_fault_shorter_than_a_scrape_is_not_lost(
-    collector: FaultsCollector, clock: Time, tmp_path: Path
+    collector: FaultsCollector, clock: Clock, tmp_path: Path
 ) -> None:
     close_marker(tmp_path, FAULT, NOW + 0.2)
     clock.now = NOW + HOLD_SECONDS - 0.1

@@ -8,7 +8,8 @@ from pathlib import Path
 from stagewatch.agent.runner import STUCK, SUCCESS, Job, Runner
 from stagewatch.collectors.gpu import SPEC, GpuCollector, GpuOptions
 from stagewatch.sources.gpu_reader import GpuReader
-from tests.collectors.gpu_scene import UUID, Clock, MakeGpu, labels_of, metrics, of
+from tests.clock import Clock
+from tests.collectors.gpu_scene import UUID, MakeGpu, labels_of, metrics, of
 from tests.fakes.nvml import FakeNvml
 from tests.waiting import wait_for
 

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from stagewatch.sources.nvml.gpm import SHORTEST
-from tests.collectors.gpu_scene import UUID, Clock, MakeGpu, Series, labels_of, metrics, of
+from tests.clock import Clock
+from tests.collectors.gpu_scene import UUID, MakeGpu, Series, labels_of, metrics, of
 from tests.fakes.nvml import FakeNvml
 
 

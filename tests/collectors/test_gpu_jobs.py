@@ -2,107 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from stagewatch.collectors.gpu_jobs import GpuJobsCollector
 from stagewatch.errors import NoData
-from stagewatch.gpu_directory import GpuDirectory
-from stagewatch.sources.procfs import Procfs
-from stagewatch.sources.slurm_cgroups import SlurmCgroups
-from stagewatch.sources.slurm_prolog import numbers, read_prolog, uuids
-from tests.collectors.gpu_scene import Clock, Series, metrics, of
+from tests.collectors.gpu_jobs_scene import MIG, UUID, Node, owners
+from tests.collectors.gpu_scene import metrics, of
 
-SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
 V2 = "system.slice/slurmstepd.scope"
-UUID = "GPU-00000000-0000-4000-8000-00000000000"
-MIG = "MIG-00000000-0000-4000-8000-000000000001"
-
-
-class Node:
-    """A node with four GPUs whose device numbers run against their index, and Slurm's jobs."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.clock = Clock()
-        self.gpus = GpuDirectory()
-        self.holders: dict[int, dict[int, float]] = {}
-        self.mig = False
-        self.hidden = 0
-        for name in ("proc", "cgroup"):
-            (root / name).mkdir()
-        self.collector = GpuJobsCollector(
-            self.gpus,
-            Procfs(root / "proc"),
-            SlurmCgroups(root / "cgroup"),
-            root / "jobs",
-            clock=self.clock,
-        )
-
-    def process(self, pid: int, cgroup: str, **environ: str) -> None:
-        """A process, listed in its cgroup if that is one of this node's."""
-        directory = self.root / "proc" / str(pid)
-        directory.mkdir()
-        (directory / "cgroup").write_text(f"0::/{cgroup}\n")
-        text = "".join(f"{key}={value}\0" for key, value in environ.items())
-        (directory / "environ").write_bytes(text.encode())
-        for mount in ("", "devices/"):
-            if (self.root / "cgroup" / f"{mount}{cgroup}").is_dir():
-                with (self.root / "cgroup" / f"{mount}{cgroup}" / "cgroup.procs").open("a") as out:
-                    out.write(f"{pid}\n")
-
-    def cgroup(self, path: str, devices: str | None = None) -> str:
-        """A cgroup, under v1 with its device list."""
-        directory = self.root / "cgroup" / path
-        directory.mkdir(parents=True, exist_ok=True)
-        if devices is not None:
-            (directory / "devices.list").write_text(devices)
-        return path.removeprefix("devices/")
-
-    def prolog(self, script: str = "prolog.sh", **environ: str) -> None:
-        """Run the shipped script as slurmd does."""
-        environ = {"STAGEWATCH_JOBS_DIR": str(self.root / "jobs"), **environ}
-        subprocess.run([SCRIPTS / script], env=environ, check=True)
-
-    def show(self) -> Series:
-        def row(index: int, **values: float) -> dict[str, object]:
-            return {"gpu": str(index), "uuid": f"{UUID}{index}", "values": values}
-
-        slow = [row(index) | {"info": {"minor": str(3 - index)}} for index in range(4)]
-        medium = [
-            row(
-                index,
-                gpu_processes=len(self.holders.get(index, {})) + self.hidden,
-                **{
-                    f"gpu_process_memory_bytes/{pid}": used
-                    for pid, used in self.holders.get(index, {}).items()
-                },
-            )
-            for index in range(4)
-        ]
-        if self.mig:
-            instance = {"gpu": "0", "uuid": MIG, "mig": "7:0", "values": {"gpu_processes": 0}}
-            slow.append(instance | {"info": {"minor": "3"}})
-            medium.append(instance)
-        self.gpus.update("slow", slow)
-        self.gpus.update("medium", medium)
-        return metrics(self.collector)
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
-
-
-def owners(shown: Series) -> dict[str, str]:
-    """Job by GPU index, MIG instances by their id."""
-    keys = [dict(key) for name, key in shown if name == "gpu_job_info"]
-    return {key.get("mig", key["gpu"]): key["job_id"] for key in keys}
 
 
 def test_prolog_tells_every_gpu_of_a_job_before_it_has_a_process(node: Node) -> None:
@@ -286,32 +199,3 @@ def test_node_without_gpus_has_no_data(node: Node) -> None:
     node.prolog(SLURM_JOB_ID="540", SLURM_JOB_GPUS="0")
     with pytest.raises(NoData, match="no GPU"):
         metrics(node.collector)
-
-
-def test_files_that_others_planted_are_not_read(tmp_path: Path) -> None:
-    jobs = tmp_path / "jobs"
-    jobs.mkdir()
-    secret = tmp_path / "secret"
-    secret.write_text("user=root\ngpus=0\n")
-    (jobs / "1").symlink_to(secret)
-    os.mkfifo(jobs / "2")
-    (jobs / "3").mkdir()
-    (jobs / "4").write_bytes(b"\xff=\x00\ngpus=9999999,0-99999999\nuser=" + b"x" * 9000)
-    found = read_prolog(jobs)
-    assert found is not None
-    assert set(found) == {"4"}
-    if os.geteuid() == 0:
-        os.chown(jobs / "4", 12345, 12345)
-        assert read_prolog(jobs) == {}
-
-
-@given(st.text(max_size=200))
-def test_any_list_of_gpus_is_read_within_bounds(text: str) -> None:
-    assert all(0 <= number <= 9999 + 256 for number in numbers(text))
-    assert all(len(uuid) == 40 for uuid in uuids(text))
-
-
-def test_lists_of_gpus() -> None:
-    assert numbers("0,2-4, 7") == {0, 2, 3, 4, 7}
-    assert numbers("(null)") == frozenset()
-    assert uuids(f"{UUID}0,{MIG},3") == {UUID + "0", MIG}

@@ -13,7 +13,8 @@ import pytest
 
 from stagewatch.sources.nvml.fields import fields_by_tier
 from stagewatch.sources.nvml.gpm import METRICS, SHORTEST
-from tests.collectors.gpu_scene import Clock, MakeGpu, Series, metrics, of
+from tests.clock import Clock
+from tests.collectors.gpu_scene import MakeGpu, Series, metrics, of
 from tests.fakes.nvml import FakeNvml
 
 DRIVER = "590.48.01"

@@ -13,7 +13,8 @@ from stagewatch.sources.nvml.fields import fields_by_tier
 from stagewatch.sources.nvml.gpm import INTEGRALS, SHORTEST
 from stagewatch.sources.nvml.gpm import METRICS as GPM_METRICS
 from stagewatch.sources.nvml.sanity import blank, plausible
-from tests.collectors.gpu_scene import Clock, MakeGpu, Series, labels_of, metrics
+from tests.clock import Clock
+from tests.collectors.gpu_scene import MakeGpu, Series, labels_of, metrics
 from tests.fakes.nvml import FakeNvml
 
 RAW_BLANKS = ("4294967295", "2147483632", "2147483647")

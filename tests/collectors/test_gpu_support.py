@@ -11,7 +11,8 @@ from stagewatch.collectors.gpu import GpuCollector
 from stagewatch.sources.nvml.fields import fields_by_tier
 from stagewatch.sources.nvml.gpm import METRICS as GPM_METRICS
 from stagewatch.sources.nvml.gpm import SHORTEST
-from tests.collectors.gpu_scene import Clock, MakeGpu, Series, metrics, of
+from tests.clock import Clock
+from tests.collectors.gpu_scene import MakeGpu, Series, metrics, of
 from tests.fakes.nvml import FakeNvml, build
 
 CALLS = {

@@ -16,7 +16,8 @@ from stagewatch.agent.web import AgentServer
 from stagewatch.collectors.clock import ClockCollector
 from stagewatch.collectors.gpu import GpuCollector
 from stagewatch.sources.gpu_reader import GpuReader
-from tests.collectors.gpu_scene import Clock, MakeGpu, Series, metrics, of
+from tests.clock import Clock
+from tests.collectors.gpu_scene import MakeGpu, Series, metrics, of
 from tests.collectors.test_gpu_support import CALLS, EVENTS, IDENTITY, INSTANCES, PROFILING
 from tests.fakes.nvml import FakeNvml
 from tests.waiting import wait_for

@@ -13,7 +13,8 @@ from stagewatch.sources.gpu_reader import GpuReader
 from stagewatch.sources.kmsg import Kmsg
 from stagewatch.sources.ranks import Rank
 from stagewatch.xids import XidLedger
-from tests.collectors.gpu_scene import INTERVALS, UUID, Clock, labels_of, metrics, of
+from tests.clock import Clock
+from tests.collectors.gpu_scene import INTERVALS, UUID, labels_of, metrics, of
 from tests.fakes.nvml import FakeNvml
 
 BOOT = "11111111-2222-3333-4444-555555555555"
@@ -135,7 +136,8 @@ def test_lines_of_programs_are_heeded_only_in_a_drill(log: Log) -> None:
     assert of(metrics(drill), "gpu_xid_errors_total", xid="79") == [1]
 
 
-def test_place_and_counters_survive_a_restart(log: Log, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lines", ["kept", "overwritten"])
+def test_place_and_counters_survive_a_restart(log: Log, tmp_path: Path, lines: str) -> None:
     state = tmp_path / "kmsg.json"
     before = collector(log, state_file=state)
     log.say("NVRM: Xid (PCI:0000:3b:00): 48, DBE")
@@ -143,31 +145,16 @@ def test_place_and_counters_survive_a_restart(log: Log, tmp_path: Path) -> None:
     log.say("Out of memory: Killed process 7 (python)")
     metrics(before)
     before.close()
+    if lines == "overwritten":
+        log.file.write_text("")  # the ring has gone round
     log.say("NVRM: Xid (PCI:0000:3b:00): 48, DBE")
-    after = collector(log, state_file=state)
-    shown = metrics(after)
+    shown = metrics(collector(log, state_file=state))
     assert of(shown, "gpu_xid_errors_total", xid="48") == [2]
     assert of(shown, "nfs_server_outages_total", server="nas1") == [1]
     assert of(shown, "nfs_server_not_responding", server="nas1") == [1]
     assert of(shown, "log_oom_kills_total", scope="system") == [1]
-    assert of(shown, "stagewatch_kmsg_state_saved") == [1]
-
-
-def test_counters_outlive_the_lines_that_the_kernel_overwrote(log: Log, tmp_path: Path) -> None:
-    state = tmp_path / "kmsg.json"
-    before = collector(log, state_file=state)
-    log.say("NVRM: Xid (PCI:0000:3b:00): 48, DBE")
-    log.say("nfs: server nas1 not responding, still trying")
-    log.say("Out of memory: Killed process 7 (python)")
-    metrics(before)
-    before.close()
-    log.file.write_text("")  # the ring has gone round
-    log.say("NVRM: Xid (PCI:0000:3b:00): 48, DBE")
-    shown = metrics(collector(log, state_file=state))
-    assert of(shown, "gpu_xid_errors_total", xid="48") == [2]
-    assert of(shown, "nfs_server_not_responding", server="nas1") == [1]
-    assert of(shown, "log_oom_kills_total", scope="system") == [1]
     assert of(shown, "stagewatch_kmsg_records_lost_total") == [0]
+    assert of(shown, "stagewatch_kmsg_state_saved") == [1]
 
 
 def test_crash_before_saving_counts_nothing_twice(log: Log, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from stagewatch.collectors.last_durations import COMPLETIONS, LAST, LastDurations
 from stagewatch.exposition import Samples
 from stagewatch.record import BUCKETS
-from stagewatch.sources.records import RankRecord, StageTotals, parse
+from stagewatch.sources.rank_record import RankRecord, StageTotals
+from stagewatch.sources.records import parse
 from tests.records import real_record
 
 KEY = ("540", "train", "3", "train")

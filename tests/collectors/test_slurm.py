@@ -29,15 +29,16 @@ from stagewatch.sources.slurm_model import (
     RpcCount,
 )
 from stagewatch.sources.slurm_source import Source
+from tests.clock import Clock
 from tests.golden import valid
-from tests.slurm_scene import PARTS, Canned, Clock, big_cluster, series
+from tests.slurm_scene import PARTS, Canned, big_cluster, series
 
 T = 1750000000
 
 
 def test_no_cycle_asks_the_controller_for_more_than_four_requests() -> None:
     """With default intervals, over a day of 15 s cycles, the start included."""
-    clock, client = Clock(), Canned()
+    clock, client = Clock(0.0), Canned()
     cluster = Cluster(client, Timing(), clock=clock)
     often = (cluster.jobs, cluster.diagnostics, cluster.ping)
     rare = (cluster.reservations, cluster.licenses)
@@ -58,7 +59,7 @@ def test_no_cycle_asks_the_controller_for_more_than_four_requests() -> None:
 
 def test_controller_that_does_not_answer_pings_is_down() -> None:
     """The hosts are known from before."""
-    clock, client = Clock(), Canned()
+    clock, client = Clock(0.0), Canned()
     cluster = Cluster(client, Timing(), clock=clock)
     collector = slurm_controller.ControllerCollector(cluster.diagnostics, cluster.ping)
     with pytest.raises(NoData):
@@ -74,7 +75,7 @@ def test_controller_that_does_not_answer_pings_is_down() -> None:
 
 def test_sources_tell_age_and_success_without_asking() -> None:
     """A failing source keeps its age."""
-    clock, client = Clock(), Canned()
+    clock, client = Clock(0.0), Canned()
     cluster = Cluster(client, Timing(), clock=clock)
     collector = slurm_sources.SourcesCollector(cluster)
     assert collector.collect().families == {}

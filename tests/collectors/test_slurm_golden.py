@@ -12,8 +12,9 @@ from stagewatch.collectors import (
 )
 from stagewatch.collectors.slurm_events import EventsCollector
 from stagewatch.sources import slurm_json
+from tests.clock import Clock
 from tests.golden import assert_golden
-from tests.slurm_scene import PARTS, Canned, Clock, known
+from tests.slurm_scene import PARTS, Canned, known
 
 T = 1750000000
 
@@ -58,7 +59,7 @@ def test_reservations_golden() -> None:
 
 def test_events_golden() -> None:
     """Counters from accounting, each partition from 0."""
-    clock = Clock()
+    clock = Clock(0.0)
     clock.now = T - 1000.0
     cluster = Cluster(Canned(), Timing(), wall=clock)
     clock.now = float(T)

@@ -31,9 +31,11 @@ from stagewatch.errors import NoData
 from stagewatch.exposition import Histogram, Samples
 from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank import rank_of
+from stagewatch.sources.rank_record import Life, RankRecord
 from stagewatch.sources.ranks import Found, RankDirectory
 from stagewatch.sources.record_directory import LINGER_SECONDS, RecordDirectory
-from stagewatch.sources.records import Life, RankRecord, parse
+from stagewatch.sources.records import parse
+from tests.clock import Clock
 from tests.fixed_node import BOOT, WALL, FixedNode
 from tests.golden import assert_golden, valid
 from tests.records import real_record
@@ -54,17 +56,9 @@ class Shown:
         return Found(tuple(map(rank_of, self.records)), tuple(self.records))
 
 
-class Time:
-    def __init__(self) -> None:
-        self.now = BOOT
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Time:
-    return Time()
+def clock() -> Clock:
+    return Clock(BOOT)
 
 
 @pytest.fixture
@@ -74,7 +68,7 @@ def record(tmp_path: Path) -> RankRecord:
     return dataclasses.replace(parse(real_record(directory)), name="a")
 
 
-def collector(shown: Shown, clock: Time) -> StagesCollector:
+def collector(shown: Shown, clock: Clock) -> StagesCollector:
     directory: object = shown
     return StagesCollector(directory, boot_clock=clock)  # type: ignore[arg-type]
 
@@ -127,7 +121,7 @@ def test_gaps_are_what_passes_between_marks(
     assert gaps.sum == pytest.approx(2 * (4 * 4.5 - 1.5))
 
 
-def test_no_rank_at_all_is_no_data(clock: Time) -> None:
+def test_no_rank_at_all_is_no_data(clock: Clock) -> None:
     with pytest.raises(NoData):
         collector(Shown(), clock).collect()
 
@@ -142,7 +136,9 @@ def test_files_that_were_passed_over_are_shown_even_without_any_rank(
     assert found.value(SKIPPED, "name") == 1
 
 
-def test_between_stages_a_rank_is_idle_since_its_last_mark(clock: Time, record: RankRecord) -> None:
+def test_between_stages_a_rank_is_idle_since_its_last_mark(
+    clock: Clock, record: RankRecord
+) -> None:
     lane = dataclasses.replace(record.lanes[0], frames=(), progress=BOOT - 30)
     found = collector(Shown(dataclasses.replace(record, lanes=(lane,))), clock).collect()
     key = ("540", "train", "3")
@@ -151,7 +147,7 @@ def test_between_stages_a_rank_is_idle_since_its_last_mark(clock: Time, record: 
 
 
 def test_a_rank_that_never_made_a_mark_has_no_age_of_progress(
-    clock: Time, record: RankRecord
+    clock: Clock, record: RankRecord
 ) -> None:
     lane = dataclasses.replace(record.lanes[0], frames=(), progress=0.0, marks=0, step=None)
     text = valid(collector(Shown(dataclasses.replace(record, lanes=(lane,))), clock).collect())
@@ -160,12 +156,12 @@ def test_a_rank_that_never_made_a_mark_has_no_age_of_progress(
         assert name not in text
 
 
-def test_what_found_no_room_in_the_record_is_told(clock: Time, record: RankRecord) -> None:
+def test_what_found_no_room_in_the_record_is_told(clock: Clock, record: RankRecord) -> None:
     found = collector(Shown(dataclasses.replace(record, dropped=12)), clock).collect()
     assert found.value(DROPPED, "540", "train", "3") == 12
 
 
-def test_a_closed_record_shows_no_state_but_still_counts(clock: Time, record: RankRecord) -> None:
+def test_a_closed_record_shows_no_state_but_still_counts(clock: Clock, record: RankRecord) -> None:
     closed = dataclasses.replace(record, life=Life.CLOSED)
     found = collector(Shown(closed), clock).collect()
     assert UP not in found.families
@@ -173,7 +169,7 @@ def test_a_closed_record_shows_no_state_but_still_counts(clock: Time, record: Ra
 
 
 def test_ended_ranks_go_on_counting_until_their_job_has_been_gone_for_long(
-    clock: Time, record: RankRecord
+    clock: Clock, record: RankRecord
 ) -> None:
     shown = Shown(record, dataclasses.replace(record, rank=4, name="b"))
     stages = collector(shown, clock)
@@ -192,7 +188,7 @@ def test_ended_ranks_go_on_counting_until_their_job_has_been_gone_for_long(
 
 
 def test_a_rank_that_exits_between_two_looks_is_counted_whole_and_once(
-    python: Python, record_dir: Path, clock: Time
+    python: Python, record_dir: Path, clock: Clock
 ) -> None:
     """Its record is gone from the directory by then, with the steps made since the last look."""
     script = python(
@@ -227,7 +223,7 @@ def test_a_rank_that_exits_between_two_looks_is_counted_whole_and_once(
 
 
 def test_a_job_can_not_make_more_label_values_than_its_share(
-    clock: Time, record: RankRecord
+    clock: Clock, record: RankRecord
 ) -> None:
     ranks = [
         dataclasses.replace(
@@ -243,7 +239,7 @@ def test_a_job_can_not_make_more_label_values_than_its_share(
     assert found.value(FAILURES, "540", "train", "train", "other") == 320 - MAX_FAILURE_TYPES
 
 
-def test_jobs_without_end_do_not_fill_the_agents_memory(clock: Time, record: RankRecord) -> None:
+def test_jobs_without_end_do_not_fill_the_agents_memory(clock: Clock, record: RankRecord) -> None:
     shown = Shown()
     stages = collector(shown, clock)
     for number in range(MAX_RETIRED + 50):

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from stagewatch.cli import main
-from stagewatch.demo.rl import checkpoint, memory_limit, storage
+from stagewatch.demo.rl import checkpoint, controller_log, memory_limit, storage
 from stagewatch.demo.rl.addresses import AddressBook
+from stagewatch.demo.rl.controller_log import CLEANED_UP, STAGE_STARTS, STEP_DONE
 from stagewatch.demo.rl.device import CAPACITY, Device, OutOfDeviceMemory
 from stagewatch.demo.rl.gpu_readings import write
 from stagewatch.demo.rl.memory_limit import MemoryLimit
@@ -114,6 +115,22 @@ def test_a_checkpoint_that_was_cut_short_is_not_taken_for_whole(tmp_path: Path, 
     os.truncate(file, size)
     with pytest.raises(EOFError, match=f"Checkpoint corrupted: EOFError at position {size}"):
         checkpoint.read_part(tmp_path, 2 * MIB, MIB)
+
+
+def test_the_controllers_log_is_read_as_it_is_written() -> None:
+    lines = [
+        STAGE_STARTS % ("rollout", 1),
+        STEP_DONE % (1, 2.345),
+        STAGE_STARTS % ("rollout", 2),
+        STAGE_STARTS % ("update weights", 12),
+    ]
+    log = "".join(f"2026-01-01 00:00:00,000 INFO {line}\n" for line in lines)
+    assert controller_log.started(log, "update weights", 12)
+    assert not controller_log.started(log, "update weights", 1)
+    assert controller_log.starts(log, "rollout") == 2
+    assert controller_log.steps_done(log) == {1: 2.3}
+    assert not controller_log.cleaned_up(log)
+    assert controller_log.cleaned_up(log + CLEANED_UP)
 
 
 def test_an_address_is_waited_for_and_the_nearer_one_is_taken(plan: Plan) -> None:

@@ -16,7 +16,8 @@ from stagewatch.inspect.budget import (
     budget_seconds,
 )
 from stagewatch.record import BUCKETS
-from stagewatch.sources.records import RankRecord, StageTotals, parse
+from stagewatch.sources.rank_record import RankRecord, StageTotals
+from stagewatch.sources.records import parse
 from tests.records import real_record
 
 

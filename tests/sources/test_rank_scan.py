@@ -10,6 +10,7 @@ import pytest
 from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank import Rank
 from stagewatch.sources.rank_scan import RESCAN_SECONDS, SCAN_SECONDS, EnvironmentScan
+from tests.clock import Clock
 from tests.golden import FIXTURES
 from tests.running import Python
 from tests.waiting import wait_for
@@ -33,14 +34,6 @@ time.sleep(600)
 """
 
 
-class Time:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def job() -> str:
     """A job that no other process on this machine belongs to."""
@@ -48,12 +41,7 @@ def job() -> str:
 
 
 @pytest.fixture
-def clock() -> Time:
-    return Time()
-
-
-@pytest.fixture
-def scan(clock: Time) -> Iterator[EnvironmentScan]:
+def scan(clock: Clock) -> Iterator[EnvironmentScan]:
     yield EnvironmentScan(Procfs(), clock=clock)
 
 
@@ -158,7 +146,7 @@ def test_a_variable_that_is_no_number_makes_no_rank(
 
 
 def test_an_ended_process_is_dropped_at_once_and_a_new_one_found_at_the_next_scan(
-    python: Python, scan: EnvironmentScan, clock: Time, job: str
+    python: Python, scan: EnvironmentScan, clock: Clock, job: str
 ) -> None:
     first = python(SLEEP, STAGEWATCH_JOB_ID=job, RANK="0")
     first.said("ready")
@@ -173,7 +161,7 @@ def test_an_ended_process_is_dropped_at_once_and_a_new_one_found_at_the_next_sca
 
 
 def test_a_process_that_became_a_rank_by_exec_is_found_in_the_end(
-    python: Python, scan: EnvironmentScan, clock: Time, job: str
+    python: Python, scan: EnvironmentScan, clock: Clock, job: str
 ) -> None:
     script = python(
         f"""

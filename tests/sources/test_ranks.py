@@ -8,31 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.record import H_CLOSED, H_CREATED_WALL, H_RANK, H_START_TICKS, S_ROLE
+from stagewatch.record import H_CLOSED, H_CREATED_WALL, H_RANK, S_ROLE
 from stagewatch.sources.procfs import Procfs
+from stagewatch.sources.rank_record import Life
 from stagewatch.sources.ranks import RankDirectory
 from stagewatch.sources.record_directory import LINGER_SECONDS, RecordDirectory
-from stagewatch.sources.records import Life
+from tests.clock import Clock
 from tests.golden import FIXTURES
-from tests.records import patched, place, real_record
+from tests.records import patched, place
 from tests.running import Python
 
 
-class Time:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Time:
-    return Time()
-
-
-@pytest.fixture
-def directory(record_dir: Path, clock: Time, tmp_path: Path) -> Iterator[RankDirectory]:
+def directory(record_dir: Path, clock: Clock, tmp_path: Path) -> Iterator[RankDirectory]:
     """Over a node without any process but those with a record that lives."""
     (tmp_path / "proc").mkdir()
     proc = Procfs(tmp_path / "proc")
@@ -40,18 +28,13 @@ def directory(record_dir: Path, clock: Time, tmp_path: Path) -> Iterator[RankDir
         yield RankDirectory(records, proc, clock=clock)
 
 
-@pytest.fixture(scope="module")
-def raw(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    return patched(real_record(tmp_path_factory.mktemp("ranks")), {H_START_TICKS: 1})
-
-
-def shown(directory: RankDirectory, clock: Time) -> list[tuple[str, int, Life]]:
+def shown(directory: RankDirectory, clock: Clock) -> list[tuple[str, int, Life]]:
     clock.now += 1
     return [(rank.role, rank.rank, rank.life) for rank in directory.ranks()]
 
 
 def test_the_newest_record_stands_for_a_rank_that_was_started_again(
-    directory: RankDirectory, clock: Time, record_dir: Path, raw: bytes
+    directory: RankDirectory, clock: Clock, record_dir: Path, raw: bytes
 ) -> None:
     place(record_dir, patched(raw, {H_CREATED_WALL: 10}), 1)
     place(record_dir, patched(raw, {H_CREATED_WALL: 20}), 2)
@@ -62,7 +45,7 @@ def test_the_newest_record_stands_for_a_rank_that_was_started_again(
 
 
 def test_a_living_rank_is_shown_even_if_a_dead_one_is_newer(
-    directory: RankDirectory, clock: Time, record_dir: Path, raw: bytes, python: Python
+    directory: RankDirectory, clock: Clock, record_dir: Path, raw: bytes, python: Python
 ) -> None:
     script = python(
         """
@@ -85,7 +68,7 @@ def test_a_living_rank_is_shown_even_if_a_dead_one_is_newer(
 
 
 def test_a_killed_rank_does_not_come_back_when_its_successor_has_finished(
-    directory: RankDirectory, clock: Time, record_dir: Path, raw: bytes
+    directory: RankDirectory, clock: Clock, record_dir: Path, raw: bytes
 ) -> None:
     place(record_dir, patched(raw, {H_CREATED_WALL: 10}), 1)
     assert shown(directory, clock) == [("train", 3, Life.GONE)]
@@ -97,7 +80,7 @@ def test_a_killed_rank_does_not_come_back_when_its_successor_has_finished(
 
 
 def test_a_rank_number_may_occur_in_several_roles(
-    directory: RankDirectory, clock: Time, record_dir: Path, raw: bytes
+    directory: RankDirectory, clock: Clock, record_dir: Path, raw: bytes
 ) -> None:
     at, size = S_ROLE
     place(record_dir, raw, 1)
@@ -125,7 +108,7 @@ def test_a_node_without_a_record_directory_still_shows_ranks_by_environment(
 
 
 def test_one_look_is_shared_by_all_who_ask_within_half_a_second(
-    directory: RankDirectory, clock: Time, record_dir: Path, raw: bytes
+    directory: RankDirectory, clock: Clock, record_dir: Path, raw: bytes
 ) -> None:
     assert directory.ranks() == ()
     place(record_dir, raw)

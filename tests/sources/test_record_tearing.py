@@ -6,8 +6,8 @@ from contextlib import closing
 from pathlib import Path
 
 from stagewatch.sources.procfs import Procfs
+from stagewatch.sources.rank_record import Lane, RankRecord
 from stagewatch.sources.record_directory import RecordDirectory
-from stagewatch.sources.records import Lane, RankRecord
 from tests.running import Python
 from tests.waiting import wait_for
 

@@ -9,17 +9,8 @@ import pytest
 
 from stagewatch.errors import NoData, SourceError
 from stagewatch.sources.slurm_source import MAX_BACKOFF, Source
+from tests.clock import Clock
 from tests.waiting import wait_for
-
-
-class Clock:
-    """Time that passes when told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Server:
@@ -34,12 +25,6 @@ class Server:
         if self.error is not None:
             raise self.error
         return self.asked
-
-
-@pytest.fixture
-def clock() -> Clock:
-    """Time, for the source and the test."""
-    return Clock()
 
 
 @pytest.fixture

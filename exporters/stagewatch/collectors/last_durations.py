@@ -4,7 +4,7 @@ from what its totals grew by."""
 from __future__ import annotations
 
 from stagewatch.exposition import Metric, Samples
-from stagewatch.sources.records import RankRecord
+from stagewatch.sources.rank_record import RankRecord
 
 LAST = Metric(
     "rl_rank_stage_last_seconds",

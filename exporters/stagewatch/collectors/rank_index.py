@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from stagewatch.sources.rank_record import Life
 from stagewatch.sources.ranks import RankDirectory
-from stagewatch.sources.records import Life
 
 RANK_LABELS = ("job_id", "role", "rank")
 """The labels of every series that belongs to a rank."""

@@ -11,8 +11,8 @@ from stagewatch.collectors.base import Collector, CollectorSpec, NoOptions
 from stagewatch.errors import NoData
 from stagewatch.exposition import Metric, Samples
 from stagewatch.sources.procfs import Procfs
+from stagewatch.sources.rank_record import Life
 from stagewatch.sources.ranks import Rank, RankDirectory
-from stagewatch.sources.records import Life
 from stagewatch.wait_class import WINDOW_SAMPLES, Sample, WaitClass, classify
 
 if TYPE_CHECKING:

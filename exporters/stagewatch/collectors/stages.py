@@ -14,8 +14,8 @@ from stagewatch.collectors.vocabulary import Vocabulary
 from stagewatch.errors import NoData
 from stagewatch.exposition import Histogram, Metric, Samples
 from stagewatch.record import BUCKET_BOUNDS, BUCKETS
+from stagewatch.sources.rank_record import Life, RankRecord, StageTotals
 from stagewatch.sources.ranks import Rank, RankDirectory
-from stagewatch.sources.records import Life, RankRecord, StageTotals
 from stagewatch.stages import CODES
 
 if TYPE_CHECKING:

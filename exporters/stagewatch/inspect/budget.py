@@ -6,7 +6,7 @@ The recording rules in `alerts/stalls.rules.yaml` hold the same numbers; a test 
 from __future__ import annotations
 
 from stagewatch.record import BUCKET_BOUNDS
-from stagewatch.sources.records import RankRecord
+from stagewatch.sources.rank_record import RankRecord
 
 MIN_SECONDS = 10.0
 """No stall is called before this."""

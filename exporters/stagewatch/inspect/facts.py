@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from stagewatch.inspect.budget import budget_seconds
 from stagewatch.sources.procfs import Procfs
+from stagewatch.sources.rank_record import Life
 from stagewatch.sources.ranks import Rank, RankDirectory
-from stagewatch.sources.records import Life
 from stagewatch.wait_class import Sample, WaitClass, classify
 
 

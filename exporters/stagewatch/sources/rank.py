@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stagewatch.sources.records import Life, RankRecord
+from stagewatch.sources.rank_record import Life, RankRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from stagewatch.errors import NoData
 from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank import Rank, rank_of
+from stagewatch.sources.rank_record import Life, RankRecord
 from stagewatch.sources.rank_scan import EnvironmentScan
 from stagewatch.sources.record_directory import RecordDirectory
-from stagewatch.sources.records import Life, RankRecord
 
 __all__ = ["Found", "Rank", "RankDirectory"]
 

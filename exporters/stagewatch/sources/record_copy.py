@@ -9,12 +9,7 @@ from __future__ import annotations
 import os
 
 from stagewatch.record import L_THREAD, RECORD_SIZE, WORD
-from stagewatch.sources.records import (
-    HEADER_PART,
-    LANE_PARTS,
-    CorruptRecord,
-    looks_like_record,
-)
+from stagewatch.sources.records import HEADER_PART, LANE_PARTS, CorruptRecord, looks_like_record
 
 ATTEMPTS = 50
 """A lane is copied in about a microsecond, so that even ten thousand marks a second leave time."""

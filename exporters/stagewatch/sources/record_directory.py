@@ -20,9 +20,10 @@ from pathlib import Path
 from stagewatch.errors import NoData, SourceError
 from stagewatch.record import RECORD_SIZE
 from stagewatch.sources.procfs import Procfs
+from stagewatch.sources.rank_record import Life, RankRecord
 from stagewatch.sources.record_copy import Busy, copy_record
 from stagewatch.sources.record_life import WrongOwner, life_of
-from stagewatch.sources.records import CorruptRecord, Life, RankRecord, parse
+from stagewatch.sources.records import CorruptRecord, parse
 
 MAX_ENTRIES = 65_536
 """Most directory entries looked at in one pass."""

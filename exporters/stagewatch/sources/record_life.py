@@ -8,7 +8,7 @@ import os
 import struct
 
 from stagewatch.sources.procfs import Procfs
-from stagewatch.sources.records import Life, RankRecord
+from stagewatch.sources.rank_record import Life, RankRecord
 
 _LOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import stagewatch
 from stagewatch.demo.rl.addresses import AddressBook
+from stagewatch.demo.rl.controller_log import CLEANED_UP, STAGE_STARTS, STEP_DONE
 from stagewatch.demo.rl.messages import Content, begin_log, call
 from stagewatch.demo.rl.plan import Plan
 
@@ -51,7 +52,7 @@ class Controller:
             for step in itertools.count(1):
                 began = time.monotonic()
                 self._step(step)
-                log.info("step %d done in %.1f s", step, time.monotonic() - began)
+                log.info(STEP_DONE, step, time.monotonic() - began)
         except Exception as error:
             log.error("%s: %s", type(error).__name__, error)
             log.info("An error occurred during training, scheduler begin cleanup resource.")
@@ -60,21 +61,21 @@ class Controller:
     def _step(self, step: int) -> None:
         self._notify("rollout_start", step)
         with stagewatch.stage("rollout", step=step):
-            log.info("start to rollout, step: %d", step)
+            log.info(STAGE_STARTS, "rollout", step)
             samples = self._roll_out(step)
         self._notify("rollout_end", step)
         with stagewatch.stage("train", step=step):
-            log.info("start to train, step: %d", step)
+            log.info(STAGE_STARTS, "train", step)
             stagewatch.scalar("batch_size", samples)
             self._all(self._trains, "train", {"step": step, "samples": samples})
         with stagewatch.stage("weights_update", step=step):
-            log.info("start to update weights, step: %d", step)
+            log.info(STAGE_STARTS, "update weights", step)
             content = {"step": step}
             uploads = self._begin(self._trains, "upload_weights", content, WORK_SECONDS)
             updates = self._begin(self._rollouts, "update_weights", content, WORK_SECONDS)
             self._finish(uploads + updates)
         with stagewatch.stage("checkpoint", step=step):
-            log.info("start to save, step: %d", step)
+            log.info(STAGE_STARTS, "save", step)
             self._all(self._trains[:1], "save", {"step": step})
 
     def _notify(self, event: str, step: int) -> None:
@@ -115,7 +116,7 @@ class Controller:
                     self._stop(job)
             except JobStopError as error:
                 log.error("%s", error)
-        log.info("scheduler cleanup_jobs finished")
+        log.info(CLEANED_UP)
 
     def _stop(self, job: str) -> None:
         address = self._book.wait("scheduler.proxy", "scheduler")

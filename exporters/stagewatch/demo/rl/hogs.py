@@ -15,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+from stagewatch.demo.rl.controller_log import starts
 from stagewatch.demo.rl.device import Device, OutOfDeviceMemory
 from stagewatch.demo.rl.plan import GIB, MIB
 from stagewatch.processes import die_with_parent
@@ -58,7 +59,7 @@ def device(file: Path, size: int, rate: float) -> None:
 
 
 def _rollouts(log: Path) -> int:
-    return log.read_text(errors="replace").count("start to rollout, step: ")
+    return starts(log.read_text(errors="replace"), "rollout")
 
 
 def _lives(pid: int) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -12,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stagewatch.demo.rl import controller_log
 from stagewatch.demo.rl.addresses import AddressBook
 from stagewatch.demo.rl.device import Device
 from stagewatch.demo.rl.plan import Plan
 from stagewatch.processes import Children
-
-_STEP_DONE = re.compile(r"step (\d+) done in ([\d.]+) s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +106,11 @@ class RlJob:
 
     def steps(self) -> dict[int, float]:
         """The steps that are done, with their seconds."""
-        return {int(step): float(took) for step, took in _STEP_DONE.findall(self.log())}
+        return controller_log.steps_done(self.log())
 
     def started(self, stage: str, step: int) -> bool:
         """Whether the controller has begun a stage (`train`, `update weights` ...) of a step."""
-        return f"start to {stage}, step: {step}\n" in self.log()
+        return controller_log.started(self.log(), stage, step)
 
     def inside(self, stage: str, following: str) -> bool:
         """Whether the controller is in a stage, and has not begun the one after."""
@@ -121,7 +119,7 @@ class RlJob:
 
     def over(self) -> bool:
         """Whether the controller has given up, and cleaned up."""
-        return "cleanup_jobs finished" in self.log()
+        return controller_log.cleaned_up(self.log())
 
     def stop(self) -> None:
         """Kill all of them."""

@@ -2,9 +2,9 @@
 
 It reads one JSON request a line from its standard input and answers on its standard output.  When
 the input ends (its owner closed it, exited, or was killed) it kills everything that it started,
-grandchildren that became daemons included (it is their subreaper), and removes the directories
-that it made.  Each child is also killed by
-the kernel if the keeper itself dies.
+grandchildren that became daemons included (it is their subreaper), ends its output, and removes
+the directories that it made, however long that takes.  Each child is also killed by the kernel if
+the keeper itself dies.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def main() -> None:
             for line in lines:
                 _answer(json.loads(line), statuses, directories, libc)
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the directories are removed first
         _kill_all()
+        _let_go()
         for directory in directories:
             shutil.rmtree(directory, ignore_errors=True)
 
@@ -99,6 +101,13 @@ def _reap(statuses: dict[int, int]) -> None:
         if pid == 0:
             return
         statuses[pid] = os.waitstatus_to_exitcode(status)
+
+
+def _let_go() -> None:
+    """Close what others wait for the end of: the owner itself, and who reads what it writes."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for inherited in (0, 1, 2):
+        os.dup2(nothing, inherited)
 
 
 def _kill_all() -> None:

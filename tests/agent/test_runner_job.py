@@ -1,0 +1,205 @@
+"""One collector's job: how it fared is told, and nothing stale is served."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+
+from stagewatch.agent.runner import (
+    DROPPED,
+    DURATION,
+    INTERVAL,
+    LAST_SUCCESS,
+    NO_DATA,
+    SKIPPED,
+    STUCK,
+    SUCCESS,
+    Job,
+    Runner,
+)
+from stagewatch.errors import NoData, SourceError, Stuck
+from stagewatch.exposition import Metric, Samples
+from tests.agent.runner_scene import VALUE, Scripted
+from tests.clock import Clock
+from tests.golden import valid
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def collector(clock: Clock) -> Scripted:
+    return Scripted(clock)
+
+
+@pytest.fixture
+def job(clock: Clock, collector: Scripted) -> Job:
+    return Job("test", collector, 1.0, clock=clock)
+
+
+def health(job: Job, metric: Metric) -> float | None:
+    return Runner([job]).health().value(metric, job.name)
+
+
+def test_a_success_is_kept_and_told(job: Job, collector: Scripted, clock: Clock) -> None:
+    collector.takes = 0.25
+    before = time.time()
+    job.run_once()
+    snapshot = job.fresh()
+    assert snapshot is not None
+    assert snapshot.samples.value(VALUE) == 1.0
+    assert b"test_value_ratio 1.0" in snapshot.rendered.text
+    assert health(job, SUCCESS) == 1
+    assert health(job, DURATION) == 0.25
+    assert (health(job, LAST_SUCCESS) or 0) >= before
+    assert health(job, NO_DATA) is None
+    assert health(job, INTERVAL) == 1.0
+    assert (health(job, STUCK), health(job, SKIPPED)) == (0, 0)
+
+
+def test_before_the_first_answer_nothing_is_claimed(job: Job) -> None:
+    assert job.fresh() is None
+    assert not Runner([job]).ready()
+    for metric in (SUCCESS, NO_DATA, DURATION, LAST_SUCCESS):
+        assert health(job, metric) is None
+
+
+def test_a_snapshot_is_dropped_after_three_intervals(job: Job, clock: Clock) -> None:
+    job.run_once()
+    clock.now += 3.0
+    assert job.fresh() is not None
+    assert Runner([job]).ready()
+    clock.now += 0.01
+    assert job.fresh() is None
+    assert not Runner([job]).ready()
+
+
+def test_an_error_keeps_the_last_snapshot_until_it_is_stale(
+    job: Job, collector: Scripted, clock: Clock
+) -> None:
+    job.run_once()
+    collector.does = SourceError("the driver said no")
+    clock.now += 1
+    job.run_once()
+    assert (health(job, SUCCESS), job.error) == (0, "the driver said no")
+    assert job.fresh() is not None
+    clock.now += 2.01
+    assert job.fresh() is None
+
+
+def test_no_data_is_an_answer_and_takes_the_old_data_away(job: Job, collector: Scripted) -> None:
+    job.run_once()
+    collector.does = NoData("no GPU")
+    job.run_once()
+    assert job.fresh() is None
+    assert (health(job, NO_DATA), health(job, SUCCESS)) == (1, None)
+    assert Runner([job]).ready()
+    collector.does = 2.0
+    job.run_once()
+    assert (health(job, NO_DATA), health(job, SUCCESS)) == (None, 1)
+
+
+def test_a_call_in_flight_is_stuck_from_its_deadline_on(
+    job: Job, collector: Scripted, clock: Clock
+) -> None:
+    seen: list[tuple[float, float | None, float | None]] = []
+
+    class Watching(Scripted):
+        def collect(self) -> Samples:
+            for _ in range(4):
+                clock.now += 0.75
+                seen.append((clock.now, job.stuck_seconds(), health(job, SUCCESS)))
+            return Samples()
+
+    job.collector = Watching()
+    job.run_once()
+    assert [stuck for _, stuck, _ in seen] == [0, 0.5, 1.25, 2.0]
+    assert [success for _, _, success in seen] == [None, 0, 0, 0]
+    assert job.stuck_seconds() == 0
+
+
+def test_stuck_grows_over_failed_calls_until_one_succeeds(
+    job: Job, collector: Scripted, clock: Clock
+) -> None:
+    collector.does = Stuck("the driver has not answered for 1 s")
+    collector.takes = 1.0
+    job.run_once()
+    assert job.stuck_seconds() == 0  # given up at its deadline, not beyond
+    clock.now += 5
+    assert job.stuck_seconds() == 5
+    collector.takes = 0.0
+    job.run_once()
+    collector.does = SourceError("the reader is not back yet")
+    clock.now += 5
+    job.run_once()
+    assert job.stuck_seconds() == 10
+    collector.does = 1.0
+    job.run_once()
+    assert job.stuck_seconds() == 0
+
+
+def test_ticks_missed_by_a_long_call_are_counted_once(
+    job: Job, collector: Scripted, clock: Clock
+) -> None:
+    counts = []
+
+    class Watching(Scripted):
+        def collect(self) -> Samples:
+            for _ in range(5):
+                clock.now += 0.5
+                counts.append(job.skipped())
+            return Samples()
+
+    job.collector = Watching()
+    job.run_once()
+    counts.append(job.skipped())
+    job.collector = collector
+    job.run_once()
+    counts.append(job.skipped())
+    assert counts == [0, 1, 1, 2, 2, 2, 2]
+
+
+def test_a_defect_in_a_collector_is_an_error_with_its_type(
+    job: Job, collector: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector.does = KeyError("temperature")
+    job.run_once()
+    job.run_once()
+    assert job.error == "KeyError: 'temperature'"
+    assert health(job, SUCCESS) == 0
+    assert len(caplog.records) == 1  # not once a second
+    assert caplog.records[0].exc_info is not None
+    with caplog.at_level(logging.INFO):
+        collector.does = 1.0
+        job.run_once()
+    assert "works again" in caplog.text
+
+
+def test_series_beyond_a_metrics_limit_are_counted(
+    job: Job, collector: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stagewatch.exposition.MAX_SERIES", 2)
+    metric = Metric("test_many_ratio", "gauge", "Many.", ("number",))
+
+    class Many(Scripted):
+        def collect(self) -> Samples:
+            out = Samples()
+            for number in range(5):
+                out.add(metric, 1, number)
+            return out
+
+    job.collector = Many()
+    job.run_once()
+    job.run_once()
+    assert health(job, DROPPED) == 6
+
+
+def test_health_is_a_valid_exposition(job: Job, collector: Scripted) -> None:
+    other = Job("other", Scripted(), 1.0)
+    collector.does = NoData("nothing")
+    job.run_once()
+    assert "stagewatch_collector_no_data" in valid(Runner([job, other]).health())

@@ -1,0 +1,83 @@
+"""What the values of a setting may look like, and how they are shown."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stagewatch.config import address, boolean, duration, integer, listing, path, show, text
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("500ms", 0.5), ("1s", 1), ("5m", 300), ("2h", 7200), ("1d", 86400), ("1.5", 1.5), (3, 3)],
+)
+def test_durations(written: object, seconds: float) -> None:
+    assert duration(written) == seconds
+
+
+@given(st.text())
+def test_any_text_is_a_duration_in_range_or_refused(written: str) -> None:
+    with contextlib.suppress(ValueError):
+        assert 0 < duration(written) <= 366 * 86400
+
+
+@given(st.floats(min_value=1e-3, max_value=366 * 86400))
+def test_a_duration_is_shown_as_it_can_be_written(seconds: float) -> None:
+    assert duration(show(seconds)) == pytest.approx(seconds, abs=1e-9, rel=1e-12)
+
+
+@given(st.text(alphabet="0123456789abcdef:.[]/* ", max_size=30))
+def test_any_text_is_an_address_or_refused(written: str) -> None:
+    try:
+        host, port = address(written)
+    except ValueError:
+        return
+    assert 0 <= port <= 65535
+    assert not set(host) & set("[]/ ")
+
+
+hosts = st.just("") | st.from_regex(r"[a-z][a-z0-9.-]{0,20}", fullmatch=True)
+
+hosts |= st.ip_addresses(v=4).map(str) | st.ip_addresses(v=6).map(str)
+
+
+@given(hosts, st.integers(0, 65535))
+def test_an_address_is_shown_as_it_can_be_written(host: str, port: int) -> None:
+    assert address(show((host, port))) == (host, port)
+
+
+@pytest.mark.parametrize(
+    ("written", "items"),
+    [
+        ("", ()),
+        ("/a", ("/a",)),
+        (" /a , /b ,", ("/a", "/b")),
+        (["/a", "/b,c"], ("/a", "/b,c")),
+        ([], ()),
+    ],
+)
+def test_lists(written: object, items: tuple[str, ...]) -> None:
+    assert listing(text)(written) == items
+
+
+def test_lists_keep_what_only_looks_empty() -> None:
+    assert listing(integer)([0, 1]) == (0, 1)
+    assert listing(boolean)(["no", False]) == (False, False)
+
+
+def test_what_a_list_accepts_names_its_items() -> None:
+    assert "each a whole number" in (listing(integer).__doc__ or "")
+
+
+@given(
+    st.sampled_from([text, path, integer, boolean, duration, address, listing(text)]),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers()),
+)
+def test_no_value_of_a_toml_file_breaks_a_parser(parse: Any, value: Any) -> None:
+    with contextlib.suppress(ValueError, TypeError):
+        parse(value)
