@@ -22,12 +22,14 @@ class Course:
     """Input series of a job of eight ranks on two nodes; rank 5 of node n2 is parked, the others
     spin, from the beginning on."""
 
-    def __init__(self, cluster: str = "c", *, odd: bool = True, sequence: int = 220) -> None:
+    def __init__(
+        self, cluster: str = "c", *, odd: bool = True, sequence: int = 220, gap: str = "4.0"
+    ) -> None:
         self.given: dict[str, str] = {}
         job = {"cluster": cluster, "job_id": "540", "role": "train"}
         for node in ("n1", "n2"):
             teach = {**job, "node": node, "stage": "train"}
-            for bound in ("4.0", "+Inf"):
+            for bound in (gap, "+Inf"):
                 self._add("rl_progress_gap_seconds_bucket", f"90x{LENGTH}", **teach, le=bound)
             self._add("rl_progress_gap_seconds_count", f"90x{LENGTH}", **teach)
         for rank in range(8):
@@ -166,9 +168,10 @@ def test_without_the_agent_of_its_peers_the_culprit_is_still_named(tmp_path: Pat
 
 
 def test_jobs_of_one_name_on_two_clusters_are_kept_apart(tmp_path: Path) -> None:
-    """One hangs; the other is ahead of it, at work, and has taught a budget of its own."""
-    hung, at_work = Course("a"), Course("b", odd=False, sequence=900)
-    given = hung.given | at_work.given
+    """One hangs; others are ahead of it: one hangs too, one is at work and has taught that it may
+    take longer."""
+    at_work = Course("b", odd=False, sequence=900, gap="256.0")
+    given = Course("a").given | at_work.given | Course("d", sequence=900).given
     for cluster, when, node in (("a", 60, "n1"), ("b", 20, "n2")):
         failed = {"cluster": cluster, "job_id": "540", "role": "train", "node": node, "rank": 4}
         given[
@@ -176,7 +179,10 @@ def test_jobs_of_one_name_on_two_clusters_are_kept_apart(tmp_path: Path) -> None
                 "rl_rank_first_failure_timestamp_seconds", **failed, stage="train", error="OSError"
             )
         ] = f"{when}x{LENGTH}"
-    active = {series("", cluster="a", job_id="540", role="train"): 8.0}
+    active = {
+        series("", cluster=cluster, job_id="540", role="train"): 8.0 for cluster in ("a", "d")
+    }
+    named = culprit(5, "collective_behind", "a") | culprit(5, "collective_behind", "d")
     first = {
         series("", cluster="a", node="n1"): 60.0,
         series("", cluster="b", node="n2"): 20.0,
@@ -186,7 +192,7 @@ def test_jobs_of_one_name_on_two_clusters_are_kept_apart(tmp_path: Path) -> None
         RULES,
         given,
         [
-            (ACCUSED, "90s", culprit(5, "collective_behind", "a")),
+            (ACCUSED, "90s", named),
             ("max by (cluster, job_id, role) (job:rl_stall:active)", "90s", active),
             ("job:rl_stall:group_only", "90s", {}),
             ("max by (cluster, node) (job:rl_first_failure:timestamp_seconds)", "90s", first),
