@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,25 +40,42 @@ def evaluate(
     directory: Path, rules: str, given: Series, expected: dict[str, dict[str, float]]
 ) -> None:
     """Assert that each expression has exactly these samples after a minute."""
+    play(
+        directory,
+        [rules],
+        {name: f"{value!r}x15" for name, value in given.values.items()},
+        [(expression, "1m", samples) for expression, samples in expected.items()],
+        interval="5s",
+    )
+
+
+def play(
+    directory: Path,
+    rules: Sequence[str],
+    given: Mapping[str, str],
+    expected: Sequence[tuple[str, str, Mapping[str, float]]],
+    *,
+    interval: str = "2s",
+) -> None:
+    """Assert what an expression has at a time, of input series given in promtool's notation."""
     test: dict[str, Any] = {
-        "rule_files": [str(ALERTS / rules)],
-        "evaluation_interval": "5s",
+        "rule_files": [str(ALERTS / name) for name in rules],
+        "evaluation_interval": interval,
         "tests": [
             {
-                "interval": "5s",
+                "interval": interval,
                 "input_series": [
-                    {"series": name, "values": f"{value!r}x15"}
-                    for name, value in given.values.items()
+                    {"series": name, "values": values} for name, values in given.items()
                 ],
                 "promql_expr_test": [
                     {
                         "expr": expression,
-                        "eval_time": "1m",
+                        "eval_time": when,
                         "exp_samples": [
                             {"labels": labels, "value": value} for labels, value in samples.items()
                         ],
                     }
-                    for expression, samples in expected.items()
+                    for expression, when, samples in expected
                 ],
             }
         ],

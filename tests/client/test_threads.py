@@ -140,3 +140,20 @@ def test_failures_of_many_threads_are_all_counted(client: Client) -> None:
     for thread in threads:
         thread.join()
     assert client.record().failures == {("rollout", "ValueError"): 1200}
+
+
+def test_where_the_first_thread_records_nothing_the_busiest_stands_for_the_rank(
+    client: Client,
+) -> None:
+    """As in a worker of Ray, which begins its record in one thread and trains in another."""
+
+    def train() -> None:
+        for step in range(3):
+            stagewatch.heartbeat(step)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    found = client.record().training
+    assert found is not None
+    assert (found.marks, found.step) == (3, 2)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 import stagewatch
+from stagewatch.client import _api
 from stagewatch.record import COLLECTIVES, SCALARS
 from tests.client.conftest import Client
 
@@ -49,3 +52,12 @@ def test_long_and_foreign_names_are_cut_at_a_characters_edge(client: Client) -> 
     stagewatch.collective("a" * 31 + "é")
     assert client.record().scalars == {"報酬" * 6 + "報": 1.0}
     assert client.record().collectives == {"a" * 31: 1}
+
+
+def test_a_scalar_counts_as_written_only_once_its_value_is(client: Client) -> None:
+    """An agent that looks in between sees nothing, rather than a zero nobody measured."""
+    recorder = _api._recorder
+    assert recorder is not None
+    with pytest.raises(TypeError):
+        recorder.scalar("reward", object())  # type: ignore[arg-type]
+    assert client.record().scalars == {}

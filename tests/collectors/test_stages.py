@@ -16,7 +16,6 @@ from stagewatch.collectors.stages import (
     FAILURES,
     FIRST_FAILURE,
     GAPS,
-    MAX_FAILURE_TYPES,
     MAX_RETIRED,
     PROGRESS_AGE,
     RETIRED_SECONDS,
@@ -27,6 +26,7 @@ from stagewatch.collectors.stages import (
     UP,
     StagesCollector,
 )
+from stagewatch.collectors.vocabulary import MAX_NAMES
 from stagewatch.errors import NoData
 from stagewatch.exposition import Histogram, Samples
 from stagewatch.sources.procfs import Procfs
@@ -231,12 +231,13 @@ def test_a_job_can_not_make_more_label_values_than_its_share(
             rank=rank,
             name=str(rank),
             failures={("train", f"Error{rank}_{number}"): 1 for number in range(16)},
+            first_failure=None,
         )
         for rank in range(20)
     ]
     found = collector(Shown(*ranks), clock).collect()
-    assert len(found.families[FAILURES]) == MAX_FAILURE_TYPES + 1
-    assert found.value(FAILURES, "540", "train", "train", "other") == 320 - MAX_FAILURE_TYPES
+    assert len(found.families[FAILURES]) == MAX_NAMES + 1
+    assert found.value(FAILURES, "540", "train", "train", "other") == 320 - MAX_NAMES
 
 
 def test_jobs_without_end_do_not_fill_the_agents_memory(clock: Clock, record: RankRecord) -> None:

@@ -120,8 +120,9 @@ class Recorder:
             at = self._entry(self._scalars, name, pad(name, 40), SCALARS_AT, SCALAR_SIZE, SCALARS)
             if at is None:
                 return
-        self._words[at // WORD + 6] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         self._numbers[at // WORD + 5] = value
+        # Last: with a time, it counts as written.
+        self._words[at // WORD + 6] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
     def collective(self, group: str) -> None:
         """Count one entry into a collective of a process group."""

@@ -25,8 +25,6 @@ RETIRED_SECONDS = 900.0
 """How long the totals of ended ranks are still counted after a job's last rank on this node."""
 MAX_RETIRED = 256
 """Most (job, role) pairs whose ended ranks are counted; the one longest without a rank goes."""
-MAX_FAILURE_TYPES = 64
-"""Most exception types a job may have as label values; the rest is counted as `other`."""
 
 RANK = ("job_id", "role", "rank")
 STAGE = ("job_id", "role", "stage")
@@ -109,13 +107,12 @@ class Totals:
         self.gap_seconds: dict[str, float] = defaultdict(float)
         self.failures: dict[tuple[str, str], int] = defaultdict(int)
 
-    def add(self, record: RankRecord) -> None:
+    def add(self, record: RankRecord, names: Vocabulary) -> None:
         """Count a record in."""
         for stage, totals in record.totals.items():
             self._add_stage(stage, totals)
         for (stage, error), count in record.failures.items():
-            known = len(self.failures) < MAX_FAILURE_TYPES or (stage, error) in self.failures
-            self.failures[(stage, error if known else "other")] += count
+            self.failures[stage, _error(names, record, stage, error)] += count
 
     def _add_stage(self, stage: str, totals: StageTotals) -> None:
         for mine, theirs in ((self.durations, totals.durations), (self.gaps, totals.gaps)):
@@ -164,10 +161,10 @@ class StagesCollector(Collector):
         for rank in found.ranks:
             if rank.record is not None:
                 _current(out, rank, rank.record, now, self._names)
-        self._names.show(out)
         shown = [rank.record for rank in found.ranks if rank.record is not None]
         self._last_durations.add(out, [r for r in shown if r.life is not Life.CLOSED])
         self._totals(out, found.records, now)
+        self._names.show(out)
         if not out.families:
             raise NoData("no rank keeps a stage record on this node")
         return out
@@ -178,11 +175,11 @@ class StagesCollector(Collector):
         for name, record in self._last.items():
             if name not in current:
                 key = (record.job_id, record.role)
-                self._retired.setdefault(key, Totals(now)).add(record)
+                self._retired.setdefault(key, Totals(now)).add(record, self._names)
         self._last = current
         sums: dict[tuple[str, str], Totals] = defaultdict(Totals)
         for record in records:
-            sums[(record.job_id, record.role)].add(record)
+            sums[(record.job_id, record.role)].add(record, self._names)
         for key, retired in list(self._retired.items()):
             if key in sums:
                 retired.seen = now
@@ -223,9 +220,16 @@ def _current(out: Samples, rank: Rank, record: RankRecord, now: float, names: Vo
             out.add(SCALAR, value, *key, name)
     first = record.first_failure
     if first is not None:
-        out.add(FIRST_FAILURE, first.time, *key, first.stage, first.error)
+        error = _error(names, record, first.stage, first.error)
+        out.add(FIRST_FAILURE, first.time, *key, first.stage, error)
     if record.dropped:
         out.add(DROPPED, record.dropped, *key)
+
+
+def _error(names: Vocabulary, record: RankRecord, stage: str, error: str) -> str:
+    """The exception's type, or `other` once the job has shown too many."""
+    known = names.admits("error", record.job_id, record.role, f"{stage} {error}")
+    return error if known else "other"
 
 
 def _histograms(out: Samples, totals: Totals, job_id: str, role: str) -> None:

@@ -66,12 +66,39 @@ class Teller:
         self._now = time.time() if now is None else now
 
     def tell(self) -> Story:
-        """The whole story.  Raises `StagewatchError` where the server does not know the job."""
-        ups = self._ask("rl_rank_up")
+        """The whole story.  Raises `StagewatchError` where the server does not know the job.
+
+        Where several clusters have a job of this id, each has a story of its own.
+        """
+        ups = self._api.query(f'rl_rank_up{{job_id="{_quoted(self._job_id)}"}}')
         if not ups:
             raise StagewatchError(
                 f"no node agent that this Prometheus scrapes shows a rank of job {self._job_id}"
             )
+        clusters = sorted({found.labels.get("cluster", "") for found in ups})
+        stories = [
+            _OfCluster(self._api, self._job_id, self._now, cluster, alone=len(clusters) == 1).tell()
+            for cluster in clusters
+        ]
+        return Story(
+            self._job_id,
+            tuple(sentence for story in stories for sentence in story.sentences),
+            any(story.wrong for story in stories),
+        )
+
+
+class _OfCluster:
+    """The story of the job that one cluster knows by this id; the empty name is no label."""
+
+    def __init__(self, api: Queries, job_id: str, now: float, cluster: str, *, alone: bool) -> None:
+        self._api = api
+        self._job_id = job_id
+        self._now = now
+        self._cluster = cluster
+        self._alone = alone
+
+    def tell(self) -> Story:
+        ups = self._ask("rl_rank_up")
         sentences = []
         for role in sorted({found.labels.get("role", "") for found in ups}):
             sentences += self._role(role, [u for u in ups if u.labels.get("role", "") == role])
@@ -102,7 +129,8 @@ class Teller:
         on = ", ".join(nodes[:_SHOWN]) + (
             f" and {len(nodes) - _SHOWN} more nodes" if len(nodes) > _SHOWN else ""
         )
-        head = f"Job {self._job_id} ({role}), {count} on {on}"
+        cluster = "" if self._alone else f" of cluster {self._cluster or 'without a name'}"
+        head = f"Job {self._job_id} ({role}){cluster}, {count} on {on}"
         steps = [found.value for found in self._ask("rl_rank_step", role)]
         step = f" at step {max(steps):.0f}" if steps else ""
         if stalled and ages:
@@ -157,12 +185,17 @@ class Teller:
         return [
             f"A fault is being injected on {_node(found.labels)}: {found.labels['fault_type']}, "
             f"id {found.labels['id']}, at {found.labels.get('target_worker') or 'no one worker'}."
-            for found in self._api.query("fault_injection_active == 1")
+            for found in self._api.query(
+                f'fault_injection_active{{cluster="{_quoted(self._cluster)}"}} == 1'
+            )
             if _node(found.labels) in nodes
         ][:_SHOWN]
 
     def _ask(self, metric: str, role: str | None = None) -> list[Series]:
-        matchers = [f'job_id="{_quoted(self._job_id)}"']
+        matchers = [
+            f'cluster="{_quoted(self._cluster)}"',
+            f'job_id="{_quoted(self._job_id)}"',
+        ]
         if role is not None:
             matchers.append(f'role="{_quoted(role)}"')
         return self._api.query(f"{metric}{{{', '.join(matchers)}}}")

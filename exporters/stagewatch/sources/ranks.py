@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from stagewatch.errors import NoData
@@ -54,7 +55,8 @@ class RankDirectory:
         self._looked_at = float("-inf")
         self._found = Found()
         self._succeeded: set[str] = set()
-        """Names of dead records whose rank has since run in another process."""
+        """Names of dead records whose rank has since run again, in another process or by another
+        number."""
 
     def look(self) -> Found:
         """What is there now.  Raises `SourceError` where the record directory cannot be read."""
@@ -90,9 +92,11 @@ class RankDirectory:
         """One record per (job, role, rank): the living before the dead, then the newest.
 
         A dead record that had to give way stays out for good: the end of its successor does not
-        make it the rank's state again.
+        make it the rank's state again.  Nor is one shown whose number a smaller world that has
+        begun since does not have.
         """
         self._succeeded &= {record.name for record in records}
+        self._succeeded |= set(_outnumbered(records))
         best: dict[tuple[str, str, int], RankRecord] = {}
         for record in sorted(records, key=_precedence):
             if record.name not in self._succeeded:
@@ -104,6 +108,27 @@ class RankDirectory:
             if record.life is not Life.ALIVE and record.name not in shown
         }
         return list(best.values())
+
+
+def _outnumbered(records: list[RankRecord]) -> Iterator[str]:
+    """Names of dead records whose number exists no more: every living rank of their role is younger
+    and tells of fewer ranks, as after torchrun has lost a node and gone on without it."""
+    living: dict[tuple[str, str], list[RankRecord]] = defaultdict(list)
+    for record in records:
+        if record.life is Life.ALIVE:
+            living[record.job_id, record.role].append(record)
+    for record in records:
+        others = living[record.job_id, record.role]
+        if (
+            record.life is not Life.ALIVE
+            and record.rank < (record.world_size or 0)
+            and others
+            and all(
+                other.created > record.created and 0 < (other.world_size or 0) <= record.rank
+                for other in others
+            )
+        ):
+            yield record.name
 
 
 def _precedence(record: RankRecord) -> tuple[bool, float]:

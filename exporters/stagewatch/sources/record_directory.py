@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import operator
 import os
 import re
 import stat
@@ -41,6 +42,12 @@ RECHECK_SECONDS = 10.0
 """When a file that was turned away is looked at again."""
 
 _NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{8}\.rank")
+
+_identity = operator.attrgetter(
+    *("job_id", "role", "rank", "local_rank", "world_size", "gpu", "host", "created"),
+    *("pid", "pid_namespace", "boot_id", "start_ticks"),
+)
+"""What a writer says once, when it begins."""
 
 
 @dataclass(slots=True)
@@ -80,11 +87,16 @@ class RecordDirectory:
         """All records, those of ended ranks for a while included.
 
         A record that has once been returned is returned every time until it is forgotten for
-        good.  Raises `NoData` where the directory is missing, `SourceError` where it cannot be
-        listed.
+        good.  Raises `NoData` where the directory is missing and no record is open, `SourceError`
+        where it cannot be listed.
         """
         self.skipped.clear()
-        names = self._names()
+        try:
+            names = self._names()
+        except NoData:
+            if not self._open:
+                raise
+            names = set()  # removed, but a rank that has mapped its record writes on
         for name, entry in self._open.items():
             entry.removed = name not in names
         self._done &= names
@@ -165,6 +177,8 @@ class RecordDirectory:
             if record is None:
                 self.skipped["torn"] += 1
                 return None
+            if entry.good is not None:
+                _check_same(entry.good, record)
             life, pid = life_of(record, entry.fd, entry.uid, self._proc)
         except (CorruptRecord, WrongOwner, OSError) as error:
             self.skipped["wrong_owner" if isinstance(error, WrongOwner) else "corrupt"] += 1
@@ -219,3 +233,12 @@ class RecordDirectory:
         if len(kept) < len(records):
             self.skipped["intruder"] = len(records) - len(kept)
         return kept
+
+
+def _check_same(before: RankRecord, record: RankRecord) -> None:
+    """Each name that a record takes would be series of its own, for as long as they are stored.
+
+    A framework alone may be named later, by a hook.  Raises `CorruptRecord`.
+    """
+    if _identity(before) != _identity(record) or before.framework not in ("", record.framework):
+        raise CorruptRecord("it says to be another rank than before")

@@ -1,0 +1,101 @@
+"""Stages over time: what makes a baseline, who is slow beside it, and what a stall has cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.alerts.promtool import needs_promtool, play, series
+
+pytestmark = needs_promtool
+
+RULES = ("stages.rules.yaml", "stalls.rules.yaml")
+JOB = {"cluster": "c", "job_id": "7", "role": "train"}
+SLOW = "count by (rank) (rank:rl_straggler:ratio)"
+OVERDUE = "max by (stage) (rank:rl_stage_overdue:ratio)"
+
+
+def stages(slow: int, *, completed: int = 40, stage: str = "rollout") -> dict[str, str]:
+    """Four ranks that take 4 s each; the last `slow` of them are in the stage from 60 s on, while
+    the others complete it once more."""
+    given = {
+        series("rl_stage_duration_seconds_count", **JOB, node="n", stage=stage): f"{completed}x200"
+    }
+    for rank in range(4):
+        who = {**JOB, "node": "n", "rank": rank}
+        late = rank >= 4 - slow
+        given[series("rl_rank_up", **who)] = "1x200"
+        given[series("rl_rank_stage_last_seconds", **who, stage=stage)] = "4x200"
+        given[series("rl_rank_stage_completions_total", **who, stage=stage)] = (
+            "10x200" if late else "10x30 11x170"
+        )
+        given[series("rl_rank_stage_open_seconds", **who, stage=stage)] = (
+            "0x30 0+2x170" if late else "1x200"
+        )
+    return given
+
+
+@pytest.mark.parametrize(
+    ("slow", "named"), [(1, {'{rank="3"}': 1.0}), (2, {}), (3, {})], ids=["one", "half", "most"]
+)
+def test_only_a_minority_is_slow_beside_its_peers(
+    tmp_path: Path, slow: int, named: dict[str, float]
+) -> None:
+    play(tmp_path, RULES, stages(slow), [(SLOW, "100s", named)])
+
+
+@pytest.mark.parametrize(("completed", "named"), [(2, {}), (3, {'{rank="3"}': 1.0})])
+def test_there_is_no_baseline_before_three_completions(
+    tmp_path: Path, completed: int, named: dict[str, float]
+) -> None:
+    baseline = {'{stage="rollout"}': 4.0} if named else {}
+    median = "max by (stage) (job_role_stage:rl_stage_baseline_median:seconds)"
+    play(
+        tmp_path,
+        RULES,
+        stages(1, completed=completed),
+        [(SLOW, "100s", named), (median, "100s", baseline)],
+    )
+
+
+@pytest.mark.parametrize("stage", ["init", "eval", "checkpoint"])
+def test_a_stage_that_is_long_by_nature_is_overdue_after_five_minutes_at_least(
+    tmp_path: Path, stage: str
+) -> None:
+    overdue = {series("", stage=stage): 75.5}
+    play(
+        tmp_path,
+        RULES,
+        stages(4, stage=stage),
+        [(OVERDUE, "362s", {}), (OVERDUE, "364s", overdue)],
+    )
+
+
+def test_what_stalls_have_cost_is_kept_while_the_job_is_at_work(tmp_path: Path) -> None:
+    """Two ranks with a GPU each hang for a minute, work for eight, and hang again."""
+    given = {}
+    bucket = {**JOB, "node": "n", "stage": "train"}
+    for bound in ("1.0", "+Inf"):
+        given[series("rl_progress_gap_seconds_bucket", **bucket, le=bound)] = "90x400"
+    given[series("rl_progress_gap_seconds_count", **bucket)] = "90x400"
+    for rank in range(2):
+        who = {**JOB, "node": "n", "rank": rank}
+        given[series("rl_rank_up", **who)] = "1x400"
+        given[series("rl_rank_wait_class", **who, **{"class": "spin"})] = "1x400"
+        given[series("rl_rank_info", **who, pid=rank, uuid=f"GPU-{rank}")] = "1x400"
+        for name, labels in (
+            ("rl_rank_progress_age_seconds", {}),
+            ("rl_rank_stage_open_seconds", {"stage": "train"}),
+        ):
+            given[series(name, **who, **labels)] = "0x30 12+2x29 0x240 12+2x99"
+    total = "max by (job_id) (job:rl_wasted_gpu_seconds:total)"
+    one = {'{job_id="7"}': 120.0}
+    play(
+        tmp_path,
+        RULES,
+        given,
+        [(total, "50s", {'{job_id="7"}': 0.0})]
+        + [(total, f"{when}s", one) for when in (130, 300, 500, 600)]
+        + [(total, "664s", {'{job_id="7"}': 240.0})],
+    )

@@ -1,0 +1,273 @@
+"""A stall while agents start again or go away, and beside a job of the same name elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.alerts.promtool import needs_promtool, play, series
+
+pytestmark = needs_promtool
+
+RULES = ("stalls.rules.yaml", "stages.rules.yaml")
+LENGTH = 90
+"""Looks in a course, two seconds apart."""
+ACCUSED = "count by (cluster, node, rank, evidence) (job:rl_stall:culprit)"
+FIRING = 'count by (alertname) (ALERTS{alertstate="firing"})'
+PAGES = 'count by (alertname) (ALERTS{alertstate="firing", alertname=~"Rank.*|Group.*|Deadlock"})'
+
+
+class Course:
+    """Input series of a job of eight ranks on two nodes; rank 5 of node n2 is parked, the others
+    spin, from the beginning on."""
+
+    def __init__(
+        self, cluster: str = "c", *, odd: bool = True, sequence: int = 220, gap: str = "4.0"
+    ) -> None:
+        self.given: dict[str, str] = {}
+        job = {"cluster": cluster, "job_id": "540", "role": "train"}
+        for node in ("n1", "n2"):
+            teach = {**job, "node": node, "stage": "train"}
+            for bound in (gap, "+Inf"):
+                self._add("rl_progress_gap_seconds_bucket", f"90x{LENGTH}", **teach, le=bound)
+            self._add("rl_progress_gap_seconds_count", f"90x{LENGTH}", **teach)
+        for rank in range(8):
+            who = {**job, "node": f"n{1 + rank // 4}", "rank": rank}
+            self._add("rl_rank_up", f"1x{LENGTH}", **who)
+            self._add("rl_rank_info", f"1x{LENGTH}", **who, pid=100 + rank, uuid=f"G{rank}")
+            for name, labels in (
+                ("rl_rank_progress_age_seconds", {}),
+                ("rl_rank_stage_open_seconds", {"stage": "train"}),
+            ):
+                self._add(name, f"0+2x{LENGTH}" if odd else f"1x{LENGTH}", **who, **labels)
+            behind = odd and rank == 5
+            self._add(
+                "rl_rank_wait_class",
+                f"1x{LENGTH}",
+                **who,
+                **{"class": "parked" if behind else "spin"},
+            )
+            self._add("rl_rank_collective_seq", f"{sequence - behind}x{LENGTH}", **who, group="w")
+
+    def _add(self, name: str, values: str, **labels: object) -> None:
+        self.given[series(name, **labels)] = values
+
+    def drop(self, name: str) -> None:
+        """Without a metric."""
+        self.given = {key: value for key, value in self.given.items() if not key.startswith(name)}
+
+    def reclassify(self, wait_class: str, *, stage: str = "train") -> None:
+        """All ranks wait alike, in this stage."""
+        self.given = {
+            key.replace('class="spin"', f'class="{wait_class}"')
+            .replace('class="parked"', f'class="{wait_class}"')
+            .replace('stage="train"', f'stage="{stage}"'): values
+            for key, values in self.given.items()
+        }
+
+    def agent_starts_again(self, node: str, gone: int, unknown: int, at: int = 30) -> None:
+        """Its series end at a look and are back some looks later, its ranks' classes unknown for
+        some more."""
+        for key, values in list(self.given.items()):
+            if f'node="{node}"' not in key:
+                continue
+            first, _, step = values.partition("x")[0].partition("+")
+            begin = float(first) + (at + gone) * float(step or 0)
+            rest = LENGTH - at - gone
+            again = f"{begin}{f'+{step}' if step else ''}"
+            if key.startswith("rl_rank_wait_class") and unknown:
+                self.given[key] = f"{values.split('x')[0]}x{at - 1} stale _x{gone + unknown - 1} "
+                self.given[key] += f"{again}x{rest - unknown}"
+                kind = key[key.index('class="') :]
+                self.given[key.replace(kind, 'class="unknown"}')] = (
+                    f"_x{at + gone} 1x{unknown - 1} stale"
+                )
+            else:
+                self.given[key] = (
+                    f"{values.split('x')[0]}x{at - 1} stale _x{gone - 1} {again}x{rest}"
+                )
+
+    def agent_goes_away(self, node: str, at: int = 30) -> None:
+        """Its series end."""
+        for key, values in self.given.items():
+            if f'node="{node}"' in key:
+                self.given[key] = f"{values.split('x')[0]}x{at - 1} stale"
+
+
+def culprit(rank: int, evidence: str, cluster: str = "c") -> dict[str, float]:
+    labels = {"cluster": cluster, "node": f"n{1 + rank // 4}", "rank": rank, "evidence": evidence}
+    return {series("", **labels): 1.0}
+
+
+def firing(*alerts: str) -> dict[str, float]:
+    return {series("", alertname=name): 1.0 for name in alerts}
+
+
+NAMED = firing("StalledHeartbeat", "BusyPollHang", "RankHoldsUpJob")
+
+
+def test_the_agent_of_the_culprits_peers_starts_again(tmp_path: Path) -> None:
+    """The verdict stands meanwhile, and nobody else is named: looks 30 to 34 miss the node, at 35
+    to 37 it does not know yet how its ranks wait."""
+    course = Course()
+    course.agent_starts_again("n1", gone=5, unknown=3)
+    known = culprit(5, "collective_behind")
+    moments = [f"{2 * look}s" for look in range(28, 50)]
+    play(
+        tmp_path,
+        RULES,
+        course.given,
+        [(ACCUSED, moment, known) for moment in moments]
+        + [(PAGES, moment, firing("RankHoldsUpJob")) for moment in moments]
+        + [(FIRING, "98s", NAMED)],
+    )
+
+
+def test_the_agent_of_the_culprit_starts_again_and_only_its_wait_tells(tmp_path: Path) -> None:
+    """While it is away, and until it knows how its ranks wait, nobody is named; no alert says that
+    nobody can be; then the same rank is named as before."""
+    course = Course()
+    course.drop("rl_rank_collective_seq")
+    course.agent_starts_again("n2", gone=1, unknown=2)
+    known = culprit(5, "odd_one_out")
+    expected = [(ACCUSED, "58s", known)]
+    expected += [(ACCUSED, f"{2 * look}s", {}) for look in (30, 31, 32)]
+    expected += [(ACCUSED, f"{2 * look}s", known) for look in range(34, 50)]
+    expected += [
+        ('ALERTS{alertstate="firing", alertname=~"GroupStall|Deadlock"}', f"{2 * look}s", {})
+        for look in range(28, 50)
+    ]
+    expected.append((FIRING, "90s", NAMED))
+    play(tmp_path, RULES, course.given, expected)
+
+
+def test_without_the_culprits_agent_nobody_else_is_named(tmp_path: Path) -> None:
+    course = Course()
+    course.agent_goes_away("n2")
+    play(
+        tmp_path,
+        RULES,
+        course.given,
+        [(ACCUSED, "58s", culprit(5, "collective_behind"))]
+        + [(ACCUSED, f"{2 * look}s", {}) for look in range(31, 80)]
+        + [(FIRING, "150s", firing("StalledHeartbeat", "GroupStall"))],
+    )
+
+
+def test_without_the_agent_of_its_peers_the_culprit_is_still_named(tmp_path: Path) -> None:
+    course = Course()
+    course.agent_goes_away("n1")
+    known = culprit(5, "collective_behind")
+    play(
+        tmp_path,
+        RULES,
+        course.given,
+        [(ACCUSED, f"{2 * look}s", known) for look in range(28, 80)] + [(FIRING, "150s", NAMED)],
+    )
+
+
+def test_jobs_of_one_name_on_two_clusters_are_kept_apart(tmp_path: Path) -> None:
+    """One hangs; others are ahead of it: one hangs too, one is at work and has taught that it may
+    take longer."""
+    at_work = Course("b", odd=False, sequence=900, gap="256.0")
+    given = Course("a").given | at_work.given | Course("d", sequence=900).given
+    for cluster, when, node in (("a", 60, "n1"), ("b", 20, "n2")):
+        failed = {"cluster": cluster, "job_id": "540", "role": "train", "node": node, "rank": 4}
+        given[
+            series(
+                "rl_rank_first_failure_timestamp_seconds", **failed, stage="train", error="OSError"
+            )
+        ] = f"{when}x{LENGTH}"
+    active = {
+        series("", cluster=cluster, job_id="540", role="train"): 8.0 for cluster in ("a", "d")
+    }
+    named = culprit(5, "collective_behind", "a") | culprit(5, "collective_behind", "d")
+    first = {
+        series("", cluster="a", node="n1"): 60.0,
+        series("", cluster="b", node="n2"): 20.0,
+    }
+    play(
+        tmp_path,
+        RULES,
+        given,
+        [
+            (ACCUSED, "90s", named),
+            ("max by (cluster, job_id, role) (job:rl_stall:active)", "90s", active),
+            ("job:rl_stall:group_only", "90s", {}),
+            ("max by (cluster, node) (job:rl_first_failure:timestamp_seconds)", "90s", first),
+            ('job:rl_wasted_gpu_seconds:total{cluster="b"} > 0', "90s", {}),
+        ],
+    )
+
+
+@pytest.mark.parametrize(("wait_class", "stalled"), [("spin", True), ("parked", False)])
+def test_outside_of_every_stage_only_ranks_at_rest_are_idle(
+    tmp_path: Path, wait_class: str, stalled: bool
+) -> None:
+    """Between two jobs all are parked; ranks that poll there wait for something."""
+    course = Course()
+    course.drop("rl_rank_collective_seq")
+    course.reclassify(wait_class, stage="idle")
+    excused = {} if stalled else {series("", excuse="idle"): 8.0}
+    group = {series("", job_id="540"): 1.0} if stalled else {}
+    play(
+        tmp_path,
+        RULES,
+        course.given,
+        [
+            ("max by (excuse) (job:rl_stall:excused)", "90s", excused),
+            ("max by (job_id) (job:rl_stall:group_only)", "90s", group),
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("step", "evidence"),
+    [(219, "left_loop_early"), (221, "left_loop_early"), (220, "odd_one_out")],
+    ids=["behind", "ahead", "same"],
+)
+def test_a_parked_rank_at_a_step_of_its_own_has_left_the_loop(
+    tmp_path: Path, step: int, evidence: str
+) -> None:
+    course = Course()
+    course.drop("rl_rank_collective_seq")
+    for rank in range(8):
+        who = {"cluster": "c", "job_id": "540", "role": "train", "node": f"n{1 + rank // 4}"}
+        course.given[series("rl_rank_step", **who, rank=rank)] = (
+            f"{step if rank == 5 else 220}x{LENGTH}"
+        )
+    play(tmp_path, RULES, course.given, [(ACCUSED, "90s", culprit(5, evidence))])
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_rank_left_behind_is_told_of_only_where_nobody_is_named(
+    tmp_path: Path, named: bool
+) -> None:
+    """Rank 5 is at fault, or all spin alike; rank 6 is also still in a stage that the rest has
+    done."""
+    course = Course()
+    if not named:
+        course.drop("rl_rank_collective_seq")
+        course.reclassify("spin")
+    job = {"cluster": "c", "job_id": "540", "role": "train"}
+    course.given[series("rl_stage_duration_seconds_count", **job, node="n1", stage="train")] = (
+        f"90x{LENGTH}"
+    )
+    for rank in range(8):
+        who = {**job, "node": f"n{1 + rank // 4}", "rank": rank, "stage": "train"}
+        course.given[series("rl_rank_stage_last_seconds", **who)] = f"4x{LENGTH}"
+        course.given[series("rl_rank_stage_completions_total", **who)] = (
+            f"{10 if rank == 6 else 11}x{LENGTH}"
+        )
+    behind = {} if named else {series("", rank=6): 1.0}
+    play(
+        tmp_path,
+        RULES,
+        course.given,
+        [
+            ("max by (rank) (rank:rl_straggler:ratio) > bool 0", "90s", {series("", rank=6): 1.0}),
+            ("max by (rank) (rank:rl_stall:stage_behind)", "90s", behind),
+            (ACCUSED, "90s", culprit(5, "collective_behind") if named else {}),
+        ],
+    )
