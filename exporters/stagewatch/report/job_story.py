@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,11 @@ from stagewatch.report.signs import JOIN_SECONDS, Sign
 
 BEFORE_SECONDS = 600.0
 """Over so long throughput is averaged, before and after."""
+
+STANDSTILL_SECONDS = 60.0
+STANDSTILL_STEPS = 5
+"""A job that lives stands still when it completes no step for so long and for so many usual steps,
+provided that a sign names it."""
 
 FAILURES = ("down", "fail", "silent")
 """Signs at a node that end a job; a drain lets it end by itself."""
@@ -43,6 +49,10 @@ class JobStory:
     training: float | None = None
     """A step was completed after the job resumed."""
     stalled: tuple[Period, ...] = ()
+    standstill: Period | None = None
+    """It lived without completing a step: its ranks wait, or have given up."""
+    goes_on: bool = False
+    """Whether a step was completed after the standstill."""
     gpus: float | None = None
     throughput_before: float | None = None
     throughput_after: float | None = None
@@ -54,13 +64,15 @@ class JobStory:
     def interrupted(self) -> bool:
         """Whether it stopped and came back, stopped by a failure, or stood still."""
         stopped = self.ended is not None and (self.hurt or self.resumed is not None)
-        return stopped or bool(self.stalled)
+        return stopped or bool(self.stalled) or self.standstill is not None
 
     @property
     def restored(self) -> float | None:
         """When it trained again: at its first step, else when it ran, else when a stall ended."""
         if self.ended is not None:
             return self.training if self.training is not None else self.resumed
+        if self.standstill is not None:
+            return self.standstill.end if self.goes_on else None
         return self.stalled[-1].end if self.stalled else None
 
     @property
@@ -112,14 +124,20 @@ def stories(
         stalled = tuple(
             Period(s.start, s.end) for s in signs if s.kind == "stall" and s.job_id == job
         )
+        hurt = any(_hurts(sign, job, ended, 3 * look.history.grid.step) for sign in signs)
+        standstill, goes_on = None, False
+        if hurt and ended is None:
+            standstill, goes_on = _standstill(look.history.grid, steps.get(job), near)
         held = [value for value in gpus.get(job) or ranks.get(job) or [] if value]
         story = JobStory(
             job_id=job,
-            hurt=any(_hurts(sign, job, ended, 3 * look.history.grid.step) for sign in signs),
+            hurt=hurt,
             ended=ended,
             resumed=resumed,
             training=training,
             stalled=stalled,
+            standstill=standstill,
+            goes_on=goes_on,
             gpus=max(held, default=None),
             steps_lost=lost,
             throughput_unit=unit,
@@ -191,6 +209,25 @@ def _steps(
             return grid.time(at), lost
         first = value if first is None else min(first, value)
     return None, None
+
+
+def _standstill(
+    grid: Grid, steps: Sequence[float | None] | None, near: Period
+) -> tuple[Period | None, bool]:
+    """The first long time without a step that reaches into a period, and whether steps followed.
+
+    A usual step is the median of those before; of a job that showed no two steps nothing is said.
+    """
+    known = [(grid.time(at), value) for at, value in enumerate(steps or ()) if value is not None]
+    rises = [when for (_, last), (when, value) in itertools.pairwise(known) if value > last]
+    usual = [b - a for a, b in itertools.pairwise(rises) if b <= near.start]
+    if not usual:
+        return None, False
+    least = max(STANDSTILL_SECONDS, STANDSTILL_STEPS * statistics.median(usual))
+    for begin, end in itertools.pairwise([*rises, known[-1][0]]):
+        if end - begin >= least and end > near.start and begin < near.end + JOIN_SECONDS:
+            return Period(begin, end), end in rises
+    return None, False
 
 
 def _with_throughput(
