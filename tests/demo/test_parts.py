@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch.demo.cluster import DemoCluster
+from stagewatch.demo.progress import Progress
 from stagewatch.demo.prometheus import IMAGE, arguments, prometheus_command, write_config
 from stagewatch.demo.rank import Board
 from stagewatch.errors import StagewatchError
@@ -156,3 +157,18 @@ def test_the_janitor_waits_for_the_end_and_outlasts_late_writers(tmp_path: Path)
         janitor.kill()
         janitor.wait()
     assert not directory.exists()
+
+
+def test_waiting_stays_on_one_line_of_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    answers = iter([False, False, True])
+    show = Progress()
+    show.step("FAULT: " + "one rollout worker has to share its core " * 4)
+    show.wait_until(lambda: next(answers), 60, "never", pause=0)
+    spinning = capsys.readouterr().out.split("\n")[1]
+    shown = [part for part in spinning.split("\r\033[K") if part]
+    assert len(shown) == 2
+    assert all(len(part) < 60 and part.endswith("…") for part in shown)

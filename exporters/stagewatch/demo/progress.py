@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -36,10 +37,16 @@ class Progress:
             if time.monotonic() > end:
                 raise StagewatchError(f"{problem} within {limit:.0f} s")
             if self._live:
-                print(f"\r\033[K{self._seconds()}  ... {self._text}", end="", flush=True)
+                print(f"\r\033[K{self._waiting()}", end="", flush=True)
             time.sleep(pause)
         if self._live:
             print("\r\033[K", end="", flush=True)
+
+    def _waiting(self) -> str:
+        """What fits on one line: of one that wraps, only the last part would be written over."""
+        line = f"{self._seconds()}  ... {self._text}"
+        room = shutil.get_terminal_size().columns - 1
+        return line if len(line) <= room else f"{line[: room - 1]}…"
 
     def _seconds(self) -> str:
         return f"[{time.monotonic() - self._started:5.1f} s]"
