@@ -185,6 +185,7 @@ def window(
         (window("RRRR", cpu=1.0), WaitClass.UNKNOWN),
         (window("RRRRRSSSSS", cpu=0.2), WaitClass.UNKNOWN),
         ([], WaitClass.UNKNOWN),
+        (window("SSSSS", cpu=0.2), WaitClass.UNKNOWN),  # it wakes up to work: asleep, not at rest
     ],
 )
 def test_windows(samples: list[Sample], expected: WaitClass) -> None:

@@ -45,6 +45,41 @@ def test_only_a_minority_is_slow_beside_its_peers(
     play(tmp_path, RULES, stages(slow), [(SLOW, "100s", named)])
 
 
+@pytest.mark.parametrize(
+    ("again", "peers_done", "named"),
+    [
+        (False, None, {}),
+        (True, None, {'{rank="3"}': 1.0}),
+        (True, 20, {}),
+        (True, 50, {'{rank="3"}': 1.0}),
+    ],
+    ids=["not", "nothing-known", "waits-for-its-peers", "its-peers-are-done"],
+)
+def test_a_rank_that_was_started_again_is_behind_only_where_its_peers_have_gone_on(
+    tmp_path: Path, again: bool, peers_done: int | None, named: dict[str, float]
+) -> None:
+    """It entered at 30 s, has completed the stage thrice and they five hundred times; they were
+    done for the last time at `peers_done`, and have not come to the stage again."""
+    stage = {"stage": "weights_update"}
+    given = {series("rl_stage_duration_seconds_count", **JOB, node="n", **stage): "40x200"}
+    for rank in range(4):
+        who = {**JOB, "node": "n", "rank": rank}
+        late = rank == 3
+        given[series("rl_rank_up", **who)] = "1x200"
+        given[series("rl_rank_stage_last_seconds", **who, **stage)] = "4x200"
+        given[series("rl_rank_stage_completions_total", **who, **stage)] = (
+            "3x200" if late and again else "500x200"
+        )
+        if late:
+            given[series("rl_rank_stage_open_seconds", **who, **stage)] = "_x15 0+2x180"
+        elif peers_done is not None:
+            looks = peers_done // 2
+            given[series("rl_rank_stage_completed_age_seconds", **who, **stage)] = (
+                f"_x{looks} 0+2x{199 - looks}"
+            )
+    play(tmp_path, RULES, given, [(SLOW, "80s", named)])
+
+
 @pytest.mark.parametrize(("completed", "named"), [(2, {}), (3, {'{rank="3"}': 1.0})])
 def test_there_is_no_baseline_before_three_completions(
     tmp_path: Path, completed: int, named: dict[str, float]

@@ -92,6 +92,11 @@ def exposition(node: int, turn: int) -> str:
             add("rl_rank_wait_class", f'{who},class="{name}"', name == "compute")
         for kind in ("user", "system"):
             add("rl_rank_cpu_seconds_total", f'{who},mode="{kind}"', 20 * turn)
+        add("rl_rank_run_queue_seconds_total", who, 0.01 * turn)
+        for done in STAGES:
+            add("rl_rank_stage_last_seconds", f'{who},stage="{done}"', 0.4)
+            add("rl_rank_stage_completions_total", f'{who},stage="{done}"', turn)
+            add("rl_rank_stage_completed_age_seconds", f'{who},stage="{done}"', 0.4)
         for name in ("reward", "kl", "batch_size", "samples_per_second"):
             add("rl_scalar", f'{who},name="{name}"', 1)
         flow = f'{who},side="client",port="29500"'

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.collectors.last_durations import COMPLETIONS, LAST, LastDurations
+from stagewatch.collectors.last_durations import COMPLETED_AGE, COMPLETIONS, LAST, LastDurations
 from stagewatch.exposition import Samples
 from stagewatch.record import BUCKETS
 from stagewatch.sources.rank_record import RankRecord, StageTotals
@@ -30,7 +30,7 @@ def after(record: RankRecord, count: int, seconds: float) -> RankRecord:
 
 def look(durations: LastDurations, record: RankRecord) -> tuple[float | None, float | None]:
     out = Samples()
-    durations.add(out, [record])
+    durations.add(out, [record], 100.0)
     return out.value(LAST, *KEY), out.value(COMPLETIONS, *KEY)
 
 
@@ -50,3 +50,26 @@ def test_a_record_that_counts_backwards_gives_no_negative_time(record: RankRecor
 
 def test_what_was_never_completed_has_no_duration(record: RankRecord) -> None:
     assert look(LastDurations(), after(record, 0, 0.0)) == (None, None)
+
+
+def age(durations: LastDurations, record: RankRecord, now: float) -> float | None:
+    out = Samples()
+    durations.add(out, [record], now)
+    return out.value(COMPLETED_AGE, *KEY)
+
+
+def test_when_a_stage_was_last_completed_is_known_once_it_was_seen(record: RankRecord) -> None:
+    """An agent that starts while a rank trains has not seen it, and does not guess."""
+    durations = LastDurations()
+    assert age(durations, after(record, 5, 50.0), 100.0) is None
+    assert age(durations, after(record, 5, 50.0), 101.0) is None
+    assert age(durations, after(record, 6, 60.0), 110.0) == 0
+    assert age(durations, after(record, 6, 60.0), 117.0) == 7
+    assert age(durations, after(record, 7, 60.0), 120.0) == 0
+
+
+def test_the_first_completion_of_a_stage_is_seen(record: RankRecord) -> None:
+    durations = LastDurations()
+    assert age(durations, after(record, 0, 0.0), 100.0) is None
+    assert age(durations, after(record, 1, 9.0), 109.0) == 0
+    assert age(durations, after(record, 1, 9.0), 112.0) == 3

@@ -19,12 +19,15 @@ from stagewatch.collectors.ranks import (
 )
 from stagewatch.errors import NoData
 from stagewatch.exposition import Samples
+from stagewatch.record import H_CLOSED
 from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.ranks import RankDirectory
 from stagewatch.sources.record_directory import RecordDirectory
+from stagewatch.sources.records import Life
 from stagewatch.wait_class import MIN_SAMPLES
 from tests.fixed_node import FixedNode
 from tests.golden import assert_golden
+from tests.records import patched, place, real_record
 from tests.running import Python
 from tests.waiting import wait_for
 
@@ -94,6 +97,19 @@ def test_a_process_that_may_not_be_seen_is_unknown_rather_than_gone(
     found = looked(collector)
     assert wait_class(found, "540", "train", "0") == "unknown"
     assert wait_class(found, "540", "train", "7") == "parked"
+
+
+def test_a_rank_that_ended_well_is_shown_no_more(record_dir: Path, tmp_path: Path) -> None:
+    """Its record lingers for a few seconds, so that its totals are not missed."""
+    draft = tmp_path / "draft-of-one"
+    draft.mkdir()
+    raw = real_record(draft)
+    place(record_dir, patched(raw, {H_CLOSED: 1}))
+    proc = Procfs(tmp_path)
+    ranks = RankDirectory(RecordDirectory(record_dir, proc), proc)
+    assert [rank.life for rank in ranks.ranks()] == [Life.CLOSED]
+    with pytest.raises(NoData):
+        RanksCollector(ranks, proc).collect()
 
 
 def test_no_rank_is_no_data(tmp_path: Path) -> None:

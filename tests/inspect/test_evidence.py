@@ -10,6 +10,7 @@ import pytest
 
 from stagewatch.inspect import evidence
 from stagewatch.inspect.verdict import judge
+from stagewatch.wait_class import WaitClass
 from tests.inspect.jobs import HEALTHY, PARKED, SPINNING, job
 
 LEFT = PARKED | {"stage": "cleanup", "step": 219, "collectives": {"world": 219}}
@@ -59,6 +60,22 @@ def test_a_healthy_job_is_not_looked_at() -> None:
     assert ranks[0] == HEALTHY
     assert evidence.gather(ranks, judge(ranks), spy) == []
     assert not spy.pids
+
+
+def test_a_rank_that_is_gone_has_no_stack_and_its_pid_may_be_anybodys() -> None:
+    spy = Spy()
+    ranks = job(8, SPINNING, rank_3={"wait_class": WaitClass.GONE})
+    found = evidence.gather(ranks, judge(ranks), spy)
+    assert [(one.rank, one.why) for one in found] == [(0, "majority")]
+    assert spy.pids == [str(ranks[0].pid)]
+
+
+def test_a_rank_in_a_namespace_that_is_not_seen_from_here_has_no_pid_to_ask_about() -> None:
+    spy = Spy()
+    ranks = job(8, SPINNING, rank_3=LEFT | {"pid": 0})
+    found = evidence.gather(ranks, judge(ranks), spy)
+    assert "run this on the host" in found[0].problem
+    assert spy.pids == [str(ranks[0].pid)]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.record import H_RANK, H_START_TICKS, H_WORLD_SIZE
+from stagewatch.record import H_CREATED_WALL, H_RANK, H_START_TICKS, H_WORLD_SIZE
 from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.ranks import RankDirectory
 from stagewatch.sources.record_directory import RecordDirectory
@@ -17,6 +17,7 @@ from tests.records import patched, place, real_record
 from tests.running import Python, Script
 
 Begin = Callable[..., Script]
+Leave = Callable[..., None]
 
 
 @pytest.fixture
@@ -27,14 +28,15 @@ def directory(record_dir: Path) -> Iterator[RankDirectory]:
 
 
 @pytest.fixture
-def killed(record_dir: Path, tmp_path: Path) -> Callable[[int, int], None]:
+def killed(record_dir: Path, tmp_path: Path) -> Leave:
     """Leaves the record of a rank that was killed in a world of so many."""
     drafts = tmp_path / "drafts"
     drafts.mkdir()
     raw = patched(real_record(drafts), {H_START_TICKS: 1})
 
-    def leave(rank: int, world_size: int) -> None:
-        place(record_dir, patched(raw, {H_RANK: rank, H_WORLD_SIZE: world_size}), 1 + rank)
+    def leave(rank: int, world_size: int, created: int = 10) -> None:
+        who = {H_RANK: rank, H_WORLD_SIZE: world_size, H_CREATED_WALL: created}
+        place(record_dir, patched(raw, who), 1 + rank)
 
     return leave
 
@@ -68,7 +70,7 @@ def shown(directory: RankDirectory) -> list[tuple[str, int, Life]]:
 
 
 def test_numbers_that_the_smaller_world_has_not_are_no_dead_ranks(
-    directory: RankDirectory, killed: Callable[[int, int], None], begin: Begin
+    directory: RankDirectory, killed: Leave, begin: Begin
 ) -> None:
     """Two nodes of two; the other one is lost, and this one goes on with new numbers."""
     killed(2, 4)
@@ -81,7 +83,7 @@ def test_numbers_that_the_smaller_world_has_not_are_no_dead_ranks(
 
 
 def test_a_rank_that_the_world_still_has_is_gone(
-    directory: RankDirectory, killed: Callable[[int, int], None], begin: Begin
+    directory: RankDirectory, killed: Leave, begin: Begin
 ) -> None:
     killed(1, 4)
     begin(0, 2)
@@ -89,7 +91,7 @@ def test_a_rank_that_the_world_still_has_is_gone(
 
 
 def test_another_roles_world_says_nothing_of_it(
-    directory: RankDirectory, killed: Callable[[int, int], None], begin: Begin
+    directory: RankDirectory, killed: Leave, begin: Begin
 ) -> None:
     killed(3, 4)
     begin(0, 2, "rollout")
@@ -97,7 +99,7 @@ def test_another_roles_world_says_nothing_of_it(
 
 
 def test_a_helper_with_a_world_of_its_own_hides_no_dead_rank(
-    directory: RankDirectory, killed: Callable[[int, int], None], begin: Begin
+    directory: RankDirectory, killed: Leave, begin: Begin
 ) -> None:
     """An evaluation that a rank starts is no new world while the old one goes on."""
     killed(3, 4)
@@ -111,9 +113,17 @@ def test_a_helper_with_a_world_of_its_own_hides_no_dead_rank(
 
 
 def test_a_rank_that_died_in_the_new_world_is_gone_whatever_its_number(
-    directory: RankDirectory, killed: Callable[[int, int], None], begin: Begin
+    directory: RankDirectory, killed: Leave, begin: Begin
 ) -> None:
     """One that counts beyond its own world cannot be judged by another's."""
     killed(3, 2)
     begin(0, 2)
+    assert shown(directory) == [("train", 0, Life.ALIVE), ("train", 3, Life.GONE)]
+
+
+def test_a_rank_of_a_larger_world_that_began_later_is_gone(
+    directory: RankDirectory, killed: Leave, begin: Begin
+) -> None:
+    begin(0, 2)
+    killed(3, 4, created=2**62)
     assert shown(directory) == [("train", 0, Life.ALIVE), ("train", 3, Life.GONE)]

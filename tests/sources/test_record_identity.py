@@ -24,7 +24,7 @@ from stagewatch.record import (
     S_ROLE,
 )
 from stagewatch.sources.procfs import Procfs
-from stagewatch.sources.record_directory import RecordDirectory
+from stagewatch.sources.record_directory import LINGER_SECONDS, RecordDirectory
 from stagewatch.sources.records import Life
 from tests.records import patched, place, real_record
 
@@ -106,6 +106,20 @@ def test_a_rank_is_still_seen_when_its_directory_is_taken_away(
         assert [record.life for record in reader.read()] == [Life.ALIVE]
     finally:
         stagewatch.close()
+
+
+def test_a_dead_rank_whose_record_was_removed_is_soon_forgotten(
+    record_dir: Path, raw: bytes
+) -> None:
+    """Whoever removed the file, a person or a job's epilogue, has seen to it."""
+    now = 1000.0
+    with closing(RecordDirectory(record_dir, Procfs(), clock=lambda: now)) as reader:
+        file = place(record_dir, raw)
+        assert [record.life for record in reader.read()] == [Life.GONE]
+        file.unlink()
+        assert [record.life for record in reader.read()] == [Life.GONE]
+        now += LINGER_SECONDS
+        assert reader.read() == []
 
 
 def test_a_directory_that_is_missing_from_the_beginning_is_no_data(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ class StagesCollector(Collector):
             if rank.record is not None:
                 _current(out, rank, rank.record, now, self._names)
         shown = [rank.record for rank in found.ranks if rank.record is not None]
-        self._last_durations.add(out, [r for r in shown if r.life is not Life.CLOSED])
+        self._last_durations.add(out, [r for r in shown if r.life is not Life.CLOSED], now)
         self._totals(out, found.records, now)
         self._names.show(out)
         if not out.families:

@@ -84,6 +84,8 @@ def _stacks(fact: RankFacts, why: str, run: Run) -> Stacks:
 
 
 def _dump(pid: int, run: Run) -> tuple[tuple[tuple[str, tuple[str, ...]], ...], str]:
+    if not pid:
+        return (), "its process is in a PID namespace not seen from here: run this on the host"
     program = shutil.which("py-spy") or shutil.which(
         "py-spy", path=str(Path(sys.executable).parent)
     )

@@ -1,0 +1,53 @@
+"""The verdict where a stall has an excuse or has outlived it, or where two signs meet in a rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stagewatch.inspect.budget import COMPUTING_SECONDS
+from stagewatch.inspect.verdict import judge
+from stagewatch.wait_class import WaitClass
+from tests.inspect.jobs import PARKED, SPINNING, job
+
+OVERDUE: dict[str, Any] = {"progress_age_seconds": 412.0}
+BEHIND: dict[str, Any] = OVERDUE | {"collectives": {"world": 219}}
+
+
+def test_a_rank_held_by_a_debugger_excuses_all_that_wait_for_it() -> None:
+    (found,) = judge(job(8, SPINNING, rank_2=OVERDUE | {"wait_class": WaitClass.TRACED}))
+    assert (found.stalled, found.evidence) == (False, "")
+    assert "a debugger holds rank 2 (pid 4002)" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("seconds", "stalled"), [(COMPUTING_SECONDS - 1, False), (COMPUTING_SECONDS + 1, True)]
+)
+def test_computing_is_an_excuse_for_a_while(seconds: float, stalled: bool) -> None:
+    computing = {"wait_class": WaitClass.COMPUTE, "progress_age_seconds": seconds}
+    (found,) = judge(job(8, SPINNING, rank_2=computing))
+    assert found.stalled is stalled
+
+
+def test_a_checkpoint_beyond_its_time_excuses_no_other_role() -> None:
+    hung = {"stage": "checkpoint", "progress_age_seconds": 1000.0, "budget_seconds": 900.0}
+    waiting, trainers = job(4, PARKED, role="rollout"), job(8, PARKED | hung)
+    assert [found.stalled for found in judge(waiting + trainers)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("wait_classes", "evidence"),
+    [
+        ([WaitClass.IO, WaitClass.IO], "io_blocked"),
+        ([WaitClass.STOPPED, WaitClass.STOPPED], "odd_one_out"),
+        ([WaitClass.IO, WaitClass.PARKED], "collective_behind"),
+        ([WaitClass.STOPPED, WaitClass.SPIN], "collective_behind"),
+    ],
+)
+def test_how_ranks_that_are_behind_wait_tells_more_than_that_they_are(
+    wait_classes: list[WaitClass], evidence: str
+) -> None:
+    first, second = (BEHIND | {"wait_class": wait_class} for wait_class in wait_classes)
+    (found,) = judge(job(8, SPINNING, rank_2=first, rank_5=second))
+    assert (found.evidence, [rank.rank for rank in found.culprits]) == (evidence, [2, 5])
