@@ -22,6 +22,7 @@ from stagewatch.report.progress import Progress
 from stagewatch.report.same_failure import absorbed
 from stagewatch.report.signals import one_of
 from stagewatch.report.signs import Incident, Sign, column_runs, incidents_of, union
+from stagewatch.report.svg import fitted
 from stagewatch.sources.prometheus_api import Track
 
 RANK = Component("rank", "rollout", "8")
@@ -65,6 +66,15 @@ def test_labels_name_the_most_exact_part() -> None:
     assert component_of({"node": "n", "gpu": "3"}).label == "n gpu 3"
     assert component_of({"node": "n"}).label == "node n"
     assert component_of({"alertname": "x"}).kind == "slurm"
+
+
+def test_of_a_long_path_the_end_is_kept_and_the_node_before_it() -> None:
+    path = "/mnt/nfs/cluster/home/rl/checkpoints/700"
+    shown = {fitted(f"node-{node} {path}", 150) for node in "ab"}
+    assert len(shown) == 2
+    assert all(text.startswith("node-") and text.endswith("ts/700") for text in shown)
+    assert len(fitted(path, 150)) == len(shown.pop())
+    assert fitted("node-a", 150) == "node-a"
 
 
 def test_components_are_listed_by_role_and_number() -> None:
@@ -113,6 +123,7 @@ def test_spans_are_short_and_what_is_unknown_was_not_seen() -> None:
 
 def test_numbers_have_their_units() -> None:
     assert number(0.0152, "s") == "15.2 ms"
+    assert (number(0.99961, "s"), number(0.99961e-3, "s")) == ("0.9996 s", "1 ms")
     assert number(3 << 30, "B") == "3 GiB"
     assert number(0.851, "ratio") == "85.1 %"
     assert number(1600) == "1600"

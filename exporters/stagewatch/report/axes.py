@@ -122,9 +122,9 @@ def number(value: float, unit: str = "") -> str:
         return f"{value:.3g} {unit}"
     if unit == "ratio":
         return f"{100 * value:.3g} %"
-    if unit == "s" and 0 < abs(value) < 1e-3:
+    if unit == "s" and 0 < abs(value) < 0.9995e-3:  # what rounds to 1000 has the next unit
         return f"{value * 1e6:.3g} µs"
-    if unit == "s" and 0 < abs(value) < 1:
+    if unit == "s" and 0 < abs(value) < 0.9995:
         return f"{value * 1000:.3g} ms"
     shown = f"{value:.4g}" if abs(value) < 1e6 else f"{value:.3e}"
     return f"{shown} {unit}".rstrip()

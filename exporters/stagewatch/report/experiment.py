@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from stagewatch.report.events import events_of
 from stagewatch.report.fault import Fault, find_fault
 from stagewatch.report.findings import Finding, Scene, findings_of
 from stagewatch.report.firing import VERDICTS, Firing, firings
-from stagewatch.report.history import Grid, History, measure, quoted
+from stagewatch.report.history import Grid, History, Line, measure, quoted
 from stagewatch.report.milestones import Milestones, View, controller_view, milestones
 from stagewatch.report.periods import Period, baseline_period, iso
 from stagewatch.report.progress import Progress
@@ -74,7 +75,8 @@ class Experiment:
     @property
     def name(self) -> str:
         """For a title."""
-        return self.fault.scenario or self.fault.id
+        what = f"{self.fault.fault_type} on {self.fault.target or 'an unnamed target'}"
+        return f"{self.fault.scenario or self.fault.id}: {what}"
 
 
 def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> Experiment:
@@ -93,9 +95,11 @@ def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> E
     stages = _stages(history, job)
     scene = Scene(history.grid, fault.start, stages, members.gpu_owner)
     findings: list[Finding] = []
+    seen_since = baseline.end
     for signal in SIGNALS:
         asked = signal.for_job(job, nodes)
         before = past.lines(asked, f"{signal.name}, baseline")
+        seen_since = min([seen_since, *(_first_seen(past.grid, line) for line in before)])
         findings += findings_of(signal, before, history.lines(asked, signal.name), scene)
     view = View(
         "full",
@@ -113,7 +117,7 @@ def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> E
         job_id=job_id,
         nodes=members.nodes,
         roles=members.roles,
-        baseline=baseline,
+        baseline=Period(seen_since, baseline.end) if seen_since < baseline.end else baseline,
         run=run,
         interval=intervals.scrape,
         grid=history.grid,
@@ -121,6 +125,12 @@ def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> E
         controller=_side(controller_view(view), fault, target, members.roles, stages, history.grid),
         stages=stages,
         job_running=running[0].values if running else [None] * history.grid.count,
+    )
+
+
+def _first_seen(grid: Grid, line: Line) -> float:
+    return next(
+        (grid.time(at) for at, each in enumerate(line.values) if each is not None), math.inf
     )
 
 

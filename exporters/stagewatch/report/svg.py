@@ -164,11 +164,17 @@ def text_width(text: str, size: float = FONT_SIZE) -> float:
 
 
 def fitted(text: str, width: float, size: float = FONT_SIZE) -> str:
-    """A text, cut with an ellipsis where it would be wider; of a path the end is kept."""
+    """A text, cut with an ellipsis where it would be wider; of a path the end is kept, and the node
+    before it."""
     room = max(2, int(width / (size * _CHARACTER)))
     if len(text) <= room:
         return text
-    return f"…{text[1 - room :]}" if "/" in text else f"{text[: room - 1]}…"
+    node, space, path = text.partition(" ")
+    if "/" not in text:
+        return f"{text[: room - 1]}…"
+    if "/" in node or len(node) > room // 2:
+        node, space, path = "", "", text
+    return f"{node}{space}…{path[1 - room + len(node + space) :]}"
 
 
 def _clean(text: str) -> str:
