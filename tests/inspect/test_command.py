@@ -203,6 +203,7 @@ def test_json_has_a_fixed_form() -> None:
         "wait_class": "spin",
         "first_failure": "",
         "first_failure_time": None,
+        "first_failure_age_seconds": None,
         "overdue": True,
     }
 

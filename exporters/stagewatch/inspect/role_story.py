@@ -126,14 +126,8 @@ class RoleTeller:
         oldest = max((found.value for found in self._ages), default=0.0)
         youngest = min((found.value for found in self._ages), default=0.0)
         if not self._ages:
-            return "; ".join(
-                [
-                    f"no rank of it lives; it was{self._step}"
-                    if self._step
-                    else "no rank of it lives",
-                    *self._raised(),
-                ]
-            )
+            ended = f"; it was{self._step}" if self._step else ""
+            return "; ".join([f"no rank of it lives{ended}", *self._raised()])
         if self._stalled:
             since = clock(self._now - youngest, self._now)
             return f"no progress since {since} ({long(youngest)}){self._step}"
