@@ -237,6 +237,13 @@ def test_ranks_that_idle_since_they_raised_have_stopped() -> None:
     )
 
 
+def test_a_rank_alone_that_has_stopped_is_told_of_in_the_singular() -> None:
+    assert verdict(job(1, IDLE | RAISED)).sentence == (
+        "job 540: stopped at step 220: an exception was raised by rank 0 (pid 4000), RuntimeError "
+        "in train, 300 s ago; 1 rank is parked, and it has not completed anything for 300 s"
+    )
+
+
 @pytest.mark.parametrize(
     ("common", "said"),
     [

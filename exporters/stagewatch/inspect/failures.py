@@ -39,10 +39,13 @@ def first_failure(ranks: Ranks) -> str:
 def stopped(ranks: Ranks, live: Ranks) -> str:
     """What is said of ranks that do nothing any more since some of them raised."""
     count = len(_raised(ranks))
+    raised = f"{count} of {len(ranks)} ranks raised an exception, first"
+    if count == 1:
+        raised = "an exception was raised by"
+    none = "none has" if len(live) > 1 else "it has not"
     return (
-        f"stopped at step {step(live)}: {count} of {len(ranks)} ranks raised an exception, first "
-        f"{first_failure(ranks)}; {doing(live)}, and none has completed anything for "
-        f"{span(age(live))}"
+        f"stopped at step {step(live)}: {raised} {first_failure(ranks)}; {doing(live)}, and "
+        f"{none} completed anything for {span(age(live))}"
     )
 
 

@@ -33,6 +33,11 @@ class Verdict:
     culprits: tuple[RankFacts, ...]
     sentence: str
 
+    @property
+    def wrong(self) -> bool:
+        """Whether somebody should act."""
+        return bool(self.evidence)
+
 
 def judge(ranks: Ranks) -> list[Verdict]:
     """A verdict for each role of each job on this node."""
