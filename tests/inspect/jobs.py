@@ -28,6 +28,7 @@ HEALTHY = RankFacts(
     wait_class=WaitClass.COMPUTE,
     first_failure="",
     first_failure_time=None,
+    first_failure_age_seconds=None,
 )
 SPINNING: dict[str, Any] = {"progress_age_seconds": 412.0, "wait_class": WaitClass.SPIN}
 PARKED: dict[str, Any] = {

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from stagewatch.client._api import DEFAULT_DIRECTORY
 from stagewatch.demo.rank import Board
-from stagewatch.inspect.command import as_json, table
+from stagewatch.inspect.command import as_json
 from stagewatch.inspect.verdict import judge
 from stagewatch.processes import Children
-from stagewatch.wait_class import WaitClass
 from tests.inspect.jobs import PARKED, SPINNING, job
 from tests.running import Python, clean_environ
 from tests.waiting import wait_for
@@ -26,6 +26,20 @@ from tests.waiting import wait_for
 RANKS = 4
 EARLY = 2
 SKEW = "3.0"
+
+
+def run_inspect(
+    *arguments: str, environ: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The command, with nothing but what is given."""
+    return subprocess.run(
+        [sys.executable, "-m", "stagewatch.cli", "inspect", *arguments],
+        capture_output=True,
+        text=True,
+        env=clean_environ(environ or {}),
+        timeout=250,
+        check=False,
+    )
 
 
 class Inspect:
@@ -38,14 +52,7 @@ class Inspect:
 
     def __call__(self, *arguments: str) -> str:
         """Its output; its exit status stays in `status`."""
-        command = [sys.executable, "-m", "stagewatch.cli", "inspect", "--job", self.job_id]
-        done = subprocess.run(
-            [*command, "--record-dir", str(self.record_dir), *arguments],
-            capture_output=True,
-            text=True,
-            env=clean_environ({}),
-            timeout=250,
-        )
+        done = run_inspect("--job", self.job_id, "--record-dir", str(self.record_dir), *arguments)
         self.status = done.returncode
         assert "Traceback" not in done.stderr
         return done.stdout + done.stderr
@@ -137,17 +144,88 @@ def test_no_rank_is_told_with_where_was_looked(inspect: Inspect) -> None:
     assert inspect.json() == {"ranks": [], "verdicts": [], "stacks": []}
 
 
-def test_a_node_where_nothing_was_ever_set_up(tmp_path: Path) -> None:
-    inspect = Inspect(tmp_path / "absent", "none")
-    assert inspect().startswith("No rank of job none")
-    assert inspect.status == 0
+@pytest.mark.parametrize("by", ["flag", "variable"])
+def test_a_directory_that_was_named_and_does_not_exist_is_an_error(tmp_path: Path, by: str) -> None:
+    absent = tmp_path / "absent"
+    flag = ["--record-dir", str(absent)] if by == "flag" else []
+    done = run_inspect(*flag, environ={} if flag else {"STAGEWATCH_DIR": str(absent)})
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == (
+        f"stagewatch: {'--record-dir' if flag else 'STAGEWATCH_DIR'} {absent} does not exist: give "
+        "the directory that the ranks write to, or leave it out for /run/stagewatch/ranks\n"
+    )
 
 
-def test_a_directory_that_is_none_is_one_line_and_status_1(tmp_path: Path) -> None:
+@pytest.mark.skipif(Path(DEFAULT_DIRECTORY).exists(), reason="ranks have run on this machine")
+def test_a_node_where_nothing_was_ever_set_up() -> None:
+    done = run_inspect("--job", "none")
+    assert done.stdout.startswith("No rank of job none on this node")
+    assert done.returncode == 0
+
+
+def test_a_directory_that_is_none_is_one_line_and_status_2(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     inspect = Inspect(tmp_path / "file", "none")
-    assert inspect() == f"stagewatch: {tmp_path / 'file'}: Not a directory\n"
-    assert inspect.status == 1
+    assert inspect().startswith(
+        f"stagewatch: --record-dir {tmp_path / 'file'} is no directory: give "
+    )
+    assert inspect.status == 2
+
+
+def test_help_tells_the_exit_statuses_and_the_mark() -> None:
+    said = run_inspect("--help").stdout
+    assert "A ! behind PROGRESS marks" in said
+    assert [line[:5] for line in said.split("exit status:")[1].splitlines()[1:5]] == [
+        f"  {status}  " for status in range(4)
+    ]
+
+
+@pytest.mark.parametrize("url", ["foo", "localhost:9090", "http://", "http://x:port", "ftp://x"])
+def test_a_server_that_is_no_url_is_one_line_and_status_2(url: str) -> None:
+    done = run_inspect("--prometheus", url, "--job", "1")
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"stagewatch: {url!r} is no URL of a Prometheus server: it is given as http://HOST:9090 or "
+        "https://HOST\n"
+    )
+
+
+def test_an_exception_that_a_rank_has_recorded_is_shown(inspect: Inspect, python: Python) -> None:
+    script = python(
+        """
+        import time
+
+        import stagewatch
+
+        stagewatch.init(role="train")
+        try:
+            with stagewatch.stage("train", step=3):
+                raise RuntimeError("no luck")
+        except RuntimeError:
+            print("raised")
+        time.sleep(600)
+        """,
+        STAGEWATCH_DIR=str(inspect.record_dir),
+        STAGEWATCH_JOB_ID=inspect.job_id,
+        RANK="0",
+    )
+    script.said("raised")
+    said = wait_for(lambda: "stopped at step 3" in (text := inspect("--evidence")) and text, "text")
+    assert inspect.status == 3
+    assert f"an exception was raised by rank 0 (pid {script.pid}), RuntimeError in train" in said
+
+
+def test_evidence_that_shows_nothing_says_why(inspect: Inspect, python: Python) -> None:
+    script = python(
+        "import time; print('ready'); time.sleep(600)",
+        STAGEWATCH_JOB_ID=inspect.job_id,
+        RANK="0",
+    )
+    script.said("ready")
+    assert inspect("--evidence").endswith(
+        "\n\nNo stacks: they are taken only of a job in which something is wrong, and none is.\n"
+    )
 
 
 def test_a_rank_without_a_record_is_shown_by_its_environment(
@@ -203,34 +281,6 @@ def test_json_has_a_fixed_form() -> None:
         "wait_class": "spin",
         "first_failure": "",
         "first_failure_time": None,
+        "first_failure_age_seconds": None,
         "overdue": True,
     }
-
-
-def test_the_table_marks_who_is_overdue_and_colours_who_is_named() -> None:
-    ranks = job(4, SPINNING, rank_1=PARKED | {"stage": "other", "substage": "wait"})
-    plain = table(ranks, judge(ranks), colour=False)
-    assert plain.splitlines()[:3] == [
-        "JOB  ROLE   RANK   PID  STAGE       OPEN  STEP  PROGRESS  S  WCHAN           CPU  CLASS",
-        "540  train     0  4000  train       2.0s   220     6.9m!  R  -              100%  spin",
-        "540  train     1  4001  other/wait  2.0s   220     6.9m!  S  futex_do_wait    0%  parked",
-    ]
-    coloured = table(ranks, judge(ranks), colour=True).splitlines()
-    assert coloured[0].startswith("\033[1mJOB")
-    assert [line.startswith("\033[31m") for line in coloured[1:5]] == [False, True, False, False]
-    assert coloured[-1].startswith("\033[1;31mjob 540")
-
-
-def test_what_is_not_known_is_a_dash() -> None:
-    unknown = {
-        "stage": None,
-        "stage_open_seconds": None,
-        "step": None,
-        "progress_age_seconds": None,
-        "cpu_ratio": None,
-        "state": "-",
-        "wait_class": WaitClass.GONE,
-    }
-    ranks = job(1, unknown)
-    row = table(ranks, judge(ranks), colour=False).splitlines()[1]
-    assert row.split() == ["540", "train", "0", "4000", *"------", "-", "gone"]

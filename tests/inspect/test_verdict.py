@@ -15,6 +15,12 @@ from tests.inspect.jobs import HEALTHY, PARKED, SPINNING, job
 
 LEFT = PARKED | {"stage": "cleanup", "collectives": {"world": 219}}
 OVERDUE: dict[str, Any] = {"progress_age_seconds": 412.0}
+RAISED: dict[str, Any] = {
+    "first_failure": "RuntimeError in train",
+    "first_failure_time": 20.0,
+    "first_failure_age_seconds": 300.0,
+}
+IDLE: dict[str, Any] = PARKED | {"stage": "idle", "progress_age_seconds": 300.0}
 
 
 def verdict(ranks: list[RankFacts]) -> Verdict:
@@ -106,13 +112,16 @@ def test_several_culprits_are_all_named() -> None:
 
 
 def test_a_rank_that_is_gone_is_named_with_the_first_failure() -> None:
-    late = {"wait_class": WaitClass.GONE, "first_failure_time": 20.0, "first_failure": "late"}
+    late = RAISED | {"wait_class": WaitClass.GONE, "first_failure": "late"}
     first = late | {"first_failure_time": 10.0, "first_failure": "MemoryError in train"}
     ranks = job(8, SPINNING, rank_2=late, rank_6=first)
     found = verdict(ranks)
     assert (found.evidence, [rank.rank for rank in found.culprits]) == ("process_gone", [2, 6])
     assert found.stalled
-    assert "(first failure: MemoryError in train); 6 ranks spin" in found.sentence
+    assert found.sentence.endswith(
+        "6 ranks spin, without progress for 412 s; first failure: rank 6 (pid 4006), MemoryError "
+        "in train, 300 s ago"
+    )
 
 
 def test_a_rank_that_is_gone_while_the_others_go_on_is_told_but_no_stall() -> None:
@@ -198,7 +207,9 @@ def test_roles_and_jobs_are_judged_apart() -> None:
 
 
 def test_what_is_told_of_a_job_at_work() -> None:
-    assert verdict(job(2)).sentence == "job 540: 2 ranks compute: step 220, last progress 2 s ago"
+    assert verdict(job(2)).sentence == (
+        "job 540: in progress at step 220, last progress 2 s ago; at this moment 2 ranks compute"
+    )
     slow = job(2, rank_1=SPINNING)
     assert verdict(slow).sentence == (
         "job 540: 1 rank computes, 1 rank spins: 1 of 2 overdue, the others still within their "
@@ -206,10 +217,73 @@ def test_what_is_told_of_a_job_at_work() -> None:
     )
 
 
-def test_a_job_that_has_ended_here_is_not_stalled() -> None:
+@pytest.mark.parametrize("stage", ["train", "idle"])
+def test_a_rank_that_sleeps_between_its_steps_makes_progress(stage: str) -> None:
+    found = verdict(job(1, PARKED | {"stage": stage, "progress_age_seconds": 0.3}))
+    assert found.evidence == ""
+    assert found.sentence == (
+        "job 540: in progress at step 220, last progress 0 s ago; at this moment 1 rank is parked"
+    )
+
+
+def test_ranks_that_idle_since_they_raised_have_stopped() -> None:
+    early = {"first_failure_time": 19.0, "first_failure_age_seconds": 301.0}
+    found = verdict(job(3, IDLE | RAISED, rank_1=early))
+    assert (found.stalled, found.evidence, found.culprits) == (False, "raised", ())
+    assert found.sentence == (
+        "job 540: stopped at step 220: 3 of 3 ranks raised an exception, first rank 1 (pid 4001), "
+        "RuntimeError in train, 301 s ago; 3 ranks are parked, and none has completed anything "
+        "for 300 s"
+    )
+
+
+def test_a_rank_alone_that_has_stopped_is_told_of_in_the_singular() -> None:
+    assert verdict(job(1, IDLE | RAISED)).sentence == (
+        "job 540: stopped at step 220: an exception was raised by rank 0 (pid 4000), RuntimeError "
+        "in train, 300 s ago; 1 rank is parked, and it has not completed anything for 300 s"
+    )
+
+
+@pytest.mark.parametrize(
+    ("common", "said"),
+    [
+        ({}, "in progress at step 220"),
+        (IDLE | {"progress_age_seconds": 60.0}, "no stage is open, all are idle"),
+    ],
+    ids=["at work", "done since"],
+)
+def test_a_job_that_went_on_after_an_exception_has_not_stopped(
+    common: dict[str, Any], said: str
+) -> None:
+    found = verdict(job(3, common, rank_2=RAISED))
+    assert found.evidence == ""
+    assert said in found.sentence
+    assert found.sentence.endswith(
+        "; first failure: rank 2 (pid 4002), RuntimeError in train, 300 s ago"
+    )
+
+
+def test_a_stage_entered_after_an_exception_may_take_its_time() -> None:
+    just = RAISED | {"first_failure_age_seconds": 11.0, "progress_age_seconds": 10.9}
+    found = verdict(job(2, just))
+    assert found.evidence == ""
+    assert "first failure: rank 0" in found.sentence
+
+
+def test_a_stall_is_told_with_the_first_failure() -> None:
+    found = verdict(job(8, SPINNING, rank_5=LEFT | RAISED))
+    assert (found.evidence, found.culprits[0].rank) == ("left_loop_early", 5)
+    assert found.sentence.endswith(
+        "it left the loop early; first failure: rank 5 (pid 4005), RuntimeError in train, 300 s ago"
+    )
+
+
+def test_a_job_whose_ranks_here_are_all_gone_is_wrong_but_not_stalled() -> None:
     ranks = job(2, {"wait_class": WaitClass.GONE})
     assert verdict(ranks).sentence == "job 540: all its 2 ranks here are gone"
-    assert verdict(ranks[:1]).sentence == "job 540: its only rank here is gone"
+    found = verdict(ranks[:1])
+    assert found.sentence == "job 540: its only rank here is gone"
+    assert (found.stalled, found.evidence, found.culprits) == (False, "process_gone", ())
 
 
 def test_an_empty_node_has_no_verdict() -> None:
@@ -225,6 +299,7 @@ facts = st.builds(
     stage=st.none() | st.sampled_from(["train", "rollout", "checkpoint", "idle"]),
     step=st.none() | st.integers(0, 3),
     collectives=st.dictionaries(st.sampled_from(["world", "tensor"]), st.integers(0, 3)),
+    first_failure_age_seconds=st.none() | st.floats(0, 1000),
     role=st.sampled_from(["train", "rollout"]),
     job_id=st.sampled_from(["540", "541"]),
 )
@@ -251,5 +326,5 @@ def test_whoever_is_named_is_a_minority_of_a_stalled_role(changes: list[dict[str
         if found.culprits and found.evidence != "process_gone":
             assert found.stalled
             assert 2 * len(found.culprits) < len(live)
-        if found.evidence in ("", "group_only"):
+        if found.evidence in ("", "group_only", "raised"):
             assert found.culprits == ()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stagewatch.demo.cluster import free_port
-from stagewatch.errors import SourceError
+from stagewatch.errors import ConfigError, SourceError
 from stagewatch.sources.prometheus_api import MAX_POINTS, Alert, PrometheusApi, Series, Track
 
 
@@ -101,11 +101,19 @@ def test_something_else_at_the_url_is_told(server: Server, api: PrometheusApi, b
 
 
 def test_nobody_at_the_url_is_told() -> None:
-    api = PrometheusApi(f"http://127.0.0.1:{free_port()}")
-    with pytest.raises(SourceError, match=r"^http://127.0.0.1:\d+ does not answer: "):
+    url = f"http://127.0.0.1:{free_port()}"
+    api = PrometheusApi(url.replace("//", "//me:secret@"))
+    with pytest.raises(SourceError) as caught:
         api.query("up")
+    assert str(caught.value) == f"{url} does not answer: connection refused"
     assert not api.ready()
     api.close()
+
+
+@pytest.mark.parametrize("url", ["foo", "localhost:9090", "http://", "http://x:port", "http://[x"])
+def test_what_is_no_url_is_told_before_anybody_is_asked(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"is no URL of a Prometheus server: .*http://HOST:9090"):
+        PrometheusApi(url)
 
 
 def test_ready_is_what_the_server_says(server: Server, api: PrometheusApi) -> None:

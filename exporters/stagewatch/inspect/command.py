@@ -1,6 +1,18 @@
 """Looks at the ranks of this node for a few seconds, shows what each is doing, and gives a verdict
 per job.  Needs no agent; as root, or as the ranks' own user, it sees the most.  With --prometheus,
-tells the story of one job over all its nodes instead."""
+tells the story of one job over all its nodes instead.
+
+A ! behind PROGRESS marks a rank that has gone without progress for longer than its stage may take.
+PROGRESS is the time since its last mark of progress, OPEN the time that its stage has been open, S
+its state and WCHAN the kernel function it sleeps in, shortened (--json has it whole).
+
+exit status:
+  0  nothing is wrong as far as can be seen, also where there is no rank
+  1  could not look: the server does not answer or knows no such job, a directory cannot be read
+  2  something given cannot be used
+  3  something is wrong: a job hangs, has stopped after an exception or waits for a straggler, or a
+     rank is gone, that is, its process ended without closing its record
+"""
 
 from __future__ import annotations
 
@@ -8,14 +20,17 @@ import argparse
 import dataclasses
 import json
 import os
+import shutil
+import stat
 import sys
 from pathlib import Path
 from typing import Any
 
 from stagewatch.client._api import DEFAULT_DIRECTORY
 from stagewatch.errors import ConfigError
-from stagewatch.inspect.evidence import Stacks, gather, text
+from stagewatch.inspect.evidence import Stacks, gather, text, why_none
 from stagewatch.inspect.facts import RankFacts, observe
+from stagewatch.inspect.table import table
 from stagewatch.inspect.verdict import Verdict, judge
 from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.ranks import RankDirectory
@@ -23,11 +38,6 @@ from stagewatch.sources.record_directory import RecordDirectory
 
 LOOKS = 6
 PAUSE_SECONDS = 0.5
-
-_COLUMNS = (
-    "JOB", "ROLE", "RANK", "PID", "STAGE", "OPEN", "STEP", "PROGRESS", "S", "WCHAN", "CPU", "CLASS",
-)  # fmt: skip
-_RIGHT = {"RANK", "PID", "OPEN", "STEP", "PROGRESS", "CPU"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,17 +56,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--record-dir",
         type=Path,
         metavar="DIR",
-        default=Path(os.environ.get("STAGEWATCH_DIR") or DEFAULT_DIRECTORY),
         help=f"directory of the stage records [default: {DEFAULT_DIRECTORY}; STAGEWATCH_DIR]",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit status 0: nothing found wrong; 3: a job is stalled, or a rank of it is gone."""
+    """The exit status, as `--help` tells it."""
     if arguments.prometheus:
         return _tell(arguments.prometheus, arguments.job, arguments.json)
     proc = Procfs()
-    directory = RankDirectory(RecordDirectory(arguments.record_dir, proc), proc, fresh_for=0.1)
+    record_dir = _record_directory(arguments.record_dir)
+    directory = RankDirectory(RecordDirectory(record_dir, proc), proc, fresh_for=0.1)
     if sys.stderr.isatty():
         print(f"watching for {LOOKS * PAUSE_SECONDS:.0f} s ...", end="\r", file=sys.stderr)
     facts = observe(directory, proc, looks=LOOKS, pause=PAUSE_SECONDS)
@@ -68,16 +78,39 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(as_json(facts, verdicts, stacks), indent=2))
     elif facts:
-        print(table(facts, verdicts, colour=_colour()) + text(stacks))
+        print(table(facts, verdicts, colour=_colour(), width=_width()))
+        if arguments.evidence:
+            print(text(stacks) if stacks else f"\n{why_none(verdicts)}")
     else:
         job = f" of job {arguments.job}" if arguments.job else ""
         print(
-            f"No rank{job} on this node: no stage record in {arguments.record_dir}, and no process "
+            f"No rank{job} on this node: no stage record in {record_dir}, and no process "
             "that may be read has RANK or SLURM_PROCID in its environment."
         )
     for reason, count in sorted(directory.look().skipped.items()):
-        print(f"{count} files in {arguments.record_dir} passed over: {reason}", file=sys.stderr)
-    return 3 if any(verdict.evidence for verdict in verdicts) else 0
+        print(f"{count} files in {record_dir} passed over: {reason}", file=sys.stderr)
+    return 3 if any(verdict.wrong for verdict in verdicts) else 0
+
+
+def _record_directory(given: Path | None) -> Path:
+    """Where to look.  Raises `ConfigError` where somebody has named a place that is none; the
+    default is missing on a node where no rank ever ran."""
+    variable = os.environ.get("STAGEWATCH_DIR")
+    if given is None and not variable:
+        return Path(DEFAULT_DIRECTORY)
+    directory = given or Path(variable or "")
+    try:
+        problem = "" if stat.S_ISDIR(directory.stat().st_mode) else "is no directory"
+    except (FileNotFoundError, NotADirectoryError):
+        problem = "does not exist"
+    except OSError:
+        problem = ""  # told by whoever reads it
+    if problem:
+        raise ConfigError(
+            f"{'STAGEWATCH_DIR' if given is None else '--record-dir'} {directory} {problem}: give "
+            f"the directory that the ranks write to, or leave it out for {DEFAULT_DIRECTORY}"
+        )
+    return directory
 
 
 def _tell(url: str, job_id: str | None, as_json: bool) -> int:
@@ -126,62 +159,9 @@ def as_json(
     }
 
 
-def table(facts: list[RankFacts], verdicts: list[Verdict], *, colour: bool) -> str:
-    """Ranks as a table, and under it a sentence per role of a job."""
-    accused = {rank for verdict in verdicts for rank in _keys(verdict.culprits)}
-    rows = [_COLUMNS, *(_row(fact) for fact in facts)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
-    lines = []
-    for number, row in enumerate(rows):
-        cells = [
-            text.rjust(width) if title in _RIGHT else text.ljust(width)
-            for text, width, title in zip(row, widths, _COLUMNS, strict=True)
-        ]
-        line = "  ".join(cells).rstrip()
-        if colour and number == 0:
-            line = f"\033[1m{line}\033[0m"
-        elif colour and number and _key(facts[number - 1]) in accused:
-            line = f"\033[31m{line}\033[0m"
-        lines.append(line)
-    lines.append("")
-    for verdict in verdicts:
-        bold = colour and verdict.evidence
-        lines.append(f"\033[1;31m{verdict.sentence}\033[0m" if bold else verdict.sentence)
-    return "\n".join(lines)
-
-
-def _row(fact: RankFacts) -> tuple[str, ...]:
-    stage = fact.stage or "-"
-    return (
-        fact.job_id,
-        fact.role,
-        str(fact.rank),
-        str(fact.pid),
-        f"{stage}/{fact.substage}" if fact.substage else stage,
-        _age(fact.stage_open_seconds),
-        "-" if fact.step is None else str(fact.step),
-        _age(fact.progress_age_seconds) + ("!" if fact.overdue else ""),
-        fact.state,
-        fact.wait_channel or "-",
-        "-" if fact.cpu_ratio is None else f"{fact.cpu_ratio:.0%}",
-        fact.wait_class.value,
-    )
-
-
-def _age(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    if seconds < 60:
-        return f"{seconds:.1f}s"
-    return f"{seconds / 60:.1f}m" if seconds < 3600 else f"{seconds / 3600:.1f}h"
-
-
-def _key(fact: RankFacts) -> tuple[str, str, int]:
-    return fact.job_id, fact.role, fact.rank
-
-
-def _keys(facts: tuple[RankFacts, ...]) -> set[tuple[str, str, int]]:
-    return {_key(fact) for fact in facts}
+def _width() -> int | None:
+    """Columns of the terminal; `None` where the output goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _colour() -> bool:

@@ -48,7 +48,7 @@ def gather(
     largest class among the others."""
     found = []
     for verdict in verdicts:
-        if not verdict.evidence:
+        if not verdict.wrong:
             continue
         live = [
             fact
@@ -76,6 +76,13 @@ def text(stacks: Sequence[Stacks]) -> str:
         for name, frames in one.threads:
             lines += [f"  thread {name}", *(f"    {frame}" for frame in frames)]
     return "\n".join(lines)
+
+
+def why_none(verdicts: Sequence[Verdict]) -> str:
+    """Said where no stack was taken."""
+    if any(verdict.wrong for verdict in verdicts):
+        return "No stacks: no process of a job in which something is wrong lives here."
+    return "No stacks: they are taken only of a job in which something is wrong, and none is."
 
 
 def _stacks(fact: RankFacts, why: str, run: Run) -> Stacks:

@@ -38,6 +38,7 @@ class RankFacts:
     wait_class: WaitClass
     first_failure: str
     first_failure_time: float | None
+    first_failure_age_seconds: float | None
 
     @property
     def overdue(self) -> bool:
@@ -124,4 +125,5 @@ def _facts(rank: Rank, window: list[Sample]) -> RankFacts:
         wait_class=WaitClass.GONE if rank.life is Life.GONE else classify(window),
         first_failure=f"{first.error} in {first.stage}" if first else "",
         first_failure_time=first.time if first else None,
+        first_failure_age_seconds=max(0.0, time.time() - first.time) if first else None,
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from dataclasses import dataclass
 from typing import Protocol
 
 from stagewatch.errors import StagewatchError
+from stagewatch.inspect.role_story import SHOWN, RoleStory, RoleTeller, clock, long, node_of
 from stagewatch.sources.prometheus_api import Series
 
 Labels = dict[str, str]
@@ -20,23 +20,6 @@ _MEANING = {
     "odd_one_out": "it waits unlike all others",
     "stage_behind": "its peers have completed that stage, and the job waits for it",
 }
-_DOING = {
-    "spin": "spin",
-    "compute": "compute",
-    "parked": "are parked",
-    "io": "wait for storage",
-    "stopped": "are stopped",
-    "traced": "are held by a debugger",
-    "gone": "are gone",
-    "unknown": "are unclear",
-}
-_EXCUSES = {
-    "computing": "a rank computes something long",
-    "debugger": "a debugger holds a rank",
-    "long_stage": "a rank is in a stage that may take long",
-    "idle": "no stage is open",
-}
-_SHOWN = 6
 
 
 class Queries(Protocol):
@@ -54,7 +37,7 @@ class Story:
     job_id: str
     sentences: tuple[str, ...]
     wrong: bool
-    """Whether the rules find anything wrong with it."""
+    """Whether anything is wrong with it, as far as the rules and the ranks' records show."""
 
 
 class Teller:
@@ -99,69 +82,40 @@ class _OfCluster:
 
     def tell(self) -> Story:
         ups = self._ask("rl_rank_up")
-        sentences = []
-        for role in sorted({found.labels.get("role", "") for found in ups}):
-            sentences += self._role(role, [u for u in ups if u.labels.get("role", "") == role])
+        roles = [
+            self._role(role, [found for found in ups if found.labels.get("role", "") == role])
+            for role in sorted({found.labels.get("role", "") for found in ups})
+        ]
+        sentences = [sentence for role in roles for sentence in role.sentences]
         behind = self._ask("rank:rl_stall:stage_behind")
         culprits = self._ask("job:rl_stall:culprit") + behind
-        sentences += [_culprit(found.labels) for found in culprits[:_SHOWN]]
-        if len(culprits) > _SHOWN:
-            sentences.append(f"And {len(culprits) - _SHOWN} more ranks at fault.")
+        sentences += [_culprit(found.labels) for found in culprits[:SHOWN]]
+        if len(culprits) > SHOWN:
+            sentences.append(f"And {len(culprits) - SHOWN} more ranks at fault.")
         # A role that waits for the rank that is behind hangs without a culprit of its own.
         nobody = [] if behind else self._ask("job:rl_stall:group_only")
         if nobody:
             sentences.append("No rank stands out: suspect the transport, a switch or a GPU.")
         slow = self._ask("rank:rl_straggler:ratio")
         sentences += [
-            f"Straggler: rank {found.labels['rank']} on {_node(found.labels)}, in "
+            f"Straggler: rank {found.labels['rank']} on {node_of(found.labels)}, in "
             f"{found.labels['stage']} for {found.value:.1f} times what its peers take."
-            for found in slow[:_SHOWN]
+            for found in slow[:SHOWN]
         ]
-        sentences += self._failure() + self._waste() + self._faults({_node(u.labels) for u in ups})
-        wrong = bool(culprits or nobody or slow or self._ask("job:rl_stall:active"))
+        sentences += (
+            self._failure() + self._waste() + self._faults({node_of(u.labels) for u in ups})
+        )
+        wrong = bool(culprits or nobody or slow) or any(role.wrong for role in roles)
         return Story(self._job_id, tuple(sentences), wrong)
 
-    def _role(self, role: str, ups: list[Series]) -> list[str]:
-        ages = self._ask("rank:rl_progress_age:seconds", role)
-        stalled = bool(self._ask("job:rl_stall:active", role))
-        nodes = sorted({_node(found.labels) for found in ups})
-        count = f"{len(ups)} rank{'s' if len(ups) > 1 else ''}"
-        on = ", ".join(nodes[:_SHOWN]) + (
-            f" and {len(nodes) - _SHOWN} more nodes" if len(nodes) > _SHOWN else ""
-        )
+    def _role(self, role: str, ups: list[Series]) -> RoleStory:
         cluster = "" if self._alone else f" of cluster {self._cluster or 'without a name'}"
-        head = f"Job {self._job_id} ({role}){cluster}, {count} on {on}"
-        steps = [found.value for found in self._ask("rl_rank_step", role)]
-        step = f" at step {max(steps):.0f}" if steps else ""
-        if stalled and ages:
-            since = min(found.value for found in ages)
-            head += f": no progress since {self._clock(self._now - since)} ({_long(since)}){step}."
-        elif ages:
-            since = max(found.value for found in ages)
-            head += f": in progress{step}; every rank has moved within {_long(since)}."
-        else:
-            head += ": no rank of it lives."
-        lines = [head, self._doing(role)]
-        excuses = {found.labels["excuse"] for found in self._ask("job:rl_stall:excused", role)}
-        if excuses and not stalled:
-            lines.append(f"Not called a stall, for {' and '.join(_EXCUSES[e] for e in excuses)}.")
-        return [line for line in lines if line]
 
-    def _doing(self, role: str) -> str:
-        """How many ranks do what, in which stage."""
-        stages = {
-            (found.labels["rank"], _node(found.labels)): found.labels["stage"]
-            for found in self._ask("rl_rank_stage_open_seconds", role)
-        }
-        doing = Counter(
-            (found.labels["class"], stages.get((found.labels["rank"], _node(found.labels)), "?"))
-            for found in self._ask("rl_rank_wait_class", role)
-        )
-        parts = [
-            f"{count} {_DOING.get(kind, kind)} in {stage}"
-            for (kind, stage), count in doing.most_common(_SHOWN)
-        ]
-        return f"Of them {', '.join(parts)}." if parts else ""
+        def ask(metric: str, form: str = "{0}") -> list[Series]:
+            return self._ask(metric, role, form)
+
+        teller = RoleTeller(ask, ups, self._now)
+        return teller.tell(f"Job {self._job_id} ({role}){cluster}")
 
     def _failure(self) -> list[str]:
         found = min(
@@ -173,57 +127,42 @@ class _OfCluster:
             return []
         labels = found.labels
         return [
-            f"First failure: rank {labels['rank']} ({labels['role']}) on {_node(labels)} raised "
-            f"{labels['error']} in {labels['stage']} at {self._clock(found.value)}."
+            f"First failure: rank {labels['rank']} ({labels['role']}) on {node_of(labels)} raised "
+            f"{labels['error']} in {labels['stage']} at {clock(found.value, self._now)}."
         ]
 
     def _waste(self) -> list[str]:
         seconds = sum(found.value for found in self._ask("job:rl_wasted_gpu_seconds:total"))
-        return [f"Wasted so far: {_long(seconds)} of GPU time."] if seconds > 0 else []
+        return [f"Wasted so far: {long(seconds)} of GPU time."] if seconds > 0 else []
 
     def _faults(self, nodes: set[str]) -> list[str]:
         return [
-            f"A fault is being injected on {_node(found.labels)}: {found.labels['fault_type']}, "
+            f"A fault is being injected on {node_of(found.labels)}: {found.labels['fault_type']}, "
             f"id {found.labels['id']}, at {found.labels.get('target_worker') or 'no one worker'}."
             for found in self._api.query(
                 f'fault_injection_active{{cluster="{_quoted(self._cluster)}"}} == 1'
             )
-            if _node(found.labels) in nodes
-        ][:_SHOWN]
+            if node_of(found.labels) in nodes
+        ][:SHOWN]
 
-    def _ask(self, metric: str, role: str | None = None) -> list[Series]:
+    def _ask(self, metric: str, role: str | None = None, form: str = "{0}") -> list[Series]:
         matchers = [
             f'cluster="{_quoted(self._cluster)}"',
             f'job_id="{_quoted(self._job_id)}"',
         ]
         if role is not None:
             matchers.append(f'role="{_quoted(role)}"')
-        return self._api.query(f"{metric}{{{', '.join(matchers)}}}")
-
-    def _clock(self, when: float) -> str:
-        today = time.strftime("%F", time.localtime(self._now))
-        text = time.strftime("%F %T", time.localtime(when))
-        return text.removeprefix(f"{today} ")
+        return self._api.query(form.format(f"{metric}{{{', '.join(matchers)}}}"))
 
 
 def _culprit(labels: Labels) -> str:
     evidence = labels.get("evidence", "")
     return (
         f"Culprit: rank {labels['rank']} ({labels['role']}), pid {labels.get('pid') or 'unknown'} "
-        f"on {_node(labels)}, in {labels.get('stage') or 'no known stage'}: "
+        f"on {node_of(labels)}, in {labels.get('stage') or 'no known stage'}: "
         f"{_MEANING.get(evidence, evidence)} ({evidence})."
     )
 
 
-def _node(labels: Labels) -> str:
-    return labels.get("node") or labels.get("instance") or "an unknown node"
-
-
 def _quoted(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _long(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

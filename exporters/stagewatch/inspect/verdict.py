@@ -7,43 +7,15 @@ same order; this one is for a person who could only log in to the node.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stagewatch.inspect.budget import COMPUTING_SECONDS, PATIENCE_SECONDS
+from stagewatch.inspect.budget import COMPUTING_SECONDS, MIN_SECONDS, PATIENCE_SECONDS
 from stagewatch.inspect.facts import RankFacts
+from stagewatch.inspect.failures import failed, first_failure, silent, stopped
+from stagewatch.inspect.words import BEEN, Ranks, age, doing, span, step, who
 from stagewatch.wait_class import WaitClass, sleeps_in
 
-Ranks = Sequence[RankFacts]
-
-_ONE = {
-    WaitClass.SPIN: "spins",
-    WaitClass.COMPUTE: "computes",
-    WaitClass.PARKED: "is parked",
-    WaitClass.IO: "waits for storage",
-    WaitClass.STOPPED: "is stopped",
-    WaitClass.TRACED: "is held by a debugger",
-    WaitClass.GONE: "is gone",
-    WaitClass.UNKNOWN: "is unclear",
-}
-_MANY = {
-    WaitClass.SPIN: "spin",
-    WaitClass.COMPUTE: "compute",
-    WaitClass.PARKED: "are parked",
-    WaitClass.IO: "wait for storage",
-    WaitClass.STOPPED: "are stopped",
-    WaitClass.TRACED: "are held by a debugger",
-    WaitClass.GONE: "are gone",
-    WaitClass.UNKNOWN: "are unclear",
-}
-_BEEN = {
-    WaitClass.SPIN: "spinning",
-    WaitClass.COMPUTE: "computing",
-    WaitClass.PARKED: "parked",
-    WaitClass.IO: "waiting for storage",
-    WaitClass.STOPPED: "stopped by a signal",
-    WaitClass.UNKNOWN: "without progress",
-}
+_IDLE = "no stage is open, all are idle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +28,15 @@ class Verdict:
     """Whether no rank makes progress any more."""
     evidence: str
     """`process_gone`, `left_loop_early`, `collective_behind`, `io_blocked`, `odd_one_out`,
-    `group_only`, or empty where nothing is wrong or nothing can be said."""
+    `group_only`, `raised` (stopped since an exception), or empty where nothing is wrong or nothing
+    can be said."""
     culprits: tuple[RankFacts, ...]
     sentence: str
+
+    @property
+    def wrong(self) -> bool:
+        """Whether somebody should act."""
+        return bool(self.evidence)
 
 
 def judge(ranks: Ranks) -> list[Verdict]:
@@ -76,27 +54,62 @@ def _judge_role(ranks: Ranks, node: Ranks, key: tuple[str, str]) -> Verdict:
     job = f"job {job_id} ({role})" if others else f"job {job_id}"
     gone = tuple(rank for rank in ranks if rank.wait_class is WaitClass.GONE)
     live = tuple(rank for rank in ranks if rank.wait_class is not WaitClass.GONE)
+    first = first_failure(ranks)
+    failure = f"; first failure: {first}" if first else ""
     stuck = stalled(live, others)
     if not live:
         whole = "its only rank here is" if len(gone) == 1 else f"all its {len(gone)} ranks here are"
-        return Verdict(job_id, role, False, "", (), f"{job}: {whole} gone{_failure(gone)}")
+        return Verdict(job_id, role, False, "process_gone", (), f"{job}: {whole} gone{failure}")
     if gone:
+        still = f", without progress for {span(age(live))}" if silent(live) else ""
         sentence = (
-            f"{job}: {_who(gone)} ended without closing its record{_failure(gone)}; {_doing(live)}"
+            f"{job}: {who(gone)} ended without closing its record; {doing(live)}{still}{failure}"
         )
         return Verdict(job_id, role, stuck, "process_gone", gone, sentence)
-    if not stuck:
-        progress = excuse(live) or _progress(live)
-        return Verdict(job_id, role, False, "", (), f"{job}: {_doing(live)}: {progress}")
+    if stuck:
+        return _stuck(job, live, failure)
+    excused = excuse(live)
+    if failed(live) and silent(live) and excused in ("", _IDLE):
+        return Verdict(job_id, role, False, "raised", (), f"{job}: {stopped(ranks, live)}")
+    return Verdict(job_id, role, False, "", (), f"{job}: {_going(live, excused)}{failure}")
+
+
+def _stuck(job: str, live: Ranks, failure: str) -> Verdict:
+    job_id, role = live[0].job_id, live[0].role
     culprits, evidence = _localise(live)
-    if not culprits:
-        sentence = (
-            f"{job}: no progress for {_seconds(_age(live))} at step {_step(live)}: "
-            f"{_doing(live)}; no rank of this node stands out, so suspect the transport, a GPU or "
-            "a rank of another node"
+    if culprits:
+        sentence = _accuse(job, live, culprits, evidence)
+        return Verdict(job_id, role, True, evidence, culprits, sentence + failure)
+    sentence = (
+        f"{job}: no progress for {span(age(live))} at step {step(live)}: {doing(live)}; no rank of "
+        f"this node stands out, so suspect the transport, a GPU or a rank of another node{failure}"
+    )
+    return Verdict(job_id, role, True, "group_only", (), sentence)
+
+
+def _going(live: Ranks, excused: str) -> str:
+    """Of ranks that do not hang: a rank between two steps is parked, and yet makes progress."""
+    known = [rank for rank in live if rank.progress_age_seconds is not None]
+    held = any(rank.wait_class is WaitClass.TRACED for rank in live)
+    if known and not held and not failed(live) and all(map(_moved, known)):
+        moved = f"in progress at step {step(known)}, last progress {span(age(known))} ago"
+        return f"{moved}; at this moment {doing(live)}"
+    if excused:
+        return f"{doing(live)}: {excused}"
+    if not known:
+        return f"{doing(live)}: no rank keeps a stage record, so progress cannot be judged"
+    overdue = sum(rank.overdue for rank in known)
+    if overdue:
+        return (
+            f"{doing(live)}: {overdue} of {len(live)} overdue, the others still within their budget"
         )
-        return Verdict(job_id, role, True, "group_only", (), sentence)
-    return Verdict(job_id, role, True, evidence, culprits, _accuse(job, live, culprits, evidence))
+    return f"{doing(live)}: step {step(known)}, last progress {span(age(known))} ago"
+
+
+def _moved(rank: RankFacts) -> bool:
+    """Just now."""
+    seconds = rank.progress_age_seconds
+    return seconds is not None and seconds < MIN_SECONDS and not rank.overdue
 
 
 def stalled(live: Ranks, others: Ranks) -> bool:
@@ -114,15 +127,15 @@ def stalled(live: Ranks, others: Ranks) -> bool:
 def excuse(live: Ranks) -> str:
     """What looks like a stall and is none; empty if there is no such thing."""
     for rank in live:
-        age = rank.progress_age_seconds or 0.0
+        since = rank.progress_age_seconds or 0.0
         if rank.wait_class is WaitClass.TRACED:
-            return f"a debugger holds {_who((rank,))}"
-        if rank.wait_class is WaitClass.COMPUTE and rank.overdue and age < COMPUTING_SECONDS:
-            return f"{_who((rank,))} computes something long"
+            return f"a debugger holds {who((rank,))}"
+        if rank.wait_class is WaitClass.COMPUTE and rank.overdue and since < COMPUTING_SECONDS:
+            return f"{who((rank,))} computes something long"
         if rank.stage in PATIENCE_SECONDS and not rank.overdue:
-            return f"{_who((rank,))} is in {rank.stage}, which may take long"
+            return f"{who((rank,))} is in {rank.stage}, which may take long"
     if all(rank.stage == "idle" and rank.wait_class is WaitClass.PARKED for rank in live):
-        return "no stage is open, all are idle"
+        return _IDLE
     return ""
 
 
@@ -193,64 +206,17 @@ def _left_early(live: Ranks, suspects: Ranks) -> bool:
 def _accuse(job: str, live: Ranks, culprits: Ranks, evidence: str) -> str:
     others = [rank for rank in live if rank not in culprits]
     first = culprits[0]
-    state = _BEEN[first.wait_class]
+    state = BEEN[first.wait_class]
     channel = sleeps_in(first.wait_channel)
     if first.wait_class in (WaitClass.PARKED, WaitClass.IO) and channel:
         state += f" in {channel}"
     one = len(culprits) == 1
     sentence = (
-        f"{job}: {_doing(others)}, {_who(culprits)} {'has' if one else 'have'} been {state} "
-        f"for {_seconds(_age(culprits))} at step {_step(culprits)}"
+        f"{job}: {doing(others)}, {who(culprits)} {'has' if one else 'have'} been {state} "
+        f"for {span(age(culprits))} at step {step(culprits)}"
     )
     if evidence == "left_loop_early":
         return f"{sentence}: {'it' if one else 'they'} left the loop early"
     if evidence == "collective_behind":
         return f"{sentence}: {'it' if one else 'they'} entered fewer collectives than the others"
     return sentence
-
-
-def _failure(gone: Ranks) -> str:
-    """The first exception among them: what follows is usually its consequence."""
-    failed = [rank for rank in gone if rank.first_failure_time is not None]
-    if not failed:
-        return ""
-    first = min(failed, key=lambda rank: rank.first_failure_time or 0.0)
-    return f" (first failure: {first.first_failure})"
-
-
-def _progress(live: Ranks) -> str:
-    known = [rank for rank in live if rank.progress_age_seconds is not None]
-    if not known:
-        return "no rank keeps a stage record, so progress cannot be judged"
-    overdue = sum(rank.overdue for rank in known)
-    if overdue:
-        return f"{overdue} of {len(live)} overdue, the others still within their budget"
-    return f"step {_step(known)}, last progress {_seconds(_age(known))} ago"
-
-
-def _doing(ranks: Ranks) -> str:
-    counts = Counter(rank.wait_class for rank in ranks).most_common()
-    return ", ".join(
-        f"{count} ranks {_MANY[kind]}" if count > 1 else f"1 rank {_ONE[kind]}"
-        for kind, count in counts
-    )
-
-
-def _who(ranks: Ranks) -> str:
-    if len(ranks) == 1:
-        return f"rank {ranks[0].rank} (pid {ranks[0].pid})"
-    shown = ", ".join(f"{rank.rank} (pid {rank.pid})" for rank in ranks[:4])
-    return f"ranks {shown}" + (f" and {len(ranks) - 4} more" if len(ranks) > 4 else "")
-
-
-def _age(ranks: Ranks) -> float:
-    return min((rank.progress_age_seconds or 0.0 for rank in ranks), default=0.0)
-
-
-def _step(ranks: Ranks) -> str:
-    steps = [rank.step for rank in ranks if rank.step is not None]
-    return str(max(steps)) if steps else "unknown"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 3600 else f"{seconds / 3600:.1f} h"

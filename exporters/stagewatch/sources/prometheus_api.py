@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 from requests.auth import AuthBase
 
-from stagewatch.errors import SourceError
+from stagewatch.errors import ConfigError, SourceError
+from stagewatch.sources.request_failure import why_unanswered
 
 MAX_POINTS = 2000
 """Points asked of a range query at once; servers refuse more than 11,000 (Prometheus) or 30,000."""
@@ -49,10 +51,14 @@ class Alert:
 
 
 class PrometheusApi:
-    """A server at a base URL.  Every method raises `SourceError` with a line to act on."""
+    """A server at a base URL.  Whatever asks it raises `SourceError` with a line to act on."""
 
     def __init__(self, url: str, *, timeout: float = 10.0, authorization: str = "") -> None:
-        """`authorization` is the value of that header, such as `Bearer ...`."""
+        """`authorization` is the value of that header, such as `Bearer ...`.
+
+        Raises `ConfigError` where `url` is none.
+        """
+        self._where = _without_user(url)
         self._url = url.rstrip("/")
         self._timeout = timeout
         self._session = requests.Session()
@@ -130,7 +136,8 @@ class PrometheusApi:
             url = f"{self._url}/api/v1/{path}"
             answer = self._session.get(url, params=parameters, timeout=self._timeout)
         except requests.RequestException as error:
-            raise SourceError(f"{self._url} does not answer: {error}") from error
+            why = why_unanswered(error, self._timeout)
+            raise SourceError(f"{self._where} does not answer: {why}") from error
         try:
             body = answer.json()
             if body["status"] == "success":
@@ -139,8 +146,8 @@ class PrometheusApi:
             problem = body["error"]
         except (requests.JSONDecodeError, KeyError, TypeError) as error:
             said = f"HTTP status {answer.status_code} {answer.reason}"
-            raise SourceError(f"{self._url} is no Prometheus API: {said}") from error
-        raise SourceError(f"{self._url}: {problem}")
+            raise SourceError(f"{self._where} is no Prometheus API: {said}") from error
+        raise SourceError(f"{self._where}: {problem}")
 
 
 class _Authorization(AuthBase):
@@ -152,6 +159,22 @@ class _Authorization(AuthBase):
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         request.headers["Authorization"] = self._value
         return request
+
+
+def _without_user(url: str) -> str:
+    """The URL as it may be shown.  Raises `ConfigError` where it is none of HTTP."""
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname)
+        _ = parts.port  # raises where it is no number
+    except ValueError:
+        known = False
+    if not known:
+        raise ConfigError(
+            f"{url!r} is no URL of a Prometheus server: it is given as http://HOST:9090 or "
+            "https://HOST"
+        )
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
 
 
 def _joined(pieces: list[Any]) -> list[Track]:

@@ -1,0 +1,51 @@
+"""Why a server gave no answer, in a few words instead of a library's chain of errors."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+from collections.abc import Iterator
+
+import requests
+
+
+def why_unanswered(error: requests.RequestException, timeout: float) -> str:
+    """What happened on the way to the server; `timeout` is what was allowed, seconds."""
+    if isinstance(error, requests.ConnectTimeout):
+        return f"no connection within {timeout:g} s"
+    if isinstance(error, requests.Timeout):
+        return f"nothing within {timeout:g} s"
+    if isinstance(error, requests.TooManyRedirects):
+        return "it redirects without end"
+    reason = next(filter(None, map(_reason, _chain(error))), type(error).__name__)
+    return (
+        f"by its proxy: {reason}" if isinstance(error, requests.exceptions.ProxyError) else reason
+    )
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, requests.RequestException):
+        return ""  # an OSError itself, that only wraps
+    if isinstance(error, socket.gaierror):
+        return "its name does not resolve"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"TLS: its certificate is not accepted ({error.verify_message})"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {(error.reason or 'no agreement').replace('_', ' ').lower()}"
+    if isinstance(error, (ConnectionResetError, BrokenPipeError, http.client.HTTPException)):
+        return "it closed the connection without an answer"
+    return (error.strerror or "").lower() if isinstance(error, OSError) else ""
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and all that it came of: urllib3 keeps a cause in `reason`, requests in `args`."""
+    found: list[object] = [error]
+    seen: set[int] = set()
+    while found:
+        one = found.pop(0)
+        if not isinstance(one, BaseException) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        found += [*one.args, getattr(one, "reason", None), one.__cause__, one.__context__]

@@ -1,0 +1,30 @@
+"""A server that cannot be asked, as told by `stagewatch report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stagewatch.cli import main
+from stagewatch.demo.cluster import free_port
+
+
+def report(url: str, directory: Path) -> int:
+    """The exit status."""
+    given = ["report", "recovery", "--prometheus", url, "--output", str(directory / "o")]
+    return main(given)
+
+
+def test_what_is_no_url_is_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report("foo", tmp_path) == 2
+    assert capsys.readouterr().err.startswith("stagewatch: 'foo' is no URL of a Prometheus server:")
+
+
+def test_nobody_at_the_url_is_one_line_and_status_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    assert report(url, tmp_path) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"stagewatch: {url} does not answer: connection refused"
