@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from stagewatch.demo.cluster import JOB_ID, NODES, RANKS, DemoCluster
+from stagewatch.demo.own_command import own_command
 from stagewatch.demo.progress import Progress
 from stagewatch.demo.rl import run as rl
 from stagewatch.demo.rl.scenarios import SCENARIOS
@@ -95,7 +96,8 @@ def _sync_stall(arguments: argparse.Namespace) -> int:
         if arguments.keep:
             print("\nEverything keeps running; Ctrl-C ends it.  Try, in another terminal:")
             for node in NODES:
-                print(f"  stagewatch inspect --record-dir {cluster.record_dir(node)}", flush=True)
+                inspect = f"{own_command()} inspect --record-dir {cluster.record_dir(node)}"
+                print(f"  {inspect}", flush=True)
             signal.pause()
         api.close()
     return 0 if named else 1
