@@ -26,6 +26,7 @@ from stagewatch.sources.prometheus_api import Alert, PrometheusApi
 
 ARMED = f'job_role_stage:rl_stall_budget:seconds{{job_id="{JOB_ID}", stage="train"}}'
 SYNC_STALL = "sync-stall"
+SOURCES = "S0 to S4: the account each is modelled on, #: the fault in it; see docs/scenarios.md"
 EXPECTED = ("StalledHeartbeat", "BusyPollHang")
 
 
@@ -54,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where a fetched Prometheus is kept [default: .cache]",
     )
     rl.add_arguments(parser)
-    parser.epilog = f"scenarios:\n{_table()}"
+    parser.epilog = f"scenarios ({SOURCES}):\n{_table()}"
 
 
 def run(arguments: argparse.Namespace) -> int:
