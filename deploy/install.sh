@@ -69,6 +69,10 @@ if ! "$python" -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 10))' 
     echo "install: needs Python 3.10 or newer with venv (apt-get install python3-venv)" >&2
     exit 2
 fi
+if ! command -v systemd-sysusers >/dev/null || ! command -v systemd-tmpfiles >/dev/null; then
+    echo "install: needs systemd-sysusers and systemd-tmpfiles, see docs/operating.md" >&2
+    exit 2
+fi
 
 [ -x $prefix/bin/python ] || "$python" -m venv $prefix
 pip="$prefix/bin/pip --quiet --disable-pip-version-check"
