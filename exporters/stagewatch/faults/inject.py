@@ -29,7 +29,7 @@ over, on Ctrl-C and SIGTERM, when this command is killed (a watchdog does it the
 Nothing is done without an explicit --target. --dry-run shows every command and does none of it.
 `stagewatch fault inject KIND --help` tells what a kind's target is.
 
-  stagewatch fault inject cpu --target 0-3 --for 60s --worker rollout_worker_8 --stage train
+  stagewatch fault inject cpu --target all --for 60s --worker rollout_worker_8 --stage train
   stagewatch fault inject network-loss --target metaserver:8000 --loss 10% --for 5m --dry-run
   stagewatch fault inject process-stop --target 4711:5 --for 30s
 """
