@@ -6,7 +6,7 @@ AGAIN := --last-failed --last-failed-no-failures none
 LOCK := --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-header
 
 demo:
-	@deploy/setup.sh venv
+	@deploy/setup.sh demo
 	@$(BIN)/stagewatch demo $(ARGS)
 
 test:

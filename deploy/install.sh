@@ -1,14 +1,19 @@
 #!/bin/sh
-# Installs the agents on a machine with systemd: `deploy/install.sh [node] [slurm]`, from a checkout.
-# Running it again upgrades and keeps /etc/stagewatch.  `--uninstall` removes all but that and
-# /var/lib/stagewatch; `--uninstall --purge` those too.  `--no-start` leaves starting to you.
+# Usage: deploy/install.sh [--no-start] node|slurm ...
+#        deploy/install.sh --uninstall [--purge]
+# Installs agents (node, slurm, or both) from a checkout as services of systemd.  Running it again
+# upgrades and keeps /etc/stagewatch.  --no-start leaves starting to you.  --uninstall removes all
+# but /etc/stagewatch, /var/lib/stagewatch and /var/lib/stagewatch-faults, --purge these too.  The
+# user and group stagewatch stay either way: files elsewhere may be theirs.
 # Needs root, Python 3.10 or newer with venv ($PYTHON, else /usr/bin/python3), a package index.
 set -eu
 
-usage() { sed -n '2,5s/^# //p' "$0"; }
+usage() { sed -n '2,8s/^# //p' "$0"; }
+wrong() { echo "install: $1" >&2; usage >&2; exit 2; }
 
 prefix=/opt/stagewatch
 units=/etc/systemd/system
+faults=/var/lib/stagewatch-faults
 agents=
 uninstall=
 purge=
@@ -20,9 +25,15 @@ for argument in "$@"; do
         --purge) purge=yes ;;
         --no-start) start= ;;
         -h | --help) usage; exit 0 ;;
-        *) echo "install: unknown argument $argument" >&2; usage >&2; exit 2 ;;
+        *) wrong "unknown argument $argument" ;;
     esac
 done
+if [ "$uninstall" ]; then
+    [ -z "$agents" ] || wrong "--uninstall removes every agent; name none"
+else
+    [ -z "$purge" ] || wrong "--purge goes with --uninstall"
+    [ "$agents" ] || wrong "name an agent: node, slurm, or both"
+fi
 [ "$(id -u)" = 0 ] || { echo "install: must run as root" >&2; exit 2; }
 cd "$(dirname "$0")/.."
 
@@ -31,6 +42,13 @@ running() { [ -d /run/systemd/system ]; }
 reload() { if running; then systemctl daemon-reload; fi; }
 
 if [ "$uninstall" ]; then
+    # What is written there can only be undone by what would be removed.
+    for undo in $faults/*.undo; do
+        [ -e "$undo" ] || continue
+        echo "install: faults are in force or not undone ($undo); nothing was removed." >&2
+        echo "install: end them first: stagewatch fault clear --all" >&2
+        exit 1
+    done
     for agent in node slurm; do
         unit=stagewatch-$agent.service
         [ -e $units/$unit ] || continue
@@ -39,17 +57,20 @@ if [ "$uninstall" ]; then
     done
     rm -rf $prefix /usr/local/bin/stagewatch /run/stagewatch
     rm -f /usr/lib/sysusers.d/stagewatch.conf /usr/lib/tmpfiles.d/stagewatch.conf
-    [ -z "$purge" ] || rm -rf /etc/stagewatch /var/lib/stagewatch
+    [ -z "$purge" ] || rm -rf /etc/stagewatch /var/lib/stagewatch $faults
     reload
-    echo "stagewatch is removed"
+    echo "stagewatch is removed; its user and group stay (userdel stagewatch)"
     exit 0
 fi
 
-[ "$agents" ] || agents=node
 # The system's own Python: the agents' user may not be able to read one in root's home.
 python=${PYTHON:-/usr/bin/python3}
 if ! "$python" -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
     echo "install: needs Python 3.10 or newer with venv (apt-get install python3-venv)" >&2
+    exit 2
+fi
+if ! command -v systemd-sysusers >/dev/null || ! command -v systemd-tmpfiles >/dev/null; then
+    echo "install: needs systemd-sysusers and systemd-tmpfiles, see docs/operating.md" >&2
     exit 2
 fi
 
@@ -76,3 +97,16 @@ for agent in $agents; do
     fi
 done
 echo "stagewatch is installed; options are in /etc/stagewatch"
+if running && [ "$start" ]; then exit 0; fi
+
+running || echo "systemd does not run here."
+echo "Nothing was started.  Under systemd:"
+for agent in $agents; do echo "  systemctl enable --now stagewatch-$agent"; done
+echo "Without it, by hand (once after each boot, first: systemd-tmpfiles --create stagewatch.conf):"
+for agent in $agents; do
+    as="setpriv --reuid=stagewatch --regid=stagewatch --init-groups"
+    held=-all
+    [ "$agent" = slurm ] || held=$held,+sys_ptrace,+syslog # those of the unit
+    as="$as --inh-caps=$held --ambient-caps=$held"
+    echo "  sh -c 'set -a; . /etc/stagewatch/$agent.env; exec $as stagewatch $agent'"
+done

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Sets a checkout up: `deploy/setup.sh venv` makes .venv with exact versions, `deploy/setup.sh
-# tools` installs what the tests run against from the distribution, without starting any service;
-# `deploy/setup.sh frameworks` makes .venv-frameworks, with PyTorch and the RL frameworks.
+# Sets a checkout up: `deploy/setup.sh venv` makes .venv with exact versions, and `deploy/setup.sh
+# demo` with no more than the demo needs; `deploy/setup.sh tools` installs what the tests run against
+# from the distribution, without starting any service; `deploy/setup.sh frameworks` makes
+# .venv-frameworks, with PyTorch and the RL frameworks.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -39,28 +40,43 @@ install_packages() {
         apt-get -qq install --yes --no-install-recommends $missing </dev/null >/dev/null
 }
 
+# A directory, and what is going to be installed into it.
 new_venv() {
     if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
         echo "setup: python3 is $(python3 -V); stagewatch needs Python 3.10 or newer" >&2
         exit 1
     fi
-    rm -f "$1/.complete"
+    rm -f "$1/.complete" "$1/.demo"
     if ! python3 -c 'import ensurepip' 2>/dev/null; then
         install_packages python3-venv
     fi
-    echo "setup: making $1"
+    echo "setup: making $1 and installing $2"
     python3 -m venv "$1"
 }
 
+# Whether a stamp is newer than the list of versions and what it was made from.
+current() { find "$1" -newer "$2" -newer pyproject.toml 2>/dev/null | grep -q .; }
+
 make_venv() {
-    stamp=.venv/.complete
-    if find $stamp -newer requirements.lock -newer pyproject.toml 2>/dev/null | grep -q .; then
-        return 0
-    fi
-    new_venv .venv
+    if current .venv/.complete requirements.lock; then return 0; fi
+    new_venv .venv "what the tests need (some 320 MB, about a minute)"
     .venv/bin/pip --quiet --disable-pip-version-check install --require-hashes -r requirements.lock
     .venv/bin/pip --quiet --disable-pip-version-check install --no-deps --no-build-isolation -e .
-    touch $stamp
+    touch .venv/.complete
+}
+
+# The versions of the agents as they are deployed, unless the tests' environment is there.
+make_demo_venv() {
+    if [ -e .venv/.complete ]; then
+        make_venv
+        return 0
+    fi
+    if current .venv/.demo deploy/requirements.lock; then return 0; fi
+    new_venv .venv "what the demo needs (some 40 MB, less than a minute)"
+    .venv/bin/pip --quiet --disable-pip-version-check install \
+        --require-hashes -r deploy/requirements.lock
+    .venv/bin/pip --quiet --disable-pip-version-check install --no-deps -e .
+    touch .venv/.demo
 }
 
 # verl, AReaL and OpenRLHF pin GPU libraries, so they come without their dependencies.
@@ -69,7 +85,7 @@ make_frameworks() {
     if find $stamp -newer tests/frameworks.txt -newer pyproject.toml 2>/dev/null | grep -q .; then
         return 0
     fi
-    new_venv .venv-frameworks
+    new_venv .venv-frameworks "PyTorch and the RL frameworks (gigabytes, many minutes)"
     .venv-frameworks/bin/pip --quiet --disable-pip-version-check install -e '.[dev,frameworks]'
     rm -rf .venv-frameworks/frameworks
     .venv-frameworks/bin/pip --quiet --disable-pip-version-check install \
@@ -79,10 +95,11 @@ make_frameworks() {
 
 case ${1:-} in
     venv) make_venv ;;
+    demo) make_demo_venv ;;
     frameworks) make_frameworks ;;
     tools)
         # shellcheck disable=SC2046 # one word a package
         install_packages $(grep -v '^#' tests/packages.txt)
         ;;
-    *) echo "usage: deploy/setup.sh venv|tools|frameworks" >&2; exit 2 ;;
+    *) echo "usage: deploy/setup.sh demo|venv|tools|frameworks" >&2; exit 2 ;;
 esac

@@ -32,6 +32,16 @@ def complaint(done: subprocess.CompletedProcess[str]) -> str:
     return lines[0]
 
 
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "stagewatch"]
+    help = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+    assert help == stagewatch("--help").stdout
+    done = subprocess.run(
+        [*command, "check-config", "--listen=9947"], capture_output=True, check=False
+    )
+    assert done.returncode == 2
+
+
 def test_a_port_in_use_is_named() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

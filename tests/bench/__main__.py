@@ -1,10 +1,12 @@
-"""Runs benchmarks: `python -m tests.bench [NAME ...]`, all of them without a name."""
+"""Runs benchmarks: `python -m tests.bench [NAME ...]`, all of them without a name; --help lists."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
 import sys
+from pathlib import Path
 
 import tests.bench
 
@@ -16,6 +18,11 @@ def main(wanted: list[str]) -> int:
         for module in pkgutil.iter_modules(tests.bench.__path__)
         if module.name.startswith("bench_")
     ]
+    if {"-h", "--help"} & set(wanted):
+        print('make bench ARGS="NAME ..." runs these, all of them without a name:\n')
+        for name in names:
+            print(f"  {name:<10} {_summary(name)}")
+        return 0
     unknown = set(wanted) - set(names)
     if unknown:
         print(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(names)}")
@@ -24,6 +31,12 @@ def main(wanted: list[str]) -> int:
         print(f"\n== {name}", flush=True)
         importlib.import_module(f"tests.bench.bench_{name}").main()
     return 0
+
+
+def _summary(name: str) -> str:
+    """The first line of its docstring; nothing of it is imported, as it may need tools."""
+    source = Path(__file__).with_name(f"bench_{name}.py").read_text()
+    return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
 
 
 if __name__ == "__main__":

@@ -189,10 +189,38 @@ class TestInstalled:
         machine("systemctl stop stagewatch-node")
         assert machine("systemctl show --property=Result --value stagewatch-node") == "success"
 
+    def test_without_systemd_it_says_that_nothing_runs_and_how_to_start_it(
+        self, machine: Machine
+    ) -> None:
+        hidden = "unshare --mount sh -euc 'mount -t tmpfs none /run/systemd; %s' 2>&1"
+        said = machine(hidden % "/root/src/deploy/install.sh node")
+        assert "systemd does not run here.\nNothing was started." in said
+        assert machine.pid("node") == 0
+        by_hand = said.splitlines()[-1].strip()
+        machine(f"(echo 'echo $$ > /tmp/agent'; echo \"exec {by_hand}\") > /tmp/by-hand")
+        machine("sh /tmp/by-hand > /tmp/by-hand.log 2>&1 &")
+        wait_for(lambda: machine.metrics("node"), "the agent serves")
+        status = machine("cat /proc/$(cat /tmp/agent)/status")
+        assert int(status.partition("CapEff:\t")[2].split()[0], 16) == CAPABILITIES
+        assert "0" not in status.partition("Uid:\t")[2].partition("\n")[0].split()
+        machine("kill $(cat /tmp/agent)")
+        wait_for(lambda: not machine.metrics("node"), "its end")
+
+    def test_nothing_is_removed_while_a_fault_is_in_force(self, machine: Machine) -> None:
+        """In the journal, as somebody finds it whose machine has crashed in an experiment."""
+        machine("mkdir -p -m 700 /var/lib/stagewatch-faults")
+        machine("touch /var/lib/stagewatch-faults/cpu-1.undo")
+        said = machine("/root/src/deploy/install.sh --uninstall --purge 2>&1 || echo status $?")
+        assert "stagewatch fault clear --all" in said and said.endswith("status 1")
+        assert machine("stagewatch --version")
+        machine("rm /var/lib/stagewatch-faults/cpu-1.undo")
+
     def test_removing_leaves_the_options_and_the_state(self, machine: Machine) -> None:
         machine.install("--uninstall")
         left = machine("find / -xdev -name '*stagewatch*' -not -path '/root/*' -not -path '/tmp/*'")
-        assert set(left.split()) <= {"/etc/stagewatch", "/var/lib/stagewatch"}
+        assert set(left.split()) <= {
+            "/etc/stagewatch", "/var/lib/stagewatch", "/var/lib/stagewatch-faults",
+        }  # fmt: skip
         assert machine("ls /etc/stagewatch").split() == ["node.env", "slurm.env"]
         assert machine("ls /run") and "stagewatch" not in machine("ls /run")
 
@@ -202,3 +230,4 @@ class TestInstalled:
             machine("find / -xdev -name '*stagewatch*' -not -path '/root/*' -not -path '/tmp/*'")
             == ""
         )
+        assert machine("id -un stagewatch") == "stagewatch", "as --help says"

@@ -36,6 +36,16 @@ def test_the_help_of_a_kind_tells_what_its_target_is(injector: Injector, kind: s
     assert kind in injector.refused("inject", "--help", status=0)
 
 
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if not kind.lasts])
+def test_who_asks_for_a_kill_that_ends_is_told_that_none_does(
+    injector: Injector, kind: str
+) -> None:
+    said = injector.refused("inject", kind, "--target=0", "--for=3s", status=2)
+    assert f"{kind}: error: argument --for: not for this kind: a killed process stays dead" in said
+    said = injector.refused("inject", kind, "--help", COLUMNS="1000", status=0)
+    assert "It takes no --for: a killed process stays dead." in said
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_documented(kind: str) -> None:
     assert f"`{kind}`" in DOCUMENTATION.read_text()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import time
 from pathlib import Path
 
 import pytest
 
 from stagewatch.cli import main
-from stagewatch.report.periods import Period
+from stagewatch.report.periods import Period, moment
 from stagewatch.report.phases import Phases
 from stagewatch.report.progress import Progress
 from stagewatch.report.recovery import Asked, ClusterRecovery, make_recovery
@@ -144,6 +145,8 @@ def test_a_month_has_the_budget_of_the_whole_month(hyperpod_url: str, tmp_path: 
         (["--month", "2020-01", "--to", "1h"], 2, "exclude each other"),
         (["--from", "soon"], 2, "--from 'soon': must be a time or a duration"),
         (["--from", "2020-01-02", "--to", "2020-01-01"], 2, "must be after the start"),
+        (["--from", "1h", "--to", "2h"], 2, "--from and --to: the end ("),
+        (["--to", "2020-01-03"], 1, "from 2020-01-02T00:00:00Z to 2020-01-03T00:00:00Z"),
     ],
 )
 def test_what_cannot_be_reported_is_said_in_a_line(
@@ -159,6 +162,15 @@ def test_what_cannot_be_reported_is_said_in_a_line(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and text in lines[0]
     assert not list(tmp_path.iterdir())
+
+
+def test_both_ends_may_be_given_as_so_long_ago(
+    hyperpod_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["report", "recovery", "--prometheus", hyperpod_url, "--output", str(tmp_path / "o")]
+    assert main([*given, "--cluster", "other", "--from", "12h", "--to", "2h"]) == 1
+    begin, end = re.findall(r"\d{4}-\S+Z", capsys.readouterr().err)
+    assert moment(end, "") - moment(begin, "") == 10 * 3600
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from stagewatch.demo.cluster import JOB_ID, NODES, RANKS, DemoCluster
+from stagewatch.demo.own_command import own_command
 from stagewatch.demo.progress import Progress
 from stagewatch.demo.rl import run as rl
 from stagewatch.demo.rl.scenarios import SCENARIOS
@@ -25,6 +26,7 @@ from stagewatch.sources.prometheus_api import Alert, PrometheusApi
 
 ARMED = f'job_role_stage:rl_stall_budget:seconds{{job_id="{JOB_ID}", stage="train"}}'
 SYNC_STALL = "sync-stall"
+SOURCES = "S0 to S4: the account each is modelled on, #: the fault in it; see docs/scenarios.md"
 EXPECTED = ("StalledHeartbeat", "BusyPollHang")
 
 
@@ -53,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where a fetched Prometheus is kept [default: .cache]",
     )
     rl.add_arguments(parser)
-    parser.epilog = f"scenarios:\n{_table()}"
+    parser.epilog = f"scenarios ({SOURCES}):\n{_table()}"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -95,7 +97,8 @@ def _sync_stall(arguments: argparse.Namespace) -> int:
         if arguments.keep:
             print("\nEverything keeps running; Ctrl-C ends it.  Try, in another terminal:")
             for node in NODES:
-                print(f"  stagewatch inspect --record-dir {cluster.record_dir(node)}", flush=True)
+                inspect = f"{own_command()} inspect --record-dir {cluster.record_dir(node)}"
+                print(f"  {inspect}", flush=True)
             signal.pause()
         api.close()
     return 0 if named else 1

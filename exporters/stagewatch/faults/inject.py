@@ -19,6 +19,7 @@ from stagewatch.faults.markers import Marker
 from stagewatch.faults.screen import Screen
 
 MAX_SECONDS = 86_400.0
+STAYS_DEAD = "a killed process stays dead"
 
 DESCRIPTION = """\
 Injects a real fault for a time, marks it while it lasts, and always undoes it: when its time is
@@ -28,7 +29,7 @@ over, on Ctrl-C and SIGTERM, when this command is killed (a watchdog does it the
 Nothing is done without an explicit --target. --dry-run shows every command and does none of it.
 `stagewatch fault inject KIND --help` tells what a kind's target is.
 
-  stagewatch fault inject cpu --target 0-3 --for 60s --worker rollout_worker_8 --stage train
+  stagewatch fault inject cpu --target all --for 60s --worker rollout_worker_8 --stage train
   stagewatch fault inject network-loss --target metaserver:8000 --loss 10% --for 5m --dry-run
   stagewatch fault inject process-stop --target 4711:5 --for 30s
 """
@@ -41,12 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> list[argparse.ArgumentPars
 
 
 def _add_kind(parser: argparse.ArgumentParser, kind: Kind) -> argparse.ArgumentParser:
-    parser.description = f"{kind.help[0].upper()}{kind.help[1:]}."
+    ends = "" if kind.lasts else f"  It takes no --for: {STAYS_DEAD}."
+    parser.description = f"{kind.help[0].upper()}{kind.help[1:]}.{ends}"
     parser.add_argument("--target", required=True, metavar="TARGET", help=kind.target)
     if kind.lasts:
         parser.add_argument(
             "--for", required=True, dest="seconds", metavar="TIME", help="how long, as 60s or 5m"
         )
+    else:
+        parser.add_argument("--for", type=_no_time, help=argparse.SUPPRESS)
     kind.add_options(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="show what would be done and undone, and do nothing"
@@ -109,6 +113,10 @@ def _target(text: str) -> str:
     if not text or not text.isprintable() or len(text) > 4096:
         raise ConfigError("--target must not be empty, and must be printable")
     return text
+
+
+def _no_time(text: str) -> None:
+    raise argparse.ArgumentTypeError(f"not for this kind: {STAYS_DEAD}")
 
 
 def _seconds(text: str) -> float:

@@ -78,9 +78,15 @@ def _add_recovery(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="start",
         metavar="TIME",
-        help="beginning, as 2026-11-21T14:30:00Z or 12h (ago) [default: 24h]",
+        help="beginning, as 2026-11-21T14:30:00Z, or 12h, which is 12 hours ago [default: 24 hours "
+        "before the end]",
     )
-    parser.add_argument("--to", dest="end", metavar="TIME", help="end [default: now]")
+    parser.add_argument(
+        "--to",
+        dest="end",
+        metavar="TIME",
+        help="end, likewise: from 12h to 2h are ten hours [default: now]",
+    )
     parser.add_argument("--month", metavar="YYYY-MM", help="a whole month in UTC, instead")
     parser.add_argument(
         "--slo",
@@ -169,15 +175,16 @@ def _period(arguments: argparse.Namespace) -> tuple[Period, Period]:
             raise ConfigError(f"--month {arguments.month} has not begun")
         return Period(whole.start, min(whole.end, now)), whole
     end = min(now, _when(arguments.end, "--to", now)) if arguments.end else now
-    period = between(_when(arguments.start or "24h", "--from", end), end, "--from")
+    start = _when(arguments.start, "--from", now) if arguments.start else end - duration("24h")
+    period = between(start, end, "--from and --to")
     return period, period
 
 
-def _when(text: str, flag: str, end: float) -> float:
-    """A time, or a duration before `end`."""
+def _when(text: str, flag: str, now: float) -> float:
+    """A time, or a duration ago."""
     try:
         return (
-            end - duration(text) if text[-1:].isalpha() and text[-1] != "Z" else moment(text, flag)
+            now - duration(text) if text[-1:].isalpha() and text[-1] != "Z" else moment(text, flag)
         )
     except ValueError as error:
         raise ConfigError(f"{flag} {text!r}: must be a time or a duration such as 24h") from error

@@ -8,6 +8,7 @@ import signal
 import time
 from pathlib import Path
 
+from stagewatch.demo.own_command import own_command
 from stagewatch.demo.progress import Progress
 from stagewatch.demo.rl.experiment import Experiment, Record
 from stagewatch.demo.rl.lab import RlLab
@@ -137,9 +138,10 @@ def _report(record: Record, experiment: Experiment) -> bool:
 
 def _keep(lab: RlLab, record: Record) -> None:
     print("\nEverything keeps running; Ctrl-C ends it.  Try, in another terminal:")
-    print(f"  stagewatch inspect --prometheus {lab.url} --job {record.job_id}")
+    inspect = f"{own_command()} inspect"
+    print(f"  {inspect} --prometheus {lab.url} --job {record.job_id}")
     for node in lab.nodes:
-        print(f"  stagewatch inspect --record-dir {lab.record_dir(node)} --job {record.job_id}")
+        print(f"  {inspect} --record-dir {lab.record_dir(node)} --job {record.job_id}")
     print(f"  less {lab.directory}/logs/{record.job_id}/*.log", flush=True)
     signal.pause()
 
