@@ -75,7 +75,7 @@ def test_check_config_shows_what_differs_and_flags_win_over_variables(tmp_path: 
     file = tmp_path / "stagewatch.toml"
     file.write_text("[node]\nlisten = ':1'\n[node.collector.clock]\ninterval = '1m'\n")
     arguments = ("check-config", "--config", str(file))
-    assert stagewatch(*arguments).stdout == "listen = :1\ncollector.clock.interval = 60s\n"
+    assert stagewatch(*arguments).stdout == "listen = :1\ncollector.clock.interval = 1m\n"
     done = stagewatch(*arguments, STAGEWATCH_LISTEN=":2")
     assert "listen = :2\n" in done.stdout
     done = stagewatch(*arguments, "--listen", ":3", STAGEWATCH_LISTEN=":2")

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stagewatch.collectors.base import Collector, CollectorSpec
-from stagewatch.config import duration, listing, option, size
-from stagewatch.config import path as path_option
+from stagewatch.config import absolute_path, duration, listing, option, size
 from stagewatch.errors import NoData
 from stagewatch.exposition import Metric, Samples
 from stagewatch.sources.helper import Jobs, JobSpec, JobState
@@ -102,7 +101,7 @@ class CanaryOptions:
         (),
         "directories to write canaries in, best ones of their own that only the agent may write "
         "to; their names are the label `mount`",
-        parse=listing(path_option),
+        parse=listing(absolute_path),
     )
     every: float = option(30.0, "time between two canaries", parse=duration)
     deadline: float = option(
