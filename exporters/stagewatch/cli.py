@@ -157,6 +157,7 @@ def _complete_agent(parser: argparse.ArgumentParser, name: str) -> None:
     command = _import("stagewatch.agent.command", name)
     agent = _import(f"stagewatch.agent.{name}", name).COMMAND
     parser.description = parser.description or agent.help
+    parser.usage = "%(prog)s [options]"  # a line for each of a hundred would hide the description
     command.add_arguments(parser, agent)
 
     def run(arguments: argparse.Namespace) -> int:
