@@ -156,6 +156,7 @@ def test_collectors_show_what_is_wrong_with_them(settled: Serve) -> None:
     rows = {row["Collector"]: row for row in page_of(settled, "hang").rows("Collectors")}
     assert rows["gpu"]["State"] == "ok"
     assert rows["infiniband"]["State"] == "nothing here"
+    assert rows["infiniband"]["Message"] == "nothing of the kind here"
     assert rows["clock"]["State"] == "failing"
     assert "Permission denied" in rows["clock"]["Message"]
 

@@ -189,7 +189,7 @@ def collector_state(job: Job) -> tuple[str, Tone]:
 def _message(job: Job) -> str:
     stuck = job.stuck_seconds()
     if not stuck:
-        return job.error or ""
+        return job.error or (job.nothing if job.no_data else "")
     past = f"{duration(stuck)} past its deadline of {duration(job.deadline)}"
     return f"{past}: {job.error}" if job.error else past
 
