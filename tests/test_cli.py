@@ -85,7 +85,7 @@ def test_check_config_shows_what_differs_and_flags_win_over_variables(tmp_path: 
     file = tmp_path / "stagewatch.toml"
     file.write_text("[node]\nlisten = ':1'\n[node.collector.clock]\ninterval = '1m'\n")
     arguments = ("check-config", "--config", str(file))
-    assert stagewatch(*arguments).stdout == "listen = :1\ncollector.clock.interval = 60s\n"
+    assert stagewatch(*arguments).stdout == "listen = :1\ncollector.clock.interval = 1m\n"
     done = stagewatch(*arguments, STAGEWATCH_LISTEN=":2")
     assert "listen = :2\n" in done.stdout
     done = stagewatch(*arguments, "--listen", ":3", STAGEWATCH_LISTEN=":2")
@@ -103,6 +103,22 @@ def test_help_names_defaults_and_variables() -> None:
     text = " ".join(stagewatch("node", "--help").stdout.split())
     assert "[default: 127.0.0.1:9947; STAGEWATCH_LISTEN]" in text
     assert "[default: 1s; STAGEWATCH_COLLECTOR_STAGES_INTERVAL]" in text
+
+
+@pytest.mark.parametrize("command", ["node", "slurm", "check-config"])
+def test_help_of_an_agent_begins_with_what_it_does(command: str) -> None:
+    lines = stagewatch(command, "--help").stdout.splitlines()
+    assert lines[:2] == [f"usage: stagewatch {command} [options]", ""]
+    assert lines[2] != ""
+    assert not lines[2].startswith(("options", " "))
+
+
+def test_help_shows_durations_and_sizes_with_units() -> None:
+    text = " ".join(stagewatch("node", "--help").stdout.split())
+    assert "[default: 2d; STAGEWATCH_COLLECTOR_CHECKPOINTS_" in text
+    assert "[default: 1GiB; STAGEWATCH_COLLECTOR_CANARY_FLOOR]" in text
+    assert "[default: 64KiB; STAGEWATCH_COLLECTOR_CANARY_BYTES]" in text
+    assert "[default: 64MiB; STAGEWATCH_COLLECTOR_CANARY_LARGE_BYTES]" in text
 
 
 def test_an_unknown_command_lists_the_known_ones() -> None:

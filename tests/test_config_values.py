@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.config import address, boolean, duration, integer, listing, path, show, text
+from stagewatch.config import address, boolean, duration, integer, listing, path, show, size, text
+from stagewatch.config_values import absolute_path, http_url, show_size
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,30 @@ def test_any_text_is_a_duration_in_range_or_refused(written: str) -> None:
 @given(st.floats(min_value=1e-3, max_value=366 * 86400))
 def test_a_duration_is_shown_as_it_can_be_written(seconds: float) -> None:
     assert duration(show(seconds)) == pytest.approx(seconds, abs=1e-9, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(172800.0, "2d"), (5400.0, "90m"), (60.0, "1m"), (90.0, "90s"), (0.5, "0.5s"), (0.0, "0s")],
+)
+def test_a_duration_is_shown_in_its_largest_whole_unit(seconds: float, shown: str) -> None:
+    assert show(seconds) == shown
+
+
+@given(st.integers(0, 10**15 - 1))
+def test_a_size_is_shown_as_it_can_be_written(amount: int) -> None:
+    assert size(show_size(amount)) == amount
+
+
+def test_a_size_is_shown_in_its_largest_whole_unit() -> None:
+    sizes = (0, 1000, 64 << 10, 1 << 30, 3 << 20)
+    assert [show_size(amount) for amount in sizes] == ["0", "1000", "64KiB", "1GiB", "3MiB"]
+
+
+@given(st.text(alphabet="htps:/[].0123456789@ ", max_size=30))
+def test_any_text_is_a_url_or_refused(written: str) -> None:
+    with contextlib.suppress(ValueError):
+        assert http_url(written) in ("", written)
 
 
 @given(st.text(alphabet="0123456789abcdef:.[]/* ", max_size=30))
@@ -75,7 +100,9 @@ def test_what_a_list_accepts_names_its_items() -> None:
 
 
 @given(
-    st.sampled_from([text, path, integer, boolean, duration, address, listing(text)]),
+    st.sampled_from(
+        [text, path, integer, boolean, duration, size, address, http_url, listing(absolute_path)]
+    ),
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers()),
 )
 def test_no_value_of_a_toml_file_breaks_a_parser(parse: Any, value: Any) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import stagewatch
@@ -155,18 +157,53 @@ def _complete_agent(parser: argparse.ArgumentParser, name: str) -> None:
     command = _import("stagewatch.agent.command", name)
     agent = _import(f"stagewatch.agent.{name}", name).COMMAND
     parser.description = parser.description or agent.help
+    parser.usage = "%(prog)s [options]"  # a line for each of a hundred would hide the description
     command.add_arguments(parser, agent)
 
     def run(arguments: argparse.Namespace) -> int:
         config = command.configure(agent, arguments, os.environ)
+        warnings = _misspelt(name)
         if "agent" not in arguments:
+            for warning in warnings:
+                logging.warning(warning)
             status: int = command.run(agent, config)
             return status
         command.check(config)
+        for warning in (*warnings, *_unchecked(arguments.config, name)):
+            print(f"stagewatch: warning: {warning}", file=sys.stderr)
         print(command.describe(config) or "all defaults")
         return 0
 
     parser.set_defaults(run=run)
+
+
+def _misspelt(name: str) -> list[str]:
+    """A line for each variable that looks like ours and is not.
+
+    Agents may share one file of variables, so those of another agent pass; it is only imported
+    where there is something to be told.
+    """
+    from stagewatch.agent.command import agent_settings
+    from stagewatch.agent.unknown_variables import unknown_variables
+
+    known: set[str] = set()
+    found: list[str] = []
+    for each in sorted(_AGENTS, key=lambda agent: agent != name):
+        with contextlib.suppress(ModuleNotFoundError):
+            settings = agent_settings(import_module(f"stagewatch.agent.{each}").COMMAND)
+            known |= {setting.env for group in settings.values() for setting in group}
+        found = list(unknown_variables(os.environ, known))
+        if not found:
+            break
+    return found
+
+
+def _unchecked(file: Path | str | None, name: str) -> Iterator[str]:
+    """The other agents' tables in a file of which only one has been checked."""
+    from stagewatch.config import tables
+
+    for other in (tables(Path(file), name).keys() & _AGENTS.keys()) - {name} if file else ():
+        yield f"{file}: [{other}] was not checked; for that: --agent {other}"
 
 
 def _import(module: str, command: str) -> Any:

@@ -9,14 +9,30 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import ipaddress
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from stagewatch.config_values import (
+    Parse,
+    absolute_path,
+    address,
+    boolean,
+    duration,
+    http_url,
+    integer,
+    listing,
+    path,
+    regex,
+    show,
+    show_size,
+    size,
+    text,
+)
+from stagewatch.environment_file import mistaken_for_toml
 from stagewatch.errors import ConfigError
 
 if sys.version_info >= (3, 11):
@@ -24,94 +40,29 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-Parse = Callable[[Any], Any]
-
-
-def text(value: Any) -> str:
-    """a string"""
-    if not isinstance(value, str):
-        raise ValueError
-    return value
-
-
-def path(value: Any) -> Path:
-    """a path"""
-    return Path(text(value))
-
-
-def integer(value: Any) -> int:
-    """a whole number that is not negative"""
-    if isinstance(value, (bool, float)):
-        raise ValueError
-    number = int(value)
-    if number < 0:
-        raise ValueError
-    return number
-
-
-def boolean(value: Any) -> bool:
-    """true or false"""
-    if isinstance(value, bool):
-        return value
-    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if not isinstance(value, str) or value.lower() not in known:
-        raise ValueError
-    return known[value.lower()]
-
-
-def duration(value: Any) -> float:
-    """a duration above zero such as 500ms, 1s, 5m or 2h (a plain number is seconds)"""
-    if isinstance(value, bool):
-        raise ValueError
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", str(value).strip())
-    if not match:
-        raise ValueError
-    seconds = float(match[1]) * {"ms": 1e-3, "m": 60, "h": 3600, "d": 86400}.get(match[2], 1)
-    if not 0 < seconds <= 366 * 86400:
-        raise ValueError
-    return seconds
-
-
-def size(value: Any) -> int:
-    """a size such as 4096, 64KiB, 16MiB or 1GiB (a plain number is bytes)"""
-    if isinstance(value, bool):
-        raise ValueError
-    match = re.fullmatch(r"(\d{1,15})\s*(?:([KMGT])iB)?", str(value).strip())
-    if not match:
-        raise ValueError
-    return int(match[1]) << 10 * " KMGT".index(match[2] or " ")
-
-
-def regex(value: Any) -> str:
-    """a regular expression"""
-    try:
-        re.compile(text(value))
-    except re.error as error:
-        raise ValueError from error
-    return text(value)
-
-
-def address(value: Any) -> tuple[str, int]:
-    """HOST:PORT, or :PORT for every interface, [IPV6]:PORT for IPv6"""
-    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]/\s]*):(\d{1,5})", text(value).strip())
-    if not match or int(match[2]) > 65535:
-        raise ValueError
-    if match[1].startswith("["):
-        ipaddress.IPv6Address(match[1].strip("[]"))
-    return match[1].strip("[]"), int(match[2])
-
-
-def listing(each: Parse) -> Parse:
-    """A list of values: a TOML array, or one string with commas."""
-
-    def parse(value: Any) -> tuple[Any, ...]:
-        items = value if isinstance(value, list) else text(value).split(",")
-        stripped = (item.strip() if isinstance(item, str) else item for item in items)
-        return tuple(each(item) for item in stripped if item != "")
-
-    parse.__doc__ = f"a list (an array, or separated by commas), each {each.__doc__}"
-    return parse
-
+__all__ = [
+    "Parse",
+    "Setting",
+    "absolute_path",
+    "add_flags",
+    "address",
+    "boolean",
+    "duration",
+    "fill",
+    "http_url",
+    "integer",
+    "listing",
+    "option",
+    "path",
+    "read_file",
+    "regex",
+    "resolve",
+    "settings_of",
+    "show",
+    "size",
+    "tables",
+    "text",
+]
 
 _BY_TYPE: dict[type, Parse] = {bool: boolean, int: integer, float: duration, str: text}
 
@@ -143,6 +94,10 @@ class Setting:
         """The attribute argparse stores the flag under."""
         return "setting:" + self.key
 
+    def show(self, value: Any) -> str:
+        """A value of it as a person would write it."""
+        return show_size(value) if self.parse is size else show(value)
+
 
 def settings_of(options: type[Any], prefix: str = "") -> Iterator[Setting]:
     """The settings that a dataclass of options declares."""
@@ -156,7 +111,7 @@ def settings_of(options: type[Any], prefix: str = "") -> Iterator[Setting]:
 def add_flags(parser: argparse._ArgumentGroup, settings: Iterable[Setting]) -> None:
     """Add a flag for each setting; its help names the default and the variable."""
     for setting in settings:
-        shown = show(setting.default)
+        shown = setting.show(setting.default)
         help = f"{setting.help} [default: {shown or 'none'}; {setting.env}]".replace("%", "%%")
         if setting.parse is boolean:
             parser.add_argument(
@@ -171,35 +126,33 @@ def add_flags(parser: argparse._ArgumentGroup, settings: Iterable[Setting]) -> N
             parser.add_argument(setting.flag, dest=setting.attribute, metavar=metavar, help=help)
 
 
-def show(value: Any) -> str:
-    """A value as a person would write it in the file or on the command line."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return f"{value:.9f}".rstrip("0").rstrip(".") + "s"
-    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], int):
-        return f"[{value[0]}]:{value[1]}" if ":" in value[0] else f"{value[0]}:{value[1]}"
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return "" if value is None else str(value)
-
-
 def read_file(file: Path, table: str) -> dict[str, Any]:
     """The given table of a TOML file, flattened to dotted keys."""
-    try:
-        with file.open("rb") as handle:
-            content = tomllib.load(handle)
-    except OSError as error:
-        raise ConfigError(f"--config {file}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"--config {file}: not valid TOML: {error}") from error
-    for key, value in content.items():
-        if not isinstance(value, dict):
-            raise ConfigError(f"{file}: {key} = {value!r}: must stand in a table, [{table}]")
+    content = tables(file, table)
     close = difflib.get_close_matches(table, content, 1)
     if table not in content and close:
         raise ConfigError(f"{file}: unknown table [{close[0]}]; did you mean [{table}]?")
     return dict(_flatten(content.get(table, {})))
+
+
+def tables(file: Path, table: str) -> dict[str, dict[str, Any]]:
+    """All tables of a TOML file, by name; `table` is the one that is wanted."""
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"--config {file}: {error.strerror}") from error
+    hint = mistaken_for_toml(raw, file, table)
+    try:
+        content: dict[str, Any] = tomllib.loads(raw.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        problem = hint or f"not valid TOML: {error}"
+        raise ConfigError(f"--config {file}: {problem}") from error
+    for key, value in content.items():
+        if not isinstance(value, dict):
+            if hint:
+                raise ConfigError(f"--config {file}: {hint}")
+            raise ConfigError(f"{file}: {key} = {value!r}: must stand in a table, [{table}]")
+    return content
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -50,6 +50,7 @@ RANK_PROGRESS = _gauge("rl_rank_progress_age_seconds", *_RANK)
 RANK_STAGE = _gauge("rl_rank_stage_open_seconds", *_RANK, "stage", "substage")
 RANK_WAIT = _gauge("rl_rank_wait_class", *_RANK, "class")
 RANK_CPU = _gauge("rl_rank_cpu_seconds_total", *_RANK, "mode")
+RANK_FAILURE = _gauge("rl_rank_first_failure_timestamp_seconds", *_RANK, "stage", "error")
 RANK_MEMORY = _gauge("rl_rank_resident_memory_bytes", *_RANK)
 FAULT = _gauge(
     "fault_injection_active",
@@ -149,6 +150,13 @@ def ranks(
     return out
 
 
+def failed() -> Samples:
+    """Rank 5 has gone after an exception of its own."""
+    out = ranks(wait=lambda rank: "gone" if rank == 5 else "parked")
+    out.add(RANK_FAILURE, 1732458600, "540", "train", 5, "rollout", "CUDAOutOfMemory")
+    return out
+
+
 def faults(*, fault_type: str = "cpu_contention") -> Samples:
     out = Samples()
     out.add(FAULT, 1, "f-20241124-1", fault_type, "rollout_worker_8", "train", "S1 #2")
@@ -208,6 +216,7 @@ SCENES: dict[str, Callable[[], Parts]] = {
         "nfs": Hangs(),
         "infiniband": no_data,
     },
+    "failed": lambda: {"faults": nothing, "ranks": failed, "gpu": gpus},
     "recorded": lambda: {
         "faults": nothing,
         "ranks": ranks,

@@ -167,3 +167,26 @@ def test_the_page_calls_the_node_what_it_was_told_else_by_its_host(
     page = agent.get("/")[1]
     assert "<h1>node-a &lt;b&gt;</h1>" in page
     assert "<title>node-a &lt;b&gt; · stagewatch</title>" in page
+
+
+def test_an_unreadable_record_directory_costs_only_what_is_about_the_records(
+    tmp_path: Path,
+) -> None:
+    (no_directory := tmp_path / "file").write_text("")
+    agent = NodeAgent(tmp_path, "--record-dir", str(no_directory))
+    agent.start()
+    try:
+        names = ("kmsg", "stages", "ranks", "rank_io", "processes", "blocked_tasks", "net")
+        wait_for(lambda: all(_state(agent, name) is not None for name in names), "all have run")
+        failing = [name for name in names if not _state(agent, name)]
+        assert failing == ["stages", "ranks"]
+    finally:
+        agent.stop()
+
+
+def _state(agent: NodeAgent, collector: str) -> bool | None:
+    """Whether a collector does its work, be there data or not; none before its first call."""
+    if agent.value("stagewatch_collector_no_data", collector=collector):
+        return True
+    success = agent.value("stagewatch_collector_success", collector=collector)
+    return None if success is None else bool(success)

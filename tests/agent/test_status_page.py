@@ -95,6 +95,16 @@ def test_a_hang_shows_which_rank_is_parked_while_the_others_spin(settled: Serve)
     assert page.cards["Longest without progress"].startswith("6 min 53 s train rank 7")
 
 
+def test_a_rank_that_is_gone_comes_first_with_what_it_failed_of(settled: Serve) -> None:
+    rows = page_of(settled, "failed").rows("Ranks")
+    assert [row["Rank"] for row in rows] == ["5", "0", "1", "2", "3", "4", "6", "7"]
+    assert (rows[0]["Wait class"], rows[0]["First failure"]) == (
+        "gone",
+        "CUDAOutOfMemory in rollout",
+    )
+    assert {row["First failure"] for row in rows[1:]} == {"–"}
+
+
 def test_cpu_use_shows_from_the_second_look_on(serve: Serve) -> None:
     agent = serve("hang", interval=0.1)
     wait_for(lambda: Page(agent.get("/").text).sections.get("Ranks"), "the ranks are shown")
@@ -146,6 +156,7 @@ def test_collectors_show_what_is_wrong_with_them(settled: Serve) -> None:
     rows = {row["Collector"]: row for row in page_of(settled, "hang").rows("Collectors")}
     assert rows["gpu"]["State"] == "ok"
     assert rows["infiniband"]["State"] == "nothing here"
+    assert rows["infiniband"]["Message"] == "nothing of the kind here"
     assert rows["clock"]["State"] == "failing"
     assert "Permission denied" in rows["clock"]["Message"]
 
@@ -174,15 +185,22 @@ def test_what_is_not_known_is_not_reported_as_none(serve: Serve) -> None:
 
 
 def test_open_faults_are_shown(settled: Serve) -> None:
-    (row,) = page_of(settled, "hang").rows("Open faults")
+    (row,) = page_of(settled, "hang").rows("Open or recent faults")
     assert row == {
         "Fault": "f-20241124-1",
         "Type": "cpu_contention",
         "Target": "rollout_worker_8",
         "Expected in": "train",
         "Scenario": "S1 #2",
-        "Since": "2024-11-24 14:30:00 UTC",
+        "Began": "2024-11-24 14:30:00 UTC",
     }
+
+
+def test_a_fault_that_was_just_closed_is_not_called_open(settled: Serve) -> None:
+    page = page_of(settled, "hang")
+    assert "Open faults" not in {*page.cards, *page.sections}
+    assert page.cards["Open or recent faults"].startswith("1 ")
+    assert "also if it is closed" in page.said["Open or recent faults"]
 
 
 def test_an_empty_node_says_so_in_words(settled: Serve) -> None:
@@ -192,12 +210,14 @@ def test_an_empty_node_says_so_in_words(settled: Serve) -> None:
         "and no process with RANK or SLURM_PROCID."
     )
     assert page.said["GPUs"] == "No GPU on this node."
-    assert page.said["Open faults"] == "No fault is marked as open."
+    assert page.said["Open or recent faults"] == "No fault is marked as open."
 
 
 def test_a_failing_collector_is_not_taken_for_an_empty_node(settled: Serve) -> None:
     page = page_of(settled, {"faults": fails, "ranks": nothing})
-    assert page.said["Open faults"].startswith("Nothing is known: the collector faults fails: chr")
+    assert page.said["Open or recent faults"].startswith(
+        "Nothing is known: the collector faults fails: chr"
+    )
 
 
 def test_an_agent_without_node_collectors_shows_only_its_own(settled: Serve) -> None:
@@ -208,9 +228,12 @@ def test_hundreds_of_ranks_are_cut_with_a_word_about_the_rest(settled: Serve) ->
     page = page_of(settled, "many")
     assert len(page.rows("Ranks")) == 256
     assert page.said["Ranks"].startswith("and 44 more rows; all of them are in /metrics")
-    assert [row["Rank"] for row in page.rows("Ranks")[:12]] == [str(rank) for rank in range(12)]
-    assert page.rows("Ranks")[7]["Stage"] == "weights_update update_actor"
-    assert page.rows("Ranks")[4]["Wait class"] == "gone"
+    rows = page.rows("Ranks")
+    gone = [str(rank) for rank in range(4, 300, 7)]
+    assert [row["Rank"] for row in rows if row["Wait class"] == "gone"] == gone
+    assert [row["Rank"] for row in rows[: len(gone)]] == gone
+    assert [row["Rank"] for row in rows[len(gone) :][:5]] == ["0", "1", "2", "3", "5"]
+    assert rows[7]["Stage"] == "weights_update update_actor"
 
 
 @pytest.mark.parametrize("scene", SCENES)

@@ -122,10 +122,33 @@ def agent(nvml: FakeNvml, tmp_path: Path) -> Iterator[int]:
             [sys.executable, "-m", "stagewatch.cli", "node", "--listen", f"127.0.0.1:{port}",
              "--collector.gpu.timeout", "500ms",
              "--collector.gpu.release-file", str(tmp_path / "release"),
-             "--collector.kmsg.state-file", str(tmp_path / "kmsg.json")],
+             "--no-collector.kmsg.enabled"],  # this machine's own may be unreadable
             log=tmp_path / "agent.log",
         )  # fmt: skip
         yield port
+
+
+def test_an_agent_that_cannot_read_the_kernel_log_is_a_warning(
+    nvml: FakeNvml, tmp_path: Path
+) -> None:
+    port = free_port()
+    with Children() as children:
+        children.start(
+            [sys.executable, "-m", "stagewatch.cli", "node", "--listen", f"127.0.0.1:{port}",
+             "--collector.kmsg.path", "/nope",
+             "--collector.kmsg.state-file", str(tmp_path / "kmsg.json")],
+            log=tmp_path / "agent.log",
+        )  # fmt: skip
+        done = wait_for(
+            lambda: (
+                found
+                if "kernel log" in (found := slow("--skip", "clock", port=port)).stdout
+                else None
+            ),
+            "the check tells of it",
+        )
+    assert done.returncode == 1
+    assert done.stdout.startswith("warn: the kernel log cannot be read")
 
 
 def test_healthy_node_by_its_agent(agent: int) -> None:

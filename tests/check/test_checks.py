@@ -199,6 +199,32 @@ def test_agent_that_has_only_just_started_drains_nothing() -> None:
     assert (finding.check, finding.level) == ("agent", Level.WARN)
 
 
+def test_collectors_that_fail_are_named_once_and_drain_nothing() -> None:
+    text = "\n".join(
+        f'stagewatch_collector_success{{collector="{name}"}} {value}'
+        for name, value in (("stages", 0), ("kmsg", 1), ("net", 0))
+    )
+    (finding,) = found(f'{text}\nstagewatch_collector_no_data{{collector="nfs"}} 1')
+    assert (finding.check, finding.level) == ("agent", Level.WARN)
+    assert finding.reason == "collectors of the node agent fail: stages, net"
+    assert found(text, CheckOptions(skip=("agent",))) == []
+
+
+def test_a_driver_that_hangs_is_told_of_once() -> None:
+    text = (
+        'stagewatch_collector_success{collector="gpu"} 0\n'
+        'stagewatch_collector_stuck_seconds{collector="gpu"} 3'
+    )
+    assert [finding.check for finding in found(text)] == ["driver"]
+
+
+def test_an_unreadable_kernel_log_does_not_look_like_one_without_errors() -> None:
+    (finding,) = found("stagewatch_kmsg_readable 0")
+    assert (finding.check, finding.level) == ("agent", Level.WARN)
+    assert "the kernel log cannot be read" in finding.reason
+    assert found("stagewatch_kmsg_readable 1") == []
+
+
 def test_slow_driver_without_an_agent_drains_nothing() -> None:
     text = "clock_synchronized 1\n"
     errors = {"gpu": "the NVIDIA driver has not answered for 1.2 s"}

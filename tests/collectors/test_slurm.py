@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from stagewatch.agent.slurm import SlurmOptions, slurm_context
 from stagewatch.agent.slurm_cluster import Cluster, Timing
 from stagewatch.collectors import (
     slurm_builtin,
@@ -16,7 +18,9 @@ from stagewatch.collectors import (
     slurm_sources,
     slurm_steps,
 )
+from stagewatch.collectors.slurm_discovery import DiscoveryCollector
 from stagewatch.collectors.slurm_events import EventsCollector
+from stagewatch.collectors.slurm_jobs import JobsCollector
 from stagewatch.errors import NoData, SourceError
 from stagewatch.sources import slurm_json
 from stagewatch.sources.slurm_builtin import Builtin
@@ -55,6 +59,24 @@ def test_no_cycle_asks_the_controller_for_more_than_four_requests() -> None:
         total += client.requests
     assert total > 3 * cycles
     assert all(source.reading is not None for source in cluster.sources[:6])
+
+
+def test_what_a_failed_source_feeds_fails_with_its_reason(tmp_path: Path) -> None:
+    """Having nothing is for what the cluster does not have."""
+    context = slurm_context(SlurmOptions(state_dir=tmp_path))
+    client = Canned()
+    client.down = True
+    cluster = Cluster(client, Timing())
+    context = replace(context, clusters=(cluster,))
+    for collector in (JobsCollector(cluster), DiscoveryCollector(context)):
+        with pytest.raises(NoData):
+            collector.collect()
+    for source in (cluster.jobs, cluster.nodes):
+        with pytest.raises(SourceError):
+            source.refresh()
+    for collector in (JobsCollector(cluster), DiscoveryCollector(context)):
+        with pytest.raises(SourceError, match="no controller"):
+            collector.collect()
 
 
 def test_controller_that_does_not_answer_pings_is_down() -> None:

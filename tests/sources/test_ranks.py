@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.errors import SourceError
 from stagewatch.record import H_CLOSED, H_CREATED_WALL, H_RANK, S_ROLE
 from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank_record import Life
@@ -116,3 +117,15 @@ def test_one_look_is_shared_by_all_who_ask_within_half_a_second(
     assert directory.ranks() == ()
     clock.now += 0.1
     assert len(directory.ranks()) == 1
+
+
+def test_an_unreadable_record_directory_leaves_the_ranks_of_the_environment(tmp_path: Path) -> None:
+    (no_directory := tmp_path / "file").write_text("")
+    proc = Procfs(FIXTURES / "proc")
+    directory = RankDirectory(RecordDirectory(no_directory, proc), proc)
+    assert [rank.pid for rank in directory.ranks()] == [
+        rank.pid for rank in RankDirectory(RecordDirectory(tmp_path / "none", proc), proc).ranks()
+    ]
+    assert directory.ranks()
+    with pytest.raises(SourceError, match="Not a directory"):
+        directory.look()

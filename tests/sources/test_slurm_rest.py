@@ -98,6 +98,35 @@ def test_newest_version_that_both_know_is_used(server: Server) -> None:
     rest.close()
 
 
+def test_sources_that_ask_at_the_same_time_each_say_why_there_is_no_answer(server: Server) -> None:
+    """As at an agent's start, before the version is known."""
+    answers = threading.Event()
+
+    def down(path: str) -> Answer:
+        answers.wait(60)
+        return 503, b""
+
+    server.answer = down
+    asked = client(server)
+    said: list[str] = []
+
+    def ask(source: Callable[[float], object]) -> None:
+        try:
+            source(60.0)
+        except SourceError as error:
+            said.append(str(error))
+
+    threads = [threading.Thread(target=ask, args=(each,)) for each in (asked.jobs, asked.nodes)]
+    threads[0].start()
+    wait_for(lambda: server.asked, "the first has asked")
+    threads[1].start()
+    wait_for(lambda: said or len(server.asked) == 2, "the second has asked, or given up")
+    answers.set()
+    for thread in threads:
+        thread.join()
+    assert said == ["slurmrestd: HTTP status 503"] * 2
+
+
 def test_server_with_unknown_versions_only_is_named(server: Server) -> None:
     """The message lists what it offers."""
     server.answer = lambda path: slurmrestd(path, (99, 100))

@@ -139,7 +139,7 @@ def check(config: AgentConfig) -> None:
 def describe(config: AgentConfig) -> str:
     """The values that differ from their defaults, one `key = value` a line."""
     lines = [
-        f"{setting.key} = {show(config.values[setting.key])}"
+        f"{setting.key} = {setting.show(config.values[setting.key])}"
         for setting in config.settings
         if config.values[setting.key] != setting.default
     ]

@@ -102,6 +102,8 @@ class Job:
         self.snapshot: Snapshot | None = None
         self.error: str | None = None
         self.no_data = False
+        self.nothing = ""
+        """Why there is no data."""
         self.duration: float | None = None
         self.last_success: float | None = None
         self.dropped = 0
@@ -174,6 +176,7 @@ class Job:
             self._succeeded(no_data=False)
         except NoData as error:
             self.snapshot = None
+            self.nothing = str(error)
             self._succeeded(no_data=True)
             log.debug("collector %s has no data: %s", self.name, error)
         except Stuck as error:

@@ -27,7 +27,7 @@ from stagewatch.collectors import (
     slurm_steps,
 )
 from stagewatch.collectors.base import Collector, CollectorSpec
-from stagewatch.config import address, listing, option, path, text
+from stagewatch.config import address, http_url, listing, option, path, text
 from stagewatch.errors import ConfigError
 from stagewatch.sources.slurm_cli import SlurmCli
 from stagewatch.sources.slurm_client import SlurmClient
@@ -52,6 +52,13 @@ def api(value: object) -> str:
     if value not in ("text", "json", "rest"):
         raise ValueError
     return str(value)
+
+
+def rest_url(value: object) -> str:
+    """http://HOST:PORT, https://HOST:PORT or unix:/PATH of the socket"""
+    if not value or not isinstance(value, str):
+        raise ValueError
+    return value if value.startswith("unix:/") else http_url(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +90,16 @@ class SlurmOptions:
     rest_url: str = option(
         "unix:/run/slurmrestd/slurmrestd.socket",
         "address of slurmrestd: http://HOST:PORT, https://HOST:PORT or unix:PATH",
+        parse=rest_url,
     )
     rest_user: str = option("", "user name that goes with the token")
     rest_token_file: Path | None = option(
         None, "file with a JWT for slurmrestd or the built-in endpoint", parse=path
     )
     builtin_url: str = option(
-        "", "address of slurmctld's own metrics endpoint (25.11 and later), http://HOST:PORT"
+        "",
+        "address of slurmctld's own metrics endpoint (25.11 and later), http://HOST:PORT",
+        parse=http_url,
     )
     bin_dir: Path | None = option(
         None, "directory of Slurm's commands, where they are not on PATH", parse=path

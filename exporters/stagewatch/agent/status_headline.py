@@ -18,7 +18,7 @@ def headline(facts: Facts, jobs: Mapping[str, Job]) -> Markup:
         ("Ranks", _ranks, ("ranks", "stages")),
         ("Longest without progress", _progress, ("stages", "ranks")),
         ("GPUs", _gpus, ("gpu",)),
-        ("Open faults", _faults, ("faults",)),
+        ("Open or recent faults", _faults, ("faults",)),
     )
     cards: list[Markup] = []
     for title, fact, sources in subjects:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from stagewatch.agent.status_facts import Facts, Key, natural
 from stagewatch.agent.status_markup import (
@@ -49,8 +50,13 @@ _RANK_TABLE = Table(
 )
 
 
+_FAILURE = "First failure"
+"""A column where a rank has one."""
+
+
 def ranks(facts: Facts, empty: str, cpu: Mapping[Key, float]) -> Section:
-    """One row a rank; `cpu` holds the share of a core that each has lately used."""
+    """One row a rank, those that are gone first; `cpu` holds the share of a core that each has
+    lately used."""
     info = facts.labels("rl_rank_info", RANK)
     waits = wait_classes(facts)
     open_stages: dict[Key, tuple[Markup, float]] = {}
@@ -63,7 +69,14 @@ def ranks(facts: Facts, empty: str, cpu: Mapping[Key, float]) -> Section:
     cpu_seconds = facts.sums("rl_rank_cpu_seconds_total", RANK)
     memory = facts.by("rl_rank_resident_memory_bytes", RANK)
     gpu_of = {uuid: gpu for gpu, uuid, _ in facts.labels("gpu_info", GPU)}
-    keys = sorted(waits, key=natural)
+    failures = {
+        key: join((foreign(labels.get("error"), 32), " in ", foreign(labels.get("stage"), 24)))
+        for key, labels in facts.labels("rl_rank_first_failure_timestamp_seconds", RANK).items()
+    }
+    table = _RANK_TABLE
+    if failures:
+        table = replace(table, headings=(*table.headings, _FAILURE))
+    keys = sorted(waits, key=lambda key: (waits[key] != "gone", natural(key)))
 
     def row(key: Key) -> list[Content]:
         job_id, role, rank = key
@@ -83,11 +96,12 @@ def ranks(facts: Facts, empty: str, cpu: Mapping[Key, float]) -> Section:
             used,
             size(memory.get(key)),
             gpu_of.get(labels.get("uuid", "")),
+            *([failures.get(key)] if failures else []),
         ]
 
     rows = [row(key) for key in keys[:MAX_ROWS]]
     legend = _legend(waits[key] for key in keys[:MAX_ROWS])
-    return section("Ranks", _RANK_TABLE, rows, len(keys), empty=empty, below=legend)
+    return section("Ranks", table, rows, len(keys), empty=empty, below=legend)
 
 
 def _legend(waits: Iterable[str]) -> Markup:

@@ -1,4 +1,4 @@
-"""Tables of the status page: GPUs, open faults, collectors."""
+"""Tables of the status page: GPUs, faults, collectors."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from stagewatch.agent.status_markup import (
     size,
     tag,
 )
+from stagewatch.collectors.faults import HOLD_SECONDS
 
 MAX_ROWS = 256
 """Most rows of a table; the rest is counted beneath it."""
@@ -35,7 +36,7 @@ HOT_CELSIUS = 85.0
 GPU = ("gpu", "uuid", "mig")
 
 _GPU_TABLE = Table(("GPU", "Model", "Temperature", "Utilisation", "Memory", "Power", "Job"))
-_FAULT_TABLE = Table(("Fault", "Type", "Target", "Expected in", "Scenario", "Since"))
+_FAULT_TABLE = Table(("Fault", "Type", "Target", "Expected in", "Scenario", "Began"))
 _COLLECTOR_TABLE = Table(
     ("Collector", "State", "Data from", "Took", "Every", "Skipped", "Message"),
     frozenset({"Data from", "Took", "Every", "Skipped"}),
@@ -134,7 +135,7 @@ def _share(
 
 
 def faults(facts: Facts, empty: str) -> Section:
-    """One row an open fault marker."""
+    """One row a fault that is open, or that began so lately that it is still shown."""
     started = facts.by("fault_injection_start_timestamp_seconds", ("id",))
     found = [labels for labels, value in facts.series("fault_injection_active") if value]
     rows: list[list[Content]] = [
@@ -148,7 +149,10 @@ def faults(facts: Facts, empty: str) -> Section:
         ]
         for labels in found[:MAX_ROWS]
     ]
-    return section("Open faults", _FAULT_TABLE, rows, len(found), empty=empty)
+    shown = f"Each is shown for {HOLD_SECONDS:.0f} s from its beginning, also if it is closed."
+    below = tag("p", shown, class_="legend")
+    title = "Open or recent faults"
+    return section(title, _FAULT_TABLE, rows, len(found), empty=empty, below=below)
 
 
 def collectors(jobs: Mapping[str, Job], now: float) -> Section:
@@ -185,7 +189,7 @@ def collector_state(job: Job) -> tuple[str, Tone]:
 def _message(job: Job) -> str:
     stuck = job.stuck_seconds()
     if not stuck:
-        return job.error or ""
+        return job.error or (job.nothing if job.no_data else "")
     past = f"{duration(stuck)} past its deadline of {duration(job.deadline)}"
     return f"{past}: {job.error}" if job.error else past
 

@@ -63,11 +63,24 @@ def _asked(series: Series) -> bool:
     return any(series(name, collector="gpu") for name in names)
 
 
+def _failing(series: Series) -> Iterator[str]:
+    """Collectors of the agent that fail; of a driver that hangs, a check of its own tells."""
+    for one in series("stagewatch_collector_success"):
+        name = one.labels.get("collector", "")
+        hangs = series.value("stagewatch_collector_stuck_seconds", collector="gpu")
+        if not one.value and not (name == "gpu" and hangs):
+            yield name
+
+
 def agent(facts: Facts, options: CheckOptions) -> Found:
     if not facts.agent:
         yield Level.WARN, "the node agent does not answer"
     elif not _asked(facts.series):
         yield Level.WARN, "the node agent has not read the GPUs"
+    if failing := list(_failing(facts.series)):
+        yield Level.WARN, f"collectors of the node agent fail: {', '.join(failing)}"
+    if facts.series.value("stagewatch_kmsg_readable") == 0:
+        yield Level.WARN, "the kernel log cannot be read: XIDs and OOM kills may go unseen"
 
 
 def driver(facts: Facts, options: CheckOptions) -> Found:

@@ -6,13 +6,13 @@ only asks it what it knows.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stagewatch.collectors.base import Collector, CollectorSpec
-from stagewatch.config import duration, listing, option, size
-from stagewatch.config import path as path_option
+from stagewatch.config import absolute_path, duration, listing, option, size
 from stagewatch.errors import NoData
 from stagewatch.exposition import Metric, Samples
 from stagewatch.sources.helper import Jobs, JobSpec, JobState
@@ -20,6 +20,8 @@ from stagewatch.sources.mountinfo import Mount, mount_of, read_mounts
 
 if TYPE_CHECKING:
     from stagewatch.agent.node import NodeContext
+
+log = logging.getLogger(__name__)
 
 STALE_AFTER = 3
 """A result older than this many intervals is dropped, never shown frozen."""
@@ -102,7 +104,7 @@ class CanaryOptions:
         (),
         "directories to write canaries in, best ones of their own that only the agent may write "
         "to; their names are the label `mount`",
-        parse=listing(path_option),
+        parse=listing(absolute_path),
     )
     every: float = option(30.0, "time between two canaries", parse=duration)
     deadline: float = option(
@@ -123,6 +125,8 @@ class CanaryCollector(Collector):
         self._jobs = jobs
         self._results_for = results_for
         self._mountinfo = mountinfo
+        self._trouble: dict[str, str] = {}
+        """What was last told of each directory, empty where its canary has worked since."""
 
     def collect(self) -> Samples:
         if not self._jobs.names:
@@ -144,6 +148,7 @@ class CanaryCollector(Collector):
         if state.hung is not None:
             out.add(STUCK, state.hung, name, state.hung_phase)
             out.add(SUCCESS, 0, name)
+            self._tell(name, f"hangs in {state.hung_phase}")
             return
         result = state.fresh(self._results_for)
         if result is None:
@@ -156,12 +161,23 @@ class CanaryCollector(Collector):
         error = result.get("error")
         if error is not None:
             out.add(ERROR, 1, name, error["phase"], error["error"])
+        self._tell(name, f"failed in {error['phase']}: {error['error']}" if error else "")
         if "skipped" in result:
             out.add(SKIPPED, 1, name, result["skipped"])
         else:
             out.add(SUCCESS, int(error is None), name)
         for direction, rate in result.get("bandwidth", {}).items():
             out.add(BANDWIDTH, rate, name, direction)
+
+    def _tell(self, name: str, trouble: str) -> None:
+        """Log what a canary has run into, once, and that it works again."""
+        if trouble == self._trouble.get(name, ""):
+            return
+        self._trouble[name] = trouble
+        if trouble:
+            log.warning("the canary in %s %s", name, trouble)
+        else:
+            log.info("the canary in %s works again", name)
 
 
 def job(directory: Path, options: CanaryOptions) -> JobSpec:

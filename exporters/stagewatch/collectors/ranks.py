@@ -73,7 +73,7 @@ class RanksCollector(Collector):
         self._windows: dict[tuple[int, int | None], deque[Sample]] = {}
 
     def collect(self) -> Samples:
-        ranks = [rank for rank in self._ranks.ranks() if rank.life is not Life.CLOSED]
+        ranks = [rank for rank in self._ranks.look().ranks if rank.life is not Life.CLOSED]
         if not ranks:
             raise NoData("no rank on this node")
         self._windows = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stagewatch.collectors.base import Collector, CollectorSpec, NoOptions
-from stagewatch.errors import NoData
+from stagewatch.errors import NoData, SourceError
 from stagewatch.exposition import Metric, Samples
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ class DiscoveryCollector(Collector):
                 self._applied[cluster.name] = reading.sequence
         counts = self._context.discovery.counts()
         if not counts:
+            for cluster in self._context.clusters:
+                if (failure := cluster.nodes.status().error) is not None:
+                    raise SourceError(f"no list of nodes: {failure}")
             raise NoData("no list of nodes yet")
         out = Samples()
         for name, number in counts.items():

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from stagewatch.collectors.base import Collector, CollectorSpec
 from stagewatch.collectors.slurm_queue import HOLDING
 from stagewatch.config import integer, option
-from stagewatch.errors import NoData
 from stagewatch.exposition import Metric, Samples
 from stagewatch.sources import slurm_hostlist
 from stagewatch.sources.slurm_gres import total
@@ -77,12 +76,10 @@ class JobsCollector(Collector):
 
     def collect(self) -> Samples:
         """From memory, and from the details where they were asked for."""
-        jobs, nodes = self._cluster.jobs.reading, self._cluster.nodes.reading
-        if jobs is None:
-            raise NoData("the queue has not been read yet")
+        jobs, nodes = self._cluster.jobs.last().items, self._cluster.nodes.reading
         claims = self._claims.refresh().items if self._claims else ()
         known = nodes.data.items if nodes else ()
-        return measure(jobs.data.items, known, claims, *self._limits)
+        return measure(jobs, known, claims, *self._limits)
 
 
 def measure(

@@ -30,7 +30,7 @@ def find_process(target: str, record_dir: Path) -> Identity:
     proc = Procfs()
     found = [
         each
-        for each in RankDirectory(RecordDirectory(record_dir, proc), proc).ranks()
+        for each in RankDirectory(RecordDirectory(record_dir, proc), proc).look().ranks
         if each.job_id == job and each.rank == rank and each.pid and role in (None, each.role)
     ]
     living = [(each, Identity.of(each.pid)) for each in found if proc.stat(each.pid)]

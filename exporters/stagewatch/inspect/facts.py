@@ -61,7 +61,7 @@ def observe(
     for look in range(looks):
         if look:
             sleep(pause)
-        ranks = directory.ranks()
+        ranks = directory.look().ranks
         for rank in ranks:
             sample = _sample(rank, proc)
             if sample is not None:

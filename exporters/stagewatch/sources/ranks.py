@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from stagewatch.errors import NoData
+from stagewatch.errors import NoData, SourceError
 from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank import Rank, rank_of
 from stagewatch.sources.rank_record import Life, RankRecord
@@ -29,6 +29,8 @@ class Found:
     """Every record, those included that another process has succeeded."""
     skipped: Mapping[str, int] = field(default_factory=dict)
     """Files in the record directory that were passed over, by reason."""
+    unreadable: str = ""
+    """Why the record directory cannot be read, if so; `ranks` are then those of the environment."""
 
 
 class RankDirectory:
@@ -60,6 +62,17 @@ class RankDirectory:
 
     def look(self) -> Found:
         """What is there now.  Raises `SourceError` where the record directory cannot be read."""
+        found = self._fresh()
+        if found.unreadable:
+            raise SourceError(found.unreadable)
+        return found
+
+    def ranks(self) -> tuple[Rank, ...]:
+        """Every rank that can be found, for what is only attributed to ranks: where the record
+        directory cannot be read, those of the environment alone."""
+        return self._fresh().ranks
+
+    def _fresh(self) -> Found:
         with self._lock:
             now = self._clock()
             if now - self._looked_at >= self._fresh_for:
@@ -67,16 +80,18 @@ class RankDirectory:
                 self._looked_at = now
             return self._found
 
-    def ranks(self) -> tuple[Rank, ...]:
-        """Every rank, dead ones with a record included; one per (job, role, rank)."""
-        return self.look().ranks
-
     def _look(self) -> Found:
+        records: list[RankRecord] = []
+        latest: list[RankRecord] = []
+        unreadable = ""
         try:
             records = self._records.read()
+            latest = self._latest(records)
         except NoData:
-            records = []
-        found = {rank.key: rank for rank in map(rank_of, self._latest(records))}
+            pass
+        except SourceError as error:
+            unreadable = str(error)
+        found = {rank.key: rank for rank in map(rank_of, latest)}
         known = {rank.pid for rank in found.values() if rank.life is Life.ALIVE and rank.pid}
         recorded = {(rank.job_id, rank.rank) for rank in found.values()}
         for rank in self._scan.ranks(known) if self._scan else ():
@@ -86,6 +101,7 @@ class RankDirectory:
             ranks=tuple(found[key] for key in sorted(found, key=_order)),
             records=tuple(records),
             skipped=dict(self._records.skipped),
+            unreadable=unreadable,
         )
 
     def _latest(self, records: list[RankRecord]) -> list[RankRecord]:

@@ -74,7 +74,7 @@ class SlurmRest:
 
     def ended_jobs(self, timeout: float, ago: float) -> Records[EndedJob]:
         """Runs that ended.  Before v0.0.39 those of requeued jobs are not listed: `NoData`."""
-        if self._known_version(timeout) < _LISTS_DUPLICATES:
+        if self._known_version(self._reader("accounting_jobs"), timeout) < _LISTS_DUPLICATES:
             raise NoData("slurmrestd of before 23.02 lists no runs of requeued jobs")
         query = {
             "start_time": f"uts{int(self._wall() - ago)}",
@@ -106,8 +106,8 @@ class SlurmRest:
         timeout: float,
         query: Mapping[str, str] | None = None,
     ) -> Object:
-        version = self._known_version(timeout)
-        reader = self._readers.setdefault(source, self._make_reader())
+        reader = self._reader(source)
+        version = self._known_version(reader, timeout)
         try:
             body = reader.get(f"/{part}/v0.0.{version}/{path}", timeout, query)
         except HttpFailure as failure:
@@ -119,11 +119,14 @@ class SlurmRest:
             raise SourceError(f"slurmrestd: {failure}{f': {said}' if said else ''}") from failure
         return slurm_json.document(body, f"slurmrestd {path}")
 
-    def _known_version(self, timeout: float) -> int:
+    def _reader(self, source: str) -> HttpReader:
+        """One for each source: a reader asks for one thing at a time."""
+        return self._readers.setdefault(source, self._make_reader())
+
+    def _known_version(self, reader: HttpReader, timeout: float) -> int:
         """The newest version of the API that the server has and whose shapes are known."""
         if self._version is not None:
             return self._version
-        reader = self._readers.setdefault("version", self._make_reader())
         try:
             body = reader.get("/openapi/v3", timeout)
         except HttpFailure as failure:

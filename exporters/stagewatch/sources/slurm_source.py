@@ -118,6 +118,16 @@ class Source(Generic[T]):
         self.reading = Reading(data, self._clock(), asked, sequence)
         return data
 
+    def last(self) -> T:
+        """The last good data, however old; never waits.
+
+        Where there is none, raises what the last fetch failed with, or `NoData`.
+        """
+        reading = self.reading
+        if reading is None:
+            raise self._error or NoData(f"{self.name}: not asked for yet")
+        return reading.data
+
     def recent(self, max_age: float) -> Reading[T] | None:
         """The last good reading, unless it is older than `max_age` seconds."""
         reading = self.reading
