@@ -36,7 +36,6 @@ SCRAPE_SECONDS = 30
 WATCH_SECONDS = 150
 STAGES = ("rollout", "reward", "logprob", "train", "weights_update")
 BUCKETS = (0.01, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
-CLASSES = ("spin", "parked", "io", "compute", "stopped", "gone", "unknown")
 
 
 def exposition(node: int, turn: int) -> str:
@@ -88,8 +87,7 @@ def exposition(node: int, turn: int) -> str:
         add("rl_rank_stage_code", who, 1 + turn % len(STAGES))
         add("rl_rank_stage_open_seconds", f'{who},stage="{stage}"', 0.4)
         add("rl_rank_collective_seq", f'{who},group="world"', turn)
-        for name in CLASSES:
-            add("rl_rank_wait_class", f'{who},class="{name}"', name == "compute")
+        add("rl_rank_wait_class", f'{who},class="compute"', 1)
         for kind in ("user", "system"):
             add("rl_rank_cpu_seconds_total", f'{who},mode="{kind}"', 20 * turn)
         add("rl_rank_run_queue_seconds_total", who, 0.01 * turn)
