@@ -21,9 +21,9 @@ from stagewatch.errors import NoData
 from stagewatch.exposition import Samples
 from stagewatch.record import H_CLOSED
 from stagewatch.sources.procfs import Procfs
+from stagewatch.sources.rank_record import Life
 from stagewatch.sources.ranks import RankDirectory
 from stagewatch.sources.record_directory import RecordDirectory
-from stagewatch.sources.records import Life
 from stagewatch.wait_class import MIN_SAMPLES
 from tests.fixed_node import FixedNode
 from tests.golden import assert_golden

@@ -10,9 +10,9 @@ import pytest
 
 from stagewatch.record import H_CREATED_WALL, H_RANK, H_START_TICKS, H_WORLD_SIZE
 from stagewatch.sources.procfs import Procfs
+from stagewatch.sources.rank_record import Life
 from stagewatch.sources.ranks import RankDirectory
 from stagewatch.sources.record_directory import RecordDirectory
-from stagewatch.sources.records import Life
 from tests.records import patched, place, real_record
 from tests.running import Python, Script
 

@@ -24,8 +24,8 @@ from stagewatch.record import (
     S_ROLE,
 )
 from stagewatch.sources.procfs import Procfs
+from stagewatch.sources.rank_record import Life
 from stagewatch.sources.record_directory import LINGER_SECONDS, RecordDirectory
-from stagewatch.sources.records import Life
 from tests.records import patched, place, real_record
 
 
