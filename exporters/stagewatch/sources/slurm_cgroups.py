@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from stagewatch.slurm_paths import parse_slurm_cgroup
@@ -107,16 +108,25 @@ def _listed(path: Path) -> frozenset[int] | None:
 
 
 def _confined(path: Path) -> frozenset[int] | None:
-    """What the programs of a v2 cgroup let it use.
+    """What the programs of a v2 cgroup let it use."""
+    try:
+        return _given(tuple(device_programs(path)))
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=256)
+def _given(programs: tuple[bytes, ...]) -> frozenset[int] | None:
+    """The GPUs that device programs give; None where they are not about GPUs, or not understood.
 
     Slurm's let through whatever they do not name, so that a GPU counts as given only if they name
-    it; those of others let nothing through but what they name.
+    it; those of others let nothing through but what they name.  Jobs without GPUs are looked at
+    again and again, and mostly have the same program.
     """
     try:
-        programs = device_programs(path)
         everything = ask(programs, NVIDIA_MAJOR, NO_GPU).allowed
         answers = {minor: ask(programs, NVIDIA_MAJOR, minor) for minor in range(MAX_GPUS)}
-    except (OSError, NotUnderstood):
+    except NotUnderstood:
         return None
     if everything and not any(answer.named for answer in answers.values()):
         return None
