@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from stagewatch.inspect.facts import RankFacts
+from stagewatch.inspect.verdict import Verdict, judge
 from stagewatch.wait_class import WaitClass
 
 HEALTHY = RankFacts(
@@ -38,6 +39,7 @@ PARKED: dict[str, Any] = {
     "wait_channel": "futex_do_wait",
     "cpu_ratio": 0.0,
 }
+LEFT = PARKED | {"stage": "cleanup", "collectives": {"world": 219}}
 
 
 def job(
@@ -58,3 +60,9 @@ def job(
         )
         for rank in range(size)
     ]
+
+
+def verdict(ranks: list[RankFacts]) -> Verdict:
+    """That of the only role of the only job."""
+    (found,) = judge(ranks)
+    return found

@@ -11,7 +11,8 @@ import pytest
 
 from stagewatch.inspect.story import Story, Teller
 from stagewatch.processes import Children
-from stagewatch.sources.prometheus_api import PrometheusApi, Series
+from stagewatch.sources.prometheus_api import PrometheusApi
+from tests.inspect.past_server import Then
 from tests.report.filled import Past, filled_prometheus
 
 NOW = time.time() // 100 * 100 - 3600
@@ -19,17 +20,6 @@ JOB = "7"
 BEHIND = {"job_id": JOB, "role": "train", "rank": "3", "node": "n2", "stage": "weights_update"}
 
 pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")
-
-
-class Then:
-    """A server as it would have answered at a moment of its past."""
-
-    def __init__(self, api: PrometheusApi, when: float) -> None:
-        self._api = api
-        self._when = when
-
-    def query(self, expression: str) -> list[Series]:
-        return self._api.query(expression, self._when)
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import pytest
 
 from stagewatch.inspect.story import Story, Teller
 from stagewatch.processes import Children
-from stagewatch.sources.prometheus_api import PrometheusApi, Series
+from stagewatch.sources.prometheus_api import PrometheusApi
+from tests.inspect.past_server import Then
 from tests.report.filled import Past, filled_prometheus
 
 NOW = time.time() // 100 * 100 - 3600
@@ -18,17 +19,6 @@ JOB = "700"
 SILENT = 180.0
 
 pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")
-
-
-class Then:
-    """A server as it would have answered at a moment of its past."""
-
-    def __init__(self, api: PrometheusApi, when: float) -> None:
-        self._api = api
-        self._when = when
-
-    def query(self, expression: str) -> list[Series]:
-        return self._api.query(expression, self._when)
 
 
 class Scene:

@@ -9,23 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stagewatch.inspect.facts import RankFacts
-from stagewatch.inspect.verdict import Verdict, judge
+from stagewatch.inspect.verdict import judge
 from stagewatch.wait_class import WaitClass
-from tests.inspect.jobs import HEALTHY, PARKED, SPINNING, job
+from tests.inspect.jobs import HEALTHY, LEFT, PARKED, SPINNING, job, verdict
 
-LEFT = PARKED | {"stage": "cleanup", "collectives": {"world": 219}}
 OVERDUE: dict[str, Any] = {"progress_age_seconds": 412.0}
 RAISED: dict[str, Any] = {
     "first_failure": "RuntimeError in train",
     "first_failure_time": 20.0,
     "first_failure_age_seconds": 300.0,
 }
-IDLE: dict[str, Any] = PARKED | {"stage": "idle", "progress_age_seconds": 300.0}
-
-
-def verdict(ranks: list[RankFacts]) -> Verdict:
-    (found,) = judge(ranks)
-    return found
 
 
 def named(ranks: list[RankFacts]) -> tuple[str, list[int]]:
@@ -204,86 +197,6 @@ def test_roles_and_jobs_are_judged_apart() -> None:
         "job 540 (train)",
         "job 541",
     ]
-
-
-def test_what_is_told_of_a_job_at_work() -> None:
-    assert verdict(job(2)).sentence == (
-        "job 540: in progress at step 220, last progress 2 s ago; at this moment 2 ranks compute"
-    )
-    slow = job(2, rank_1=SPINNING)
-    assert verdict(slow).sentence == (
-        "job 540: 1 rank computes, 1 rank spins: 1 of 2 overdue, the others still within their "
-        "budget"
-    )
-
-
-@pytest.mark.parametrize("stage", ["train", "idle"])
-def test_a_rank_that_sleeps_between_its_steps_makes_progress(stage: str) -> None:
-    found = verdict(job(1, PARKED | {"stage": stage, "progress_age_seconds": 0.3}))
-    assert found.evidence == ""
-    assert found.sentence == (
-        "job 540: in progress at step 220, last progress 0 s ago; at this moment 1 rank is parked"
-    )
-
-
-def test_ranks_that_idle_since_they_raised_have_stopped() -> None:
-    early = {"first_failure_time": 19.0, "first_failure_age_seconds": 301.0}
-    found = verdict(job(3, IDLE | RAISED, rank_1=early))
-    assert (found.stalled, found.evidence, found.culprits) == (False, "raised", ())
-    assert found.sentence == (
-        "job 540: stopped at step 220: 3 of 3 ranks raised an exception, first rank 1 (pid 4001), "
-        "RuntimeError in train, 301 s ago; 3 ranks are parked, and none has completed anything "
-        "for 300 s"
-    )
-
-
-def test_a_rank_alone_that_has_stopped_is_told_of_in_the_singular() -> None:
-    assert verdict(job(1, IDLE | RAISED)).sentence == (
-        "job 540: stopped at step 220: an exception was raised by rank 0 (pid 4000), RuntimeError "
-        "in train, 300 s ago; 1 rank is parked, and it has not completed anything for 300 s"
-    )
-
-
-@pytest.mark.parametrize(
-    ("common", "said"),
-    [
-        ({}, "in progress at step 220"),
-        (IDLE | {"progress_age_seconds": 60.0}, "no stage is open, all are idle"),
-    ],
-    ids=["at work", "done since"],
-)
-def test_a_job_that_went_on_after_an_exception_has_not_stopped(
-    common: dict[str, Any], said: str
-) -> None:
-    found = verdict(job(3, common, rank_2=RAISED))
-    assert found.evidence == ""
-    assert said in found.sentence
-    assert found.sentence.endswith(
-        "; first failure: rank 2 (pid 4002), RuntimeError in train, 300 s ago"
-    )
-
-
-def test_a_stage_entered_after_an_exception_may_take_its_time() -> None:
-    just = RAISED | {"first_failure_age_seconds": 11.0, "progress_age_seconds": 10.9}
-    found = verdict(job(2, just))
-    assert found.evidence == ""
-    assert "first failure: rank 0" in found.sentence
-
-
-def test_a_stall_is_told_with_the_first_failure() -> None:
-    found = verdict(job(8, SPINNING, rank_5=LEFT | RAISED))
-    assert (found.evidence, found.culprits[0].rank) == ("left_loop_early", 5)
-    assert found.sentence.endswith(
-        "it left the loop early; first failure: rank 5 (pid 4005), RuntimeError in train, 300 s ago"
-    )
-
-
-def test_a_job_whose_ranks_here_are_all_gone_is_wrong_but_not_stalled() -> None:
-    ranks = job(2, {"wait_class": WaitClass.GONE})
-    assert verdict(ranks).sentence == "job 540: all its 2 ranks here are gone"
-    found = verdict(ranks[:1])
-    assert found.sentence == "job 540: its only rank here is gone"
-    assert (found.stalled, found.evidence, found.culprits) == (False, "process_gone", ())
 
 
 def test_an_empty_node_has_no_verdict() -> None:
