@@ -7,14 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.agent.slurm import (
-    COMMAND,
-    SlurmOptions,
-    api,
-    collector_specs,
-    exporter,
-    slurm_context,
-)
+from stagewatch.agent.slurm import COMMAND, collector_specs
+from stagewatch.agent.slurm_context import SlurmOptions, api, exporter, slurm_context
 from stagewatch.agent.slurm_fleet import Fleet
 from stagewatch.cli import main
 from stagewatch.collectors.base import Collector

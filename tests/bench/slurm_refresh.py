@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 from stagewatch.agent.runner import Job, Runner
-from stagewatch.agent.slurm import SlurmOptions, collector_specs, slurm_context
+from stagewatch.agent.slurm import collector_specs
+from stagewatch.agent.slurm_context import SlurmOptions, slurm_context
 from stagewatch.agent.web import AgentServer
 
 

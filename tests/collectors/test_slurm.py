@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.agent.slurm import SlurmOptions, slurm_context
 from stagewatch.agent.slurm_cluster import Cluster, Timing
+from stagewatch.agent.slurm_context import SlurmOptions, slurm_context
 from stagewatch.collectors import (
     slurm_builtin,
     slurm_controller,

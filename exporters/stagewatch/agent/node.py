@@ -1,11 +1,9 @@
-"""The node agent: which collectors it has and how it is put together."""
+"""The node agent: the one list of its collectors."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
-
 from stagewatch.agent.command import AgentCommand
+from stagewatch.agent.node_context import NodeOptions, node_context
 from stagewatch.collectors import (
     blocked_tasks,
     canary,
@@ -27,66 +25,6 @@ from stagewatch.collectors import (
     stages,
 )
 from stagewatch.collectors.base import CollectorSpec
-from stagewatch.collectors.process_families import ProcessFamilies
-from stagewatch.collectors.rank_index import LiveRanks
-from stagewatch.config import address, option, path
-from stagewatch.gpu_directory import GpuDirectory
-from stagewatch.sources.helper import Helper
-from stagewatch.sources.procfs import Procfs
-from stagewatch.sources.ranks import RankDirectory
-from stagewatch.sources.record_directory import RecordDirectory
-from stagewatch.xids import XidLedger
-
-
-@dataclass(frozen=True, slots=True)
-class NodeOptions:
-    """Options of `stagewatch node` as a whole; collectors add their own."""
-
-    listen: tuple[str, int] = option(
-        ("127.0.0.1", 9947),
-        "address to serve /metrics and the status page on; :9947 for every interface",
-        parse=address,
-    )
-    web_config: Path | None = option(
-        None,
-        "file with TLS and basic authentication, in the format of Prometheus' exporter-toolkit",
-        parse=path,
-    )
-    node_name: str = option("", "what the status page calls this node; its host name if empty")
-    record_dir: Path = option(
-        Path("/run/stagewatch/ranks"), "directory of the ranks' stage records", env="STAGEWATCH_DIR"
-    )
-    ranks_by_environment: bool = option(
-        True,
-        "also take processes without a stage record for ranks, by variables such as RANK and "
-        "SLURM_PROCID; turn off where several agents share one machine",
-    )
-    fault_dir: Path = option(
-        Path("/run/stagewatch/faults"), "directory of the fault-injection markers"
-    )
-    proc: Path = option(Path("/proc"), "where the process filesystem is mounted")
-    sys: Path = option(Path("/sys"), "where sysfs is mounted")
-
-
-@dataclass(frozen=True, slots=True)
-class NodeContext:
-    """What the collectors of one node share."""
-
-    options: NodeOptions
-    proc: Procfs
-    ranks: RankDirectory
-    families: ProcessFamilies
-    xids: XidLedger = field(default_factory=XidLedger)
-    gpus: GpuDirectory = field(default_factory=GpuDirectory)
-    helper: Helper = field(default_factory=Helper)
-
-
-def node_context(options: NodeOptions) -> NodeContext:
-    """The shared parts, out of the agent's options."""
-    proc = Procfs(options.proc)
-    records = RecordDirectory(options.record_dir, proc)
-    ranks = RankDirectory(records, proc, by_environment=options.ranks_by_environment)
-    return NodeContext(options, proc, ranks, ProcessFamilies(LiveRanks(ranks), proc))
 
 
 def collector_specs() -> tuple[CollectorSpec, ...]:

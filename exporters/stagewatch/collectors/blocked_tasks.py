@@ -19,7 +19,7 @@ from stagewatch.sources.process_files import delays_are_counted, read_tasks
 from stagewatch.sources.procfs import Procfs
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node import NodeContext
+    from stagewatch.agent.node_context import NodeContext
 
 MAX_THREADS = 512
 """Threads looked at of one rank."""

@@ -19,7 +19,7 @@ from stagewatch.sources.helper import Jobs, JobSpec, JobState
 from stagewatch.sources.mountinfo import Mount, mount_of, read_mounts
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node import NodeContext
+    from stagewatch.agent.node_context import NodeContext
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from stagewatch.exposition import Metric, Samples
 from stagewatch.sources.adjtimex import ClockState, read_clock
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node import NodeContext
+    from stagewatch.agent.node_context import NodeContext
 
 OFFSET = Metric(
     "clock_offset_seconds",

@@ -26,7 +26,7 @@ from stagewatch.sources.gpu_reader import GpuReader, Released
 from stagewatch.xids import XidLedger
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node import NodeContext
+    from stagewatch.agent.node_context import NodeContext
 
 FAST_INTERVAL = 1.0
 

@@ -21,7 +21,7 @@ from stagewatch.sources.slurm_cgroups import CgroupJob, SlurmCgroups
 from stagewatch.sources.slurm_prolog import read_prolog
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node import NodeContext
+    from stagewatch.agent.node_context import NodeContext
 
 JOB_INFO = Metric(
     "gpu_job_info",

@@ -15,7 +15,7 @@ from stagewatch.exposition import Metric, Samples
 from stagewatch.sources.infiniband import RdmaPort, read_ports
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node import NodeContext
+    from stagewatch.agent.node_context import NodeContext
 
 _PORT = ("device", "port")
 

@@ -20,7 +20,7 @@ from stagewatch.sources.pressure import read_pressure
 from stagewatch.sources.procfs import TICKS_PER_SECOND
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node import NodeContext
+    from stagewatch.agent.node_context import NodeContext
 
 EXCLUDED_DISKS = r"(loop|ram|zram|fd|sr)\d+"
 

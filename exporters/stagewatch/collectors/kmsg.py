@@ -43,7 +43,7 @@ from stagewatch.sources.kmsg_state import KmsgState, NfsServer, OomKills, load, 
 from stagewatch.xids import Source, XidLedger, meaning
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node import NodeContext
+    from stagewatch.agent.node_context import NodeContext
     from stagewatch.sources.ranks import Rank
 
 SAVE_SECONDS = 10.0

@@ -19,7 +19,7 @@ from stagewatch.sources.log_child import PLACEHOLDERS
 from stagewatch.sources.log_patterns import KNOWN, user_pattern
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node import NodeContext
+    from stagewatch.agent.node_context import NodeContext
 
 STALE_AFTER = 3
 

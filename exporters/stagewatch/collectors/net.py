@@ -23,7 +23,7 @@ from stagewatch.sources.tcp_diag import TcpSocket, dump, open_diag
 from stagewatch.sources.tcp_listen import listen_overflows
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node import NodeContext
+    from stagewatch.agent.node_context import NodeContext
 
 _FLOW = (*RANK_LABELS, "side", "port")
 

@@ -14,7 +14,7 @@ from stagewatch.exposition import Metric, Samples
 from stagewatch.sources.helper import Jobs, JobSpec, JobState
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node import NodeContext
+    from stagewatch.agent.node_context import NodeContext
 
 STALE_AFTER = 3
 MAX_TARGETS = 50

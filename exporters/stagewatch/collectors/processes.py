@@ -16,7 +16,7 @@ from stagewatch.sources.cgroups import Cgroups, oom_kills
 from stagewatch.sources.process_files import open_files, read_bytes
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node import NodeContext
+    from stagewatch.agent.node_context import NodeContext
 
 HOLD_SECONDS = 300.0
 """How long the OOM kills of a rank's cgroup are shown after its end."""

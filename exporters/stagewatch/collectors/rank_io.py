@@ -15,7 +15,7 @@ from stagewatch.exposition import Metric, Samples
 from stagewatch.sources.process_files import read_io
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node import NodeContext
+    from stagewatch.agent.node_context import NodeContext
 
 BYTES = Metric(
     "rl_rank_io_bytes_total",

@@ -16,7 +16,7 @@ from stagewatch.sources.ranks import Rank, RankDirectory
 from stagewatch.wait_class import WINDOW_SAMPLES, Sample, WaitClass, classify
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node import NodeContext
+    from stagewatch.agent.node_context import NodeContext
 
 RANK = ("job_id", "role", "rank")
 

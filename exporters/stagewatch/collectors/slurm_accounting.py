@@ -11,7 +11,7 @@ from stagewatch.sources.slurm_model import EndedJob, NodeEvent, Records
 from stagewatch.sources.slurm_source import Source
 
 if TYPE_CHECKING:
-    from stagewatch.agent.slurm import SlurmContext
+    from stagewatch.agent.slurm_context import SlurmContext
 
 RECORDS = Metric(
     "slurm_accounting_records",

@@ -10,7 +10,7 @@ from stagewatch.exposition import Metric, Samples
 from stagewatch.sources.slurm_source import Source
 
 if TYPE_CHECKING:
-    from stagewatch.agent.slurm import SlurmContext
+    from stagewatch.agent.slurm_context import SlurmContext
     from stagewatch.sources.slurm_builtin import Builtin
 
 JOBS = Metric(

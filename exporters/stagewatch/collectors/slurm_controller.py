@@ -14,7 +14,7 @@ from stagewatch.sources.slurm_model import Controller, Diagnostics, RpcCount
 from stagewatch.sources.slurm_source import Source
 
 if TYPE_CHECKING:
-    from stagewatch.agent.slurm import SlurmContext
+    from stagewatch.agent.slurm_context import SlurmContext
 
 UP = Metric(
     "slurm_controller_up",

@@ -9,7 +9,7 @@ from stagewatch.errors import NoData, SourceError
 from stagewatch.exposition import Metric, Samples
 
 if TYPE_CHECKING:
-    from stagewatch.agent.slurm import SlurmContext
+    from stagewatch.agent.slurm_context import SlurmContext
 
 TARGETS = Metric(
     "slurm_discovery_targets",

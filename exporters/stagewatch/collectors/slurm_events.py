@@ -17,8 +17,8 @@ from stagewatch.sources.slurm_source import Source
 from stagewatch.sources.slurm_states import ENDED_STATES, REASON_CLASSES
 
 if TYPE_CHECKING:
-    from stagewatch.agent.slurm import SlurmContext
     from stagewatch.agent.slurm_cluster import Cluster
+    from stagewatch.agent.slurm_context import SlurmContext
 
 ENDED = Metric(
     "slurm_jobs_ended_total",

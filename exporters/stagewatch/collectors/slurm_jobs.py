@@ -18,8 +18,8 @@ from stagewatch.sources.slurm_model import Job, Node, Records
 from stagewatch.sources.slurm_source import Source
 
 if TYPE_CHECKING:
-    from stagewatch.agent.slurm import SlurmContext
     from stagewatch.agent.slurm_cluster import Cluster
+    from stagewatch.agent.slurm_context import SlurmContext
 
 INFO = Metric(
     "slurm_job_info",

@@ -15,7 +15,7 @@ from stagewatch.sources.slurm_source import Source
 from stagewatch.sources.slurm_states import node_availability, reason_class
 
 if TYPE_CHECKING:
-    from stagewatch.agent.slurm import SlurmContext
+    from stagewatch.agent.slurm_context import SlurmContext
 
 STATE = Metric("slurm_node_state", "gauge", "1 for the node's base state.", ("node", "state"))
 FLAG = Metric(

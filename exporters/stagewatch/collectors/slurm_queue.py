@@ -17,7 +17,7 @@ from stagewatch.sources.slurm_source import Source
 from stagewatch.sources.slurm_states import ENDED_STATES
 
 if TYPE_CHECKING:
-    from stagewatch.agent.slurm import SlurmContext
+    from stagewatch.agent.slurm_context import SlurmContext
 
 JOBS = Metric(
     "slurm_jobs", "gauge", "Jobs that have not ended, array tasks counted one by one.", ("state",)

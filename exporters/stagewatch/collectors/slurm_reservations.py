@@ -13,7 +13,7 @@ from stagewatch.sources.slurm_model import License, Node, Records, Reservation
 from stagewatch.sources.slurm_source import Source
 
 if TYPE_CHECKING:
-    from stagewatch.agent.slurm import SlurmContext
+    from stagewatch.agent.slurm_context import SlurmContext
 
 NODES = Metric(
     "slurm_reservation_nodes", "gauge", "Nodes of a reservation.", ("reservation", "state")

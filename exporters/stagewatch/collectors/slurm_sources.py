@@ -12,8 +12,8 @@ from stagewatch.exposition import Metric, Samples
 from stagewatch.sources.slurm_model import Records
 
 if TYPE_CHECKING:
-    from stagewatch.agent.slurm import SlurmContext
     from stagewatch.agent.slurm_cluster import Cluster
+    from stagewatch.agent.slurm_context import SlurmContext
 
 _LABEL = ("source",)
 SUCCESS = Metric(

@@ -20,7 +20,7 @@ from stagewatch.sources.slurm_source import Source
 from stagewatch.sources.slurm_step_probe import METHODS, StepProbe
 
 if TYPE_CHECKING:
-    from stagewatch.agent.slurm import SlurmContext
+    from stagewatch.agent.slurm_context import SlurmContext
 
 RESPONSIVE = Metric(
     "slurm_step_responsive",

@@ -19,7 +19,7 @@ from stagewatch.sources.ranks import Rank, RankDirectory
 from stagewatch.stages import CODES
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node import NodeContext
+    from stagewatch.agent.node_context import NodeContext
 
 RETIRED_SECONDS = 900.0
 """How long the totals of ended ranks are still counted after a job's last rank on this node."""
