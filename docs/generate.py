@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import stagewatch
-from stagewatch.exposition import Metric
+from stagewatch.core.exposition import Metric
 
 TARGET = Path(__file__).parent / "metrics.md"
 HEAD = """\

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from stagewatch.processes import Children
+from stagewatch.core.processes import Children
 from tests.fakes.nvml import FakeNvml, build
 from tests.running import Python
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from stagewatch.exposition import Samples, render
+from stagewatch.core.exposition import Samples, render
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

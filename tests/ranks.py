@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stagewatch.collectors.process_families import ProcessFamilies
 from stagewatch.collectors.rank_index import RankProcess
-from stagewatch.processes import die_with_parent
+from stagewatch.core.processes import die_with_parent
 from stagewatch.sources.procfs import Procfs
 
 

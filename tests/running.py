@@ -9,7 +9,7 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.processes import Children
+from stagewatch.core.processes import Children
 from tests.waiting import wait_for
 
 

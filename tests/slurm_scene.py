@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from stagewatch.errors import SourceError
-from stagewatch.exposition import Samples
+from stagewatch.core.errors import SourceError
+from stagewatch.core.exposition import Samples
 from stagewatch.sources import slurm_json, slurm_json_diag
 from stagewatch.sources.slurm_job_detail import Claim
 from stagewatch.sources.slurm_model import (

@@ -11,7 +11,7 @@ import pytest
 
 from stagewatch.agent import node, slurm
 from stagewatch.agent.command import agent_settings
-from stagewatch.agent.unknown_variables import unknown_variables
+from stagewatch.core.unknown_variables import unknown_variables
 from tests.agent.node_agent import NodeAgent
 from tests.running import clean_environ
 from tests.waiting import wait_for

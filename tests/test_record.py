@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from stagewatch import record as layout
 from stagewatch.collectors.stages import StagesCollector
-from stagewatch.exposition import render
+from stagewatch.core.exposition import render
 from stagewatch.record import (
     BUCKET_BOUNDS,
     BUCKET_UNIT_NS,

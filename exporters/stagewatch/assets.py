@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stagewatch.errors import StagewatchError
+from stagewatch.core.errors import StagewatchError
 
 _PACKAGE = Path(__file__).parent
 

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from stagewatch.assets import assets
-from stagewatch.errors import StagewatchError
+from stagewatch.core.errors import StagewatchError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import stagewatch
-from stagewatch.errors import ConfigError, StagewatchError
+from stagewatch.core.errors import ConfigError, StagewatchError
 
 DESCRIPTION = """\
 Observability for GPU training clusters: what is wrong, and where it began.
@@ -184,7 +184,7 @@ def _misspelt(name: str) -> list[str]:
     where there is something to be told.
     """
     from stagewatch.agent.command import agent_settings
-    from stagewatch.agent.unknown_variables import unknown_variables
+    from stagewatch.core.unknown_variables import unknown_variables
 
     known: set[str] = set()
     found: list[str] = []
@@ -200,7 +200,7 @@ def _misspelt(name: str) -> list[str]:
 
 def _unchecked(file: Path | str | None, name: str) -> Iterator[str]:
     """The other agents' tables in a file of which only one has been checked."""
-    from stagewatch.config import tables
+    from stagewatch.core.config import tables
 
     for other in (tables(Path(file), name).keys() & _AGENTS.keys()) - {name} if file else ():
         yield f"{file}: [{other}] was not checked; for that: --agent {other}"

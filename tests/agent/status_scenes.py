@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from stagewatch.agent.runner import Job, Runner
 from stagewatch.agent.web import AgentServer
-from stagewatch.collectors.base import Collector
-from stagewatch.errors import NoData, SourceError
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector
+from stagewatch.core.errors import NoData, SourceError
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.runner import Job, Runner
 
 _GPU = ("gpu", "uuid", "mig")
 _RANK = ("job_id", "role", "rank")

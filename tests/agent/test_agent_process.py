@@ -21,8 +21,8 @@ import bcrypt
 import psutil
 import pytest
 
+from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import free_port
-from stagewatch.processes import Children
 from tests.agent.certificates import Authority
 from tests.agent.http_helpers import GENEROUS, Serve
 from tests.agent.status_scenes import SCENES

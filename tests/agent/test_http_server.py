@@ -14,9 +14,9 @@ import pytest
 
 from stagewatch.agent.http_connection import Limits
 from stagewatch.agent.http_message import PLAIN_TEXT
-from stagewatch.agent.runner import Runner
 from stagewatch.agent.web import AgentServer
-from stagewatch.errors import ConfigError
+from stagewatch.core.errors import ConfigError
+from stagewatch.core.runner import Runner
 from tests.agent.http_helpers import GENEROUS, Agent, Serve, read_all
 from tests.agent.status_scenes import gpus
 from tests.waiting import wait_for

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from stagewatch.core.processes import Children
 from stagewatch.faults.markers import Marker, write_marker
-from stagewatch.processes import Children
 from stagewatch.record import RECORD_SIZE
 from tests.agent.node_agent import TRAINER, NodeAgent
 from tests.fakes.nvml import FakeNvml

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stagewatch.agent.service_discovery import Discovery, Exporter, Target, natural, targets_of
-from stagewatch.errors import NoData
+from stagewatch.core.errors import NoData
 from stagewatch.sources.slurm_model import Node, NodeGpus
 
 EXPORTERS = (Exporter("stagewatch", 9947), Exporter("dcgm", 9400))

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import requests
 
-from stagewatch.agent.runner import Runner
 from stagewatch.agent.service_discovery import Discovery, Exporter, Target, targets_of
 from stagewatch.agent.web import AgentServer
+from stagewatch.core.runner import Runner
 from stagewatch.demo.slurm.keeping import Keeper
 from stagewatch.demo.slurm.services import environment, free_ports
 from stagewatch.sources import slurm_json

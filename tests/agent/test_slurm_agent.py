@@ -11,9 +11,9 @@ from stagewatch.agent.slurm import COMMAND, collector_specs
 from stagewatch.agent.slurm_context import SlurmOptions, api, exporter, slurm_context
 from stagewatch.agent.slurm_fleet import Fleet
 from stagewatch.cli import main
-from stagewatch.collectors.base import Collector
-from stagewatch.errors import NoData, SourceError
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector
+from stagewatch.core.errors import NoData, SourceError
+from stagewatch.core.exposition import Metric, Samples
 from tests.golden import valid
 from tests.waiting import wait_for
 

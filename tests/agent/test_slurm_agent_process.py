@@ -14,8 +14,8 @@ from pathlib import Path
 import bcrypt
 import pytest
 
+from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import free_port
-from stagewatch.processes import Children
 from tests.agent.certificates import Authority
 from tests.agent.http_helpers import GENEROUS
 from tests.waiting import wait_for

@@ -11,7 +11,7 @@ import pytest
 from stagewatch import cli
 from stagewatch.agent.web_config import read_web_config
 from stagewatch.agent.web_security import WebSecurity
-from stagewatch.errors import ConfigError
+from stagewatch.core.errors import ConfigError
 from tests.agent.certificates import Authority
 
 HASH = "$2y$05$" + "a" * 53

@@ -10,8 +10,8 @@ import pytest
 import requests
 import yaml
 
+from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import free_port
-from stagewatch.processes import Children
 from tests.alerts.alertmanager import SOURCE, Manager
 from tests.alerts.listener import Listener
 from tests.waiting import wait_for

@@ -18,8 +18,8 @@ import pytest
 
 from stagewatch.collectors.gpu_labels import GPU
 from stagewatch.collectors.gpu_metrics import INFO, READINGS
+from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import free_port
-from stagewatch.processes import Children
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]

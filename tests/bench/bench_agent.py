@@ -17,8 +17,8 @@ from pathlib import Path
 
 import psutil
 
+from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import free_port, wait_for
-from stagewatch.processes import Children
 from tests.bench.table import percentile, row
 from tests.fakes.nvml import FakeNvml, build
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import psutil
 
+from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port, only, wait_for
-from stagewatch.processes import Children
 from tests.bench.table import percentile, row
 from tests.fakes.nvml import SOURCES, FakeNvml, build
 

@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from stagewatch.processes import Children
+from stagewatch.core.processes import Children
 from stagewatch.report import experiment_files
 from stagewatch.report.experiment import Wanted, make_experiment
 from stagewatch.report.progress import Progress

@@ -21,9 +21,9 @@ import psutil
 import requests
 
 from stagewatch.assets import assets
+from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import free_port, wait_for
 from stagewatch.demo.prometheus import arguments
-from stagewatch.processes import Children
 from tests.bench.table import row
 
 NODES = int(os.environ.get("STAGEWATCH_BENCH_NODES", "1024"))

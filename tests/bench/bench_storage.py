@@ -16,7 +16,6 @@ import psutil
 import requests
 
 from stagewatch.collectors import blocked_tasks, io, net, nfs, processes, rank_io
-from stagewatch.collectors.base import Collector
 from stagewatch.collectors.blocked_tasks import BlockedTasksCollector
 from stagewatch.collectors.io import IoCollector
 from stagewatch.collectors.logs import LogsOptions
@@ -25,9 +24,10 @@ from stagewatch.collectors.nfs import NfsCollector
 from stagewatch.collectors.process_families import ProcessFamilies
 from stagewatch.collectors.processes import ProcessesCollector
 from stagewatch.collectors.rank_io import RankIoCollector
+from stagewatch.core.collector import Collector
+from stagewatch.core.exposition import render
+from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import free_port, wait_for
-from stagewatch.exposition import render
-from stagewatch.processes import Children
 from stagewatch.sources import log_child
 from stagewatch.sources.procfs import Procfs
 from tests.bench.table import row

@@ -13,10 +13,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from stagewatch.agent.runner import Job, Runner
 from stagewatch.agent.slurm import collector_specs
 from stagewatch.agent.slurm_context import SlurmOptions, slurm_context
 from stagewatch.agent.web import AgentServer
+from stagewatch.core.runner import Job, Runner
 
 
 def main(bin_dir: str, rounds: int) -> None:

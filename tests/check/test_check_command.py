@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from stagewatch.check.facts import gpus_on_bus, mount_points
+from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import free_port
-from stagewatch.processes import Children
 from tests.fakes.nvml import FakeNvml
 from tests.waiting import wait_for
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import stagewatch
-from stagewatch.processes import Children
+from stagewatch.core.processes import Children
 from stagewatch.sources.rank_record import RankRecord
 from tests.client.hooking import ROOT, needs, record, records
 from tests.waiting import wait_for

@@ -210,7 +210,7 @@ def test_a_forked_childs_own_init_makes_a_record_of_its_own(
         """
         import os, time
         import stagewatch
-        from stagewatch.processes import die_with_parent
+        from stagewatch.core.processes import die_with_parent
         stagewatch.init(rank=0)
         child = os.fork()
         if not child:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from stagewatch.agent.slurm_cluster import Cluster, Timing
+from stagewatch.core.exposition import Samples
 from stagewatch.demo.slurm.cluster import SlurmCluster
-from stagewatch.exposition import Samples
 from stagewatch.sources.slurm_cli import SlurmCli
 from stagewatch.sources.slurm_command import CommandRunner, environment
 from tests.cluster.independent import Numbers

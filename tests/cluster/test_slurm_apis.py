@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from stagewatch.collectors import slurm_controller, slurm_jobs, slurm_nodes, slurm_queue
+from stagewatch.core.errors import NoData, SourceError
 from stagewatch.demo.slurm.cluster import SlurmCluster
 from stagewatch.demo.slurm.keeping import Keeper
 from stagewatch.demo.slurm.services import Rest
-from stagewatch.errors import NoData, SourceError
 from stagewatch.sources.slurm_client import SlurmClient
 from stagewatch.sources.slurm_command import CommandRunner, environment
 from stagewatch.sources.slurm_http import HttpReader

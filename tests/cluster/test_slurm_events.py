@@ -13,9 +13,9 @@ from stagewatch.agent.slurm_cluster import Cluster
 from stagewatch.collectors import slurm_events
 from stagewatch.collectors.slurm_accounting import AccountingCollector
 from stagewatch.collectors.slurm_events import EventsCollector
+from stagewatch.core.exposition import Samples
 from stagewatch.demo.slurm.cluster import SlurmCluster
 from stagewatch.demo.slurm.waiting import TookTooLong
-from stagewatch.exposition import Samples
 from tests.cluster import independent
 from tests.cluster.independent import Numbers
 from tests.cluster.observing import numbers, observed, settled

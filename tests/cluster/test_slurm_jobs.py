@@ -9,8 +9,8 @@ import pytest
 from stagewatch.collectors import slurm_jobs
 from stagewatch.collectors.slurm_jobs import JobsCollector
 from stagewatch.collectors.slurm_reservations import ReservationsCollector
+from stagewatch.core.exposition import Samples
 from stagewatch.demo.slurm.cluster import SlurmCluster
-from stagewatch.exposition import Samples
 from tests.cluster.observing import observed
 
 pytestmark = pytest.mark.xdist_group("live")

@@ -8,11 +8,11 @@ from contextlib import suppress
 import pytest
 
 from stagewatch.agent.slurm_cluster import Cluster, Timing
+from stagewatch.core.errors import NoData
 from stagewatch.demo.slurm.cluster import SlurmCluster
 from stagewatch.demo.slurm.configuration import ClusterSpec, NodeSpec
 from stagewatch.demo.slurm.keeping import Keeper
 from stagewatch.demo.slurm.services import Munge
-from stagewatch.errors import NoData
 from tests.clock import Clock
 from tests.cluster.independent import requests, requests_since
 from tests.cluster.observing import cli

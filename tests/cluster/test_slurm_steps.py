@@ -9,9 +9,9 @@ import pytest
 
 from stagewatch.collectors import slurm_steps
 from stagewatch.collectors.slurm_steps import StepsCollector
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Samples
 from stagewatch.demo.slurm.cluster import SlurmCluster
-from stagewatch.errors import NoData
-from stagewatch.exposition import Samples
 from stagewatch.sources.slurm_command import CommandRunner, environment
 from stagewatch.sources.slurm_step_probe import StepProbe
 from tests.cluster.observing import observed

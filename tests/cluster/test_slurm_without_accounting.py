@@ -6,9 +6,9 @@ import pytest
 
 from stagewatch.collectors import slurm_events, slurm_nodes, slurm_queue
 from stagewatch.collectors.slurm_events import EventsCollector
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Samples
 from stagewatch.demo.slurm.cluster import SlurmCluster
-from stagewatch.errors import NoData
-from stagewatch.exposition import Samples
 from tests.cluster.observing import cli, observed
 
 pytestmark = pytest.mark.xdist_group("live")

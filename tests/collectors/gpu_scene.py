@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from stagewatch.collectors.base import Collector
 from stagewatch.collectors.gpu import GpuCollector
-from stagewatch.exposition import render
+from stagewatch.core.collector import Collector
+from stagewatch.core.exposition import render
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 MakeGpu = Callable[..., GpuCollector]

@@ -11,9 +11,9 @@ import pytest
 
 from stagewatch.collectors import canary
 from stagewatch.collectors.canary import CanaryCollector, CanaryOptions, job
-from stagewatch.errors import NoData
-from stagewatch.exposition import Samples, render
-from stagewatch.sources.helper import Helper
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Samples, render
+from stagewatch.core.helper import Helper
 from tests.waiting import wait_for
 
 Start = Callable[[CanaryOptions], CanaryCollector]

@@ -15,9 +15,9 @@ from stagewatch.collectors.checkpoints import (
     job,
     pattern,
 )
-from stagewatch.errors import NoData
-from stagewatch.exposition import Samples
-from stagewatch.sources.helper import Helper
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Samples
+from stagewatch.core.helper import Helper
 from tests.waiting import wait_for
 
 Start = Callable[..., CheckpointsCollector]

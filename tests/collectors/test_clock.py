@@ -8,7 +8,7 @@ import math
 import pytest
 
 from stagewatch.collectors.clock import DRIFT, MAX_ERROR, OFFSET, SYNCHRONIZED, ClockCollector
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 from stagewatch.sources import adjtimex
 from stagewatch.sources.adjtimex import ClockState, read_clock
 from tests.golden import assert_golden

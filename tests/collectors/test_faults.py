@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from stagewatch.collectors.faults import ACTIVE, HOLD_SECONDS, SKIPPED, START, FaultsCollector
-from stagewatch.errors import NoData
-from stagewatch.exposition import Samples
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Samples
 from stagewatch.faults.markers import Marker, close_marker, write_marker
 from tests.clock import Clock
 from tests.golden import assert_golden

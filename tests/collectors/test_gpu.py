@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from stagewatch.agent.runner import STUCK, SUCCESS, Job, Runner
 from stagewatch.collectors.gpu import SPEC, GpuCollector, GpuOptions
+from stagewatch.core.runner import STUCK, SUCCESS, Job, Runner
 from stagewatch.sources.gpu_reader import GpuReader
 from tests.clock import Clock
 from tests.collectors.gpu_scene import UUID, MakeGpu, labels_of, metrics, of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from stagewatch.collectors.gpu_metrics import TIER_DURATION
-from stagewatch.exposition import Samples
+from stagewatch.core.exposition import Samples
 from stagewatch.sources.nvml.gpm import INTEGRALS, SHORTEST
 from tests.collectors.gpu_scene import MakeGpu
 from tests.fakes.nvml import FakeNvml

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.errors import NoData
+from stagewatch.core.errors import NoData
 from tests.collectors.gpu_jobs_scene import MIG, UUID, Node, owners
 from tests.collectors.gpu_scene import metrics, of
 

@@ -11,10 +11,10 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from stagewatch.agent.runner import Job, Runner
 from stagewatch.agent.web import AgentServer
 from stagewatch.collectors.clock import ClockCollector
 from stagewatch.collectors.gpu import GpuCollector
+from stagewatch.core.runner import Job, Runner
 from stagewatch.sources.gpu_reader import GpuReader
 from tests.clock import Clock
 from tests.collectors.gpu_scene import MakeGpu, Series, metrics, of

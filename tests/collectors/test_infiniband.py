@@ -8,7 +8,7 @@ import pytest
 
 from stagewatch.collectors import infiniband
 from stagewatch.collectors.infiniband import InfinibandCollector, rate
-from stagewatch.errors import NoData
+from stagewatch.core.errors import NoData
 
 GBIT = 1e9 / 8
 

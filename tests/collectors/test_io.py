@@ -8,7 +8,7 @@ import pytest
 
 from stagewatch.collectors import io
 from stagewatch.collectors.io import IoCollector
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 
 
 @pytest.fixture

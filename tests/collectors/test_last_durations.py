@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch.collectors.last_durations import COMPLETED_AGE, COMPLETIONS, LAST, LastDurations
-from stagewatch.exposition import Samples
+from stagewatch.core.exposition import Samples
 from stagewatch.record import BUCKETS
 from stagewatch.sources.rank_record import RankRecord, StageTotals
 from stagewatch.sources.records import parse

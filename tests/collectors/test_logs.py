@@ -11,9 +11,9 @@ import pytest
 
 from stagewatch.collectors import logs
 from stagewatch.collectors.logs import LogsCollector, LogsOptions, job, line_pattern, path_pattern
-from stagewatch.errors import NoData
-from stagewatch.exposition import Samples
-from stagewatch.sources.helper import Helper
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Samples
+from stagewatch.core.helper import Helper
 from tests.waiting import wait_for
 
 Start = Callable[..., LogsCollector]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stagewatch.collectors import net
 from stagewatch.collectors.net import NetCollector
 from stagewatch.collectors.tcp_flows import MAX_EPHEMERAL_PORTS, MAX_PORTS, OTHER, FlowTotals
-from stagewatch.exposition import Samples
+from stagewatch.core.exposition import Samples
 from stagewatch.sources.tcp_diag import TcpSocket, TcpStatistics
 from stagewatch.sources.tcp_listen import listen_overflows
 from tests.ranks import FakeRanks, families, program

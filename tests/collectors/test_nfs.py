@@ -8,7 +8,7 @@ import pytest
 
 from stagewatch.collectors import nfs
 from stagewatch.collectors.nfs import NfsCollector
-from stagewatch.errors import NoData
+from stagewatch.core.errors import NoData
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "nfs"
 DEAD = """device nas:/ckpt mounted on /ckpt with fstype nfs4 statvers=1.1

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from stagewatch.collectors import nfs
 from stagewatch.collectors.nfs import NfsCollector
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.sources.mountstats import parse_mountstats
 from tests.waiting import wait_for
 

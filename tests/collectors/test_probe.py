@@ -16,9 +16,9 @@ import pytest
 
 from stagewatch.collectors import probe
 from stagewatch.collectors.probe import ProbeCollector, ProbeOptions, job, targets
-from stagewatch.errors import NoData
-from stagewatch.exposition import Samples
-from stagewatch.sources.helper import Helper
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Samples
+from stagewatch.core.helper import Helper
 from tests.waiting import wait_for
 
 Start = Callable[..., ProbeCollector]

@@ -8,7 +8,7 @@ import pytest
 
 from stagewatch.collectors import rank_io
 from stagewatch.collectors.rank_io import RankIoCollector
-from stagewatch.errors import NoData
+from stagewatch.core.errors import NoData
 from tests.ranks import FakeRanks, families, program
 
 WRITER = """

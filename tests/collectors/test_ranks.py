@@ -17,8 +17,8 @@ from stagewatch.collectors.ranks import (
     WAIT_CLASS,
     RanksCollector,
 )
-from stagewatch.errors import NoData
-from stagewatch.exposition import Samples
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Samples
 from stagewatch.record import H_CLOSED
 from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank_record import Life

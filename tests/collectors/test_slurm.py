@@ -21,7 +21,7 @@ from stagewatch.collectors import (
 from stagewatch.collectors.slurm_discovery import DiscoveryCollector
 from stagewatch.collectors.slurm_events import EventsCollector
 from stagewatch.collectors.slurm_jobs import JobsCollector
-from stagewatch.errors import NoData, SourceError
+from stagewatch.core.errors import NoData, SourceError
 from stagewatch.sources import slurm_json
 from stagewatch.sources.slurm_builtin import Builtin
 from stagewatch.sources.slurm_command import NoAnswer

@@ -27,8 +27,8 @@ from stagewatch.collectors.stages import (
     StagesCollector,
 )
 from stagewatch.collectors.vocabulary import MAX_NAMES
-from stagewatch.errors import NoData
-from stagewatch.exposition import Histogram, Samples
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Histogram, Samples
 from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank import rank_of
 from stagewatch.sources.rank_record import Life, RankRecord

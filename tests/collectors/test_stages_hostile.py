@@ -17,7 +17,7 @@ from stagewatch.collectors.stages import (
     StagesCollector,
 )
 from stagewatch.collectors.vocabulary import FOLDED, MAX_NAMES
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.sources.rank import rank_of
 from stagewatch.sources.ranks import Found
 from stagewatch.sources.records import Failure, Frame, RankRecord, parse

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stagewatch.collectors.vocabulary import FOLDED, MAX_JOBS, MAX_NAMES, Vocabulary
-from stagewatch.exposition import Samples
+from stagewatch.core.exposition import Samples
 
 
 def test_the_first_names_of_a_job_are_kept_and_the_rest_is_counted() -> None:

@@ -21,9 +21,9 @@ from pathlib import Path
 
 import requests
 
+from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import DemoCluster, free_port
 from stagewatch.demo.prometheus import arguments
-from stagewatch.processes import Children
 from stagewatch.sources.prometheus_api import PrometheusApi
 from tests.agent.node_agent import NodeAgent
 from tests.collectors.test_infiniband import INFINIBAND, port, write

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import stagewatch
-from stagewatch.exposition import Metric
+from stagewatch.core.exposition import Metric
 from tests.dashboards.boards import NAMES, ROOT, all_queries, filled
 
 RULE_FILES = sorted((ROOT / "alerts").glob("*.rules.yaml"))

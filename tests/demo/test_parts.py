@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.core.errors import StagewatchError
 from stagewatch.demo.cluster import DemoCluster
 from stagewatch.demo.progress import Progress
 from stagewatch.demo.prometheus import IMAGE, arguments, prometheus_command, write_config
 from stagewatch.demo.rank import Board
-from stagewatch.errors import StagewatchError
 from tests.running import Python
 from tests.waiting import wait_for
 

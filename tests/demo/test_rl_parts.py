@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch.cli import main
+from stagewatch.core.processes import Children
 from stagewatch.demo.rl import checkpoint, controller_log, memory_limit, storage
 from stagewatch.demo.rl.addresses import AddressBook
 from stagewatch.demo.rl.controller_log import CLEANED_UP, STAGE_STARTS, STEP_DONE
@@ -23,7 +24,6 @@ from stagewatch.demo.rl.messages import Content, RemoteError, Server, call
 from stagewatch.demo.rl.plan import GIB, MIB, Plan
 from stagewatch.demo.rl.scenarios import SCENARIOS
 from stagewatch.demo.rl.storage import MountNamespace, SmallTmpfs
-from stagewatch.processes import Children
 from stagewatch.sources.gpu_recording import load
 from tests.running import Python
 from tests.waiting import wait_for

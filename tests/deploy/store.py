@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import free_port
-from stagewatch.processes import Children
 from tests.waiting import wait_for
 
 Samples = dict[float, float]

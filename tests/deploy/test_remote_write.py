@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import RECORDINGS, free_port
-from stagewatch.processes import Children
 from tests.dashboards.boards import NAMES, all_queries, filled
 from tests.deploy.engine import ROOT
 from tests.deploy.store import MISSING, Pages, Prometheus, Store

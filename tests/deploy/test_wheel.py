@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import free_port
-from stagewatch.processes import Children
 from tests.deploy.engine import ROOT
 from tests.waiting import wait_for
 

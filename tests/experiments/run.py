@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.cli import main
+from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import JOB_ID
-from stagewatch.processes import Children
 from stagewatch.sources.prometheus_api import PrometheusApi
 
 LIMIT_SECONDS = 1800.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.processes import Children
+from stagewatch.core.processes import Children
 from tests.faults.injecting import Injector
 
 

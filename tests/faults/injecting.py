@@ -12,9 +12,9 @@ from pathlib import Path
 from unittest import mock
 
 from stagewatch.cli import main
+from stagewatch.core.processes import Children
 from stagewatch.faults.identity import Identity, tagged
 from stagewatch.faults.markers import Marker, read_markers
-from stagewatch.processes import Children
 from tests.running import Script, clean_environ
 from tests.waiting import wait_for
 

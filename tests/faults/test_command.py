@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.errors import ConfigError, StagewatchError
+from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.faults import command, outbox
 from stagewatch.faults.markers import Marker, close_marker, read_markers, write_marker
 from tests.faults.fake_grafana import TOKEN, FakeGrafana

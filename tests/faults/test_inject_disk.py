@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.core.processes import Children
 from stagewatch.faults.kinds.disk import Fill, remove
-from stagewatch.processes import Children
 from tests.faults.injecting import Injector
 from tests.waiting import wait_for
 

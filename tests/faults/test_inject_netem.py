@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.errors import StagewatchError
+from stagewatch.core.errors import StagewatchError
 from stagewatch.faults.kinds.netem import refuse_other
 from tests.fakes import user_mode_linux
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.processes import Children
+from stagewatch.core.processes import Children
 from tests.fakes.network import Hosts, missing
 from tests.faults.injecting import Injector
 from tests.ranks import Program, program

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.errors import StagewatchError
+from stagewatch.core.errors import StagewatchError
+from stagewatch.core.processes import Children
 from stagewatch.faults.identity import Gone, Identity
 from stagewatch.faults.processes import is_stagewatch, refuse_vital
-from stagewatch.processes import Children
 from tests.faults.injecting import Injector
 from tests.running import Python
 from tests.waiting import wait_for

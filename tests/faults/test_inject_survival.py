@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.core.processes import die_with_parent
 from stagewatch.faults.journal import Journal
-from stagewatch.processes import die_with_parent
 from tests.faults.injecting import Injector
 from tests.running import Python, Script
 from tests.waiting import wait_for

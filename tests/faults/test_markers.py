@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.errors import NoData, SourceError
+from stagewatch.core.errors import NoData, SourceError
 from stagewatch.faults.markers import (
     MAX_BYTES,
     MAX_MARKERS,

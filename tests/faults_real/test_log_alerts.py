@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import free_port
 from stagewatch.demo.prometheus import arguments, write_config
 from stagewatch.demo.rl import memory_limit
 from stagewatch.demo.rl.memory_limit import MemoryLimit
-from stagewatch.processes import Children
 from stagewatch.sources.prometheus_api import Alert, PrometheusApi
 from tests.faults_real.agent import Agent
 from tests.ranks import program

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stagewatch.processes import Children
+from stagewatch.core.processes import Children
 from tests.fakes.faultfs import FaultFs
 from tests.faults_real.agent import Agent
 from tests.waiting import wait_for

@@ -12,8 +12,8 @@ import pytest
 
 from stagewatch.collectors import net
 from stagewatch.collectors.net import NetCollector
-from stagewatch.exposition import Metric, Samples
-from stagewatch.processes import Children
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.processes import Children
 from tests.fakes.network import Hosts, missing
 from tests.ranks import FakeRanks, families, program
 from tests.waiting import wait_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from stagewatch.processes import Children
+from stagewatch.core.processes import Children
 from tests.faults_real.agent import Agent
 from tests.ranks import program
 from tests.waiting import wait_for

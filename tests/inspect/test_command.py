@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from stagewatch.client._api import DEFAULT_DIRECTORY
+from stagewatch.core.processes import Children
 from stagewatch.demo.rank import Board
 from stagewatch.inspect.command import as_json
 from stagewatch.inspect.verdict import judge
-from stagewatch.processes import Children
 from tests.inspect.jobs import PARKED, SPINNING, job
 from tests.running import Python, clean_environ
 from tests.waiting import wait_for

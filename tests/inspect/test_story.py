@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.core.processes import Children
 from stagewatch.inspect.story import Story, Teller
-from stagewatch.processes import Children
 from stagewatch.sources.prometheus_api import PrometheusApi
 from tests.inspect.past_server import Then
 from tests.report.filled import Past, filled_prometheus

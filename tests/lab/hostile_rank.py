@@ -11,7 +11,7 @@ from pathlib import Path
 
 import stagewatch
 from stagewatch.client import _api
-from stagewatch.processes import die_with_parent
+from stagewatch.core.processes import die_with_parent
 from stagewatch.record import L_PROGRESS, LANES_AT, WORD
 
 NAMES = 10_000

@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 
 import stagewatch
+from stagewatch.core.processes import die_with_parent
 from stagewatch.demo.rank import Board
-from stagewatch.processes import die_with_parent
 
 
 class Rank:

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as distributed
 
 import stagewatch
-from stagewatch.processes import die_with_parent
+from stagewatch.core.processes import die_with_parent
 
 
 def main(directory: Path, rank: int, size: int, options: dict[str, str]) -> None:

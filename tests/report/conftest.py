@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stagewatch.processes import Children
+from stagewatch.core.processes import Children
 from tests.report.contention import contention
 from tests.report.filled import filled_prometheus, filled_store
 from tests.report.hyperpod import hyperpod

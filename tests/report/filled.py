@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import free_port
-from stagewatch.processes import Children
 from tests.waiting import wait_for
 
 Value = Callable[[float], float | None]

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from stagewatch.cli import main
-from stagewatch.processes import Children
+from stagewatch.core.processes import Children
 from stagewatch.report.figure_diagnosis import Bar, Group, diagnosis
 from stagewatch.report.svg import Figure
 from stagewatch.report.tables import csv_text, json_text

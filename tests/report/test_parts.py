@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from stagewatch.errors import ConfigError
+from stagewatch.core.errors import ConfigError
 from stagewatch.report.axes import number, round_steps
 from stagewatch.report.components import Component, component_of, in_order, target_of
 from stagewatch.report.diagnosis import stage_distance

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.processes import Children
+from stagewatch.core.processes import Children
 from stagewatch.report.periods import Period
 from stagewatch.report.progress import Progress
 from stagewatch.report.recovery import Asked, make_recovery

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.errors import NoData, SourceError, Stuck
+from stagewatch.core.errors import NoData, SourceError, Stuck
 from stagewatch.sources.gpu_reader import child_command
 from tests.fakes.nvml import FakeNvml
 from tests.sources.gpu_readers import FAST, FOREVER, Make

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.errors import ConfigError
+from stagewatch.core.errors import ConfigError
 from stagewatch.sources.gpu_recording import RecordedReader, load, main
 from tests.fakes.nvml import FakeNvml
 

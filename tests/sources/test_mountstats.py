@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 from stagewatch.sources.mountstats import NfsMount, parse_mountstats, read_mountstats
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "nfs"

@@ -11,7 +11,7 @@ import pytest
 
 from stagewatch.collectors import net
 from stagewatch.collectors.net import NetCollector
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 from stagewatch.sources.network_namespaces import NamespaceSockets, namespace_of
 from tests.ranks import FakeRanks, families
 

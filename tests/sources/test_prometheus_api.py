@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from stagewatch.core.errors import ConfigError, SourceError
 from stagewatch.demo.cluster import free_port
-from stagewatch.errors import ConfigError, SourceError
 from stagewatch.sources.prometheus_api import MAX_POINTS, Alert, PrometheusApi, Series, Track
 
 

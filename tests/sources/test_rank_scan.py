@@ -23,7 +23,7 @@ time.sleep(600)
 
 LAUNCHER = """
 import os, subprocess, sys, time
-from stagewatch.processes import die_with_parent
+from stagewatch.core.processes import die_with_parent
 for rank in sys.argv[1:]:
     subprocess.Popen(
         [sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(600)"],
@@ -78,7 +78,7 @@ def test_workers_that_inherit_the_variables_are_not_counted_again(
     script = python(
         """
         import os, time
-        from stagewatch.processes import die_with_parent
+        from stagewatch.core.processes import die_with_parent
         for _ in range(3):
             if not os.fork():
                 die_with_parent()

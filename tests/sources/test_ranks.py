@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 from stagewatch.record import H_CLOSED, H_CREATED_WALL, H_RANK, S_ROLE
 from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank_record import Life

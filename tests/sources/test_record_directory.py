@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.errors import NoData, SourceError
+from stagewatch.core.errors import NoData, SourceError
 from stagewatch.record import H_CLOSED, H_PID, H_START_TICKS
 from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank_record import Life

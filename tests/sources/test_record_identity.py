@@ -11,7 +11,7 @@ import pytest
 
 import stagewatch
 from stagewatch.client import _api
-from stagewatch.errors import NoData
+from stagewatch.core.errors import NoData
 from stagewatch.record import (
     H_CLOSED,
     H_LOCAL_RANK,

@@ -14,8 +14,8 @@ import pytest
 import requests
 import urllib3
 
+from stagewatch.core.errors import SourceError
 from stagewatch.demo.cluster import free_port
-from stagewatch.errors import SourceError
 from stagewatch.sources.prometheus_api import PrometheusApi
 from stagewatch.sources.request_failure import why_unanswered
 

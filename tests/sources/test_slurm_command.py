@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.errors import NoData, SourceError, Stuck
+from stagewatch.core.errors import NoData, SourceError, Stuck
 from stagewatch.sources.slurm_cli import SlurmCli
 from stagewatch.sources.slurm_command import CommandRunner, NoAnswer, environment
 from tests.waiting import wait_for

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 from stagewatch.sources import slurm_json, slurm_json_diag
 from stagewatch.sources.slurm_json_values import exit_status, moment, number
 from stagewatch.sources.slurm_model import Controller, Job, License, NodeGpus, Reservation, RpcCount

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from stagewatch.errors import NoData, SourceError, Stuck
+from stagewatch.core.errors import NoData, SourceError, Stuck
 from stagewatch.sources.slurm_builtin import BuiltinEndpoint, parse
 from stagewatch.sources.slurm_http import HttpFailure, HttpReader
 from stagewatch.sources.slurm_rest import SlurmRest

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stagewatch.errors import NoData, SourceError
+from stagewatch.core.errors import NoData, SourceError
 from stagewatch.sources.slurm_source import MAX_BACKOFF, Source
 from tests.clock import Clock
 from tests.waiting import wait_for

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.errors import NoData, SourceError
+from stagewatch.core.errors import NoData, SourceError
 from stagewatch.sources import slurm_scontrol, slurm_sdiag, slurm_squeue
 from stagewatch.sources.slurm_model import Controller, License, NodeGpus
 from stagewatch.sources.slurm_text import FIELD, RECORD, records, split_pairs

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 from stagewatch.sources.tcp_diag import TcpSocket, dump, open_diag
 
 FIELDS = {  # offsets in struct tcp_info, linux/tcp.h

@@ -15,11 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stagewatch.agent.runner import Job, Runner
-from stagewatch.agent.signals import incoming
 from stagewatch.agent.web import AgentServer, Route
-from stagewatch.collectors.base import Collector, CollectorSpec
-from stagewatch.config import (
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import (
     Setting,
     add_flags,
     boolean,
@@ -30,6 +28,8 @@ from stagewatch.config import (
     settings_of,
     show,
 )
+from stagewatch.core.runner import Job, Runner
+from stagewatch.core.signals import incoming
 
 log = logging.getLogger(__name__)
 

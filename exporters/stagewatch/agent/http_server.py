@@ -31,8 +31,8 @@ from stagewatch.agent.http_message import (
     plain,
 )
 from stagewatch.agent.http_refused import RefusedClients
-from stagewatch.config import show
-from stagewatch.errors import ConfigError
+from stagewatch.core.config import show
+from stagewatch.core.errors import ConfigError
 
 if TYPE_CHECKING:
     import ssl

@@ -24,7 +24,7 @@ from stagewatch.collectors import (
     ranks,
     stages,
 )
-from stagewatch.collectors.base import CollectorSpec
+from stagewatch.core.collector import CollectorSpec
 
 
 def collector_specs() -> tuple[CollectorSpec, ...]:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from stagewatch.collectors.process_families import ProcessFamilies
 from stagewatch.collectors.rank_index import LiveRanks
-from stagewatch.config import address, option, path
+from stagewatch.core.config import address, option, path
+from stagewatch.core.helper import Helper
 from stagewatch.gpu_directory import GpuDirectory
-from stagewatch.sources.helper import Helper
 from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.ranks import RankDirectory
 from stagewatch.sources.record_directory import RecordDirectory

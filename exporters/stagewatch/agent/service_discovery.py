@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.errors import NoData
+from stagewatch.core.errors import NoData
 from stagewatch.sources.slurm_model import Node
 
 log = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from stagewatch.collectors import (
     slurm_sources,
     slurm_steps,
 )
-from stagewatch.collectors.base import CollectorSpec
-from stagewatch.errors import ConfigError
+from stagewatch.core.collector import CollectorSpec
+from stagewatch.core.errors import ConfigError
 
 
 def validate(options: SlurmOptions, collectors: Mapping[str, Any]) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from stagewatch.agent.service_discovery import Discovery, Exporter, targets_of
 from stagewatch.agent.slurm_cluster import Cluster, Timing
 from stagewatch.agent.slurm_fleet import Fleet
-from stagewatch.collectors.base import Collector
-from stagewatch.config import address, http_url, listing, option, path, text
+from stagewatch.core.collector import Collector
+from stagewatch.core.config import address, http_url, listing, option, path, text
 from stagewatch.sources.slurm_cli import SlurmCli
 from stagewatch.sources.slurm_client import SlurmClient
 from stagewatch.sources.slurm_conf import cluster_name

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from stagewatch.collectors.base import Collector
-from stagewatch.errors import NoData, StagewatchError, Stuck
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector
+from stagewatch.core.errors import NoData, StagewatchError, Stuck
+from stagewatch.core.exposition import Metric, Samples
 
 _KEEP = 3
 """Collections for which a failing cluster's last samples are shown, as the runner does."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stagewatch.exposition import Histogram
+from stagewatch.core.exposition import Histogram
 
 WAIT_BOUNDS = (1.0, 10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0, 259200.0)
 """Seconds; a pending alert looks at 30 minutes."""

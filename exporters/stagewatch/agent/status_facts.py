@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from stagewatch.exposition import Histogram, Labels, Metric, Samples
+from stagewatch.core.exposition import Histogram, Labels, Metric, Samples
 
 Key = tuple[str, ...]
 

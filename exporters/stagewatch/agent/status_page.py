@@ -17,12 +17,12 @@ from pathlib import Path
 
 import stagewatch
 from stagewatch.agent.http_message import Request, Response
-from stagewatch.agent.runner import Runner, Snapshot
 from stagewatch.agent.status_facts import Facts, Key
 from stagewatch.agent.status_headline import headline
 from stagewatch.agent.status_markup import Markup, duration, join, moment, tag
 from stagewatch.agent.status_ranks import RANK, ranks
 from stagewatch.agent.status_sections import Section, collectors, faults, gpus
+from stagewatch.core.runner import Runner, Snapshot
 
 REFRESH_SECONDS = 5
 

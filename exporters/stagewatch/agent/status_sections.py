@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from stagewatch.agent.runner import Job
 from stagewatch.agent.status_facts import Facts, Key, natural
 from stagewatch.agent.status_markup import (
     Content,
@@ -25,6 +24,7 @@ from stagewatch.agent.status_markup import (
     tag,
 )
 from stagewatch.collectors.faults import HOLD_SECONDS
+from stagewatch.core.runner import Job
 
 MAX_ROWS = 256
 """Most rows of a table; the rest is counted beneath it."""

@@ -22,9 +22,9 @@ from stagewatch.agent.http_message import (
 )
 from stagewatch.agent.http_server import HTTPServer
 from stagewatch.agent.metrics_page import MetricsPage
-from stagewatch.agent.runner import Runner
 from stagewatch.agent.status_page import StatusPage
-from stagewatch.errors import NoData
+from stagewatch.core.errors import NoData
+from stagewatch.core.runner import Runner
 
 if TYPE_CHECKING:
     from stagewatch.agent.web_security import WebSecurity

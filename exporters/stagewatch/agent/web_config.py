@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stagewatch.errors import ConfigError
+from stagewatch.core.errors import ConfigError
 
 EXTRA = "pip install 'stagewatch[web-config]'"
 _MOST_BYTES = 1 << 20

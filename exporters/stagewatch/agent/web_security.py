@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from stagewatch.agent.basic_auth import BasicAuth, TooBusy
 from stagewatch.agent.http_message import Request, Response, plain
 from stagewatch.agent.web_config import TLSConfig, WebConfig, read_web_config
-from stagewatch.errors import ConfigError
+from stagewatch.core.errors import ConfigError
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from stagewatch.check.checks import Finding, Level, judge
 from stagewatch.check.facts import Facts, gather
 from stagewatch.check.options import SKIPPABLE, CheckOptions
-from stagewatch.config import Setting, add_flags, fill, read_file, resolve, settings_of
-from stagewatch.errors import ConfigError
+from stagewatch.core.config import Setting, add_flags, fill, read_file, resolve, settings_of
+from stagewatch.core.errors import ConfigError
 
 BROKEN = 3
 """Exit status for a check that could not be made: never one that drains a node."""

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from stagewatch.check.options import CheckOptions
 from stagewatch.check.series import One, Series, from_samples, parse
-from stagewatch.collectors.base import Collector
-from stagewatch.errors import NoData, StagewatchError
+from stagewatch.core.collector import Collector
+from stagewatch.core.errors import NoData, StagewatchError
 
 MAX_TEXT = 64 << 20
 _DISPLAY_CLASSES = ("0x0300", "0x0302")

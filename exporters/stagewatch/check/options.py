@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stagewatch.config import address, listing, option, text
+from stagewatch.core.config import address, listing, option, text
 
 SKIPPABLE = (
     "agent",

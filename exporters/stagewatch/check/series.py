@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from stagewatch.exposition import Samples
+from stagewatch.core.exposition import Samples
 
 _LINE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? ([^ ]+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')

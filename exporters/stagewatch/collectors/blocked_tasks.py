@@ -10,11 +10,11 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from stagewatch.collectors.base import Collector, CollectorSpec, NoOptions
 from stagewatch.collectors.process_families import ProcessFamilies
 from stagewatch.collectors.rank_counter import RankCounter
 from stagewatch.collectors.rank_index import RANK_LABELS, RankKey
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.sources.process_files import delays_are_counted, read_tasks
 from stagewatch.sources.procfs import Procfs
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stagewatch.collectors.base import Collector, CollectorSpec
-from stagewatch.config import duration, listing, option, text
-from stagewatch.errors import NoData
-from stagewatch.exposition import Metric, Samples
-from stagewatch.sources.helper import Jobs, JobSpec, JobState
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import duration, listing, option, text
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.helper import Jobs, JobSpec, JobState
 
 if TYPE_CHECKING:
     from stagewatch.agent.node_context import NodeContext

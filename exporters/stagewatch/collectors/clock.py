@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from stagewatch.collectors.base import Collector, CollectorSpec, NoOptions
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.sources.adjtimex import ClockState, read_clock
 
 if TYPE_CHECKING:

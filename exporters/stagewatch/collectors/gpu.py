@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from stagewatch.agent.runner import STALE_AFTER
-from stagewatch.collectors.base import Collector, CollectorSpec
 from stagewatch.collectors.gpu_metrics import (
     INFO,
     READINGS,
@@ -17,8 +15,10 @@ from stagewatch.collectors.gpu_metrics import (
     TIER_DURATION,
     UP,
 )
-from stagewatch.config import option, path
-from stagewatch.exposition import Samples
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import option, path
+from stagewatch.core.exposition import Samples
+from stagewatch.core.runner import STALE_AFTER
 from stagewatch.gpu_directory import GpuDirectory
 from stagewatch.gpu_type import gpu_type
 from stagewatch.kernel_lines import bus_key

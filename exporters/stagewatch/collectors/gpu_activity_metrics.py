@@ -7,7 +7,7 @@ the important ones a counter, whose `rate()` is exact at any scrape interval.
 from __future__ import annotations
 
 from stagewatch.collectors.gpu_labels import GPU
-from stagewatch.exposition import Metric
+from stagewatch.core.exposition import Metric
 
 GRAPHICS_ACTIVE = Metric(
     "gpu_graphics_active_ratio", "gauge", "Share of time any compute or graphics ran.", GPU

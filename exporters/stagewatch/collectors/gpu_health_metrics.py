@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stagewatch.collectors.gpu_labels import GPU
-from stagewatch.exposition import Metric
+from stagewatch.core.exposition import Metric
 
 THROTTLE = Metric(
     "gpu_throttle_seconds_total",

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stagewatch.collectors.base import Collector, CollectorSpec
 from stagewatch.collectors.gpu_labels import GPU
-from stagewatch.config import option
-from stagewatch.errors import NoData
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import option
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.gpu_allocation import Job, from_cgroup, from_prolog
 from stagewatch.gpu_directory import GpuDirectory
 from stagewatch.slurm_paths import parse_slurm_cgroup

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from stagewatch.collectors import gpu_activity_metrics, gpu_health_metrics
 from stagewatch.collectors.gpu_labels import GPU
-from stagewatch.exposition import Metric
+from stagewatch.core.exposition import Metric
 
 INFO = Metric(
     "gpu_info",

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stagewatch.collectors.base import Collector, CollectorSpec
-from stagewatch.config import listing, option, text
-from stagewatch.errors import NoData
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import listing, option, text
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.sources.infiniband import RdmaPort, read_ports
 
 if TYPE_CHECKING:

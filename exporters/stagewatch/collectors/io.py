@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stagewatch.collectors.base import Collector, CollectorSpec
-from stagewatch.config import option, regex
-from stagewatch.errors import SourceError
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import option, regex
+from stagewatch.core.errors import SourceError
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.sources.diskstats import Disk, read_disks
 from stagewatch.sources.lustre import LustreClient, read_lustre
 from stagewatch.sources.pressure import read_pressure

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stagewatch.collectors.base import Collector, CollectorSpec
 from stagewatch.collectors.kmsg_metrics import (
     LOST,
     NFS_DOWN,
@@ -25,9 +24,10 @@ from stagewatch.collectors.kmsg_metrics import (
     XID_INFO,
     XID_LAST,
 )
-from stagewatch.config import option
-from stagewatch.errors import SourceError
-from stagewatch.exposition import Samples
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import option
+from stagewatch.core.errors import SourceError
+from stagewatch.core.exposition import Samples
 from stagewatch.kernel_lines import (
     OomCause,
     OomKill,

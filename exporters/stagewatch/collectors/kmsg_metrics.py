@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stagewatch.exposition import Metric
+from stagewatch.core.exposition import Metric
 
 XID = ("gpu", "uuid", "pci_bus_id", "xid", "severity")
 XID_ERRORS = Metric(

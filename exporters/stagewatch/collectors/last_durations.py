@@ -3,7 +3,7 @@ from what its totals grew by."""
 
 from __future__ import annotations
 
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.sources.rank_record import RankRecord
 
 LAST = Metric(

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stagewatch.collectors.base import Collector, CollectorSpec
-from stagewatch.config import duration, listing, option, regex, size, text
-from stagewatch.errors import NoData
-from stagewatch.exposition import Metric, Samples
-from stagewatch.sources.helper import Jobs, JobSpec, JobState
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import duration, listing, option, regex, size, text
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.helper import Jobs, JobSpec, JobState
 from stagewatch.sources.log_child import PLACEHOLDERS
 from stagewatch.sources.log_patterns import KNOWN, user_pattern
 

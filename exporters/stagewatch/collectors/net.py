@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stagewatch.collectors.base import Collector, CollectorSpec, NoOptions
 from stagewatch.collectors.process_families import ProcessFamilies
 from stagewatch.collectors.rank_index import RANK_LABELS, RankKey
 from stagewatch.collectors.socket_owners import Members, SocketOwners
 from stagewatch.collectors.tcp_flows import MAX_PORTS, Flow, FlowTotals
-from stagewatch.errors import SourceError
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.errors import SourceError
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.sources.network_namespaces import NamespaceSockets, namespace_of
 from stagewatch.sources.tcp_diag import TcpSocket, dump, open_diag
 from stagewatch.sources.tcp_listen import listen_overflows

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stagewatch.collectors.base import Collector, CollectorSpec
-from stagewatch.config import listing, option, text
-from stagewatch.errors import NoData
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import listing, option, text
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.sources.mountstats import NfsMount, Operation, read_mountstats
 
 if TYPE_CHECKING:

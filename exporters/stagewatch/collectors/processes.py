@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stagewatch.collectors.base import Collector, CollectorSpec, NoOptions
 from stagewatch.collectors.process_families import Families, ProcessFamilies
 from stagewatch.collectors.rank_index import RANK_LABELS, RankKey
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.sources.cgroups import Cgroups, oom_kills
 from stagewatch.sources.process_files import open_files, read_bytes
 

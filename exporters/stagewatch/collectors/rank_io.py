@@ -6,12 +6,12 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stagewatch.collectors.base import Collector, CollectorSpec, NoOptions
 from stagewatch.collectors.process_families import ProcessFamilies
 from stagewatch.collectors.rank_counter import RankCounter
 from stagewatch.collectors.rank_index import RANK_LABELS, RankKey
-from stagewatch.errors import NoData
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.sources.process_files import read_io
 
 if TYPE_CHECKING:

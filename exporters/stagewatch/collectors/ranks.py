@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from stagewatch.collectors.base import Collector, CollectorSpec, NoOptions
-from stagewatch.errors import NoData
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank_record import Life
 from stagewatch.sources.ranks import Rank, RankDirectory

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from stagewatch.collectors.base import Collector, CollectorSpec, NoOptions
-from stagewatch.errors import NoData, StagewatchError
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.errors import NoData, StagewatchError
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.sources.slurm_model import EndedJob, NodeEvent, Records
 from stagewatch.sources.slurm_source import Source
 

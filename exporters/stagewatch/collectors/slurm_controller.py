@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stagewatch.collectors.base import Collector, CollectorSpec
-from stagewatch.config import integer, option
-from stagewatch.errors import NoData, StagewatchError
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import integer, option
+from stagewatch.core.errors import NoData, StagewatchError
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.sources.slurm_model import Controller, Diagnostics, RpcCount
 from stagewatch.sources.slurm_source import Source
 

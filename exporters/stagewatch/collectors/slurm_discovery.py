@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stagewatch.collectors.base import Collector, CollectorSpec, NoOptions
-from stagewatch.errors import NoData, SourceError
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.errors import NoData, SourceError
+from stagewatch.core.exposition import Metric, Samples
 
 if TYPE_CHECKING:
     from stagewatch.agent.slurm_context import SlurmContext

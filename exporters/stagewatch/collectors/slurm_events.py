@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from stagewatch.collectors.base import Collector, CollectorSpec, NoOptions
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.sources.slurm_model import Job
 from stagewatch.sources.slurm_source import Source
 from stagewatch.sources.slurm_states import ENDED_STATES, REASON_CLASSES

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stagewatch.collectors.base import Collector, CollectorSpec
 from stagewatch.collectors.slurm_queue import HOLDING
-from stagewatch.config import integer, option
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import integer, option
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.sources import slurm_hostlist
 from stagewatch.sources.slurm_gres import total
 from stagewatch.sources.slurm_job_detail import Claim, agreed, indices_of

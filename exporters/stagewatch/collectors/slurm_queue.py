@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stagewatch.collectors.base import Collector, CollectorSpec
-from stagewatch.config import integer, option
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import integer, option
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.sources import slurm_hostlist
 from stagewatch.sources.slurm_model import Job, Node, Records
 from stagewatch.sources.slurm_source import Source

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from stagewatch.collectors.base import Collector, CollectorSpec, NoOptions
-from stagewatch.errors import NoData, StagewatchError
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.errors import NoData, StagewatchError
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.sources import slurm_hostlist
 from stagewatch.sources.slurm_model import License, Node, Records, Reservation
 from stagewatch.sources.slurm_source import Source

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from stagewatch.collectors.base import Collector, CollectorSpec
 from stagewatch.collectors.slurm_queue import HOLDING
-from stagewatch.config import duration, integer, option
-from stagewatch.errors import NoData
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import duration, integer, option
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.sources.slurm_command import NoAnswer
 from stagewatch.sources.slurm_gres import total
 from stagewatch.sources.slurm_model import Job, Records

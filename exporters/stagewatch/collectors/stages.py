@@ -8,11 +8,11 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from stagewatch.collectors.base import Collector, CollectorSpec, NoOptions
 from stagewatch.collectors.last_durations import LastDurations
 from stagewatch.collectors.vocabulary import Vocabulary
-from stagewatch.errors import NoData
-from stagewatch.exposition import Histogram, Metric, Samples
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Histogram, Metric, Samples
 from stagewatch.record import BUCKET_BOUNDS, BUCKETS
 from stagewatch.sources.rank_record import Life, RankRecord, StageTotals
 from stagewatch.sources.ranks import Rank, RankDirectory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.exposition import Metric, Samples
 
 MAX_NAMES = 128
 """Different names one role of a job may show, of a kind; a program has a few, an attack any."""

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
+from stagewatch.core.errors import ConfigError
 from stagewatch.demo.cluster import JOB_ID, NODES, RANKS, DemoCluster
 from stagewatch.demo.own_command import own_command
 from stagewatch.demo.progress import Progress
@@ -21,7 +22,6 @@ from stagewatch.demo.rl import run as rl
 from stagewatch.demo.rl.scenarios import SCENARIOS
 from stagewatch.demo.slurm import run as slurm
 from stagewatch.demo.slurm.scenarios import SCENARIOS as SLURM_SCENARIOS
-from stagewatch.errors import ConfigError
 from stagewatch.sources.prometheus_api import Alert, PrometheusApi
 
 ARMED = f'job_role_stage:rl_stall_budget:seconds{{job_id="{JOB_ID}", stage="train"}}'

@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 from types import FrameType
 
+from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import SKEW_SECONDS
 from stagewatch.demo.rank import Board
-from stagewatch.processes import Children
 
 FIRST_JOB_ID = 540
 

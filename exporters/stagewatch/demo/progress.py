@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from stagewatch.errors import StagewatchError
+from stagewatch.core.errors import StagewatchError
 
 
 class Progress:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stagewatch.assets import assets
-from stagewatch.errors import StagewatchError
+from stagewatch.core.errors import StagewatchError
 
 IMAGE = "docker.io/prom/prometheus:v3.5.0"
 CONTAINER = "stagewatch-demo"

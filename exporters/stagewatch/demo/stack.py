@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+from stagewatch.core.errors import StagewatchError
+from stagewatch.core.processes import Children
 from stagewatch.demo.prometheus import arguments, prometheus_command, write_config
-from stagewatch.errors import StagewatchError
 from stagewatch.faults.markers import Marker, write_marker
-from stagewatch.processes import Children
 from stagewatch.sources.prometheus_api import PrometheusApi
 
 

@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from stagewatch.errors import StagewatchError
+from stagewatch.core.errors import StagewatchError
 from stagewatch.faults import inject, marking
 from stagewatch.faults.journal import Journal, default_directory
 from stagewatch.faults.markers import Marker

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stagewatch.errors import SourceError, StagewatchError
+from stagewatch.core.errors import SourceError, StagewatchError
+from stagewatch.core.processes import die_with_parent
 from stagewatch.faults.identity import TAG
-from stagewatch.processes import die_with_parent
 
 LIMIT_SECONDS = 60.0
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)

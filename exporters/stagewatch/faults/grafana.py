@@ -9,7 +9,7 @@ from typing import Any
 
 import requests
 
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 from stagewatch.faults.markers import Marker
 
 TAG = "stagewatch"

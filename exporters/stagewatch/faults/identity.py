@@ -8,7 +8,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.errors import StagewatchError
+from stagewatch.core.errors import StagewatchError
 from stagewatch.sources.procfs import Procfs
 
 TAG = "STAGEWATCH_FAULT_ID"

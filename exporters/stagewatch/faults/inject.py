@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from stagewatch.client._api import DEFAULT_DIRECTORY
-from stagewatch.errors import ConfigError
+from stagewatch.core.errors import ConfigError
 from stagewatch.faults import marking
 from stagewatch.faults.injection import Injection
 from stagewatch.faults.journal import Journal

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from stagewatch.errors import SourceError, StagewatchError
+from stagewatch.core.errors import SourceError, StagewatchError
 from stagewatch.faults import marking
 from stagewatch.faults.commands import ENDING, Commands, kept
 from stagewatch.faults.identity import Identity, boot_id

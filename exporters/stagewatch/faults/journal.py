@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 from stagewatch.faults.identity import Identity
 from stagewatch.faults.steps import Step, decode, encode
 

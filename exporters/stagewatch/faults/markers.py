@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from stagewatch.errors import NoData, SourceError
+from stagewatch.core.errors import NoData, SourceError
 
 MAX_MARKERS = 256
 MAX_BYTES = 16 * 1024

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from stagewatch.errors import ConfigError, NoData, StagewatchError
+from stagewatch.core.errors import ConfigError, NoData, StagewatchError
 from stagewatch.faults.markers import Marker, close_marker, read_markers, write_marker
 from stagewatch.faults.outbox import Entry, Outbox, deliver
 

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from stagewatch.errors import ConfigError, StagewatchError
+from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.faults.identity import Identity
 from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.ranks import RankDirectory

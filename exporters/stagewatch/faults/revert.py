@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from stagewatch.errors import NoData, SourceError, StagewatchError
+from stagewatch.core.errors import NoData, SourceError, StagewatchError
 from stagewatch.faults.commands import Commands
 from stagewatch.faults.identity import boot_id
 from stagewatch.faults.journal import Entry, Journal

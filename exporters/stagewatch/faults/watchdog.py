@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 from stagewatch.faults.commands import ENDING
 from stagewatch.faults.journal import Journal
 from stagewatch.faults.revert import revert

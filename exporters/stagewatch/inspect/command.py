@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from stagewatch.client._api import DEFAULT_DIRECTORY
-from stagewatch.errors import ConfigError
+from stagewatch.core.errors import ConfigError
 from stagewatch.inspect.evidence import Stacks, gather, text, why_none
 from stagewatch.inspect.facts import RankFacts, observe
 from stagewatch.inspect.table import table

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from stagewatch.errors import StagewatchError
+from stagewatch.core.errors import StagewatchError
 from stagewatch.inspect.role_story import SHOWN, RoleStory, RoleTeller, clock, long, node_of
 from stagewatch.sources.prometheus_api import Series
 

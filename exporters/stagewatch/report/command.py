@@ -8,8 +8,8 @@ import argparse
 import time
 from pathlib import Path
 
-from stagewatch.config import duration
-from stagewatch.errors import ConfigError, StagewatchError
+from stagewatch.core.config import duration
+from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.report import experiment_files, recovery_files, server
 from stagewatch.report.experiment import Wanted, make_experiment
 from stagewatch.report.periods import Period, between, iso, moment, month

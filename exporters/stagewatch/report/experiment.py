@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stagewatch.errors import StagewatchError
+from stagewatch.core.errors import StagewatchError
 from stagewatch.report.components import Component, Target, component_of, target_of
 from stagewatch.report.diagnosis import Diagnosis, Suspect, diagnose, suspects
 from stagewatch.report.events import events_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from stagewatch.errors import StagewatchError
+from stagewatch.core.errors import StagewatchError
 from stagewatch.report.firing import usual_gap
 from stagewatch.report.history import quoted
 from stagewatch.sources.prometheus_api import PrometheusApi

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 from stagewatch.report.periods import Period, iso
 from stagewatch.report.progress import Progress
 from stagewatch.sources.prometheus_api import PrometheusApi, Track

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from stagewatch.config import duration
-from stagewatch.errors import ConfigError
+from stagewatch.core.config import duration
+from stagewatch.core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stagewatch.errors import StagewatchError
+from stagewatch.core.errors import StagewatchError
 from stagewatch.report.history import History, Line, measure, quoted
 from stagewatch.report.periods import Period, iso
 from stagewatch.report.phases import QUERIES_EACH, Phases, phases_of

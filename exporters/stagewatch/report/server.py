@@ -7,8 +7,8 @@ import base64
 import os
 from pathlib import Path
 
-from stagewatch.config import duration
-from stagewatch.errors import ConfigError
+from stagewatch.core.config import duration
+from stagewatch.core.errors import ConfigError
 from stagewatch.sources.prometheus_api import PrometheusApi
 
 TIMEOUT_SECONDS = 60.0

@@ -6,7 +6,7 @@ import ctypes
 import os
 from dataclasses import dataclass
 
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 
 _STA_UNSYNC = 0x0040
 _STA_NANO = 0x2000

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stagewatch.sources.job_report import Report
-from stagewatch.sources.path_patterns import is_wild, matching
+from stagewatch.core.job_report import Report
+from stagewatch.core.path_patterns import is_wild, matching
 
 MAX_DEPTH = 6
 

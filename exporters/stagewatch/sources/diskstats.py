@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 
 SECTOR = 512
 """Bytes of a sector here, whatever the device's own are."""

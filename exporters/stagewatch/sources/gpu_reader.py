@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from stagewatch.errors import NoData, SourceError, StagewatchError, Stuck
-from stagewatch.sources.piped_child import PipedChild
+from stagewatch.core.errors import NoData, SourceError, StagewatchError, Stuck
+from stagewatch.core.piped_child import PipedChild
 
 SHORT = 0.3
 """How long to wait, in seconds, for what takes a moment in a healthy child."""

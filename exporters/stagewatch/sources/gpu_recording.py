@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stagewatch.errors import ConfigError, StagewatchError
+from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.sources.gpu_reader import GpuReader
 
 MAX_SIZE = 64 << 20

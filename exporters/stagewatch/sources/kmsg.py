@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 
 _HEAD = re.compile(rb"(\d+),(\d+),(\d+),[^;]*;(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\x([0-9a-f]{2})")

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stagewatch.sources.job_report import Report
+from stagewatch.core.job_report import Report
+from stagewatch.core.path_patterns import matching, printable
 from stagewatch.sources.log_file import LABELS, LogReader
 from stagewatch.sources.log_patterns import KNOWN, user_pattern
-from stagewatch.sources.path_patterns import matching, printable
 
 MAX_ENTRIES = 20_000
 """Directory entries looked at in one run."""

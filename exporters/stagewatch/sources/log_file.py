@@ -15,8 +15,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from stagewatch.core.path_patterns import Entries, printable
 from stagewatch.sources.log_patterns import Pattern
-from stagewatch.sources.path_patterns import Entries, printable
 
 READ = 1 << 20
 MAX_PENDING = 64 << 10

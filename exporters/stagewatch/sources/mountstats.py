@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 from stagewatch.sources.mountinfo import unescape
 
 MAX_BYTES = 64 << 20

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import requests
 from requests.auth import AuthBase
 
-from stagewatch.errors import ConfigError, SourceError
+from stagewatch.core.errors import ConfigError, SourceError
 from stagewatch.sources.request_failure import why_unanswered
 
 MAX_POINTS = 2000

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from stagewatch.errors import NoData, SourceError
+from stagewatch.core.errors import NoData, SourceError
 from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank import Rank, rank_of
 from stagewatch.sources.rank_record import Life, RankRecord

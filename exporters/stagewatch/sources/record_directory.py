@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.errors import NoData, SourceError
+from stagewatch.core.errors import NoData, SourceError
 from stagewatch.record import RECORD_SIZE
 from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank_record import Life, RankRecord

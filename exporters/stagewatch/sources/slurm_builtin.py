@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 from stagewatch.sources.slurm_http import HttpFailure, HttpReader
 
 PAGES = ("jobs", "nodes", "scheduler")

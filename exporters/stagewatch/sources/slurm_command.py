@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
-from stagewatch.errors import SourceError, Stuck
+from stagewatch.core.errors import SourceError, Stuck
 
 MAX_OUTPUT = 512 * 1024 * 1024
 """Bytes of output after which a command is taken to run wild."""

@@ -17,7 +17,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
-from stagewatch.errors import SourceError, Stuck
+from stagewatch.core.errors import SourceError, Stuck
 
 MAX_BODY = 512 * 1024 * 1024
 _MAX_COMPLAINT = 64 * 1024

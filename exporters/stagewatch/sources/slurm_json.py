@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 from stagewatch.sources.slurm_gres import gpus_of_request, gpus_of_tres, node_gpus
 from stagewatch.sources.slurm_json_values import (
     Object,

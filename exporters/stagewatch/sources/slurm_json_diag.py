@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 from stagewatch.sources.slurm_json_values import Object, moment, number, objects, text
 from stagewatch.sources.slurm_model import Diagnostics, RpcCount
 

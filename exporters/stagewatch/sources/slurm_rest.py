@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 
-from stagewatch.errors import NoData, SourceError
+from stagewatch.core.errors import NoData, SourceError
 from stagewatch.sources import slurm_json, slurm_json_diag
 from stagewatch.sources.slurm_http import HttpFailure, HttpReader
 from stagewatch.sources.slurm_job_detail import Claim

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeVar
 
-from stagewatch.errors import NoData, SourceError
+from stagewatch.core.errors import NoData, SourceError
 from stagewatch.sources.slurm_gres import gpus_of_tres, node_gpus
 from stagewatch.sources.slurm_model import (
     Controller,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from stagewatch.errors import NoData, SourceError, StagewatchError
+from stagewatch.core.errors import NoData, SourceError, StagewatchError
 
 T = TypeVar("T")
 

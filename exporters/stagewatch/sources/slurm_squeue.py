@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from functools import lru_cache
 
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 from stagewatch.sources.slurm_gres import gpus_of_request, gpus_of_tres
 from stagewatch.sources.slurm_model import GpuCounts, Job, Records
 from stagewatch.sources.slurm_states import job_state, pending_reason

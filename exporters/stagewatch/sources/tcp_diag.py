@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 
 STATES = {
     1: "established",

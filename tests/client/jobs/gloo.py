@@ -11,7 +11,7 @@ import signal
 import sys
 
 import stagewatch
-from stagewatch.processes import die_with_parent
+from stagewatch.core.processes import die_with_parent
 
 
 def main(init_file: str, early: int, laps: int) -> None:

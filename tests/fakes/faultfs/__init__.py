@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from stagewatch.processes import Children
+from stagewatch.core.processes import Children
 from tests.waiting import wait_for
 
 SOURCE = Path(__file__).with_name("faultfs.c")

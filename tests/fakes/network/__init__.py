@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from stagewatch.processes import Children
+from stagewatch.core.processes import Children
 from tests.waiting import wait_for
 
 DELAYED_LINK = Path(__file__).with_name("delayed_link.py")

@@ -15,10 +15,10 @@ import sys
 import time
 from pathlib import Path
 
+from stagewatch.core.processes import die_with_parent
 from stagewatch.demo.rl.controller_log import starts
 from stagewatch.demo.rl.device import Device, OutOfDeviceMemory
 from stagewatch.demo.rl.plan import GIB, MIB
-from stagewatch.processes import die_with_parent
 
 
 def cpu(core: int, count: int) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stagewatch.core.processes import Children
 from stagewatch.demo.rl import controller_log
 from stagewatch.demo.rl.addresses import AddressBook
 from stagewatch.demo.rl.device import Device
 from stagewatch.demo.rl.plan import Plan
-from stagewatch.processes import Children
 
 
 @dataclass(frozen=True, slots=True)

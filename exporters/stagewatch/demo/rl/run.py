@@ -8,13 +8,13 @@ import signal
 import time
 from pathlib import Path
 
+from stagewatch.core.errors import ConfigError
 from stagewatch.demo.own_command import own_command
 from stagewatch.demo.progress import Progress
 from stagewatch.demo.rl.experiment import Experiment, Record
 from stagewatch.demo.rl.lab import RlLab
 from stagewatch.demo.rl.scenario import Scenario
 from stagewatch.demo.rl.scenarios import SCENARIOS
-from stagewatch.errors import ConfigError
 
 JOB_ID = "700"
 START_SECONDS = 300

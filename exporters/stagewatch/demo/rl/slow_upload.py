@@ -8,9 +8,9 @@ import sys
 import time
 from ipaddress import IPv4Address
 
+from stagewatch.core.errors import StagewatchError
 from stagewatch.demo.rl import wire
 from stagewatch.demo.rl.scenario import Scenario, Surface, rank_near
-from stagewatch.errors import StagewatchError
 
 DELAY_SECONDS, JITTER_SECONDS, LOSS = 1.0, 0.5, 0.1
 TEST_NETWORK = IPv4Address("198.18.0.0")

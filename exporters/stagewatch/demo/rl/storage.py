@@ -11,9 +11,9 @@ import subprocess
 import time
 from pathlib import Path
 
+from stagewatch.core.errors import StagewatchError
+from stagewatch.core.processes import Children
 from stagewatch.demo.rl.plan import MIB
-from stagewatch.errors import StagewatchError
-from stagewatch.processes import Children
 
 SIZE = 160 * MIB
 WAIT_SECONDS = 10.0

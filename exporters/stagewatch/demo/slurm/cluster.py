@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from stagewatch.core.errors import StagewatchError
 from stagewatch.demo.slurm.configuration import ClusterSpec, write_configuration
 from stagewatch.demo.slurm.keeping import Keeper
 from stagewatch.demo.slurm.services import Accounting, Daemons, Munge, environment, free_ports
 from stagewatch.demo.slurm.waiting import TookTooLong, wait_for
-from stagewatch.errors import StagewatchError
 
 T = TypeVar("T")
 

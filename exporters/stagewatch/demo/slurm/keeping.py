@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stagewatch.errors import StagewatchError
+from stagewatch.core.errors import StagewatchError
 
 KILL_SECONDS = 60.0
 REMOVE_SECONDS = 60.0

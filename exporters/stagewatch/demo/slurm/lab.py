@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.demo.prometheus import CONTAINER, arguments, prometheus_command
 from stagewatch.demo.slurm.cluster import SlurmCluster
 from stagewatch.demo.slurm.configuration import ClusterSpec, NodeSpec
@@ -20,7 +21,6 @@ from stagewatch.demo.slurm.services import Accounting, Munge, free_ports, missin
 from stagewatch.demo.slurm.training import Checkpoints
 from stagewatch.demo.slurm.waiting import TookTooLong, wait_for
 from stagewatch.demo.stack import only
-from stagewatch.errors import ConfigError, StagewatchError
 from stagewatch.sources.prometheus_api import PrometheusApi
 
 T = TypeVar("T")

@@ -13,9 +13,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stagewatch.core.errors import StagewatchError
 from stagewatch.demo.slurm.keeping import Keeper
 from stagewatch.demo.slurm.waiting import TookTooLong, wait_for
-from stagewatch.errors import StagewatchError
 
 NEEDED = (
     "munged",

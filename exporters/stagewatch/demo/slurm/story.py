@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stagewatch.core.errors import StagewatchError
 from stagewatch.demo.slurm.lab import NODES, SlurmLab
-from stagewatch.errors import StagewatchError
 from stagewatch.faults.markers import Marker, close_marker, write_marker
 from stagewatch.sources.prometheus_api import Series
 

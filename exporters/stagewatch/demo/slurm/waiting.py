@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
-from stagewatch.errors import StagewatchError
+from stagewatch.core.errors import StagewatchError
 
 T = TypeVar("T")
 

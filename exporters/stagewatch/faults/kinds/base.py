@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch import config
-from stagewatch.errors import ConfigError
+from stagewatch.core import config
+from stagewatch.core.errors import ConfigError
 from stagewatch.faults.steps import Step
 
 

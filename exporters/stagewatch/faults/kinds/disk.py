@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from stagewatch.errors import ConfigError, SourceError, StagewatchError
+from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
 from stagewatch.faults.commands import Commands, require, shown
 from stagewatch.faults.kinds.base import Kind, Plan, Request, human, size
 from stagewatch.faults.kinds.helpers import Helper

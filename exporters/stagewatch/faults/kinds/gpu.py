@@ -8,7 +8,7 @@ import os
 import re
 import sys
 
-from stagewatch.errors import ConfigError, SourceError, StagewatchError
+from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
 from stagewatch.faults.commands import Commands
 from stagewatch.faults.gpu_holder import LIBRARY
 from stagewatch.faults.identity import Identity

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 from stagewatch.faults.commands import Commands, shown
 from stagewatch.faults.identity import Gone, tagged
 from stagewatch.faults.steps import Step

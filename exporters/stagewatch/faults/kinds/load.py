@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from stagewatch.errors import ConfigError, StagewatchError
+from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.faults.commands import require
 from stagewatch.faults.kinds.base import Kind, Plan, Request, human, percent, size
 from stagewatch.faults.kinds.helpers import Helper

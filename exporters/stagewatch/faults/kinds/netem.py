@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from stagewatch.errors import SourceError, StagewatchError
+from stagewatch.core.errors import SourceError, StagewatchError
 from stagewatch.faults.commands import Commands, shown
 from stagewatch.faults.steps import Step
 

@@ -11,7 +11,7 @@ import re
 import socket
 from pathlib import Path
 
-from stagewatch.errors import ConfigError, SourceError, StagewatchError
+from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
 from stagewatch.faults.commands import Commands, require
 from stagewatch.faults.kinds.base import Kind, Plan, Request, duration, percent
 from stagewatch.faults.kinds.iptables import Chain

@@ -6,7 +6,7 @@ import signal
 import time
 from dataclasses import dataclass
 
-from stagewatch.errors import SourceError, StagewatchError
+from stagewatch.core.errors import SourceError, StagewatchError
 from stagewatch.faults.commands import Commands
 from stagewatch.faults.identity import Gone, Identity
 from stagewatch.faults.kinds.base import Kind, Plan, Request

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.errors import SourceError, StagewatchError
+from stagewatch.core.errors import SourceError, StagewatchError
 from stagewatch.faults.commands import Commands, kept, require, shown
 from stagewatch.faults.identity import Gone, Identity
 from stagewatch.faults.kinds.base import Kind, Plan, Request

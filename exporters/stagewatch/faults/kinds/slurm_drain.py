@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stagewatch.errors import ConfigError, SourceError, StagewatchError
+from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
 from stagewatch.faults.commands import Commands, require, shown
 from stagewatch.faults.kinds.base import Kind, Plan, Request
 from stagewatch.faults.steps import Step

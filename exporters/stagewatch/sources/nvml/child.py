@@ -15,7 +15,7 @@ import signal
 import sys
 from typing import Any, BinaryIO
 
-from stagewatch.errors import NoData, SourceError
+from stagewatch.core.errors import NoData, SourceError
 from stagewatch.sources.nvml.driver import Driver
 
 PR_SET_PDEATHSIG = 1

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from stagewatch.errors import NoData
+from stagewatch.core.errors import NoData
 from stagewatch.sources.nvml.errors import Errors, SessionBroken
 from stagewatch.sources.nvml.events import Events, address
 from stagewatch.sources.nvml.fields import ask, fields_by_tier

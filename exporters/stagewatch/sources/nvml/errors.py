@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 
 
 class Errors:

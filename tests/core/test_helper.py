@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import psutil
 import pytest
 
-from stagewatch.errors import SourceError, Stuck
-from stagewatch.sources.helper import PACKAGES, Helper, JobSpec
+from stagewatch.core.errors import SourceError, Stuck
+from stagewatch.core.helper import PACKAGES, Helper, JobSpec
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parent.parent.parent
@@ -38,7 +38,7 @@ def start() -> Iterator[Start]:
 
 def job(name: str, arguments: Mapping[str, Any] | None = None, **times: float) -> JobSpec:
     times = {"interval": 0.1, "deadline": 60.0} | times
-    return JobSpec(f"tests.sources.helper_jobs:{name}", arguments or {}, **times)
+    return JobSpec(f"tests.core.helper_jobs:{name}", arguments or {}, **times)
 
 
 def test_jobs_run_again_and_again_each_in_a_process_of_its_own(start: Start) -> None:

@@ -16,7 +16,9 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from stagewatch.config_values import (
+from stagewatch.core.environment_file import mistaken_for_toml
+from stagewatch.core.errors import ConfigError
+from stagewatch.core.values import (
     Parse,
     absolute_path,
     address,
@@ -32,8 +34,6 @@ from stagewatch.config_values import (
     size,
     text,
 )
-from stagewatch.environment_file import mistaken_for_toml
-from stagewatch.errors import ConfigError
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from stagewatch.collectors.base import Collector
-from stagewatch.errors import NoData, StagewatchError, Stuck
-from stagewatch.exposition import Metric, Rendered, Renderer, Samples
+from stagewatch.core.collector import Collector
+from stagewatch.core.errors import NoData, StagewatchError, Stuck
+from stagewatch.core.exposition import Metric, Rendered, Renderer, Samples
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from stagewatch.collectors.base import Collector
-from stagewatch.exposition import Metric, Samples
+from stagewatch.core.collector import Collector
+from stagewatch.core.exposition import Metric, Samples
 from tests.clock import Clock
 
 VALUE = Metric("test_value_ratio", "gauge", "A value.")

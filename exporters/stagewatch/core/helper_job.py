@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stagewatch.sources.job_report import Report
+from stagewatch.core.job_report import Report
 
 MAX_OUTPUT = 4 << 20
 """Most bytes that one run may report."""

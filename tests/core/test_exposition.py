@@ -12,7 +12,7 @@ from prometheus_client import Metric as Family
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from stagewatch.exposition import MAX_LABEL_LENGTH, Histogram, Metric, Samples, render
+from stagewatch.core.exposition import MAX_LABEL_LENGTH, Histogram, Metric, Samples, render
 
 GAUGE = Metric(
     "test_depth_meters", "gauge", 'How deep, in "metres" \\ fathoms.\nTwo lines.', ("a", "b")
@@ -161,7 +161,7 @@ def test_label_values_are_cut() -> None:
 
 
 def test_series_beyond_the_limit_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stagewatch.exposition.MAX_SERIES", 3)
+    monkeypatch.setattr("stagewatch.core.exposition.MAX_SERIES", 3)
     samples = Samples()
     for number in range(5):
         samples.add(COUNTER, number, number)

@@ -9,14 +9,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stagewatch.processes import Children
+from stagewatch.core.processes import Children
 from tests.running import Python
 from tests.waiting import wait_for
 
 PARENT = """
 import sys, time
 from pathlib import Path
-from stagewatch.processes import Children
+from stagewatch.core.processes import Children
 children = Children()
 for _ in range(3):
     print("child", children.start(["sleep", "600"]).pid, flush=True)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import stagewatch
-from stagewatch.errors import SourceError
+from stagewatch.core.errors import SourceError
 
 MAX_LINE = 16 << 20
 """Longest answer in bytes; more than that is no answer."""

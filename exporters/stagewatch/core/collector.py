@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from stagewatch.exposition import Samples
+from stagewatch.core.exposition import Samples
 
 
 class Collector(ABC):

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import stagewatch
-from stagewatch.errors import SourceError, Stuck
+from stagewatch.core.errors import SourceError, Stuck
 
 MAX_REPLY = 64 << 20
 PACKAGES = Path(stagewatch.__path__[0]).parent
 _START = (
-    "import sys; sys.path += sys.argv[1:]; from stagewatch.sources.helper_child import main; main()"
+    "import sys; sys.path += sys.argv[1:]; from stagewatch.core.helper_child import main; main()"
 )
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.config import read_file
-from stagewatch.errors import ConfigError
+from stagewatch.core.config import read_file
+from stagewatch.core.errors import ConfigError
 
 
 @pytest.fixture

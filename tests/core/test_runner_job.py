@@ -7,7 +7,9 @@ import time
 
 import pytest
 
-from stagewatch.agent.runner import (
+from stagewatch.core.errors import NoData, SourceError, Stuck
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.runner import (
     DROPPED,
     DURATION,
     INTERVAL,
@@ -19,10 +21,8 @@ from stagewatch.agent.runner import (
     Job,
     Runner,
 )
-from stagewatch.errors import NoData, SourceError, Stuck
-from stagewatch.exposition import Metric, Samples
-from tests.agent.runner_scene import VALUE, Scripted
 from tests.clock import Clock
+from tests.core.runner_scene import VALUE, Scripted
 from tests.golden import valid
 
 
@@ -182,7 +182,7 @@ def test_a_defect_in_a_collector_is_an_error_with_its_type(
 def test_series_beyond_a_metrics_limit_are_counted(
     job: Job, collector: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stagewatch.exposition.MAX_SERIES", 2)
+    monkeypatch.setattr("stagewatch.core.exposition.MAX_SERIES", 2)
     metric = Metric("test_many_ratio", "gauge", "Many.", ("number",))
 
     class Many(Scripted):

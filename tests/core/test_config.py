@@ -9,8 +9,17 @@ from typing import Any
 
 import pytest
 
-from stagewatch.config import add_flags, address, fill, listing, option, resolve, settings_of, text
-from stagewatch.errors import ConfigError
+from stagewatch.core.config import (
+    add_flags,
+    address,
+    fill,
+    listing,
+    option,
+    resolve,
+    settings_of,
+    text,
+)
+from stagewatch.core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

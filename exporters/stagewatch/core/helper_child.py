@@ -26,7 +26,7 @@ import signal
 import sys
 import time
 
-from stagewatch.sources.helper_job import Job
+from stagewatch.core.helper_job import Job
 
 SPREAD_SECONDS = 5.0
 """First runs are spread over this time, so that a hundred mounts are not all asked at once."""

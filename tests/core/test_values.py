@@ -9,8 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.config import address, boolean, duration, integer, listing, path, show, size, text
-from stagewatch.config_values import absolute_path, http_url, show_size
+from stagewatch.core.config import (
+    address,
+    boolean,
+    duration,
+    integer,
+    listing,
+    path,
+    show,
+    size,
+    text,
+)
+from stagewatch.core.values import absolute_path, http_url, show_size
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from stagewatch.agent.runner import SKIPPED, STUCK, SUCCESS, Job, Runner
-from stagewatch.collectors.base import Collector
-from tests.agent.runner_scene import Hangs, Scripted
+from stagewatch.core.collector import Collector
+from stagewatch.core.runner import SKIPPED, STUCK, SUCCESS, Job, Runner
+from tests.core.runner_scene import Hangs, Scripted
 from tests.waiting import wait_for
 
 
