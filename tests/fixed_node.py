@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 import stagewatch
+from stagewatch.host.procfs import Procfs
 from stagewatch.record import H_PID, H_PID_NAMESPACE, H_START_TICKS
-from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.ranks import RankDirectory
 from stagewatch.sources.record_directory import RecordDirectory
 from tests.golden import FIXTURES

@@ -11,7 +11,7 @@ from pathlib import Path
 from stagewatch.collectors.process_families import ProcessFamilies
 from stagewatch.collectors.rank_index import RankProcess
 from stagewatch.core.processes import die_with_parent
-from stagewatch.sources.procfs import Procfs
+from stagewatch.host.procfs import Procfs
 
 
 class FakeRanks:

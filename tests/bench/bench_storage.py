@@ -28,8 +28,8 @@ from stagewatch.core.collector import Collector
 from stagewatch.core.exposition import render
 from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import free_port, wait_for
+from stagewatch.host.procfs import Procfs
 from stagewatch.sources import log_child
-from stagewatch.sources.procfs import Procfs
 from tests.bench.table import row
 from tests.ranks import FakeRanks, program
 

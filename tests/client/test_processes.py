@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.sources.procfs import Procfs
+from stagewatch.host.procfs import Procfs
 from stagewatch.sources.rank_record import Life, RankRecord
 from stagewatch.sources.record_directory import RecordDirectory
 from tests.running import Python

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stagewatch.collectors.gpu_jobs import GpuJobsCollector
 from stagewatch.gpu_directory import GpuDirectory
-from stagewatch.sources.procfs import Procfs
+from stagewatch.host.procfs import Procfs
 from stagewatch.sources.slurm_cgroups import SlurmCgroups
 from tests.clock import Clock
 from tests.collectors.gpu_scene import Series, metrics

@@ -8,7 +8,7 @@ import pytest
 
 from stagewatch.collectors import blocked_tasks
 from stagewatch.collectors.blocked_tasks import CLASSES, BlockedTasksCollector, wait_class
-from stagewatch.sources.procfs import Procfs
+from stagewatch.host.procfs import Procfs
 from tests.ranks import FakeRanks, families
 
 STAT = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from stagewatch.collectors.process_families import ProcessFamilies
-from stagewatch.sources.procfs import Procfs
+from stagewatch.host.procfs import Procfs
 from tests.ranks import FakeRanks, families, program
 from tests.waiting import wait_for
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from stagewatch.collectors import processes
 from stagewatch.collectors.processes import HOLD_SECONDS, ProcessesCollector
-from stagewatch.sources.cgroups import Cgroups
-from stagewatch.sources.mountinfo import Mount
+from stagewatch.host.cgroups import Cgroups
+from stagewatch.host.mounts import Mount
 from tests.ranks import FakeRanks, families, program
 from tests.waiting import wait_for
 

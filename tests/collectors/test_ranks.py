@@ -19,8 +19,8 @@ from stagewatch.collectors.ranks import (
 )
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
+from stagewatch.host.procfs import Procfs
 from stagewatch.record import H_CLOSED
-from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank_record import Life
 from stagewatch.sources.ranks import RankDirectory
 from stagewatch.sources.record_directory import RecordDirectory

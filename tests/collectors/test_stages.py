@@ -29,7 +29,7 @@ from stagewatch.collectors.stages import (
 from stagewatch.collectors.vocabulary import MAX_NAMES
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Histogram, Samples
-from stagewatch.sources.procfs import Procfs
+from stagewatch.host.procfs import Procfs
 from stagewatch.sources.rank import rank_of
 from stagewatch.sources.rank_record import Life, RankRecord
 from stagewatch.sources.ranks import Found, RankDirectory

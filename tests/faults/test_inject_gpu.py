@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.sources.procfs import Procfs
+from stagewatch.host.procfs import Procfs
 from tests.fakes.nvml import FakeNvml
 from tests.faults.injecting import Injector
 from tests.running import Python

@@ -11,7 +11,7 @@ import pytest
 
 from stagewatch.faults.identity import Identity
 from stagewatch.faults.kinds.load import available_memory, parse_cores
-from stagewatch.sources.procfs import Procfs
+from stagewatch.host.procfs import Procfs
 from tests.faults.injecting import Injector
 from tests.running import Python
 from tests.waiting import wait_for

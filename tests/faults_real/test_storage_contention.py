@@ -11,10 +11,10 @@ from stagewatch.collectors import blocked_tasks, io, rank_io
 from stagewatch.collectors.blocked_tasks import BlockedTasksCollector
 from stagewatch.collectors.io import IoCollector
 from stagewatch.collectors.rank_io import RankIoCollector
-from stagewatch.sources.mountinfo import mount_of, read_mounts
+from stagewatch.host.mounts import mount_of, read_mounts
+from stagewatch.host.process_files import Task, read_tasks
+from stagewatch.host.procfs import Procfs
 from stagewatch.sources.pressure import read_pressure
-from stagewatch.sources.process_files import Task, read_tasks
-from stagewatch.sources.procfs import Procfs
 from tests.fakes.faultfs import FaultFs
 from tests.ranks import FakeRanks, families, program
 from tests.waiting import wait_for

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.host.procfs import Procfs
 from stagewatch.inspect.facts import RankFacts, observe
 from stagewatch.record import H_CLOSED, H_START_TICKS
-from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.ranks import RankDirectory
 from stagewatch.sources.record_directory import RecordDirectory
 from stagewatch.wait_class import WaitClass

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.host.mounts import read_mounts
 from stagewatch.sources import bpf
-from stagewatch.sources.mountinfo import read_mounts
 
 BLOCK, CHARACTER = 1, 2
 DO_NOT_CARE = -1

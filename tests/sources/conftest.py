@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.host.procfs import Procfs
 from stagewatch.record import H_START_TICKS
 from stagewatch.sources.gpu_reader import GpuReader
-from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.record_directory import RecordDirectory
 from tests.clock import Clock
 from tests.records import patched, real_record

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stagewatch.sources.procfs import Procfs
+from stagewatch.host.procfs import Procfs
 from stagewatch.sources.rank import Rank
 from stagewatch.sources.rank_scan import RESCAN_SECONDS, SCAN_SECONDS, EnvironmentScan
 from tests.clock import Clock

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.errors import SourceError
+from stagewatch.host.procfs import Procfs
 from stagewatch.record import H_CLOSED, H_CREATED_WALL, H_RANK, S_ROLE
-from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank_record import Life
 from stagewatch.sources.ranks import RankDirectory
 from stagewatch.sources.record_directory import LINGER_SECONDS, RecordDirectory

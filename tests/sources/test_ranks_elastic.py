@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.host.procfs import Procfs
 from stagewatch.record import H_CREATED_WALL, H_RANK, H_START_TICKS, H_WORLD_SIZE
-from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank_record import Life
 from stagewatch.sources.ranks import RankDirectory
 from stagewatch.sources.record_directory import RecordDirectory

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.errors import NoData, SourceError
+from stagewatch.host.procfs import Procfs
 from stagewatch.record import H_CLOSED, H_PID, H_START_TICKS
-from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank_record import Life
 from stagewatch.sources.record_directory import GRACE_SECONDS, LINGER_SECONDS, RecordDirectory
 from tests.clock import Clock
@@ -151,7 +151,7 @@ def test_a_rank_that_an_agent_in_a_namespace_cannot_see_is_alive_without_a_pid(
         """
         import sys
         from pathlib import Path
-        from stagewatch.sources.procfs import Procfs
+        from stagewatch.host.procfs import Procfs
         from stagewatch.sources.record_directory import RecordDirectory
         (record,) = RecordDirectory(Path(sys.argv[1]), Procfs()).read()
         print(record.life.value, record.pid)

@@ -12,6 +12,7 @@ import pytest
 import stagewatch
 from stagewatch.client import _api
 from stagewatch.core.errors import NoData
+from stagewatch.host.procfs import Procfs
 from stagewatch.record import (
     H_CLOSED,
     H_LOCAL_RANK,
@@ -23,7 +24,6 @@ from stagewatch.record import (
     S_JOB_ID,
     S_ROLE,
 )
-from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank_record import Life
 from stagewatch.sources.record_directory import LINGER_SECONDS, RecordDirectory
 from tests.records import patched, place, real_record

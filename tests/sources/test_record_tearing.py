@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from stagewatch.sources.procfs import Procfs
+from stagewatch.host.procfs import Procfs
 from stagewatch.sources.rank_record import Lane, RankRecord
 from stagewatch.sources.record_directory import RecordDirectory
 from tests.running import Python

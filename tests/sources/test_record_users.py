@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.host.procfs import Procfs
 from stagewatch.record import H_CREATED_WALL, H_PID, H_RANK, H_START_TICKS, RECORD_SIZE
-from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank_record import Life
 from stagewatch.sources.record_directory import (
     MAX_RECORDS_PER_USER,
@@ -148,7 +148,7 @@ def test_an_unprivileged_agent_shows_an_ended_rank_for_its_time_and_never_again(
         """
         import os, sys
         from pathlib import Path
-        from stagewatch.sources.procfs import Procfs
+        from stagewatch.host.procfs import Procfs
         from stagewatch.sources.record_directory import RecordDirectory
 
         os.setuid(int(sys.argv[2]))

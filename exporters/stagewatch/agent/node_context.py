@@ -10,7 +10,7 @@ from stagewatch.collectors.rank_index import LiveRanks
 from stagewatch.core.config import address, option, path
 from stagewatch.core.helper import Helper
 from stagewatch.gpu_directory import GpuDirectory
-from stagewatch.sources.procfs import Procfs
+from stagewatch.host.procfs import Procfs
 from stagewatch.sources.ranks import RankDirectory
 from stagewatch.sources.record_directory import RecordDirectory
 from stagewatch.xids import XidLedger

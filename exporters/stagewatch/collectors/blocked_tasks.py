@@ -15,8 +15,8 @@ from stagewatch.collectors.rank_counter import RankCounter
 from stagewatch.collectors.rank_index import RANK_LABELS, RankKey
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.sources.process_files import delays_are_counted, read_tasks
-from stagewatch.sources.procfs import Procfs
+from stagewatch.host.process_files import delays_are_counted, read_tasks
+from stagewatch.host.procfs import Procfs
 
 if TYPE_CHECKING:
     from stagewatch.agent.node_context import NodeContext

@@ -16,7 +16,7 @@ from stagewatch.core.config import absolute_path, duration, listing, option, siz
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.core.helper import Jobs, JobSpec, JobState
-from stagewatch.sources.mountinfo import Mount, mount_of, read_mounts
+from stagewatch.host.mounts import Mount, mount_of, read_mounts
 
 if TYPE_CHECKING:
     from stagewatch.agent.node_context import NodeContext

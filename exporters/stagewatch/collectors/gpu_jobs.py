@@ -15,8 +15,8 @@ from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.gpu_allocation import Job, from_cgroup, from_prolog
 from stagewatch.gpu_directory import GpuDirectory
+from stagewatch.host.procfs import Procfs
 from stagewatch.slurm_paths import parse_slurm_cgroup
-from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.slurm_cgroups import CgroupJob, SlurmCgroups
 from stagewatch.sources.slurm_prolog import read_prolog
 

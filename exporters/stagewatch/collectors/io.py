@@ -14,10 +14,10 @@ from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option, regex
 from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Metric, Samples
+from stagewatch.host.procfs import TICKS_PER_SECOND
 from stagewatch.sources.diskstats import Disk, read_disks
 from stagewatch.sources.lustre import LustreClient, read_lustre
 from stagewatch.sources.pressure import read_pressure
-from stagewatch.sources.procfs import TICKS_PER_SECOND
 
 if TYPE_CHECKING:
     from stagewatch.agent.node_context import NodeContext

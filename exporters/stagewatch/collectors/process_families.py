@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from stagewatch.collectors.rank_index import RankIndex, RankKey
-from stagewatch.sources.procfs import ProcessStat, Procfs
+from stagewatch.host.procfs import ProcessStat, Procfs
 
 MAX_SHARE = 0.005
 """Share of a core that looking may cost: on a node with very many processes one looks less."""

@@ -12,8 +12,8 @@ from stagewatch.collectors.process_families import Families, ProcessFamilies
 from stagewatch.collectors.rank_index import RANK_LABELS, RankKey
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.sources.cgroups import Cgroups, oom_kills
-from stagewatch.sources.process_files import open_files, read_bytes
+from stagewatch.host.cgroups import Cgroups, oom_kills
+from stagewatch.host.process_files import open_files, read_bytes
 
 if TYPE_CHECKING:
     from stagewatch.agent.node_context import NodeContext

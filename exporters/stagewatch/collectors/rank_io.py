@@ -12,7 +12,7 @@ from stagewatch.collectors.rank_index import RANK_LABELS, RankKey
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.sources.process_files import read_io
+from stagewatch.host.process_files import read_io
 
 if TYPE_CHECKING:
     from stagewatch.agent.node_context import NodeContext

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.sources.procfs import Procfs
+from stagewatch.host.procfs import Procfs
 from stagewatch.sources.rank_record import Life
 from stagewatch.sources.ranks import Rank, RankDirectory
 from stagewatch.wait_class import WINDOW_SAMPLES, Sample, WaitClass, classify

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from stagewatch.collectors.rank_index import RankKey
-from stagewatch.sources.process_files import socket_inodes
+from stagewatch.host.process_files import socket_inodes
 
 Members = Mapping[RankKey, tuple[int, ...]]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.core.errors import StagewatchError
-from stagewatch.sources.procfs import Procfs
+from stagewatch.host.procfs import Procfs
 
 TAG = "STAGEWATCH_FAULT_ID"
 """Set in the environment of every helper of an injection, which is how they are found again."""

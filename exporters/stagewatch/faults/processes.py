@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.faults.identity import Identity
-from stagewatch.sources.procfs import Procfs
+from stagewatch.host.procfs import Procfs
 from stagewatch.sources.ranks import RankDirectory
 from stagewatch.sources.record_directory import RecordDirectory
 

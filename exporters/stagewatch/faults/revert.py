@@ -14,7 +14,7 @@ from stagewatch.faults.identity import boot_id
 from stagewatch.faults.journal import Entry, Journal
 from stagewatch.faults.markers import close_marker, read_markers
 from stagewatch.faults.steps import Step
-from stagewatch.sources.procfs import Procfs
+from stagewatch.host.procfs import Procfs
 
 Say = Callable[[str], None]
 

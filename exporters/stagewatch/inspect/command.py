@@ -28,11 +28,11 @@ from typing import Any
 
 from stagewatch.client._api import DEFAULT_DIRECTORY
 from stagewatch.core.errors import ConfigError
+from stagewatch.host.procfs import Procfs
 from stagewatch.inspect.evidence import Stacks, gather, text, why_none
 from stagewatch.inspect.facts import RankFacts, observe
 from stagewatch.inspect.table import table
 from stagewatch.inspect.verdict import Verdict, judge
-from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.ranks import RankDirectory
 from stagewatch.sources.record_directory import RecordDirectory
 

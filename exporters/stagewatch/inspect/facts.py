@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from stagewatch.host.procfs import Procfs
 from stagewatch.inspect.budget import budget_seconds
-from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank_record import Life
 from stagewatch.sources.ranks import Rank, RankDirectory
 from stagewatch.wait_class import Sample, WaitClass, classify

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.core.errors import SourceError
-from stagewatch.sources.mountinfo import unescape
+from stagewatch.host.mounts import unescape
 
 MAX_BYTES = 64 << 20
 """Most that is read of the file; 1,000 mounts take about 8 MB."""

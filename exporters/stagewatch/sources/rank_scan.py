@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from stagewatch.client import _identity as variables
-from stagewatch.sources.procfs import Procfs
+from stagewatch.host.procfs import Procfs
 from stagewatch.sources.rank import Rank
 
 SCAN_SECONDS = 5.0

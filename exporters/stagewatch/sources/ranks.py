@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from stagewatch.core.errors import NoData, SourceError
-from stagewatch.sources.procfs import Procfs
+from stagewatch.host.procfs import Procfs
 from stagewatch.sources.rank import Rank, rank_of
 from stagewatch.sources.rank_record import Life, RankRecord
 from stagewatch.sources.rank_scan import EnvironmentScan

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.core.errors import NoData, SourceError
+from stagewatch.host.procfs import Procfs
 from stagewatch.record import RECORD_SIZE
-from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.rank_record import Life, RankRecord
 from stagewatch.sources.record_copy import Busy, copy_record
 from stagewatch.sources.record_life import WrongOwner, life_of

@@ -7,7 +7,7 @@ import fcntl
 import os
 import struct
 
-from stagewatch.sources.procfs import Procfs
+from stagewatch.host.procfs import Procfs
 from stagewatch.sources.rank_record import Life, RankRecord
 
 _LOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux

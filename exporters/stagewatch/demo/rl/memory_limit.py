@@ -7,7 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from stagewatch.sources.cgroups import Cgroups
+from stagewatch.host.cgroups import Cgroups
 
 # Ends with its input, so also when this process is killed, and then removes the directory.
 _JANITOR = (

@@ -19,7 +19,7 @@ from stagewatch.faults.kinds.process import describe, send
 from stagewatch.faults.kinds.slurm_drain import TARGET, node_of
 from stagewatch.faults.processes import command_line
 from stagewatch.faults.steps import Step
-from stagewatch.sources.procfs import Procfs
+from stagewatch.host.procfs import Procfs
 
 _UNIT = re.compile(r"/([A-Za-z0-9@_.-]+\.service)(?:/|$)", re.MULTILINE)
 _END_SECONDS = 10.0

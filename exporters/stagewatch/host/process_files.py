@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.sources.procfs import TICKS_PER_SECOND
+from stagewatch.host.procfs import TICKS_PER_SECOND
 
 MAX_DESCRIPTORS = 65_536
 """Descriptors looked at of one process."""

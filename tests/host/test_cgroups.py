@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stagewatch.sources.cgroups import Cgroups, Usage, oom_kills
-from stagewatch.sources.mountinfo import Mount
+from stagewatch.host.cgroups import Cgroups, Usage, oom_kills
+from stagewatch.host.mounts import Mount
 
 
 def write(path: Path, text: object) -> None:

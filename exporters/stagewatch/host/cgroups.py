@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from stagewatch.sources.mountinfo import Mount, read_mounts
-from stagewatch.sources.process_files import read_bytes
+from stagewatch.host.mounts import Mount, read_mounts
+from stagewatch.host.process_files import read_bytes
 
 _UNLIMITED = 1 << 62
 """Version 1 writes the highest multiple of a page, version 2 `max`."""

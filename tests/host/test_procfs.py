@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.sources.procfs import PAGE_SIZE, TICKS_PER_SECOND, Procfs
+from stagewatch.host.procfs import PAGE_SIZE, TICKS_PER_SECOND, Procfs
 from tests.golden import FIXTURES
 from tests.running import Python
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.sources.mountinfo import Mount, mount_of, parse_mounts, read_mounts
+from stagewatch.host.mounts import Mount, mount_of, parse_mounts, read_mounts
 
 TABLE = r"""22 1 253:0 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
 30 22 0:50 / /data rw,relatime shared:9 master:2 - nfs4 nas:/data rw,vers=4.2
