@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 from stagewatch.core.processes import Children
+from stagewatch.prometheus.api import PrometheusApi, Track
 from stagewatch.report import experiment_files
 from stagewatch.report.experiment import Wanted, make_experiment
 from stagewatch.report.progress import Progress
-from stagewatch.sources.prometheus_api import PrometheusApi, Track
 from tests.bench.table import row
 from tests.report.filled import Past, filled_prometheus
 

@@ -24,7 +24,7 @@ import requests
 from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import DemoCluster, free_port
 from stagewatch.demo.prometheus import arguments
-from stagewatch.sources.prometheus_api import PrometheusApi
+from stagewatch.prometheus.api import PrometheusApi
 from tests.agent.node_agent import NodeAgent
 from tests.collectors.test_infiniband import INFINIBAND, port, write
 from tests.fakes.nvml import FakeNvml

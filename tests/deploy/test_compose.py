@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from stagewatch.demo.cluster import free_port
-from stagewatch.sources.prometheus_api import PrometheusApi
+from stagewatch.prometheus.api import PrometheusApi
 from tests.deploy.engine import (
     ROOT,
     Afterwards,

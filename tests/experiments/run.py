@@ -14,7 +14,7 @@ from pathlib import Path
 from stagewatch.cli import main
 from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import JOB_ID
-from stagewatch.sources.prometheus_api import PrometheusApi
+from stagewatch.prometheus.api import PrometheusApi
 
 LIMIT_SECONDS = 1800.0
 SETTLE_SECONDS = 30.0

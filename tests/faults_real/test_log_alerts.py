@@ -16,7 +16,7 @@ from stagewatch.demo.cluster import free_port
 from stagewatch.demo.prometheus import arguments, write_config
 from stagewatch.demo.rl import memory_limit
 from stagewatch.demo.rl.memory_limit import MemoryLimit
-from stagewatch.sources.prometheus_api import Alert, PrometheusApi
+from stagewatch.prometheus.api import Alert, PrometheusApi
 from tests.faults_real.agent import Agent
 from tests.ranks import program
 from tests.waiting import wait_for

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stagewatch.sources.prometheus_api import PrometheusApi, Series
+from stagewatch.prometheus.api import PrometheusApi, Series
 
 
 class Then:

@@ -10,7 +10,7 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.inspect.story import Story, Teller
-from stagewatch.sources.prometheus_api import PrometheusApi
+from stagewatch.prometheus.api import PrometheusApi
 from tests.inspect.past_server import Then
 from tests.report.filled import Past, filled_prometheus
 

@@ -21,7 +21,7 @@ from stagewatch.demo.cluster import free_port
 from stagewatch.demo.prometheus import arguments, prometheus_command, write_config
 from stagewatch.demo.rank import Board
 from stagewatch.demo.stack import only
-from stagewatch.sources.prometheus_api import PrometheusApi, Series
+from stagewatch.prometheus.api import PrometheusApi, Series
 from tests.running import clean_environ
 from tests.waiting import wait_for
 

@@ -19,7 +19,7 @@ from stagewatch.demo.rl.experiment import Experiment, Record
 from stagewatch.demo.rl.job import RlJob
 from stagewatch.demo.rl.lab import RlLab
 from stagewatch.demo.rl.scenarios import SCENARIOS
-from stagewatch.sources.prometheus_api import Series
+from stagewatch.prometheus.api import Series
 from tests.waiting import wait_for
 
 WORKERS = 4

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from stagewatch.cli import main
+from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.experiment import Experiment, Wanted, make_experiment
 from stagewatch.report.figure_anomaly import pieces, telling
 from stagewatch.report.progress import Progress
-from stagewatch.sources.prometheus_api import PrometheusApi
 from tests.report import contention as past
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from stagewatch.core.errors import ConfigError
+from stagewatch.prometheus.api import Track
 from stagewatch.report.axes import number, round_steps
 from stagewatch.report.components import Component, component_of, in_order, target_of
 from stagewatch.report.diagnosis import stage_distance
@@ -23,7 +24,6 @@ from stagewatch.report.same_failure import absorbed
 from stagewatch.report.signals import one_of
 from stagewatch.report.signs import Incident, Sign, column_runs, incidents_of, union
 from stagewatch.report.svg import fitted
-from stagewatch.sources.prometheus_api import Track
 
 RANK = Component("rank", "rollout", "8")
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from stagewatch.cli import main
+from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.periods import Period, moment
 from stagewatch.report.phases import Phases
 from stagewatch.report.progress import Progress
 from stagewatch.report.recovery import Asked, ClusterRecovery, make_recovery
 from stagewatch.report.slo import judge
-from stagewatch.sources.prometheus_api import PrometheusApi
 from tests.report import hyperpod as past
 
 PERIOD = Period(past.T + past.START, past.T + past.END)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.processes import Children
+from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.periods import Period
 from stagewatch.report.phases import Phases
 from stagewatch.report.progress import Progress
 from stagewatch.report.recovery import Asked, make_recovery
-from stagewatch.sources.prometheus_api import PrometheusApi
 from tests.report.filled import Past, filled_prometheus
 from tests.report.hyperpod import T
 

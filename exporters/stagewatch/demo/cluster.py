@@ -14,7 +14,7 @@ import stagewatch
 from stagewatch.demo.rank import Board
 from stagewatch.demo.stack import Stack, free_port, wait_for
 from stagewatch.faults.markers import Marker
-from stagewatch.sources.prometheus_api import PrometheusApi
+from stagewatch.prometheus.api import PrometheusApi
 
 __all__ = ["JOB_ID", "NODES", "RANKS", "DemoCluster", "Rank", "free_port", "wait_for"]
 

@@ -22,7 +22,7 @@ from stagewatch.demo.rl import run as rl
 from stagewatch.demo.rl.scenarios import SCENARIOS
 from stagewatch.demo.slurm import run as slurm
 from stagewatch.demo.slurm.scenarios import SCENARIOS as SLURM_SCENARIOS
-from stagewatch.sources.prometheus_api import Alert, PrometheusApi
+from stagewatch.prometheus.api import Alert, PrometheusApi
 
 ARMED = f'job_role_stage:rl_stall_budget:seconds{{job_id="{JOB_ID}", stage="train"}}'
 SYNC_STALL = "sync-stall"

@@ -17,7 +17,7 @@ from stagewatch.core.errors import StagewatchError
 from stagewatch.core.processes import Children
 from stagewatch.demo.prometheus import arguments, prometheus_command, write_config
 from stagewatch.faults.markers import Marker, write_marker
-from stagewatch.sources.prometheus_api import PrometheusApi
+from stagewatch.prometheus.api import PrometheusApi
 
 
 class Stack:

@@ -119,7 +119,7 @@ def _tell(url: str, job_id: str | None, as_json: bool) -> int:
         raise ConfigError("--prometheus needs --job ID: whose story is to be told")
     try:
         from stagewatch.inspect.story import Teller
-        from stagewatch.sources.prometheus_api import PrometheusApi
+        from stagewatch.prometheus.api import PrometheusApi
     except ImportError as error:
         raise ConfigError(
             f"--prometheus needs {error.name}: pip install 'stagewatch[report]'"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stagewatch.inspect.budget import MIN_SECONDS
-from stagewatch.sources.prometheus_api import Series
+from stagewatch.prometheus.api import Series
 
 Rank = tuple[str, str]
 """Number and node."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.inspect.role_story import SHOWN, RoleStory, RoleTeller, clock, long, node_of
-from stagewatch.sources.prometheus_api import Series
+from stagewatch.prometheus.api import Series
 
 Labels = dict[str, str]
 

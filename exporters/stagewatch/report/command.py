@@ -10,12 +10,12 @@ from pathlib import Path
 
 from stagewatch.core.config import duration
 from stagewatch.core.errors import ConfigError, StagewatchError
+from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report import experiment_files, recovery_files, server
 from stagewatch.report.experiment import Wanted, make_experiment
 from stagewatch.report.periods import Period, between, iso, moment, month
 from stagewatch.report.progress import Progress
 from stagewatch.report.recovery import Asked, make_recovery
-from stagewatch.sources.prometheus_api import PrometheusApi
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

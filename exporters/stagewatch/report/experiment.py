@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stagewatch.core.errors import StagewatchError
+from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.components import Component, Target, component_of, target_of
 from stagewatch.report.diagnosis import Diagnosis, Suspect, diagnose, suspects
 from stagewatch.report.events import events_of
@@ -20,7 +21,6 @@ from stagewatch.report.milestones import Milestones, View, controller_view, mile
 from stagewatch.report.periods import Period, baseline_period, iso
 from stagewatch.report.progress import Progress
 from stagewatch.report.signals import SIGNALS, selectors
-from stagewatch.sources.prometheus_api import PrometheusApi
 from stagewatch.stages import STAGES
 
 LEAD_SECONDS = 60.0

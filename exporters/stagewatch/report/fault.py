@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 
 from stagewatch.core.errors import StagewatchError
+from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.firing import usual_gap
 from stagewatch.report.history import quoted
-from stagewatch.sources.prometheus_api import PrometheusApi
 
 MAX_OPEN_SECONDS = 86400.0
 """A marker that stays open for longer is taken to be open still."""

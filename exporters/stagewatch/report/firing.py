@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from stagewatch.sources.prometheus_api import Track
+from stagewatch.prometheus.api import Track
 
 NOTES = ("FaultInjected", "FaultMarkerForgotten", "PageDuringFault")
 """Alerts that speak of the marker itself, or repeat another: no detection."""

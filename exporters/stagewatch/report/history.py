@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stagewatch.core.errors import SourceError
+from stagewatch.prometheus.api import PrometheusApi, Track
 from stagewatch.report.periods import Period, iso
 from stagewatch.report.progress import Progress
-from stagewatch.sources.prometheus_api import PrometheusApi, Track
 
 MAX_COLUMNS = 1500
 """Times that a report looks at; a longer period is looked at in larger steps."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.close_look import CloseLook
 from stagewatch.report.history import Grid, History, Intervals
 from stagewatch.report.job_story import BEFORE_SECONDS, JobStory, stories
 from stagewatch.report.periods import Period
 from stagewatch.report.progress import Progress
 from stagewatch.report.signs import Incident
-from stagewatch.sources.prometheus_api import PrometheusApi
 
 AFTER_SECONDS = 3600.0
 """How long after the last sign a job's return is waited for."""

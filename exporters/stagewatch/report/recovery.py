@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stagewatch.core.errors import StagewatchError
+from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.history import History, Line, measure, quoted
 from stagewatch.report.periods import Period, iso
 from stagewatch.report.phases import QUERIES_EACH, Phases, phases_of
@@ -15,7 +16,6 @@ from stagewatch.report.same_failure import absorbed
 from stagewatch.report.scrapes import Scrapes, scrapes_of, total_increase, unseen_seconds
 from stagewatch.report.signs import Incident, find_signs, incidents_of, union
 from stagewatch.report.slo import Slo, judge
-from stagewatch.sources.prometheus_api import PrometheusApi
 
 SWEEP_COLUMNS = 45_000
 """A month at a minute."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stagewatch.core.config import duration
 from stagewatch.core.errors import ConfigError
-from stagewatch.sources.prometheus_api import PrometheusApi
+from stagewatch.prometheus.api import PrometheusApi
 
 TIMEOUT_SECONDS = 60.0
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from stagewatch.demo.rl.scenario import Scenario
 from stagewatch.faults.markers import Marker
-from stagewatch.sources.prometheus_api import Alert, PrometheusApi
+from stagewatch.prometheus.api import Alert, PrometheusApi
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from stagewatch.demo.rl.job import Place, RlJob
 from stagewatch.demo.rl.plan import Plan
 from stagewatch.demo.rl.storage import MountNamespace, SmallTmpfs
 from stagewatch.demo.stack import Stack
-from stagewatch.sources.prometheus_api import PrometheusApi
+from stagewatch.prometheus.api import PrometheusApi
 
 NODES = ("node-a", "node-b")
 

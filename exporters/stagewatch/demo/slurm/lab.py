@@ -21,7 +21,7 @@ from stagewatch.demo.slurm.services import Accounting, Munge, free_ports, missin
 from stagewatch.demo.slurm.training import Checkpoints
 from stagewatch.demo.slurm.waiting import TookTooLong, wait_for
 from stagewatch.demo.stack import only
-from stagewatch.sources.prometheus_api import PrometheusApi
+from stagewatch.prometheus.api import PrometheusApi
 
 T = TypeVar("T")
 

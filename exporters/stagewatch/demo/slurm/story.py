@@ -12,7 +12,7 @@ from typing import Any
 from stagewatch.core.errors import StagewatchError
 from stagewatch.demo.slurm.lab import NODES, SlurmLab
 from stagewatch.faults.markers import Marker, close_marker, write_marker
-from stagewatch.sources.prometheus_api import Series
+from stagewatch.prometheus.api import Series
 
 
 @dataclass

@@ -12,7 +12,7 @@ import pytest
 
 from stagewatch.core.errors import ConfigError, SourceError
 from stagewatch.demo.cluster import free_port
-from stagewatch.sources.prometheus_api import MAX_POINTS, Alert, PrometheusApi, Series, Track
+from stagewatch.prometheus.api import MAX_POINTS, Alert, PrometheusApi, Series, Track
 
 
 class Server:

@@ -14,7 +14,7 @@ import requests
 from requests.auth import AuthBase
 
 from stagewatch.core.errors import ConfigError, SourceError
-from stagewatch.sources.request_failure import why_unanswered
+from stagewatch.prometheus.failure import why_unanswered
 
 MAX_POINTS = 2000
 """Points asked of a range query at once; servers refuse more than 11,000 (Prometheus) or 30,000."""

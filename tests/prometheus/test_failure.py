@@ -16,8 +16,8 @@ import urllib3
 
 from stagewatch.core.errors import SourceError
 from stagewatch.demo.cluster import free_port
-from stagewatch.sources.prometheus_api import PrometheusApi
-from stagewatch.sources.request_failure import why_unanswered
+from stagewatch.prometheus.api import PrometheusApi
+from stagewatch.prometheus.failure import why_unanswered
 
 Serve = Callable[[socket.socket], None]
 
