@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from stagewatch.agent.web import AgentServer
-from tests.agent.certificates import Authority
-from tests.agent.http_helpers import Agent, Serve
-from tests.agent.status_scenes import SCENES, Hangs, Parts, runner_of
+from stagewatch.web.agent_server import AgentServer
 from tests.waiting import wait_for
+from tests.web.certificates import Authority
+from tests.web.http_helpers import Agent, Serve
+from tests.web.status_scenes import SCENES, Hangs, Parts, runner_of
 
 
 @pytest.fixture

@@ -23,10 +23,10 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import free_port
-from tests.agent.certificates import Authority
-from tests.agent.http_helpers import GENEROUS, Serve
-from tests.agent.status_scenes import SCENES
 from tests.waiting import wait_for
+from tests.web.certificates import Authority
+from tests.web.http_helpers import GENEROUS, Serve
+from tests.web.status_scenes import SCENES
 
 Start = Callable[..., tuple[subprocess.Popen[bytes], int]]
 

@@ -13,11 +13,11 @@ import pytest
 import requests
 
 from stagewatch.agent.service_discovery import Discovery, Exporter, Target, targets_of
-from stagewatch.agent.web import AgentServer
 from stagewatch.core.runner import Runner
 from stagewatch.demo.slurm.keeping import Keeper
 from stagewatch.demo.slurm.services import environment, free_ports
 from stagewatch.sources import slurm_json
+from stagewatch.web.agent_server import AgentServer
 from tests.slurm_scene import PARTS
 from tests.waiting import wait_for
 

@@ -16,9 +16,9 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import free_port
-from tests.agent.certificates import Authority
-from tests.agent.http_helpers import GENEROUS
 from tests.waiting import wait_for
+from tests.web.certificates import Authority
+from tests.web.http_helpers import GENEROUS
 
 STAGEWATCH = (sys.executable, "-m", "stagewatch.cli")
 PAGES = ("/metrics", "/sd", "/sd/stagewatch", "/", "/-/healthy")

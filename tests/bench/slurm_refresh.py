@@ -15,8 +15,8 @@ from pathlib import Path
 
 from stagewatch.agent.slurm import collector_specs
 from stagewatch.agent.slurm_context import SlurmOptions, slurm_context
-from stagewatch.agent.web import AgentServer
 from stagewatch.core.runner import Job, Runner
+from stagewatch.web.agent_server import AgentServer
 
 
 def main(bin_dir: str, rounds: int) -> None:

@@ -11,11 +11,11 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from stagewatch.agent.web import AgentServer
 from stagewatch.collectors.clock import ClockCollector
 from stagewatch.collectors.gpu import GpuCollector
 from stagewatch.core.runner import Job, Runner
 from stagewatch.sources.gpu_reader import GpuReader
+from stagewatch.web.agent_server import AgentServer
 from tests.clock import Clock
 from tests.collectors.gpu_scene import MakeGpu, Series, metrics, of
 from tests.collectors.test_gpu_support import CALLS, EVENTS, IDENTITY, INSTANCES, PROFILING

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stagewatch.agent.web import AgentServer, Route
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import (
     Setting,
@@ -30,6 +29,7 @@ from stagewatch.core.config import (
 )
 from stagewatch.core.runner import Job, Runner
 from stagewatch.core.signals import incoming
+from stagewatch.web.agent_server import AgentServer, Route
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ def configure(
 def check(config: AgentConfig) -> None:
     """Look into the files that the configuration names.  Raises `ConfigError`."""
     if (web_config := getattr(config.options, "web_config", None)) is not None:
-        from stagewatch.agent.web_security import WebSecurity
+        from stagewatch.web.security import WebSecurity
 
         WebSecurity(web_config)
 

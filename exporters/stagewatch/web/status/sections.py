@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from stagewatch.agent.status_facts import Facts, Key, natural
-from stagewatch.agent.status_markup import (
+from stagewatch.collectors.faults import HOLD_SECONDS
+from stagewatch.core.runner import Job
+from stagewatch.web.status.facts import Facts, Key, natural
+from stagewatch.web.status.markup import (
     Content,
     Markup,
     Table,
@@ -23,8 +25,6 @@ from stagewatch.agent.status_markup import (
     size,
     tag,
 )
-from stagewatch.collectors.faults import HOLD_SECONDS
-from stagewatch.core.runner import Job
 
 MAX_ROWS = 256
 """Most rows of a table; the rest is counted beneath it."""

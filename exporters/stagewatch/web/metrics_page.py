@@ -17,9 +17,9 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import CollectorRegistry
 
 import stagewatch
-from stagewatch.agent.http_message import BadRequest, Request, Response, plain
 from stagewatch.core.exposition import Metric, Samples, render
 from stagewatch.core.runner import Runner
+from stagewatch.web.message import BadRequest, Request, Response, plain
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"

@@ -16,23 +16,23 @@ from collections import Counter
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
 
-from stagewatch.agent.http_connection import (
+from stagewatch.core.config import show
+from stagewatch.core.errors import ConfigError
+from stagewatch.web.connection import (
     Connection,
     HeadTooLarge,
     HeadTooSlow,
     Limits,
     PlainHTTP,
 )
-from stagewatch.agent.http_message import (
+from stagewatch.web.message import (
     Answer,
     BadRequest,
     Response,
     parse_head,
     plain,
 )
-from stagewatch.agent.http_refused import RefusedClients
-from stagewatch.core.config import show
-from stagewatch.core.errors import ConfigError
+from stagewatch.web.refused import RefusedClients
 
 if TYPE_CHECKING:
     import ssl

@@ -16,10 +16,10 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NoReturn
 
-from stagewatch.agent.basic_auth import BasicAuth, TooBusy
-from stagewatch.agent.http_message import Request, Response, plain
-from stagewatch.agent.web_config import TLSConfig, WebConfig, read_web_config
 from stagewatch.core.errors import ConfigError
+from stagewatch.web.basic_auth import BasicAuth, TooBusy
+from stagewatch.web.config_file import TLSConfig, WebConfig, read_web_config
+from stagewatch.web.message import Request, Response, plain
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
-from stagewatch.agent.web import AgentServer
 from stagewatch.core.runner import Runner
+from stagewatch.web.agent_server import AgentServer
 
 GENEROUS = 30.0
 """Seconds that a condition is waited for on a loaded machine."""

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from stagewatch import cli
-from stagewatch.agent.web_config import read_web_config
-from stagewatch.agent.web_security import WebSecurity
 from stagewatch.core.errors import ConfigError
-from tests.agent.certificates import Authority
+from stagewatch.web.config_file import read_web_config
+from stagewatch.web.security import WebSecurity
+from tests.web.certificates import Authority
 
 HASH = "$2y$05$" + "a" * 53
 Write = Callable[[str], Path]

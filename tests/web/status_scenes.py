@@ -1,6 +1,6 @@
 """Nodes in known states, for the tests of the agent's pages and for looking at them.
 
-`python -m tests.agent.status_scenes hang` serves one on a free port until it is interrupted.
+`python -m tests.web.status_scenes hang` serves one on a free port until it is interrupted.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from stagewatch.agent.web import AgentServer
 from stagewatch.core.collector import Collector
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.core.runner import Job, Runner
+from stagewatch.web.agent_server import AgentServer
 
 _GPU = ("gpu", "uuid", "mig")
 _RANK = ("job_id", "role", "rank")

@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from stagewatch.agent.http_connection import Limits
-from tests.agent.http_helpers import Serve
-from tests.agent.status_scenes import Hangs, fails, gpus, no_data
+from stagewatch.web.connection import Limits
 from tests.waiting import wait_for
+from tests.web.http_helpers import Serve
+from tests.web.status_scenes import Hangs, fails, gpus, no_data
 
 
 def test_healthy_answers_whatever_the_collectors_do(serve: Serve) -> None:

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.agent.http_connection import Limits
-from stagewatch.agent.http_message import PLAIN_TEXT
-from stagewatch.agent.web import AgentServer
 from stagewatch.core.errors import ConfigError
 from stagewatch.core.runner import Runner
-from tests.agent.http_helpers import GENEROUS, Agent, Serve, read_all
-from tests.agent.status_scenes import gpus
+from stagewatch.web.agent_server import AgentServer
+from stagewatch.web.connection import Limits
+from stagewatch.web.message import PLAIN_TEXT
 from tests.waiting import wait_for
+from tests.web.http_helpers import GENEROUS, Agent, Serve, read_all
+from tests.web.status_scenes import gpus
 
 REQUEST = b"GET /-/healthy HTTP/1.1\r\nHost: x\r\n\r\n"
 CLOSING = b"GET /-/healthy HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.agent.http_connection import Limits
-from tests.agent.certificates import Authority, Issued
-from tests.agent.http_helpers import GENEROUS, Agent, Serve
+from stagewatch.web.connection import Limits
 from tests.waiting import wait_for
+from tests.web.certificates import Authority, Issued
+from tests.web.http_helpers import GENEROUS, Agent, Serve
 
 Secure = Callable[..., Agent]
 REQUEST = b"GET /-/healthy HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"

@@ -10,8 +10,8 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from tests.agent.http_helpers import Serve
-from tests.agent.status_scenes import Hangs, gpus, nothing, ranks
+from tests.web.http_helpers import Serve
+from tests.web.status_scenes import Hangs, gpus, nothing, ranks
 
 PROMETHEUS_3 = (
     "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from stagewatch.agent.status_facts import Facts, natural
-from stagewatch.agent.status_markup import Content, Markup, Tone, chip, duration, foreign, join, tag
-from stagewatch.agent.status_ranks import RANK, wait_chip, wait_classes
-from stagewatch.agent.status_sections import GPU, collector_state, temperature_tone
 from stagewatch.core.runner import Job
+from stagewatch.web.status.facts import Facts, natural
+from stagewatch.web.status.markup import Content, Markup, Tone, chip, duration, foreign, join, tag
+from stagewatch.web.status.ranks import RANK, wait_chip, wait_classes
+from stagewatch.web.status.sections import GPU, collector_state, temperature_tone
 
 
 def headline(facts: Facts, jobs: Mapping[str, Job]) -> Markup:

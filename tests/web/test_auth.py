@@ -10,8 +10,8 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from tests.agent.http_helpers import Agent, Serve
 from tests.waiting import wait_for
+from tests.web.http_helpers import Agent, Serve
 
 Guarded = Callable[..., Agent]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from stagewatch.agent.status_facts import Facts, Key, natural
-from stagewatch.agent.status_markup import (
+from stagewatch.web.status.facts import Facts, Key, natural
+from stagewatch.web.status.markup import (
     Content,
     Markup,
     Table,
@@ -19,7 +19,7 @@ from stagewatch.agent.status_markup import (
     size,
     tag,
 )
-from stagewatch.agent.status_sections import GPU, MAX_ROWS, Section, section
+from stagewatch.web.status.sections import GPU, MAX_ROWS, Section, section
 
 RANK = ("job_id", "role", "rank")
 _MEANINGS = {

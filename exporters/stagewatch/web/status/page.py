@@ -16,13 +16,13 @@ from importlib import resources
 from pathlib import Path
 
 import stagewatch
-from stagewatch.agent.http_message import Request, Response
-from stagewatch.agent.status_facts import Facts, Key
-from stagewatch.agent.status_headline import headline
-from stagewatch.agent.status_markup import Markup, duration, join, moment, tag
-from stagewatch.agent.status_ranks import RANK, ranks
-from stagewatch.agent.status_sections import Section, collectors, faults, gpus
 from stagewatch.core.runner import Runner, Snapshot
+from stagewatch.web.message import Request, Response
+from stagewatch.web.status.facts import Facts, Key
+from stagewatch.web.status.headline import headline
+from stagewatch.web.status.markup import Markup, duration, join, moment, tag
+from stagewatch.web.status.ranks import RANK, ranks
+from stagewatch.web.status.sections import Section, collectors, faults, gpus
 
 REFRESH_SECONDS = 5
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.agent.http_message import (
+from stagewatch.web.message import (
     BadRequest,
     Request,
     Response,

@@ -11,8 +11,10 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stagewatch.agent.http_connection import Limits
-from stagewatch.agent.http_message import (
+from stagewatch.core.errors import NoData
+from stagewatch.core.runner import Runner
+from stagewatch.web.connection import Limits
+from stagewatch.web.message import (
     PLAIN_TEXT,
     Answer,
     Request,
@@ -20,14 +22,12 @@ from stagewatch.agent.http_message import (
     accepts_gzip,
     plain,
 )
-from stagewatch.agent.http_server import HTTPServer
-from stagewatch.agent.metrics_page import MetricsPage
-from stagewatch.agent.status_page import StatusPage
-from stagewatch.core.errors import NoData
-from stagewatch.core.runner import Runner
+from stagewatch.web.metrics_page import MetricsPage
+from stagewatch.web.server import HTTPServer
+from stagewatch.web.status.page import StatusPage
 
 if TYPE_CHECKING:
-    from stagewatch.agent.web_security import WebSecurity
+    from stagewatch.web.security import WebSecurity
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class AgentServer:
     """Serves `/metrics`, `/-/healthy`, `/-/ready`, the status page at `/`, and further routes.
 
     Construction binds the address; `start` begins to answer.  `web_config` is a file in the
-    format of `stagewatch.agent.web_config`.  Raises `ConfigError` where the address cannot be had
+    format of `stagewatch.web.config_file`.  Raises `ConfigError` where the address cannot be had
     or the file cannot be used.
     """
 
@@ -107,7 +107,7 @@ class AgentServer:
 def _security(web_config: Path | None) -> WebSecurity | None:
     if web_config is None:
         return None
-    from stagewatch.agent.web_security import WebSecurity
+    from stagewatch.web.security import WebSecurity
 
     return WebSecurity(web_config)
 

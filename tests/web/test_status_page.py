@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.http_helpers import Serve
-from tests.agent.status_scenes import SCENES, Hangs, fails, gpus, nothing, ranks
 from tests.waiting import wait_for
+from tests.web.http_helpers import Serve
+from tests.web.status_scenes import SCENES, Hangs, fails, gpus, nothing, ranks
 
 VOID = {"meta", "link", "br", "img"}
 
