@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from stagewatch.core.processes import Children
 from tests.fakes.nvml import FakeNvml, build
 from tests.running import Python
+from tests.web.certificates import Authority
 
 # How long an example takes says something of the machine, not of the code.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -54,3 +55,9 @@ def nvml(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for name, value in fake.environ.items():
         monkeypatch.setenv(name, value)
     return fake
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """A certificate authority that issues to a directory of its own."""
+    return Authority(tmp_path_factory.mktemp("authority"))

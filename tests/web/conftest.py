@@ -8,7 +8,6 @@ import pytest
 
 from stagewatch.web.agent_server import AgentServer
 from tests.waiting import wait_for
-from tests.web.certificates import Authority
 from tests.web.http_helpers import Agent, Serve
 from tests.web.status_scenes import SCENES, Hangs, Parts, runner_of
 
@@ -51,9 +50,3 @@ def settled(serve: Serve) -> Serve:
         return agent
 
     return start
-
-
-@pytest.fixture(scope="session")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """A certificate authority that issues to a directory of its own."""
-    return Authority(tmp_path_factory.mktemp("authority"))
