@@ -11,8 +11,8 @@ import json
 import sys
 from pathlib import Path
 
-from stagewatch import xids
-from stagewatch.gpu_type import gpu_type
+from stagewatch.gpu import xids
+from stagewatch.gpu.model_names import gpu_type
 
 TARGET = Path(__file__).parents[1] / "alerts" / "dcgm.rules.yaml"
 

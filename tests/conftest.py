@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from stagewatch.core.processes import Children
+from tests.clock import Clock
 from tests.fakes.nvml import FakeNvml, build
 from tests.running import Python
 from tests.web.certificates import Authority
@@ -61,3 +62,9 @@ def nvml(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     """A certificate authority that issues to a directory of its own."""
     return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """For what is tested; the test turns it."""
+    return Clock()

@@ -15,9 +15,9 @@ import pytest
 
 import stagewatch
 from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.record import H_PID, H_PID_NAMESPACE, H_START_TICKS
-from stagewatch.sources.ranks import RankDirectory
-from stagewatch.sources.record_directory import RecordDirectory
 from tests.golden import FIXTURES
 from tests.records import patched, place
 

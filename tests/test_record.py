@@ -14,8 +14,12 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from stagewatch import record as layout
-from stagewatch.collectors.stages import StagesCollector
 from stagewatch.core.exposition import render
+from stagewatch.ranks.directory import Found
+from stagewatch.ranks.rank import rank_of
+from stagewatch.ranks.rank_record import RankRecord
+from stagewatch.ranks.records import CorruptRecord, parse
+from stagewatch.ranks.stages import StagesCollector
 from stagewatch.record import (
     BUCKET_BOUNDS,
     BUCKET_UNIT_NS,
@@ -29,10 +33,6 @@ from stagewatch.record import (
     pad,
     unpad,
 )
-from stagewatch.sources.rank import rank_of
-from stagewatch.sources.rank_record import RankRecord
-from stagewatch.sources.ranks import Found
-from stagewatch.sources.records import CorruptRecord, parse
 from stagewatch.stages import STAGES
 from tests.records import patched, real_record
 

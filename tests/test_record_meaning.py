@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stagewatch import record as layout
+from stagewatch.ranks.records import CorruptRecord, parse
 from stagewatch.record import L_TOTALS, LANES_AT, SCALARS_AT, T_DURATION_SUM, T_GAPS, WORD
-from stagewatch.sources.records import CorruptRecord, parse
 from tests.records import patched, real_record
 
 LANE = LANES_AT // WORD

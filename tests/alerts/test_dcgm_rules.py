@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from stagewatch.collectors.gpu_labels import GPU
-from stagewatch.collectors.gpu_metrics import INFO, READINGS
 from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import free_port
+from stagewatch.gpu.labels import GPU
+from stagewatch.gpu.metrics import INFO, READINGS
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]

@@ -11,10 +11,10 @@ import pytest
 from stagewatch.inspect.budget import FACTOR, MIN_SECONDS, PATIENCE_SECONDS, budget_seconds
 from stagewatch.inspect.facts import RankFacts
 from stagewatch.inspect.verdict import judge
+from stagewatch.ranks.rank_record import StageTotals
+from stagewatch.ranks.records import parse
+from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import BUCKET_BOUNDS, BUCKETS
-from stagewatch.sources.rank_record import StageTotals
-from stagewatch.sources.records import parse
-from stagewatch.wait_class import WaitClass
 from tests.alerts.promtool import Series, evaluate, needs_promtool, series
 from tests.inspect.jobs import HEALTHY, job
 from tests.records import real_record

@@ -15,23 +15,26 @@ from typing import Any
 import psutil
 import requests
 
-from stagewatch.collectors import blocked_tasks, io, net, nfs, processes, rank_io
-from stagewatch.collectors.blocked_tasks import BlockedTasksCollector
+from stagewatch.collectors import io, nfs
 from stagewatch.collectors.io import IoCollector
-from stagewatch.collectors.logs import LogsOptions
-from stagewatch.collectors.net import NetCollector
 from stagewatch.collectors.nfs import NfsCollector
-from stagewatch.collectors.process_families import ProcessFamilies
-from stagewatch.collectors.processes import ProcessesCollector
-from stagewatch.collectors.rank_io import RankIoCollector
 from stagewatch.core.collector import Collector
 from stagewatch.core.exposition import render
 from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import free_port, wait_for
 from stagewatch.host.procfs import Procfs
-from stagewatch.sources import log_child
+from stagewatch.logs import child as log_child
+from stagewatch.logs.collector import LogsOptions
+from stagewatch.ranks import blocked_tasks, processes
+from stagewatch.ranks import io as rank_io
+from stagewatch.ranks import sockets as net
+from stagewatch.ranks.blocked_tasks import BlockedTasksCollector
+from stagewatch.ranks.io import RankIoCollector
+from stagewatch.ranks.process_families import ProcessFamilies
+from stagewatch.ranks.processes import ProcessesCollector
+from stagewatch.ranks.sockets import NetCollector
 from tests.bench.table import row
-from tests.ranks import FakeRanks, program
+from tests.ranks.fakes import FakeRanks, program
 
 MOUNTS = 200
 SOCKETS = 5_000

@@ -12,8 +12,8 @@ import pytest
 
 import stagewatch
 from stagewatch.client import _warning
-from stagewatch.sources.rank_record import RankRecord
-from stagewatch.sources.records import parse
+from stagewatch.ranks.rank_record import RankRecord
+from stagewatch.ranks.records import parse
 from tests.client.hooking import Write, fresh_client
 
 

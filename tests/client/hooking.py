@@ -17,8 +17,8 @@ import pytest
 import stagewatch
 from stagewatch.client import _api, _warning
 from stagewatch.client.hooks import span, warning
-from stagewatch.sources.rank_record import RankRecord
-from stagewatch.sources.records import CorruptRecord, parse
+from stagewatch.ranks.rank_record import RankRecord
+from stagewatch.ranks.records import CorruptRecord, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAMEWORKS = os.environ.get("STAGEWATCH_FRAMEWORKS", "")

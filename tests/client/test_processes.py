@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from stagewatch.host.procfs import Procfs
-from stagewatch.sources.rank_record import Life, RankRecord
-from stagewatch.sources.record_directory import RecordDirectory
+from stagewatch.ranks.rank_record import Life, RankRecord
+from stagewatch.ranks.record_directory import RecordDirectory
 from tests.running import Python
 
 

@@ -12,7 +12,7 @@ from stagewatch.demo.slurm.cluster import SlurmCluster
 from stagewatch.demo.slurm.configuration import ClusterSpec, NodeSpec
 from stagewatch.demo.slurm.keeping import Keeper
 from stagewatch.demo.slurm.services import Munge
-from stagewatch.gpu_allocation import from_cgroup
+from stagewatch.gpu.allocation import from_cgroup
 from stagewatch.host.procfs import Procfs
 from stagewatch.sources.slurm_cgroups import CgroupJob
 from stagewatch.sources.slurm_prolog import PrologJob, read_prolog

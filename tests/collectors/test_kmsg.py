@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.collectors.gpu import GpuCollector
 from stagewatch.collectors.kmsg import KmsgCollector
-from stagewatch.sources.gpu_reader import GpuReader
+from stagewatch.gpu.collector import GpuCollector
+from stagewatch.gpu.reader import GpuReader
+from stagewatch.gpu.xids import XidLedger
+from stagewatch.ranks.directory import Rank
 from stagewatch.sources.kmsg import Kmsg
-from stagewatch.sources.ranks import Rank
-from stagewatch.xids import XidLedger
 from tests.clock import Clock
-from tests.collectors.gpu_scene import INTERVALS, UUID, labels_of, metrics, of
 from tests.fakes.nvml import FakeNvml
+from tests.gpu.gpu_scene import INTERVALS, UUID, labels_of, metrics, of
 
 BOOT = "11111111-2222-3333-4444-555555555555"
 BUS = "0000:3b:00"  # of GPU 2 of the fake driver

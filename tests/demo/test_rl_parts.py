@@ -24,7 +24,7 @@ from stagewatch.demo.rl.messages import Content, RemoteError, Server, call
 from stagewatch.demo.rl.plan import GIB, MIB, Plan
 from stagewatch.demo.rl.scenarios import SCENARIOS
 from stagewatch.demo.rl.storage import MountNamespace, SmallTmpfs
-from stagewatch.sources.gpu_recording import load
+from stagewatch.gpu.recording import load
 from tests.running import Python
 from tests.waiting import wait_for
 

@@ -20,7 +20,7 @@ from tests.deploy.engine import (
     need_engine,
     systemd_image,
 )
-from tests.sources.bpf_code import Rule, confined, real_cgroup, slurm
+from tests.gpu.bpf_code import Rule, confined, real_cgroup, slurm
 from tests.waiting import wait_for
 
 EXPOSURE = {"node": 35, "slurm": 20}
@@ -175,7 +175,7 @@ class TestInstalled:
         with real_cgroup() as cgroup:
             confined(cgroup, slurm([Rule(195, 0)]))
             read = (
-                "from pathlib import Path; from stagewatch.sources.bpf import device_programs; "
+                "from pathlib import Path; from stagewatch.gpu.bpf import device_programs; "
                 f"assert device_programs(Path({str(cgroup)!r}))"
             )
             start = f'ExecStartPre=/opt/stagewatch/bin/python -c "{read}"'

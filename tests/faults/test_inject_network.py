@@ -14,7 +14,7 @@ import pytest
 from stagewatch.core.processes import Children
 from tests.fakes.network import Hosts, missing
 from tests.faults.injecting import Injector
-from tests.ranks import Program, program
+from tests.ranks.fakes import Program, program
 from tests.waiting import wait_for
 
 OTHERS_RULE = "-A INPUT -s 10.99.0.1/32 -j DROP"

@@ -18,7 +18,7 @@ from stagewatch.demo.rl import memory_limit
 from stagewatch.demo.rl.memory_limit import MemoryLimit
 from stagewatch.prometheus.api import Alert, PrometheusApi
 from tests.faults_real.agent import Agent
-from tests.ranks import program
+from tests.ranks.fakes import program
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")

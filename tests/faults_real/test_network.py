@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.collectors import net
-from stagewatch.collectors.net import NetCollector
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.core.processes import Children
+from stagewatch.ranks import sockets as net
+from stagewatch.ranks.sockets import NetCollector
 from tests.fakes.network import Hosts, missing
-from tests.ranks import FakeRanks, families, program
+from tests.ranks.fakes import FakeRanks, families, program
 from tests.waiting import wait_for
 
 RANKS = 32

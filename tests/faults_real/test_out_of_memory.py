@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.collectors import kmsg, processes
+from stagewatch.collectors import kmsg
 from stagewatch.collectors.kmsg import KmsgCollector
-from stagewatch.collectors.processes import ProcessesCollector
 from stagewatch.demo.rl import memory_limit
 from stagewatch.demo.rl.memory_limit import MemoryLimit
+from stagewatch.gpu.xids import XidLedger
+from stagewatch.ranks import processes
+from stagewatch.ranks.processes import ProcessesCollector
 from stagewatch.sources.kmsg import Kmsg
-from stagewatch.xids import XidLedger
-from tests.ranks import FakeRanks, families, program
+from tests.ranks.fakes import FakeRanks, families, program
 from tests.waiting import wait_for
 
 LIMIT = 128 << 20

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stagewatch.core.processes import Children
 from tests.faults_real.agent import Agent
-from tests.ranks import program
+from tests.ranks.fakes import program
 from tests.waiting import wait_for
 
 TRAINER = """

@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.collectors import blocked_tasks, io, rank_io
-from stagewatch.collectors.blocked_tasks import BlockedTasksCollector
+from stagewatch.collectors import io
 from stagewatch.collectors.io import IoCollector
-from stagewatch.collectors.rank_io import RankIoCollector
 from stagewatch.host.mounts import mount_of, read_mounts
 from stagewatch.host.process_files import Task, read_tasks
 from stagewatch.host.procfs import Procfs
+from stagewatch.ranks import blocked_tasks
+from stagewatch.ranks import io as rank_io
+from stagewatch.ranks.blocked_tasks import BlockedTasksCollector
+from stagewatch.ranks.io import RankIoCollector
 from stagewatch.sources.pressure import read_pressure
 from tests.fakes.faultfs import FaultFs
-from tests.ranks import FakeRanks, families, program
+from tests.ranks.fakes import FakeRanks, families, program
 from tests.waiting import wait_for
 
 PROC, SYS = Path("/proc"), Path("/sys")

@@ -7,7 +7,7 @@ from typing import Any
 
 from stagewatch.inspect.facts import RankFacts
 from stagewatch.inspect.verdict import Verdict, judge
-from stagewatch.wait_class import WaitClass
+from stagewatch.ranks.wait_class import WaitClass
 
 HEALTHY = RankFacts(
     job_id="540",

@@ -15,9 +15,9 @@ from stagewatch.inspect.budget import (
     PATIENCE_SECONDS,
     budget_seconds,
 )
+from stagewatch.ranks.rank_record import RankRecord, StageTotals
+from stagewatch.ranks.records import parse
 from stagewatch.record import BUCKETS
-from stagewatch.sources.rank_record import RankRecord, StageTotals
-from stagewatch.sources.records import parse
 from tests.records import real_record
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from stagewatch.inspect import evidence
 from stagewatch.inspect.verdict import judge
-from stagewatch.wait_class import WaitClass
+from stagewatch.ranks.wait_class import WaitClass
 from tests.inspect.jobs import HEALTHY, PARKED, SPINNING, job
 
 LEFT = PARKED | {"stage": "cleanup", "step": 219, "collectives": {"world": 219}}

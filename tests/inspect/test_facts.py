@@ -10,10 +10,10 @@ import pytest
 
 from stagewatch.host.procfs import Procfs
 from stagewatch.inspect.facts import RankFacts, observe
+from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.record_directory import RecordDirectory
+from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import H_CLOSED, H_START_TICKS
-from stagewatch.sources.ranks import RankDirectory
-from stagewatch.sources.record_directory import RecordDirectory
-from stagewatch.wait_class import WaitClass
 from tests.records import patched, place, real_record
 
 

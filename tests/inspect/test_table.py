@@ -6,7 +6,7 @@ import pytest
 
 from stagewatch.inspect.table import short_channel, table
 from stagewatch.inspect.verdict import judge
-from stagewatch.wait_class import WaitClass
+from stagewatch.ranks.wait_class import WaitClass
 from tests.inspect.jobs import PARKED, SPINNING, job
 
 LONG = "poll_schedule_timeout.constprop.0"

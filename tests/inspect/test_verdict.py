@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stagewatch.inspect.facts import RankFacts
 from stagewatch.inspect.verdict import judge
-from stagewatch.wait_class import WaitClass
+from stagewatch.ranks.wait_class import WaitClass
 from tests.inspect.jobs import HEALTHY, LEFT, PARKED, SPINNING, job, verdict
 
 OVERDUE: dict[str, Any] = {"progress_age_seconds": 412.0}

@@ -8,7 +8,7 @@ import pytest
 
 from stagewatch.inspect.budget import COMPUTING_SECONDS
 from stagewatch.inspect.verdict import judge
-from stagewatch.wait_class import WaitClass
+from stagewatch.ranks.wait_class import WaitClass
 from tests.inspect.jobs import PARKED, SPINNING, job
 
 OVERDUE: dict[str, Any] = {"progress_age_seconds": 412.0}

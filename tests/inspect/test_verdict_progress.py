@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stagewatch.wait_class import WaitClass
+from stagewatch.ranks.wait_class import WaitClass
 from tests.inspect.jobs import LEFT, PARKED, SPINNING, job, verdict
 
 RAISED: dict[str, Any] = {

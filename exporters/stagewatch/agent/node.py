@@ -5,26 +5,24 @@ from __future__ import annotations
 from stagewatch.agent.command import AgentCommand
 from stagewatch.agent.node_context import NodeOptions, node_context
 from stagewatch.collectors import (
-    blocked_tasks,
     canary,
     checkpoints,
     clock,
     faults,
-    gpu,
-    gpu_jobs,
     infiniband,
     io,
     kmsg,
-    logs,
-    net,
     nfs,
     probe,
-    processes,
-    rank_io,
-    ranks,
-    stages,
 )
 from stagewatch.core.collector import CollectorSpec
+from stagewatch.gpu import collector as gpu
+from stagewatch.gpu import jobs as gpu_jobs
+from stagewatch.logs import collector as logs
+from stagewatch.ranks import blocked_tasks, processes, stages
+from stagewatch.ranks import collector as ranks
+from stagewatch.ranks import io as rank_io
+from stagewatch.ranks import sockets as net
 
 
 def collector_specs() -> tuple[CollectorSpec, ...]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stagewatch.collectors.process_families import ProcessFamilies
-from stagewatch.collectors.rank_index import LiveRanks
 from stagewatch.core.config import address, option, path
 from stagewatch.core.helper import Helper
-from stagewatch.gpu_directory import GpuDirectory
+from stagewatch.gpu.directory import GpuDirectory
+from stagewatch.gpu.xids import XidLedger
 from stagewatch.host.procfs import Procfs
-from stagewatch.sources.ranks import RankDirectory
-from stagewatch.sources.record_directory import RecordDirectory
-from stagewatch.xids import XidLedger
+from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.index import LiveRanks
+from stagewatch.ranks.process_families import ProcessFamilies
+from stagewatch.ranks.record_directory import RecordDirectory
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option
 from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Samples
+from stagewatch.gpu.xids import Source, XidLedger, meaning
 from stagewatch.kernel_lines import (
     OomCause,
     OomKill,
@@ -40,11 +41,10 @@ from stagewatch.kernel_lines import (
 from stagewatch.slurm_paths import parse_slurm_cgroup
 from stagewatch.sources.kmsg import KernelRecord, Kmsg
 from stagewatch.sources.kmsg_state import KmsgState, NfsServer, OomKills, load, save
-from stagewatch.xids import Source, XidLedger, meaning
 
 if TYPE_CHECKING:
     from stagewatch.agent.node_context import NodeContext
-    from stagewatch.sources.ranks import Rank
+    from stagewatch.ranks.directory import Rank
 
 SAVE_SECONDS = 10.0
 MAX_VICTIMS = 500

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.gpu_type import gpu_model
+from stagewatch.gpu.model_names import gpu_model
 from stagewatch.sources.slurm_model import Node, NodeGpus, Records
 from stagewatch.sources.slurm_source import Source
 from stagewatch.sources.slurm_states import node_availability, reason_class

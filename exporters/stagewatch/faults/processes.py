@@ -9,8 +9,8 @@ from pathlib import Path
 from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.faults.identity import Identity
 from stagewatch.host.procfs import Procfs
-from stagewatch.sources.ranks import RankDirectory
-from stagewatch.sources.record_directory import RecordDirectory
+from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.record_directory import RecordDirectory
 
 TARGET = "a process id, or a rank of this node as JOB:RANK or JOB:ROLE:RANK"
 _KTHREADD = 2

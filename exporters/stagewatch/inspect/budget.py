@@ -5,8 +5,8 @@ The recording rules in `alerts/stalls.rules.yaml` hold the same numbers; a test 
 
 from __future__ import annotations
 
+from stagewatch.ranks.rank_record import RankRecord
 from stagewatch.record import BUCKET_BOUNDS
-from stagewatch.sources.rank_record import RankRecord
 
 MIN_SECONDS = 10.0
 """No stall is called before this."""

@@ -33,8 +33,8 @@ from stagewatch.inspect.evidence import Stacks, gather, text, why_none
 from stagewatch.inspect.facts import RankFacts, observe
 from stagewatch.inspect.table import table
 from stagewatch.inspect.verdict import Verdict, judge
-from stagewatch.sources.ranks import RankDirectory
-from stagewatch.sources.record_directory import RecordDirectory
+from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.record_directory import RecordDirectory
 
 LOOKS = 6
 PAUSE_SECONDS = 0.5

@@ -17,7 +17,7 @@ from typing import Any
 
 from stagewatch.inspect.facts import RankFacts
 from stagewatch.inspect.verdict import Verdict
-from stagewatch.wait_class import WaitClass
+from stagewatch.ranks.wait_class import WaitClass
 
 DEADLINE_SECONDS = 20.0
 MAX_FRAMES = 30

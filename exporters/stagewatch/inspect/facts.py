@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from stagewatch.host.procfs import Procfs
 from stagewatch.inspect.budget import budget_seconds
-from stagewatch.sources.rank_record import Life
-from stagewatch.sources.ranks import Rank, RankDirectory
-from stagewatch.wait_class import Sample, WaitClass, classify
+from stagewatch.ranks.directory import Rank, RankDirectory
+from stagewatch.ranks.rank_record import Life
+from stagewatch.ranks.wait_class import Sample, WaitClass, classify
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from stagewatch.inspect.facts import RankFacts
 from stagewatch.inspect.verdict import Verdict
-from stagewatch.wait_class import sleeps_in
+from stagewatch.ranks.wait_class import sleeps_in
 
 MAX_CHANNEL = 16
 MIN_CHANNEL = 6

@@ -13,7 +13,7 @@ from stagewatch.inspect.budget import COMPUTING_SECONDS, MIN_SECONDS, PATIENCE_S
 from stagewatch.inspect.facts import RankFacts
 from stagewatch.inspect.failures import failed, first_failure, silent, stopped
 from stagewatch.inspect.words import BEEN, Ranks, age, doing, span, step, who
-from stagewatch.wait_class import WaitClass, sleeps_in
+from stagewatch.ranks.wait_class import WaitClass, sleeps_in
 
 _IDLE = "no stage is open, all are idle"
 

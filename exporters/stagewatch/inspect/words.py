@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from stagewatch.inspect.facts import RankFacts
-from stagewatch.wait_class import WaitClass
+from stagewatch.ranks.wait_class import WaitClass
 
 Ranks = Sequence[RankFacts]
 

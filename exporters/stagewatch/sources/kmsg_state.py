@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stagewatch.xids import Seen
+from stagewatch.gpu.xids import Seen
 
 Victim = tuple[str, str, str, str]
 """Scope, job, role and rank of killed processes."""

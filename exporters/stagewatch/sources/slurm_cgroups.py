@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from stagewatch.gpu.bpf import device_programs
+from stagewatch.gpu.device_programs import NotUnderstood, ask
 from stagewatch.slurm_paths import parse_slurm_cgroup
-from stagewatch.sources.bpf import device_programs
-from stagewatch.sources.device_programs import NotUnderstood, ask
 
 NVIDIA_MAJOR = 195
 CONTROL_MINORS = frozenset({254, 255})

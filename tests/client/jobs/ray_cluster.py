@@ -11,7 +11,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from stagewatch.sources.records import parse
+from stagewatch.ranks.records import parse
 
 
 def main() -> None:

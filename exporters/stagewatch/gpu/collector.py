@@ -1,0 +1,195 @@
+"""GPUs, read through NVML by a child process, or replayed from a recording."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import option, path
+from stagewatch.core.exposition import Samples
+from stagewatch.core.runner import STALE_AFTER
+from stagewatch.gpu.directory import GpuDirectory
+from stagewatch.gpu.metrics import (
+    INFO,
+    READINGS,
+    RELEASED,
+    TIER_DURATION,
+    UP,
+)
+from stagewatch.gpu.model_names import gpu_type
+from stagewatch.gpu.reader import GpuReader, Released
+from stagewatch.gpu.xids import XidLedger
+from stagewatch.kernel_lines import bus_key
+
+if TYPE_CHECKING:
+    from stagewatch.agent.node_context import NodeContext
+
+FAST_INTERVAL = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOptions:
+    """Options of the `gpu` collector."""
+
+    medium_interval: float = option(
+        10.0, "time between readings that change slowly (links, errors, processes)"
+    )
+    slow_interval: float = option(60.0, "time between readings of identity, limits and modes")
+    timeout: float = option(5.0, "give a call of the driver up after this time")
+    start_timeout: float = option(30.0, "the same while the driver is being opened")
+    release_file: Path = option(
+        Path("/run/stagewatch/release-gpu"), "keep off the GPUs while this file exists"
+    )
+    release_time: float = option(120.0, "how long SIGUSR1 keeps the agent off the GPUs")
+    recording: Path | None = option(
+        None, "replay GPU readings from this file instead of asking the driver", parse=path
+    )
+
+
+class Reader(Protocol):
+    """Where frames come from."""
+
+    def read(self, tiers: Sequence[str]) -> dict[str, Any]:
+        """A frame of these tiers."""
+
+    def release(self, seconds: float) -> None:
+        """Let go of the driver for so long; safe in a signal handler."""
+
+    def close(self) -> None:
+        """End, without waiting for the driver."""
+
+
+class GpuCollector(Collector):
+    """Asks for the fast tier each time, and for the others when they are due."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        *,
+        source: Literal["nvml", "recorded"],
+        intervals: Mapping[str, float],
+        xids: XidLedger | None = None,
+        directory: GpuDirectory | None = None,
+        release_time: float = 120.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._reader = reader
+        self._source = source
+        self._intervals = intervals
+        self._xids = XidLedger() if xids is None else xids
+        self._directory = GpuDirectory() if directory is None else directory
+        self._release_time = release_time
+        self._clock = clock
+        self._tiers: dict[str, tuple[float, Samples]] = {}
+
+    def collect(self) -> Samples:
+        """The fast tier of now, the others as of their last reading.
+
+        Raises `Stuck` while the driver does not answer, `NoData` where there is no GPU.
+        """
+        now = self._clock()
+        due = [tier for tier in self._intervals if self._due(tier, now)]
+        out = Samples()
+        try:
+            frame = self._reader.read(due)
+        except Released:
+            self._tiers.clear()
+            self._directory.clear()
+            out.add(RELEASED, 1)
+            return out
+        out.add(RELEASED, 0)
+        for tier, content in frame["tiers"].items():
+            self._tiers[tier] = (now, self._samples(tier, content, frame["driver"]))
+            self._directory.update(tier, content["gpus"])
+        for event in frame.get("xids", ()):
+            self._xids.note("nvml", bus_key(event["pci_bus_id"]), event["xid"], event["time"])
+        for tier, (taken, samples) in self._tiers.items():
+            if now - taken <= STALE_AFTER * self._intervals[tier]:
+                _include(out, samples)
+        return out
+
+    def release(self) -> None:
+        """Keep off the GPUs for the configured time; for the agent's handler of SIGUSR1."""
+        self._reader.release(self._release_time)
+
+    def close(self) -> None:
+        """End the reader process."""
+        self._reader.close()
+
+    def _due(self, tier: str, now: float) -> bool:
+        last = self._tiers.get(tier)
+        if tier == "fast" or last is None:
+            return True
+        # Half a tick early is on time: collections come on a grid of the fast tier's interval.
+        return now - last[0] >= self._intervals[tier] - self._intervals["fast"] / 2
+
+    def _samples(self, tier: str, content: Mapping[str, Any], driver: str) -> Samples:
+        out = Samples()
+        out.add(TIER_DURATION, content["seconds"], tier)
+        for row in content["gpus"]:
+            gpu = (row["gpu"], row["uuid"], row.get("mig", ""))
+            if tier == "fast":
+                out.add(UP, 0 if row.get("lost") else 1, *gpu)
+            if "info" in row:
+                out.add(INFO, 1, *gpu, *self._identity(row["info"], driver))
+                if not row.get("mig") and "pci_bus_id" in row["info"]:
+                    self._xids.identify(bus_key(row["info"]["pci_bus_id"]), *gpu[:2])
+            for key, value in row["values"].items():
+                name, *labels = key.split("/")
+                metric = READINGS.get(name)
+                if metric is not None and len(labels) == len(metric.labels) - len(gpu):
+                    out.add(metric, value, *gpu, *labels)
+        return out
+
+    def _identity(self, info: Mapping[str, str], driver: str) -> tuple[str, ...]:
+        model = info.get("model", "")
+        hardware = [info.get(name, "") for name in ("minor", "pci_bus_id")]
+        firmware = [info.get(name, "") for name in ("vbios", "serial")]
+        return (model, gpu_type(model), *hardware, driver, *firmware, self._source)
+
+
+def _include(out: Samples, part: Samples) -> None:
+    """Add a tier's samples without copying them: most metrics belong to one tier only."""
+    for metric, family in part.families.items():
+        before = out.families.get(metric)
+        out.families[metric] = family if before is None else {**before, **family}
+    out.dropped += part.dropped
+
+
+def _build(options: GpuOptions, context: NodeContext | None) -> GpuCollector:
+    reader: Reader
+    if options.recording is not None:
+        from stagewatch.gpu.recording import RecordedReader
+
+        reader = RecordedReader(options.recording)
+    else:
+        reader = GpuReader(
+            timeout=options.timeout,
+            start_timeout=options.start_timeout,
+            release_file=options.release_file,
+        )
+    return GpuCollector(
+        reader,
+        source="nvml" if options.recording is None else "recorded",
+        xids=None if context is None else context.xids,
+        directory=None if context is None else context.gpus,
+        intervals={
+            "fast": FAST_INTERVAL,
+            "medium": options.medium_interval,
+            "slow": options.slow_interval,
+        },
+        release_time=options.release_time,
+    )
+
+
+SPEC = CollectorSpec(
+    name="gpu",
+    help="GPUs through NVML: readings, limits, links, errors, processes",
+    interval=FAST_INTERVAL,
+    options=GpuOptions,
+    build=_build,
+)

@@ -1,0 +1,75 @@
+"""Which GPUs this node has, as the `gpu` collector last saw them, for the collectors beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    """One GPU or MIG instance."""
+
+    gpu: str
+    uuid: str
+    mig: str
+    minor: int | None
+    """Of its device file `/dev/nvidia<minor>`; a MIG instance has that of its GPU."""
+    memory_by_pid: Mapping[int, float] = field(default_factory=dict)
+    """Bytes of device memory of the processes that hold it, as far as the driver tells."""
+    processes: int | None = None
+    """How many hold it; None where unknown."""
+
+    @property
+    def labels(self) -> tuple[str, str, str]:
+        """The values of the labels gpu, uuid and mig."""
+        return self.gpu, self.uuid, self.mig
+
+
+class GpuDirectory:
+    """Written by the `gpu` collector, read by others; every change replaces the whole."""
+
+    def __init__(self) -> None:
+        self._gpus: dict[str, GpuFacts] = {}
+
+    def gpus(self) -> tuple[GpuFacts, ...]:
+        """All GPUs that the driver reaches."""
+        return tuple(self._gpus.values())
+
+    def clear(self) -> None:
+        """Nothing is known any more."""
+        self._gpus = {}
+
+    def update(self, tier: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Take note of a tier of a frame (see `stagewatch.gpu.nvml`)."""
+        now = {}
+        for row in rows:
+            uuid = row["uuid"]
+            before = self._gpus.get(uuid)
+            if row.get("lost") or not uuid:
+                continue
+            now[uuid] = GpuFacts(
+                row["gpu"],
+                uuid,
+                row.get("mig", ""),
+                _minor(row) if tier == "slow" else before.minor if before else None,
+                *_processes(tier, row["values"], before),
+            )
+        self._gpus = now
+
+
+def _minor(row: Mapping[str, Any]) -> int | None:
+    text = row.get("info", {}).get("minor", "")
+    return int(text) if text.isdigit() else None
+
+
+def _processes(
+    tier: str, values: Mapping[str, float], before: GpuFacts | None
+) -> tuple[Mapping[int, float], int | None]:
+    if tier != "medium":
+        return (before.memory_by_pid, before.processes) if before else ({}, None)
+    prefix = "gpu_process_memory_bytes/"
+    found = {int(k[len(prefix) :]): v for k, v in values.items() if k.startswith(prefix)}
+    count = values.get("gpu_processes")
+    return found, None if count is None else int(count)

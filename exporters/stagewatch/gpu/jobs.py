@@ -1,0 +1,192 @@
+"""Which Slurm job each GPU belongs to, which of them lie idle, and which outlive their job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import option
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.gpu.allocation import Job, from_cgroup, from_prolog
+from stagewatch.gpu.directory import GpuDirectory
+from stagewatch.gpu.labels import GPU
+from stagewatch.host.procfs import Procfs
+from stagewatch.slurm_paths import parse_slurm_cgroup
+from stagewatch.sources.slurm_cgroups import CgroupJob, SlurmCgroups
+from stagewatch.sources.slurm_prolog import read_prolog
+
+if TYPE_CHECKING:
+    from stagewatch.agent.node_context import NodeContext
+
+JOB_INFO = Metric(
+    "gpu_job_info",
+    "gauge",
+    "1 for a GPU that Slurm has given to a job, busy or not.",
+    (*GPU, "job_id", "user"),
+)
+IDLE = Metric(
+    "gpu_allocated_idle_seconds",
+    "gauge",
+    "How long a GPU has been given to a job without any process holding it, since the agent first "
+    "saw it so; absent while one does.",
+    (*GPU, "job_id"),
+)
+ORPHAN = Metric(
+    "gpu_orphaned_process_seconds",
+    "gauge",
+    "How long a process has been holding a GPU after its job has ended, since the agent first saw "
+    "it so.",
+    (*GPU, "job_id", "pid"),
+)
+
+LOOK_AGAIN_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuJobsOptions:
+    """Options of the `gpu_jobs` collector."""
+
+    prolog_dir: Path = option(
+        Path("/run/stagewatch/jobs"), "where the Slurm prolog writes down the GPUs of each job"
+    )
+
+
+class GpuJobsCollector(Collector):
+    """Joins Slurm's jobs on this node with the driver's GPUs and their processes."""
+
+    def __init__(
+        self,
+        gpus: GpuDirectory,
+        proc: Procfs,
+        cgroups: SlurmCgroups,
+        prolog_dir: Path,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._gpus = gpus
+        self._proc = proc
+        self._cgroups = cgroups
+        self._prolog_dir = prolog_dir
+        self._clock = clock
+        self._since: dict[tuple[str, ...], float] = {}
+        self._found: dict[Path, Job] = {}
+        self._written_down: set[str] = set()
+        self._looked = float("-inf")
+
+    def collect(self) -> Samples:
+        """Raises `NoData` on a node without Slurm's jobs or without GPUs."""
+        prolog = read_prolog(self._prolog_dir)
+        cgroups = self._cgroups.jobs()
+        if prolog is None and cgroups is None:
+            raise NoData("neither a Slurm prolog nor Slurm cgroups on this node")
+        gpus = self._gpus.gpus()
+        if not gpus:
+            raise NoData("no GPU on this node")
+        jobs = self._jobs(cgroups or [])
+        jobs.update(from_prolog((prolog or {}).values()))
+        self._place_by_processes(jobs)
+        running = self._running(prolog, jobs)
+        ages = _Ages(self._clock(), self._since)
+        out = Samples()
+        for gpu in gpus:
+            for job in jobs.values():
+                if job.has(gpu):
+                    out.add(JOB_INFO, 1, *gpu.labels, job.job_id, job.user)
+                    if gpu.processes == 0:
+                        ages.add(out, IDLE, *gpu.labels, job.job_id)
+            for pid in gpu.memory_by_pid:
+                job_id = self._job_of(pid)
+                if job_id and job_id not in running:
+                    ages.add(out, ORPHAN, *gpu.labels, job_id, str(pid))
+        self._since = ages.now
+        return out
+
+    def _running(self, prolog: Collection[str] | None, jobs: Mapping[str, Job]) -> set[str]:
+        """The jobs that have not ended.
+
+        Where the prolog wrote a job down, the epilog tells its end: the cgroup stays for as long as
+        a process does.  One from before the prolog was set up has only its cgroup to go by.
+        """
+        if prolog is None:
+            return set(jobs)
+        self._written_down = (self._written_down & jobs.keys()) | set(prolog)
+        return set(prolog) | (jobs.keys() - self._written_down)
+
+    def _jobs(self, cgroups: list[CgroupJob]) -> dict[str, Job]:
+        """Jobs by their cgroups; one whose GPUs are known is looked into again only rarely, for
+        further steps with further GPUs."""
+        if self._clock() - self._looked >= LOOK_AGAIN_SECONDS:
+            self._looked = self._clock()
+            self._found.clear()
+        paths = {cgroup.path for cgroup in cgroups}
+        self._found = {path: job for path, job in self._found.items() if path in paths}
+        jobs: dict[str, Job] = {}
+        for cgroup in cgroups:
+            job = self._found.get(cgroup.path) or from_cgroup(cgroup, self._proc.environ)
+            if job is None:
+                continue
+            if job.placed:
+                self._found[cgroup.path] = job
+            same = jobs.setdefault(job.job_id, Job(job.job_id, job.user))
+            same.minors |= job.minors
+            same.uuids |= job.uuids
+        return jobs
+
+    def _place_by_processes(self, jobs: Mapping[str, Job]) -> None:
+        """Where nothing else says which GPUs a job has: those that its processes hold."""
+        unplaced = {job.job_id: job for job in jobs.values() if not job.placed}
+        if not unplaced:
+            return
+        for gpu in self._gpus.gpus():
+            for pid in gpu.memory_by_pid:
+                job = unplaced.get(self._job_of(pid))
+                if job is not None:
+                    job.uuids.add(gpu.uuid)
+
+    def _job_of(self, pid: int) -> str:
+        """The job a process belongs or belonged to; empty for others than Slurm's."""
+        for path in self._proc.cgroups(pid):
+            cgroup = parse_slurm_cgroup(path)
+            if cgroup is not None and cgroup.job_id:
+                return cgroup.job_id
+        environ = self._proc.environ(pid) or {}
+        job_id = environ.get("SLURM_JOB_ID", "")
+        return job_id if job_id.isdigit() and len(job_id) <= 20 else ""
+
+
+class _Ages:
+    """How long each condition has held; those that do not hold any more are forgotten."""
+
+    def __init__(self, time: float, before: Mapping[tuple[str, ...], float]) -> None:
+        self._time = time
+        self._before = before
+        self.now: dict[tuple[str, ...], float] = {}
+
+    def add(self, out: Samples, metric: Metric, *labels: str) -> None:
+        """Export the age of a condition that holds."""
+        key = (metric.name, *labels)
+        self.now[key] = self._before.get(key, self._time)
+        out.add(metric, self._time - self.now[key], *labels)
+
+
+def _build(options: GpuJobsOptions, context: NodeContext) -> GpuJobsCollector:
+    return GpuJobsCollector(
+        context.gpus,
+        context.proc,
+        SlurmCgroups(context.options.sys / "fs/cgroup"),
+        options.prolog_dir,
+    )
+
+
+SPEC = CollectorSpec(
+    name="gpu_jobs",
+    help="the Slurm job of each GPU, GPUs given but idle, processes that outlive their job",
+    interval=5.0,
+    options=GpuJobsOptions,
+    build=_build,
+)

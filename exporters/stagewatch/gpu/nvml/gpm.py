@@ -1,0 +1,141 @@
+"""Profiling without DCGM: GPU Performance Monitoring, on Hopper and later.
+
+A metric is an average between two samples, so each tick takes one sample per GPU and compares it
+with that of the tick before: nothing ever sleeps, and nothing between two ticks is missed.
+Hence shares of time also become true counters, by adding them up over the ticks.
+NVML: nvmlGpmSampleGet, nvmlGpmMetricsGet; one thread only.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from stagewatch.gpu.nvml.sanity import blank
+
+SHORTEST = 0.1
+"""Least time between two samples in seconds, as NVML demands."""
+
+LONGEST = 60.0
+"""After a gap longer than this the average says nothing about now, so it is left out."""
+
+_PERCENT = 100.0
+_MIB = 1 / (1024 * 1024)
+
+# By NVML_GPM_METRIC_* id: the metric, and how much of the raw value is one base unit.
+METRICS: dict[int, tuple[str, float]] = {
+    1: ("gpu_graphics_active_ratio", _PERCENT),  # GRAPHICS_UTIL
+    2: ("gpu_sm_active_ratio", _PERCENT),  # SM_UTIL
+    3: ("gpu_sm_occupancy_ratio", _PERCENT),  # SM_OCCUPANCY
+    4: ("gpu_integer_active_ratio", _PERCENT),  # INTEGER_UTIL
+    5: ("gpu_tensor_active_ratio", _PERCENT),  # ANY_TENSOR_UTIL
+    10: ("gpu_dram_active_ratio", _PERCENT),  # DRAM_BW_UTIL
+    11: ("gpu_fp64_active_ratio", _PERCENT),  # FP64_UTIL
+    12: ("gpu_fp32_active_ratio", _PERCENT),  # FP32_UTIL
+    13: ("gpu_fp16_active_ratio", _PERCENT),  # FP16_UTIL
+    20: ("gpu_pcie_throughput_bytes_per_second/tx", _MIB),  # PCIE_TX_PER_SEC
+    21: ("gpu_pcie_throughput_bytes_per_second/rx", _MIB),  # PCIE_RX_PER_SEC
+    60: ("gpu_nvlink_throughput_bytes_per_second/rx", _MIB),  # NVLINK_TOTAL_RX_PER_SEC
+    61: ("gpu_nvlink_throughput_bytes_per_second/tx", _MIB),  # NVLINK_TOTAL_TX_PER_SEC
+    # Totals since the last reboot, which only the newest drivers have.
+    248: ("gpu_sm_cycles_total", 1.0),  # SM_CYCLES_ELAPSED
+    249: ("gpu_sm_active_cycles_total", 1.0),  # SM_CYCLES_ACTIVE
+    250: ("gpu_tensor_active_cycles_total", 1.0),  # MMA_CYCLES_ACTIVE
+    257: ("gpu_integer_active_cycles_total", 1.0),  # INTEGER_CYCLES_ACTIVE
+    258: ("gpu_fp64_active_cycles_total", 1.0),  # FP64_CYCLES_ACTIVE
+    259: ("gpu_fp32_active_cycles_total", 1.0),  # FP32_CYCLES_ACTIVE
+    260: ("gpu_fp16_active_cycles_total", 1.0),  # FP16_CYCLES_ACTIVE
+}
+
+INTEGRALS = {
+    "gpu_sm_active_ratio": "gpu_sm_active_seconds_total",
+    "gpu_tensor_active_ratio": "gpu_tensor_active_seconds_total",
+    "gpu_dram_active_ratio": "gpu_dram_active_seconds_total",
+}
+"""Shares that are also added up over time."""
+
+
+@dataclass(slots=True)
+class Profile:
+    """What is kept about one GPU or MIG instance from tick to tick."""
+
+    before: Any
+    after: Any
+    taken: float | None = None
+    refused: dict[int, int] = field(default_factory=dict)
+    totals: dict[str, float] = field(default_factory=lambda: dict.fromkeys(INTEGRALS, 0.0))
+
+
+class Gpm:
+    """All profiles of a session.
+
+    `sample` raises the driver's own errors; a metric that has one of its own is left out.
+    """
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml = nvml
+        self._request = nvml.c_nvmlGpmMetricsGet_t()
+        self._request.version = nvml.NVML_GPM_METRICS_GET_VERSION
+
+    def open(self, gpu: Any) -> Profile | None:
+        """A profile for a GPU, or None if it has no profiling."""
+        if not self._nvml.nvmlGpmQueryDeviceSupport(gpu).isSupportedDevice:
+            return None
+        return Profile(self._nvml.nvmlGpmSampleAlloc(), self._nvml.nvmlGpmSampleAlloc())
+
+    def close(self, profile: Profile) -> None:
+        """Free the samples of a GPU that is gone."""
+        for sample in (profile.before, profile.after):
+            self._nvml.nvmlGpmSampleFree(sample)
+
+    def sample(
+        self, profile: Profile, gpu: Any, instance: int | None, round: int
+    ) -> dict[str, float]:
+        """The averages since the sample before; empty for the first and after a gap.
+
+        `instance` is the id of a MIG GPU instance of `gpu`.  A metric that was refused is asked
+        for again in the next `round`.
+        """
+        now = time.monotonic()
+        if profile.taken is not None and now - profile.taken < SHORTEST:
+            return {}
+        if instance is None:
+            self._nvml.nvmlGpmSampleGet(gpu, profile.after)
+        else:
+            self._nvml.nvmlGpmMigSampleGet(gpu, instance, profile.after)
+        values = {}
+        if profile.taken is not None and now - profile.taken <= LONGEST:
+            values = self._averages(profile, round)
+            self._integrate(profile, values, now - profile.taken)
+        profile.before, profile.after = profile.after, profile.before
+        profile.taken = now
+        return values
+
+    def _averages(self, profile: Profile, round: int) -> dict[str, float]:
+        ids = [id for id in METRICS if profile.refused.get(id) != round]
+        request = self._request
+        request.numMetrics = len(ids)
+        request.sample1, request.sample2 = profile.before, profile.after
+        for place, id in enumerate(ids):
+            request.metrics[place].metricId = id
+        self._nvml.nvmlGpmMetricsGet(request)
+        values = {}
+        for place, id in enumerate(ids):
+            metric = request.metrics[place]
+            if metric.nvmlReturn == 0:
+                profile.refused.pop(id, None)
+                if not blank(metric.value, None):
+                    name, per_unit = METRICS[id]
+                    values[name] = metric.value / per_unit
+            else:
+                profile.refused[id] = round
+        return values
+
+    @staticmethod
+    def _integrate(profile: Profile, values: dict[str, float], seconds: float) -> None:
+        for name, total in INTEGRALS.items():
+            share = values.get(name)
+            if share is not None and 0.0 <= share <= 1.05:
+                profile.totals[name] += share * seconds
+                values[total] = profile.totals[name]

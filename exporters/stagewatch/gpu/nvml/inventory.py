@@ -1,0 +1,171 @@
+"""What GPUs and MIG instances there are, and who they are."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from stagewatch.gpu.nvml.errors import Errors, SessionBroken
+from stagewatch.gpu.nvml.gpm import Gpm, Profile
+from stagewatch.gpu.nvml.sanity import blank
+
+
+@dataclass(slots=True)
+class Gpu:
+    """A GPU, or a MIG instance of one, as this session knows it."""
+
+    index: int
+    handle: Any = None
+    uuid: str = ""
+    mig: str = ""
+    instance: int | None = None
+    """Id of the GPU instance this is a part of."""
+    parent: Gpu | None = None
+    info: dict[str, str] = field(default_factory=dict)
+    profile: Profile | None = None
+    lost: bool = False
+    errors: int = 0
+    refused: dict[Hashable, int] = field(default_factory=dict)
+    """What the driver does not support, and in which round it was asked last."""
+
+
+class Inventory:
+    """All GPUs of a session, in order of their index, each followed by its MIG instances."""
+
+    def __init__(self, nvml: Any, errors: Errors, gpm: Gpm) -> None:
+        self._nvml = nvml
+        self._errors = errors
+        self._gpm = gpm
+        self.gpus: list[Gpu] = []
+
+    def enumerate(self) -> None:
+        """Look for all GPUs anew.  One that was there before and is not now stays, as lost.
+
+        Indices are not to be relied on: without a GPU that fell off the bus, those behind it move
+        up by one.
+        """
+        before = {gpu.uuid: gpu for gpu in self.gpus if gpu.parent is None and gpu.uuid}
+        found = [Gpu(index) for index in range(self._nvml.nvmlDeviceGetCount())]
+        for gpu in found:
+            self._identify(gpu)
+            if gpu.uuid in before:
+                gpu.errors += before.pop(gpu.uuid).errors
+        self._name_silent(found, before)
+        for gpu in before.values():
+            gpu.lost = True
+        whole = sorted(found + list(before.values()), key=lambda gpu: gpu.index)
+        self.gpus = [part for gpu in whole for part in (gpu, *self._instances(gpu))]
+
+    @staticmethod
+    def _name_silent(found: list[Gpu], before: dict[str, Gpu]) -> None:
+        """A GPU that does not even tell its UUID is the one that was at its index and is missed."""
+        for gpu in found:
+            old = next((old for old in before.values() if old.index == gpu.index), None)
+            if not gpu.uuid and old is not None:
+                gpu.uuid, gpu.info = old.uuid, old.info
+                del before[old.uuid]
+
+    def refresh_instances(self) -> None:
+        """Look for MIG instances anew, since they come and go with the jobs."""
+        before = {gpu.uuid: gpu for gpu in self.gpus if gpu.parent is not None}
+        whole = [gpu for gpu in self.gpus if gpu.parent is None]
+        now: list[Gpu] = []
+        for gpu in whole:
+            now.append(gpu)
+            for instance in self._instances(gpu):
+                old = before.pop(instance.uuid, None)
+                if old is not None:  # keep what was learned, but not a handle that may be stale
+                    old.handle = instance.handle
+                now.append(old or instance)
+        for gone in before.values():
+            if gone.profile is not None:
+                self._gpm.close(gone.profile)
+        self.gpus = now
+
+    def failed(self, gpu: Gpu, error: Any) -> None:
+        """Take note of a call that failed.  Raises `SessionBroken` if it means the session."""
+        if self._errors.is_fatal(error):
+            raise SessionBroken(error)
+        gpu.errors += 1
+        if self._errors.is_lost(error):
+            gpu.lost = True
+
+    def _identify(self, gpu: Gpu) -> None:
+        nvml = self._nvml
+        gpu.lost = False
+        gpu.refused.clear()
+        gpu.profile = None
+        try:
+            gpu.handle = nvml.nvmlDeviceGetHandleByIndex(gpu.index)
+            gpu.uuid = text(nvml.nvmlDeviceGetUUID(gpu.handle))
+            gpu.info = dict(self._info(gpu.handle))
+            gpu.profile = self._profile(gpu.handle)
+        except nvml.NVMLError as error:
+            self.failed(gpu, error)
+
+    def _info(self, handle: Any) -> Iterator[tuple[str, str]]:
+        nvml = self._nvml
+        for name, read in (
+            ("model", nvml.nvmlDeviceGetName),
+            ("minor", nvml.nvmlDeviceGetMinorNumber),
+            ("vbios", nvml.nvmlDeviceGetVbiosVersion),
+            ("serial", nvml.nvmlDeviceGetSerial),
+            ("pci_bus_id", lambda gpu: nvml.nvmlDeviceGetPciInfo(gpu).busId),
+        ):
+            try:
+                value = read(handle)
+            except nvml.NVMLError as error:
+                if not self._errors.is_absent(error):
+                    raise
+                continue
+            if not (isinstance(value, int) and blank(value, 32)):
+                yield name, text(value)
+
+    def _instances(self, gpu: Gpu) -> list[Gpu]:
+        nvml = self._nvml
+        found: list[Gpu] = []
+        if gpu.lost or gpu.handle is None:
+            return found
+        try:
+            if not nvml.nvmlDeviceGetMigMode(gpu.handle)[0]:
+                return found
+            for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu.handle)):
+                try:
+                    handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, place)
+                except nvml.NVMLError_NotFound:
+                    continue  # places are not filled from the front
+                found.append(self._instance(gpu, handle))
+        except nvml.NVMLError as error:
+            if not self._errors.is_absent(error):
+                self.failed(gpu, error)
+        return found
+
+    def _instance(self, gpu: Gpu, handle: Any) -> Gpu:
+        nvml = self._nvml
+        instance = nvml.nvmlDeviceGetGpuInstanceId(handle)
+        compute = nvml.nvmlDeviceGetComputeInstanceId(handle)
+        info = {**gpu.info, "model": text(nvml.nvmlDeviceGetName(handle))}
+        return Gpu(
+            gpu.index,
+            handle,
+            text(nvml.nvmlDeviceGetUUID(handle)),
+            f"{instance}:{compute}",
+            instance,
+            gpu,
+            info,
+            self._profile(gpu.handle),
+        )
+
+    def _profile(self, handle: Any) -> Profile | None:
+        try:
+            return self._gpm.open(handle)
+        except self._nvml.NVMLError as error:
+            if self._errors.is_absent(error):
+                return None
+            raise
+
+
+def text(value: Any) -> str:
+    """NVML strings are bytes in some versions of pynvml and text in others."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

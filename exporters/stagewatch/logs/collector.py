@@ -1,0 +1,177 @@
+"""Kinds of lines in the logs of ranks, with the first and the last time of each.
+
+The first cause and the last symptom are often in different files: with 33 of them the first times
+say where to begin.  Off unless configured; the files are read by the helper process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import duration, listing, option, regex, size, text
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.helper import Jobs, JobSpec, JobState
+from stagewatch.logs.child import PLACEHOLDERS
+from stagewatch.logs.patterns import KNOWN, user_pattern
+
+if TYPE_CHECKING:
+    from stagewatch.agent.node_context import NodeContext
+
+STALE_AFTER = 3
+
+_FILE = ("job_id", "role", "rank", "file")
+_LINE = ("pattern", *_FILE)
+_PATH = ("path",)
+
+MATCHES = Metric(
+    "log_matches_total",
+    "counter",
+    "Lines of a kind since the agent began to read; `file` is empty where the path tells the rank.",
+    _LINE,
+)
+FIRST = Metric(
+    "log_first_match_timestamp_seconds",
+    "gauge",
+    "Time of the first such line, as Unix time: what the line says, else when it was read.",
+    _LINE,
+)
+LAST = Metric("log_last_match_timestamp_seconds", "gauge", "Time of the last such line.", _LINE)
+WRITTEN = Metric("log_written_timestamp_seconds", "gauge", "When the file was last written.", _FILE)
+READ = Metric("log_read_bytes_total", "counter", "Bytes that were looked at.", _PATH)
+SKIPPED = Metric(
+    "log_skipped_bytes_total", "counter", "Bytes passed over since too many came at once.", _PATH
+)
+FILES = Metric("log_files", "gauge", "Files that are read.", _PATH)
+LEFT_OUT = Metric("log_files_left_out", "gauge", "Files beyond the limit, longest ago.", _PATH)
+STUCK = Metric(
+    "log_stuck_seconds",
+    "gauge",
+    "How long the files have not let a reading get through; from the deadline on.",
+    _PATH,
+)
+
+
+def path_pattern(value: Any) -> str:
+    """an absolute path in which {job_id}, {role}, {rank} stand for such names and * for any"""
+    found = text(value)
+    known = all(found.count(f"{{{name}}}") <= 1 for name in PLACEHOLDERS)
+    left = found
+    for name in PLACEHOLDERS:
+        left = left.replace(f"{{{name}}}", "")
+    if not Path(found).is_absolute() or not known or "{" in left or ".." in Path(found).parts:
+        raise ValueError
+    return found
+
+
+def line_pattern(value: Any) -> str:
+    """NAME=REGEX, the name of lower-case letters, digits and _"""
+    user_pattern(text(value))
+    return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class LogsOptions:
+    """Options of the `logs` collector."""
+
+    files: tuple[str, ...] = option(
+        (),
+        "log files, as /logs/{job_id}/{role}_{rank}.log; what stands for the names in braces "
+        "become labels",
+        parse=listing(path_pattern),
+    )
+    patterns: tuple[str, ...] = option(
+        (),
+        "what to count, as oom=out of memory; takes the place of "
+        + ", ".join(pattern.name for pattern in KNOWN),
+        parse=listing(line_pattern),
+    )
+    line_labels: str = option(
+        r"^\[(?:rank|default)(?P<rank>\d{1,6})\]",
+        "where in a line that is counted its rank stands, a regular expression with groups named "
+        "job_id, role or rank; empty for none",
+        parse=regex,
+    )
+    every: float = option(2.0, "time between two readings", parse=duration)
+    deadline: float = option(
+        20.0, "time after which a reading is given up and its process killed", parse=duration
+    )
+    max_files: int = option(256, "files read of one path, those written last")
+    max_bytes: int = option(4 << 20, "read at one time of all files of a path", parse=size)
+
+
+class LogsCollector(Collector):
+    """What the helper has counted."""
+
+    def __init__(self, jobs: Jobs, *, patterns: tuple[str, ...], results_for: float) -> None:
+        self._jobs = jobs
+        self._names = [pattern.partition("=")[0] for pattern in patterns] or [
+            pattern.name for pattern in KNOWN
+        ]
+        self._results_for = results_for
+
+    def collect(self) -> Samples:
+        if not self._jobs.names:
+            raise NoData("no file is configured")
+        out = Samples()
+        for path, state in self._jobs.states().items():
+            self._one(out, path, state)
+        return out
+
+    def close(self) -> None:
+        """End the jobs."""
+        self._jobs.close()
+
+    def _one(self, out: Samples, path: str, state: JobState) -> None:
+        out.add(STUCK, state.hung, path)
+        result = state.fresh(self._results_for)
+        if result is None:
+            return
+        for *labels, written in result["files"]:
+            out.add(WRITTEN, written, *labels)
+            for name in self._names:  # from 0, so that increase() sees the first line
+                out.add(MATCHES, 0, name, *labels)
+        for *labels, count, first, last in result["series"]:
+            out.add(MATCHES, count, *labels)
+            out.add(FIRST, first, *labels)
+            out.add(LAST, last, *labels)
+        out.add(READ, result["read"], path)
+        out.add(SKIPPED, result["skipped"], path)
+        out.add(FILES, result["watched"], path)
+        out.add(LEFT_OUT, result["left_out"], path)
+
+
+def job(path: str, options: LogsOptions) -> JobSpec:
+    """What the helper is to do for one path."""
+    return JobSpec(
+        "stagewatch.logs.child:run",
+        {
+            "pattern": path,
+            "patterns": list(options.patterns),
+            "line_labels": options.line_labels,
+            "max_files": options.max_files,
+            "max_bytes": options.max_bytes,
+        },
+        interval=options.every,
+        deadline=options.deadline,
+    )
+
+
+def _build(options: LogsOptions, node: NodeContext) -> LogsCollector:
+    return LogsCollector(
+        node.helper.share("logs", {path: job(path, options) for path in options.files}),
+        patterns=options.patterns,
+        results_for=STALE_AFTER * options.every + options.deadline,
+    )
+
+
+SPEC = CollectorSpec(
+    name="logs",
+    help="kinds of lines in configured log files, with the first and the last time of each",
+    interval=2.0,
+    options=LogsOptions,
+    build=_build,
+)

@@ -1,0 +1,177 @@
+"""Reads on in one log file, over rotations, truncations, floods and endless lines.
+
+For workers of the helper process: standard library only.  The state of a file is a dictionary that
+JSON can hold: labels, inode, offset, in_long_line, written, counts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from stagewatch.core.path_patterns import Entries, printable
+from stagewatch.logs.patterns import Pattern
+
+READ = 1 << 20
+MAX_PENDING = 64 << 10
+"""A last line without an end is waited for up to this length, then looked at as it is."""
+QUIET_SECONDS = 5.0
+"""After this time without writing a last line without an end is looked at: it may be the last."""
+MAX_SERIES = 64
+"""Combinations of pattern and rank counted in one file; further ranks are folded into `other`."""
+CLOCK_SLACK = 86400.0
+"""A time in a line is believed if it lies within a day before the reading."""
+
+LABELS = ("job_id", "role", "rank")
+
+_TIME = re.compile(
+    rb"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?\d*"
+    rb"(?:(Z)|([+-])(\d\d):?(\d\d))?"
+)
+
+
+class LogReader:
+    """Counts the lines that fit a pattern; keeps count of the bytes read and left out."""
+
+    def __init__(
+        self,
+        patterns: Iterable[Pattern],
+        line_labels: re.Pattern[bytes] | None,
+        entries: Entries,
+    ) -> None:
+        self.read = 0
+        self.skipped = 0
+        self._patterns = tuple(patterns)
+        self._line_labels = line_labels
+        self._entries = entries
+
+    def read_on(self, path: Path, file: dict[str, Any], status: os.stat_result, share: int) -> int:
+        """Read what has come since, over a rotation or a truncation; the bytes read."""
+        read = 0
+        inode = [status.st_dev, status.st_ino]
+        if file["inode"] != inode:
+            rotated = self._rotated(path, file["inode"])
+            if rotated is not None:
+                read += self._read_file(rotated, file, share)
+            file |= {"inode": inode, "offset": 0, "in_long_line": False}
+        elif status.st_size < file["offset"]:
+            file |= {"offset": 0, "in_long_line": False}
+        file["written"] = status.st_mtime
+        if status.st_size > file["offset"]:
+            read += self._read_file(path, file, share - read)
+        return read
+
+    def _rotated(self, path: Path, inode: list[int]) -> Path | None:
+        """Where the file we were reading is now: beside, under a name that begins as it did."""
+        for entry in self._entries(path.parent):
+            if entry.name.startswith(path.name) and entry.inode() == inode[1]:
+                return path.parent / entry.name
+        return None
+
+    def _read_file(self, path: Path, file: dict[str, Any], share: int) -> int:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            descriptor = os.open(path, flags)
+        except OSError:
+            return 0
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return 0
+            if [status.st_dev, status.st_ino] != file["inode"]:  # exchanged meanwhile
+                return 0
+            return self._read_descriptor(descriptor, file, status.st_size, share)
+        except OSError:
+            return 0
+        finally:
+            os.close(descriptor)
+
+    def _read_descriptor(self, descriptor: int, file: dict[str, Any], size: int, share: int) -> int:
+        """All of it, or the first and the last half of the share."""
+        share = max(share, 2 * MAX_PENDING)
+        read = 0
+        behind = size - file["offset"]
+        if behind <= share:
+            return self._lines(descriptor, file, size)
+        read += self._lines(descriptor, file, file["offset"] + share // 2)
+        resume = size - share // 2
+        if resume > file["offset"]:
+            self.skipped += resume - file["offset"]
+            file |= {"offset": resume, "in_long_line": True}
+        return read + self._lines(descriptor, file, size)
+
+    def _lines(self, descriptor: int, file: dict[str, Any], until: int) -> int:
+        """Look at the lines up to a place; the last one only if it has an end."""
+        begin = file["offset"]
+        while file["offset"] < until:
+            wanted = min(READ, until - file["offset"])
+            chunk = os.pread(descriptor, wanted, file["offset"])
+            if not chunk:
+                break
+            used = self._chunk(chunk, file)
+            if not used:
+                break
+            file["offset"] += used
+        self.read += file["offset"] - begin
+        return int(file["offset"] - begin)
+
+    def _chunk(self, chunk: bytes, file: dict[str, Any]) -> int:
+        """Look at the whole lines of a chunk; the bytes that are done with."""
+        begin = 0
+        if file["in_long_line"]:
+            begin = chunk.find(b"\n") + 1
+            if not begin:
+                return len(chunk)
+            file["in_long_line"] = False
+        end = chunk.rfind(b"\n") + 1
+        if end <= begin:
+            quiet = time.time() - file["written"] > QUIET_SECONDS
+            if len(chunk) - begin < MAX_PENDING and not (quiet and len(chunk) > begin):
+                return begin
+            end = len(chunk)  # a line without an end: its beginning says enough
+            file["in_long_line"] = True
+        lines = chunk[begin:end]
+        for pattern in self._patterns:
+            for _, line in pattern.lines(lines):
+                self._count(file, pattern, line)
+        return end
+
+    def _count(self, file: dict[str, Any], pattern: Pattern, line: bytes) -> None:
+        now = time.time()
+        when = _time_in(line, now)
+        names = dict(file["labels"])
+        found = self._line_labels.search(line) if self._line_labels else None
+        for name, value in (found.groupdict() if found else {}).items():
+            if value is not None:
+                names[name] = printable(value.decode("utf-8", "replace"))
+        counts = file["counts"]
+        key = "\0".join([pattern.name, *(names.get(name, "") for name in LABELS)])
+        if key not in counts and len(counts) >= MAX_SERIES:
+            key = "\0".join([pattern.name, file["labels"].get("job_id", ""), "", "other"])
+        count, first, last = counts.get(key, (0, when, when))
+        counts[key] = (count + 1, min(first, when), max(last, when))
+
+
+def _time_in(line: bytes, now: float) -> float:
+    """The time a line begins with, as Unix time; `now` if it has none or an incredible one."""
+    found = _TIME.search(line, 0, 96)
+    if found is None:
+        return now
+    *parts, fraction, utc, sign, hours, minutes = found.groups()
+    try:
+        naive = datetime(*map(int, parts))  # type: ignore[arg-type]  # six numbers
+        if utc or sign:
+            offset = (int(hours or 0) * 3600 + int(minutes or 0) * 60) * (-1 if sign == b"-" else 1)
+            stamp = naive.replace(tzinfo=timezone.utc).timestamp() - offset
+        else:
+            stamp = naive.timestamp()  # as this node's clock shows it
+    except (ValueError, OverflowError, OSError):
+        return now
+    stamp += float(b"0." + fraction) if fraction else 0.0
+    return stamp if now - CLOCK_SLACK <= stamp <= now + 1 else now

@@ -1,0 +1,173 @@
+"""Processes against their limits: memory, descriptors, tasks; the OOM killer's work; zombies."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.host.cgroups import Cgroups, oom_kills
+from stagewatch.host.process_files import open_files, read_bytes
+from stagewatch.ranks.index import RANK_LABELS, RankKey
+from stagewatch.ranks.process_families import Families, ProcessFamilies
+
+if TYPE_CHECKING:
+    from stagewatch.agent.node_context import NodeContext
+
+HOLD_SECONDS = 300.0
+"""How long the OOM kills of a rank's cgroup are shown after its end."""
+
+OOM_KILLS = Metric(
+    "os_oom_kills_total",
+    "counter",
+    "Processes of this node ended by the OOM killer since boot, those in memory cgroups included "
+    "(oom_kill in /proc/vmstat).",
+)
+ZOMBIES = Metric("os_zombie_processes", "gauge", "Processes that have ended and are not reaped.")
+FILES = Metric("os_open_files", "gauge", "Open files of the whole node.")
+FILES_LIMIT = Metric("os_open_files_limit", "gauge", "Open files the node may have.")
+TASKS = Metric("os_tasks", "gauge", "Threads of the whole node.")
+TASKS_LIMIT = Metric(
+    "os_tasks_limit", "gauge", "Threads the node may have (kernel.threads-max and kernel.pid_max)."
+)
+RANK_OOM_KILLS = Metric(
+    "rl_rank_cgroup_oom_kills_total",
+    "counter",
+    "Processes ended by the OOM killer in the memory cgroup the rank runs in, which it may share "
+    "with others; shown for five minutes more when the rank is gone. The victim is named by "
+    "log_oom_kills_total.",
+    RANK_LABELS,
+)
+RANK_MEMORY = Metric(
+    "rl_rank_cgroup_memory_bytes",
+    "gauge",
+    "Memory charged to the rank's cgroup (or the one above it with the least room).",
+    RANK_LABELS,
+)
+RANK_MEMORY_LIMIT = Metric(
+    "rl_rank_cgroup_memory_limit_bytes",
+    "gauge",
+    "Limit of that cgroup; absent where there is none.",
+    RANK_LABELS,
+)
+RANK_TASKS = Metric(
+    "rl_rank_cgroup_tasks",
+    "gauge",
+    "Threads in the rank's cgroup (or the one above it with the least room).",
+    RANK_LABELS,
+)
+RANK_TASKS_LIMIT = Metric(
+    "rl_rank_cgroup_tasks_limit",
+    "gauge",
+    "Limit of that cgroup; absent where there is none.",
+    RANK_LABELS,
+)
+RANK_FILES = Metric(
+    "rl_rank_open_files", "gauge", "Open descriptors of the rank's process.", RANK_LABELS
+)
+RANK_FILES_LIMIT = Metric(
+    "rl_rank_open_files_limit", "gauge", "Soft limit of descriptors of that process.", RANK_LABELS
+)
+RANK_PROCESSES = Metric(
+    "rl_rank_processes", "gauge", "Processes of the rank: its own and its descendants.", RANK_LABELS
+)
+RANK_ZOMBIES = Metric(
+    "rl_rank_zombies",
+    "gauge",
+    "Of those, processes that have ended and are not reaped.",
+    RANK_LABELS,
+)
+
+
+class ProcessesCollector(Collector):
+    """The node as a whole, and every rank."""
+
+    def __init__(
+        self,
+        families: ProcessFamilies,
+        proc: Path,
+        *,
+        cgroups: Cgroups | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._families = families
+        self._proc = proc
+        self._cgroups = cgroups or Cgroups(proc)
+        self._clock = clock
+        self._oom_files: dict[RankKey, tuple[Path, float]] = {}
+
+    def collect(self) -> Samples:
+        families = self._families.look()
+        out = Samples()
+        self._node(out, families)
+        for key, pids in families.members.items():
+            self._rank(out, key, pids, families)
+        self._oom_kills(out, families.members)
+        return out
+
+    def _node(self, out: Samples, families: Families) -> None:
+        states = Counter(process.state for process in families.processes.values())
+        out.add(ZOMBIES, states["Z"])
+        for line in self._words("vmstat"):
+            if line[0] == b"oom_kill":
+                out.add(OOM_KILLS, int(line[1]))
+        for opened, _, limit in self._words("sys/fs/file-nr"):
+            out.add(FILES, int(opened))
+            out.add(FILES_LIMIT, int(limit))
+        for line in self._words("loadavg"):
+            out.add(TASKS, int(line[3].partition(b"/")[2]))
+        names = ("sys/kernel/threads-max", "sys/kernel/pid_max")
+        limits = [int(word) for name in names for [word] in self._words(name)]
+        out.add(TASKS_LIMIT, min(limits, default=None))
+
+    def _rank(self, out: Samples, key: RankKey, pids: tuple[int, ...], families: Families) -> None:
+        rank = pids[0]
+        out.add(RANK_PROCESSES, len(pids), *key)
+        states = Counter(families.processes[pid].state for pid in pids)
+        out.add(RANK_ZOMBIES, states["Z"], *key)
+        files = open_files(self._proc, rank)
+        if files is not None:
+            out.add(RANK_FILES, files[0], *key)
+            out.add(RANK_FILES_LIMIT, files[1], *key)
+        for controller, used, limit in (
+            ("memory", RANK_MEMORY, RANK_MEMORY_LIMIT),
+            ("pids", RANK_TASKS, RANK_TASKS_LIMIT),
+        ):
+            usage = self._cgroups.usage(rank, controller)
+            if usage is not None:
+                out.add(used, usage.used, *key)
+                out.add(limit, usage.limit, *key)
+
+    def _oom_kills(self, out: Samples, members: Mapping[RankKey, tuple[int, ...]]) -> None:
+        """Of live ranks and of those that ended a while ago, the victims among them."""
+        now = self._clock()
+        for key, pids in members.items():
+            file = self._cgroups.oom_file(pids[0])
+            if file is not None:
+                self._oom_files[key] = (file, now + HOLD_SECONDS)
+        for key, (file, until) in list(self._oom_files.items()):
+            kills = oom_kills(file)
+            if kills is None or now > until:
+                del self._oom_files[key]
+            out.add(RANK_OOM_KILLS, kills, *key)
+
+    def _words(self, name: str) -> list[list[bytes]]:
+        """The words of every line of a file of /proc, empty where it cannot be read."""
+        return [line.split() for line in (read_bytes(f"{self._proc}/{name}") or b"").splitlines()]
+
+
+def _build(options: NoOptions, node: NodeContext) -> ProcessesCollector:
+    return ProcessesCollector(node.families, node.options.proc)
+
+
+SPEC = CollectorSpec(
+    name="processes",
+    help="memory, descriptors and tasks against their limits; OOM kills; zombies",
+    interval=5.0,
+    options=NoOptions,
+    build=_build,
+)

@@ -1,0 +1,244 @@
+"""Finds stage records and keeps them open until their ranks have ended.
+
+An open descriptor survives the file's removal, so a rank's last totals are read even when it
+exited and removed its record between two looks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import operator
+import os
+import re
+import stat
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from stagewatch.core.errors import NoData, SourceError
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.rank_record import Life, RankRecord
+from stagewatch.ranks.record_copy import Busy, copy_record
+from stagewatch.ranks.record_life import WrongOwner, life_of
+from stagewatch.ranks.records import CorruptRecord, parse
+from stagewatch.record import RECORD_SIZE
+
+MAX_ENTRIES = 65_536
+"""Most directory entries looked at in one pass."""
+MAX_RECORDS_PER_USER = 256
+"""So that one user's files cannot crowd out another's ranks."""
+MAX_RECORDS = 768
+"""Each takes a descriptor, of which a process usually may have 1024."""
+GRACE_SECONDS = 600.0
+"""How long a dead rank's record is kept before the agent removes it."""
+LINGER_SECONDS = 5.0
+"""How long a closed record is still returned: at least once to whoever reads every few seconds."""
+HALTED_SECONDS = 2.0
+"""A writer in the middle of a store for this long is stopped or dead, not busy."""
+RECHECK_SECONDS = 10.0
+"""When a file that was turned away is looked at again."""
+
+_NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{8}\.rank")
+
+_identity = operator.attrgetter(
+    *("job_id", "role", "rank", "local_rank", "world_size", "gpu", "host", "created"),
+    *("pid", "pid_namespace", "boot_id", "start_ticks"),
+)
+"""What a writer says once, when it begins."""
+
+
+@dataclass(slots=True)
+class _Open:
+    fd: int
+    uid: int
+    good: RankRecord | None = None
+    halted: tuple[Busy, float] | None = None
+    """Where its writer was found in the middle of a store, and since when."""
+    ended: float | None = None
+    removed: bool = False
+
+
+class RecordDirectory:
+    """The records of one node.  Not thread-safe."""
+
+    def __init__(
+        self,
+        directory: Path,
+        proc: Procfs,
+        *,
+        keep: float = GRACE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._directory = directory
+        self._proc = proc
+        self._keep = keep
+        self._clock = clock
+        self._open: dict[str, _Open] = {}
+        self._turned_away: dict[str, tuple[str, float]] = {}
+        self._done: set[str] = set()
+        """Files of ended ranks that may not be removed; they never come back."""
+        self.skipped: Counter[str] = Counter()
+        """Files passed over in the last look, by reason."""
+
+    def read(self) -> list[RankRecord]:
+        """All records, those of ended ranks for a while included.
+
+        A record that has once been returned is returned every time until it is forgotten for
+        good.  Raises `NoData` where the directory is missing and no record is open, `SourceError`
+        where it cannot be listed.
+        """
+        self.skipped.clear()
+        try:
+            names = self._names()
+        except NoData:
+            if not self._open:
+                raise
+            names = set()  # removed, but a rank that has mapped its record writes on
+        for name, entry in self._open.items():
+            entry.removed = name not in names
+        self._done &= names
+        for name in self._turned_away.keys() - names:
+            del self._turned_away[name]
+        self._admit(names - self._open.keys() - self._done)
+        found = [record for name in list(self._open) if (record := self._look(name)) is not None]
+        self.skipped.update(reason for reason, _ in self._turned_away.values())
+        if self._done:
+            self.skipped["not_removable"] = len(self._done)
+        return self._without_intruders(found)
+
+    def close(self) -> None:
+        """Close all descriptors."""
+        for entry in self._open.values():
+            os.close(entry.fd)
+        self._open.clear()
+
+    def _names(self) -> set[str]:
+        names: set[str] = set()
+        try:
+            with os.scandir(self._directory) as entries:
+                for number, entry in enumerate(entries):
+                    if number >= MAX_ENTRIES:
+                        self.skipped["too_many"] += 1
+                        break
+                    if _NAME.fullmatch(entry.name):
+                        names.add(entry.name)
+                    else:
+                        self.skipped["name"] += 1
+        except FileNotFoundError as error:
+            raise NoData(f"{self._directory} does not exist") from error
+        except OSError as error:
+            raise SourceError(f"{self._directory}: {error.strerror}") from error
+        return names
+
+    def _admit(self, names: set[str]) -> None:
+        now = self._clock()
+        users = Counter(entry.uid for entry in self._open.values())
+        for name in sorted(names):
+            known = self._turned_away.get(name)
+            if known is not None and now - known[1] < RECHECK_SECONDS:
+                continue
+            entry = self._opened(name)
+            if isinstance(entry, _Open) and (
+                users[entry.uid] >= MAX_RECORDS_PER_USER or len(self._open) >= MAX_RECORDS
+            ):
+                os.close(entry.fd)
+                entry = "too_many"
+            if isinstance(entry, str):
+                self._turned_away[name] = entry, now
+                continue
+            self._turned_away.pop(name, None)
+            users[entry.uid] += 1
+            self._open[name] = entry
+
+    def _opened(self, name: str) -> _Open | str:
+        """The opened file, or why it can be none of ours."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            fd = os.open(self._directory / name, flags)
+        except OSError as error:
+            return "symlink" if error.errno == errno.ELOOP else "unreadable"
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            reason = "not_a_file"
+        elif found.st_size != RECORD_SIZE:
+            reason = "size"
+        else:
+            return _Open(fd, found.st_uid)
+        os.close(fd)
+        return reason
+
+    def _look(self, name: str) -> RankRecord | None:
+        entry = self._open[name]
+        try:
+            record = self._copy(entry)
+            if record is None:
+                self.skipped["torn"] += 1
+                return None
+            if entry.good is not None:
+                _check_same(entry.good, record)
+            life, pid = life_of(record, entry.fd, entry.uid, self._proc)
+        except (CorruptRecord, WrongOwner, OSError) as error:
+            self.skipped["wrong_owner" if isinstance(error, WrongOwner) else "corrupt"] += 1
+            if entry.good is not None or entry.removed:
+                self._forget(name)
+            return None
+        entry.good = record
+        if life is Life.ALIVE:
+            entry.ended = None
+        elif self._expired(entry, life):
+            self._forget(name)
+            return None
+        return dataclasses.replace(record, life=life, pid=pid, name=name, uid=entry.uid)
+
+    def _copy(self, entry: _Open) -> RankRecord | None:
+        """The record as it is; the last good one for as long as its writer is in mid-store."""
+        raw, busy = copy_record(entry.fd)
+        if not busy:
+            entry.halted = None
+            return parse(raw)
+        now = self._clock()
+        if entry.halted is None or entry.halted[0] != busy:
+            entry.halted = busy, now
+        elif now - entry.halted[1] >= HALTED_SECONDS:
+            return parse(raw)
+        return entry.good
+
+    def _expired(self, entry: _Open, life: Life) -> bool:
+        now = self._clock()
+        if entry.ended is None:
+            entry.ended = now
+        keep = LINGER_SECONDS if life is Life.CLOSED or entry.removed else self._keep
+        return now - entry.ended >= keep
+
+    def _forget(self, name: str) -> None:
+        entry = self._open.pop(name)
+        os.close(entry.fd)
+        if entry.removed:
+            return
+        try:
+            (self._directory / name).unlink(missing_ok=True)
+        except OSError:  # another user's file in a sticky directory that is not ours
+            self._done.add(name)
+
+    def _without_intruders(self, records: list[RankRecord]) -> list[RankRecord]:
+        """The role of a job belongs to the user whose living rank of it was found first; another
+        user who writes its name into records of his own is not heard."""
+        owners: dict[tuple[str, str], int] = {}
+        for record in sorted(records, key=lambda record: record.life is not Life.ALIVE):
+            owners.setdefault((record.job_id, record.role), record.uid)
+        kept = [record for record in records if owners[(record.job_id, record.role)] == record.uid]
+        if len(kept) < len(records):
+            self.skipped["intruder"] = len(records) - len(kept)
+        return kept
+
+
+def _check_same(before: RankRecord, record: RankRecord) -> None:
+    """Each name that a record takes would be series of its own, for as long as they are stored.
+
+    A framework alone may be named later, by a hook.  Raises `CorruptRecord`.
+    """
+    if _identity(before) != _identity(record) or before.framework not in ("", record.framework):
+        raise CorruptRecord("it says to be another rank than before")

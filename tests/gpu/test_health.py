@@ -1,0 +1,218 @@
+"""Health of GPUs as a scrape shows it: errors, repairs, links, throttling, MIG, profiling."""
+
+from __future__ import annotations
+
+import collections
+import time
+
+import pytest
+
+from stagewatch.gpu.nvml.gpm import SHORTEST
+from tests.clock import Clock
+from tests.fakes.nvml import FakeNvml
+from tests.gpu.gpu_scene import UUID, MakeGpu, Series, labels_of, metrics, of
+
+
+def twice(nvml: FakeNvml, make_gpu: MakeGpu) -> Series:
+    """Two collections, far enough apart for an average between them."""
+    collector = make_gpu()
+    metrics(collector)
+    time.sleep(SHORTEST)
+    return metrics(collector)
+
+
+def test_fields_come_in_base_units(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
+    nvml.set("driver", "590.48.01")
+    nvml.set("field.138", 1000)
+    nvml.set("field.74", 2_500_000_000)
+    nvml.set("gpu.1.field.144", 1)
+    shown = metrics(make_gpu())
+    assert of(shown, "gpu_memory_temperature_celsius") == [61] * 8
+    assert of(shown, "gpu_power_average_watts", gpu="0") == [345]
+    assert of(shown, "gpu_power_instant_watts", gpu="0") == [402]
+    assert of(shown, "gpu_throttle_seconds_total", gpu="0", reason="sw_power_cap") == [2.5]
+    assert of(shown, "gpu_throttle_seconds_total", gpu="0", reason="hw_thermal") == [1.5]
+    assert of(shown, "gpu_nvlink_bytes_total", gpu="0", direction="tx") == [1024000]
+    assert of(shown, "gpu_nvlink_errors_total", gpu="0", kind="crc_flit") == [3]
+    assert of(shown, "gpu_pcie_replays_total", gpu="0") == [4]
+    assert of(shown, "gpu_pcie_errors_total", gpu="0", kind="correctable") == [7]
+    assert of(shown, "gpu_remapped_rows", gpu="0", kind="corrected") == [1]
+    assert of(shown, "gpu_remap_pending") == [0, 1, 0, 0, 0, 0, 0, 0]
+    assert of(shown, "gpu_recovery_action", gpu="0") == [0]
+    assert of(shown, "gpu_retired_pages", gpu="0") == [0, 0]
+
+
+def test_newer_nvlinks_are_counted_by_their_own_fields(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
+    for field in (38, 45, 52, 59, 138, 139):
+        nvml.set(f"field.{field}.return", 3)
+    nvml.set("field.202", 4096)
+    nvml.set("field.204", 8192)
+    nvml.set("field.221", 5)
+    shown = metrics(make_gpu())
+    assert of(shown, "gpu_nvlink_bytes_total", gpu="0", direction="tx") == [4096]
+    assert of(shown, "gpu_nvlink_bytes_total", gpu="0", direction="rx") == [8192]
+    assert of(shown, "gpu_nvlink_errors_total", gpu="0", kind="symbol") == [5]
+
+
+def test_all_fields_of_a_tier_are_asked_for_in_one_call(
+    nvml: FakeNvml, make_gpu: MakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NVML_LOG", str(nvml.log))
+    clock = Clock()
+    collector = make_gpu(clock)
+    metrics(collector)
+    counts = collections.Counter(nvml.calls())
+    assert {counts["nvmlDeviceGetFieldValues", gpu] for gpu in range(8)} == {3}
+    clock.now += 1
+    metrics(collector)
+    counts = collections.Counter(nvml.calls())
+    assert {counts["nvmlDeviceGetFieldValues", gpu] for gpu in range(8)} == {4}
+    assert "nvmlDeviceGetPcieThroughput" not in {name for name, _ in counts}  # 20 ms a direction
+
+
+def test_ecc_storm_shows_by_memory_kind_and_scope(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
+    clock = Clock()
+    collector = make_gpu(clock)
+    assert set(of(metrics(collector), "gpu_ecc_errors_total")) == {0}
+    nvml.set("gpu.6.ecc.dram.corrected.volatile", 150_000)
+    nvml.set("gpu.6.ecc.sram.uncorrected.volatile", 2)
+    nvml.set("gpu.6.sram_threshold", 1)
+    clock.now += 60
+    shown = metrics(collector)
+    ecc = {"gpu": "6", "scope": "volatile"}
+    assert of(shown, "gpu_ecc_errors_total", memory="dram", kind="corrected", **ecc) == [150_000]
+    assert of(shown, "gpu_ecc_errors_total", memory="sram", kind="uncorrected", **ecc) == [2]
+    assert of(shown, "gpu_sram_ecc_threshold_exceeded") == [0, 0, 0, 0, 0, 0, 1, 0]
+
+
+def test_dead_nvlink_is_named(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
+    nvml.set("gpu.4.nvlink.11", 0)
+    shown = metrics(make_gpu())
+    assert len(of(shown, "gpu_nvlink_up", gpu="4")) == 18
+    down = [key for (name, key), value in shown.items() if name == "gpu_nvlink_up" and not value]
+    assert [dict(key) for key in down] == [{"gpu": "4", "uuid": UUID + "4", "link": "11"}]
+
+
+def test_gpu_without_nvlink_has_no_nvlink_series(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
+    nvml.set("nvlinks", 0)
+    assert of(metrics(make_gpu()), "gpu_nvlink_up") == []
+
+
+def test_throttling_now_shows_by_reason(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
+    nvml.set("gpu.2.throttle", 0x48)
+    nvml.set("gpu.3.throttle", 0x01)  # idle is no throttling
+    shown = metrics(make_gpu())
+    active = {
+        (dict(key)["gpu"], dict(key)["reason"])
+        for (name, key), value in shown.items()
+        if name == "gpu_throttle_active" and value
+    }
+    assert active == {("2", "hw_slowdown"), ("2", "hw_thermal")}
+
+
+def test_fabric_that_never_came_up_shows(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
+    nvml.set("gpu.0.fabric.state", 2)
+    nvml.set("gpu.1.fabric.status", 999)
+    nvml.set("gpu.2.fabric.health", 0xA9)
+    shown = metrics(make_gpu())
+    assert of(shown, "gpu_fabric_state") == [2, 3, 3, 3, 3, 3, 3, 3]
+    assert of(shown, "gpu_fabric_failed", gpu="0") == []  # not known while it is in progress
+    assert of(shown, "gpu_fabric_failed", gpu="1") == [1]
+    assert of(shown, "gpu_fabric_unhealthy", gpu="2", condition="degraded_bandwidth") == [1]
+    assert of(shown, "gpu_fabric_unhealthy", gpu="3", condition="degraded_bandwidth") == [0]
+
+
+def test_fabric_of_a_gpu_without_one_is_absent(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
+    nvml.set("fabric.state", 0)
+    assert of(metrics(make_gpu()), "gpu_fabric_state") == []
+
+
+def test_mig_instances_are_gpus_of_their_own(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
+    nvml.set("gpu.1.mig", 3)
+    shown = twice(nvml, make_gpu)
+    infos = labels_of(shown, "gpu_info", gpu="1")
+    assert len(infos) == 4
+    instance = {"gpu": "1", "uuid": "MIG-fa4e0000-0000-4000-8000-000002000001", "mig": "8:0"}
+    (info,) = [one for one in infos if one.get("mig") == "8:0"]
+    assert info["model"] == "NVIDIA H200 MIG 1g.18gb"
+    assert info["type"] == "h200"
+    assert of(shown, "gpu_memory_total_bytes", **instance) == [143771 * 2**20 // 8]
+    assert of(shown, "gpu_sm_active_ratio", **instance) == [0.94]
+    assert of(shown, "gpu_processes", **instance) == [0]
+    assert of(shown, "gpu_temperature_celsius", **instance) == []
+    assert of(shown, "gpu_up", **instance) == [1]
+    assert len(of(shown, "gpu_temperature_celsius")) == 8
+
+
+def test_mig_instances_come_and_go(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
+    clock = Clock()
+    nvml.set("gpu.0.mig", 2)
+    collector = make_gpu(clock)
+    assert len(of(metrics(collector), "gpu_up", gpu="0")) == 3
+    nvml.set("gpu.0.mig", 1)
+    clock.now += 60
+    assert len(of(metrics(collector), "gpu_up", gpu="0")) == 2
+    nvml.clear()
+    clock.now += 60
+    assert len(of(metrics(collector), "gpu_up", gpu="0")) == 1
+
+
+def test_instances_of_a_lost_gpu_are_down_with_it(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
+    clock = Clock()
+    nvml.set("gpu.0.mig", 2)
+    collector = make_gpu(clock)
+    metrics(collector)
+    nvml.set("gpu.0.lost", 1)
+    clock.now += 1
+    assert of(metrics(collector), "gpu_up", gpu="0") == [0, 0, 0]
+
+
+def test_profiling_gives_shares_throughputs_and_counters(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
+    collector = make_gpu()
+    first = metrics(collector)
+    assert of(first, "gpu_sm_active_ratio") == []  # one sample makes no average
+    time.sleep(SHORTEST)
+    shown = metrics(collector)
+    assert of(shown, "gpu_sm_active_ratio") == [0.94] * 8
+    assert of(shown, "gpu_sm_occupancy_ratio") == [0.41] * 8
+    assert of(shown, "gpu_tensor_active_ratio") == [0.57] * 8
+    assert of(shown, "gpu_dram_active_ratio") == [0.55] * 8
+    assert of(shown, "gpu_fp64_active_ratio") == [0.0] * 8
+    assert of(shown, "gpu_pcie_throughput_bytes_per_second", gpu="0") == [1500 * 2**20] * 2
+    assert of(shown, "gpu_nvlink_throughput_bytes_per_second", direction="tx", gpu="0") == [
+        200_000 * 2**20
+    ]
+    (seconds,) = of(shown, "gpu_sm_active_seconds_total", gpu="0")
+    (tensor,) = of(shown, "gpu_tensor_active_seconds_total", gpu="0")
+    assert seconds >= 0.94 * SHORTEST
+    assert tensor / seconds == pytest.approx(57 / 94)
+    time.sleep(SHORTEST)
+    (later,) = of(metrics(collector), "gpu_sm_active_seconds_total", gpu="0")
+    assert later >= seconds + 0.94 * SHORTEST
+
+
+def test_totals_since_reboot_are_counters_where_the_driver_has_them(
+    nvml: FakeNvml, make_gpu: MakeGpu
+) -> None:
+    nvml.set("gpm.248", 5e15)
+    nvml.set("gpm.249", 4e15)
+    shown = twice(nvml, make_gpu)
+    assert of(shown, "gpu_sm_cycles_total") == [5e15] * 8
+    assert of(shown, "gpu_sm_active_cycles_total") == [4e15] * 8
+    assert of(shown, "gpu_tensor_active_cycles_total") == []  # refused, hence absent
+
+
+def test_single_profiling_metric_refused_leaves_the_others(
+    nvml: FakeNvml, make_gpu: MakeGpu
+) -> None:
+    nvml.set("gpu.3.gpm.5.return", 3)
+    shown = twice(nvml, make_gpu)
+    assert of(shown, "gpu_tensor_active_ratio", gpu="3") == []
+    assert of(shown, "gpu_sm_active_ratio", gpu="3") == [0.94]
+
+
+def test_gpu_before_hopper_has_no_profiling(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
+    nvml.set("gpm", 0)
+    shown = twice(nvml, make_gpu)
+    assert of(shown, "gpu_sm_active_ratio") == []
+    assert of(shown, "gpu_temperature_celsius") == list(range(50, 58))

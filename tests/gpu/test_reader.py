@@ -1,0 +1,277 @@
+"""The GPU reader process: what an operator sees when the driver hangs, dies or must be let go."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stagewatch.core.errors import NoData, SourceError, Stuck
+from stagewatch.gpu.reader import child_command
+from tests.fakes.nvml import FakeNvml
+from tests.gpu.readers import FAST, FOREVER, Make
+from tests.waiting import wait_for
+
+
+def gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_frame_holds_every_gpu_with_its_readings(nvml: FakeNvml, make_reader: Make) -> None:
+    frame = make_reader().read(("fast", "slow"))
+    rows = frame["tiers"]["fast"]["gpus"]
+    assert [row["gpu"] for row in rows] == list("01234567")
+    assert rows[3]["values"]["gpu_temperature_celsius"] == 53.0
+    assert frame["tiers"]["slow"]["gpus"][3]["info"]["model"] == "NVIDIA H200"
+    assert frame["driver"] == "570.86.15"
+
+
+@pytest.mark.parametrize(
+    "call", ["nvmlInitWithFlags", "nvmlDeviceGetCount_v2", "nvmlDeviceGetTemperature"]
+)
+def test_hanging_call_is_reported_and_answers_come_back(
+    nvml: FakeNvml, make_reader: Make, call: str
+) -> None:
+    reader = make_reader(timeout=0.2, start_timeout=0.5)
+    nvml.set(f"hang.{call}", 1)
+    with pytest.raises(Stuck, match="has not answered"):
+        reader.read(FAST)
+    nvml.clear()
+
+    def read() -> bool:
+        try:
+            reader._start_timeout = reader._timeout = 20.0
+            return bool(reader.read(FAST))
+        except Stuck:
+            return False
+
+    wait_for(read, "the reader answers again")
+
+
+def test_error_stays_stuck_until_the_driver_answers_again(
+    nvml: FakeNvml, make_reader: Make
+) -> None:
+    reader = make_reader(timeout=0.2, start_timeout=0.2, backoff=(FOREVER, FOREVER))
+    nvml.set("hang.nvmlInitWithFlags", 1)
+    for _ in range(3):
+        with pytest.raises(Stuck):
+            reader.read(FAST)
+    assert reader.pid is None  # killed and reaped; the next start is an hour away
+
+
+def test_every_failure_puts_the_next_start_off_for_longer_and_not_alike(
+    make_reader: Make,
+) -> None:
+    """How long each start was put off, in failures one after another, by a clock that is moved."""
+    now = 0.0
+    starts: list[float] = []
+
+    def command() -> list[str]:
+        starts.append(now)
+        return [sys.executable, "-c", "raise SystemExit(1)"]
+
+    def waits() -> list[float]:
+        nonlocal now
+        starts.clear()
+        reader = make_reader(command=command, backoff=(5.0, 300.0), clock=lambda: now)
+        while len(starts) < 9:
+            with pytest.raises(SourceError):
+                reader.read(FAST)
+            now += 0.25
+        return [later - earlier for earlier, later in itertools.pairwise(starts)]
+
+    found = waits()
+    for wait, usual in zip(found, (5, 10, 20, 40, 80, 160, 300, 300), strict=True):
+        assert 0.75 * usual <= wait <= 1.25 * usual + 0.25
+    assert waits() != found  # or all nodes of a cluster would start at once
+
+
+HOLD = """
+import ctypes, signal, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.prctl(1, signal.SIGKILL)
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+SEIZE, STOP_AT_EXIT = 0x4206, 0x40
+failed = libc.ptrace(SEIZE, int(sys.argv[1]), None, STOP_AT_EXIT)
+print(ctypes.get_errno() if failed else 0, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def held(pid: int) -> Iterator[None]:
+    """Keeps a process from being reaped once killed, as an uninterruptible driver call does.
+
+    A tracer that stops it on its way out; it lets go by ending.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as tracer:
+        assert tracer.stdout is not None
+        if error := int(tracer.stdout.readline()):
+            pytest.skip(f"needs leave to trace its own child ({os.strerror(error)})")
+        yield
+
+
+def test_second_child_is_not_started_while_the_first_does_not_die(
+    nvml: FakeNvml, make_reader: Make
+) -> None:
+    reader = make_reader()
+    reader.read(FAST)
+    first = reader.pid
+    assert first is not None
+    with held(first):
+        reader._timeout = 0.2
+        nvml.set("hang.nvmlDeviceGetTemperature", 1)
+        with pytest.raises(Stuck, match="has not answered"):
+            reader.read(FAST)
+        nvml.clear()
+        for _ in range(5):
+            with pytest.raises(Stuck, match=f"pid {first}.*does not end"):
+                reader.read(FAST)
+            assert reader.pid == first
+
+    reader._timeout = 20.0
+
+    def read() -> bool:
+        try:
+            return bool(reader.read(FAST))
+        except Stuck:
+            return False
+
+    wait_for(read, "a new child answers once the old one is gone")
+    assert reader.pid != first
+
+
+def test_killed_child_is_replaced(nvml: FakeNvml, make_reader: Make) -> None:
+    reader = make_reader()
+    reader.read(FAST)
+    first = reader.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    with pytest.raises(SourceError, match="ended"):
+        reader.read(FAST)
+
+    def read() -> bool:
+        try:
+            return bool(reader.read(FAST))
+        except SourceError:
+            return False
+
+    wait_for(read, "a new child answers")
+    assert reader.pid != first
+
+
+def test_child_has_no_socket_and_only_pipes_and_the_device(
+    nvml: FakeNvml, make_reader: Make
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)):
+        reader = make_reader()
+        reader.read(FAST)
+        files = [str(file.readlink()) for file in Path(f"/proc/{reader.pid}/fd").iterdir()]
+    assert not [file for file in files if file.startswith("socket:")]
+    assert [file for file in files if not file.startswith("pipe:")] == [str(nvml.device)]
+
+
+def test_child_dies_with_a_parent_that_was_killed(nvml: FakeNvml) -> None:
+    script = (
+        "import sys, time; from stagewatch.gpu.reader import GpuReader\n"
+        "r = GpuReader(); r.read(('fast',)); print(r.pid, flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        nvml.set("hang.nvmlDeviceGetTemperature", 1)
+        parent.kill()
+    wait_for(lambda: gone(child), "the kernel ends the orphan")
+
+
+def test_child_ends_when_its_input_does(nvml: FakeNvml) -> None:
+    done = subprocess.run(child_command(), input=b'{"tiers":["fast"]}\n', capture_output=True)
+    assert done.returncode == 0
+    assert len(json.loads(done.stdout)["tiers"]["fast"]["gpus"]) == 8
+
+
+def test_close_does_not_wait_for_a_hanging_driver(nvml: FakeNvml, make_reader: Make) -> None:
+    reader = make_reader(timeout=FOREVER)
+    reader.read(FAST)
+    pid = reader.pid
+    assert pid is not None
+    nvml.set("hang.nvmlDeviceGetTemperature", 1)
+    failed: list[Exception] = []
+
+    def read() -> None:
+        try:
+            reader.read(FAST)
+        except SourceError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    wait_for(lambda: "S" in Path(f"/proc/{pid}/stat").read_text(), "the call is in flight")
+    reader.close()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert failed
+    wait_for(lambda: gone(pid), "the child is gone")
+    with pytest.raises(SourceError, match="closed"):
+        reader.read(FAST)
+
+
+def test_machine_without_a_driver_has_no_data(
+    make_reader: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    with pytest.raises(NoData, match="no NVIDIA driver"):
+        make_reader().read(FAST)
+
+
+def test_driver_without_a_gpu_has_no_data(nvml: FakeNvml, make_reader: Make) -> None:
+    nvml.set("count", 0)
+    with pytest.raises(NoData, match="knows no GPU"):
+        make_reader().read(FAST)
+
+
+def test_no_data_is_not_asked_again_at_once(nvml: FakeNvml, make_reader: Make) -> None:
+    reader = make_reader(backoff=(FOREVER, FOREVER))
+    nvml.set("count", 0)
+    with pytest.raises(NoData):
+        reader.read(FAST)
+    nvml.clear()
+    with pytest.raises(NoData):
+        reader.read(FAST)
+    assert reader.pid is None
+
+
+def test_driver_upgraded_underneath_says_what_to_do(nvml: FakeNvml, make_reader: Make) -> None:
+    nvml.set("return.nvmlInitWithFlags", 18)
+    with pytest.raises(SourceError, match="differ in version: reboot"):
+        make_reader().read(FAST)
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("print('nonsense', flush=True); input(); input()", "something else than JSON"),
+        ("import sys; sys.exit('out of memory')", "ended: out of memory"),
+        ("raise SystemExit(3)", "ended: no reason given"),
+        ("while True: print('x' * 65536, end='', flush=True)", "no end"),
+    ],
+)
+def test_child_that_misbehaves_is_one_clear_error(
+    make_reader: Make, script: str, message: str
+) -> None:
+    reader = make_reader(command=lambda: [sys.executable, "-c", script])
+    with pytest.raises(SourceError, match=message) as caught:
+        reader.read(FAST)
+    assert not isinstance(caught.value, Stuck)

@@ -1,0 +1,267 @@
+"""Old drivers and partial support: absent and counted, never zero, and nothing else goes along."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from stagewatch.gpu.collector import GpuCollector
+from stagewatch.gpu.nvml.fields import fields_by_tier
+from stagewatch.gpu.nvml.gpm import METRICS as GPM_METRICS
+from stagewatch.gpu.nvml.gpm import SHORTEST
+from tests.clock import Clock
+from tests.fakes.nvml import FakeNvml, build
+from tests.gpu.gpu_scene import MakeGpu, Series, metrics, of
+
+CALLS = {
+    "nvmlDeviceGetTemperature": "gpu_temperature_celsius",
+    "nvmlDeviceGetMarginTemperature": "gpu_temperature_margin_celsius",
+    "nvmlDeviceGetPowerUsage": "gpu_power_watts",
+    "nvmlDeviceGetUtilizationRates": "gpu_utilization_ratio",
+    "nvmlDeviceGetMemoryInfo_v2": "gpu_memory_used_bytes",
+    "nvmlDeviceGetClockInfo": "gpu_clock_hertz",
+    "nvmlDeviceGetFieldValues": "gpu_energy_joules_total",
+    "nvmlDeviceGetEnforcedPowerLimit": "gpu_power_limit_watts",
+    "nvmlDeviceGetPerformanceState": "gpu_performance_state",
+    "nvmlDeviceGetEncoderUtilization": "gpu_encoder_utilization_ratio",
+    "nvmlDeviceGetDecoderUtilization": "gpu_decoder_utilization_ratio",
+    "nvmlDeviceGetBAR1MemoryInfo": "gpu_bar1_used_bytes",
+    "nvmlDeviceGetCurrPcieLinkGeneration": "gpu_pcie_link_generation",
+    "nvmlDeviceGetCurrPcieLinkWidth": "gpu_pcie_link_width",
+    "nvmlDeviceGetComputeRunningProcesses_v3": "gpu_processes",
+    "nvmlDeviceGetCurrentClocksThrottleReasons": "gpu_throttle_active",
+    "nvmlDeviceGetTemperatureThreshold": "gpu_temperature_slowdown_celsius",
+    "nvmlDeviceGetPowerManagementLimitConstraints": "gpu_power_limit_max_watts",
+    "nvmlDeviceGetMaxClockInfo": "gpu_clock_max_hertz",
+    "nvmlDeviceGetMaxPcieLinkGeneration": "gpu_pcie_link_generation_max",
+    "nvmlDeviceGetMaxPcieLinkWidth": "gpu_pcie_link_width_max",
+    "nvmlDeviceGetPersistenceMode": "gpu_persistence_mode",
+    "nvmlDeviceGetComputeMode": "gpu_compute_mode",
+    "nvmlDeviceGetMemoryErrorCounter": "gpu_ecc_errors_total",
+    "nvmlDeviceGetEccMode": "gpu_ecc_mode",
+    "nvmlDeviceGetSramEccErrorStatus": "gpu_sram_ecc_threshold_exceeded",
+    "nvmlDeviceGetRowRemapperHistogram": "gpu_remap_banks",
+    "nvmlDeviceGetNvLinkState": "gpu_nvlink_up",
+    "nvmlDeviceGetGpuFabricInfoV": "gpu_fabric_state",
+}
+"""Every optional call for readings, with a metric that comes from it."""
+
+IDENTITY = {
+    "nvmlDeviceGetMinorNumber": "minor",
+    "nvmlDeviceGetVbiosVersion": "vbios",
+    "nvmlDeviceGetSerial": "serial",
+    "nvmlDeviceGetPciInfo_v3": "pci_bus_id",
+}
+PROFILING = (
+    "nvmlGpmQueryDeviceSupport",
+    "nvmlGpmSampleAlloc",
+    "nvmlGpmSampleGet",
+    "nvmlGpmMetricsGet",
+)
+EVENTS = (
+    "nvmlEventSetCreate",
+    "nvmlDeviceGetSupportedEventTypes",
+    "nvmlDeviceRegisterEvents",
+    "nvmlEventSetWait_v2",
+)
+INSTANCES = (
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetMaxMigDeviceCount",
+    "nvmlDeviceGetMigDeviceHandleByIndex",
+)
+REPLACED = ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3")
+"""Where an older function steps in."""
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_what_one_gpu_does_not_support_is_absent_and_counted(
+    nvml: FakeNvml, make_gpu: MakeGpu, call: str
+) -> None:
+    nvml.set(f"gpu.5.return.{call}", 3)
+    clock = Clock()
+    collector = make_gpu(clock)
+    metrics(collector)
+    clock.now += 1
+    shown = metrics(collector)
+    assert of(shown, CALLS[call], gpu="5") == []
+    assert of(shown, CALLS[call], gpu="4") != []
+    unsupported = of(shown, "gpu_driver_unsupported")
+    assert unsupported[5] > unsupported[4]
+    assert of(shown, "gpu_driver_call_errors_total", gpu="5") == [0]
+
+
+@pytest.mark.parametrize("call", IDENTITY)
+def test_gpu_without_a_serial_is_still_identified(
+    nvml: FakeNvml, make_gpu: MakeGpu, call: str
+) -> None:
+    nvml.set(f"return.{call}", 3)
+    shown = metrics(make_gpu())
+    assert of(shown, "gpu_info", type="h200") == [1] * 8
+    infos = [dict(key) for (name, key) in shown if name == "gpu_info"]
+    assert not [info for info in infos if IDENTITY[call] in info]
+
+
+@pytest.mark.parametrize("call", PROFILING)
+def test_profiling_that_is_refused_is_absent_and_counted(
+    nvml: FakeNvml, make_gpu: MakeGpu, call: str
+) -> None:
+    for id in GPM_METRICS:
+        nvml.set(f"gpm.{id}.return", 0)
+    everything = profiled(make_gpu())
+    nvml.set(f"return.{call}", 3)
+    shown = profiled(make_gpu())
+    assert len(of(everything, "gpu_sm_active_ratio")) == 8
+    assert not [name for name, _ in shown if "_active" in name and "throttle" not in name]
+    before, after = (of(series, "gpu_driver_unsupported") for series in (everything, shown))
+    assert [b - a for a, b in zip(before, after, strict=True)] == [len(GPM_METRICS)] * 8
+    assert of(shown, "gpu_temperature_celsius") == list(range(50, 58))
+    assert of(shown, "gpu_driver_call_errors_total") == [0] * 8
+
+
+def profiled(collector: GpuCollector) -> Series:
+    """What a scrape shows when the averages of profiling are in and what is refused is known."""
+    for _ in range(2):
+        metrics(collector)
+        time.sleep(SHORTEST)
+    return metrics(collector)
+
+
+@pytest.mark.parametrize("call", [*EVENTS, *INSTANCES])
+def test_driver_without_events_or_instances_gives_all_readings(
+    nvml: FakeNvml, make_gpu: MakeGpu, call: str
+) -> None:
+    if call != "nvmlDeviceGetMigMode":
+        nvml.set("gpu.0.mig", 1)
+    nvml.set(f"return.{call}", 3)
+    clock = Clock()
+    collector = make_gpu(clock)
+    metrics(collector)
+    clock.now += 60  # looked for anew
+    shown = metrics(collector)
+    assert of(shown, "gpu_up") == [1] * (9 if call in EVENTS else 8)
+    assert of(shown, "gpu_temperature_celsius") == list(range(50, 58))
+    assert of(shown, "gpu_driver_call_errors_total", gpu="1") == [0]
+
+
+@pytest.mark.parametrize(
+    ("argument", "metric", "labels"),
+    [
+        *(
+            (f"ecc.{memory}.{kind}.{scope}", "gpu_ecc_errors_total",
+             {"memory": memory, "kind": kind, "scope": scope})
+            for memory in ("dram", "sram")
+            for kind in ("corrected", "uncorrected")
+            for scope in ("volatile", "aggregate")
+        ),
+        *(
+            (f"{key}.{domain}", name, {"domain": domain})
+            for key, name in (("clock", "gpu_clock_hertz"), ("clock_max", "gpu_clock_max_hertz"))
+            for domain in ("graphics", "sm", "memory", "video")
+        ),
+        ("temperature_threshold.0", "gpu_temperature_shutdown_celsius", {}),
+        ("temperature_threshold.1", "gpu_temperature_slowdown_celsius", {}),
+        ("temperature_threshold.2", "gpu_memory_temperature_limit_celsius", {}),
+    ],
+)  # fmt: skip
+def test_what_is_refused_for_one_argument_takes_nothing_along(
+    nvml: FakeNvml, make_gpu: MakeGpu, argument: str, metric: str, labels: dict[str, str]
+) -> None:
+    clock = Clock()
+    collector = make_gpu(clock)
+    everything = metrics(collector).keys()
+    nvml.set(f"{argument}.return", 3)
+    clock.now += 60
+    metrics(collector)
+    clock.now += 10  # the medium tier, and what was refused is not asked again
+    shown = metrics(collector).keys()
+    gone = {
+        (name, frozenset(dict(key).items() - {"gpu", "uuid"})) for name, key in everything - shown
+    }
+    assert {name for name, _ in gone} == {metric}
+    assert len(everything - shown) == 8
+    assert all(labels.items() <= dict(key).items() for _, key in everything - shown)
+
+
+def test_what_was_not_supported_for_a_while_is_found_again(
+    nvml: FakeNvml, make_gpu: MakeGpu
+) -> None:
+    clock = Clock()
+    nvml.set("return.nvmlDeviceGetUtilizationRates", 3)
+    nvml.set("field.82.return", 3)
+    collector = make_gpu(clock)
+    assert of(metrics(collector), "gpu_utilization_ratio") == []
+    nvml.clear()
+    clock.now += 1
+    assert of(metrics(collector), "gpu_memory_temperature_celsius") == []  # not asked each second
+    clock.now += 60
+    shown = metrics(collector)
+    assert of(shown, "gpu_utilization_ratio") == [0.97] * 8
+    assert of(shown, "gpu_memory_temperature_celsius") == [61] * 8
+
+
+def test_driver_that_lacks_newer_functions_gives_all_it_has(
+    nvml: FakeNvml, make_gpu: MakeGpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(build(tmp_path / "old", "FAKE_OLD")))
+    nvml.set("driver", "470.256.02")
+    nvml.set("gpu.2.processes", "4242:1073741824")
+    collector = make_gpu()
+    shown = metrics(collector)
+    shown |= metrics(collector)
+    assert of(shown, "gpu_memory_used_bytes", gpu="0") == [90600 * 2**20]  # reserve included
+    assert of(shown, "gpu_memory_reserved_bytes") == []
+    assert of(shown, "gpu_process_memory_bytes", gpu="2", pid="4242") == [2**30]
+    assert of(shown, "gpu_sm_active_ratio") == []
+    assert min(of(shown, "gpu_driver_unsupported")) > len(GPM_METRICS)
+    assert of(shown, "gpu_fabric_state") == []
+    assert of(shown, "gpu_temperature_celsius") == list(range(50, 58))
+    assert of(shown, "gpu_driver_call_errors_total") == [0] * 8
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_functions_that_a_driver_lacks_take_nothing_else_along(
+    nvml: FakeNvml, make_gpu: MakeGpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, half: int
+) -> None:
+    optional = sorted({*CALLS, *IDENTITY, *PROFILING, *EVENTS, *INSTANCES} - {*REPLACED})
+    lacking = optional[half::2]
+    library = build(tmp_path / "partial", *(f"{call}=not_{call}" for call in lacking))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library))
+    clock = Clock()
+    collector = make_gpu(clock)
+    for seconds in (0, 60, 10):
+        clock.now += seconds
+        shown = metrics(collector)
+    assert of(shown, "gpu_up") == [1] * 8
+    assert of(shown, "gpu_driver_call_errors_total") == [0] * 8
+    there = {name for name, _ in shown}
+    for call in set(CALLS) & set(optional):
+        assert (CALLS[call] in there) == (call not in lacking), call
+    info = next(dict(key) for name, key in shown if name == "gpu_info")
+    for call, label in IDENTITY.items():
+        assert (label in info) == (call not in lacking), call
+
+
+@pytest.mark.parametrize(
+    ("driver", "expected"),
+    [
+        ("550.90.07", None),
+        ("570.86.15", None),  # 251 to 253 are settings of power smoothing here
+        ("575.51.03", (251, 252, 253)),
+        ("580.65.06", (251, 252, 253)),
+        ("580.82.07", (269, 270, 271)),
+        ("595.45", (269, 270, 271)),
+        ("unknown", None),
+    ],
+)
+def test_throttling_is_asked_for_by_the_ids_of_that_driver(
+    driver: str, expected: tuple[int, int, int] | None
+) -> None:
+    known = fields_by_tier("unknown")["medium"]
+    names = [
+        f"gpu_throttle_seconds_total/{n}" for n in ("sw_thermal", "hw_thermal", "hw_power_brake")
+    ]
+    more = [field for field in fields_by_tier(driver)["medium"] if field not in known]
+    found = dict(zip((field.name for field in more), (field.id for field in more), strict=True))
+    assert found == (dict(zip(names, expected, strict=True)) if expected else {})

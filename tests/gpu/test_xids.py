@@ -1,0 +1,96 @@
+"""The ledger of GPU errors: every error once, whoever reports it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stagewatch.gpu.xids import WINDOW_SECONDS, Seen, XidLedger, meaning
+
+BUS = "0000:3b:00"
+
+
+def counts(ledger: XidLedger) -> dict[tuple[int, str], int]:
+    return {(seen.xid, seen.severity): seen.count for seen in ledger}
+
+
+@pytest.mark.parametrize("order", [("nvml", "kmsg"), ("kmsg", "nvml")])
+def test_error_reported_by_both_sources_counts_once(order: tuple[str, str]) -> None:
+    ledger = XidLedger()
+    for place, source in enumerate(order):
+        ledger.note(source, BUS, 79, 1000.0 + place)  # type: ignore[arg-type]
+    assert counts(ledger) == {(79, "critical"): 1}
+
+
+def test_fallen_off_the_bus_is_one_error_in_all_its_words() -> None:
+    ledger = XidLedger()
+    ledger.note("kmsg", BUS, 79, 1000.0)
+    ledger.note("text", BUS, 79, 1000.1)
+    ledger.note("nvml", BUS, 79, 1001.0)
+    assert counts(ledger) == {(79, "critical"): 1}
+
+
+def test_repeats_count_each() -> None:
+    ledger = XidLedger()
+    for when in range(5):
+        ledger.note("kmsg", BUS, 31, 1000.0 + when / 10)
+    for when in range(5):
+        ledger.note("nvml", BUS, 31, 1001.0 + when / 10)
+    assert counts(ledger) == {(31, "application"): 5}
+
+
+def test_same_error_much_later_is_another_one() -> None:
+    ledger = XidLedger()
+    ledger.note("kmsg", BUS, 48, 1000.0)
+    ledger.note("nvml", BUS, 48, 1000.0 + WINDOW_SECONDS + 1)
+    assert counts(ledger) == {(48, "critical"): 2}
+
+
+def test_another_gpu_is_another_error() -> None:
+    ledger = XidLedger()
+    ledger.note("kmsg", BUS, 48, 1000.0)
+    ledger.note("nvml", "0000:4b:00", 48, 1000.0)
+    assert sorted(seen.bus for seen in ledger) == [BUS, "0000:4b:00"]
+
+
+def test_nonfatal_link_error_is_a_warning_where_the_log_says_so() -> None:
+    ledger = XidLedger()
+    ledger.log_is_read = True
+    ledger.note("nvml", BUS, 145, 1000.0)
+    ledger.note("kmsg", BUS, 145, 1000.0, nonfatal=True)
+    assert counts(ledger) == {(145, "warning"): 1}
+
+
+def test_link_error_counts_as_fatal_where_there_is_no_log() -> None:
+    ledger = XidLedger()
+    ledger.note("nvml", BUS, 145, 1000.0)
+    assert counts(ledger) == {(145, "critical"): 1}
+
+
+def test_counts_go_on_after_a_restart() -> None:
+    ledger = XidLedger()
+    ledger.restore([Seen(BUS, 79, "critical", 3, 900.0)])
+    ledger.note("kmsg", BUS, 79, 1000.0)
+    (seen,) = ledger
+    assert (seen.count, seen.last) == (4, 1000.0)
+
+
+@given(st.lists(st.tuples(st.sampled_from(("nvml", "kmsg")), st.floats(0, 1000)), max_size=60))
+def test_never_fewer_than_one_source_saw_nor_more_than_all(
+    reports: list[tuple[str, float]],
+) -> None:
+    ledger = XidLedger()
+    for source, when in sorted(reports, key=lambda report: report[1]):
+        ledger.note(source, BUS, 13, when)  # type: ignore[arg-type]
+    total = sum(counts(ledger).values())
+    by_source = [sum(source == one for source, _ in reports) for one in ("nvml", "kmsg")]
+    assert max(by_source) <= total <= sum(by_source)
+
+
+def test_errors_to_page_on_are_critical_and_user_errors_are_not() -> None:
+    for xid in (48, 62, 64, 74, 79, 95, 119, 120):
+        assert meaning(xid).severity == "critical", xid
+    for xid in (13, 31, 43, 45, 68, 109):
+        assert meaning(xid).severity == "application", xid
+    assert meaning(9999).severity == "unknown"

@@ -1,0 +1,95 @@
+"""Uninterruptible sleep by what is waited for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks import blocked_tasks
+from stagewatch.ranks.blocked_tasks import CLASSES, BlockedTasksCollector, wait_class
+from tests.ranks.fakes import FakeRanks, families
+
+STAT = (
+    "{pid} (py (x) thon) {state} {parent} " + "0 " * 15 + "1 0 {start} " + "0 " * 19 + "{delay} 0"
+)
+
+
+@pytest.mark.parametrize(
+    ("channel", "expected"),
+    [
+        ("rpc_wait_bit_killable", "nfs"),
+        ("nfs_wait_on_request", "nfs"),
+        ("request_wait_answer", "fuse"),
+        ("fuse_wait_on_page_writeback", "fuse"),
+        ("ptlrpc_set_wait", "lustre"),
+        ("cl_sync_io_wait", "lustre"),
+        ("folio_wait_bit_common", "page"),
+        ("balance_dirty_pages", "page"),
+        ("io_schedule", "block"),
+        ("blk_mq_get_tag", "block"),
+        ("submit_bio_wait", "block"),
+        ("jbd2_log_wait_commit", "journal"),
+        ("xlog_wait_on_iclog", "journal"),
+        ("mem_cgroup_handle_over_high", "memory"),
+        ("try_to_free_pages_reclaim", "memory"),
+        ("rwsem_down_write_slowpath", "lock"),
+        ("__mutex_lock.constprop.0", "lock"),
+        ("os_acquire_mutex", "gpu"),
+        ("uvm_va_space_down_write", "gpu"),
+        ("_nv012345rm", "gpu"),
+        ("nvme_wait_freeze", "other"),
+        ("something_new", "other"),
+        ("", "unknown"),
+    ],
+)
+def test_wait_channels_are_classed(channel: str, expected: str) -> None:
+    assert wait_class(channel) == expected
+    assert expected in CLASSES
+
+
+def task(proc: Path, pid: int, tid: int, state: str, channel: str = "0", **more: int) -> None:
+    directory = proc / str(pid) / "task" / str(tid)
+    directory.mkdir(parents=True)
+    text = STAT.format(**({"pid": tid, "state": state, "parent": 1, "start": 9, "delay": 0} | more))
+    (directory / "stat").write_text(text)
+    (directory / "wchan").write_text(channel)
+    if pid == tid:
+        (proc / str(pid) / "stat").write_text(text)
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    """A rank with three threads and a child, and a process beside it."""
+    task(tmp_path, 10, 10, "S", "futex_do_wait", delay=100)
+    task(tmp_path, 10, 11, "D", "rpc_wait_bit_killable", delay=50)
+    task(tmp_path, 10, 12, "D", "rpc_wait_bit_killable", delay=50)
+    task(tmp_path, 20, 20, "D", "io_schedule", parent=10)
+    task(tmp_path, 30, 30, "D", "io_schedule")
+    (tmp_path / "sys" / "kernel").mkdir(parents=True)
+    return tmp_path
+
+
+def collect(proc: Path) -> blocked_tasks.Samples:
+    ranks = FakeRanks()
+    ranks.add(10, 0)
+    return BlockedTasksCollector(families(ranks, proc), Procfs(proc)).collect()
+
+
+def test_threads_and_children_of_a_rank_are_counted_toward_it(proc: Path) -> None:
+    out = collect(proc)
+    rank = ("7", "train", "0")
+    assert out.value(blocked_tasks.RANK_BLOCKED, *rank, "nfs") == 2
+    assert out.value(blocked_tasks.RANK_BLOCKED, *rank, "block") == 1
+    assert out.value(blocked_tasks.BLOCKED, "block") == 2
+    assert out.value(blocked_tasks.BLOCKED, "nfs") == 2
+    assert out.value(blocked_tasks.BLOCKED, "fuse") == 0
+
+
+def test_delay_is_absent_where_the_kernel_does_not_count_it(proc: Path) -> None:
+    setting = proc / "sys" / "kernel" / "task_delayacct"
+    setting.write_text("0\n")
+    assert blocked_tasks.DELAY not in collect(proc).families
+    setting.write_text("1\n")
+    assert collect(proc).value(blocked_tasks.DELAY, "7", "train", "0") == 2.0

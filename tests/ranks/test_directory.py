@@ -1,0 +1,131 @@
+"""Which process stands for a rank when records and processes say different things."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from stagewatch.core.errors import SourceError
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.rank_record import Life
+from stagewatch.ranks.record_directory import LINGER_SECONDS, RecordDirectory
+from stagewatch.record import H_CLOSED, H_CREATED_WALL, H_RANK, S_ROLE
+from tests.clock import Clock
+from tests.golden import FIXTURES
+from tests.records import patched, place
+from tests.running import Python
+
+
+@pytest.fixture
+def directory(record_dir: Path, clock: Clock, tmp_path: Path) -> Iterator[RankDirectory]:
+    """Over a node without any process but those with a record that lives."""
+    (tmp_path / "proc").mkdir()
+    proc = Procfs(tmp_path / "proc")
+    with closing(RecordDirectory(record_dir, proc, clock=clock)) as records:
+        yield RankDirectory(records, proc, clock=clock)
+
+
+def shown(directory: RankDirectory, clock: Clock) -> list[tuple[str, int, Life]]:
+    clock.now += 1
+    return [(rank.role, rank.rank, rank.life) for rank in directory.ranks()]
+
+
+def test_the_newest_record_stands_for_a_rank_that_was_started_again(
+    directory: RankDirectory, clock: Clock, record_dir: Path, raw: bytes
+) -> None:
+    place(record_dir, patched(raw, {H_CREATED_WALL: 10}), 1)
+    place(record_dir, patched(raw, {H_CREATED_WALL: 20}), 2)
+    (rank,) = directory.ranks()
+    assert rank.record is not None
+    assert rank.record.name.startswith("2-")
+    assert len(directory.look().records) == 2  # the totals of both count
+
+
+def test_a_living_rank_is_shown_even_if_a_dead_one_is_newer(
+    directory: RankDirectory, clock: Clock, record_dir: Path, raw: bytes, python: Python
+) -> None:
+    script = python(
+        """
+        import time
+        import stagewatch
+        stagewatch.init(job_id=540, rank=3)
+        print("ready", flush=True)
+        time.sleep(600)
+        """,
+        STAGEWATCH_DIR=str(record_dir),
+    )
+    script.said("ready")
+    place(record_dir, patched(raw, {H_CREATED_WALL: 2**62}), 1)
+    assert shown(directory, clock) == [("train", 3, Life.ALIVE)]
+    script.kill()
+    clock.now += 1
+    (rank,) = directory.ranks()
+    assert rank.record is not None
+    assert (rank.life, rank.pid) == (Life.GONE, script.pid)
+
+
+def test_a_killed_rank_does_not_come_back_when_its_successor_has_finished(
+    directory: RankDirectory, clock: Clock, record_dir: Path, raw: bytes
+) -> None:
+    place(record_dir, patched(raw, {H_CREATED_WALL: 10}), 1)
+    assert shown(directory, clock) == [("train", 3, Life.GONE)]
+    file = place(record_dir, patched(raw, {H_CREATED_WALL: 20, H_CLOSED: 1}), 2)
+    assert shown(directory, clock) == [("train", 3, Life.CLOSED)]
+    file.unlink()
+    clock.now += LINGER_SECONDS
+    assert shown(directory, clock) == []
+
+
+def test_a_rank_number_may_occur_in_several_roles(
+    directory: RankDirectory, clock: Clock, record_dir: Path, raw: bytes
+) -> None:
+    at, size = S_ROLE
+    place(record_dir, raw, 1)
+    place(record_dir, raw[:at] + b"rollout".ljust(size, b"\0") + raw[at + size :], 2)
+    place(record_dir, patched(raw, {H_RANK: 11}), 3)
+    assert shown(directory, clock) == [
+        ("rollout", 3, Life.GONE),
+        ("train", 3, Life.GONE),
+        ("train", 11, Life.GONE),
+    ]
+
+
+def test_a_node_without_a_record_directory_still_shows_ranks_by_environment(
+    tmp_path: Path,
+) -> None:
+    proc = Procfs(FIXTURES / "proc")
+    directory = RankDirectory(RecordDirectory(tmp_path / "absent", proc), proc)
+    assert [rank.key for rank in directory.ranks()] == [
+        ("540", "unknown", "0"),
+        ("540", "unknown", "7"),
+        ("541", "unknown", "3"),
+    ]
+    records = RecordDirectory(tmp_path / "absent", proc)
+    assert not RankDirectory(records, proc, by_environment=False).ranks()
+
+
+def test_one_look_is_shared_by_all_who_ask_within_half_a_second(
+    directory: RankDirectory, clock: Clock, record_dir: Path, raw: bytes
+) -> None:
+    assert directory.ranks() == ()
+    place(record_dir, raw)
+    clock.now += 0.4
+    assert directory.ranks() == ()
+    clock.now += 0.1
+    assert len(directory.ranks()) == 1
+
+
+def test_an_unreadable_record_directory_leaves_the_ranks_of_the_environment(tmp_path: Path) -> None:
+    (no_directory := tmp_path / "file").write_text("")
+    proc = Procfs(FIXTURES / "proc")
+    directory = RankDirectory(RecordDirectory(no_directory, proc), proc)
+    assert [rank.pid for rank in directory.ranks()] == [
+        rank.pid for rank in RankDirectory(RecordDirectory(tmp_path / "none", proc), proc).ranks()
+    ]
+    assert directory.ranks()
+    with pytest.raises(SourceError, match="Not a directory"):
+        directory.look()

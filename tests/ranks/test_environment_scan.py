@@ -1,0 +1,188 @@
+"""Ranks by their environment, among real processes and their launchers."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.environment_scan import RESCAN_SECONDS, SCAN_SECONDS, EnvironmentScan
+from stagewatch.ranks.rank import Rank
+from tests.clock import Clock
+from tests.golden import FIXTURES
+from tests.running import Python
+from tests.waiting import wait_for
+
+SLEEP = """
+import sys, time
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+LAUNCHER = """
+import os, subprocess, sys, time
+from stagewatch.core.processes import die_with_parent
+for rank in sys.argv[1:]:
+    subprocess.Popen(
+        [sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(600)"],
+        env=os.environ | {"RANK": rank, "WORLD_SIZE": "16"},
+        preexec_fn=die_with_parent,
+    )
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def job() -> str:
+    """A job that no other process on this machine belongs to."""
+    return f"job-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def scan(clock: Clock) -> Iterator[EnvironmentScan]:
+    yield EnvironmentScan(Procfs(), clock=clock)
+
+
+def of_job(job: str, ranks: list[Rank]) -> list[Rank]:
+    return sorted((rank for rank in ranks if rank.job_id == job), key=lambda rank: rank.rank)
+
+
+def test_a_process_with_a_rank_in_its_environment_is_found(
+    python: Python, scan: EnvironmentScan, job: str
+) -> None:
+    environ = {"SLURM_PROCID": "13", "SLURM_LOCALID": "5", "SLURM_NTASKS": "64"}
+    script = python(SLEEP, STAGEWATCH_JOB_ID=job, CUDA_VISIBLE_DEVICES="GPU-1", **environ)
+    script.said("ready")
+    (rank,) = of_job(job, scan.ranks([]))
+    assert (rank.key, rank.pid) == ((job, "unknown", "13"), script.pid)
+    assert (rank.local_rank, rank.world_size, rank.gpu) == (5, 64, "GPU-1")
+
+
+def test_the_launching_shell_is_not_the_rank(
+    python: Python, scan: EnvironmentScan, job: str
+) -> None:
+    shell = ("sh", "-c", '"$@"; true', "sh")
+    script = python(SLEEP, prefix=shell, STAGEWATCH_JOB_ID=job, RANK="0")
+    script.said("ready")
+    (rank,) = of_job(job, scan.ranks([]))
+    found = Procfs().stat(rank.pid)
+    assert found is not None
+    assert found.parent == script.pid
+
+
+def test_workers_that_inherit_the_variables_are_not_counted_again(
+    python: Python, scan: EnvironmentScan, job: str
+) -> None:
+    script = python(
+        """
+        import os, time
+        from stagewatch.core.processes import die_with_parent
+        for _ in range(3):
+            if not os.fork():
+                die_with_parent()
+                break
+        print("ready", flush=True)
+        time.sleep(600)
+        """,
+        STAGEWATCH_JOB_ID=job,
+        RANK="2",
+    )
+    wait_for(lambda: script.output().count("ready") == 4, "three data loaders")
+    (rank,) = of_job(job, scan.ranks([]))
+    assert rank.pid == script.pid
+
+
+def test_a_launcher_that_slurm_numbers_by_node_is_no_rank(
+    python: Python, scan: EnvironmentScan, job: str
+) -> None:
+    """`srun python -m torch.distributed.run` on the second node: ranks 8 and 9, but no rank 1."""
+    script = python(LAUNCHER, 8, 9, STAGEWATCH_JOB_ID=job, SLURM_PROCID="1", SLURM_NTASKS="2")
+    wait_for(lambda: script.output().count("ready") == 2, "two workers")
+    found = of_job(job, scan.ranks([]))
+    assert [rank.rank for rank in found] == [8, 9]
+    assert script.pid not in {rank.pid for rank in found}
+    assert {rank.world_size for rank in found} == {16}
+
+
+def test_a_worker_of_ray_is_a_rank_by_its_frameworks_number_alone(
+    python: Python, scan: EnvironmentScan, job: str
+) -> None:
+    """`srun ray start`: every worker inherits the task number of the node's raylet."""
+    inherited = {"STAGEWATCH_JOB_ID": job, "RAY_JOB_ID": "01000000", "SLURM_PROCID": "3"}
+    idle = python(SLEEP, **inherited)
+    worker = python(SLEEP, **inherited, RANK="6")
+    idle.said("ready")
+    worker.said("ready")
+    assert [(rank.rank, rank.pid) for rank in of_job(job, scan.ranks([]))] == [(6, worker.pid)]
+
+
+def test_what_is_above_and_below_a_rank_with_a_record_is_left_out(
+    python: Python, scan: EnvironmentScan, job: str
+) -> None:
+    script = python(LAUNCHER, 8, STAGEWATCH_JOB_ID=job, SLURM_PROCID="1")
+    script.said("ready")
+    (worker,) = of_job(job, scan.ranks([]))
+    assert of_job(job, scan.ranks([worker.pid])) == []
+    assert of_job(job, scan.ranks([script.pid])) == []
+
+
+def test_without_a_job_the_session_of_the_process_names_it(
+    python: Python, scan: EnvironmentScan
+) -> None:
+    script = python(SLEEP, RANK="0")
+    script.said("ready")
+    assert [rank.pid for rank in of_job(f"session-{script.pid}", scan.ranks([]))] == [script.pid]
+
+
+@pytest.mark.parametrize("rank", ["", "abc", "-1", "99999999"])
+def test_a_variable_that_is_no_number_makes_no_rank(
+    rank: str, python: Python, scan: EnvironmentScan, job: str
+) -> None:
+    script = python(SLEEP, STAGEWATCH_JOB_ID=job, RANK=rank)
+    script.said("ready")
+    assert of_job(job, scan.ranks([])) == []
+
+
+def test_an_ended_process_is_dropped_at_once_and_a_new_one_found_at_the_next_scan(
+    python: Python, scan: EnvironmentScan, clock: Clock, job: str
+) -> None:
+    first = python(SLEEP, STAGEWATCH_JOB_ID=job, RANK="0")
+    first.said("ready")
+    assert [rank.pid for rank in of_job(job, scan.ranks([]))] == [first.pid]
+    first.kill()
+    assert of_job(job, scan.ranks([])) == []
+    second = python(SLEEP, STAGEWATCH_JOB_ID=job, RANK="0")
+    second.said("ready")
+    assert of_job(job, scan.ranks([])) == []
+    clock.now += SCAN_SECONDS
+    assert [rank.pid for rank in of_job(job, scan.ranks([]))] == [second.pid]
+
+
+def test_a_process_that_became_a_rank_by_exec_is_found_in_the_end(
+    python: Python, scan: EnvironmentScan, clock: Clock, job: str
+) -> None:
+    script = python(
+        f"""
+        import os, sys, time
+        print("waiting", flush=True)
+        while not os.path.exists(__file__ + ".go"):
+            time.sleep(0.01)
+        os.execve(sys.executable, [sys.executable, "-c", {SLEEP!r}], os.environ | {{"RANK": "4"}})
+        """,
+        STAGEWATCH_JOB_ID=job,
+    )
+    script.said("waiting")
+    assert of_job(job, scan.ranks([])) == []
+    script.log.with_name(script.log.stem + ".py.go").touch()
+    script.said("ready")
+    clock.now += RESCAN_SECONDS
+    assert [rank.rank for rank in of_job(job, scan.ranks([]))] == [4]
+
+
+def test_a_fixed_tree() -> None:
+    found = EnvironmentScan(Procfs(FIXTURES / "proc")).ranks([4242, 4243])
+    assert [(rank.key, rank.pid, rank.local_rank) for rank in found] == [
+        (("541", "unknown", "3"), 4300, 1)
+    ]

@@ -1,0 +1,162 @@
+"""The record directory: real ranks come, end, and are forgotten."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from stagewatch.core.errors import NoData, SourceError
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.rank_record import Life
+from stagewatch.ranks.record_directory import GRACE_SECONDS, LINGER_SECONDS, RecordDirectory
+from stagewatch.record import H_CLOSED, H_PID, H_START_TICKS
+from tests.clock import Clock
+from tests.ranks.record_scene import Start, as_root
+from tests.records import patched, place
+from tests.running import Python
+from tests.waiting import wait_for
+
+
+def test_a_missing_directory_is_no_data_and_a_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(NoData, match="does not exist"):
+        RecordDirectory(tmp_path / "absent", Procfs()).read()
+    (tmp_path / "file").touch()
+    with pytest.raises(SourceError, match="Not a directory"):
+        RecordDirectory(tmp_path / "file", Procfs()).read()
+
+
+def test_ranks_are_alive_then_gone_then_forgotten(
+    reader: RecordDirectory, clock: Clock, shared: Path, start_rank: Start
+) -> None:
+    script = start_rank(4)
+    (record,) = reader.read()
+    assert (record.life, record.pid, record.rank) == (Life.ALIVE, script.pid, 4)
+    script.kill()
+    (record,) = reader.read()
+    assert record.life is Life.GONE
+    clock.now += GRACE_SECONDS - 1
+    assert len(reader.read()) == 1
+    clock.now += 1
+    assert reader.read() == []
+    assert list(shared.iterdir()) == []
+
+
+def test_an_agent_that_starts_again_finds_all_that_a_record_holds(
+    reader: RecordDirectory, shared: Path, start_rank: Start
+) -> None:
+    alive, gone = start_rank(0), start_rank(1)
+    gone.kill()
+    before = reader.read()
+    reader.close()
+    with closing(RecordDirectory(shared, Procfs())) as again:
+        after = again.read()
+    assert sorted(before, key=lambda record: record.rank) == sorted(
+        after, key=lambda record: record.rank
+    )
+    assert {record.rank: record.life for record in after} == {0: Life.ALIVE, 1: Life.GONE}
+    assert after[0].pid in (alive.pid, gone.pid)
+
+
+def test_a_closed_record_lingers_so_that_nobody_misses_its_end(
+    reader: RecordDirectory, clock: Clock, python: Python, shared: Path
+) -> None:
+    script = python(
+        """
+        import sys, time
+        from pathlib import Path
+        import stagewatch
+        stagewatch.init()
+        stagewatch.heartbeat(1)
+        print("ready", flush=True)
+        while not Path(sys.argv[1]).exists():
+            time.sleep(0.01)
+        stagewatch.heartbeat(2)
+        """,
+        shared / "go",
+        STAGEWATCH_DIR=str(shared),
+    )
+    script.said("ready")
+    (record,) = reader.read()
+    assert record.lanes[0].step == 1
+    (shared / "go").touch()
+    script.finish()
+    assert list(shared.glob("*.rank")) == []
+    for _ in range(2):
+        (record,) = reader.read()
+        assert (record.life, record.lanes[0].step) == (Life.CLOSED, 2)
+        clock.now += LINGER_SECONDS / 2
+    assert reader.read() == []
+
+
+def test_a_reused_pid_is_not_taken_for_the_rank(
+    reader: RecordDirectory, shared: Path, raw: bytes
+) -> None:
+    stat = Procfs().stat(os.getpid())
+    assert stat is not None
+    place(shared, patched(raw, {H_PID: os.getpid(), H_START_TICKS: stat.start_ticks}), 1)
+    place(shared, patched(raw, {H_PID: os.getpid(), H_START_TICKS: stat.start_ticks - 1}), 2)
+    lives = {record.name[0]: record.life for record in reader.read()}
+    assert lives == {"1": Life.ALIVE, "2": Life.GONE}
+
+
+def test_a_record_from_before_a_reboot_is_gone(
+    reader: RecordDirectory, shared: Path, raw: bytes
+) -> None:
+    stat = Procfs().stat(os.getpid())
+    assert stat is not None
+    here = patched(raw, {H_PID: os.getpid(), H_START_TICKS: stat.start_ticks})
+    boot = Procfs().boot_id().encode()
+    place(shared, here.replace(boot, b"0" * len(boot)))
+    (record,) = reader.read()
+    assert record.life is Life.GONE
+
+
+def test_a_closed_record_whose_file_stayed_is_removed(
+    reader: RecordDirectory, clock: Clock, shared: Path, raw: bytes
+) -> None:
+    file = place(shared, patched(raw, {H_CLOSED: 1}))
+    (record,) = reader.read()
+    assert record.life is Life.CLOSED
+    clock.now += LINGER_SECONDS
+    assert reader.read() == []
+    assert not file.exists()
+
+
+@as_root
+def test_a_rank_in_another_pid_namespace_has_the_pid_that_the_node_gives_it(
+    reader: RecordDirectory, start_rank: Start
+) -> None:
+    unshare = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+    script = start_rank(1, prefix=unshare)
+    (record,) = reader.read()
+    stat = Procfs().stat(record.pid)
+    assert record.life is Life.ALIVE
+    assert stat is not None
+    assert stat.parent == script.pid
+    status = Path(f"/proc/{record.pid}/status").read_text()
+    assert f"NSpid:\t{record.pid}\t1\n" in status
+    script.kill()
+    wait_for(lambda: reader.read()[0].life is Life.GONE, "the rank is gone")
+
+
+@as_root
+def test_a_rank_that_an_agent_in_a_namespace_cannot_see_is_alive_without_a_pid(
+    shared: Path, start_rank: Start, python: Python
+) -> None:
+    start_rank(1)
+    output = python(
+        """
+        import sys
+        from pathlib import Path
+        from stagewatch.host.procfs import Procfs
+        from stagewatch.ranks.record_directory import RecordDirectory
+        (record,) = RecordDirectory(Path(sys.argv[1]), Procfs()).read()
+        print(record.life.value, record.pid)
+        """,
+        shared,
+        prefix=("unshare", "--pid", "--fork", "--mount-proc", "--kill-child"),
+    ).finish()
+    assert output == "alive 0\n"

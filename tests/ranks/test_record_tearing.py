@@ -1,0 +1,92 @@
+"""A reader beside a writer that never rests: what is accepted is whole."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.rank_record import Lane, RankRecord
+from stagewatch.ranks.record_directory import RecordDirectory
+from tests.running import Python
+from tests.waiting import wait_for
+
+READS = 1500
+
+
+def consistent(record: RankRecord, lane: Lane) -> None:
+    """What holds of a loop that enters and leaves one stage per step, whenever one looks."""
+    assert lane.step is not None
+    assert lane.step == (lane.marks - 1) // 2  # a mark as the stage opens, one as it closes
+    assert len(lane.frames) <= 1
+    for frame in lane.frames:
+        assert frame.step == lane.step
+        assert frame.started <= lane.progress
+
+
+def test_every_accepted_record_is_consistent(python: Python, record_dir: Path) -> None:
+    script = python(
+        """
+        import stagewatch
+        stagewatch.init()
+        step = 0
+        while True:
+            with stagewatch.stage("train", step=step):
+                sum(range(300))
+            step += 1
+        """,
+        STAGEWATCH_DIR=str(record_dir),
+    )
+    with closing(RecordDirectory(record_dir, Procfs())) as reader:
+        wait_for(lambda: any(record.lanes for record in reader.read()), "a first lane")
+        steps = set()
+        for _ in range(READS):
+            (record,) = reader.read()
+            (lane,) = record.lanes
+            if not lane.marks:
+                continue
+            consistent(record, lane)
+            gaps = sum(sum(totals.gaps) for totals in record.totals.values())
+            closed = sum(sum(totals.durations) for totals in record.totals.values())
+            assert gaps == max(0, lane.marks - 3)  # the first gap of each stage is left out
+            assert lane.marks - 2 * closed in (0, 1)
+            steps.add(lane.step)
+    assert script.process.poll() is None
+    assert len(steps) > 10  # it was read while it was written
+
+
+def test_threads_that_write_at_once_do_not_tear_each_other(
+    python: Python, record_dir: Path
+) -> None:
+    python(
+        """
+        import threading
+        import stagewatch
+        stagewatch.init()
+
+        def work():
+            step = 0
+            while True:
+                with stagewatch.stage("rollout", step=step, substage="s" * (step % 30)):
+                    pass
+                step += 1
+
+        for _ in range(3):
+            threading.Thread(target=work, daemon=True).start()
+        work()
+        """,
+        STAGEWATCH_DIR=str(record_dir),
+    )
+    with closing(RecordDirectory(record_dir, Procfs())) as reader:
+        wait_for(lambda: any(len(record.lanes) == 4 for record in reader.read()), "four lanes")
+        seen = set()
+        for _ in range(READS):
+            (record,) = reader.read()
+            for lane in record.lanes:
+                if not lane.marks:
+                    continue
+                consistent(record, lane)
+                for frame in lane.frames:
+                    assert frame.substage == "s" * ((frame.step or 0) % 30)
+            seen.add(tuple(lane.step for lane in record.lanes))
+    assert len(seen) > 3  # threads that wait for their turn do so in the middle of a store

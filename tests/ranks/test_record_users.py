@@ -1,0 +1,171 @@
+"""What other users of a node may do to the record directory, and what they may not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.rank_record import Life
+from stagewatch.ranks.record_directory import (
+    MAX_RECORDS_PER_USER,
+    RECHECK_SECONDS,
+    RecordDirectory,
+)
+from stagewatch.record import H_CREATED_WALL, H_PID, H_RANK, H_START_TICKS, RECORD_SIZE
+from tests.clock import Clock
+from tests.ranks.record_scene import Start, as_root
+from tests.records import SECOND_USER, patched, place
+from tests.running import Python
+
+
+@as_root
+def test_another_users_rank_is_read(reader: RecordDirectory, start_rank: Start) -> None:
+    script = start_rank(2, SECOND_USER)
+    (record,) = reader.read()
+    assert (record.life, record.pid, record.uid) == (Life.ALIVE, script.pid, SECOND_USER)
+
+
+@as_root
+def test_a_record_that_claims_another_users_process_is_not_believed(
+    reader: RecordDirectory, shared: Path, raw: bytes
+) -> None:
+    stat = Procfs().stat(os.getpid())
+    assert stat is not None
+    claim = patched(raw, {H_PID: os.getpid(), H_START_TICKS: stat.start_ticks})
+    place(shared, claim, 1, owner=SECOND_USER)
+    place(shared, patched(claim, {H_RANK: 5}), 2)
+    assert [record.rank for record in reader.read()] == [5]
+    assert reader.skipped == {"wrong_owner": 1}
+
+
+@as_root
+def test_another_user_cannot_join_a_role_of_somebodys_job(
+    reader: RecordDirectory, shared: Path, raw: bytes, start_rank: Start
+) -> None:
+    """Nor hide a rank by a newer record of the same name."""
+    start_rank(3)
+    newer = {H_CREATED_WALL: 2**62}
+    place(shared, patched(raw, newer), 1, owner=SECOND_USER)
+    place(shared, patched(raw, {H_RANK: 7, **newer}), 2, owner=SECOND_USER)
+    (record,) = reader.read()
+    assert (record.rank, record.uid, record.life) == (3, os.geteuid(), Life.ALIVE)
+    assert reader.skipped == {"intruder": 2}
+
+
+@as_root
+def test_a_lock_taken_for_reading_neither_hides_nor_revives_a_rank(
+    reader: RecordDirectory, shared: Path, raw: bytes, python: Python
+) -> None:
+    """Whoever may read a file may lock it for reading, which keeps writers' locks away."""
+    place(shared, raw)
+    script = python(
+        """
+        import fcntl, os, sys, time
+        os.setuid(int(sys.argv[2]))
+        file = open(sys.argv[1], "rb")
+        fcntl.lockf(file, fcntl.LOCK_SH)
+        print("ready", flush=True)
+        time.sleep(600)
+        """,
+        shared / "1-00000001.rank",
+        SECOND_USER,
+    )
+    script.said("ready")
+    (record,) = reader.read()
+    assert record.life is Life.GONE
+    assert not reader.skipped
+
+
+@as_root
+def test_nobody_else_can_open_a_record_before_its_lock_is_held(
+    python: Python, shared: Path
+) -> None:
+    script = python(
+        """
+        import os, sys
+        import stagewatch.client._recorder as recorder
+        import stagewatch
+
+        def lockf(fd, kind):
+            print("mode before the lock", oct(os.fstat(fd).st_mode & 0o777))
+            return original(fd, kind)
+
+        original, recorder.fcntl.lockf = recorder.fcntl.lockf, lockf
+        os.umask(0o027)
+        stagewatch.init()
+        (name,) = os.listdir(sys.argv[1])
+        print("mode of the record", oct(os.stat(f"{sys.argv[1]}/{name}").st_mode & 0o777))
+        """,
+        shared,
+        STAGEWATCH_DIR=str(shared),
+    )
+    assert script.finish().splitlines() == [
+        "mode before the lock 0o600",
+        "mode of the record 0o644",
+    ]
+
+
+@as_root
+def test_ten_thousand_files_of_one_user_do_not_crowd_out_anothers_rank(
+    reader: RecordDirectory,
+    clock: Clock,
+    shared: Path,
+    start_rank: Start,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for number in range(10_000):
+        file = shared / f"{number + 1}-{number:08x}.rank"
+        with file.open("wb") as handle:
+            handle.truncate(RECORD_SIZE)
+        os.chown(file, SECOND_USER, SECOND_USER)
+    script = start_rank(6)
+    (record,) = reader.read()
+    assert record.pid == script.pid
+    assert reader.skipped == {
+        "corrupt": MAX_RECORDS_PER_USER,
+        "too_many": 10_000 - MAX_RECORDS_PER_USER,
+    }
+    opened: list[object] = []
+    real_open = reader._opened
+    monkeypatch.setattr(reader, "_opened", lambda name: opened.append(name) or real_open(name))
+    assert len(reader.read()) == 1
+    assert opened == []  # what was turned away is not opened again in every look
+    clock.now += RECHECK_SECONDS
+    reader.read()
+    assert len(opened) == 10_000 - MAX_RECORDS_PER_USER
+
+
+@as_root
+def test_an_unprivileged_agent_shows_an_ended_rank_for_its_time_and_never_again(
+    shared: Path, raw: bytes, python: Python
+) -> None:
+    """It cannot remove another user's file, so the file stays and must not come back."""
+    place(shared, raw)
+    output = python(
+        """
+        import os, sys
+        from pathlib import Path
+        from stagewatch.host.procfs import Procfs
+        from stagewatch.ranks.record_directory import RecordDirectory
+
+        os.setuid(int(sys.argv[2]))
+        now = [0.0]
+        reader = RecordDirectory(Path(sys.argv[1]), Procfs(), clock=lambda: now[0])
+        for seconds in (0, 599, 600, 601, 1300, 2000):
+            now[0] = seconds
+            print(seconds, len(reader.read()), dict(reader.skipped))
+        """,
+        shared,
+        SECOND_USER,
+    ).finish()
+    assert output.splitlines() == [
+        "0 1 {}",
+        "599 1 {}",
+        "600 0 {'not_removable': 1}",
+        "601 0 {'not_removable': 1}",
+        "1300 0 {'not_removable': 1}",
+        "2000 0 {'not_removable': 1}",
+    ]

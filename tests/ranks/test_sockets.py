@@ -1,0 +1,205 @@
+"""TCP connections of ranks: real processes that talk, and flows as arithmetic."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stagewatch.core.exposition import Samples
+from stagewatch.ranks import sockets as net
+from stagewatch.ranks.sockets import NetCollector
+from stagewatch.ranks.tcp_diag import TcpSocket, TcpStatistics
+from stagewatch.ranks.tcp_flows import MAX_EPHEMERAL_PORTS, MAX_PORTS, OTHER, FlowTotals
+from stagewatch.ranks.tcp_listen import listen_overflows
+from tests.ranks.fakes import FakeRanks, families, program
+from tests.waiting import wait_for
+
+CLIENT = """
+import socket, sys
+held = []
+for line in sys.stdin:
+    what, argument = line.split()
+    if what == "connect":
+        held.append(socket.create_connection(("127.0.0.1", int(argument))))
+    elif what == "send":
+        held[-1].sendall(b"x" * int(argument))
+    elif what == "listen":
+        held.append(socket.create_server(("127.0.0.1", 0), backlog=int(argument)))
+        print(held[-1].getsockname()[1]); continue
+    elif what == "accept":
+        held.append(held[0].accept()[0])
+    elif what == "close":
+        held.pop().close()
+    print("done")
+"""
+RANK = ("7", "train", "0")
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        found.settimeout(60)
+        yield found
+
+
+@pytest.fixture
+def collector() -> Iterator[tuple[NetCollector, FakeRanks]]:
+    ranks = FakeRanks()
+    found = NetCollector(families(ranks), Path("/proc"))
+    yield found, ranks
+    found.close()
+
+
+def sent(out: Samples, side: str, port: int, direction: str) -> float | None:
+    return out.value(net.BYTES, *RANK, side, str(port), direction)
+
+
+def test_a_rank_that_calls_shows_the_port_it_calls(
+    collector: tuple[NetCollector, FakeRanks], server: socket.socket
+) -> None:
+    found, ranks = collector
+    port = server.getsockname()[1]
+    with program(CLIENT) as rank, program(CLIENT) as stranger:
+        ranks.add(rank.pid, 0)
+        stranger.ask(f"connect {port}")
+        server.accept()[0].close()
+        rank.ask(f"connect {port}")
+        with server.accept()[0] as peer:
+            rank.ask("send 70000")
+            peer.recv(70000, socket.MSG_WAITALL)
+            peer.sendall(b"answer")
+            out = wait_for(
+                lambda: (
+                    sent(out := found.collect(), "client", port, "sent") in (70_000, 70_001) and out
+                ),
+                "70,000 bytes",
+            )
+            labels = (*RANK, "client", str(port))
+            assert out.value(net.CONNECTIONS, *labels, "established") == 1
+            assert (out.value(net.RTT, *labels) or 0) > 0
+            assert out.value(net.RETRANSMISSIONS, *labels) == 0
+            assert out.value(net.LAST_RECEIVED, *labels) is not None
+            assert len(out.families[net.CONNECTIONS]) == 1, "the stranger's is nowhere"
+            assert out.value(net.RECEIVE_QUEUE, *labels) == len(b"answer")
+
+
+def test_a_rank_that_is_called_shows_its_own_port(
+    collector: tuple[NetCollector, FakeRanks],
+) -> None:
+    found, ranks = collector
+    with program(CLIENT) as rank:
+        ranks.add(rank.pid, 0)
+        port = int(rank.ask("listen 3"))
+        with socket.create_connection(("127.0.0.1", port)) as peer:
+            out = found.collect()
+            assert out.value(net.LISTEN_QUEUE, *RANK, str(port)) == 1
+            assert out.value(net.LISTEN_LIMIT, *RANK, str(port)) == 3
+            rank.ask("accept -")
+            peer.sendall(b"x" * 1000)
+            out = wait_for(
+                lambda: sent(out := found.collect(), "server", port, "received") == 1000 and out,
+                "1,000 bytes",
+            )
+            assert out.value(net.LISTEN_QUEUE, *RANK, str(port)) == 0
+
+
+def test_what_a_closed_connection_had_counted_stays(
+    collector: tuple[NetCollector, FakeRanks], server: socket.socket
+) -> None:
+    found, ranks = collector
+    port = server.getsockname()[1]
+    with program(CLIENT) as rank:
+        ranks.add(rank.pid, 0)
+        for number in (1, 2):
+            rank.ask(f"connect {port}")
+            with server.accept()[0] as peer:
+                rank.ask("send 1000")
+                peer.recv(1000, socket.MSG_WAITALL)
+                wait_for(
+                    lambda number=number: (
+                        (sent(found.collect(), "client", port, "sent") or 0) >= 1000 * number
+                    ),
+                    f"{number} connections counted",
+                )
+                rank.ask("close -")
+            out = found.collect()
+            total = sent(out, "client", port, "sent")
+            assert total is not None
+            assert 1000 * number <= total <= 1001 * number, "a SYN is acknowledged as a byte"
+        gone = (*RANK, "client", str(port))
+        wait_for(
+            lambda: found.collect().value(net.CONNECTIONS, *gone, "established") is None,
+            "no connection",
+        )
+
+
+def test_a_rank_that_has_gone_takes_its_series_along(
+    collector: tuple[NetCollector, FakeRanks], server: socket.socket
+) -> None:
+    found, ranks = collector
+    with program(CLIENT) as rank:
+        ranks.add(rank.pid, 0)
+        rank.ask(f"connect {server.getsockname()[1]}")
+        assert net.BYTES in found.collect().families
+    wait_for(lambda: net.BYTES not in found.collect().families, "no series")
+
+
+def test_dropped_connections_of_this_machine_are_counted(
+    collector: tuple[NetCollector, FakeRanks],
+) -> None:
+    found, _ = collector
+    assert found.collect().value(net.OVERFLOWS, "host") == listen_overflows(Path("/proc"), "self")
+
+
+def test_overflows_are_read_by_name(tmp_path: Path) -> None:
+    (tmp_path / "9" / "net").mkdir(parents=True)
+    (tmp_path / "9" / "net" / "netstat").write_text(
+        "TcpExt: SyncookiesSent ListenOverflows ListenDrops\nTcpExt: 1 28 30\n"
+        "IpExt: InNoRoutes\nIpExt: 5\n"
+    )
+    assert listen_overflows(tmp_path, 9) == 28
+    assert listen_overflows(tmp_path, 10) is None
+
+
+def connection(cookie: int, peer: int, *, acked: int = 0, rtt: float = 0.001) -> TcpSocket:
+    statistics = TcpStatistics(0, 1.0, rtt, 0, acked, 0, 0)
+    return TcpSocket("established", 40_000, peer, cookie, 0, 0, cookie, statistics)
+
+
+def test_ports_of_one_rank_are_capped_and_service_ports_keep_room() -> None:
+    totals = FlowTotals()
+    dynamic = [connection(n, 40_000 + n, acked=1) for n in range(50)]
+    flows = totals.update(RANK, dynamic)
+    assert len(flows) == MAX_EPHEMERAL_PORTS + 1
+    assert flows["client", OTHER].counts.sent == 50 - MAX_EPHEMERAL_PORTS
+    service = [connection(100 + n, 8000 + n, acked=1) for n in range(50)]
+    flows = totals.update(RANK, dynamic + service)
+    assert ("client", "8000") in flows
+    assert len(flows) == MAX_PORTS + 1
+    assert sum(flow.counts.sent for flow in flows.values()) == 100
+
+
+def test_the_slowest_connection_of_a_port_counts() -> None:
+    flows = FlowTotals().update(RANK, [connection(1, 80, rtt=0.01), connection(2, 80, rtt=0.9)])
+    assert flows["client", "80"].rtt == 0.9
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1000)), max_size=6), max_size=20)
+)
+def test_totals_never_fall(looks: list[list[tuple[int, int]]]) -> None:
+    totals = FlowTotals()
+    last = 0
+    for look in looks:
+        flows = totals.update(
+            RANK, [connection(n, 80, acked=acked) for n, acked in dict(look).items()]
+        )
+        totals.forget_unseen()
+        now = flows["client", "80"].counts.sent if flows else 0
+        assert now >= last
+        last = now

@@ -1,0 +1,257 @@
+"""What the stages collector makes of records; the totals that must never drop."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Histogram, Samples
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks import stages
+from stagewatch.ranks.directory import Found, RankDirectory
+from stagewatch.ranks.rank import rank_of
+from stagewatch.ranks.rank_record import Life, RankRecord
+from stagewatch.ranks.record_directory import LINGER_SECONDS, RecordDirectory
+from stagewatch.ranks.records import parse
+from stagewatch.ranks.stages import (
+    COLLECTIVES,
+    DROPPED,
+    DURATIONS,
+    FAILURES,
+    FIRST_FAILURE,
+    GAPS,
+    MAX_RETIRED,
+    PROGRESS_AGE,
+    RETIRED_SECONDS,
+    SKIPPED,
+    STAGE_CODE,
+    STAGE_OPEN,
+    STEP,
+    UP,
+    StagesCollector,
+)
+from stagewatch.ranks.vocabulary import MAX_NAMES
+from tests.clock import Clock
+from tests.fixed_node import BOOT, WALL, FixedNode
+from tests.golden import assert_golden, valid
+from tests.records import real_record
+from tests.running import Python
+
+RANK_0 = ("540", "train", "0")
+RANK_7 = ("540", "train", "7")
+WORKER = ("540", "rollout", "1")
+
+
+class Shown:
+    """A rank directory that finds what the test puts there."""
+
+    def __init__(self, *records: RankRecord) -> None:
+        self.records = list(records)
+
+    def look(self) -> Found:
+        return Found(tuple(map(rank_of, self.records)), tuple(self.records))
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(BOOT)
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> RankRecord:
+    directory = tmp_path / "draft-of-one"
+    directory.mkdir()
+    return dataclasses.replace(parse(real_record(directory)), name="a")
+
+
+def collector(shown: Shown, clock: Clock) -> StagesCollector:
+    directory: object = shown
+    return StagesCollector(directory, boot_clock=clock)  # type: ignore[arg-type]
+
+
+def completed(samples: Samples, stage: str, job_id: str = "540", role: str = "train") -> int:
+    found = samples.families.get(DURATIONS, {}).get((job_id, role, stage))
+    return found.count if isinstance(found, Histogram) else 0
+
+
+def test_the_whole_exposition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = FixedNode(tmp_path, monkeypatch)
+    samples = StagesCollector(node.ranks(), boot_clock=lambda: BOOT).collect()
+    assert_golden(samples, "stages.prom")
+
+
+def test_a_hung_job_as_its_node_sees_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = FixedNode(tmp_path, monkeypatch)
+    found = StagesCollector(node.ranks(), boot_clock=lambda: BOOT).collect()
+    assert found.value(STAGE_OPEN, *RANK_0, "train", "") == 412
+    assert found.value(STAGE_OPEN, *RANK_7, "cleanup", "") == 412
+    assert (found.value(STAGE_CODE, *RANK_0), found.value(STAGE_CODE, *RANK_7)) == (5, 10)
+    assert (found.value(STEP, *RANK_0), found.value(STEP, *RANK_7)) == (220, 219)
+    assert found.value(COLLECTIVES, *RANK_0, "world") == 5
+    assert found.value(COLLECTIVES, *RANK_7, "world") == 4
+    assert found.value(PROGRESS_AGE, *RANK_7) == 412
+    assert (found.value(UP, *RANK_0), found.value(UP, *WORKER)) == (1, 0)
+    assert found.value(STAGE_OPEN, *WORKER, "other", "vLLM.generate") == 910
+
+
+def test_the_first_failure_is_shown_with_its_time_and_counted_by_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = FixedNode(tmp_path, monkeypatch)
+    found = StagesCollector(node.ranks(), boot_clock=lambda: BOOT).collect()
+    when = found.value(FIRST_FAILURE, *RANK_0, "eval", "TimeoutError")
+    assert when is not None
+    assert WALL - 1000 < when < WALL - 412
+    assert found.value(FAILURES, "540", "train", "eval", "TimeoutError") == 2
+
+
+def test_gaps_are_what_passes_between_marks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = FixedNode(tmp_path, monkeypatch)
+    found = StagesCollector(node.ranks(), boot_clock=lambda: BOOT).collect()
+    gaps = found.families[GAPS][("540", "train", "train")]
+    assert isinstance(gaps, Histogram)
+    # Two ranks, four steps, three beats and the end; but for the first, which holds the set-up.
+    assert gaps.count == 2 * (4 * 4 - 1)
+    assert gaps.sum == pytest.approx(2 * (4 * 4.5 - 1.5))
+
+
+def test_no_rank_at_all_is_no_data(clock: Clock) -> None:
+    with pytest.raises(NoData):
+        collector(Shown(), clock).collect()
+
+
+def test_files_that_were_passed_over_are_shown_even_without_any_rank(
+    record_dir: Path, tmp_path: Path
+) -> None:
+    (record_dir / "core").touch()
+    proc = Procfs(tmp_path)
+    with closing(RecordDirectory(record_dir, proc)) as records:
+        found = StagesCollector(RankDirectory(records, proc)).collect()
+    assert found.value(SKIPPED, "name") == 1
+
+
+def test_between_stages_a_rank_is_idle_since_its_last_mark(
+    clock: Clock, record: RankRecord
+) -> None:
+    lane = dataclasses.replace(record.lanes[0], frames=(), progress=BOOT - 30)
+    found = collector(Shown(dataclasses.replace(record, lanes=(lane,))), clock).collect()
+    key = ("540", "train", "3")
+    assert found.value(STAGE_OPEN, *key, "idle", "") == 30
+    assert found.value(STAGE_CODE, *key) == 0
+
+
+def test_a_rank_that_never_made_a_mark_has_no_age_of_progress(
+    clock: Clock, record: RankRecord
+) -> None:
+    lane = dataclasses.replace(record.lanes[0], frames=(), progress=0.0, marks=0, step=None)
+    text = valid(collector(Shown(dataclasses.replace(record, lanes=(lane,))), clock).collect())
+    assert "rl_rank_up" in text
+    for name in ("rl_rank_progress_age_seconds", "rl_rank_stage_open_seconds", "rl_rank_step"):
+        assert name not in text
+
+
+def test_what_found_no_room_in_the_record_is_told(clock: Clock, record: RankRecord) -> None:
+    found = collector(Shown(dataclasses.replace(record, dropped=12)), clock).collect()
+    assert found.value(DROPPED, "540", "train", "3") == 12
+
+
+def test_a_closed_record_shows_no_state_but_still_counts(clock: Clock, record: RankRecord) -> None:
+    closed = dataclasses.replace(record, life=Life.CLOSED)
+    found = collector(Shown(closed), clock).collect()
+    assert UP not in found.families
+    assert completed(found, "rollout") == 5
+
+
+def test_ended_ranks_go_on_counting_until_their_job_has_been_gone_for_long(
+    clock: Clock, record: RankRecord
+) -> None:
+    shown = Shown(record, dataclasses.replace(record, rank=4, name="b"))
+    stages = collector(shown, clock)
+    assert completed(stages.collect(), "rollout") == 10
+    del shown.records[0]
+    assert completed(stages.collect(), "rollout") == 10
+    clock.now += 10 * RETIRED_SECONDS
+    assert completed(stages.collect(), "rollout") == 10  # a rank of the job is still there
+    del shown.records[0]
+    assert completed(stages.collect(), "rollout") == 10
+    clock.now += RETIRED_SECONDS
+    assert completed(stages.collect(), "rollout") == 10
+    clock.now += 1
+    with pytest.raises(NoData):
+        stages.collect()
+
+
+def test_a_rank_that_exits_between_two_looks_is_counted_whole_and_once(
+    python: Python, record_dir: Path, clock: Clock
+) -> None:
+    """Its record is gone from the directory by then, with the steps made since the last look."""
+    script = python(
+        """
+        import sys, time
+        from pathlib import Path
+        import stagewatch
+        stagewatch.init(job_id=540, rank=0)
+        for step in range(20):
+            if step == 7:
+                print("ready", flush=True)
+                while not Path(sys.argv[1]).exists():
+                    time.sleep(0.01)
+            with stagewatch.stage("rollout", step=step):
+                pass
+        """,
+        record_dir / "go",
+        STAGEWATCH_DIR=str(record_dir),
+    )
+    script.said("ready")
+    proc = Procfs()
+    with closing(RecordDirectory(record_dir, proc, clock=clock)) as records:
+        stages = StagesCollector(RankDirectory(records, proc, clock=clock), boot_clock=clock)
+        assert completed(stages.collect(), "rollout") == 7
+        (record_dir / "go").touch()
+        script.finish()
+        counts = []
+        for _ in range(10):
+            clock.now += LINGER_SECONDS / 4
+            counts.append(completed(stages.collect(), "rollout"))
+    assert counts == [20] * 10
+
+
+def test_a_job_can_not_make_more_label_values_than_its_share(
+    clock: Clock, record: RankRecord
+) -> None:
+    ranks = [
+        dataclasses.replace(
+            record,
+            rank=rank,
+            name=str(rank),
+            failures={("train", f"Error{rank}_{number}"): 1 for number in range(16)},
+            first_failure=None,
+        )
+        for rank in range(20)
+    ]
+    found = collector(Shown(*ranks), clock).collect()
+    assert len(found.families[FAILURES]) == MAX_NAMES + 1
+    assert found.value(FAILURES, "540", "train", "train", "other") == 320 - MAX_NAMES
+
+
+def test_jobs_without_end_do_not_fill_the_agents_memory(clock: Clock, record: RankRecord) -> None:
+    shown = Shown()
+    stages = collector(shown, clock)
+    for number in range(MAX_RETIRED + 50):
+        clock.now += 1
+        shown.records = [dataclasses.replace(record, job_id=f"job{number}", name=str(number))]
+        found = stages.collect()
+    jobs = {labels[0] for labels in found.families[DURATIONS]}
+    assert len(jobs) == MAX_RETIRED + 1
+    assert "job0" not in jobs
+    assert f"job{MAX_RETIRED + 49}" in jobs
+
+
+def test_the_collector_is_on_by_default_once_a_second() -> None:
+    assert (stages.SPEC.name, stages.SPEC.interval, stages.SPEC.default) == ("stages", 1.0, True)

@@ -1,0 +1,120 @@
+"""What a rank writes into its record, over time, against what may become series."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.ranks.directory import Found
+from stagewatch.ranks.rank import rank_of
+from stagewatch.ranks.records import Failure, Frame, RankRecord, parse
+from stagewatch.ranks.stages import (
+    COLLECTIVES,
+    FAILURES,
+    FIRST_FAILURE,
+    PROGRESS_AGE,
+    SCALAR,
+    STAGE_OPEN,
+    StagesCollector,
+)
+from stagewatch.ranks.vocabulary import FOLDED, MAX_NAMES
+from tests.records import real_record
+
+NOW = 5000.0
+LOOKS = 3 * MAX_NAMES
+KEY = ("540", "train", "3")
+
+
+class Shown:
+    """A rank directory that finds what the test puts there."""
+
+    def __init__(self) -> None:
+        self.records: tuple[RankRecord, ...] = ()
+
+    def look(self) -> Found:
+        return Found(tuple(map(rank_of, self.records)), self.records)
+
+
+class Node:
+    """A node whose only rank writes something else at every look."""
+
+    def __init__(self, record: RankRecord) -> None:
+        self.record = dataclasses.replace(
+            record, scalars={}, collectives={}, failures={}, first_failure=None
+        )
+        self.ever: dict[Metric, set[tuple[str, ...]]] = {}
+        self._shown = Shown()
+        directory: object = self._shown
+        self._collector = StagesCollector(directory, boot_clock=lambda: NOW)  # type: ignore[arg-type]
+
+    def look(self, name: str = "a", **changes: object) -> Samples:
+        """What is exported for the rank with these changes, under a file of that name."""
+        record = dataclasses.replace(self.record, name=name, **changes)  # type: ignore[arg-type]
+        self._shown.records = (record,)
+        found = self._collector.collect()
+        for metric, family in found.families.items():
+            self.ever.setdefault(metric, set()).update(family)
+        return found
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    directory = tmp_path / "draft-of-one"
+    directory.mkdir()
+    return Node(parse(real_record(directory)))
+
+
+def test_a_new_open_substage_at_every_look_ends_as_other(node: Node) -> None:
+    lane = node.record.lanes[0]
+    for number in range(LOOKS):
+        frame = Frame("other", f"part {number}", None, NOW - 1)
+        found = node.look(lanes=(dataclasses.replace(lane, frames=(frame,)),))
+    assert len(node.ever[STAGE_OPEN]) == MAX_NAMES + 1
+    assert found.value(STAGE_OPEN, *KEY, "other", "other") == 1
+    assert found.value(FOLDED, "substage") == LOOKS - MAX_NAMES
+
+
+def test_new_scalars_and_groups_at_every_look_are_left_out_in_the_end(node: Node) -> None:
+    for number in range(LOOKS):
+        found = node.look(scalars={f"s{number}": 1.0}, collectives={f"g{number}": 1})
+    assert len(node.ever[SCALAR]) == MAX_NAMES
+    assert len(node.ever[COLLECTIVES]) == MAX_NAMES
+    assert found.value(FOLDED, "scalar") == LOOKS - MAX_NAMES
+    assert found.value(FOLDED, "group") == LOOKS - MAX_NAMES
+
+
+def test_a_new_first_failure_at_every_look_ends_as_other(node: Node) -> None:
+    for number in range(LOOKS):
+        found = node.look(first_failure=Failure("train", f"Error{number}", "", 1, 1.7e9))
+    assert len(node.ever[FIRST_FAILURE]) == MAX_NAMES + 1
+    assert found.value(FIRST_FAILURE, *KEY, "train", "other") == 1.7e9
+    assert found.value(FOLDED, "error") == LOOKS - MAX_NAMES
+
+
+def test_ranks_that_fail_and_begin_again_each_in_its_own_way_end_as_other(node: Node) -> None:
+    """Whatever was counted stays counted, under the name it had."""
+    for number in range(LOOKS):
+        found = node.look(name=str(number), failures={("train", f"Error{number}"): 1})
+        assert found.value(FAILURES, "540", "train", "train", "Error0") == 1
+    assert len(node.ever[FAILURES]) == MAX_NAMES + 1
+    assert sum(map(float, found.families[FAILURES].values())) == LOOKS  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_value_that_is_no_number_is_absent(node: Node, value: float) -> None:
+    found = node.look(scalars={"reward": value, "kl": 0.5})
+    assert found.value(SCALAR, *KEY, "kl") == 0.5
+    assert set(found.families[SCALAR]) == {(*KEY, "kl")}
+
+
+def test_marks_from_the_future_make_no_negative_age(node: Node) -> None:
+    frame = Frame("train", "", 7, NOW + 1e6)
+    lane = dataclasses.replace(node.record.lanes[0], frames=(frame,), progress=NOW + 1e6)
+    found = node.look(lanes=(lane,))
+    assert found.value(PROGRESS_AGE, *KEY) == 0
+    assert found.value(STAGE_OPEN, *KEY, "train", "") == 0
+    lane = dataclasses.replace(lane, frames=())
+    assert node.look(lanes=(lane,)).value(STAGE_OPEN, *KEY, "idle", "") == 0

@@ -1,0 +1,235 @@
+"""Wait classes of real processes in every state the kernel has, and of made-up windows."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.wait_class import (
+    MIN_SAMPLES,
+    WINDOW_SAMPLES,
+    Sample,
+    WaitClass,
+    classify,
+    sleeps_in,
+)
+from tests.running import Python
+from tests.waiting import wait_for
+
+PROC = Procfs()
+
+WAYS_TO_WAIT = {
+    "busy loop": ("while True: pass", WaitClass.SPIN),
+    "busy loop that yields": ("while True: os.sched_yield()", WaitClass.SPIN),
+    "compiler": (
+        """
+        line = "def f%d(a, b): return [a * %d + b, {a: b}]"
+        source = chr(10).join(line % (i, i) for i in range(3000))
+        while True: compile(source, "x", "exec")
+        """,
+        WaitClass.COMPUTE,
+    ),
+    "lock": ("lock = threading.Lock(); lock.acquire(); lock.acquire()", WaitClass.PARKED),
+    "epoll": ("select.epoll().poll()", WaitClass.PARKED),
+    "pipe": ("os.read(os.pipe()[0], 1)", WaitClass.PARKED),
+    "sleep": ("time.sleep(600)", WaitClass.PARKED),
+    "polling every 50 ms": ("while True: time.sleep(0.05)", WaitClass.PARKED),
+    "child of vfork": (
+        """
+        libc = ctypes.CDLL(None)
+        if libc.vfork() == 0:  # which stops this process, in state D, until the child has ended
+            libc.prctl(1, signal.SIGKILL)
+            libc.pause()
+        """,
+        WaitClass.IO,
+    ),
+}
+
+
+def look(pid: int, marks: int | None = None) -> Sample | None:
+    main, scheduling = PROC.stat(pid, pid), PROC.scheduling(pid, pid)
+    if main is None or scheduling is None:
+        return None
+    return Sample(
+        time=time.monotonic(),
+        state=main.state,
+        channel=PROC.wait_channel(pid, pid),
+        run_seconds=main.user_seconds + main.system_seconds,
+        voluntary=scheduling.voluntary,
+        involuntary=scheduling.involuntary,
+        marks=marks,
+        page_faults=main.page_faults,
+    )
+
+
+def watch(pid: int, *, progressing: bool = False) -> WaitClass:
+    samples = []
+    for number in range(WINDOW_SAMPLES):
+        sample = look(pid, number if progressing else 0)
+        if sample is not None:
+            samples.append(sample)
+        time.sleep(0.03)
+    return classify(samples)
+
+
+def becomes(pid: int, expected: WaitClass, *, progressing: bool = False) -> None:
+    wait_for(lambda: watch(pid, progressing=progressing) is expected, f"class {expected}")
+
+
+@pytest.mark.parametrize("way", WAYS_TO_WAIT)
+def test_a_real_process_that_waits_by(way: str, python: Python) -> None:
+    code, expected = WAYS_TO_WAIT[way]
+    lines = code.strip().splitlines()
+    imports = "import ctypes, os, select, signal, threading, time\nprint('ready')\n"
+    indent = min((len(x) - len(x.lstrip()) for x in lines[1:]), default=0)
+    script = python(imports + "\n".join([lines[0], *(line[indent:] for line in lines[1:])]))
+    script.said("ready")
+    becomes(script.pid, expected)
+
+
+def test_a_busy_process_that_makes_progress_computes(python: Python) -> None:
+    script = python("print('ready')\nwhile True: pass")
+    script.said("ready")
+    becomes(script.pid, WaitClass.COMPUTE, progressing=True)
+    becomes(script.pid, WaitClass.SPIN)
+
+
+def test_a_stopped_process_is_stopped_and_may_go_on(python: Python) -> None:
+    script = python("print('ready')\nwhile True: pass")
+    script.said("ready")
+    script.process.send_signal(signal.SIGSTOP)
+    becomes(script.pid, WaitClass.STOPPED)
+    script.process.send_signal(signal.SIGCONT)
+    becomes(script.pid, WaitClass.SPIN)
+
+
+def test_a_zombie_is_gone(python: Python) -> None:
+    script = python(
+        """
+        import os, time
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        print("child", child)
+        time.sleep(600)
+        """
+    )
+    script.said("child")
+    becomes(int(script.output().split()[1]), WaitClass.GONE)
+
+
+def test_an_ended_process_cannot_be_looked_at(python: Python) -> None:
+    script = python("pass")
+    script.finish()
+    assert look(script.pid) is None
+    assert not PROC.is_running(script.pid, 1)
+
+
+def window(
+    states: str,
+    *,
+    cpu: float = 0.0,
+    voluntary: int = 0,
+    marks: int | None = 0,
+    page_faults: int = 0,
+    channel: str = "",
+) -> list[Sample]:
+    """One sample a second; `cpu`, `voluntary`, `marks` and `page_faults` are added in each."""
+    return [
+        Sample(
+            time=100.0 + second,
+            state=state,
+            channel=channel if state in "SD" else "",
+            run_seconds=cpu * second,
+            voluntary=voluntary * second,
+            involuntary=50 * second,
+            marks=None if marks is None else marks * second,
+            page_faults=page_faults * second,
+        )
+        for second, state in enumerate(states)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        (window("RRRRRRRRRR", cpu=1.0), WaitClass.SPIN),
+        (window("RRRRRRRRRR", cpu=0.03), WaitClass.SPIN),  # 63 spinners on two cores
+        (window("RRRRRRRRRR", cpu=1.0, marks=None), WaitClass.SPIN),
+        (window("RRRRRRRRRR", cpu=1.0, marks=1), WaitClass.COMPUTE),
+        (window("RRRRRRRRRR", cpu=1.0, voluntary=30), WaitClass.COMPUTE),
+        (window("RRRRSRRRRR", cpu=1.0), WaitClass.SPIN),
+        (window("RRRRRRRRRR", cpu=1.0, page_faults=2), WaitClass.SPIN),
+        (window("RRRRRRRRRR", cpu=1.0, page_faults=3000), WaitClass.COMPUTE),  # a compiler
+        (window("RRRRRRRRRR", cpu=0.03, page_faults=90), WaitClass.COMPUTE),
+        (window("RRSRRSRRSR", cpu=0.7, voluntary=5), WaitClass.COMPUTE),
+        (window("SSSSSSSSSS", channel="futex_do_wait"), WaitClass.PARKED),
+        (window("SSSSSSSSRS", cpu=0.02, voluntary=900), WaitClass.PARKED),  # a 1 ms poll
+        (window("SSSSSSSSSS", channel="nfs4_run_open_task"), WaitClass.IO),
+        (window("SSSSSSSSSS", channel="request_wait_answer"), WaitClass.IO),  # FUSE
+        (window("DDDDDDDDDD", channel="io_schedule"), WaitClass.IO),
+        (window("DSDSDSDSDS", channel="rpc_wait_bit_killable"), WaitClass.IO),
+        (window("RDRDRDDRDR", cpu=0.4), WaitClass.IO),  # half the time on the disk
+        (window("TTTTTTTTTT"), WaitClass.STOPPED),
+        (window("tttttttttt"), WaitClass.TRACED),  # held by a debugger
+        (window("RRRRRRRRtt"), WaitClass.TRACED),  # at once: its peers must not accuse it
+        (window("SSSSSSSSTT"), WaitClass.STOPPED),
+        (window("SSSSSSSSSt"), WaitClass.PARKED),  # a tracer that looked at one system call
+        (window("RRRRRRRRRZ"), WaitClass.GONE),
+        (window("Z"), WaitClass.GONE),
+        (window("RRRR", cpu=1.0), WaitClass.UNKNOWN),
+        (window("RRRRRSSSSS", cpu=0.2), WaitClass.UNKNOWN),
+        ([], WaitClass.UNKNOWN),
+        (window("SSSSS", cpu=0.2), WaitClass.UNKNOWN),  # it wakes up to work: asleep, not at rest
+    ],
+)
+def test_windows(samples: list[Sample], expected: WaitClass) -> None:
+    assert classify(samples) is expected
+
+
+samples = st.lists(
+    st.builds(
+        Sample,
+        time=st.floats(0, 1e9),
+        state=st.sampled_from("RSDZTtXIPW"),
+        channel=st.text(max_size=20),
+        run_seconds=st.floats(0, 1e9),
+        voluntary=st.integers(0, 2**40),
+        involuntary=st.integers(0, 2**40),
+        marks=st.none() | st.integers(0, 2**62),
+    ),
+    max_size=WINDOW_SAMPLES,
+)
+
+
+@given(samples)
+def test_every_window_has_a_class_and_few_samples_no_verdict(samples: list[Sample]) -> None:
+    found = classify(samples)
+    if len(samples) < MIN_SAMPLES:
+        assert found in (WaitClass.UNKNOWN, WaitClass.GONE)
+    if samples and samples[-1].state in "ZX":
+        assert found is WaitClass.GONE
+
+
+@pytest.mark.parametrize(
+    ("channel", "expected"),
+    [
+        ("futex_wait_queue", "futex"),
+        ("futex_do_wait", "futex"),
+        ("do_epoll_wait", "epoll"),
+        ("ep_poll", "poll"),
+        ("hrtimer_nanosleep", "nanosleep"),
+        ("nfs_wait_client_init_complete", "nfs"),
+        ("do_sys_poll", "poll"),
+        ("anon_pipe_read", "pipe"),
+        ("kernel_clone", "kernel_clone"),
+        ("", ""),
+    ],
+)
+def test_wait_channels_are_named_by_class(channel: str, expected: str) -> None:
+    assert sleeps_in(channel) == expected
