@@ -15,9 +15,6 @@ from typing import Any
 import psutil
 import requests
 
-from stagewatch.collectors import io, nfs
-from stagewatch.collectors.io import IoCollector
-from stagewatch.collectors.nfs import NfsCollector
 from stagewatch.core.collector import Collector
 from stagewatch.core.exposition import render
 from stagewatch.core.processes import Children
@@ -33,6 +30,9 @@ from stagewatch.ranks.io import RankIoCollector
 from stagewatch.ranks.process_families import ProcessFamilies
 from stagewatch.ranks.processes import ProcessesCollector
 from stagewatch.ranks.sockets import NetCollector
+from stagewatch.storage import io, nfs
+from stagewatch.storage.io import IoCollector
+from stagewatch.storage.nfs import NfsCollector
 from tests.bench.table import row
 from tests.ranks.fakes import FakeRanks, program
 

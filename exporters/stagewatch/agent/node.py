@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from stagewatch.agent.command import AgentCommand
 from stagewatch.agent.node_context import NodeOptions, node_context
-from stagewatch.collectors import (
-    canary,
-    checkpoints,
-    clock,
-    faults,
-    infiniband,
-    io,
-    kmsg,
-    nfs,
-    probe,
-)
+from stagewatch.collectors import clock, faults, infiniband, kmsg, probe
 from stagewatch.core.collector import CollectorSpec
 from stagewatch.gpu import collector as gpu
 from stagewatch.gpu import jobs as gpu_jobs
@@ -23,6 +13,7 @@ from stagewatch.ranks import blocked_tasks, processes, stages
 from stagewatch.ranks import collector as ranks
 from stagewatch.ranks import io as rank_io
 from stagewatch.ranks import sockets as net
+from stagewatch.storage import canary, checkpoints, io, nfs
 
 
 def collector_specs() -> tuple[CollectorSpec, ...]:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.collectors import io
-from stagewatch.collectors.io import IoCollector
 from stagewatch.core.errors import SourceError
+from stagewatch.storage import io
+from stagewatch.storage.io import IoCollector
 
 
 @pytest.fixture

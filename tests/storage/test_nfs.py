@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.collectors import nfs
-from stagewatch.collectors.nfs import NfsCollector
 from stagewatch.core.errors import NoData
+from stagewatch.storage import nfs
+from stagewatch.storage.nfs import NfsCollector
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "nfs"
 DEAD = """device nas:/ckpt mounted on /ckpt with fstype nfs4 statvers=1.1

@@ -15,10 +15,10 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from stagewatch.collectors import nfs
-from stagewatch.collectors.nfs import NfsCollector
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.sources.mountstats import parse_mountstats
+from stagewatch.storage import nfs
+from stagewatch.storage.mountstats import parse_mountstats
+from stagewatch.storage.nfs import NfsCollector
 from tests.waiting import wait_for
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "nfs"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.collectors import canary
-from stagewatch.collectors.canary import CanaryCollector, CanaryOptions, job
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, render
 from stagewatch.core.helper import Helper
+from stagewatch.storage import canary
+from stagewatch.storage.canary import CanaryCollector, CanaryOptions, job
 from tests.waiting import wait_for
 
 Start = Callable[[CanaryOptions], CanaryCollector]
@@ -103,7 +103,7 @@ def test_a_missing_directory_is_an_error_with_its_errno(start: Start, tmp_path: 
 def test_a_missing_directory_is_logged_once_and_when_it_is_there(
     start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "stagewatch.collectors.canary")
+    caplog.set_level("INFO", "stagewatch.storage.canary")
     directory = tmp_path / "absent"
     collector = start(options(directory))
     wait_for_metric(collector, canary.ERROR)

@@ -14,7 +14,7 @@ from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import listing, option, text
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.sources.mountstats import NfsMount, Operation, read_mountstats
+from stagewatch.storage.mountstats import NfsMount, Operation, read_mountstats
 
 if TYPE_CHECKING:
     from stagewatch.agent.node_context import NodeContext

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stagewatch.sources.lustre import parse_stats, read_lustre
+from stagewatch.storage.lustre import parse_stats, read_lustre
 
 OLD = """snapshot_time             1523008010.817348638 secs.nsecs
 read_bytes                25673 samples [bytes] 1 3366225 145121869

@@ -15,9 +15,9 @@ from stagewatch.core.config import option, regex
 from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.host.procfs import TICKS_PER_SECOND
-from stagewatch.sources.diskstats import Disk, read_disks
-from stagewatch.sources.lustre import LustreClient, read_lustre
-from stagewatch.sources.pressure import read_pressure
+from stagewatch.storage.diskstats import Disk, read_disks
+from stagewatch.storage.lustre import LustreClient, read_lustre
+from stagewatch.storage.pressure import read_pressure
 
 if TYPE_CHECKING:
     from stagewatch.agent.node_context import NodeContext

@@ -183,7 +183,7 @@ class CanaryCollector(Collector):
 def job(directory: Path, options: CanaryOptions) -> JobSpec:
     """What the helper is to do in one directory."""
     return JobSpec(
-        "stagewatch.sources.canary_child:run",
+        "stagewatch.storage.canary_child:run",
         {
             "directory": str(directory),
             "bytes": options.bytes,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.sources.checkpoint_child import _step, run
+from stagewatch.storage.checkpoint_child import _step, run
 
 
 class Looker:

@@ -173,7 +173,7 @@ class CheckpointsCollector(Collector):
 def job(directory: str, options: CheckpointsOptions) -> JobSpec:
     """What the helper is to do for one pattern."""
     return JobSpec(
-        "stagewatch.sources.checkpoint_child:run",
+        "stagewatch.storage.checkpoint_child:run",
         {
             "pattern": directory,
             "max_entries": options.max_entries,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stagewatch.core.errors import SourceError
-from stagewatch.sources.mountstats import NfsMount, parse_mountstats, read_mountstats
+from stagewatch.storage.mountstats import NfsMount, parse_mountstats, read_mountstats
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "nfs"
 TEXT = (FIXTURES / "mountstats").read_text()

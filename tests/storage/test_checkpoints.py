@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.collectors import checkpoints
-from stagewatch.collectors.checkpoints import (
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Samples
+from stagewatch.core.helper import Helper
+from stagewatch.storage import checkpoints
+from stagewatch.storage.checkpoints import (
     CheckpointsCollector,
     CheckpointsOptions,
     job,
     pattern,
 )
-from stagewatch.core.errors import NoData
-from stagewatch.core.exposition import Samples
-from stagewatch.core.helper import Helper
 from tests.waiting import wait_for
 
 Start = Callable[..., CheckpointsCollector]

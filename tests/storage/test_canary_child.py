@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from stagewatch.host.process_files import read_io
-from stagewatch.sources import canary_child
-from stagewatch.sources.canary_child import run
+from stagewatch.storage import canary_child
+from stagewatch.storage.canary_child import run
 
 KIB = 1 << 10
 ARGUMENTS = {"bytes": 64 * KIB, "floor_bytes": 0, "large_bytes": 0, "large_interval": 600.0}

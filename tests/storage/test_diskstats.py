@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stagewatch.core.errors import SourceError
-from stagewatch.sources.diskstats import Requests, parse_diskstats, read_disks
+from stagewatch.storage.diskstats import Requests, parse_diskstats, read_disks
 
 NEW = "259 0 nvme0n1 10 1 80 500 20 2 160 1500 3 7000 2000 5 0 40 250 6 125"
 OLD = "  8 0 sda 10 1 80 500 20 2 160 1500 3 7000 2000"
