@@ -26,8 +26,8 @@ from stagewatch.demo.cluster import DemoCluster, free_port
 from stagewatch.demo.prometheus import arguments
 from stagewatch.prometheus.api import PrometheusApi
 from tests.agent.node_agent import NodeAgent
-from tests.collectors.test_infiniband import INFINIBAND, port, write
 from tests.fakes.nvml import FakeNvml
+from tests.network.test_infiniband import INFINIBAND, port, write
 from tests.waiting import wait_for
 
 SCRAPE_SECONDS = 2

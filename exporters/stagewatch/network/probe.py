@@ -129,7 +129,7 @@ class ProbeCollector(Collector):
 def job(target: str, options: ProbeOptions) -> JobSpec:
     """What the helper is to do for one target."""
     return JobSpec(
-        "stagewatch.sources.probe_child:run",
+        "stagewatch.network.probe_child:run",
         {"target": target, "timeout": options.timeout},
         interval=max(MIN_INTERVAL, options.every),
         deadline=options.deadline,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.collectors import infiniband
-from stagewatch.collectors.infiniband import InfinibandCollector, rate
 from stagewatch.core.errors import NoData
+from stagewatch.network import infiniband
+from stagewatch.network.infiniband import InfinibandCollector, rate
 
 GBIT = 1e9 / 8
 

@@ -12,7 +12,7 @@ from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import listing, option, text
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.sources.infiniband import RdmaPort, read_ports
+from stagewatch.network.infiniband_ports import RdmaPort, read_ports
 
 if TYPE_CHECKING:
     from stagewatch.agent.node_context import NodeContext
