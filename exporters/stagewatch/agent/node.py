@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from stagewatch.agent.command import AgentCommand
 from stagewatch.agent.node_context import NodeOptions, node_context
-from stagewatch.collectors import clock, faults, kmsg
+from stagewatch.collectors import clock, faults
 from stagewatch.core.collector import CollectorSpec
 from stagewatch.gpu import collector as gpu
 from stagewatch.gpu import jobs as gpu_jobs
+from stagewatch.kernel_log import collector as kmsg
 from stagewatch.logs import collector as logs
 from stagewatch.network import infiniband, probe
 from stagewatch.ranks import blocked_tasks, processes, stages

@@ -86,11 +86,11 @@ def _ask_agent(address: tuple[str, int], limit: float) -> str | None:
 def _ask_node(limit: float, errors: dict[str, str]) -> Iterator[tuple[str, One]]:
     """The same collectors as the agent's, once each."""
     from stagewatch.collectors.clock import ClockCollector
-    from stagewatch.collectors.kmsg import KmsgCollector
     from stagewatch.gpu.collector import GpuCollector
     from stagewatch.gpu.reader import GpuReader
     from stagewatch.gpu.xids import XidLedger
-    from stagewatch.sources.kmsg import Kmsg
+    from stagewatch.kernel_log.collector import KmsgCollector
+    from stagewatch.kernel_log.reader import Kmsg
 
     xids = XidLedger()
     left = max(0.1, limit - time.monotonic() - 0.3)

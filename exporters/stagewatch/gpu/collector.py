@@ -23,7 +23,7 @@ from stagewatch.gpu.metrics import (
 from stagewatch.gpu.model_names import gpu_type
 from stagewatch.gpu.reader import GpuReader, Released
 from stagewatch.gpu.xids import XidLedger
-from stagewatch.kernel_lines import bus_key
+from stagewatch.kernel_log.lines import bus_key
 
 if TYPE_CHECKING:
     from stagewatch.agent.node_context import NodeContext

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stagewatch.core.errors import SourceError
-from stagewatch.sources.kmsg import Kmsg
+from stagewatch.kernel_log.reader import Kmsg
 from tests.waiting import wait_for
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.kernel_lines import (
+from stagewatch.kernel_log.lines import (
     NfsLine,
     OomCause,
     OomKill,

@@ -10,7 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stagewatch.collectors.kmsg_metrics import (
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import option
+from stagewatch.core.errors import SourceError
+from stagewatch.core.exposition import Samples
+from stagewatch.gpu.xids import Source, XidLedger, meaning
+from stagewatch.kernel_log.lines import (
+    OomCause,
+    OomKill,
+    is_lock_reclaim_failure,
+    parse_identity,
+    parse_nfs,
+    parse_oom,
+    parse_xid,
+)
+from stagewatch.kernel_log.metrics import (
     LOST,
     NFS_DOWN,
     NFS_OUTAGES,
@@ -24,23 +38,9 @@ from stagewatch.collectors.kmsg_metrics import (
     XID_INFO,
     XID_LAST,
 )
-from stagewatch.core.collector import Collector, CollectorSpec
-from stagewatch.core.config import option
-from stagewatch.core.errors import SourceError
-from stagewatch.core.exposition import Samples
-from stagewatch.gpu.xids import Source, XidLedger, meaning
-from stagewatch.kernel_lines import (
-    OomCause,
-    OomKill,
-    is_lock_reclaim_failure,
-    parse_identity,
-    parse_nfs,
-    parse_oom,
-    parse_xid,
-)
+from stagewatch.kernel_log.reader import KernelRecord, Kmsg
+from stagewatch.kernel_log.state import KmsgState, NfsServer, OomKills, load, save
 from stagewatch.slurm_paths import parse_slurm_cgroup
-from stagewatch.sources.kmsg import KernelRecord, Kmsg
-from stagewatch.sources.kmsg_state import KmsgState, NfsServer, OomKills, load, save
 
 if TYPE_CHECKING:
     from stagewatch.agent.node_context import NodeContext
