@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from stagewatch.collectors.clock import ClockCollector
+from stagewatch.clock.collector import ClockCollector
 from stagewatch.core.runner import Job, Runner
 from stagewatch.gpu.collector import GpuCollector
 from stagewatch.gpu.reader import GpuReader

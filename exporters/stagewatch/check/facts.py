@@ -85,7 +85,7 @@ def _ask_agent(address: tuple[str, int], limit: float) -> str | None:
 
 def _ask_node(limit: float, errors: dict[str, str]) -> Iterator[tuple[str, One]]:
     """The same collectors as the agent's, once each."""
-    from stagewatch.collectors.clock import ClockCollector
+    from stagewatch.clock.collector import ClockCollector
     from stagewatch.gpu.collector import GpuCollector
     from stagewatch.gpu.reader import GpuReader
     from stagewatch.gpu.xids import XidLedger

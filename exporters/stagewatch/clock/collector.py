@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from stagewatch.clock.adjtimex import ClockState, read_clock
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.sources.adjtimex import ClockState, read_clock
 
 if TYPE_CHECKING:
     from stagewatch.agent.node_context import NodeContext

@@ -7,10 +7,10 @@ import math
 
 import pytest
 
-from stagewatch.collectors.clock import DRIFT, MAX_ERROR, OFFSET, SYNCHRONIZED, ClockCollector
+from stagewatch.clock import adjtimex
+from stagewatch.clock.adjtimex import ClockState, read_clock
+from stagewatch.clock.collector import DRIFT, MAX_ERROR, OFFSET, SYNCHRONIZED, ClockCollector
 from stagewatch.core.errors import SourceError
-from stagewatch.sources import adjtimex
-from stagewatch.sources.adjtimex import ClockState, read_clock
 from tests.golden import assert_golden
 
 
