@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from stagewatch.core.processes import Children
-from tests.clock import Clock
+from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml, build
 from tests.running import Python
 from tests.web.certificates import Authority

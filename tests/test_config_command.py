@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.agent import node, slurm
+from stagewatch.agent import node
 from stagewatch.agent.command import agent_settings
 from stagewatch.core.unknown_variables import unknown_variables
+from stagewatch.slurm import agent as slurm
 from tests.agent.node_agent import NodeAgent
 from tests.running import clean_environ
 from tests.waiting import wait_for

@@ -13,9 +13,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from stagewatch.agent.slurm import collector_specs
-from stagewatch.agent.slurm_context import SlurmOptions, slurm_context
 from stagewatch.core.runner import Job, Runner
+from stagewatch.slurm.agent import collector_specs
+from stagewatch.slurm.context import SlurmOptions, slurm_context
 from stagewatch.web.agent_server import AgentServer
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from stagewatch.agent.slurm_cluster import Cluster, Timing
 from stagewatch.core.exposition import Samples
 from stagewatch.demo.slurm.cluster import SlurmCluster
-from stagewatch.sources.slurm_cli import SlurmCli
-from stagewatch.sources.slurm_command import CommandRunner, environment
+from stagewatch.slurm.cluster import Cluster, Timing
+from stagewatch.slurm.transport.command import CommandRunner, environment
+from stagewatch.slurm.transport.text.cli import SlurmCli
 from tests.cluster.independent import Numbers
 from tests.waiting import wait_for
 

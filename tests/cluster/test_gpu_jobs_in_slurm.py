@@ -14,8 +14,8 @@ from stagewatch.demo.slurm.keeping import Keeper
 from stagewatch.demo.slurm.services import Munge
 from stagewatch.gpu.allocation import from_cgroup
 from stagewatch.host.procfs import Procfs
-from stagewatch.sources.slurm_cgroups import CgroupJob
-from stagewatch.sources.slurm_prolog import PrologJob, read_prolog
+from stagewatch.slurm.cgroups import CgroupJob
+from stagewatch.slurm.prolog import PrologJob, read_prolog
 
 SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
 

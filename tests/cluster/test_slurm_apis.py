@@ -8,16 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.collectors import slurm_controller, slurm_jobs, slurm_nodes, slurm_queue
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.demo.slurm.cluster import SlurmCluster
 from stagewatch.demo.slurm.keeping import Keeper
 from stagewatch.demo.slurm.services import Rest
-from stagewatch.sources.slurm_client import SlurmClient
-from stagewatch.sources.slurm_command import CommandRunner, environment
-from stagewatch.sources.slurm_http import HttpReader
-from stagewatch.sources.slurm_json_cli import SlurmJsonCli
-from stagewatch.sources.slurm_rest import SlurmRest
+from stagewatch.slurm.collectors import controller as slurm_controller
+from stagewatch.slurm.collectors import jobs as slurm_jobs
+from stagewatch.slurm.collectors import nodes as slurm_nodes
+from stagewatch.slurm.collectors import queue as slurm_queue
+from stagewatch.slurm.transport.client import SlurmClient
+from stagewatch.slurm.transport.command import CommandRunner, environment
+from stagewatch.slurm.transport.http import HttpReader
+from stagewatch.slurm.transport.json.cli import SlurmJsonCli
+from stagewatch.slurm.transport.rest import SlurmRest
 from tests.cluster import independent
 from tests.cluster.agent_process import AgentProcess
 from tests.cluster.independent import Numbers

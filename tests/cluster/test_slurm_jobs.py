@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from stagewatch.collectors import slurm_jobs
-from stagewatch.collectors.slurm_jobs import JobsCollector
-from stagewatch.collectors.slurm_reservations import ReservationsCollector
 from stagewatch.core.exposition import Samples
 from stagewatch.demo.slurm.cluster import SlurmCluster
+from stagewatch.slurm.collectors import jobs as slurm_jobs
+from stagewatch.slurm.collectors.jobs import JobsCollector
+from stagewatch.slurm.collectors.reservations import ReservationsCollector
 from tests.cluster.observing import observed
 
 pytestmark = pytest.mark.xdist_group("live")

@@ -7,16 +7,16 @@ from contextlib import suppress
 
 import pytest
 
-from stagewatch.agent.slurm_cluster import Cluster, Timing
 from stagewatch.core.errors import NoData
 from stagewatch.demo.slurm.cluster import SlurmCluster
 from stagewatch.demo.slurm.configuration import ClusterSpec, NodeSpec
 from stagewatch.demo.slurm.keeping import Keeper
 from stagewatch.demo.slurm.services import Munge
-from tests.clock import Clock
+from stagewatch.slurm.cluster import Cluster, Timing
 from tests.cluster.independent import requests, requests_since
 from tests.cluster.observing import cli
-from tests.slurm_scene import REQUESTS
+from tests.fake_clock import Clock
+from tests.slurm.scene import REQUESTS
 
 pytestmark = pytest.mark.xdist_group("live")
 CYCLE = 15

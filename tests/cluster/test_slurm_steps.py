@@ -7,13 +7,13 @@ import signal
 
 import pytest
 
-from stagewatch.collectors import slurm_steps
-from stagewatch.collectors.slurm_steps import StepsCollector
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
 from stagewatch.demo.slurm.cluster import SlurmCluster
-from stagewatch.sources.slurm_command import CommandRunner, environment
-from stagewatch.sources.slurm_step_probe import StepProbe
+from stagewatch.slurm.collectors import steps as slurm_steps
+from stagewatch.slurm.collectors.steps import StepsCollector
+from stagewatch.slurm.step_probe import StepProbe
+from stagewatch.slurm.transport.command import CommandRunner, environment
 from tests.cluster.observing import observed
 
 pytestmark = pytest.mark.xdist_group("live")

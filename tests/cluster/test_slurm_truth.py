@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from stagewatch.collectors import slurm_nodes, slurm_queue
 from stagewatch.demo.slurm.cluster import SlurmCluster
+from stagewatch.slurm.collectors import nodes as slurm_nodes
+from stagewatch.slurm.collectors import queue as slurm_queue
 from tests.cluster import independent
 from tests.cluster.observing import cli, numbers, settled
 

@@ -10,7 +10,7 @@ from stagewatch.collectors.faults import ACTIVE, HOLD_SECONDS, SKIPPED, START, F
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
 from stagewatch.faults.markers import Marker, close_marker, write_marker
-from tests.clock import Clock
+from tests.fake_clock import Clock
 from tests.golden import assert_golden
 
 NOW = 1_732_458_600.0

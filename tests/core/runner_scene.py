@@ -6,7 +6,7 @@ import threading
 
 from stagewatch.core.collector import Collector
 from stagewatch.core.exposition import Metric, Samples
-from tests.clock import Clock
+from tests.fake_clock import Clock
 
 VALUE = Metric("test_value_ratio", "gauge", "A value.")
 

@@ -21,8 +21,8 @@ from stagewatch.core.runner import (
     Job,
     Runner,
 )
-from tests.clock import Clock
 from tests.core.runner_scene import VALUE, Scripted
+from tests.fake_clock import Clock
 from tests.golden import valid
 
 

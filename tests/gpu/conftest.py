@@ -9,7 +9,7 @@ import pytest
 
 from stagewatch.gpu.collector import GpuCollector
 from stagewatch.gpu.reader import GpuReader
-from tests.clock import Clock
+from tests.fake_clock import Clock
 from tests.gpu.gpu_scene import INTERVALS, MakeGpu
 from tests.gpu.readers import Make
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from stagewatch.gpu.directory import GpuDirectory
 from stagewatch.gpu.jobs import GpuJobsCollector
 from stagewatch.host.procfs import Procfs
-from stagewatch.sources.slurm_cgroups import SlurmCgroups
-from tests.clock import Clock
+from stagewatch.slurm.cgroups import SlurmCgroups
+from tests.fake_clock import Clock
 from tests.gpu.gpu_scene import Series, metrics
 
 SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"

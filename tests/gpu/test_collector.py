@@ -8,7 +8,7 @@ from pathlib import Path
 from stagewatch.core.runner import STUCK, SUCCESS, Job, Runner
 from stagewatch.gpu.collector import SPEC, GpuCollector, GpuOptions
 from stagewatch.gpu.reader import GpuReader
-from tests.clock import Clock
+from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml
 from tests.gpu.gpu_scene import UUID, MakeGpu, labels_of, metrics, of
 from tests.waiting import wait_for

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from stagewatch.gpu.bpf import device_programs
 from stagewatch.gpu.device_programs import NotUnderstood, ask
-from stagewatch.sources.slurm_cgroups import SlurmCgroups
+from stagewatch.slurm.cgroups import SlurmCgroups
 from tests.gpu.bpf_code import (
     BLOCK,
     DO_NOT_CARE,
@@ -151,7 +151,7 @@ def test_without_privilege_nothing_is_told(cgroup: Path) -> None:
     confined(job, JOB_OF_TWO)
     code = (
         "import os, sys, pathlib\n"
-        "from stagewatch.sources.slurm_cgroups import SlurmCgroups\n"
+        "from stagewatch.slurm.cgroups import SlurmCgroups\n"
         "os.setuid(65534)\n"
         "print([job.minors() for job in SlurmCgroups(pathlib.Path(sys.argv[1])).jobs()])"
     )

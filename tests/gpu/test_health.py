@@ -8,7 +8,7 @@ import time
 import pytest
 
 from stagewatch.gpu.nvml.gpm import SHORTEST
-from tests.clock import Clock
+from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml
 from tests.gpu.gpu_scene import UUID, MakeGpu, Series, labels_of, metrics, of
 

@@ -13,7 +13,7 @@ import pytest
 
 from stagewatch.gpu.nvml.fields import fields_by_tier
 from stagewatch.gpu.nvml.gpm import METRICS, SHORTEST
-from tests.clock import Clock
+from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml
 from tests.gpu.gpu_scene import MakeGpu, Series, metrics, of
 

@@ -13,7 +13,7 @@ from stagewatch.gpu.nvml.fields import fields_by_tier
 from stagewatch.gpu.nvml.gpm import INTEGRALS, SHORTEST
 from stagewatch.gpu.nvml.gpm import METRICS as GPM_METRICS
 from stagewatch.gpu.nvml.sanity import blank, plausible
-from tests.clock import Clock
+from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml
 from tests.gpu.gpu_scene import MakeGpu, Series, labels_of, metrics
 

@@ -11,7 +11,7 @@ from stagewatch.gpu.collector import GpuCollector
 from stagewatch.gpu.nvml.fields import fields_by_tier
 from stagewatch.gpu.nvml.gpm import METRICS as GPM_METRICS
 from stagewatch.gpu.nvml.gpm import SHORTEST
-from tests.clock import Clock
+from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml, build
 from tests.gpu.gpu_scene import MakeGpu, Series, metrics, of
 

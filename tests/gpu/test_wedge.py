@@ -16,7 +16,7 @@ from stagewatch.core.runner import Job, Runner
 from stagewatch.gpu.collector import GpuCollector
 from stagewatch.gpu.reader import GpuReader
 from stagewatch.web.agent_server import AgentServer
-from tests.clock import Clock
+from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml
 from tests.gpu.gpu_scene import MakeGpu, Series, metrics, of
 from tests.gpu.test_support import CALLS, EVENTS, IDENTITY, INSTANCES, PROFILING

@@ -13,7 +13,7 @@ from stagewatch.gpu.xids import XidLedger
 from stagewatch.kernel_log.collector import KmsgCollector
 from stagewatch.kernel_log.reader import Kmsg
 from stagewatch.ranks.directory import Rank
-from tests.clock import Clock
+from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml
 from tests.gpu.gpu_scene import INTERVALS, UUID, labels_of, metrics, of
 

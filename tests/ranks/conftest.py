@@ -12,7 +12,7 @@ import pytest
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.record import H_START_TICKS
-from tests.clock import Clock
+from tests.fake_clock import Clock
 from tests.ranks.record_scene import RANK, Start
 from tests.records import patched, real_record
 from tests.running import Python, Script

@@ -14,7 +14,7 @@ from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.rank_record import Life
 from stagewatch.ranks.record_directory import LINGER_SECONDS, RecordDirectory
 from stagewatch.record import H_CLOSED, H_CREATED_WALL, H_RANK, S_ROLE
-from tests.clock import Clock
+from tests.fake_clock import Clock
 from tests.golden import FIXTURES
 from tests.records import patched, place
 from tests.running import Python

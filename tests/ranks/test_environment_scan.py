@@ -10,7 +10,7 @@ import pytest
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.environment_scan import RESCAN_SECONDS, SCAN_SECONDS, EnvironmentScan
 from stagewatch.ranks.rank import Rank
-from tests.clock import Clock
+from tests.fake_clock import Clock
 from tests.golden import FIXTURES
 from tests.running import Python
 from tests.waiting import wait_for

@@ -13,7 +13,7 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.rank_record import Life
 from stagewatch.ranks.record_directory import GRACE_SECONDS, LINGER_SECONDS, RecordDirectory
 from stagewatch.record import H_CLOSED, H_PID, H_START_TICKS
-from tests.clock import Clock
+from tests.fake_clock import Clock
 from tests.ranks.record_scene import Start, as_root
 from tests.records import patched, place
 from tests.running import Python

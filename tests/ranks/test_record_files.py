@@ -10,7 +10,7 @@ import pytest
 
 from stagewatch.ranks.record_directory import HALTED_SECONDS, RECHECK_SECONDS, RecordDirectory
 from stagewatch.record import LANES_AT, RECORD_SIZE, WORD
-from tests.clock import Clock
+from tests.fake_clock import Clock
 from tests.records import patched, place
 
 

@@ -15,7 +15,7 @@ from stagewatch.ranks.record_directory import (
     RecordDirectory,
 )
 from stagewatch.record import H_CREATED_WALL, H_PID, H_RANK, H_START_TICKS, RECORD_SIZE
-from tests.clock import Clock
+from tests.fake_clock import Clock
 from tests.ranks.record_scene import Start, as_root
 from tests.records import SECOND_USER, patched, place
 from tests.running import Python

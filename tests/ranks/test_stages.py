@@ -35,7 +35,7 @@ from stagewatch.ranks.stages import (
     StagesCollector,
 )
 from stagewatch.ranks.vocabulary import MAX_NAMES
-from tests.clock import Clock
+from tests.fake_clock import Clock
 from tests.fixed_node import BOOT, WALL, FixedNode
 from tests.golden import assert_golden, valid
 from tests.records import real_record

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from stagewatch.gpu.directory import GpuFacts
-from stagewatch.sources.slurm_cgroups import CgroupJob
-from stagewatch.sources.slurm_prolog import PrologJob, numbers, uuids
+from stagewatch.slurm.cgroups import CgroupJob
+from stagewatch.slurm.prolog import PrologJob, numbers, uuids
 
 MAX_PROCESSES = 64
 """Most processes of one job whose environment is looked into."""

@@ -16,9 +16,9 @@ from stagewatch.gpu.allocation import Job, from_cgroup, from_prolog
 from stagewatch.gpu.directory import GpuDirectory
 from stagewatch.gpu.labels import GPU
 from stagewatch.host.procfs import Procfs
-from stagewatch.slurm_paths import parse_slurm_cgroup
-from stagewatch.sources.slurm_cgroups import CgroupJob, SlurmCgroups
-from stagewatch.sources.slurm_prolog import read_prolog
+from stagewatch.slurm.cgroup_paths import parse_slurm_cgroup
+from stagewatch.slurm.cgroups import CgroupJob, SlurmCgroups
+from stagewatch.slurm.prolog import read_prolog
 
 if TYPE_CHECKING:
     from stagewatch.agent.node_context import NodeContext

@@ -40,7 +40,7 @@ from stagewatch.kernel_log.metrics import (
 )
 from stagewatch.kernel_log.reader import KernelRecord, Kmsg
 from stagewatch.kernel_log.state import KmsgState, NfsServer, OomKills, load, save
-from stagewatch.slurm_paths import parse_slurm_cgroup
+from stagewatch.slurm.cgroup_paths import parse_slurm_cgroup
 
 if TYPE_CHECKING:
     from stagewatch.agent.node_context import NodeContext

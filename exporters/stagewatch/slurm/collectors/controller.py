@@ -1,0 +1,192 @@
+"""The controller: whether it answers, how busy it is, and who keeps it busy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import integer, option
+from stagewatch.core.errors import NoData, StagewatchError
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.slurm.model import Controller, Diagnostics, RpcCount
+from stagewatch.slurm.source import Source
+
+if TYPE_CHECKING:
+    from stagewatch.slurm.context import SlurmContext
+
+UP = Metric(
+    "slurm_controller_up",
+    "gauge",
+    "1 if this slurmctld answers a ping.",
+    ("host", "role"),
+)
+RPCS = Metric(
+    "slurm_controller_rpcs_total",
+    "counter",
+    "Requests by message type; Slurm itself sets its counts back to 0 every midnight UTC.",
+    ("type",),
+)
+RPC_SECONDS = Metric(
+    "slurm_controller_rpc_seconds_total",
+    "counter",
+    "Time spent on requests, by message type.",
+    ("type",),
+)
+USER_RPCS = Metric(
+    "slurm_controller_user_rpcs_total",
+    "counter",
+    "Requests by user, of those who take most of the controller's time; the rest is other.",
+    ("user",),
+)
+USER_RPC_SECONDS = Metric(
+    "slurm_controller_user_rpc_seconds_total",
+    "counter",
+    "Time spent on requests, by user, as for the count.",
+    ("user",),
+)
+_GAUGES = {
+    "server_threads": ("slurm_controller_server_threads", "Threads serving requests now."),
+    "agent_queue": ("slurm_controller_agent_queue", "Messages to nodes waiting to be sent."),
+    "agents": ("slurm_controller_agents", "Agents sending messages to nodes now."),
+    "agent_threads": ("slurm_controller_agent_threads", "Threads of those agents."),
+    "dbd_queue": ("slurm_accounting_queue", "Records waiting to be sent to slurmdbd."),
+    "main_last_cycle": (
+        "slurm_scheduler_cycle_last_seconds",
+        "Duration of the last main scheduling cycle.",
+    ),
+    "main_mean_cycle": (
+        "slurm_scheduler_cycle_mean_seconds",
+        "Mean duration of a main scheduling cycle since the counters' reset.",
+    ),
+    "main_max_cycle": (
+        "slurm_scheduler_cycle_max_seconds",
+        "Longest main scheduling cycle since the counters' reset.",
+    ),
+    "main_queue_length": (
+        "slurm_scheduler_queue_length",
+        "Jobs looked at by the last main scheduling cycle.",
+    ),
+    "backfill_last_cycle": (
+        "slurm_backfill_cycle_last_seconds",
+        "Duration of the last backfill cycle.",
+    ),
+    "backfill_mean_cycle": (
+        "slurm_backfill_cycle_mean_seconds",
+        "Mean duration of a backfill cycle since the counters' reset.",
+    ),
+    "backfill_max_cycle": (
+        "slurm_backfill_cycle_max_seconds",
+        "Longest backfill cycle since the counters' reset.",
+    ),
+    "backfill_last_depth": (
+        "slurm_backfill_depth",
+        "Jobs considered by the last backfill cycle.",
+    ),
+    "backfill_queue_length": (
+        "slurm_backfill_queue_length",
+        "Jobs pending when the last backfill cycle began.",
+    ),
+}
+_COUNTERS = {
+    "main_cycles": ("slurm_scheduler_cycles_total", "Main scheduling cycles."),
+    "backfill_cycles": ("slurm_backfill_cycles_total", "Backfill cycles."),
+    "backfilled_jobs": ("slurm_backfilled_jobs_total", "Jobs started by backfill."),
+    "jobs_submitted": ("slurm_controller_jobs_submitted_total", "Jobs submitted."),
+    "jobs_started": ("slurm_controller_jobs_started_total", "Jobs started."),
+    "jobs_completed": ("slurm_controller_jobs_completed_total", "Jobs completed."),
+    "jobs_canceled": ("slurm_controller_jobs_canceled_total", "Jobs cancelled."),
+    "jobs_failed_internal": (
+        "slurm_controller_jobs_failed_internal_total",
+        "Jobs that failed because of slurmd or an internal error; not those whose program failed, "
+        "for which see slurm_jobs_ended_total.",
+    ),
+}
+GAUGES = {key: Metric(name, "gauge", help) for key, (name, help) in _GAUGES.items()}
+COUNTERS = {key: Metric(name, "counter", help) for key, (name, help) in _COUNTERS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerOptions:
+    """Options of the controller collector."""
+
+    top: int = option(10, "how many users' requests get series of their own", parse=integer)
+
+
+class ControllerCollector(Collector):
+    """Exports the controller's diagnostics and pings."""
+
+    def __init__(
+        self,
+        diagnostics: Source[Diagnostics],
+        ping: Source[tuple[Controller, ...]],
+        *,
+        top: int = 10,
+    ) -> None:
+        self._diagnostics = diagnostics
+        self._ping = ping
+        self._top = top
+
+    def collect(self) -> Samples:
+        """Ask for what is due; one of the two is enough."""
+        out = Samples()
+        errors: list[StagewatchError] = []
+        try:
+            controllers = self._ping.refresh()
+        except StagewatchError as error:
+            errors.append(error)
+            controllers = _none_answers(self._ping)
+        for each in controllers:
+            out.add(UP, int(each.up), each.host, each.role)
+        try:
+            _diagnostics(out, self._diagnostics.refresh(), self._top)
+        except StagewatchError as error:
+            errors.append(error)
+        failures = [error for error in errors if not isinstance(error, NoData)]
+        if not out.families:
+            raise failures[0] if failures else NoData("the controller has not been asked yet")
+        return out
+
+
+def _none_answers(ping: Source[tuple[Controller, ...]]) -> tuple[Controller, ...]:
+    """A ping that fails or does not come back: the controllers known before, none of them up."""
+    if ping.reading is None or ping.status().success:
+        return ()
+    return tuple(Controller(each.host, each.role, up=False) for each in ping.reading.data)
+
+
+def _diagnostics(out: Samples, found: Diagnostics, top: int) -> None:
+    for key, metric in (*GAUGES.items(), *COUNTERS.items()):
+        out.add(metric, found.values.get(key))
+    for each in found.by_type:
+        out.add(RPCS, each.count, each.name)
+        out.add(RPC_SECONDS, each.seconds, each.name)
+    for each in fold(found.by_user, top):
+        out.add(USER_RPCS, each.count, each.name)
+        out.add(USER_RPC_SECONDS, each.seconds, each.name)
+
+
+def fold(users: Iterable[RpcCount], top: int) -> list[RpcCount]:
+    """The `top` users by time, and one record for all others."""
+    ranked = sorted(users, key=lambda each: (-each.seconds, each.name))
+    rest = ranked[top:]
+    if not rest:
+        return ranked
+    other = RpcCount("other", sum(u.count for u in rest), sum(u.seconds for u in rest))
+    return [*ranked[:top], other]
+
+
+def _build(options: ControllerOptions, context: SlurmContext) -> Collector:
+    return context.per_cluster(
+        lambda cluster: ControllerCollector(cluster.diagnostics, cluster.ping, top=options.top)
+    )
+
+
+SPEC = CollectorSpec(
+    name="slurm_controller",
+    help="the controller's scheduler, requests and queues (sdiag, scontrol ping)",
+    interval=15,
+    options=ControllerOptions,
+    build=_build,
+)

@@ -1,0 +1,212 @@
+"""Events as counters: how jobs end, requeues, and nodes that leave service.
+
+Fed by what the other collectors have fetched; asks nobody.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.slurm.model import Job
+from stagewatch.slurm.source import Source
+from stagewatch.slurm.states import ENDED_STATES, REASON_CLASSES
+
+if TYPE_CHECKING:
+    from stagewatch.slurm.cluster import Cluster
+    from stagewatch.slurm.context import SlurmContext
+
+ENDED = Metric(
+    "slurm_jobs_ended_total",
+    "counter",
+    "Runs of jobs that ended, by final state; a requeued job has several.  UNKNOWN: gone from the "
+    "queue without a record.  A job that never started counts in the first of its partitions.",
+    ("partition", "state"),
+)
+FAILED = Metric(
+    "slurm_jobs_failed_total",
+    "counter",
+    "Runs that ended in the state FAILED, by exit code or signal of the program.",
+    ("partition", "exit_class"),
+)
+REQUEUES = Metric(
+    "slurm_job_requeues_total",
+    "counter",
+    "Times a job was put back into the queue.",
+    ("partition",),
+)
+RESTARTS = Metric(
+    "slurm_job_restarts",
+    "gauge",
+    "Restarts of jobs that are in the queue, those with the most of them only.",
+    ("job_id", "partition", "user"),
+)
+REQUEUED_AT = Metric(
+    "slurm_job_requeue_timestamp_seconds",
+    "gauge",
+    "When such a job was last put back into the queue, as Unix time: its run before ended then.",
+    ("job_id", "partition", "user"),
+)
+UNACCOUNTED = Metric(
+    "slurm_jobs_unaccounted",
+    "gauge",
+    "Jobs that left the queue in no final state and that accounting has no record of yet: how "
+    "they ended is unknown.",
+)
+FROM_ACCOUNTING = Metric(
+    "slurm_events_from_accounting",
+    "gauge",
+    "1 if ends are reconciled with accounting; 0 if there is none, and they are what the queue "
+    "showed between two looks.",
+)
+WAIT = Metric(
+    "slurm_job_wait_seconds",
+    "histogram",
+    "From being eligible to start, of runs that have ended.",
+    ("partition",),
+)
+RUN = Metric(
+    "slurm_job_run_seconds",
+    "histogram",
+    "From start to end, of runs that have ended.",
+    ("partition",),
+)
+NODE_FAILURES = Metric(
+    "slurm_node_failures_total",
+    "counter",
+    "Times a node left service: how (drain, down, fail) and the class of its reason.",
+    ("kind", "reason_class"),
+)
+NODE_FLAPS = Metric(
+    "slurm_node_flaps_total",
+    "counter",
+    "Those of slurm_node_failures_total that were over before the next look at the nodes.",
+    ("kind", "reason_class"),
+)
+NODE_REBOOTS = Metric(
+    "slurm_node_reboots_total", "counter", "Times a node came back with a new boot time."
+)
+SLURMD_RESTARTS = Metric("slurm_node_slurmd_restarts_total", "counter", "Restarts of slurmd.")
+LAST_FAILURE = Metric(
+    "slurm_node_last_failure_timestamp_seconds",
+    "gauge",
+    "When a node last left service, as Unix time; of the 200 nodes where that is most recent.",
+    ("node", "kind", "reason_class"),
+)
+KEPT = Metric(
+    "slurm_events_kept",
+    "gauge",
+    "1 if the counters are saved for the next start of the agent, 0 if that fails.",
+)
+FIRST_STATES = (
+    *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
+)
+"""Shown from 0 for each partition, so that the first one is an increase."""
+_TOP_RESTARTS = 50
+
+
+class EventsCollector(Collector):
+    """Moves new readings of a cluster's sources into its ledgers, and shows those."""
+
+    def __init__(self, cluster: Cluster, *, wall: Callable[[], float] = time.time) -> None:
+        self._cluster = cluster
+        self._wall = wall
+        self._applied: dict[str, int] = {}
+
+    def collect(self) -> Samples:
+        """From memory; the state file is written now and then."""
+        cluster, events = self._cluster, self._cluster.events
+        if self._is_new(cluster.jobs) and (queue := cluster.jobs.reading):
+            events.jobs.observe_queue(queue.data.items, queue.asked)
+        if self._is_new(cluster.ended_jobs) and (ended := cluster.ended_jobs.reading):
+            complete = self._nothing_under_way()
+            events.jobs.observe_accounting(ended.data.items, asked=ended.asked, complete=complete)
+        elif cluster.ended_jobs.nothing:
+            events.jobs.no_accounting(self._wall())
+        if self._is_new(cluster.nodes) and (nodes := cluster.nodes.reading):
+            events.nodes.observe_nodes(nodes.data.items, nodes.asked)
+        if self._is_new(cluster.node_events) and (found := cluster.node_events.reading):
+            events.nodes.observe_events(found.data.items, found.asked)
+        events.save()
+        return self._measure()
+
+    def close(self) -> None:
+        """Save what was counted."""
+        self._cluster.events.save(now=True)
+
+    def _is_new(self, source: Source[Any]) -> bool:
+        reading = source.reading
+        if reading is None or self._applied.get(source.name) == reading.sequence:
+            return False
+        self._applied[source.name] = reading.sequence
+        return True
+
+    def _nothing_under_way(self) -> bool:
+        """Whether the controller owes slurmdbd nothing, as far as known."""
+        reading = self._cluster.diagnostics.reading
+        return reading is None or not reading.data.values.get("dbd_queue")
+
+    def _measure(self) -> Samples:
+        out = Samples()
+        events = self._cluster.events
+        jobs, nodes = events.jobs, events.nodes
+        for partition in self._partitions():
+            out.add(REQUEUES, 0, partition)
+            for state in FIRST_STATES:
+                out.add(ENDED, 0, partition, state)
+        for key, number in jobs.ended.items():
+            out.add(ENDED, number, *key)
+        for key, number in jobs.failed.items():
+            out.add(FAILED, number, *key)
+        for name, number in jobs.requeues.items():
+            out.add(REQUEUES, number, name)
+        for metric, histograms in ((WAIT, jobs.wait), (RUN, jobs.run)):
+            for partition, histogram in histograms.items():
+                out.add_histogram(metric, histogram.exposed(), partition)
+        out.add(UNACCOUNTED, jobs.unaccounted)
+        for metric, known in ((FROM_ACCOUNTING, jobs.accounting), (KEPT, events.kept)):
+            out.add(metric, None if known is None else int(known))
+        for metric, counted in ((NODE_FAILURES, nodes.failures), (NODE_FLAPS, nodes.flaps)):
+            for why in product(("drain", "down", "fail"), REASON_CLASSES):
+                out.add(metric, 0, *why)  # so that the first one is an increase
+            for why, number in counted.items():
+                out.add(metric, number, *why)
+        out.add(NODE_REBOOTS, nodes.reboots)
+        out.add(SLURMD_RESTARTS, nodes.slurmd_restarts)
+        for node, failure in nodes.recent.items():
+            out.add(LAST_FAILURE, failure.when, node, failure.kind, failure.reason_class)
+        reading = self._cluster.jobs.reading
+        restarted(out, reading.data.items if reading else ())
+        return out
+
+    def _partitions(self) -> Iterable[str]:
+        reading = self._cluster.nodes.reading
+        nodes = reading.data.items if reading else ()
+        return sorted({partition for node in nodes for partition in node.partitions})
+
+
+def restarted(out: Samples, jobs: Iterable[Job]) -> None:
+    """Add the jobs in the queue that were restarted most often."""
+    found = [job for job in jobs if job.restarts and job.state not in ENDED_STATES]
+    found.sort(key=lambda job: (-job.restarts, job.job_id))
+    for job in found[:_TOP_RESTARTS]:
+        partition = job.partitions[0] if job.partitions else ""
+        out.add(RESTARTS, job.restarts, job.job_id, partition, job.user)
+        out.add(REQUEUED_AT, job.submit, job.job_id, partition, job.user)
+
+
+def _build(options: NoOptions, context: SlurmContext) -> Collector:
+    return context.per_cluster(EventsCollector)
+
+
+SPEC = CollectorSpec(
+    name="slurm_events",
+    help="ends of jobs, requeues and failures of nodes as counters that outlive the agent",
+    interval=5,
+    options=NoOptions,
+    build=_build,
+)

@@ -1,0 +1,176 @@
+"""Running GPU jobs: who they belong to, and which nodes and GPUs they have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import integer, option
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.slurm import hostlist as slurm_hostlist
+from stagewatch.slurm.collectors.queue import HOLDING
+from stagewatch.slurm.gres import total
+from stagewatch.slurm.model import Job, Node, Records
+from stagewatch.slurm.source import Source
+from stagewatch.slurm.transport.text.job_detail import Claim, agreed, indices_of
+
+if TYPE_CHECKING:
+    from stagewatch.slurm.cluster import Cluster
+    from stagewatch.slurm.context import SlurmContext
+
+INFO = Metric(
+    "slurm_job_info",
+    "gauge",
+    "1 for a running job with GPUs; those with the most of them if there are too many.",
+    ("job_id", "array_job_id", "user", "account", "partition"),
+)
+GPUS = Metric("slurm_job_gpus", "gauge", "GPUs a running job holds, on all its nodes.", ("job_id",))
+NODE = Metric(
+    "slurm_job_node",
+    "gauge",
+    "1 for each node of a running job with GPUs; gpus are the indices it has there, where they "
+    "are known: where no other job has GPUs of the node, or --gpu-indices was given.",
+    ("job_id", "node", "gpus"),
+)
+START = Metric(
+    "slurm_job_start_timestamp_seconds",
+    "gauge",
+    "When a running job with GPUs started, as Unix time; of a requeued one, its present run.",
+    ("job_id",),
+)
+HIDDEN = Metric(
+    "slurm_jobs_without_series", "gauge", "Running jobs with GPUs that exceed the limits."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobsOptions:
+    """Options of the jobs collector."""
+
+    max_jobs: int = option(1000, "most jobs that get series of their own", parse=integer)
+    max_job_nodes: int = option(5000, "most pairs of a job and a node", parse=integer)
+    gpu_indices: bool = option(
+        False,
+        "find out which job has which GPU of nodes that jobs share (scontrol -d show jobs, two "
+        "more requests to the controller)",
+    )
+
+
+class JobsCollector(Collector):
+    """Joins the queue with the nodes; asks nobody unless told to."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        max_jobs: int = 1000,
+        max_job_nodes: int = 5000,
+        claims: Source[Records[Claim]] | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._limits = (max_jobs, max_job_nodes)
+        self._claims = claims
+
+    def collect(self) -> Samples:
+        """From memory, and from the details where they were asked for."""
+        jobs, nodes = self._cluster.jobs.last().items, self._cluster.nodes.reading
+        claims = self._claims.refresh().items if self._claims else ()
+        known = nodes.data.items if nodes else ()
+        return measure(jobs, known, claims, *self._limits)
+
+
+def measure(
+    jobs: Iterable[Job],
+    nodes: Iterable[Node],
+    claims: Iterable[Claim] = (),
+    max_jobs: int = 1000,
+    max_job_nodes: int = 5000,
+) -> Samples:
+    """The jobs' metrics; `claims` are what scontrol says about GPU indices."""
+    nodes = tuple(nodes)
+    running = sorted(
+        (job for job in jobs if job.state in HOLDING and job.gpus and job.node_list),
+        key=lambda job: (-total(job.gpus), job.job_id),
+    )
+    placed = {job.job_id: _nodes_of(job) for job in running}
+    indices = _indices(running, placed, nodes, claims)
+    out = Samples()
+    pairs = 0
+    shown = running[:max_jobs]
+    for job in shown:
+        partition = job.partitions[0] if job.partitions else ""
+        array = job.array_job_id or ""
+        out.add(INFO, 1, job.job_id, array, job.user, job.account, partition)
+        out.add(GPUS, total(job.gpus), job.job_id)
+        out.add(START, job.start, job.job_id)
+        for name in placed[job.job_id]:
+            if pairs < max_job_nodes:
+                pairs += 1
+                out.add(NODE, 1, job.job_id, name, ranges(indices.get((job.job_id, name), ())))
+    out.add(HIDDEN, len(running) - len(shown))
+    return out
+
+
+def _nodes_of(job: Job) -> tuple[str, ...]:
+    try:
+        return slurm_hostlist.expand(job.node_list)
+    except ValueError:
+        return ()
+
+
+def _indices(
+    running: Iterable[Job],
+    placed: Mapping[int, tuple[str, ...]],
+    nodes: tuple[Node, ...],
+    claims: Iterable[Claim],
+) -> Mapping[tuple[int, str], tuple[int, ...]]:
+    """GPU indices by job and node, where they are certain."""
+    running = tuple(running)
+    sharers = Counter(name for job in running for name in placed[job.job_id])
+    on_node = {node.name: node for node in nodes}
+    found: dict[tuple[int, str], tuple[int, ...]] = {}
+    told = list(claims)
+    for job in running:
+        for position, name in enumerate(placed[job.job_id]):
+            node = on_node.get(name)
+            if node is not None and sharers[name] == 1:
+                allocated = [index for gpus in node.gpus for index in gpus.indices]
+                found[job.job_id, name] = tuple(sorted(allocated))
+            elif position < len(job.gres_detail):
+                told.append((job.job_id, name, indices_of(job.gres_detail[position])))
+    held = {(job.job_id, name) for job in running for name in placed[job.job_id]}
+    return {**agreed(told, nodes, held), **found}
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`0-3,5` of 0, 1, 2, 3, 5."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1][1:] = [number]
+        else:
+            parts.append([number])
+    return ",".join("-".join(map(str, part)) for part in parts)
+
+
+def _build(options: JobsOptions, context: SlurmContext) -> Collector:
+    return context.per_cluster(
+        lambda cluster: JobsCollector(
+            cluster,
+            max_jobs=options.max_jobs,
+            max_job_nodes=options.max_job_nodes,
+            claims=cluster.gpu_claims() if options.gpu_indices else None,
+        )
+    )
+
+
+SPEC = CollectorSpec(
+    name="slurm_jobs",
+    help="running GPU jobs with their nodes and GPUs",
+    interval=15,
+    options=JobsOptions,
+    build=_build,
+)

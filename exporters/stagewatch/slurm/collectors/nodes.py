@@ -1,0 +1,159 @@
+"""Nodes and their GPUs as the controller sees them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.gpu.model_names import gpu_model
+from stagewatch.slurm.model import Node, NodeGpus, Records
+from stagewatch.slurm.source import Source
+from stagewatch.slurm.states import node_availability, reason_class
+
+if TYPE_CHECKING:
+    from stagewatch.slurm.context import SlurmContext
+
+STATE = Metric("slurm_node_state", "gauge", "1 for the node's base state.", ("node", "state"))
+FLAG = Metric(
+    "slurm_node_flag", "gauge", "1 for each flag on top of the base state.", ("node", "flag")
+)
+NODES = Metric(
+    "slurm_nodes",
+    "gauge",
+    "Nodes by availability: available, drain, down, or fail; each in every partition it is in.",
+    ("partition", "availability"),
+)
+PARTITION_NODES = Metric(
+    "slurm_partition_nodes", "gauge", "Nodes by base state.", ("partition", "state")
+)
+CLUSTER_NODES = Metric(
+    "slurm_cluster_nodes", "gauge", "Nodes by base state, each once.", ("state",)
+)
+UNAVAILABLE = Metric(
+    "slurm_node_unavailable_info",
+    "gauge",
+    "1 for a node that takes no jobs: how (drain, down, fail), why, and who said so.",
+    ("node", "kind", "reason_class", "reason", "user"),
+)
+SINCE = Metric(
+    "slurm_node_unavailable_since_timestamp_seconds",
+    "gauge",
+    "When the node was taken out of service, as Unix time; absent where Slurm does not say.",
+    ("node", "kind"),
+)
+NODE_GPUS = Metric(
+    "slurm_node_gpus",
+    "gauge",
+    "GPUs configured in a node, by type; model is the card it names, as in gpu_info, or empty.",
+    ("node", "gpu_type", "model"),
+)
+GPUS = Metric(
+    "slurm_gpus",
+    "gauge",
+    "GPUs by state, which add up to those configured: allocated, free, free_drained (idle in a "
+    "node that takes no jobs), down.  A node's GPUs count in each of its partitions.",
+    ("partition", "gpu_type", "state"),
+)
+CLUSTER_GPUS = Metric(
+    "slurm_cluster_gpus",
+    "gauge",
+    "GPUs by state as in slurm_gpus, each once.",
+    ("gpu_type", "state"),
+)
+GPU_STATES = ("allocated", "free", "free_drained", "down")
+
+
+class NodesCollector(Collector):
+    """Counts what one snapshot of the nodes holds."""
+
+    def __init__(self, nodes: Source[Records[Node]]) -> None:
+        self._nodes = nodes
+
+    def collect(self) -> Samples:
+        """Fetch the nodes and count them."""
+        return measure(self._nodes.refresh().items)
+
+
+def gpu_states(node: Node, gpus: NodeGpus) -> tuple[int, int, int, int]:
+    """How many GPUs are in each of `GPU_STATES`; the sum is what is configured."""
+    allocated = min(gpus.allocated, gpus.configured)
+    rest = gpus.configured - allocated
+    kind = node_availability(node.state, node.flags)
+    if node.state in ("DOWN", "ERROR"):
+        return 0, 0, 0, gpus.configured
+    if kind == "down":
+        return allocated, 0, 0, rest
+    if kind is not None:
+        return allocated, 0, rest, 0
+    return allocated, rest, 0, 0
+
+
+@lru_cache(maxsize=256)
+def model(configured: str) -> str:
+    """The model that a configured GPU type names; there are few of them, on many nodes."""
+    return gpu_model(configured)
+
+
+def measure(nodes: Iterable[Node]) -> Samples:
+    """The nodes' metrics."""
+    out = Samples()
+    availability: Counter[tuple[str, str]] = Counter()
+    states: Counter[tuple[str, str]] = Counter()
+    cluster: Counter[str] = Counter()
+    gpus: Counter[tuple[str, str, str]] = Counter()
+    cluster_gpus: Counter[tuple[str, str]] = Counter()
+    for node in nodes:
+        out.add(STATE, 1, node.name, node.state)
+        for flag in sorted(node.flags):
+            out.add(FLAG, 1, node.name, flag)
+        if node.state == "FUTURE":
+            continue
+        cluster[node.state] += 1
+        kind = node_availability(node.state, node.flags)
+        for partition in node.partitions:
+            availability[partition, kind or "available"] += 1
+            states[partition, node.state] += 1
+        if kind is not None:
+            _unavailable(out, node, kind)
+        for each in node.gpus:
+            name = each.type or "untyped"
+            out.add(NODE_GPUS, each.configured, node.name, name, model(each.type))
+            for state, number in zip(GPU_STATES, gpu_states(node, each), strict=True):
+                cluster_gpus[name, state] += number
+                for partition in node.partitions:
+                    gpus[partition, name, state] += number
+    _write(out, NODES, availability)
+    _write(out, PARTITION_NODES, states)
+    for state, number in cluster.items():
+        out.add(CLUSTER_NODES, number, state)
+    _write(out, GPUS, gpus)
+    _write(out, CLUSTER_GPUS, cluster_gpus)
+    return out
+
+
+def _unavailable(out: Samples, node: Node, kind: str) -> None:
+    labels = (reason_class(node.reason), node.reason or "none", node.reason_user)
+    out.add(UNAVAILABLE, 1, node.name, kind, *labels)
+    out.add(SINCE, node.reason_time, node.name, kind)
+
+
+def _write(out: Samples, metric: Metric, counts: Any) -> None:
+    for labels, number in counts.items():
+        out.add(metric, number, *labels)
+
+
+def _build(options: NoOptions, context: SlurmContext) -> Collector:
+    return context.per_cluster(lambda cluster: NodesCollector(cluster.nodes))
+
+
+SPEC = CollectorSpec(
+    name="slurm_nodes",
+    help="nodes, why they are out of service, and the GPU truth table (scontrol show nodes)",
+    interval=30,
+    options=NoOptions,
+    build=_build,
+)

@@ -1,0 +1,242 @@
+"""The queue: jobs and GPUs by partition, state and reason, and by user and account."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import integer, option
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.slurm import hostlist as slurm_hostlist
+from stagewatch.slurm.model import Job, Node, Records
+from stagewatch.slurm.source import Source
+from stagewatch.slurm.states import ENDED_STATES
+
+if TYPE_CHECKING:
+    from stagewatch.slurm.context import SlurmContext
+
+JOBS = Metric(
+    "slurm_jobs", "gauge", "Jobs that have not ended, array tasks counted one by one.", ("state",)
+)
+QUEUE_JOBS = Metric(
+    "slurm_queue_jobs",
+    "gauge",
+    "Jobs that have not ended; one that waits in several partitions counts in each of them.",
+    ("partition", "state", "reason"),
+)
+QUEUE_GPUS = Metric(
+    "slurm_queue_gpus",
+    "gauge",
+    "GPUs held by running jobs and asked for by pending ones (any: of no named type).",
+    ("partition", "state", "gpu_type"),
+)
+PENDING_AGE = Metric(
+    "slurm_pending_age_seconds",
+    "gauge",
+    "Time since the longest-waiting pending job was submitted, or requeued.",
+    ("partition", "reason"),
+)
+USER_JOBS = Metric(
+    "slurm_user_jobs", "gauge", "Jobs of the busiest users; the rest is other.", ("user", "state")
+)
+USER_GPUS = Metric(
+    "slurm_user_gpus",
+    "gauge",
+    "GPUs held (RUNNING) or asked for (PENDING) by the busiest users; the rest is other.",
+    ("user", "state"),
+)
+ACCOUNT_JOBS = Metric(
+    "slurm_account_jobs",
+    "gauge",
+    "Jobs of the busiest accounts; the rest is other.",
+    ("account", "state"),
+)
+ACCOUNT_GPUS = Metric(
+    "slurm_account_gpus",
+    "gauge",
+    "GPUs held (RUNNING) or asked for (PENDING) by the busiest accounts; the rest is other.",
+    ("account", "state"),
+)
+_ALWAYS = ("PENDING", "RUNNING")
+HOLDING = frozenset(
+    (
+        "RUNNING",
+        "SUSPENDED",
+        "COMPLETING",
+        "CONFIGURING",
+        "RESIZING",
+        "STOPPED",
+        "SIGNALING",
+        "EXPEDITING",
+    )
+)
+"""States in which a job has its GPUs."""
+WAITING = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED"))
+_MAX_REASONS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOptions:
+    """Options of the queue collector."""
+
+    top: int = option(
+        50, "how many users and accounts get series of their own, by GPUs, then jobs", parse=integer
+    )
+
+
+class QueueCollector(Collector):
+    """Counts what one snapshot of the queue holds."""
+
+    def __init__(
+        self,
+        jobs: Source[Records[Job]],
+        nodes: Source[Records[Node]] | None = None,
+        *,
+        top: int = 50,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._jobs = jobs
+        self._nodes = nodes
+        self._top = top
+        self._wall = wall
+
+    def collect(self) -> Samples:
+        """Fetch the queue and count it."""
+        jobs = self._jobs.refresh()
+        reading = self._nodes.reading if self._nodes else None
+        types = only_types(reading.data.items) if reading else {}
+        return measure(jobs.items, now=self._wall(), top=self._top, types=types)
+
+
+def only_types(nodes: Iterable[Node]) -> dict[str, str]:
+    """The GPU type of each node that has one type only."""
+    return {node.name: node.gpus[0].type for node in nodes if len(node.gpus) == 1}
+
+
+def measure(
+    jobs: Iterable[Job], *, now: float, top: int, types: Mapping[str, str] | None = None
+) -> Samples:
+    """The queue's metrics; `now` is Unix time, for ages.
+
+    `types` tells a running job's GPU type by its node where Slurm only counts its GPUs, as with
+    gres/gpu alone in AccountingStorageTRES.
+    """
+    types = types or {}
+    by_state: Counter[str] = Counter(dict.fromkeys(_ALWAYS, 0))
+    queue: Counter[tuple[str, str, str]] = Counter()
+    gpus: Counter[tuple[str, str, str]] = Counter()
+    oldest: dict[tuple[str, str], int] = {}
+    users, accounts = _Share(), _Share()
+    for job in jobs:
+        if job.state in ENDED_STATES:
+            continue
+        by_state[job.state] += job.tasks
+        holds = gpus_held_or_wanted(job, types)
+        for partition in job.partitions:
+            queue[partition, job.state, job.reason] += job.tasks
+            for kind, number in holds:
+                gpus[partition, job.state, kind] += number
+            if job.state == "PENDING" and job.submit is not None:
+                key = (partition, job.reason)
+                oldest[key] = min(oldest.get(key, job.submit), job.submit)
+        total = sum(number for _, number in holds)
+        users.add(job.user, job.state, job.tasks, total)
+        accounts.add(job.account, job.state, job.tasks, total)
+    out = Samples()
+    for state, number in by_state.items():
+        out.add(JOBS, number, state)
+    for (partition, state, reason), number in _fold_reasons(queue):
+        out.add(QUEUE_JOBS, number, partition, state, reason)
+    for labels, number in gpus.items():
+        out.add(QUEUE_GPUS, number, *labels)
+    for (partition, reason), submitted in oldest.items():
+        out.add(PENDING_AGE, max(0.0, now - submitted), partition, reason)
+    users.write(out, USER_JOBS, USER_GPUS, top)
+    accounts.write(out, ACCOUNT_JOBS, ACCOUNT_GPUS, top)
+    return out
+
+
+def gpus_held_or_wanted(job: Job, types: Mapping[str, str]) -> list[tuple[str, int]]:
+    """GPUs by type over all the tasks of a record, in states where they mean something."""
+    if not job.gpus:
+        return []
+    if job.state in HOLDING:
+        return [
+            (kind or types.get(_first(job.node_list)) or "unknown", number * job.tasks)
+            for kind, number in job.gpus
+        ]
+    if job.state in WAITING:
+        return [(kind or "any", number * job.tasks) for kind, number in job.gpus]
+    return []
+
+
+def _first(node_list: str) -> str:
+    try:
+        return next(iter(slurm_hostlist.expand(node_list)), "")
+    except ValueError:
+        return ""
+
+
+def _fold_reasons(
+    queue: Mapping[tuple[str, str, str], int],
+) -> Iterator[tuple[tuple[str, str, str], int]]:
+    """The counts, with reasons beyond a generous number of different ones in `other`."""
+    reasons: Counter[str] = Counter()
+    for (_, _, reason), number in queue.items():
+        reasons[reason] += number
+    kept = {reason for reason, _ in reasons.most_common(_MAX_REASONS)}
+    folded: Counter[tuple[str, str, str]] = Counter()
+    for (partition, state, reason), number in queue.items():
+        folded[partition, state, reason if reason in kept else "other"] += number
+    yield from folded.items()
+
+
+class _Share:
+    """Jobs and GPUs by owner; only the busiest keep their names."""
+
+    def __init__(self) -> None:
+        self._jobs: Counter[tuple[str, str]] = Counter()
+        self._gpus: Counter[tuple[str, str]] = Counter()
+        self._weight: dict[str, tuple[int, int]] = {}
+
+    def add(self, owner: str, state: str, jobs: int, gpus: int) -> None:
+        """Count one record."""
+        owner = owner or "none"
+        state = "RUNNING" if state in HOLDING else "PENDING" if state in WAITING else state
+        self._jobs[owner, state] += jobs
+        if gpus:
+            self._gpus[owner, state] += gpus
+        before = self._weight.get(owner, (0, 0))
+        self._weight[owner] = (before[0] + gpus, before[1] + jobs)
+
+    def write(self, out: Samples, jobs: Metric, gpus: Metric, top: int) -> None:
+        """Add the samples, everything beyond the first `top` owners under `other`."""
+        ranked = sorted(
+            self._weight, key=lambda owner: (*map(int.__neg__, self._weight[owner]), owner)
+        )
+        kept = set(ranked[:top])
+        for metric, counts in ((jobs, self._jobs), (gpus, self._gpus)):
+            folded: Counter[tuple[str, str]] = Counter()
+            for (owner, state), number in counts.items():
+                folded[owner if owner in kept else "other", state] += number
+            for labels, number in folded.items():
+                out.add(metric, number, *labels)
+
+
+def _build(options: QueueOptions, context: SlurmContext) -> Collector:
+    return context.per_cluster(
+        lambda cluster: QueueCollector(cluster.jobs, cluster.nodes, top=options.top)
+    )
+
+
+SPEC = CollectorSpec(
+    name="slurm_queue",
+    help="jobs and GPUs in the queue (squeue)",
+    interval=15,
+    options=QueueOptions,
+    build=_build,
+)

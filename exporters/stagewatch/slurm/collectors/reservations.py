@@ -1,0 +1,126 @@
+"""Reservations and licences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.errors import NoData, StagewatchError
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.slurm import hostlist as slurm_hostlist
+from stagewatch.slurm.model import License, Node, Records, Reservation
+from stagewatch.slurm.source import Source
+
+if TYPE_CHECKING:
+    from stagewatch.slurm.context import SlurmContext
+
+NODES = Metric(
+    "slurm_reservation_nodes", "gauge", "Nodes of a reservation.", ("reservation", "state")
+)
+GPUS = Metric(
+    "slurm_reservation_gpus",
+    "gauge",
+    "GPUs in the nodes of a reservation, by type.",
+    ("reservation", "gpu_type"),
+)
+START = Metric(
+    "slurm_reservation_start_timestamp_seconds",
+    "gauge",
+    "When a reservation begins, as Unix time.",
+    ("reservation",),
+)
+END = Metric(
+    "slurm_reservation_end_timestamp_seconds",
+    "gauge",
+    "When a reservation ends, as Unix time.",
+    ("reservation",),
+)
+FLAG = Metric(
+    "slurm_reservation_flag",
+    "gauge",
+    "1 for each flag of a reservation, such as MAINT.",
+    ("reservation", "flag"),
+)
+LICENSES = Metric(
+    "slurm_licenses", "gauge", "Licences by state: total, used, reserved.", ("license", "state")
+)
+_MOST = 500
+"""Reservations and licences beyond this many are left out; sites have a few."""
+
+
+class ReservationsCollector(Collector):
+    """Shows what the controller keeps apart."""
+
+    def __init__(
+        self,
+        reservations: Source[Records[Reservation]],
+        licenses: Source[Records[License]],
+        nodes: Source[Records[Node]],
+    ) -> None:
+        self._reservations = reservations
+        self._licenses = licenses
+        self._nodes = nodes
+
+    def collect(self) -> Samples:
+        """Ask for what is due; one of the two is enough."""
+        out = Samples()
+        errors: list[StagewatchError] = []
+        try:
+            reading = self._nodes.reading
+            found = self._reservations.refresh().items
+            _reservations(out, found, reading.data.items if reading else ())
+        except StagewatchError as error:
+            errors.append(error)
+        try:
+            for each in self._licenses.refresh().items[:_MOST]:
+                out.add(LICENSES, each.total, each.name, "total")
+                out.add(LICENSES, each.used, each.name, "used")
+                out.add(LICENSES, each.reserved, each.name, "reserved")
+        except StagewatchError as error:
+            errors.append(error)
+        failures = [error for error in errors if not isinstance(error, NoData)]
+        if failures and not out.families:
+            raise failures[0]
+        if len(errors) == 2:
+            raise errors[0]
+        return out
+
+
+def _reservations(out: Samples, reservations: Iterable[Reservation], nodes: Iterable[Node]) -> None:
+    gpus = {node.name: node.gpus for node in nodes}
+    for each in tuple(reservations)[:_MOST]:
+        out.add(NODES, each.nodes, each.name, each.state)
+        out.add(START, each.start, each.name)
+        out.add(END, each.end, each.name)
+        for flag in each.flags:
+            out.add(FLAG, 1, each.name, flag)
+        counts: dict[str, int] = {}
+        for name in _expand(each.node_list):
+            for held in gpus.get(name, ()):
+                kind = held.type or "untyped"
+                counts[kind] = counts.get(kind, 0) + held.configured
+        for kind, number in counts.items():
+            out.add(GPUS, number, each.name, kind)
+
+
+def _expand(node_list: str) -> tuple[str, ...]:
+    try:
+        return slurm_hostlist.expand(node_list)
+    except ValueError:
+        return ()
+
+
+def _build(options: NoOptions, context: SlurmContext) -> Collector:
+    return context.per_cluster(
+        lambda cluster: ReservationsCollector(cluster.reservations, cluster.licenses, cluster.nodes)
+    )
+
+
+SPEC = CollectorSpec(
+    name="slurm_reservations",
+    help="reservations and licences (scontrol show reservations, licenses)",
+    interval=15,
+    options=NoOptions,
+    build=_build,
+)

@@ -1,0 +1,75 @@
+"""How the sources do: whether they answer, how fast, and how old their last good data is.
+
+Nothing is asked here; a source that hangs cannot delay this collector.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.slurm.model import Records
+
+if TYPE_CHECKING:
+    from stagewatch.slurm.cluster import Cluster
+    from stagewatch.slurm.context import SlurmContext
+
+_LABEL = ("source",)
+SUCCESS = Metric(
+    "slurm_source_success", "gauge", "1 if the last fetch from the source succeeded.", _LABEL
+)
+AGE = Metric("slurm_source_age_seconds", "gauge", "Age of the source's last good data.", _LABEL)
+RESPONSE = Metric(
+    "slurm_controller_response_seconds",
+    "gauge",
+    "How long the last fetch took, failed ones included.",
+    _LABEL,
+)
+FAILURES = Metric("slurm_source_failures_total", "counter", "Fetches that failed.", _LABEL)
+MALFORMED = Metric(
+    "slurm_source_malformed_records",
+    "gauge",
+    "Records of the last good answer that could not be read, and were left out.",
+    _LABEL,
+)
+
+
+class SourcesCollector(Collector):
+    """Exports the status of every source of one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def collect(self) -> Samples:
+        """From memory."""
+        out = Samples()
+        for source in self._cluster.sources:
+            status = source.status()
+            if not status.tried:
+                continue
+            out.add(SUCCESS, int(status.success), status.name)
+            out.add(AGE, status.age, status.name)
+            out.add(RESPONSE, status.response, status.name)
+            out.add(FAILURES, status.failures, status.name)
+            reading = source.reading
+            if reading is not None and isinstance(reading.data, Records):
+                out.add(MALFORMED, reading.data.malformed, status.name)
+        return out
+
+    def close(self) -> None:
+        """Give up every command and request that is under way, for all collectors."""
+        self._cluster.close()
+
+
+def _build(options: NoOptions, context: SlurmContext) -> Collector:
+    return context.per_cluster(SourcesCollector)
+
+
+SPEC = CollectorSpec(
+    name="slurm_sources",
+    help="age, success and response time of every source",
+    interval=5,
+    options=NoOptions,
+    build=_build,
+)

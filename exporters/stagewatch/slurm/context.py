@@ -1,0 +1,196 @@
+"""What the collectors of the Slurm agent share: its options, and the cluster that they ask."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stagewatch.core.collector import Collector
+from stagewatch.core.config import address, http_url, listing, option, path, text
+from stagewatch.slurm.cluster import Cluster, Timing
+from stagewatch.slurm.conf import cluster_name
+from stagewatch.slurm.discovery import Discovery, Exporter, targets_of
+from stagewatch.slurm.fleet import Fleet
+from stagewatch.slurm.model import Node
+from stagewatch.slurm.transport.client import SlurmClient
+from stagewatch.slurm.transport.json.cli import SlurmJsonCli
+from stagewatch.slurm.transport.text.cli import SlurmCli
+
+if TYPE_CHECKING:
+    from stagewatch.slurm.transport.builtin import BuiltinEndpoint
+
+
+def exporter(value: str) -> Exporter:
+    """NAME:PORT, such as node_exporter:9100"""
+    match = re.fullmatch(r"([A-Za-z_][\w-]*):(\d{1,5})", value)
+    if not match or not 0 < int(match[2]) < 65536:
+        raise ValueError
+    return Exporter(match[1], int(match[2]))
+
+
+def api(value: object) -> str:
+    """text, json or rest"""
+    if value not in ("text", "json", "rest"):
+        raise ValueError
+    return str(value)
+
+
+def rest_url(value: object) -> str:
+    """http://HOST:PORT, https://HOST:PORT or unix:/PATH of the socket"""
+    if not value or not isinstance(value, str):
+        raise ValueError
+    return value if value.startswith("unix:/") else http_url(value)
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmOptions:
+    """Options of `stagewatch slurm` as a whole; collectors add their own."""
+
+    listen: tuple[str, int] = option(
+        ("127.0.0.1", 9948),
+        "address to serve /metrics, /sd and the status page on; :9948 for every interface",
+        parse=address,
+    )
+    web_config: Path | None = option(
+        None,
+        "file with TLS and basic authentication, in the format of Prometheus' exporter-toolkit",
+        parse=path,
+    )
+    clusters: tuple[str, ...] = option(
+        (),
+        "clusters to ask by name (squeue -M, needs slurmdbd), each in a label `cluster`; "
+        "without it the local one, and no label",
+        parse=listing(text),
+    )
+    api: str = option(
+        "text",
+        "how Slurm is asked: text (its commands; the cheapest), json (its commands with --json, "
+        "which tells each job's GPUs) or rest (slurmrestd)",
+        parse=api,
+    )
+    rest_url: str = option(
+        "unix:/run/slurmrestd/slurmrestd.socket",
+        "address of slurmrestd: http://HOST:PORT, https://HOST:PORT or unix:PATH",
+        parse=rest_url,
+    )
+    rest_user: str = option("", "user name that goes with the token")
+    rest_token_file: Path | None = option(
+        None, "file with a JWT for slurmrestd or the built-in endpoint", parse=path
+    )
+    builtin_url: str = option(
+        "",
+        "address of slurmctld's own metrics endpoint (25.11 and later), http://HOST:PORT",
+        parse=http_url,
+    )
+    bin_dir: Path | None = option(
+        None, "directory of Slurm's commands, where they are not on PATH", parse=path
+    )
+    timeout: float = option(
+        10.0, "after which a command or request to Slurm is given up; less than MessageTimeout"
+    )
+    accounting_timeout: float = option(
+        30.0, "after which sacct or sacctmgr is given up; slurmdbd may be slow without harm"
+    )
+    state_dir: Path = option(
+        Path("/var/lib/stagewatch"),
+        "directory of the file that keeps the event counters over restarts",
+        env="STAGEWATCH_STATE_DIR",
+    )
+    cluster_name: str = option(
+        "", "value of the label `cluster` in service discovery; empty: ClusterName of slurm.conf"
+    )
+    sd_exporters: tuple[Exporter, ...] = option(
+        (Exporter("stagewatch", 9947),),
+        "what listens on every node and is listed at /sd and /sd/NAME",
+        parse=listing(exporter),
+    )
+    sd_by_name: bool = option(False, "list nodes by NodeName instead of by NodeAddr")
+    sd_dir: Path | None = option(
+        None, "directory to write NAME.json files for file_sd into", parse=path
+    )
+    diagnostics_interval: float = option(30.0, "time between two readings of sdiag")
+    ping_interval: float = option(60.0, "time between two pings of the controllers")
+    reservations_interval: float = option(300.0, "time between two readings of the reservations")
+    licenses_interval: float = option(300.0, "time between two readings of the licences")
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmContext:
+    """What the collectors of one agent share."""
+
+    options: SlurmOptions
+    clusters: tuple[Cluster, ...]
+    discovery: Discovery
+
+    def per_cluster(self, build: Callable[[Cluster], Collector]) -> Collector:
+        """One collector, or where clusters are named, one for each with its label."""
+        if not self.options.clusters:
+            return build(self.clusters[0])
+        longest = max(self.options.timeout, self.options.accounting_timeout)
+        return Fleet(
+            {cluster.name: build(cluster) for cluster in self.clusters}, patience=3 * longest
+        )
+
+    def discover(self, cluster: Cluster, nodes: Iterable[Node]) -> None:
+        """Hand a cluster's nodes to service discovery."""
+        targets = targets_of(nodes, cluster.title, by_name=self.options.sd_by_name)
+        self.discovery.update(cluster.title, targets)
+
+
+def _client(options: SlurmOptions, cluster: str) -> SlurmClient:
+    if options.api == "text":
+        return SlurmCli(cluster=cluster, prefix=options.bin_dir)
+    if options.api == "json":
+        return SlurmJsonCli(cluster=cluster, prefix=options.bin_dir)
+    from stagewatch.slurm.transport.http import HttpReader
+    from stagewatch.slurm.transport.rest import SlurmRest
+
+    def reader() -> HttpReader:
+        return HttpReader(
+            options.rest_url, user=options.rest_user, token_file=options.rest_token_file
+        )
+
+    return SlurmRest(reader)
+
+
+def _builtin(options: SlurmOptions) -> BuiltinEndpoint | None:
+    if not options.builtin_url:
+        return None
+    from stagewatch.slurm.transport.builtin import BuiltinEndpoint
+    from stagewatch.slurm.transport.http import HttpReader
+
+    return BuiltinEndpoint(HttpReader(options.builtin_url, token_file=options.rest_token_file))
+
+
+def slurm_context(options: SlurmOptions) -> SlurmContext:
+    """The shared parts, out of the agent's options."""
+    timing = Timing(
+        timeout=options.timeout,
+        accounting_timeout=options.accounting_timeout,
+        diagnostics=options.diagnostics_interval,
+        ping=options.ping_interval,
+        reservations=options.reservations_interval,
+        licenses=options.licenses_interval,
+    )
+    clusters = tuple(
+        Cluster(
+            _client(options, name),
+            timing,
+            name=name,
+            title=name or options.cluster_name or cluster_name(os.environ),
+            state_file=options.state_dir / f"slurm{'-' if name else ''}{name}.json",
+            builtin=_builtin(options),
+        )
+        for name in options.clusters or ("",)
+    )
+    discovery = Discovery(
+        options.sd_exporters,
+        clusters=[cluster.title for cluster in clusters],
+        memory=options.state_dir,
+        directory=options.sd_dir,
+    )
+    return SlurmContext(options, clusters, discovery)

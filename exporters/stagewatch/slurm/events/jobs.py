@@ -1,0 +1,229 @@
+"""Counts how jobs end, each run exactly once, out of what queue and accounting say.
+
+A run of a job is known by its id and the time it was submitted or requeued, which is the same in
+both.  The queue shows a job's final state for a while after it ended (MinJobAge); accounting keeps
+every run, those of requeued jobs included, but may be late or away.  Whichever tells first is
+counted, and the other is then known already.  A run that vanished from the queue is awaited from
+accounting, and counts as nothing until that, or a day, has come.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from stagewatch.slurm.events.histogram import RUN_BOUNDS, WAIT_BOUNDS, GrowingHistogram
+from stagewatch.slurm.model import EndedJob, Job
+from stagewatch.slurm.states import ENDED_STATES, exit_class
+
+OVERLAP = 600.0
+"""Seconds that accounting is read again, for records that come late or under another clock."""
+GIVE_UP = 86400.0
+"""Seconds after which a run without a record is called UNKNOWN."""
+FARTHEST = 7 * 86400.0
+"""Most seconds that accounting is asked back for."""
+
+Run = tuple[int, int]
+"""Job id and submit time."""
+
+
+class _Live(NamedTuple):
+    partition: str
+    tasks: int
+
+
+class _Awaited(NamedTuple):
+    """A run that is in the queue no more and has no record yet."""
+
+    partition: str
+    tasks: int
+    last_seen: float
+    requeued: bool
+
+
+class JobLedger:
+    """The counters; fed from one thread.  All times are Unix seconds."""
+
+    def __init__(self, now: float) -> None:
+        self.ended: Counter[tuple[str, str]] = Counter()
+        """Runs by partition and state."""
+        self.failed: Counter[tuple[str, str]] = Counter()
+        """Runs in the state FAILED, by partition and exit class."""
+        self.requeues: Counter[str] = Counter()
+        """By partition."""
+        self.wait: dict[str, GrowingHistogram] = {}
+        """Eligible to start, by partition."""
+        self.run: dict[str, GrowingHistogram] = {}
+        """Start to end, by partition."""
+        self.accounting: bool | None = None
+        """Whether there is accounting; `None` until it was asked."""
+        self._oldest = float(int(now))  # Slurm's times are whole seconds
+        self._watermark = now
+        self._last_poll = now
+        self._seen: dict[Run, int] = {}
+        self._live: dict[Run, _Live] = {}
+        self._awaited: dict[Run, _Awaited] = {}
+        self._restarts: dict[int, int] | None = None
+        self.window_start = now - OVERLAP
+        """From when on accounting is to be read; may be looked at from any thread."""
+
+    @property
+    def unaccounted(self) -> int:
+        """Jobs that vanished and that accounting has not told about."""
+        return sum(each.tasks for each in self._awaited.values())
+
+    def observe_queue(self, jobs: Iterable[Job], now: float) -> None:
+        """Take in one snapshot of the queue."""
+        live: dict[Run, _Live] = {}
+        latest: dict[int, int] = {}
+        restarts: dict[int, int] = {}
+        ended: dict[Run, EndedJob] = {}
+        for job in jobs:
+            submit = job.submit or 0
+            partition = job.partitions[0] if job.partitions else ""
+            latest[job.job_id] = submit
+            if job.restarts:
+                self._count_restarts(job, partition)
+                restarts[job.job_id] = job.restarts
+            if job.state in ENDED_STATES:
+                _add_ended(ended, job, partition)
+            else:
+                was = live.get((job.job_id, submit))
+                tasks = job.tasks + (was.tasks if was else 0)
+                live[job.job_id, submit] = _Live(partition, tasks)
+        for record in ended.values():
+            self._end(record)
+        for run, was in self._live.items():
+            if run not in live and run not in self._seen:
+                requeued = latest.get(run[0], 0) > run[1]
+                self._awaited[run] = _Awaited(was.partition, was.tasks, self._last_poll, requeued)
+        self._live = live
+        self._restarts = restarts
+        self._last_poll = now
+        self._settle(now)
+
+    def observe_accounting(
+        self, records: Iterable[EndedJob], *, asked: float, complete: bool
+    ) -> None:
+        """Take in what accounting had recorded when it was asked.
+
+        `complete` says that the controller had nothing left to send to slurmdbd; without that the
+        same time is asked for again.
+        """
+        self.accounting = True
+        for record in records:
+            self._end(record)
+        if complete:
+            self._watermark = max(self._watermark, asked)
+        self._settle(asked)
+
+    def no_accounting(self, now: float) -> None:
+        """There is none: what vanished without a final state is unknown for good."""
+        self.accounting = False
+        self._watermark = now
+        self._settle(now)
+
+    def _count_restarts(self, job: Job, partition: str) -> None:
+        if self._restarts is not None:  # restarts from before the first snapshot do not count
+            self.requeues[partition] += max(0, job.restarts - self._restarts.get(job.job_id, 0))
+
+    def _end(self, job: EndedJob) -> None:
+        run = (job.job_id, job.submit)
+        self._awaited.pop(run, None)
+        if run in self._seen or job.end < self._oldest:
+            return
+        self._seen[run] = job.end
+        self.ended[job.partition, job.state] += job.tasks
+        if job.state == "FAILED":
+            self.failed[job.partition, exit_class(job.exit_code, job.signal)] += job.tasks
+        if job.start is not None:
+            ready = job.eligible or job.submit
+            _histogram(self.wait, job.partition, WAIT_BOUNDS).observe(max(0, job.start - ready))
+            _histogram(self.run, job.partition, RUN_BOUNDS).observe(max(0, job.end - job.start))
+
+    def _settle(self, now: float) -> None:
+        """Give up on runs that nobody will tell about, and forget what is past telling."""
+        for run, awaited in tuple(self._awaited.items()):
+            if self.accounting is False:
+                state = "REQUEUED" if awaited.requeued else "UNKNOWN"
+            elif now - awaited.last_seen > GIVE_UP:
+                state = "UNKNOWN"
+            else:
+                continue
+            del self._awaited[run]
+            self._seen[run] = int(awaited.last_seen)
+            self.ended[awaited.partition, state] += awaited.tasks
+        awaited_since = [each.last_seen for each in self._awaited.values()]
+        self.window_start = max(min([self._watermark, *awaited_since]) - OVERLAP, now - FARTHEST)
+        oldest = self.window_start - OVERLAP
+        if oldest > self._oldest:
+            self._oldest = oldest
+            self._seen = {run: end for run, end in self._seen.items() if end >= oldest}
+
+    def dump(self) -> dict[str, Any]:
+        """For the state file."""
+        return {
+            "ended": [[*key, number] for key, number in self.ended.items()],
+            "failed": [[*key, number] for key, number in self.failed.items()],
+            "requeues": dict(self.requeues),
+            "wait": {name: each.dump() for name, each in self.wait.items()},
+            "run": {name: each.dump() for name, each in self.run.items()},
+            "oldest": self._oldest,
+            "watermark": self._watermark,
+            "last_poll": self._last_poll,
+            "seen": [[*run, end] for run, end in self._seen.items()],
+            "awaited": [[*run, *each] for run, each in self._awaited.items()],
+            "restarts": list((self._restarts or {}).items()),
+        }
+
+    @classmethod
+    def load(cls, saved: Mapping[str, Any]) -> JobLedger:
+        """From the state file.  Raises `KeyError`, `TypeError` or `ValueError` if it is broken."""
+        ledger = cls(float(saved["watermark"]))  # accounting is asked for what came since
+        ledger.ended.update({(str(p), str(s)): int(n) for p, s, n in saved["ended"]})
+        ledger.failed.update({(str(p), str(c)): int(n) for p, c, n in saved["failed"]})
+        ledger.requeues.update({str(p): int(n) for p, n in saved["requeues"].items()})
+        for name, each in saved["wait"].items():
+            ledger.wait[name] = GrowingHistogram.load(each, WAIT_BOUNDS)
+        for name, each in saved["run"].items():
+            ledger.run[name] = GrowingHistogram.load(each, RUN_BOUNDS)
+        ledger._oldest = float(saved["oldest"])
+        ledger._last_poll = float(saved["last_poll"])
+        ledger._seen = {(int(job), int(submit)): int(end) for job, submit, end in saved["seen"]}
+        for job, submit, partition, tasks, last_seen, requeued in saved["awaited"]:
+            awaited = _Awaited(str(partition), int(tasks), float(last_seen), bool(requeued))
+            ledger._awaited[int(job), int(submit)] = awaited
+        ledger._restarts = {int(job): int(number) for job, number in saved["restarts"]}
+        return ledger
+
+
+def _histogram(
+    histograms: dict[str, GrowingHistogram], partition: str, bounds: tuple[float, ...]
+) -> GrowingHistogram:
+    return histograms.setdefault(partition, GrowingHistogram(bounds))
+
+
+def _add_ended(ended: dict[Run, EndedJob], job: Job, partition: str) -> None:
+    """Take in a run that the queue shows in its final state, once its end is known.
+
+    An array's tasks that were cancelled together are one run, in however many records.
+    """
+    if job.end is None:
+        return
+    run = (job.job_id, job.submit or 0)
+    before = ended.get(run)
+    ended[run] = EndedJob(
+        job_id=job.job_id,
+        tasks=job.tasks + (before.tasks if before else 0),
+        state=job.state,
+        exit_code=job.exit_code,
+        signal=job.signal,
+        partition=partition,
+        user=job.user,
+        account=job.account,
+        submit=job.submit or 0,
+        eligible=job.eligible,
+        start=job.start if job.node_list else None,
+        end=job.end,
+    )

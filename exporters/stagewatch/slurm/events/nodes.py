@@ -1,0 +1,171 @@
+"""Counts how nodes leave service, out of snapshots of the nodes and of accounting's events.
+
+A node that goes down and is back before the next snapshot (ReturnToService=2 needs two seconds)
+shows in accounting alone: it flapped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from stagewatch.slurm.model import Node, NodeEvent
+from stagewatch.slurm.states import node_availability, node_state, reason_class
+
+_RANK = {None: 0, "drain": 1, "fail": 2, "down": 3}
+_PASSING = frozenset(["NOT_RESPONDING"])
+"""A node is so for a moment after each `resume` too; if it is dead, it will be DOWN.  Not so one
+that is UNKNOWN, which died while slurmctld was away: it may stay as it is."""
+_SLACK = 5.0
+"""Seconds that a snapshot and the event it shows may differ."""
+_KEEP = 7 * 86400.0
+_MAX_RECENT = 200
+
+
+class Failure(NamedTuple):
+    """When a node last left service, and how."""
+
+    when: float
+    kind: str
+    reason_class: str
+
+
+class _Span(NamedTuple):
+    """Between these two snapshots a node left service."""
+
+    after: float
+    before: float
+
+
+class _Known(NamedTuple):
+    kind: str | None
+    boot: int | None
+    slurmd: int | None
+
+
+class NodeLedger:
+    """The counters; fed from one thread.  All times are Unix seconds."""
+
+    def __init__(self, now: float) -> None:
+        self.failures: Counter[tuple[str, str]] = Counter()
+        """By kind and reason class."""
+        self.flaps: Counter[tuple[str, str]] = Counter()
+        """Those among the failures that no snapshot saw."""
+        self.reboots = 0
+        self.slurmd_restarts = 0
+        self.recent: dict[str, Failure] = {}
+        """By node, the latest last."""
+        self._oldest = float(int(now))  # Slurm's times are whole seconds
+        self._known: dict[str, _Known] | None = None
+        self._last_poll = now
+        self._seen: dict[tuple[str, int], int] = {}
+        self._spans: dict[str, list[_Span]] = {}
+
+    def observe_nodes(self, nodes: Iterable[Node], now: float) -> None:
+        """Take in one snapshot of the nodes."""
+        known: dict[str, _Known] = {}
+        for node in nodes:
+            unknown = node.state == "UNKNOWN"
+            if unknown and not node.flags & _PASSING:  # for a moment after each start of slurmctld
+                if self._known and node.name in self._known:
+                    known[node.name] = self._known[node.name]
+                continue
+            flags = node.flags if unknown else node.flags - _PASSING
+            kind = node_availability(node.state, flags)
+            known[node.name] = _Known(kind, node.boot_time, node.slurmd_start_time)
+            if self._known is None:
+                continue
+            before = self._known.get(node.name)
+            if before is not None:
+                self.reboots += _later(before.boot, node.boot_time)
+                self.slurmd_restarts += _later(before.slurmd, node.slurmd_start_time)
+            if kind is not None and _RANK[kind] > _RANK[before.kind if before else None]:
+                self._left(node, kind, now)
+        self._known = known
+        self._last_poll = now
+
+    def observe_events(self, events: Iterable[NodeEvent], now: float) -> None:
+        """Take in accounting's events; those that a snapshot saw are known already."""
+        for event in events:
+            key = (event.node, event.start)
+            if key in self._seen or event.start < self._oldest:
+                continue
+            if event.end is None or event.end > self._last_poll:
+                continue  # a snapshot can still show it
+            self._seen[key] = event.start
+            kind = node_availability(*node_state(event.state))
+            if kind is None or self._was_seen(event):
+                continue
+            why = (kind, reason_class(event.reason))
+            self.failures[why] += 1
+            self.flaps[why] += 1
+            self._remember(event.node, Failure(event.start, *why))
+        self._forget(now - _KEEP)
+
+    def _left(self, node: Node, kind: str, now: float) -> None:
+        why = (kind, reason_class(node.reason))
+        self.failures[why] += 1
+        self._spans.setdefault(node.name, []).append(_Span(self._last_poll, now))
+        self._remember(node.name, Failure(node.reason_time or now, *why))
+
+    def _was_seen(self, event: NodeEvent) -> bool:
+        return any(
+            span.after - _SLACK <= event.start <= span.before + _SLACK
+            for span in self._spans.get(event.node, ())
+        )
+
+    def _remember(self, node: str, failure: Failure) -> None:
+        self.recent.pop(node, None)
+        self.recent[node] = failure
+        while len(self.recent) > _MAX_RECENT:
+            del self.recent[next(iter(self.recent))]
+
+    def _forget(self, oldest: float) -> None:
+        if oldest <= self._oldest:
+            return
+        self._oldest = oldest
+        self._seen = {key: start for key, start in self._seen.items() if start >= oldest}
+        kept = {
+            name: [span for span in spans if span.before >= oldest]
+            for name, spans in self._spans.items()
+        }
+        self._spans = {name: spans for name, spans in kept.items() if spans}
+
+    def dump(self) -> dict[str, Any]:
+        """For the state file."""
+        return {
+            "failures": [[*key, number] for key, number in self.failures.items()],
+            "flaps": [[*key, number] for key, number in self.flaps.items()],
+            "reboots": self.reboots,
+            "slurmd_restarts": self.slurmd_restarts,
+            "recent": {name: list(each) for name, each in self.recent.items()},
+            "oldest": self._oldest,
+            "last_poll": self._last_poll,
+            "known": {name: list(each) for name, each in (self._known or {}).items()},
+            "seen": [[*key] for key in self._seen],
+            "spans": {name: [list(span) for span in spans] for name, spans in self._spans.items()},
+        }
+
+    @classmethod
+    def load(cls, saved: Mapping[str, Any]) -> NodeLedger:
+        """From the state file.  Raises `KeyError`, `TypeError` or `ValueError` if it is broken."""
+        ledger = cls(float(saved["oldest"]))
+        ledger.failures.update({(str(k), str(c)): int(n) for k, c, n in saved["failures"]})
+        ledger.flaps.update({(str(k), str(c)): int(n) for k, c, n in saved["flaps"]})
+        ledger.reboots = int(saved["reboots"])
+        ledger.slurmd_restarts = int(saved["slurmd_restarts"])
+        for name, (when, kind, why) in saved["recent"].items():
+            ledger.recent[name] = Failure(float(when), str(kind), str(why))
+        ledger._last_poll = float(saved["last_poll"])
+        known = {name: _Known(*each) for name, each in saved["known"].items()}
+        ledger._known = known or None
+        ledger._seen = {(str(name), int(start)): int(start) for name, start in saved["seen"]}
+        for name, spans in saved["spans"].items():
+            ledger._spans[name] = [_Span(float(after), float(to)) for after, to in spans]
+        return ledger
+
+
+def _later(before: int | None, now: int | None) -> int:
+    """1 if a start time moved on; slurmd reports it within a second or so of itself."""
+    return int(before is not None and now is not None and now - before > 2)

@@ -1,0 +1,261 @@
+"""Jobs, nodes and the rest out of Slurm's JSON: of the commands' --json and of slurmrestd alike.
+
+Takes every shape from 22.05 (OpenAPI v0.0.36 to v0.0.38) to 26.05 (data_parser v0.0.42 to v0.0.45).
+Fields that are not known are passed over, and records without what matters are counted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from stagewatch.core.errors import SourceError
+from stagewatch.slurm.gres import gpus_of_request, gpus_of_tres, node_gpus
+from stagewatch.slurm.model import (
+    Controller,
+    EndedJob,
+    GpuCounts,
+    Job,
+    License,
+    Node,
+    Records,
+    Reservation,
+)
+from stagewatch.slurm.states import (
+    ENDED_STATES,
+    job_state,
+    job_state_of_list,
+    node_state,
+    node_state_of_list,
+    pending_reason,
+)
+from stagewatch.slurm.transport.accounting import array_tasks
+from stagewatch.slurm.transport.json.values import (
+    Object,
+    exit_status,
+    inner,
+    moment,
+    names,
+    number,
+    objects,
+    text,
+)
+
+T = TypeVar("T")
+
+
+def document(output: bytes, what: str) -> Object:
+    """The JSON object in an answer.
+
+    Raises `SourceError` where it is none, or where it says of itself that it failed.
+    """
+    try:
+        found = json.loads(output.decode(errors="replace"))
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{what}: not JSON, or cut short: {output[:60]!r}") from error
+    if not isinstance(found, dict):
+        raise SourceError(f"{what}: not a JSON object: {output[:60]!r}")
+    for each in objects(found.get("errors")):
+        said = text(each.get("description")) or text(each.get("error")) or "an unknown error"
+        raise SourceError(f"{what}: {said[:200]}")
+    return found
+
+
+def jobs(found: Object) -> Records[Job]:
+    """The queue."""
+    return _records(found, ("jobs",), _job, "jobs")
+
+
+def nodes(found: Object) -> Records[Node]:
+    """The nodes."""
+    return _records(found, ("nodes",), _node, "nodes")
+
+
+def reservations(found: Object) -> Records[Reservation]:
+    """The reservations, of which there may be none."""
+    return _records(found, ("reservations",), _reservation, "reservations")
+
+
+def licenses(found: Object) -> Records[License]:
+    """The licences, of which there may be none."""
+    return _records(found, ("licenses",), _license, "licenses")
+
+
+def ended_jobs(found: Object) -> Records[EndedJob]:
+    """Runs from slurmdbd that have ended."""
+    records = _records(found, ("jobs",), _ended, "jobs")
+    return Records(tuple(job for job in records.items if job is not None), records.malformed)
+
+
+def ping(found: Object) -> tuple[Controller, ...]:
+    """The controllers, in the shapes of `ping`, `pinged` and `responding`."""
+    controllers = []
+    for position, each in enumerate(objects(found.get("pings"))):
+        up = each.get("responding")
+        if not isinstance(up, bool):
+            up = (text(each.get("ping")) or text(each.get("pinged"))).upper() == "UP"
+        role = text(each.get("mode"))
+        if not role:
+            primary = each.get("primary")
+            role = (
+                "primary"
+                if (primary if isinstance(primary, bool) else position == 0)
+                else ("backup" if position <= 1 else f"backup{position}")
+            )
+        controllers.append(Controller(text(each.get("hostname")) or "unknown", role, up=up))
+    if not controllers:
+        raise SourceError("ping: no controller in the answer")
+    return tuple(controllers)
+
+
+def _records(
+    found: Object, keys: tuple[str, ...], parse: Callable[[Object], T], what: str
+) -> Records[T]:
+    listed = next((found[key] for key in keys if isinstance(found.get(key), list)), None)
+    if listed is None:
+        raise SourceError(f"there is no list of {what} in the answer")
+    items: list[T] = []
+    malformed = len(listed) - sum(1 for _ in objects(listed))
+    for each in objects(listed):
+        try:
+            items.append(parse(each))
+        except (KeyError, TypeError, ValueError):
+            malformed += 1
+    if malformed and not items:
+        raise SourceError(f"{what} are of an unknown shape: {str(listed[0])[:80]}")
+    return Records(tuple(items), malformed)
+
+
+def _required(value: int | None) -> int:
+    if value is None:
+        raise ValueError("a number that must be there is not")
+    return value
+
+
+def _job(each: Object) -> Job:
+    state = each["job_state"]
+    shown = job_state_of_list(state) if isinstance(state, list) else job_state(str(state))
+    exit_code, signal = exit_status(each.get("exit_code"))
+    array = number(each.get("array_job_id")) or None
+    job_id = _required(number(each["job_id"]))
+    reason = text(each.get("state_description")) or text(each.get("state_reason"))
+    return Job(
+        job_id=job_id,
+        array_job_id=array if array != job_id else None,
+        tasks=_tasks(text(each.get("array_task_string"))),
+        state=sys.intern(shown),
+        reason=sys.intern(pending_reason(reason)) if shown == "PENDING" else "",
+        partitions=tuple(map(sys.intern, names(each.get("partition")))),
+        user=sys.intern(text(each.get("user_name")) or str(number(each.get("user_id")) or "")),
+        account=sys.intern(text(each.get("account"))),
+        nodes=number(each.get("node_count")) or 0,
+        node_list=text(each.get("nodes")),
+        gpus=_gpus(each),
+        submit=moment(each.get("submit_time")),
+        eligible=moment(each.get("eligible_time")),
+        start=moment(each.get("start_time")),
+        end=moment(each.get("end_time")),
+        restarts=number(each.get("restart_cnt")) or 0,
+        exit_code=exit_code,
+        signal=signal,
+        gres_detail=tuple(names(each.get("gres_detail"))),
+    )
+
+
+def _tasks(task_list: str) -> int:
+    """Tasks of an array's record; what is left of a list that was cut short (`1,3,5...`)."""
+    if not task_list or task_list == "N/A":
+        return 1
+    try:
+        return array_tasks(task_list.removesuffix("...").rstrip(",-"))
+    except ValueError:
+        return 1
+
+
+def _gpus(each: Object) -> GpuCounts:
+    for key in ("tres_alloc_str", "tres_req_str"):
+        found = gpus_of_tres(text(each.get(key)))
+        if found is not None:
+            return found
+    per_node, per_job, per_task = (
+        text(each.get(f"tres_per_{unit}")) for unit in ("node", "job", "task")
+    )
+    if "gpu" not in per_node + per_job + per_task:
+        return ()
+    node_count, tasks = number(each.get("node_count")) or 1, number(each.get("tasks")) or 1
+    return gpus_of_request(per_node, per_job, per_task, node_count, tasks)
+
+
+def _node(each: Object) -> Node:
+    state = each["state"]
+    if isinstance(state, list):
+        base, flags = node_state_of_list(names(state))
+    else:
+        base, flags = node_state("+".join([str(state), *names(each.get("state_flags"))]))
+    name = str(each["name"])
+    return Node(
+        name=sys.intern(name),
+        state=sys.intern(base),
+        flags=flags,
+        partitions=tuple(map(sys.intern, names(each.get("partitions")))),
+        gpus=node_gpus(text(each.get("gres")), text(each.get("gres_used"))),
+        cpus=number(each.get("cpus")) or 0,
+        cpus_allocated=number(each.get("alloc_cpus")) or 0,
+        address=text(each.get("address")) or name,
+        reason=" ".join(text(each.get("reason")).split()),
+        reason_user=text(each.get("reason_set_by_user")),
+        reason_time=moment(each.get("reason_changed_at")),
+        boot_time=moment(each.get("boot_time")),
+        slurmd_start_time=moment(each.get("slurmd_start_time")),
+    )
+
+
+def _reservation(each: Object) -> Reservation:
+    start, end = moment(each.get("start_time")), moment(each.get("end_time"))
+    return Reservation(
+        name=str(each["name"]),
+        state="",
+        start=start,
+        end=end,
+        nodes=number(each.get("node_count")) or 0,
+        node_list=text(each.get("node_list")),
+        flags=tuple(names(each.get("flags"))),
+    )
+
+
+def _license(each: Object) -> License:
+    return License(
+        name=str(each["LicenseName"]),
+        total=_required(number(each.get("Total"))),
+        used=number(each.get("Used")) or 0,
+        free=number(each.get("Free")),
+        reserved=number(each.get("Reserved")),
+    )
+
+
+def _ended(each: Object) -> EndedJob | None:
+    """`None` for a run that has not ended."""
+    current: Any = inner(each, "state", "current")
+    state = job_state_of_list(current) if isinstance(current, list) else job_state(str(current))
+    submit, end = moment(inner(each, "time", "submission")), moment(inner(each, "time", "end"))
+    if submit is None or end is None or state not in (*ENDED_STATES, "REQUEUED"):
+        return None
+    exit_code, signal = exit_status(each.get("exit_code"))
+    started = bool(inner(each, "tres", "allocated"))
+    partition = text(each.get("partition")).partition(",")[0]
+    return EndedJob(
+        job_id=_required(number(each["job_id"])),
+        tasks=_tasks(text(inner(each, "array", "task"))),
+        state=sys.intern(state),
+        exit_code=exit_code,
+        signal=signal,
+        partition=sys.intern(partition),
+        user=sys.intern(text(each.get("user"))),
+        account=sys.intern(text(each.get("account"))),
+        submit=submit,
+        eligible=moment(inner(each, "time", "eligible")),
+        start=moment(inner(each, "time", "start")) if started else None,
+        end=end,
+    )

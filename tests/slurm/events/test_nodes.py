@@ -1,0 +1,102 @@
+"""A node that leaves service is counted when it does, and once."""
+
+from __future__ import annotations
+
+import json
+
+from stagewatch.slurm.events.nodes import NodeLedger
+from tests.slurm.ledger_scene import T, event, node
+
+
+def test_node_that_leaves_service_counts_when_it_leaves() -> None:
+    """Not again while it is out; again if it gets worse, or returns and leaves again."""
+    ledger = NodeLedger(T)
+    looks = (
+        (node(), 0),
+        (node(flags="DRAIN", reason="Xid 79"), 1),
+        (node(flags="DRAIN", reason="Xid 79"), 1),
+        (node(state="DOWN", flags="DRAIN", reason="Not responding"), 2),
+        (node(flags="DRAIN", reason="Xid 79"), 2),
+        (node(), 2),
+        (node(flags="FAIL", reason="ask bob"), 3),
+    )
+    for moment, (seen, total) in enumerate(looks):
+        ledger.observe_nodes([seen], T + moment * 30.0)
+        assert ledger.failures.total() == total
+    assert ledger.failures == {
+        ("drain", "gpu"): 1,
+        ("down", "not_responding"): 1,
+        ("fail", "other"): 1,
+    }
+    assert ledger.recent["n1"].kind == "fail"
+
+
+def test_first_look_and_passing_states_are_no_failures() -> None:
+    """What was out before, a node that has just been resumed, and a controller that starts."""
+    ledger = NodeLedger(T)
+    ledger.observe_nodes([node(state="DOWN"), node("n2")], T + 1.0)
+    ledger.observe_nodes([node(state="DOWN"), node("n2", flags="NOT_RESPONDING")], T + 31.0)
+    ledger.observe_nodes([node(state="UNKNOWN"), node("n2", state="UNKNOWN")], T + 61.0)
+    ledger.observe_nodes([node(state="DOWN"), node("n2")], T + 91.0)
+    assert not ledger.failures
+    ledger.observe_nodes([node(state="DOWN"), node("n2", state="DOWN")], T + 121.0)
+    assert ledger.failures.total() == 1
+
+
+def test_a_node_that_died_while_the_controller_was_away_is_counted_once() -> None:
+    """Slurm may never call it DOWN: it stays UNKNOWN, and does not respond."""
+    ledger = NodeLedger(T)
+    ledger.observe_nodes([node()], T + 1.0)
+    ledger.observe_nodes([node(state="UNKNOWN")], T + 31.0)
+    assert not ledger.failures
+    ledger.observe_nodes([node(state="UNKNOWN", flags="NOT_RESPONDING")], T + 61.0)
+    ledger.observe_nodes([node(state="UNKNOWN", flags="NOT_RESPONDING")], T + 91.0)
+    ledger.observe_nodes([node(state="DOWN")], T + 121.0)
+    assert [(kind, number) for (kind, _), number in ledger.failures.items()] == [("down", 1)]
+
+
+def test_reboots_and_restarts_of_slurmd_are_told_from_their_times() -> None:
+    """A second's difference is slurmd's own rounding."""
+    ledger = NodeLedger(T)
+    ledger.observe_nodes([node()], T + 1.0)
+    ledger.observe_nodes([node(boot_time=T - 4999)], T + 31.0)
+    assert (ledger.reboots, ledger.slurmd_restarts) == (0, 0)
+    ledger.observe_nodes([node(boot_time=T + 20, slurmd_start_time=T + 30)], T + 61.0)
+    assert (ledger.reboots, ledger.slurmd_restarts) == (1, 1)
+
+
+def test_event_that_no_look_saw_is_a_flap_and_counts_once() -> None:
+    """While it may still be seen it is left to the looks."""
+    ledger = NodeLedger(T)
+    ledger.observe_nodes([node()], T + 10.0)
+    flap = event(start=T + 12, end=T + 14)
+    ledger.observe_events([flap], T + 15)
+    assert not ledger.failures
+    ledger.observe_nodes([node()], T + 40.0)
+    for _ in range(3):
+        ledger.observe_events([flap, event(start=T - 100, end=T - 50)], T + 45)
+    assert ledger.failures == ledger.flaps == {("down", "network"): 1}
+
+
+def test_event_that_a_look_saw_is_no_flap() -> None:
+    """The look's failure and the event are the same, whenever the event ends."""
+    ledger = NodeLedger(T)
+    ledger.observe_nodes([node()], T + 10.0)
+    ledger.observe_nodes([node(state="DOWN", reason="link down")], T + 40.0)
+    ledger.observe_events([event(start=T + 12)], T + 45)
+    ledger.observe_nodes([node()], T + 70.0)
+    ledger.observe_events([event(start=T + 12, end=T + 60)], T + 75)
+    assert ledger.failures == {("down", "network"): 1}
+    assert not ledger.flaps
+
+
+def test_node_ledger_goes_on_after_a_restart() -> None:
+    """A node that is still down is no news; one that went down meanwhile is."""
+    ledger = NodeLedger(T)
+    ledger.observe_nodes([node("a", state="DOWN"), node("b")], T + 10.0)
+    ledger.observe_nodes([node("a", state="DOWN"), node("b", flags="DRAIN")], T + 20.0)
+    successor = NodeLedger.load(json.loads(json.dumps(ledger.dump())))
+    successor.observe_nodes(
+        [node("a", state="DOWN"), node("b", flags="DRAIN"), node("c", state="DOWN")], T + 900.0
+    )
+    assert successor.failures == {("drain", "none"): 1, ("down", "none"): 1}

@@ -1,0 +1,135 @@
+"""One small Slurm cluster, answered from a fixture, and one large one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from stagewatch.core.errors import SourceError
+from stagewatch.core.exposition import Samples
+from stagewatch.slurm.model import (
+    Controller,
+    Diagnostics,
+    EndedJob,
+    Job,
+    License,
+    Node,
+    NodeEvent,
+    NodeGpus,
+    Records,
+    Reservation,
+)
+from stagewatch.slurm.source import Source
+from stagewatch.slurm.transport.json import diagnostics as slurm_json_diag
+from stagewatch.slurm.transport.json import records as slurm_json
+from stagewatch.slurm.transport.text.job_detail import Claim
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "slurm" / "24.11-v0.0.42.json"
+PARTS = json.loads(FIXTURE.read_text())
+REQUESTS = {"jobs": 2, "nodes": 2, "diagnostics": 1, "ping": 1, "reservations": 1, "licenses": 1}
+"""What each kind of data costs the controller, as counted by sdiag in tests/cluster."""
+
+
+class Canned:
+    """A client that answers from the fixture and counts requests to the controller."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.down = False
+
+    def _count(self, kind: str) -> None:
+        self.requests += REQUESTS[kind]
+        if self.down:
+            raise SourceError("no controller")
+
+    def jobs(self, timeout: float) -> Records[Job]:
+        """The queue."""
+        self._count("jobs")
+        return slurm_json.jobs(PARTS["jobs"])
+
+    def nodes(self, timeout: float) -> Records[Node]:
+        """The nodes."""
+        self._count("nodes")
+        return slurm_json.nodes(PARTS["nodes"])
+
+    def diagnostics(self, timeout: float) -> Diagnostics:
+        """The controller's statistics."""
+        self._count("diagnostics")
+        return slurm_json_diag.diagnostics(PARTS["diag"])
+
+    def ping(self, timeout: float) -> tuple[Controller, ...]:
+        """The controllers."""
+        self._count("ping")
+        return slurm_json.ping(PARTS["ping"])
+
+    def reservations(self, timeout: float) -> Records[Reservation]:
+        """The reservations."""
+        self._count("reservations")
+        return slurm_json.reservations(PARTS["reservations"])
+
+    def licenses(self, timeout: float) -> Records[License]:
+        """The licences."""
+        self._count("licenses")
+        return slurm_json.licenses(PARTS["licenses"])
+
+    def ended_jobs(self, timeout: float, ago: float) -> Records[EndedJob]:
+        """Ended runs."""
+        return slurm_json.ended_jobs(PARTS["slurmdb_jobs"])
+
+    def node_events(self, timeout: float, ago: float) -> Records[NodeEvent]:
+        """None."""
+        return Records(())
+
+    def gpu_claims(self, timeout: float) -> Records[Claim]:
+        """None."""
+        return Records(())
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def known(source: Source[object]) -> None:
+    """Ask a source though its phase has not come."""
+    source._due = 0.0
+    source.refresh()
+
+
+def big_cluster() -> tuple[list[Job], list[Node]]:
+    """10,000 nodes of 8 GPUs, 100,000 jobs of 5,000 users."""
+    gpus = (NodeGpus("h200", 8, 8, tuple(range(8))),)
+    node = replace(slurm_json.nodes(PARTS["nodes"]).items[0], gpus=gpus, flags=frozenset())
+    nodes = [
+        replace(node, name=f"n{i:05}", partitions=(f"p{i % 20}", "all"), state="ALLOCATED")
+        for i in range(10_000)
+    ]
+    base = slurm_json.jobs(PARTS["jobs"]).items[0]
+    jobs = []
+    for i in range(100_000):
+        running = i < 20_000
+        jobs.append(
+            replace(
+                base,
+                job_id=i,
+                user=f"u{i % 5000}",
+                account=f"a{i % 700}",
+                state="RUNNING" if running else "PENDING",
+                reason="" if running else f"Reason{i % 300}",
+                partitions=(f"p{i % 20}", "all") if i % 7 == 0 else (f"p{i % 20}",),
+                node_list=f"n{i // 2:05}" if running else "",
+                gpus=(("h200", 4),),
+                restarts=i % 3,
+            )
+        )
+    return jobs, nodes
+
+
+def series(samples: Iterable[Samples]) -> int:
+    """How many time series an exposition of these has."""
+    return sum(
+        1 if isinstance(value, (int, float)) else len(value.bounds) + 3
+        for each in samples
+        for family in each.families.values()
+        for value in family.values()
+    )

@@ -1,0 +1,246 @@
+"""What Slurm's collectors make of failures, claims, many users, and a large cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stagewatch.core.errors import NoData, SourceError
+from stagewatch.slurm.cluster import Cluster, Timing
+from stagewatch.slurm.collectors import builtin as slurm_builtin
+from stagewatch.slurm.collectors import controller as slurm_controller
+from stagewatch.slurm.collectors import jobs as slurm_jobs
+from stagewatch.slurm.collectors import nodes as slurm_nodes
+from stagewatch.slurm.collectors import queue as slurm_queue
+from stagewatch.slurm.collectors import sources as slurm_sources
+from stagewatch.slurm.collectors import steps as slurm_steps
+from stagewatch.slurm.collectors.discovery import DiscoveryCollector
+from stagewatch.slurm.collectors.events import EventsCollector
+from stagewatch.slurm.collectors.jobs import JobsCollector
+from stagewatch.slurm.context import SlurmOptions, slurm_context
+from stagewatch.slurm.model import (
+    Job,
+    NodeGpus,
+    Records,
+    RpcCount,
+)
+from stagewatch.slurm.source import Source
+from stagewatch.slurm.transport.builtin import Builtin
+from stagewatch.slurm.transport.command import NoAnswer
+from stagewatch.slurm.transport.json import records as slurm_json
+from stagewatch.slurm.transport.text.job_detail import Claim, agreed, parse
+from tests.fake_clock import Clock
+from tests.golden import valid
+from tests.slurm.scene import PARTS, Canned, big_cluster, series
+
+T = 1750000000
+
+
+def test_no_cycle_asks_the_controller_for_more_than_four_requests() -> None:
+    """With default intervals, over a day of 15 s cycles, the start included."""
+    clock, client = Clock(0.0), Canned()
+    cluster = Cluster(client, Timing(), clock=clock)
+    often = (cluster.jobs, cluster.diagnostics, cluster.ping)
+    rare = (cluster.reservations, cluster.licenses)
+    total, cycles = 0, 24 * 3600 // 15
+    for cycle in range(cycles):
+        clock.now = cycle * 15 + 0.003
+        client.requests = 0
+        for source in (*often, *rare, *((cluster.nodes,) if cycle % 2 == 0 else ())):
+            try:
+                source.refresh()
+            except NoData:
+                assert cycle < 8
+        assert client.requests <= 4, f"in cycle {cycle}"
+        total += client.requests
+    assert total > 3 * cycles
+    assert all(source.reading is not None for source in cluster.sources[:6])
+
+
+def test_what_a_failed_source_feeds_fails_with_its_reason(tmp_path: Path) -> None:
+    """Having nothing is for what the cluster does not have."""
+    context = slurm_context(SlurmOptions(state_dir=tmp_path))
+    client = Canned()
+    client.down = True
+    cluster = Cluster(client, Timing())
+    context = replace(context, clusters=(cluster,))
+    for collector in (JobsCollector(cluster), DiscoveryCollector(context)):
+        with pytest.raises(NoData):
+            collector.collect()
+    for source in (cluster.jobs, cluster.nodes):
+        with pytest.raises(SourceError):
+            source.refresh()
+    for collector in (JobsCollector(cluster), DiscoveryCollector(context)):
+        with pytest.raises(SourceError, match="no controller"):
+            collector.collect()
+
+
+def test_controller_that_does_not_answer_pings_is_down() -> None:
+    """The hosts are known from before."""
+    clock, client = Clock(0.0), Canned()
+    cluster = Cluster(client, Timing(), clock=clock)
+    collector = slurm_controller.ControllerCollector(cluster.diagnostics, cluster.ping)
+    with pytest.raises(NoData):
+        collector.collect()
+    clock.now = 20
+    assert collector.collect().value(slurm_controller.UP, "ctl1", "primary") == 1
+    client.down = True
+    clock.now = 90
+    found = collector.collect()
+    assert found.value(slurm_controller.UP, "ctl1", "primary") == 0
+    assert slurm_controller.RPCS not in found.families
+
+
+def test_sources_tell_age_and_success_without_asking() -> None:
+    """A failing source keeps its age."""
+    clock, client = Clock(0.0), Canned()
+    cluster = Cluster(client, Timing(), clock=clock)
+    collector = slurm_sources.SourcesCollector(cluster)
+    assert collector.collect().families == {}
+    cluster.jobs.refresh()
+    client.down = True
+    clock.now = 7
+    with pytest.raises(SourceError):
+        cluster.jobs.refresh()
+    found = collector.collect()
+    assert client.requests == 4
+    assert found.value(slurm_sources.SUCCESS, "jobs") == 0
+    assert found.value(slurm_sources.AGE, "jobs") == 7
+    assert found.value(slurm_sources.FAILURES, "jobs") == 1
+
+
+def test_node_is_not_out_of_service_because_the_controller_has_just_started() -> None:
+    """Nodes are UNKNOWN until they have answered it; those that were out before still are."""
+    nodes = slurm_json.nodes(PARTS["nodes"]).items
+    at_first = [n if n.state == "DOWN" else replace(n, state="UNKNOWN") for n in nodes]
+    before, after = slurm_nodes.measure(nodes), slurm_nodes.measure(at_first)
+    for metric in (slurm_nodes.UNAVAILABLE, slurm_nodes.NODES, slurm_nodes.GPUS):
+        assert after.families[metric] == before.families[metric]
+    assert after.value(slurm_nodes.CLUSTER_NODES, "UNKNOWN") == len(nodes) - 1
+
+
+def test_largest_cluster_stays_below_thirty_thousand_series() -> None:
+    """In the default configuration; what is left out is counted."""
+    jobs, nodes = big_cluster()
+    cluster = Cluster(Canned(), Timing())
+    events = EventsCollector(cluster)
+    now = int(cluster.events.jobs._last_poll)
+    ended = [replace(job, job_id=-i, state="FAILED", end=now + 5) for i, job in enumerate(jobs)]
+    cluster.events.jobs.observe_queue([*jobs, *ended], now + 10.0)
+    samples = [
+        slurm_queue.measure(jobs, now=T, top=slurm_queue.QueueOptions().top),
+        slurm_nodes.measure(nodes),
+        slurm_jobs.measure(jobs, nodes),
+        events.collect(),
+    ]
+    assert series(samples) < 30_000
+    queue, _, running, _ = samples
+    users = {labels[0] for labels in queue.families[slurm_queue.USER_JOBS]}
+    assert len(users) == 51
+    assert "other" in users
+    total = sum(value for value in queue.families[slurm_queue.USER_JOBS].values())  # type: ignore[misc]
+    assert total == 100_000
+    reasons = {labels[2] for labels in queue.families[slurm_queue.QUEUE_JOBS]}
+    assert len(reasons) <= 66
+    assert running.value(slurm_jobs.HIDDEN) == 19_000
+
+
+def test_claims_are_believed_only_where_they_add_up() -> None:
+    """A claim too many, a GPU twice, a job that is not there."""
+    on_node = replace(
+        slurm_json.nodes(PARTS["nodes"]).items[0], gpus=(NodeGpus("h200", 8, 3, (0, 1, 2)),)
+    )
+    held = {(1, "n1"), (2, "n1")}
+    good: list[Claim] = [(1, "n1", (0, 1)), (2, "n1", (2,))]
+    assert agreed(good, [on_node], held) == {(1, "n1"): (0, 1), (2, "n1"): (2,)}
+    assert agreed([*good, (9, "n1", (5,))], [on_node], held) == agreed(good, [on_node], held)
+    assert agreed([*good, (2, "n1", (7,))], [on_node], held) == {}
+    assert agreed([(1, "n1", (0, 1)), (2, "n1", (1,))], [on_node], held) == {}
+    shown = (
+        b"JobId=1 JobName=x Nodes=n[1-2] CPU_IDs=0-3 Mem=100 GRES=gpu:h200:2(IDX:0,5) "
+        b"MinCPUsNode=1\nJobId=2 Nodes=n[1 CPU_IDs=0 Mem=1 GRES=gpu:1(IDX:0)\nrubbish\n"
+    )
+    found = parse(shown)
+    assert found.items == ((1, "n1", (0, 5)), (1, "n2", (0, 5)))
+    assert found.malformed == 1
+
+
+def test_heaviest_users_are_named_and_the_rest_is_other() -> None:
+    """By time, not by count."""
+    users = [RpcCount(f"u{i}", 100 - i, float(i)) for i in range(30)]
+    found = slurm_controller.fold(users, 3)
+    assert [each.name for each in found] == ["u29", "u28", "u27", "other"]
+    assert sum(each.count for each in found) == sum(each.count for each in users)
+
+
+def test_builtin_endpoint_is_shown_under_names_of_our_own() -> None:
+    """Its sums are counters here; without an address there is nothing."""
+    values = {"jobs": 5.0, "jobs_running": 3.0, "jobs_cpus_alloc": 9.0, "nodes_idle": 2.0}
+    values |= {"schedule_cycle_tot": 2.5e6, "sched_exit_timeout": 4.0, "bf_exit_end": 1.0}
+    source = Source("builtin", lambda timeout: Builtin(values), timeout=1)
+    found = slurm_builtin.BuiltinCollector(source).collect()
+    assert found.value(slurm_builtin.JOBS, "running") == 3
+    assert found.value(slurm_builtin.CYCLE_SECONDS) == 2.5
+    assert found.value(slurm_builtin.EXITS, "main", "timeout") == 4
+    assert found.value(slurm_builtin.JOBS, "cpus_alloc") is None
+    assert valid(found)
+    with pytest.raises(NoData):
+        slurm_builtin.BuiltinCollector(None).collect()
+
+
+class Probe:
+    """Answers for some jobs."""
+
+    def __init__(self, hung: set[int]) -> None:
+        self.hung = hung
+        self.asked: list[int] = []
+
+    def probe(self, job_id: int, timeout: float) -> float:
+        """Half a second, or never."""
+        self.asked.append(job_id)
+        if job_id in self.hung:
+            raise NoAnswer("sstat gave no answer")
+        return 0.5
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def test_steps_are_asked_in_turn_the_largest_jobs_first() -> None:
+    """One at a time; a job that ended is forgotten."""
+    source = Source("jobs", lambda timeout: Records(tuple(big_cluster()[0][:3])), timeout=1)
+    source.refresh()
+    probe = Probe({1})
+    collector = slurm_steps.StepsCollector(source, probe, most=2)  # type: ignore[arg-type]
+    for _ in range(4):
+        found = collector.collect()
+    assert probe.asked == [0, 1, 0, 1]
+    assert found.value(slurm_steps.RESPONSIVE, 1) == 0
+    assert found.value(slurm_steps.RESPONSE, 0) == 0.5
+    assert found.value(slurm_steps.RESPONSE, 1) is None
+
+
+def test_no_step_is_blamed_while_the_controller_gives_no_answer() -> None:
+    """A step that could not be asked is not one that did not answer, nor is it one afterwards."""
+    answers: list[object] = [Records(tuple(big_cluster()[0][:1])), SourceError("no controller")]
+
+    def jobs(timeout: float) -> Records[Job]:
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        assert isinstance(found, Records)
+        return found
+
+    source = Source("jobs", jobs, timeout=1)
+    source.refresh()
+    probe = Probe({0})
+    collector = slurm_steps.StepsCollector(source, probe, most=1)  # type: ignore[arg-type]
+    assert collector.collect().value(slurm_steps.RESPONSIVE, 0) == 0
+    with pytest.raises(SourceError):
+        source.refresh()
+    for _ in range(2):
+        with pytest.raises(NoData):
+            collector.collect()
+    assert probe.asked == [0]

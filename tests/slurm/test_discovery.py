@@ -1,0 +1,165 @@
+"""What Prometheus is told to scrape, in HTTP SD's format."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stagewatch.core.errors import NoData
+from stagewatch.slurm.discovery import Discovery, Exporter, Target, natural, targets_of
+from stagewatch.slurm.model import Node, NodeGpus
+
+EXPORTERS = (Exporter("stagewatch", 9947), Exporter("dcgm", 9400))
+
+
+def node(name: str, **changes: object) -> Node:
+    """A node of the controller's list."""
+    values: dict[str, object] = {
+        "name": name,
+        "state": "IDLE",
+        "flags": frozenset(),
+        "partitions": ("gpu",),
+        "gpus": (NodeGpus("h200", 8, 0),),
+        "cpus": 8,
+        "cpus_allocated": 0,
+        "address": name,
+        "reason": "",
+        "reason_user": "",
+        "reason_time": None,
+        "boot_time": None,
+        "slurmd_start_time": None,
+        **changes,
+    }
+    return Node(**values)  # type: ignore[arg-type]
+
+
+def served(discovery: Discovery, path: str = "/sd") -> object:
+    """What a path answers."""
+    content_type, body = discovery.routes()[path]()
+    assert content_type == "application/json"
+    return json.loads(body)
+
+
+def test_every_node_and_exporter_is_a_group_with_its_labels() -> None:
+    """Changing facts are for relabelling; only cluster and node become labels."""
+    discovery = Discovery(EXPORTERS)
+    nodes = [
+        node("n10", flags=frozenset(["DRAIN"]), state="MIXED", partitions=("gpu", "all")),
+        node("n9", address="10.0.0.9", gpus=()),
+        node("n99", state="FUTURE"),
+        node("v6", address="fd00::1"),
+    ]
+    discovery.update("big", targets_of(nodes, "big"))
+    groups = served(discovery)
+    assert isinstance(groups, list)
+    assert [group["targets"] for group in groups] == [
+        *(["10.0.0.9:9947"], ["10.0.0.9:9400"], ["n10:9947"], ["n10:9400"]),
+        *(["[fd00::1]:9947"], ["[fd00::1]:9400"]),
+    ]
+    assert groups[3]["labels"] == {
+        "cluster": "big",
+        "node": "n10",
+        "__meta_slurm_exporter": "dcgm",
+        "__meta_slurm_partitions": ",gpu,all,",
+        "__meta_slurm_state": "MIXED",
+        "__meta_slurm_flags": ",DRAIN,",
+        "__meta_slurm_gpu_types": ",h200,",
+    }
+    assert len(served(discovery, "/sd/dcgm")) == 3  # type: ignore[arg-type]
+    by_name = targets_of(nodes, "big", by_name=True)
+    assert [target.address for target in by_name] == ["n9", "n10", "v6"]
+
+
+def test_before_the_first_list_there_is_no_empty_list() -> None:
+    """An empty answer would make Prometheus forget every target; a failure does not."""
+    with pytest.raises(NoData, match="no list of nodes yet"):
+        Discovery(EXPORTERS).routes()["/sd"]()
+
+
+def test_the_last_good_list_outlives_the_agent(tmp_path: Path) -> None:
+    """Of the clusters that are still watched."""
+    first = Discovery(EXPORTERS, clusters=["a", "b"], memory=tmp_path)
+    first.update("a", targets_of([node("n1")], "a"))
+    first.update("b", targets_of([node("n2")], "b"))
+    second = Discovery(EXPORTERS, clusters=["a", "b"], memory=tmp_path)
+    assert served(second) == served(first)
+    assert second.counts() == {"a": 1, "b": 1}
+    third = Discovery(EXPORTERS, clusters=["b"], memory=tmp_path)
+    assert third.counts() == {"b": 1}
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"a": [[1]]}', b'{"a": 5}', b"\xff" * 9])
+def test_memory_that_cannot_be_used_is_ignored(
+    content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said once, and the next list replaces it."""
+    (tmp_path / "discovery.json").write_bytes(content)
+    discovery = Discovery(EXPORTERS, clusters=["a"], memory=tmp_path)
+    assert len(caplog.messages) == 1
+    with pytest.raises(NoData):
+        discovery.routes()["/sd"]()
+    discovery.update("a", targets_of([node("n1")], "a"))
+    assert Discovery(EXPORTERS, clusters=["a"], memory=tmp_path).counts() == {"a": 1}
+
+
+def test_files_for_file_sd_are_whole_and_change_only_with_the_list(tmp_path: Path) -> None:
+    """One for each exporter, readable by Prometheus."""
+    directory = tmp_path / "sd"
+    discovery = Discovery(EXPORTERS, directory=directory)
+    discovery.update("a", targets_of([node("n1")], "a"))
+    assert sorted(path.name for path in directory.iterdir()) == ["dcgm.json", "stagewatch.json"]
+    path = directory / "dcgm.json"
+    assert path.read_bytes() == discovery.routes()["/sd/dcgm"]()[1]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    before = path.stat().st_ino
+    discovery.update("a", targets_of([node("n1")], "a"))
+    assert path.stat().st_ino == before
+    discovery.update("a", targets_of([node("n1"), node("n2")], "a"))
+    assert path.stat().st_ino != before
+
+
+def test_directory_that_cannot_be_written_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """HTTP goes on."""
+    (tmp_path / "file").write_text("in the way")
+    discovery = Discovery(EXPORTERS, directory=tmp_path / "file" / "sd")
+    for number in range(3):
+        discovery.update("a", targets_of([node(f"n{number}")], "a"))
+    assert len(caplog.messages) == 1
+    assert len(served(discovery, "/sd/dcgm")) == 1  # type: ignore[arg-type]
+
+
+def test_order_does_not_depend_on_the_order_of_the_list() -> None:
+    """So that an unchanged cluster is an unchanged answer."""
+    nodes = [node("n2"), node("n10"), node("n1")]
+    assert targets_of(nodes, "") == targets_of(reversed(nodes), "")
+    assert [target.node for target in targets_of(nodes, "")] == ["n1", "n2", "n10"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 300)), min_size=2))
+def test_names_are_ordered_by_their_numbers(numbers: list[tuple[int, int]]) -> None:
+    """Rack by rack, and n9 before n10."""
+    names = [f"r{rack}n{node}" for rack, node in numbers]
+    expected = [f"r{rack}n{node}" for rack, node in sorted(numbers)]
+    assert sorted(names, key=natural) == expected
+
+
+@given(st.lists(st.text(max_size=8), max_size=5))
+def test_any_names_can_be_ordered(names: list[str]) -> None:
+    """Numbers and letters wherever they stand."""
+    assert sorted(names, key=natural)[:1] == ([min(names, key=natural)] if names else [])
+
+
+@given(st.text(max_size=20), st.lists(st.text(max_size=8), max_size=3))
+def test_any_name_makes_valid_json(name: str, partitions: list[str]) -> None:
+    """Names come from slurm.conf, and are quoted all the same."""
+    discovery = Discovery([Exporter("x", 1)])
+    discovery.update("c", [Target("c", name, name, tuple(partitions), "IDLE", (), ())])
+    (group,) = served(discovery)  # type: ignore[misc]
+    assert group["labels"]["node"] == name

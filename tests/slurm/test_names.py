@@ -1,0 +1,275 @@
+"""Slurm's notations for GPUs, hosts, states and reasons."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stagewatch.slurm import hostlist as slurm_hostlist
+from stagewatch.slurm.gres import expand_indices, gpus_of_tres, node_gpus
+from stagewatch.slurm.model import NodeGpus
+from stagewatch.slurm.states import (
+    REASON_CLASSES,
+    exit_class,
+    job_state,
+    job_state_of_list,
+    node_availability,
+    node_state,
+    node_state_of_list,
+    pending_reason,
+    reason_class,
+)
+from stagewatch.slurm.transport.accounting import array_tasks
+
+
+@pytest.mark.parametrize(
+    ("tres", "gpus"),
+    [
+        ("cpu=4,mem=1G,node=1", None),
+        ("cpu=4,gres/gpu=8", (("", 8),)),
+        ("gres/gpu=8,gres/gpu:h200=8", (("h200", 8),)),
+        ("gres/gpu=8,gres/gpu:H200=6", (("", 2), ("h200", 6))),
+        ("gres/gpu:a100=2,gres/gpu:h200=1", (("a100", 2), ("h200", 1))),
+        ("gres/gpu:1g.10gb=7", (("1g.10gb", 7),)),
+        ("gres/gpu=2K", (("", 2048),)),
+        ("gres/gpu=?,gres/shard=4", None),
+        ("", None),
+    ],
+)
+def test_gpus_of_tres(tres: str, gpus: tuple[tuple[str, int], ...] | None) -> None:
+    """What the total counts beyond the typed entries is of no named type."""
+    assert gpus_of_tres(tres) == gpus
+
+
+@pytest.mark.parametrize(
+    ("configured", "used", "gpus"),
+    [
+        ("gpu:h200:8(S:0-1)", "gpu:h200:2(IDX:3-4)", (NodeGpus("h200", 8, 2, (3, 4)),)),
+        ("gpu:8", "gpu:0", (NodeGpus("", 8, 0),)),
+        ("gpu:8", "gpu:(null):3(IDX:0-2)", (NodeGpus("", 8, 3, (0, 1, 2)),)),
+        (
+            "gpu:h200:2(S:0,1),gpu:a100:2,shard:8",
+            "gpu:h200:2(IDX:0,1),gpu:a100:0(IDX:N/A),shard:3",
+            (NodeGpus("a100", 2, 0), NodeGpus("h200", 2, 2, (0, 1))),
+        ),
+        (
+            "gpu:h200:4,gpu:h200:4",
+            "gpu:h200:5(IDX:0-4)",
+            (NodeGpus("h200", 8, 5, (0, 1, 2, 3, 4)),),
+        ),
+        ("gpu:1g.10gb:7,gpu:3g.40gb:1", "", (NodeGpus("1g.10gb", 7, 0), NodeGpus("3g.40gb", 1, 0))),
+        ("(null)", "gpu:0", ()),
+        ("gpu:h200:8", "gpu:4", (NodeGpus("h200", 8, 4),)),
+        ("", "", ()),
+    ],
+)
+def test_gpus_of_a_node(configured: str, used: str, gpus: tuple[NodeGpus, ...]) -> None:
+    """Sockets and indices in brackets may hold commas."""
+    assert node_gpus(configured, used) == gpus
+
+
+@given(
+    st.text("gpu:h20(S,)IDX-N/A=*5KM", max_size=40), st.text("gpu:h20(S,)IDX-N/A=*5KM", max_size=40)
+)
+def test_no_gres_is_fatal(configured: str, used: str) -> None:
+    """Whatever is printed, counts are not negative."""
+    assert all(gpus.configured > 0 and gpus.allocated >= 0 for gpus in node_gpus(configured, used))
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("", ()),
+        ("(null)", ()),
+        ("None assigned", ()),
+        ("n1", ("n1",)),
+        ("n[1-3]", ("n1", "n2", "n3")),
+        ("n[008-010,12],m1", ("n008", "n009", "n010", "n12", "m1")),
+        ("r[1-2]n[1-2]-ib", ("r1n1-ib", "r1n2-ib", "r2n1-ib", "r2n2-ib")),
+    ],
+)
+def test_host_list(text: str, hosts: tuple[str, ...]) -> None:
+    """Ranges keep their leading zeros; several groups multiply."""
+    assert slurm_hostlist.expand(text) == hosts
+
+
+@pytest.mark.parametrize(
+    "text", ["n[1-", "n1]", "n[a-b]", "n[1-999999999]", "n[[1]]", "a b", "a,,b"]
+)
+def test_host_list_that_is_none_is_refused(text: str) -> None:
+    """So is one that would fill the memory."""
+    with pytest.raises(ValueError, match=r".+"):
+        slurm_hostlist.expand(text)
+
+
+@given(st.text("n1[]-,0 x", max_size=30))
+def test_no_host_list_is_fatal(text: str) -> None:
+    """A list or a ValueError."""
+    try:
+        assert all(isinstance(name, str) for name in slurm_hostlist.expand(text))
+    except ValueError:
+        return
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("3", 1), ("0-9%2", 10), ("1,4-20:4", 6), ("0-1000", 1001), ("5-5", 1)]
+)
+def test_array_tasks(text: str, count: int) -> None:
+    """Lists, ranges, steps, and a limit on how many run."""
+    assert array_tasks(text) == count
+
+
+@given(st.sets(st.integers(0, 200), min_size=1))
+def test_indices_come_back(numbers: set[int]) -> None:
+    """Comma lists of numbers."""
+    assert expand_indices(",".join(map(str, sorted(numbers)))) == tuple(sorted(numbers))
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "flags"),
+    [
+        ("IDLE", "IDLE", set()),
+        ("MIXED+DRAIN", "MIXED", {"DRAIN"}),
+        ("DOWN*+DRAIN+INVALID_REG", "DOWN", {"NOT_RESPONDING", "DRAIN", "INVALID_REG"}),
+        ("idle~", "IDLE", {"POWERED_DOWN"}),
+        ("mixed-", "MIXED", {"PLANNED"}),
+        ("alloc", "ALLOCATED", set()),
+        ("drained", "IDLE", {"DRAIN"}),
+        ("DRAINING", "MIXED", {"DRAIN"}),
+        ("IDLE+MAINT+RESERVED", "IDLE", {"MAINTENANCE", "RESERVED"}),
+        ("IDLE+CLOUD+NEWFLAG", "IDLE", {"CLOUD", "NEWFLAG"}),
+        ("HIBERNATING", "HIBERNATING", set()),
+        ("?", "UNKNOWN", set()),
+        ("", "UNKNOWN", set()),
+    ],
+)
+def test_node_state(text: str, state: str, flags: set[str]) -> None:
+    """A base and flags, whether spelt out or as sinfo's suffixes; new ones are kept."""
+    assert node_state(text) == (state, flags)
+
+
+def test_node_state_of_a_list_finds_the_base_wherever_it_stands() -> None:
+    """JSON gives no order."""
+    assert node_state_of_list(["DRAIN", "IDLE"]) == ("IDLE", {"DRAIN"})
+    assert node_state_of_list(["DRAIN", "HIBERNATING"]) == ("HIBERNATING", {"DRAIN"})
+    assert node_state_of_list([]) == ("UNKNOWN", frozenset())
+
+
+@pytest.mark.parametrize(
+    ("state", "flags", "kind"),
+    [
+        ("IDLE", [], None),
+        ("MIXED", ["DRAIN"], "drain"),
+        ("IDLE", ["FAIL", "DRAIN"], "fail"),
+        ("DOWN", ["DRAIN"], "down"),
+        ("IDLE", ["NOT_RESPONDING"], "down"),
+        ("IDLE", ["NOT_RESPONDING", "POWERED_DOWN"], None),
+        ("IDLE", ["PLANNED", "CLOUD", "POWERED_DOWN"], None),
+        ("ERROR", [], "down"),
+        ("UNKNOWN", [], None),
+        ("UNKNOWN", ["DRAIN"], "drain"),
+        ("UNKNOWN", ["NOT_RESPONDING"], "down"),
+    ],
+)
+def test_availability(state: str, flags: list[str], kind: str | None) -> None:
+    """A node that saves power does not respond, on purpose; UNKNOWN is a new controller's word."""
+    assert node_availability(state, frozenset(flags)) == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        ("RUNNING", "RUNNING"),
+        ("CANCELLED by 1000", "CANCELLED"),
+        ("CANCELLED+", "CANCELLED"),
+        ("?", "UNKNOWN"),
+        ("", "UNKNOWN"),
+    ],
+)
+def test_job_state(text: str, state: str) -> None:
+    """sacct names who cancelled; the state does not."""
+    assert job_state(text) == state
+
+
+def test_job_state_of_a_list_is_what_squeue_shows() -> None:
+    """A flag comes before the base."""
+    assert job_state_of_list(["RUNNING"]) == "RUNNING"
+    assert job_state_of_list(["RUNNING", "COMPLETING"]) == "COMPLETING"
+    assert job_state_of_list(["PENDING", "REQUEUED"]) == "REQUEUED"
+    assert job_state_of_list(["THAWING"]) == "THAWING"
+    assert job_state_of_list([]) == "UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Priority", "Priority"),
+        ("(Resources)", "Resources"),
+        ("ReqNodeNotAvail, UnavailableNodes:s[0001-2000]", "ReqNodeNotAvail"),
+        ("ReqNodeNotAvail(UnavailableNodes:x)", "ReqNodeNotAvail"),
+        ("Nodes required for job are DOWN, DRAINED or reserved for jobs", "NodesUnavailable"),
+        ("Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved", "NodesUnavailable"),
+        ("launch failed requeued held", "JobLaunchFailure"),
+        ("job requeued in held state", "RequeuedHeld"),
+        ("Job is at or exceeds QOS x's group max", "QOSLimit"),
+        ("JobArrayTaskLimit,None", "JobArrayTaskLimit"),
+        ("QOSMaxCpuPerJobLimit", "QOSMaxCpuPerJobLimit"),
+        ("a sentence nobody has seen", "other"),
+        ("None", "None"),
+        ("", "None"),
+    ],
+)
+def test_pending_reason(text: str, reason: str) -> None:
+    """Details are cut off, sentences become names, and what is left is `other`."""
+    assert pending_reason(text) == reason
+
+
+@given(st.text(max_size=80))
+def test_reasons_are_bounded_names(text: str) -> None:
+    """No free text becomes a label's value."""
+    assert len(pending_reason(text)) <= 64
+    assert reason_class(text) in REASON_CLASSES
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("Not responding", "not_responding"),
+        ("Kill task failed", "kill_task_failed"),
+        ("Prolog error", "prolog_epilog"),
+        ("Node unexpectedly rebooted", "rebooted"),
+        ("gres/gpu count reported lower than configured (7 < 8)", "config_mismatch"),
+        ("Low RealMemory (reported:1000 < 100.00% of configured:4000)", "config_mismatch"),
+        ("Xid 79 fell off the bus", "gpu"),
+        ("NVLink errors on GPU 3", "gpu"),
+        ("ib0 link down", "network"),
+        ("NHC: check_fs_mount: /scratch not mounted", "storage"),
+        ("DIMM A3 uncorrectable", "memory"),
+        ("health check", "health_check"),
+        ("planned maintenance", "maintenance"),
+        ("ask bob", "other"),
+        ("", "none"),
+    ],
+)
+def test_reason_class(reason: str, expected: str) -> None:
+    """Coarse, by the words that Slurm and administrators use."""
+    assert reason_class(reason) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "signal", "expected"),
+    [
+        (1, 0, "exit_1"),
+        (0, 9, "SIGKILL"),
+        (137, 0, "SIGKILL"),
+        (139, 0, "SIGSEGV"),
+        (7, 0, "exit_other"),
+        (127, 0, "exit_127"),
+        (0, 63, "signal_other"),
+        (0, 0, "exit_0"),
+    ],
+)
+def test_exit_class(code: int, signal: int, expected: str) -> None:
+    """What a shell reports as 128 + n is the signal n."""
+    assert exit_class(code, signal) == expected

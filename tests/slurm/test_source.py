@@ -1,0 +1,140 @@
+"""A source keeps its last good reading, backs off, and never has two fetches under way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from stagewatch.core.errors import NoData, SourceError
+from stagewatch.slurm.source import MAX_BACKOFF, Source
+from tests.fake_clock import Clock
+from tests.waiting import wait_for
+
+
+class Server:
+    """Answers with a number, or an error that is set."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.error: Exception | None = None
+
+    def __call__(self, timeout: float) -> int:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return self.asked
+
+
+@pytest.fixture
+def server() -> Server:
+    """What is asked."""
+    return Server()
+
+
+def make(server: Callable[[float], int], clock: Clock, **options: float) -> Source[int]:
+    """A source with a time-out of 10 s."""
+    return Source("jobs", server, timeout=10, clock=clock, wall=lambda: clock() + 1e9, **options)
+
+
+def test_reading_tells_its_age_and_expires(server: Server, clock: Clock) -> None:
+    """Data older than asked for is not given."""
+    source = make(server, clock)
+    assert source.recent(60) is None
+    assert source.refresh() == 1
+    clock.now += 30
+    reading = source.recent(60)
+    assert reading is not None
+    assert (reading.data, reading.sequence, reading.asked) == (1, 1, 1e9 + 1000)
+    assert source.status().age == 30
+    clock.now += 31
+    assert source.recent(60) is None
+
+
+def test_failure_keeps_the_last_good_reading(server: Server, clock: Clock) -> None:
+    """And says that it failed, how often, and why."""
+    source = make(server, clock)
+    source.refresh()
+    server.error = SourceError("no controller")
+    with pytest.raises(SourceError, match="no controller"):
+        source.refresh()
+    status = source.status()
+    assert (status.success, status.failures, status.error) == (False, 1, "no controller")
+    assert source.reading is not None
+    assert source.reading.data == 1
+
+
+def test_source_that_keeps_failing_is_left_alone_for_longer_and_longer(
+    server: Server, clock: Clock
+) -> None:
+    """The first failure is tried again at once; the error stays the same, so it is logged once."""
+    source = make(server, clock)
+    server.error = SourceError("no controller")
+    said = set()
+    for _ in range(200):
+        with pytest.raises(SourceError) as caught:
+            source.refresh()
+        said.add(str(caught.value))
+        clock.now += 1
+    assert said == {"no controller"}
+    assert 4 <= server.asked <= 8
+    server.error = None
+    clock.now += MAX_BACKOFF
+    assert source.refresh() == server.asked
+    assert source.status().success
+    before = server.asked
+    source.refresh()
+    assert server.asked == before + 1
+
+
+def test_there_being_nothing_is_no_failure(server: Server, clock: Clock) -> None:
+    """Accounting that is not there, for example; old data goes."""
+    source = make(server, clock)
+    source.refresh()
+    server.error = NoData("no accounting")
+    with pytest.raises(NoData):
+        source.refresh()
+    assert source.status().success
+    assert source.reading is None
+    assert source.nothing
+
+
+def test_interval_and_phase_spread_requests(server: Server, clock: Clock) -> None:
+    """Asked for often, it asks on its own grid."""
+    source = make(server, clock, interval=30, phase=15)
+    asked = []
+    for second in range(0, 120, 5):
+        clock.now = 1000.0 + second
+        try:
+            source.refresh()
+        except NoData:
+            assert second < 15
+        asked.append((second, server.asked))
+    changes = [
+        second for (second, n), (_, before) in zip(asked[1:], asked, strict=False) if n > before
+    ]
+    assert changes == [15, 45, 75, 105]
+
+
+def test_at_most_one_fetch_is_under_way(clock: Clock) -> None:
+    """A second caller is refused, and the status can be read meanwhile."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(timeout: float) -> int:
+        entered.set()
+        leave.wait(60)
+        return 7
+
+    source = make(slow, clock)
+    thread = threading.Thread(target=source.refresh)
+    thread.start()
+    try:
+        assert entered.wait(60)
+        with pytest.raises(SourceError, match="still under way"):
+            source.refresh()
+        assert source.status().tried is False
+    finally:
+        leave.set()
+        thread.join(60)
+    assert wait_for(lambda: source.reading, "the reading").data == 7

@@ -1,0 +1,296 @@
+"""Slurm's text output: separators of our own, odd names, output that is cut short."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stagewatch.core.errors import NoData, SourceError
+from stagewatch.slurm.model import Controller, License, NodeGpus
+from stagewatch.slurm.transport.text import scontrol as slurm_scontrol
+from stagewatch.slurm.transport.text import sdiag as slurm_sdiag
+from stagewatch.slurm.transport.text import squeue as slurm_squeue
+from stagewatch.slurm.transport.text.parts import FIELD, RECORD, records, split_pairs
+
+JOB = {
+    "JobID": "7",
+    "ArrayJobID": "7",
+    "State": "RUNNING",
+    "Reason": "None",
+    "Partition": "gpu*",
+    "UserName": "ada",
+    "Account": "(null)",
+    "NumNodes": "2",
+    "NumTasks": "2",
+    "NodeList": "n[1-2]",
+    "tres-alloc": "cpu=2,gres/gpu=4,gres/gpu:h200=4",
+    "tres-per-node": "N/A",
+    "tres-per-job": "N/A",
+    "tres-per-task": "N/A",
+    "SubmitTime": "1750000000",
+    "EligibleTime": "N/A",
+    "StartTime": "1750000060",
+    "EndTime": "NONE",
+    "RestartCnt": "1",
+    "exit_code": "0",
+}
+NODE = (
+    "NodeName=h1 Arch=x86_64 CoresPerSocket=1  CPUAlloc=3 CPUEfctv=8 CPUTot=8 CPULoad=0.41 "
+    "AvailableFeatures=(null) ActiveFeatures=(null) Gres=gpu:h200:8(S:0-1) GresDrain=N/A "
+    "GresUsed=gpu:h200:6(IDX:0-2,5-7) NodeAddr=10.0.0.1 NodeHostName=h1 Port=46261 "
+    "OS=Linux 6.1.0 #1 SMP  RealMemory=4000 State=MIXED+DRAIN ThreadsPerCore=1 "
+    "Partitions=gpu,urgent  BootTime=1795242213 SlurmdStartTime=None LastBusyTime=1795244997 "
+    "CfgTRES=cpu=8,gres/gpu=8 AllocTRES=cpu=3 CapWatts=n/a CurrentWatts=0 "
+)
+
+
+def line(**changes: str) -> str:
+    """One record of squeue."""
+    return FIELD.join({**JOB, **changes}.values()) + RECORD + "\n"
+
+
+def test_job_is_read_with_unknown_times_absent() -> None:
+    """N/A and NONE are no times; the default partition's star is no part of its name."""
+    (job,) = slurm_squeue.parse(line().encode()).items
+    assert (job.job_id, job.partitions, job.gpus) == (7, ("gpu",), (("h200", 4),))
+    assert (job.submit, job.eligible, job.start, job.end) == (1750000000, None, 1750000060, None)
+    assert (job.account, job.restarts, job.reason) == ("", 1, "")
+
+
+def test_pending_tasks_of_an_array_are_one_record_with_their_number() -> None:
+    """squeue --array prints each; they are equal."""
+    pending = line(State="PENDING", Reason="Priority", ArrayJobID="7")
+    found = slurm_squeue.parse((pending * 1000 + line(JobID="8", ArrayJobID="7")).encode())
+    assert [(job.job_id, job.tasks, job.array_job_id) for job in found.items] == [
+        (7, 1000, None),
+        (8, 1, 7),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("request_", "gpus"),
+    [
+        ({"tres-per-node": "gres:gpu:h200:2"}, (("h200", 4),)),
+        ({"tres-per-node": "gres/gpu:2"}, (("", 4),)),
+        ({"tres-per-job": "gres:gpu:a100:3"}, (("a100", 3),)),
+        ({"tres-per-task": "gres:gpu"}, (("", 2),)),
+        ({}, ()),
+    ],
+)
+def test_gpus_of_a_job_that_slurm_does_not_track(
+    request_: dict[str, str], gpus: tuple[tuple[str, int], ...]
+) -> None:
+    """Without gres/gpu among the TRES the job's own request says how many."""
+    (job,) = slurm_squeue.parse(line(**{"tres-alloc": "cpu=2", **request_}).encode()).items
+    assert job.gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [("0", (0, 0)), ("1792", (7, 0)), ("11", (0, 11)), ("7:0", (7, 0)), ("0:9", (0, 9))],
+)
+def test_exit_code_is_a_wait_status_or_a_pair(status: str, expected: tuple[int, int]) -> None:
+    """22.05 prints the raw status, later versions code:signal."""
+    (job,) = slurm_squeue.parse(line(State="FAILED", exit_code=status).encode()).items
+    assert (job.exit_code, job.signal) == expected
+
+
+def test_output_cut_short_keeps_what_is_whole() -> None:
+    """The last record has lost its end."""
+    whole = line(JobID="1") + line(JobID="2")
+    found = slurm_squeue.parse(whole.encode()[:-40])
+    assert [job.job_id for job in found.items] == [1]
+    assert found.malformed == 1
+
+
+def test_empty_queue_is_no_error_and_a_message_is() -> None:
+    """No output means no jobs; other output is told as it is."""
+    assert slurm_squeue.parse(b"").items == ()
+    with pytest.raises(SourceError, match="not a list"):
+        slurm_squeue.parse(b"slurm_load_jobs error: Unable to contact slurm controller\n")
+
+
+def test_state_and_reason_of_a_later_version_are_kept_as_they_are() -> None:
+    """Unknown names are bounded names all the same."""
+    (job,) = slurm_squeue.parse(line(State="FROZEN", JobID="9").encode()).items
+    assert job.state == "FROZEN"
+    (job,) = slurm_squeue.parse(line(State="PENDING", Reason="BrandNewReason").encode()).items
+    assert job.reason == "BrandNewReason"
+
+
+@given(st.lists(st.text(max_size=30), max_size=8))
+def test_no_text_is_fatal_to_the_queue(parts: list[str]) -> None:
+    """A good record amid anything is read, and the rest is counted or refused as a whole."""
+    output = RECORD.join([*parts, line().rstrip(RECORD + "\n"), ""]).encode(errors="replace")
+    found = slurm_squeue.parse(output)
+    assert [job for job in found.items if job.job_id == 7 and job.user == "ada"]
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_are_fatal(output: bytes) -> None:
+    """Every parser reads, refuses with a SourceError, or says that there is nothing."""
+    for parse in (
+        slurm_squeue.parse,
+        slurm_scontrol.parse_nodes,
+        slurm_scontrol.parse_reservations,
+        slurm_scontrol.parse_licenses,
+        slurm_scontrol.parse_ping,
+        slurm_sdiag.parse,
+    ):
+        try:
+            parse(output)
+        except (SourceError, NoData):
+            continue
+
+
+@given(st.lists(st.lists(st.text("abc ", max_size=3), min_size=3, max_size=3), max_size=6))
+def test_records_come_back_with_their_multiplicity(rows: list[list[str]]) -> None:
+    """What was joined is what is read."""
+    output = "".join(FIELD.join(row) + RECORD + "\n" for row in rows).encode()
+    assert [row for row, times in records(output, 3) for _ in range(times)] == rows
+
+
+def test_node_is_read() -> None:
+    """Base state, flags, partitions, GPUs with their indices, address and times."""
+    (node,) = slurm_scontrol.parse_nodes((NODE + "\n").encode()).items
+    assert (node.name, node.state, node.flags) == ("h1", "MIXED", {"DRAIN"})
+    assert node.partitions == ("gpu", "urgent")
+    assert node.gpus == (NodeGpus("h200", 8, 6, (0, 1, 2, 5, 6, 7)),)
+    assert (node.cpus, node.cpus_allocated, node.address) == (8, 3, "10.0.0.1")
+    assert (node.boot_time, node.slurmd_start_time) == (1795242213, None)
+
+
+@given(st.text(alphabet=st.characters(blacklist_characters="\n\x00", blacklist_categories=["Cs"])))
+def test_reason_can_hold_anything_and_changes_nothing_else(said: str) -> None:
+    """Brackets, `State=IDLE`, `|`: the signature is the last one before other free text."""
+    said = said.replace(" Comment=", "").replace(" Extra=", "")
+    output = f"{NODE}Reason={said} [root@1795245024]\n".encode()
+    (node,) = slurm_scontrol.parse_nodes(output).items
+    assert (node.name, node.state, node.flags) == ("h1", "MIXED", {"DRAIN"})
+    assert (node.reason_user, node.reason_time) == ("root", 1795245024)
+    assert node.reason in (" ".join(said.split()), "")
+
+
+@pytest.mark.parametrize(
+    ("free_text", "reason", "user", "when"),
+    [
+        ("Reason=Not responding [slurm@1795245024]", "Not responding", "slurm", 1795245024),
+        (
+            "Reason=bad [x@7] GPU [root@1795245024]        second line Comment=a [b@9]",
+            "bad [x@7] GPU second line",
+            "root",
+            1795245024,
+        ),
+        ("Reason=never set [root@Unknown]", "never set", "root", None),
+        ("Reason=without a signature", "without a signature", "", None),
+        ("Comment=only a comment", "", "", None),
+    ],
+)
+def test_reason_with_user_and_time(
+    free_text: str, reason: str, user: str, when: int | None
+) -> None:
+    """Line breaks come as spaces; a comment is not part of the reason."""
+    (node,) = slurm_scontrol.parse_nodes(f"{NODE}{free_text}\n".encode()).items
+    assert (node.reason, node.reason_user, node.reason_time) == (reason, user, when)
+
+
+def test_node_without_gres_used_counts_what_is_allocated_as_tres() -> None:
+    """Where --details is not honoured."""
+    text = re.sub(r"GresUsed=\S+ ", "", NODE).replace("AllocTRES=cpu=3", "AllocTRES=gres/gpu=5")
+    (node,) = slurm_scontrol.parse_nodes(text.encode()).items
+    assert node.gpus == (NodeGpus("h200", 8, 5),)
+
+
+def test_reservations_licences_and_controllers() -> None:
+    """Including that there are none."""
+    shown = (
+        b"ReservationName=r1 StartTime=1795245050 EndTime=1795245650 Duration=00:10:00 Nodes=c[1-2]"
+        b" NodeCnt=2 CoreCnt=8 Flags=MAINT,SPEC_NODES State=ACTIVE\n"
+    )
+    (found,) = slurm_scontrol.parse_reservations(shown).items
+    assert (found.name, found.state, found.end, found.nodes) == ("r1", "ACTIVE", 1795245650, 2)
+    assert (found.node_list, found.flags) == ("c[1-2]", ("MAINT", "SPEC_NODES"))
+    assert slurm_scontrol.parse_reservations(b"No reservations in the system\n").items == ()
+    shown = b"LicenseName=matlab Total=20 Used=15 Free=5 Reserved=0 Remote=no\n"
+    assert slurm_scontrol.parse_licenses(shown).items == (License("matlab", 20, 15, 5, 0),)
+    assert slurm_scontrol.parse_licenses(b"No licenses configured in Slurm.\n").items == ()
+    shown = b"Slurmctld(primary) at ctl1 is DOWN\nSlurmctld(backup) at ctl2 is UP\n"
+    assert slurm_scontrol.parse_ping(shown) == (
+        Controller("ctl1", "primary", up=False),
+        Controller("ctl2", "backup", up=True),
+    )
+
+
+def test_values_with_spaces_end_at_the_next_name() -> None:
+    """`OS=Linux 6.1 #1 SMP` is one value."""
+    assert dict(split_pairs("A=1 OS=Linux 6 #1 SMP  B=x=y")) == {
+        "A": "1",
+        "OS": "Linux 6 #1 SMP ",
+        "B": "x=y",
+    }
+
+
+SDIAG = b"""\
+*******************************************************
+sdiag output at Sat Nov 21 07:10:24 2026 (1795245024)
+Data since      Sat Nov 21 07:09:58 2026 (1795244998)
+*******************************************************
+Server thread count:  3
+RPC queue enabled:    0
+Agent queue size:     2
+DBD Agent queue size: 17
+
+Jobs failed:    0
+
+Main schedule statistics (microseconds):
+\tLast cycle:   180
+\tTotal cycles: 2
+\tLast queue length: 9
+
+Main scheduler exit:
+\tLast cycle: 99
+
+Backfilling stats (WARNING: data obtained in the middle of backfilling execution.)
+\tTotal backfilled jobs (since last slurm start): 6
+\tLast cycle: 271
+\tLast cycle when: Sat Nov 21 07:10:24 2026 (1795245024)
+\tLast queue length: 2
+
+Latency for 1000 calls to gettimeofday(): 21 microseconds
+
+Remote Procedure Call statistics by message type
+\tREQUEST_PARTITION_INFO                  ( 2009) count:9      ave_time:176    total_time:1590
+\tREQUEST_JOB_INFO  (2003) count:1 ave_time:3 total_time:3 queued:0 cycle_last:0 dropped:0
+
+Remote Procedure Call statistics by user
+\troot            (       0) count:37     ave_time:361    total_time:13362
+
+Pending RPC statistics
+\tREQUEST_NODE_INFO  (2007) count:1
+"""
+
+
+def test_sdiag_is_read_by_section() -> None:
+    """The same label means something else in each; times become seconds."""
+    found = slurm_sdiag.parse(SDIAG)
+    assert found.since == 1795244998
+    assert found.values == {
+        "server_threads": 3,
+        "agent_queue": 2,
+        "dbd_queue": 17,
+        "jobs_failed_internal": 0,
+        "main_last_cycle": pytest.approx(180e-6),
+        "main_cycles": 2,
+        "main_queue_length": 9,
+        "backfilled_jobs": 6,
+        "backfill_last_cycle": pytest.approx(271e-6),
+        "backfill_queue_length": 2,
+    }
+    assert [(each.name, each.count) for each in found.by_type] == [
+        ("REQUEST_PARTITION_INFO", 9),
+        ("REQUEST_JOB_INFO", 1),
+    ]
+    assert found.by_user[0].seconds == pytest.approx(0.013362)
