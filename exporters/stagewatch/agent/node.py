@@ -5,8 +5,8 @@ from __future__ import annotations
 from stagewatch.agent.command import AgentCommand
 from stagewatch.agent.node_context import NodeOptions, node_context
 from stagewatch.clock import collector as clock
-from stagewatch.collectors import faults
 from stagewatch.core.collector import CollectorSpec
+from stagewatch.faults import collector as faults
 from stagewatch.gpu import collector as gpu
 from stagewatch.gpu import jobs as gpu_jobs
 from stagewatch.kernel_log import collector as kmsg

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from stagewatch.collectors.faults import HOLD_SECONDS
 from stagewatch.core.runner import Job
+from stagewatch.faults.collector import HOLD_SECONDS
 from stagewatch.web.status.facts import Facts, Key, natural
 from stagewatch.web.status.markup import (
     Content,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.collectors.faults import ACTIVE, HOLD_SECONDS, SKIPPED, START, FaultsCollector
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
+from stagewatch.faults.collector import ACTIVE, HOLD_SECONDS, SKIPPED, START, FaultsCollector
 from stagewatch.faults.markers import Marker, close_marker, write_marker
 from tests.fake_clock import Clock
 from tests.golden import assert_golden
