@@ -95,7 +95,7 @@ class _Command:
 
 _COMMANDS = {
     "inspect": _Command(
-        "stagewatch.inspect.command",
+        "stagewatch.verdict.command",
         "say what the ranks of this node are doing, and which one is at fault",
     ),
     "check": _Command(

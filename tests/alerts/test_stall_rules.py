@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from stagewatch.inspect.budget import FACTOR, MIN_SECONDS, PATIENCE_SECONDS, budget_seconds
-from stagewatch.inspect.facts import RankFacts
-from stagewatch.inspect.verdict import judge
 from stagewatch.ranks.rank_record import StageTotals
 from stagewatch.ranks.records import parse
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import BUCKET_BOUNDS, BUCKETS
+from stagewatch.verdict.budget import FACTOR, MIN_SECONDS, PATIENCE_SECONDS, budget_seconds
+from stagewatch.verdict.facts import RankFacts
+from stagewatch.verdict.verdict import judge
 from tests.alerts.promtool import Series, evaluate, needs_promtool, series
-from tests.inspect.jobs import HEALTHY, job
 from tests.records import real_record
+from tests.verdict.jobs import HEALTHY, job
 
 pytestmark = needs_promtool
 

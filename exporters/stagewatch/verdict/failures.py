@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from stagewatch.inspect.budget import MIN_SECONDS
-from stagewatch.inspect.facts import RankFacts
-from stagewatch.inspect.words import Ranks, age, doing, span, step, who
+from stagewatch.verdict.budget import MIN_SECONDS
+from stagewatch.verdict.facts import RankFacts
+from stagewatch.verdict.words import Ranks, age, doing, span, step, who
 
 SETTLE_SECONDS = 5.0
 """A raised exception closes the stages around it: marks of this much later are still its own."""

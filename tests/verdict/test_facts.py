@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from stagewatch.host.procfs import Procfs
-from stagewatch.inspect.facts import RankFacts, observe
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import H_CLOSED, H_START_TICKS
+from stagewatch.verdict.facts import RankFacts, observe
 from tests.records import patched, place, real_record
 
 

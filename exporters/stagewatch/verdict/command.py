@@ -29,12 +29,12 @@ from typing import Any
 from stagewatch.client._api import DEFAULT_DIRECTORY
 from stagewatch.core.errors import ConfigError
 from stagewatch.host.procfs import Procfs
-from stagewatch.inspect.evidence import Stacks, gather, text, why_none
-from stagewatch.inspect.facts import RankFacts, observe
-from stagewatch.inspect.table import table
-from stagewatch.inspect.verdict import Verdict, judge
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.record_directory import RecordDirectory
+from stagewatch.verdict.evidence import Stacks, gather, text, why_none
+from stagewatch.verdict.facts import RankFacts, observe
+from stagewatch.verdict.table import table
+from stagewatch.verdict.verdict import Verdict, judge
 
 LOOKS = 6
 PAUSE_SECONDS = 0.5
@@ -118,8 +118,8 @@ def _tell(url: str, job_id: str | None, as_json: bool) -> int:
     if not job_id:
         raise ConfigError("--prometheus needs --job ID: whose story is to be told")
     try:
-        from stagewatch.inspect.story import Teller
         from stagewatch.prometheus.api import PrometheusApi
+        from stagewatch.verdict.story import Teller
     except ImportError as error:
         raise ConfigError(
             f"--prometheus needs {error.name}: pip install 'stagewatch[report]'"

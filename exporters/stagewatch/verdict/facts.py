@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stagewatch.host.procfs import Procfs
-from stagewatch.inspect.budget import budget_seconds
 from stagewatch.ranks.directory import Rank, RankDirectory
 from stagewatch.ranks.rank_record import Life
 from stagewatch.ranks.wait_class import Sample, WaitClass, classify
+from stagewatch.verdict.budget import budget_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stagewatch.core.errors import StagewatchError
-from stagewatch.inspect.role_story import SHOWN, RoleStory, RoleTeller, clock, long, node_of
 from stagewatch.prometheus.api import Series
+from stagewatch.verdict.role_story import SHOWN, RoleStory, RoleTeller, clock, long, node_of
 
 Labels = dict[str, str]
 

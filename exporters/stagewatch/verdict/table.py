@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from stagewatch.inspect.facts import RankFacts
-from stagewatch.inspect.verdict import Verdict
 from stagewatch.ranks.wait_class import sleeps_in
+from stagewatch.verdict.facts import RankFacts
+from stagewatch.verdict.verdict import Verdict
 
 MAX_CHANNEL = 16
 MIN_CHANNEL = 6

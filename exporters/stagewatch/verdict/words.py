@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from stagewatch.inspect.facts import RankFacts
 from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.verdict.facts import RankFacts
 
 Ranks = Sequence[RankFacts]
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from stagewatch.inspect.budget import MIN_SECONDS
 from stagewatch.prometheus.api import Series
+from stagewatch.verdict.budget import MIN_SECONDS
 
 Rank = tuple[str, str]
 """Number and node."""

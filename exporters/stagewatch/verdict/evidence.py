@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stagewatch.inspect.facts import RankFacts
-from stagewatch.inspect.verdict import Verdict
 from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.verdict.facts import RankFacts
+from stagewatch.verdict.verdict import Verdict
 
 DEADLINE_SECONDS = 20.0
 MAX_FRAMES = 30

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from stagewatch.inspect.budget import COMPUTING_SECONDS
-from stagewatch.inspect.verdict import judge
 from stagewatch.ranks.wait_class import WaitClass
-from tests.inspect.jobs import PARKED, SPINNING, job
+from stagewatch.verdict.budget import COMPUTING_SECONDS
+from stagewatch.verdict.verdict import judge
+from tests.verdict.jobs import PARKED, SPINNING, job
 
 OVERDUE: dict[str, Any] = {"progress_age_seconds": 412.0}
 BEHIND: dict[str, Any] = OVERDUE | {"collectives": {"world": 219}}

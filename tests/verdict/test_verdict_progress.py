@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stagewatch.ranks.wait_class import WaitClass
-from tests.inspect.jobs import LEFT, PARKED, SPINNING, job, verdict
+from tests.verdict.jobs import LEFT, PARKED, SPINNING, job, verdict
 
 RAISED: dict[str, Any] = {
     "first_failure": "RuntimeError in train",

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from stagewatch.inspect import evidence
-from stagewatch.inspect.verdict import judge
 from stagewatch.ranks.wait_class import WaitClass
-from tests.inspect.jobs import HEALTHY, PARKED, SPINNING, job
+from stagewatch.verdict import evidence
+from stagewatch.verdict.verdict import judge
+from tests.verdict.jobs import HEALTHY, PARKED, SPINNING, job
 
 LEFT = PARKED | {"stage": "cleanup", "step": 219, "collectives": {"world": 219}}
 THREAD = {

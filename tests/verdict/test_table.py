@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from stagewatch.inspect.table import short_channel, table
-from stagewatch.inspect.verdict import judge
 from stagewatch.ranks.wait_class import WaitClass
-from tests.inspect.jobs import PARKED, SPINNING, job
+from stagewatch.verdict.table import short_channel, table
+from stagewatch.verdict.verdict import judge
+from tests.verdict.jobs import PARKED, SPINNING, job
 
 LONG = "poll_schedule_timeout.constprop.0"
 

@@ -17,10 +17,10 @@ import pytest
 from stagewatch.client._api import DEFAULT_DIRECTORY
 from stagewatch.core.processes import Children
 from stagewatch.demo.rank import Board
-from stagewatch.inspect.command import as_json
-from stagewatch.inspect.verdict import judge
-from tests.inspect.jobs import PARKED, SPINNING, job
+from stagewatch.verdict.command import as_json
+from stagewatch.verdict.verdict import judge
 from tests.running import Python, clean_environ
+from tests.verdict.jobs import PARKED, SPINNING, job
 from tests.waiting import wait_for
 
 RANKS = 4

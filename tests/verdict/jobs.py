@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from stagewatch.inspect.facts import RankFacts
-from stagewatch.inspect.verdict import Verdict, judge
 from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.verdict.facts import RankFacts
+from stagewatch.verdict.verdict import Verdict, judge
 
 HEALTHY = RankFacts(
     job_id="540",

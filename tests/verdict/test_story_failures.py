@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.processes import Children
-from stagewatch.inspect.story import Story, Teller
 from stagewatch.prometheus.api import PrometheusApi
-from tests.inspect.past_server import Then
+from stagewatch.verdict.story import Story, Teller
 from tests.report.filled import Past, filled_prometheus
+from tests.verdict.past_server import Then
 
 NOW = time.time() // 100 * 100 - 3600
 JOB = "700"

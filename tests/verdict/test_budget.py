@@ -8,16 +8,16 @@ import pytest
 import yaml
 
 from stagewatch.assets import assets
-from stagewatch.inspect.budget import (
+from stagewatch.ranks.rank_record import RankRecord, StageTotals
+from stagewatch.ranks.records import parse
+from stagewatch.record import BUCKETS
+from stagewatch.verdict.budget import (
     FACTOR,
     MIN_GAPS,
     MIN_SECONDS,
     PATIENCE_SECONDS,
     budget_seconds,
 )
-from stagewatch.ranks.rank_record import RankRecord, StageTotals
-from stagewatch.ranks.records import parse
-from stagewatch.record import BUCKETS
 from tests.records import real_record
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.inspect.facts import RankFacts
-from stagewatch.inspect.verdict import judge
 from stagewatch.ranks.wait_class import WaitClass
-from tests.inspect.jobs import HEALTHY, LEFT, PARKED, SPINNING, job, verdict
+from stagewatch.verdict.facts import RankFacts
+from stagewatch.verdict.verdict import judge
+from tests.verdict.jobs import HEALTHY, LEFT, PARKED, SPINNING, job, verdict
 
 OVERDUE: dict[str, Any] = {"progress_age_seconds": 412.0}
 RAISED: dict[str, Any] = {

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from stagewatch.inspect.budget import COMPUTING_SECONDS, MIN_SECONDS, PATIENCE_SECONDS
-from stagewatch.inspect.facts import RankFacts
-from stagewatch.inspect.failures import failed, first_failure, silent, stopped
-from stagewatch.inspect.words import BEEN, Ranks, age, doing, span, step, who
 from stagewatch.ranks.wait_class import WaitClass, sleeps_in
+from stagewatch.verdict.budget import COMPUTING_SECONDS, MIN_SECONDS, PATIENCE_SECONDS
+from stagewatch.verdict.facts import RankFacts
+from stagewatch.verdict.failures import failed, first_failure, silent, stopped
+from stagewatch.verdict.words import BEEN, Ranks, age, doing, span, step, who
 
 _IDLE = "no stage is open, all are idle"
 
