@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.agent import node
-from stagewatch.agent.command import agent_settings
+from stagewatch import node
+from stagewatch.agent import agent_settings
 from stagewatch.core.unknown_variables import unknown_variables
 from stagewatch.slurm import agent as slurm
-from tests.agent.node_agent import NodeAgent
+from tests.node_agent import NodeAgent
 from tests.running import clean_environ
 from tests.waiting import wait_for
 

@@ -129,6 +129,7 @@ def _add_commands(
 
 
 _AGENTS = {"node": "run the agent of a GPU node", "slurm": "run the agent of a Slurm cluster"}
+_AGENT_MODULES = {"node": "stagewatch.node", "slurm": "stagewatch.slurm.agent"}
 
 
 def _add_agents(
@@ -154,8 +155,8 @@ def _add_agents(
 
 def _complete_agent(parser: argparse.ArgumentParser, name: str) -> None:
     """Add an agent's flags, and what running it or checking them does."""
-    command = _import("stagewatch.agent.command", name)
-    agent = _import(f"stagewatch.agent.{name}", name).COMMAND
+    command = _import("stagewatch.agent", name)
+    agent = _import(_AGENT_MODULES[name], name).COMMAND
     parser.description = parser.description or agent.help
     parser.usage = "%(prog)s [options]"  # a line for each of a hundred would hide the description
     command.add_arguments(parser, agent)
@@ -183,14 +184,14 @@ def _misspelt(name: str) -> list[str]:
     Agents may share one file of variables, so those of another agent pass; it is only imported
     where there is something to be told.
     """
-    from stagewatch.agent.command import agent_settings
+    from stagewatch.agent import agent_settings
     from stagewatch.core.unknown_variables import unknown_variables
 
     known: set[str] = set()
     found: list[str] = []
     for each in sorted(_AGENTS, key=lambda agent: agent != name):
         with contextlib.suppress(ModuleNotFoundError):
-            settings = agent_settings(import_module(f"stagewatch.agent.{each}").COMMAND)
+            settings = agent_settings(import_module(_AGENT_MODULES[each]).COMMAND)
             known |= {setting.env for group in settings.values() for setting in group}
         found = list(unknown_variables(os.environ, known))
         if not found:

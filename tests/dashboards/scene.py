@@ -25,9 +25,9 @@ from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import DemoCluster, free_port
 from stagewatch.demo.prometheus import arguments
 from stagewatch.prometheus.api import PrometheusApi
-from tests.agent.node_agent import NodeAgent
 from tests.fakes.nvml import FakeNvml
 from tests.network.test_infiniband import INFINIBAND, port, write
+from tests.node_agent import NodeAgent
 from tests.waiting import wait_for
 
 SCRAPE_SECONDS = 2

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.node_agent import NodeAgent
 from tests.fakes.nvml import FakeNvml
+from tests.node_agent import NodeAgent
 from tests.waiting import wait_for
 
 UUID = "GPU-fa4e0000-0000-4000-8000-00000000000"

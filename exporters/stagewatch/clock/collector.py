@@ -11,7 +11,7 @@ from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.exposition import Metric, Samples
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node_context import NodeContext
+    from stagewatch.node_context import NodeContext
 
 OFFSET = Metric(
     "clock_offset_seconds",

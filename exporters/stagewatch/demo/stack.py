@@ -96,7 +96,7 @@ class Stack:
 
 def only(wanted: Collection[str]) -> list[str]:
     """Flags that leave a node agent these collectors alone."""
-    from stagewatch.agent.node import collector_specs
+    from stagewatch.node import collector_specs
 
     unwanted = [spec.name for spec in collector_specs() if spec.name not in wanted]
     return [f"--no-collector.{name.replace('_', '-')}.enabled" for name in unwanted]

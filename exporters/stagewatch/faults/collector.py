@@ -12,7 +12,7 @@ from stagewatch.core.exposition import Metric, Samples
 from stagewatch.faults.markers import read_markers
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node_context import NodeContext
+    from stagewatch.node_context import NodeContext
 
 HOLD_SECONDS = 30.0
 """A fault is shown at least this long, so that one shorter than a scrape interval is not lost."""

@@ -26,7 +26,7 @@ from stagewatch.gpu.xids import XidLedger
 from stagewatch.kernel_log.lines import bus_key
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node_context import NodeContext
+    from stagewatch.node_context import NodeContext
 
 FAST_INTERVAL = 1.0
 

@@ -21,7 +21,7 @@ from stagewatch.slurm.cgroups import CgroupJob, SlurmCgroups
 from stagewatch.slurm.prolog import read_prolog
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node_context import NodeContext
+    from stagewatch.node_context import NodeContext
 
 JOB_INFO = Metric(
     "gpu_job_info",

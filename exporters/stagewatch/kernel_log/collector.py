@@ -43,7 +43,7 @@ from stagewatch.kernel_log.state import KmsgState, NfsServer, OomKills, load, sa
 from stagewatch.slurm.cgroup_paths import parse_slurm_cgroup
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node_context import NodeContext
+    from stagewatch.node_context import NodeContext
     from stagewatch.ranks.directory import Rank
 
 SAVE_SECONDS = 10.0

@@ -15,7 +15,7 @@ from stagewatch.core.exposition import Metric, Samples
 from stagewatch.network.infiniband_ports import RdmaPort, read_ports
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node_context import NodeContext
+    from stagewatch.node_context import NodeContext
 
 _PORT = ("device", "port")
 

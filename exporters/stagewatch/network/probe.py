@@ -14,7 +14,7 @@ from stagewatch.core.exposition import Metric, Samples
 from stagewatch.core.helper import Jobs, JobSpec, JobState
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node_context import NodeContext
+    from stagewatch.node_context import NodeContext
 
 STALE_AFTER = 3
 MAX_TARGETS = 50

@@ -19,7 +19,7 @@ from stagewatch.ranks.index import RANK_LABELS, RankKey
 from stagewatch.ranks.process_families import ProcessFamilies
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node_context import NodeContext
+    from stagewatch.node_context import NodeContext
 
 MAX_THREADS = 512
 """Threads looked at of one rank."""

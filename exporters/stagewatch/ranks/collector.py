@@ -16,7 +16,7 @@ from stagewatch.ranks.rank_record import Life
 from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, WaitClass, classify
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node_context import NodeContext
+    from stagewatch.node_context import NodeContext
 
 RANK = ("job_id", "role", "rank")
 

@@ -15,7 +15,7 @@ from stagewatch.ranks.index import RANK_LABELS, RankKey
 from stagewatch.ranks.process_families import ProcessFamilies
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node_context import NodeContext
+    from stagewatch.node_context import NodeContext
 
 BYTES = Metric(
     "rl_rank_io_bytes_total",

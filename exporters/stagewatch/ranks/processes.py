@@ -16,7 +16,7 @@ from stagewatch.ranks.index import RANK_LABELS, RankKey
 from stagewatch.ranks.process_families import Families, ProcessFamilies
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node_context import NodeContext
+    from stagewatch.node_context import NodeContext
 
 HOLD_SECONDS = 300.0
 """How long the OOM kills of a rank's cgroup are shown after its end."""

@@ -23,7 +23,7 @@ from stagewatch.ranks.tcp_flows import MAX_PORTS, Flow, FlowTotals
 from stagewatch.ranks.tcp_listen import listen_overflows
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node_context import NodeContext
+    from stagewatch.node_context import NodeContext
 
 _FLOW = (*RANK_LABELS, "side", "port")
 

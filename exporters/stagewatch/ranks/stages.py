@@ -19,7 +19,7 @@ from stagewatch.record import BUCKET_BOUNDS, BUCKETS
 from stagewatch.stages import CODES
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node_context import NodeContext
+    from stagewatch.node_context import NodeContext
 
 RETIRED_SECONDS = 900.0
 """How long the totals of ended ranks are still counted after a job's last rank on this node."""

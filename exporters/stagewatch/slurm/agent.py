@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stagewatch.agent.command import AgentCommand
+from stagewatch.agent import AgentCommand
 from stagewatch.core.collector import CollectorSpec
 from stagewatch.core.errors import ConfigError
 from stagewatch.slurm.collectors import accounting as slurm_accounting

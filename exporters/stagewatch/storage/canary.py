@@ -19,7 +19,7 @@ from stagewatch.core.helper import Jobs, JobSpec, JobState
 from stagewatch.host.mounts import Mount, mount_of, read_mounts
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node_context import NodeContext
+    from stagewatch.node_context import NodeContext
 
 log = logging.getLogger(__name__)
 

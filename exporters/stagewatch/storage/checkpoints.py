@@ -16,7 +16,7 @@ from stagewatch.core.exposition import Metric, Samples
 from stagewatch.core.helper import Jobs, JobSpec, JobState
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node_context import NodeContext
+    from stagewatch.node_context import NodeContext
 
 STALE_AFTER = 3
 LOOK_SHARE = 0.5

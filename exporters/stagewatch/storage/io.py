@@ -20,7 +20,7 @@ from stagewatch.storage.lustre import LustreClient, read_lustre
 from stagewatch.storage.pressure import read_pressure
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node_context import NodeContext
+    from stagewatch.node_context import NodeContext
 
 EXCLUDED_DISKS = r"(loop|ram|zram|fd|sr)\d+"
 

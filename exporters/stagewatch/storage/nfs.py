@@ -17,7 +17,7 @@ from stagewatch.core.exposition import Metric, Samples
 from stagewatch.storage.mountstats import NfsMount, Operation, read_mountstats
 
 if TYPE_CHECKING:
-    from stagewatch.agent.node_context import NodeContext
+    from stagewatch.node_context import NodeContext
 
 OPERATIONS = ("READ", "WRITE", "COMMIT", "OPEN", "GETATTR", "LOOKUP")
 OTHER = "other"

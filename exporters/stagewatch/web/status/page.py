@@ -51,7 +51,7 @@ class StatusPage:
         self._cpu = _CpuShares()
         self._making = threading.Lock()
         self._last: tuple[float, bytes] | None = None
-        style = (resources.files(__package__) / "status_page.css").read_text("utf-8")
+        style = (resources.files(__package__) / "page.css").read_text("utf-8")
         self._style = Markup(f"<style>{style}</style>")
         digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
         self._headers = {

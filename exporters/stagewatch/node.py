@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from stagewatch.agent.command import AgentCommand
-from stagewatch.agent.node_context import NodeOptions, node_context
+from stagewatch.agent import AgentCommand
 from stagewatch.clock import collector as clock
 from stagewatch.core.collector import CollectorSpec
 from stagewatch.faults import collector as faults
@@ -12,6 +11,7 @@ from stagewatch.gpu import jobs as gpu_jobs
 from stagewatch.kernel_log import collector as kmsg
 from stagewatch.logs import collector as logs
 from stagewatch.network import infiniband, probe
+from stagewatch.node_context import NodeOptions, node_context
 from stagewatch.ranks import blocked_tasks, processes, stages
 from stagewatch.ranks import collector as ranks
 from stagewatch.ranks import io as rank_io

@@ -16,8 +16,8 @@ import pytest
 from stagewatch.core.processes import Children
 from stagewatch.faults.markers import Marker, write_marker
 from stagewatch.record import RECORD_SIZE
-from tests.agent.node_agent import TRAINER, NodeAgent
 from tests.fakes.nvml import FakeNvml
+from tests.node_agent import TRAINER, NodeAgent
 from tests.waiting import wait_for
 
 
