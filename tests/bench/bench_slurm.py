@@ -105,8 +105,8 @@ def _scrape(port: int) -> tuple[list[float], str]:
 
 def real_cluster() -> None:
     """The same over a real slurmctld, beside others."""
-    from stagewatch.demo.slurm.keeping import Keeper
-    from stagewatch.demo.slurm.services import missing
+    from stagewatch_lab.slurm.keeping import Keeper
+    from stagewatch_lab.slurm.services import missing
     from tests.bench.slurm_peers import compare
 
     if why := missing():

@@ -18,10 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from stagewatch.demo.slurm.cluster import SlurmCluster
-from stagewatch.demo.slurm.configuration import ClusterSpec, NodeSpec
-from stagewatch.demo.slurm.keeping import Keeper
-from stagewatch.demo.slurm.services import Munge
+from stagewatch_lab.slurm.cluster import SlurmCluster
+from stagewatch_lab.slurm.configuration import ClusterSpec, NodeSpec
+from stagewatch_lab.slurm.keeping import Keeper
+from stagewatch_lab.slurm.services import Munge
 from tests.bench.table import percentile, row
 from tests.cluster.agent_process import AgentProcess
 from tests.cluster.independent import requests, requests_since

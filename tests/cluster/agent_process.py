@@ -13,9 +13,9 @@ from typing import Any
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from stagewatch.demo.slurm.cluster import SlurmCluster
-from stagewatch.demo.slurm.keeping import Keeper
-from stagewatch.demo.slurm.services import free_ports
+from stagewatch_lab.slurm.cluster import SlurmCluster
+from stagewatch_lab.slurm.keeping import Keeper
+from stagewatch_lab.slurm.services import free_ports
 from tests.cluster.independent import Numbers
 from tests.waiting import wait_for
 

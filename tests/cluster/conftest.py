@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from stagewatch.demo.slurm.cluster import SlurmCluster
-from stagewatch.demo.slurm.configuration import ClusterSpec, NodeSpec
-from stagewatch.demo.slurm.keeping import Keeper
-from stagewatch.demo.slurm.services import Accounting, Munge, missing
+from stagewatch_lab.slurm.cluster import SlurmCluster
+from stagewatch_lab.slurm.configuration import ClusterSpec, NodeSpec
+from stagewatch_lab.slurm.keeping import Keeper
+from stagewatch_lab.slurm.services import Accounting, Munge, missing
 
 LAB = ClusterSpec(
     nodes=(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 
-from stagewatch.demo.slurm.cluster import SlurmCluster
+from stagewatch_lab.slurm.cluster import SlurmCluster
 
 Numbers = dict[tuple[str, ...], float]
 ENDED = {

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from stagewatch.core.exposition import Samples
-from stagewatch.demo.slurm.cluster import SlurmCluster
 from stagewatch.slurm.cluster import Cluster, Timing
 from stagewatch.slurm.transport.command import CommandRunner, environment
 from stagewatch.slurm.transport.text.cli import SlurmCli
+from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.cluster.independent import Numbers
 from tests.waiting import wait_for
 

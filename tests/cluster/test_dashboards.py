@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.demo.slurm.cluster import SlurmCluster
+from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.dashboards.boards import NAMES, Query, all_queries, filled, variable_queries
 from tests.dashboards.scene import JOB, Scene
 from tests.fakes.nvml import FakeNvml

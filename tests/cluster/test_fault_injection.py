@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.demo.slurm.cluster import SlurmCluster
-from stagewatch.demo.slurm.keeping import Keeper
 from stagewatch.faults.kinds.slurm_daemon import find_daemon
 from stagewatch.faults.markers import read_markers
+from stagewatch_lab.slurm.cluster import SlurmCluster
+from stagewatch_lab.slurm.keeping import Keeper
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("live")

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.demo.slurm.cluster import SlurmCluster
-from stagewatch.demo.slurm.configuration import ClusterSpec, NodeSpec
-from stagewatch.demo.slurm.keeping import Keeper
-from stagewatch.demo.slurm.services import Munge
 from stagewatch.gpu.allocation import from_cgroup
 from stagewatch.host.procfs import Procfs
 from stagewatch.slurm.cgroups import CgroupJob
 from stagewatch.slurm.prolog import PrologJob, read_prolog
+from stagewatch_lab.slurm.cluster import SlurmCluster
+from stagewatch_lab.slurm.configuration import ClusterSpec, NodeSpec
+from stagewatch_lab.slurm.keeping import Keeper
+from stagewatch_lab.slurm.services import Munge
 
 SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
 

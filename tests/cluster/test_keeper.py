@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.demo.slurm.keeping import Keeper
+from stagewatch_lab.slurm.keeping import Keeper
 from tests.waiting import wait_for
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from stagewatch.demo.slurm.keeping import Keeper
+from stagewatch_lab.slurm.keeping import Keeper
 keeper = Keeper()
 here = Path(sys.argv[1])
 daemon = "sleep 1000 & echo $! > orphan; setsid sleep 1000 & echo $! > session; exec sleep 1000"
@@ -30,7 +30,7 @@ time.sleep(1000)
 HASTY_OWNER = """
 import sys
 from pathlib import Path
-from stagewatch.demo.slurm import keeping
+from stagewatch_lab.slurm import keeping
 keeping.REMOVE_SECONDS = 0
 here = Path(sys.argv[1])
 with keeping.Keeper() as keeper:
@@ -93,7 +93,7 @@ def test_keeper_that_hangs_is_killed_with_what_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its owner waits for a while, not for ever."""
-    monkeypatch.setattr("stagewatch.demo.slurm.keeping.KILL_SECONDS", 0.2)
+    monkeypatch.setattr("stagewatch_lab.slurm.keeping.KILL_SECONDS", 0.2)
     with Keeper() as keeper:
         env = {"PATH": "/usr/bin:/bin"}
         pid = keeper.spawn(["sleep", "1000"], env=env, log=tmp_path / "log", cwd=tmp_path)

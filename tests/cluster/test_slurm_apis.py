@@ -9,9 +9,6 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.errors import NoData, SourceError
-from stagewatch.demo.slurm.cluster import SlurmCluster
-from stagewatch.demo.slurm.keeping import Keeper
-from stagewatch.demo.slurm.services import Rest
 from stagewatch.slurm.collectors import controller as slurm_controller
 from stagewatch.slurm.collectors import jobs as slurm_jobs
 from stagewatch.slurm.collectors import nodes as slurm_nodes
@@ -21,6 +18,9 @@ from stagewatch.slurm.transport.command import CommandRunner, environment
 from stagewatch.slurm.transport.http import HttpReader
 from stagewatch.slurm.transport.json.cli import SlurmJsonCli
 from stagewatch.slurm.transport.rest import SlurmRest
+from stagewatch_lab.slurm.cluster import SlurmCluster
+from stagewatch_lab.slurm.keeping import Keeper
+from stagewatch_lab.slurm.services import Rest
 from tests.cluster import independent
 from tests.cluster.agent_process import AgentProcess
 from tests.cluster.independent import Numbers

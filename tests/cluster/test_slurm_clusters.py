@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.demo.slurm.cluster import SlurmCluster
-from stagewatch.demo.slurm.keeping import Keeper
+from stagewatch_lab.slurm.cluster import SlurmCluster
+from stagewatch_lab.slurm.keeping import Keeper
 from tests.cluster.agent_process import AgentProcess
 
 pytestmark = pytest.mark.xdist_group("live")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from stagewatch.demo.slurm.cluster import SlurmCluster
-from stagewatch.demo.slurm.configuration import ClusterSpec, NodeSpec
-from stagewatch.demo.slurm.keeping import Keeper
-from stagewatch.demo.slurm.services import Munge
+from stagewatch_lab.slurm.cluster import SlurmCluster
+from stagewatch_lab.slurm.configuration import ClusterSpec, NodeSpec
+from stagewatch_lab.slurm.keeping import Keeper
+from stagewatch_lab.slurm.services import Munge
 from tests.cluster.observing import cli
 
 pytestmark = pytest.mark.xdist_group("live")

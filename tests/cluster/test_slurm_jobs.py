@@ -7,10 +7,10 @@ import re
 import pytest
 
 from stagewatch.core.exposition import Samples
-from stagewatch.demo.slurm.cluster import SlurmCluster
 from stagewatch.slurm.collectors import jobs as slurm_jobs
 from stagewatch.slurm.collectors.jobs import JobsCollector
 from stagewatch.slurm.collectors.reservations import ReservationsCollector
+from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.cluster.observing import observed
 
 pytestmark = pytest.mark.xdist_group("live")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.demo.slurm.cluster import SlurmCluster
-from stagewatch.demo.slurm.keeping import Keeper
 from stagewatch.slurm.collectors.nodes import UNAVAILABLE, measure
+from stagewatch_lab.slurm.cluster import SlurmCluster
+from stagewatch_lab.slurm.keeping import Keeper
 from tests.cluster.agent_process import AgentProcess
 from tests.cluster.independent import Numbers
 from tests.cluster.observing import cli

@@ -8,11 +8,11 @@ from contextlib import suppress
 import pytest
 
 from stagewatch.core.errors import NoData
-from stagewatch.demo.slurm.cluster import SlurmCluster
-from stagewatch.demo.slurm.configuration import ClusterSpec, NodeSpec
-from stagewatch.demo.slurm.keeping import Keeper
-from stagewatch.demo.slurm.services import Munge
 from stagewatch.slurm.cluster import Cluster, Timing
+from stagewatch_lab.slurm.cluster import SlurmCluster
+from stagewatch_lab.slurm.configuration import ClusterSpec, NodeSpec
+from stagewatch_lab.slurm.keeping import Keeper
+from stagewatch_lab.slurm.services import Munge
 from tests.cluster.independent import requests, requests_since
 from tests.cluster.observing import cli
 from tests.fake_clock import Clock

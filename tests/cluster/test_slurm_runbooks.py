@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from stagewatch.assets import assets
-from stagewatch.demo.slurm.cluster import SlurmCluster
+from stagewatch_lab.slurm.cluster import SlurmCluster
 
 pytestmark = pytest.mark.xdist_group("live")
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from stagewatch.demo.slurm.cluster import SlurmCluster
 from stagewatch.slurm.collectors import nodes as slurm_nodes
 from stagewatch.slurm.collectors import queue as slurm_queue
+from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.cluster import independent
 from tests.cluster.observing import cli, numbers, settled
 

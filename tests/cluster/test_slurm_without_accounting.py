@@ -6,11 +6,11 @@ import pytest
 
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
-from stagewatch.demo.slurm.cluster import SlurmCluster
 from stagewatch.slurm.collectors import events as slurm_events
 from stagewatch.slurm.collectors import nodes as slurm_nodes
 from stagewatch.slurm.collectors import queue as slurm_queue
 from stagewatch.slurm.collectors.events import EventsCollector
+from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.cluster.observing import cli, observed
 
 pytestmark = pytest.mark.xdist_group("live")

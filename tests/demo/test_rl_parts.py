@@ -14,17 +14,17 @@ import pytest
 
 from stagewatch.cli import main
 from stagewatch.core.processes import Children
-from stagewatch.demo.rl import checkpoint, controller_log, memory_limit, storage
-from stagewatch.demo.rl.addresses import AddressBook
-from stagewatch.demo.rl.controller_log import CLEANED_UP, STAGE_STARTS, STEP_DONE
-from stagewatch.demo.rl.device import CAPACITY, Device, OutOfDeviceMemory
-from stagewatch.demo.rl.gpu_readings import write
-from stagewatch.demo.rl.memory_limit import MemoryLimit
-from stagewatch.demo.rl.messages import Content, RemoteError, Server, call
-from stagewatch.demo.rl.plan import GIB, MIB, Plan
-from stagewatch.demo.rl.scenarios import SCENARIOS
-from stagewatch.demo.rl.storage import MountNamespace, SmallTmpfs
 from stagewatch.gpu.recording import load
+from stagewatch_lab.rl import checkpoint, controller_log, memory_limit, storage
+from stagewatch_lab.rl.addresses import AddressBook
+from stagewatch_lab.rl.controller_log import CLEANED_UP, STAGE_STARTS, STEP_DONE
+from stagewatch_lab.rl.device import CAPACITY, Device, OutOfDeviceMemory
+from stagewatch_lab.rl.gpu_readings import write
+from stagewatch_lab.rl.memory_limit import MemoryLimit
+from stagewatch_lab.rl.messages import Content, RemoteError, Server, call
+from stagewatch_lab.rl.plan import GIB, MIB, Plan
+from stagewatch_lab.rl.scenarios import SCENARIOS
+from stagewatch_lab.rl.storage import MountNamespace, SmallTmpfs
 from tests.running import Python
 from tests.waiting import wait_for
 
@@ -68,8 +68,8 @@ def test_a_device_is_shared_and_says_no_in_pytorchs_words(tmp_path: Path, python
         """
         import sys
         from pathlib import Path
-        from stagewatch.demo.rl.device import Device
-        from stagewatch.demo.rl.plan import GIB
+        from stagewatch_lab.rl.device import Device
+        from stagewatch_lab.rl.plan import GIB
         Device(Path(sys.argv[1])).take(75 * GIB)
         print("taken", flush=True)
         import time
@@ -174,7 +174,7 @@ def test_a_message_held_up_for_too_long_never_arrives(
     book = AddressBook(plan.directory)
     book.publish("target", ("127.0.0.1", server.server_port))
     control = plan.directory / "control"
-    module = [sys.executable, "-m", "stagewatch.demo.rl.slow_proxy"]
+    module = [sys.executable, "-m", "stagewatch_lab.rl.slow_proxy"]
     children.start([*module, str(plan.save()), "proxy", "target", str(control)])
     proxy = book.wait("proxy")
     assert call(proxy, "double", {"number": 4}, 30) == {"twice": 8}

@@ -14,9 +14,9 @@ import pytest
 from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import free_port
 from stagewatch.demo.prometheus import arguments, write_config
-from stagewatch.demo.rl import memory_limit
-from stagewatch.demo.rl.memory_limit import MemoryLimit
 from stagewatch.prometheus.api import Alert, PrometheusApi
+from stagewatch_lab.rl import memory_limit
+from stagewatch_lab.rl.memory_limit import MemoryLimit
 from tests.faults_real.agent import Agent
 from tests.ranks.fakes import program
 from tests.waiting import wait_for

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.demo.rl import memory_limit
-from stagewatch.demo.rl.memory_limit import MemoryLimit
 from stagewatch.gpu.xids import XidLedger
 from stagewatch.kernel_log import collector as kmsg
 from stagewatch.kernel_log.collector import KmsgCollector
 from stagewatch.kernel_log.reader import Kmsg
 from stagewatch.ranks import processes
 from stagewatch.ranks.processes import ProcessesCollector
+from stagewatch_lab.rl import memory_limit
+from stagewatch_lab.rl.memory_limit import MemoryLimit
 from tests.ranks.fakes import FakeRanks, families, program
 from tests.waiting import wait_for
 

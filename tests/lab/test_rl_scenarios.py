@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.demo.rl import memory_limit, storage, wire
-from stagewatch.demo.rl.device import TRAIN_MEMORY
-from stagewatch.demo.rl.experiment import Experiment, Record
-from stagewatch.demo.rl.job import RlJob
-from stagewatch.demo.rl.lab import RlLab
-from stagewatch.demo.rl.scenarios import SCENARIOS
 from stagewatch.prometheus.api import Series
+from stagewatch_lab.rl import memory_limit, storage, wire
+from stagewatch_lab.rl.device import TRAIN_MEMORY
+from stagewatch_lab.rl.experiment import Experiment, Record
+from stagewatch_lab.rl.job import RlJob
+from stagewatch_lab.rl.lab import RlLab
+from stagewatch_lab.rl.scenarios import SCENARIOS
 from tests.waiting import wait_for
 
 WORKERS = 4

@@ -20,11 +20,11 @@ import yaml
 
 from stagewatch.assets import assets
 from stagewatch.cli import main
-from stagewatch.demo.slurm.lab import NODES, SlurmLab
-from stagewatch.demo.slurm.rules import FOR_SECONDS, write_rules
-from stagewatch.demo.slurm.scenarios import SCENARIOS, play
-from stagewatch.demo.slurm.services import missing
-from stagewatch.demo.slurm.story import Story
+from stagewatch_lab.slurm.lab import NODES, SlurmLab
+from stagewatch_lab.slurm.rules import FOR_SECONDS, write_rules
+from stagewatch_lab.slurm.scenarios import SCENARIOS, play
+from stagewatch_lab.slurm.services import missing
+from stagewatch_lab.slurm.story import Story
 from tests.waiting import wait_for
 
 DEMONSTRATED = "requeue-loop"

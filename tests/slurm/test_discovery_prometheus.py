@@ -13,11 +13,11 @@ import pytest
 import requests
 
 from stagewatch.core.runner import Runner
-from stagewatch.demo.slurm.keeping import Keeper
-from stagewatch.demo.slurm.services import environment, free_ports
 from stagewatch.slurm.discovery import Discovery, Exporter, Target, targets_of
 from stagewatch.slurm.transport.json import records as slurm_json
 from stagewatch.web.agent_server import AgentServer
+from stagewatch_lab.slurm.keeping import Keeper
+from stagewatch_lab.slurm.services import environment, free_ports
 from tests.slurm.scene import PARTS
 from tests.waiting import wait_for
 

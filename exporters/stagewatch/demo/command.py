@@ -18,11 +18,11 @@ from stagewatch.core.errors import ConfigError
 from stagewatch.demo.cluster import JOB_ID, NODES, RANKS, DemoCluster
 from stagewatch.demo.own_command import own_command
 from stagewatch.demo.progress import Progress
-from stagewatch.demo.rl import run as rl
-from stagewatch.demo.rl.scenarios import SCENARIOS
-from stagewatch.demo.slurm import run as slurm
-from stagewatch.demo.slurm.scenarios import SCENARIOS as SLURM_SCENARIOS
 from stagewatch.prometheus.api import Alert, PrometheusApi
+from stagewatch_lab.rl import run as rl
+from stagewatch_lab.rl.scenarios import SCENARIOS
+from stagewatch_lab.slurm import run as slurm
+from stagewatch_lab.slurm.scenarios import SCENARIOS as SLURM_SCENARIOS
 
 ARMED = f'job_role_stage:rl_stall_budget:seconds{{job_id="{JOB_ID}", stage="train"}}'
 SYNC_STALL = "sync-stall"

@@ -1,0 +1,58 @@
+"""S1 #5: the file system of the checkpoints is full when one is written."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Mapping
+
+from stagewatch_lab.rl.plan import MIB
+from stagewatch_lab.rl.scenario import Scenario, Surface
+from stagewatch_lab.rl.storage import SmallTmpfs
+
+ROOM = 2 * MIB
+"""What of a checkpoint of 14 MiB still fits."""
+
+
+class FullStorage(Scenario):
+    """The checkpoint of a step is cut short, the step after cannot read it."""
+
+    name = "full-storage"
+    source = "S1 #5"
+    summary = "the checkpoints' file system is full: one is cut short, the next step cannot read it"
+    fault_type = "disk_full"
+    expected_failure_stage = "weights_update"
+    stage = "train"
+    naming = ("CheckpointShrank", "StorageSpaceExhausted", "StorageCanaryFailed")
+
+    @property
+    def target(self) -> str:
+        return str(self.job.plan.checkpoints)
+
+    @property
+    def origin(self) -> dict[str, str]:
+        return {"mount": self.target}
+
+    def names(self, labels: Mapping[str, str]) -> bool:
+        return self.target in (labels.get("mount"), labels.get("directory"))
+
+    @property
+    def surface(self) -> Surface:
+        return Surface("train", "weights_update", "EOFError", "Checkpoint corrupted: EOFError")
+
+    def inject(self) -> None:
+        storage = self._storage
+        if storage is None:
+            pid = self.job.processes["train-0"].pid
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (ROOM, resource.RLIM_INFINITY))
+            self.means.append("train_worker_0 may not write files over 2 MiB: mounting needs root")
+            return
+        storage.fill(ROOM)
+        self.means.append(f"the tmpfs at {self.target} has 2 MiB left")
+
+    def revert(self) -> None:
+        if self._storage is not None:
+            self._storage.empty()
+
+    @property
+    def _storage(self) -> SmallTmpfs | None:
+        return self.lab.storages.get(self.job.plan.job_id)

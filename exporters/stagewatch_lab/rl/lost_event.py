@@ -1,0 +1,69 @@
+"""S1 #4: colocated workers share a GPU, and the event that hands it over does not arrive."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from stagewatch_lab.rl.scenario import Scenario, Surface
+
+DELAY_SECONDS = 300
+
+
+class LostEvent(Scenario):
+    """Train keeps the GPU, rollout cannot have it, and both wait."""
+
+    name = "lost-event"
+    source = "S1 #4"
+    summary = "the event that hands a shared GPU to a rollout worker is held up by 300 s"
+    fault_type = "event_delay"
+    expected_failure_stage = "rollout"
+    stage = "save"
+    naming = ("RankHoldsUpJob", "Straggler")
+
+    @property
+    def target(self) -> str:
+        return "rollout_worker_0"
+
+    @property
+    def origin(self) -> dict[str, str]:
+        return {"role": "rollout", "rank": "0"}
+
+    @property
+    def surface(self) -> Surface:
+        return Surface("rollout", "rollout", "OutOfDeviceMemory", "CUDA out of memory")
+
+    def prepare(self) -> None:
+        module = [sys.executable, "-m", "stagewatch_lab.rl.slow_proxy"]
+        plan = str(self.job.plan.save())
+        arguments = ["rollout-0.event", "rollout-0", str(self.control("event"))]
+        log = self.job.plan.directory / "proxy.log"
+        self.lab.children.start([*module, plan, *arguments], log=log)
+
+    def inject(self) -> None:
+        delay = self.job.plan.seconds(DELAY_SECONDS)
+        self.control("event").write_text(json.dumps({"delay": delay, "jitter": 0.0}))
+        self.means.append(f"events for {self.target} take {delay:.0f} s either way")
+
+    def revert(self) -> None:
+        self.control("event").unlink(missing_ok=True)
+
+
+class UnresolvedName(LostEvent):
+    """The same, since a name does not resolve."""
+
+    name = "unresolved-name"
+    source = "S1 #4, DNS"
+    summary = "the name under which the event's receiver is known does not resolve any more"
+    fault_type = "dns_failure"
+
+    def prepare(self) -> None:
+        pass
+
+    def inject(self) -> None:
+        port = self.job.book.wait("rollout-0")[1]
+        self.job.book.publish("rollout-0.event", ("rollout-0.invalid", port))
+        self.means.append("events go to rollout-0.invalid, a name that never resolves (RFC 6761)")
+
+    def revert(self) -> None:
+        self.job.book.remove("rollout-0.event")

@@ -1,0 +1,163 @@
+"""A scenario for somebody who looks on."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import time
+from pathlib import Path
+
+from stagewatch.core.errors import ConfigError
+from stagewatch.demo.own_command import own_command
+from stagewatch.demo.progress import Progress
+from stagewatch_lab.rl.experiment import Experiment, Record
+from stagewatch_lab.rl.lab import RlLab
+from stagewatch_lab.rl.scenario import Scenario
+from stagewatch_lab.rl.scenarios import SCENARIOS
+
+JOB_ID = "700"
+START_SECONDS = 300
+FAULT_SECONDS = 240
+MOMENT_SECONDS = 0.02
+"""A stage may last but a third of a second."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags that only these scenarios have."""
+    group = parser.add_argument_group("scenarios of the RL system")
+    group.add_argument(
+        "--train", type=int, default=8, metavar="N", help="train workers, 2 to 32 [default: 8]"
+    )
+    group.add_argument(
+        "--rollout", type=int, default=4, metavar="N", help="rollout workers, 2 to 16 [default: 4]"
+    )
+    group.add_argument(
+        "--pace",
+        type=float,
+        default=60.0,
+        metavar="N",
+        help="seconds of the modelled system in one second; a step is one of 360 s [default: 60]",
+    )
+    group.add_argument(
+        "--json", type=Path, metavar="FILE", help="write down what happened, for a report"
+    )
+    group.add_argument("--fault-id", metavar="ID", help="the marker's name [default: the scenario]")
+
+
+def table() -> str:
+    """All scenarios, a line each."""
+    return "\n".join(
+        f"  {name:<18} {kind.source}: {kind.summary}" for name, kind in SCENARIOS.items()
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit status 0 if where it began was named, 1 if not."""
+    _check(arguments)
+    show = Progress()
+    show.step("finding Prometheus (on the PATH, as a package, or a container)")
+    lab = RlLab(cache=arguments.cache)
+    scenario = None
+    try:
+        workers = f"{arguments.train} train and {arguments.rollout} rollout workers"
+        show.step(f"starting {len(lab.nodes)} node agents, Prometheus and job {JOB_ID}: {workers}")
+        job = lab.job(
+            JOB_ID,
+            trains=arguments.train,
+            rollouts=arguments.rollout,
+            cpu_share=_cpu_share(SCENARIOS[arguments.scenario], arguments.rollout),
+            pace=arguments.pace,
+        )
+        scenario = SCENARIOS[arguments.scenario](lab, job)
+        api = lab.start()
+        scenario.prepare()
+        for means in scenario.means:
+            show.say(means)
+        job.start()
+        show.say(f"Prometheus   {api.alerts_page()}")
+        for node, address in lab.agents.items():
+            show.say(f"{node}       http://{address}/")
+        experiment = Experiment(scenario, api, show.say, arguments.fault_id or scenario.name)
+        show.step("training; the rules learn how long each stage takes")
+        steps = arguments.baseline_steps
+        slow = START_SECONDS + 20 * steps * 60 / arguments.pace
+        show.wait_until(lambda: experiment.warmed_up(steps), slow, "no baseline")
+        show.wait_until(experiment.due, 120, f"no step reached {scenario.stage}", MOMENT_SECONDS)
+        show.step(f"FAULT {scenario.source}: {scenario.summary} ({scenario.target})")
+        record = experiment.inject()
+        _watch(experiment, show)
+        experiment.end()
+        if arguments.json:
+            record.save(arguments.json)
+        named = _report(record, experiment)
+        if arguments.keep:
+            _keep(lab, record)
+        api.close()
+    finally:
+        if scenario is not None:
+            scenario.revert()
+        lab.stop()
+        if scenario is not None:
+            scenario.close()
+    return 0 if named else 1
+
+
+def _watch(experiment: Experiment, show: Progress) -> None:
+    """Until it is named, has come to light and the job has given up, or for long enough."""
+    limit = time.monotonic() + FAULT_SECONDS
+
+    def over() -> bool:
+        experiment.look()
+        finished = experiment.done() and experiment.job.over()
+        return finished or time.monotonic() > limit
+
+    show.wait_until(over, FAULT_SECONDS + 60, "the scenario did not end")
+
+
+def _report(record: Record, experiment: Experiment) -> bool:
+    named, surface = experiment.named(), record.surface
+    origin = ", ".join(f"{key} {value}" for key, value in record.origin.items())
+    print(f"\nInjected           {record.fault_type} on {record.target}")
+    for means in record.means:
+        print(f"                   {means}")
+    print(f"Began              {origin}")
+    if record.t_surface is None:
+        print("Surfaced           not")
+    else:
+        after = record.t_surface - record.t_inject
+        where = f"{surface['role']}, stage {surface['stage']}: {surface['error']}"
+        print(f"Surfaced           {where}, after {after:.1f} s")
+    if named is None:
+        print("Verdict            where it began was NOT named")
+    else:
+        print(f"Named              by {named.alert} after {named.after:.1f} s")
+        print(f"                   {named.description}")
+    return named is not None
+
+
+def _keep(lab: RlLab, record: Record) -> None:
+    print("\nEverything keeps running; Ctrl-C ends it.  Try, in another terminal:")
+    inspect = f"{own_command()} inspect"
+    print(f"  {inspect} --prometheus {lab.url} --job {record.job_id}")
+    for node in lab.nodes:
+        print(f"  {inspect} --record-dir {lab.record_dir(node)} --job {record.job_id}")
+    print(f"  less {lab.directory}/logs/{record.job_id}/*.log", flush=True)
+    signal.pause()
+
+
+def _cpu_share(kind: type[Scenario], rollouts: int) -> float:
+    """So much that the rollout workers together leave half of the machine to the others."""
+    cores = len(os.sched_getaffinity(0))
+    return min(kind.cpu_share, 0.5 * cores / rollouts)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    for name, value, least, most in (
+        ("--train", arguments.train, 2, 32),
+        ("--rollout", arguments.rollout, 2, 16),
+        ("--baseline-steps", arguments.baseline_steps, 3, 1000),
+        ("--pace", arguments.pace, 1, 120),
+    ):
+        if not least <= value <= most:
+            raise ConfigError(f"{name} {value}: must be from {least} to {most}")

@@ -1,0 +1,91 @@
+"""A fault that is put into a running job: what it does, and what should be said of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from stagewatch_lab.rl.job import RlJob
+from stagewatch_lab.rl.lab import RlLab
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """Where a fault comes to light in the logs: not where it began."""
+
+    role: str
+    stage: str
+    error: str
+    """Type of the exception that leaves the stage."""
+    message: str
+    """What its log says."""
+
+
+class Scenario(ABC):
+    """One fault in one job.  The job is started by `start`, healthy."""
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    """As the table of scenarios numbers it."""
+    summary: ClassVar[str]
+    fault_type: ClassVar[str]
+    expected_failure_stage: ClassVar[str]
+    stage: ClassVar[str]
+    """Stage of the step in which the fault begins, as the controller's log calls it."""
+    naming: ClassVar[tuple[str, ...]]
+    """Alerts that may name where it began; any one will do."""
+    cpu_share: ClassVar[float] = 0.05
+
+    def __init__(self, lab: RlLab, job: RlJob) -> None:
+        self.lab = lab
+        self.job = job
+        self.means: list[str] = []
+        """What has been done, in words."""
+
+    @property
+    @abstractmethod
+    def target(self) -> str:
+        """The worker or mount that the fault is put on, for its marker."""
+
+    @property
+    @abstractmethod
+    def origin(self) -> dict[str, str]:
+        """Labels of an alert that names where it began."""
+
+    @property
+    @abstractmethod
+    def surface(self) -> Surface:
+        """Where it comes to light."""
+
+    def prepare(self) -> None:  # noqa: B027
+        """What has to be in place before the job starts; nothing that disturbs it."""
+
+    @abstractmethod
+    def inject(self) -> None:
+        """Put the fault in force."""
+
+    def advance(self, seconds: float) -> None:  # noqa: B027
+        """What follows later; called now and then with the seconds since `inject`."""
+
+    def names(self, labels: Mapping[str, str]) -> bool:
+        """Whether an alert with these labels says where it began."""
+        return self.origin.items() <= labels.items()
+
+    @abstractmethod
+    def revert(self) -> None:
+        """Take it away; also where `inject` did not get far."""
+
+    def close(self) -> None:  # noqa: B027
+        """Remove what `prepare` left outside of the lab's directory; the job has ended."""
+
+    def control(self, name: str) -> Path:
+        """A file of this job through which something is told what to do."""
+        return self.job.plan.directory / f"{name}.control"
+
+
+def rank_near(wanted: int, size: int) -> int:
+    """The rank of the scenario, or the last one of a smaller job."""
+    return min(wanted, size - 1)

@@ -1,0 +1,107 @@
+"""S1 #1: the network between one train worker and the MetaServer delays and loses packets."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from ipaddress import IPv4Address
+
+from stagewatch.core.errors import StagewatchError
+from stagewatch_lab.rl import wire
+from stagewatch_lab.rl.scenario import Scenario, Surface, rank_near
+
+DELAY_SECONDS, JITTER_SECONDS, LOSS = 1.0, 0.5, 0.1
+TEST_NETWORK = IPv4Address("198.18.0.0")
+"""Set aside for measurements of networks: RFC 2544."""
+
+
+class SlowUpload(Scenario):
+    """The upload crawls, all rollout workers time out waiting for it."""
+
+    name = "slow-upload"
+    source = "S1 #1"
+    summary = "packets of one train worker to the MetaServer are delayed by 1 s, and 10 % are lost"
+    fault_type = "network_delay"
+    expected_failure_stage = "rollout"
+    stage = "update weights"
+    naming = (
+        "WeightSyncStraggler",
+        "RankHoldsUpJob",
+        "Straggler",
+        "RankRetransmits",
+        "RankRoundTripSlow",
+    )
+
+    @property
+    def _rank(self) -> int:
+        return rank_near(5, self.job.plan.trains)
+
+    @property
+    def target(self) -> str:
+        return f"train_worker_{self._rank}"
+
+    @property
+    def origin(self) -> dict[str, str]:
+        return {"role": "train", "rank": str(self._rank)}
+
+    @property
+    def surface(self) -> Surface:
+        return Surface("rollout", "weights_update", "UpdateWeightError", "NCCL timeout")
+
+    def prepare(self) -> None:
+        worker = f"train-{self._rank}"
+        lacks = wire.missing()
+        if lacks:
+            self._prepare_proxy(worker, lacks)
+            return
+        block = random.randrange(1 << 15)  # noqa: S311
+        here, there = (str(TEST_NETWORK + 4 * block + host) for host in (1, 2))
+        control = self.control("wire")
+        link = self.lab.children.start(
+            [
+                *(sys.executable, "-m", "stagewatch_lab.rl.wire", f"demo{block}"),
+                *(here, there, str(control)),
+            ],
+            log=self.job.plan.directory / "wire.log",
+        )
+        limit = time.monotonic() + 10
+        while not control.with_suffix(".ready").exists():
+            if link.poll() is not None or time.monotonic() > limit:
+                raise StagewatchError(f"no link: see {self.job.plan.directory / 'wire.log'}")
+            time.sleep(0.02)
+        self.job.wrappers[worker] = ("nsenter", f"--net=/proc/{link.pid}/ns/net", "--")
+        self.job.hosts[worker] = there
+        self.job.metas[worker] = "metaserver.wire"
+        self.job.meta_hosts["metaserver.wire"] = here
+        self.means.append(f"{self.target} has a network namespace and a link of its own ({there})")
+
+    def inject(self) -> None:
+        if "metaserver.wire" not in self.job.meta_hosts:
+            self.control("proxy").write_text(
+                json.dumps({"delay": DELAY_SECONDS * 60, "jitter": JITTER_SECONDS})
+            )
+            self.means.append("what it sends to the MetaServer is held up in a proxy")
+            return
+        port = self.job.book.wait("metaserver.wire")[1]
+        trouble = {"delay": DELAY_SECONDS, "jitter": JITTER_SECONDS, "loss": LOSS, "port": port}
+        draft = self.control("wire").with_suffix(".draft")
+        draft.write_text(json.dumps(trouble))
+        draft.replace(self.control("wire"))
+        self.means.append(f"its packets to port {port} take 1 ± 0.5 s, one in ten is dropped")
+
+    def revert(self) -> None:
+        calm = {"delay": 0.0, "jitter": 0.0, "loss": 0.0, "port": 0}
+        for name in ("wire", "proxy"):
+            self.control(name).write_text(json.dumps(calm))
+
+    def _prepare_proxy(self, worker: str, lacks: str) -> None:
+        """Without a network of its own: real delay, but the kernel sees nothing of it."""
+        module = [sys.executable, "-m", "stagewatch_lab.rl.slow_proxy"]
+        plan = str(self.job.plan.save())
+        arguments = ["metaserver.slow", "metaserver", str(self.control("proxy"))]
+        log = self.job.plan.directory / "proxy.log"
+        self.lab.children.start([*module, plan, *arguments], log=log)
+        self.job.metas[worker] = "metaserver.slow"
+        self.means.append(f"no packet is lost, and no repeats will show: a real link {lacks}")

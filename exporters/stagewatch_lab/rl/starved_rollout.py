@@ -1,0 +1,108 @@
+"""S1 #2: a rollout worker is starved of its core, then runs out of memory."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+
+from stagewatch_lab.rl import memory_limit
+from stagewatch_lab.rl.job import RlJob
+from stagewatch_lab.rl.lab import RlLab
+from stagewatch_lab.rl.memory_limit import MemoryLimit
+from stagewatch_lab.rl.plan import GIB, MIB
+from stagewatch_lab.rl.rollout_worker import MEMORY
+from stagewatch_lab.rl.scenario import Scenario, Surface, rank_near
+
+HOGS = 24
+STARVED_SECONDS = 20.0
+"""For so long at least the core alone is short; in the rollout after that memory is too."""
+LIMIT = MEMORY + 32 * MIB
+LEAK = GIB / 1000
+"""Bytes a second, by the clock of the modelled system."""
+
+
+class StarvedRollout(Scenario):
+    """The batch comes up short, and training says so."""
+
+    name = "starved-rollout"
+    source = "S1 #2"
+    summary = "one rollout worker has to share its core with 24 busy processes, then is OOM-killed"
+    fault_type = "cpu_contention"
+    expected_failure_stage = "train"
+    stage = "rollout"
+    naming = ("Straggler", "RankStarved", "OutOfMemoryKill", "RankGone")
+    cpu_share = 0.2
+    _limit: MemoryLimit | None = None
+    _leaks = False
+
+    def __init__(self, lab: RlLab, job: RlJob) -> None:
+        super().__init__(lab, job)
+        self._hogs: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def _rank(self) -> int:
+        return rank_near(8, self.job.plan.rollouts)
+
+    @property
+    def _worker(self) -> str:
+        return f"rollout-{self._rank}"
+
+    @property
+    def target(self) -> str:
+        return f"rollout_worker_{self._rank}"
+
+    @property
+    def origin(self) -> dict[str, str]:
+        return {"role": "rollout", "rank": str(self._rank)}
+
+    @property
+    def surface(self) -> Surface:
+        return Surface("train", "train", "DistributedBatchMemoryError", "Batch size mismatch")
+
+    def prepare(self) -> None:
+        lacks = memory_limit.missing()
+        if lacks:
+            self.means.append(f"no OOM kill, but a limit of the process: a memory cgroup {lacks}")
+            return
+        self._limit = MemoryLimit(f"stagewatch-demo-{os.getpid()}-{self.job.plan.job_id}", LIMIT)
+        self.job.wrappers[self._worker] = self._limit.wrapper
+        self.means.append(f"{self.target} is in a memory cgroup of {LIMIT // MIB} MiB")
+
+    def inject(self) -> None:
+        core = max(os.sched_getaffinity(0))
+        pid = self.job.processes[self._worker].pid
+        os.sched_setaffinity(pid, {core})
+        self._hogs.append(self._hog("cpu", str(core), str(HOGS)))
+        self.means.append(f"{self.target} and {HOGS} busy processes share core {core}")
+
+    def advance(self, seconds: float) -> None:
+        if self._leaks or seconds < STARVED_SECONDS:
+            return
+        pid = self.job.processes[self._worker].pid
+        if self._limit is not None:
+            rate = LEAK * self.job.plan.pace
+            log = self.job.log_file("controller-0")
+            self._hogs.append(self._hog("memory", str(pid), str(rate), str(log)))
+            self.means.append(f"in the next rollout its cgroup leaks {rate / MIB:.0f} MiB/s")
+        elif self.job.inside("rollout", "train"):
+            resource.prlimit(pid, resource.RLIMIT_AS, (MIB, MIB))
+            self.means.append("it may not allocate any more")
+        else:
+            return
+        self._leaks = True
+
+    def revert(self) -> None:
+        for hog in self._hogs:
+            hog.kill()
+            hog.wait()
+
+    def close(self) -> None:
+        if self._limit is not None:
+            self._limit.close()
+
+    def _hog(self, kind: str, *arguments: str) -> subprocess.Popen[bytes]:
+        around = self._limit.wrapper if self._limit and kind == "memory" else ()
+        command = [sys.executable, "-m", "stagewatch_lab.rl.hogs", kind, *arguments]
+        return self.lab.children.start([*around, *command], log=self.job.logs / f"hog-{kind}.out")

@@ -1,0 +1,96 @@
+"""Where the checkpoints go: a small file system of its own where that can be made.
+
+The mount is in a mount namespace of the demo's processes, and gone with the last of them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from stagewatch.core.errors import StagewatchError
+from stagewatch.core.processes import Children
+from stagewatch_lab.rl.plan import MIB
+
+SIZE = 160 * MIB
+WAIT_SECONDS = 10.0
+FILL_ATTEMPTS = 40
+
+
+def missing() -> str:
+    """What this machine lacks for a mount, empty if nothing."""
+    if os.geteuid() != 0:
+        return "needs root to mount a tmpfs"
+    for tool in ("unshare", "nsenter", "mount", "fallocate"):
+        if shutil.which(tool) is None:
+            return f"needs {tool} (Debian packages util-linux, mount)"
+    probe = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
+    return "may not make mount namespaces" if probe.returncode else ""
+
+
+class MountNamespace:
+    """A mount namespace for those who run `around` by it."""
+
+    def __init__(self, children: Children) -> None:
+        command = ["unshare", "--mount", "--propagation", "private", "sleep", "infinity"]
+        self._holder = children.start(command)
+        limit = time.monotonic() + WAIT_SECONDS
+        while _namespace(self._holder.pid) == _namespace(os.getpid()):
+            if self._holder.poll() is not None or time.monotonic() > limit:
+                raise StagewatchError("could not make a mount namespace")
+            time.sleep(0.02)
+
+    @property
+    def around(self) -> tuple[str, ...]:
+        """What to put before a command for it to see the mounts."""
+        return ("nsenter", f"--mount=/proc/{self._holder.pid}/ns/mnt", "--")
+
+    def run(self, *command: str) -> str:
+        """Run a command inside; its output.  Raises `StagewatchError` if it fails."""
+        done = subprocess.run([*self.around, *command], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise StagewatchError(f"{command[0]}: {done.stderr.strip()}")
+        return done.stdout
+
+
+class SmallTmpfs:
+    """A tmpfs at a directory of a mount namespace."""
+
+    def __init__(self, namespace: MountNamespace, directory: Path) -> None:
+        self._namespace = namespace
+        self._directory = directory
+        option = f"size={SIZE}"
+        namespace.run("mount", "-t", "tmpfs", "-o", option, "stagewatch-demo", str(directory))
+
+    def fill(self, leave: int) -> None:
+        """Fill it up to about so many free bytes, for real, while others may write."""
+        for attempt in range(1, FILL_ATTEMPTS + 1):
+            said = self._namespace.run("stat", "-f", "--format=%a %S", str(self._directory))
+            blocks, size = said.split()
+            free = int(blocks) * int(size) - leave
+            command = ("fallocate", "--length", str(free), str(self._filler))
+            try:
+                self._namespace.run(*command)
+                return
+            except StagewatchError:
+                if attempt == FILL_ATTEMPTS:
+                    raise
+                time.sleep(0.05)
+
+    def empty(self) -> None:
+        """Take out what `fill` put in."""
+        self._namespace.run("rm", "-f", str(self._filler))
+
+    @property
+    def _filler(self) -> Path:
+        return self._directory / "filler"
+
+
+def _namespace(pid: int) -> str:
+    try:
+        return str(Path(f"/proc/{pid}/ns/mnt").readlink())
+    except OSError:
+        return ""

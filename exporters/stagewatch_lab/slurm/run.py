@@ -1,0 +1,52 @@
+"""A scenario on a Slurm cluster, for somebody who looks on."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+
+from stagewatch.demo.progress import Progress
+from stagewatch_lab.slurm.lab import NODES, SlurmLab
+from stagewatch_lab.slurm.rules import FOR_SECONDS
+from stagewatch_lab.slurm.scenarios import SCENARIOS, play
+from stagewatch_lab.slurm.story import Story
+
+
+def table() -> str:
+    """All scenarios, a line each."""
+    return "\n".join(f"  {name:<18} {each.source}: {each.help}" for name, each in SCENARIOS.items())
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit status 0 if all came to pass; `StagewatchError` says what did not.
+
+    Raises `ConfigError` where Slurm's daemons are not installed, or not by root.
+    """
+    show = Progress()
+    show.step(f"starting MariaDB, slurmdbd, slurmctld, {len(NODES)} slurmd, agents, Prometheus")
+    with SlurmLab(arguments.cache) as lab:
+        show.say(f"Prometheus   {lab.api.alerts_page()}")
+        show.say(f"Slurm        SLURM_CONF={lab.slurm.config}")
+        show.say(f"alerts wait {FOR_SECONDS} s at most; all else of the rules is as shipped")
+        show.step(f"{arguments.scenario}: {SCENARIOS[arguments.scenario].help}")
+        story = play(lab, arguments.scenario, show.say, fault_id=arguments.fault_id or "")
+        if arguments.json:
+            story.save(arguments.json)
+        _report(story)
+        if arguments.keep:
+            print("\nEverything keeps running; Ctrl-C ends it.  Try, in another terminal:")
+            print(f"  SLURM_CONF={lab.slurm.config} sinfo")
+            print(f"  SLURM_CONF={lab.slurm.config} sacct -D -X", flush=True)
+            signal.pause()
+    return 0
+
+
+def _report(story: Story) -> None:
+    began = story.phases["injection"]
+    print("\nPhase                    after the injection")
+    for name, at in sorted(story.phases.items(), key=lambda item: item[1]):
+        print(f"{name.replace('_', ' '):<24} {at - began:5.1f} s")
+    print("\nAlert                        fired    resolved")
+    for name, alert in sorted(story.alerts.items(), key=lambda item: item[1].at):
+        after = "" if alert.resolved is None else f"{alert.resolved - began:8.1f} s"
+        print(f"{name:<27} {alert.at - began:5.1f} s {after}")
