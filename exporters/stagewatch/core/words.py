@@ -1,0 +1,34 @@
+"""Text for people: lengths of time, and text of others made fit to print."""
+
+from __future__ import annotations
+
+_UNITS = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
+
+
+def duration(seconds: float) -> str:
+    """A length of time in at most two units: `300 ms`, `48 s`, `6 min 52 s`, `3 h 5 min`, `2 d`."""
+    if seconds < 0:
+        return f"−{duration(-seconds)}"
+    if seconds < 0.001:
+        return "< 1 ms" if seconds else "0 s"
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for size, unit, smaller, name in _UNITS:
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size} {unit} {rest} {name}" if rest else f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+def printable(text: str, limit: int | None = None, *, substitute: str = "?") -> str:
+    """Text that others wrote, with every control character and surrogate replaced.
+
+    At most `limit` characters of it, where one is given.
+    """
+    text = text[:limit]
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else substitute for char in text)
