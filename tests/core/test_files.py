@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import stat
 from pathlib import Path
 
@@ -18,7 +17,7 @@ def test_a_file_is_replaced_whole_with_the_mode_that_was_asked_for(
     write_atomically(file, b"after", mode=0o644, durable=durable)
     assert file.read_bytes() == b"after"
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
-    assert os.listdir(tmp_path) == ["state.json"]
+    assert [file.name for file in tmp_path.iterdir()] == ["state.json"]
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_draft(tmp_path: Path) -> None:
@@ -26,7 +25,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_draft(tmp_path: Path) -> 
     target.mkdir()
     with pytest.raises(OSError):
         write_atomically(target, b"after")
-    assert os.listdir(tmp_path) == ["state.json"]
+    assert [file.name for file in tmp_path.iterdir()] == ["state.json"]
     assert target.is_dir()
 
 
