@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stagewatch.core.children.helper import Helper
 from stagewatch.core.config import address, option
 from stagewatch.core.context import AgentOptions
-from stagewatch.core.helper import Helper
 from stagewatch.gpu.directory import GpuDirectory
 from stagewatch.gpu.xids import XidLedger
 from stagewatch.host.procfs import Procfs

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stagewatch.core.children.helper import Jobs, JobSpec, JobState
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import duration, listing, option, regex, size, text
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.core.helper import Jobs, JobSpec, JobState
 from stagewatch.logs.child import PLACEHOLDERS
 from stagewatch.logs.patterns import KNOWN, user_pattern
 
