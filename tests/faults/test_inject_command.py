@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +15,8 @@ import pytest
 from stagewatch.faults.commands import PACKAGES
 from stagewatch.faults.kinds import KINDS, STEPS
 from stagewatch.faults.steps import decode, encode
-from tests.faults.fake_grafana import TOKEN, FakeGrafana
 from tests.faults.injecting import Injector
 from tests.running import Python
-from tests.waiting import wait_for
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "fault-injection.md"
 
@@ -140,41 +137,6 @@ def test_without_a_marker_directory_nothing_is_done(
     said = injector.run(*argv, status=1, STAGEWATCH_FAULT_DIR=str(tmp_path / "absent"))
     assert "does not exist" in said
     assert victim.process.poll() is None and not injector.left()
-
-
-def test_grafana_is_told_of_the_beginning_and_the_end(injector: Injector, python: Python) -> None:
-    victim = python("import time; print('here'); time.sleep(600)")
-    victim.said("here")
-    grafana = FakeGrafana()
-    environ = {"STAGEWATCH_GRAFANA_URL": grafana.url, "STAGEWATCH_GRAFANA_TOKEN": TOKEN}
-    try:
-        script = injector.hold("process-stop", f"--target={victim.pid}", **environ)
-        wait_for(lambda: grafana.annotations, "the annotation")
-        script.process.send_signal(signal.SIGINT)
-        script.finish(130)
-        (annotation,) = grafana.annotations.values()
-        assert annotation["timeEnd"] > annotation["time"]
-    finally:
-        grafana.close()
-
-
-def test_the_end_that_a_watchdog_gave_is_told_by_the_next_command(
-    injector: Injector, python: Python
-) -> None:
-    victim = python("import time; print('here'); time.sleep(600)")
-    victim.said("here")
-    grafana = FakeGrafana()
-    environ = {"STAGEWATCH_GRAFANA_URL": grafana.url, "STAGEWATCH_GRAFANA_TOKEN": TOKEN}
-    try:
-        script = injector.hold("process-stop", f"--target={victim.pid}", **environ)
-        wait_for(lambda: grafana.annotations, "the annotation")
-        script.kill()
-        injector.gone()
-        injector.run("list", **environ)
-        (annotation,) = grafana.annotations.values()
-        assert annotation["timeEnd"] > annotation["time"]
-    finally:
-        grafana.close()
 
 
 def test_every_step_reads_back_from_the_journal() -> None:

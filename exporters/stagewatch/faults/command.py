@@ -1,9 +1,8 @@
 """Injects faults, and marks those that are injected by other means, so that dashboards, reports and
 alerts know of them.
 
-A marker is a small file that the node agent reads.  Where Grafana's address and a token are given,
-the fault also becomes a region there; what Grafana could not be told is kept on disk and sent by
-the next of these commands.  Each of them first undoes what an injection that was killed left."""
+A marker is a small file that the node agent reads and exports.  Each of these commands first undoes
+what an injection that was killed left."""
 
 from __future__ import annotations
 
@@ -19,7 +18,6 @@ from stagewatch.errors import StagewatchError
 from stagewatch.faults import inject, marking
 from stagewatch.faults.journal import Journal, default_directory
 from stagewatch.faults.markers import Marker
-from stagewatch.faults.outbox import Outbox
 from stagewatch.faults.revert import revert, revert_abandoned
 
 
@@ -63,7 +61,7 @@ def _add_undo_dir(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit status 0; what Grafana was not told is said, kept, and no failure."""
+    """Do what is asked; the exit status."""
     if arguments.action == "inject" and arguments.dry_run:
         return inject.run(arguments)
     revert_abandoned(Journal(arguments.undo_dir), lambda text: print(text, file=sys.stderr))
@@ -75,7 +73,6 @@ def run(arguments: argparse.Namespace) -> int:
         _clear(arguments)
     else:
         _list(arguments.fault_dir, as_json=arguments.json)
-    marking.tell_grafana(arguments)
     return 0
 
 
@@ -89,8 +86,7 @@ def _mark(arguments: argparse.Namespace) -> None:
         expected_failure_stage=arguments.stage,
         scenario=arguments.scenario,
     )
-    outbox = Outbox(arguments.outbox)
-    marking.open_marker(marker, arguments.fault_dir, outbox, grafana=bool(arguments.grafana_url))
+    marking.open_marker(marker, arguments.fault_dir)
     print(marker.id)
 
 
@@ -101,11 +97,10 @@ def _clear(arguments: argparse.Namespace) -> None:
     if not arguments.all and arguments.id not in {*found, *injected}:
         raise StagewatchError(f"no marker {arguments.id} in {directory}; see stagewatch fault list")
     chosen = list(found.values()) if arguments.all else [found.get(arguments.id)]
-    outbox = Outbox(arguments.outbox)
     for marker in chosen:
         if marker is None or marker.id in injected:
             continue
-        if marking.clear(marker, directory, outbox, grafana=bool(arguments.grafana_url)):
+        if marking.clear(marker, directory):
             print(marker.id)
         elif not arguments.all:
             print(f"{marker.id} has been closed before", file=sys.stderr)

@@ -87,8 +87,6 @@ def run(arguments: argparse.Namespace) -> int:
         scenario=arguments.scenario,
     )
     marking.check_id(marker.id)
-    if arguments.grafana_url:
-        marking.token(arguments.grafana_token_file)
     journal = Journal(arguments.undo_dir)
     request = Request(
         id=marker.id,

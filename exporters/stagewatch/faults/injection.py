@@ -19,7 +19,6 @@ from stagewatch.faults.identity import Identity, boot_id
 from stagewatch.faults.journal import Entry, Journal
 from stagewatch.faults.kinds.base import Plan, Request
 from stagewatch.faults.markers import Marker
-from stagewatch.faults.outbox import Outbox
 from stagewatch.faults.revert import namespace_of, revert
 from stagewatch.faults.screen import Screen
 
@@ -50,7 +49,6 @@ class Injection:
         self._marked = False
         self._failed = False
         self._watchdog: subprocess.Popen[str] | None = None
-        self._grafana = threading.Thread(target=self._tell_grafana, daemon=True)
 
     def run(self) -> int:
         """The exit status of the command.  Raises `StagewatchError` where it could not begin."""
@@ -95,10 +93,8 @@ class Injection:
             )
         )
         self._watch()
-        outbox = Outbox(self._arguments.outbox)
         directory = self._arguments.fault_dir
-        grafana = bool(self._arguments.grafana_url)
-        marking.open_marker(self._marker, directory, outbox, grafana=grafana)
+        marking.open_marker(self._marker, directory)
         self._marked = True
         self._screen.line("did", f"write {directory / id}.json, the marker")
         with self._journal.locked(id) as (entry, lock):
@@ -110,7 +106,6 @@ class Injection:
                     self._screen.line("did", line)
         if self._request.seconds:
             self._screen.head(f"in force: {id}")
-        self._grafana.start()
 
     def _watch(self) -> None:
         """Start the watchdog and wait until it watches."""
@@ -162,21 +157,10 @@ class Injection:
             self._screen.line("failed", f"{error}; the watchdog goes on trying")
         if self._failed and self._marked and undone:  # what could not be done was no fault
             (self._arguments.fault_dir / f"{self._marker.id}.json").unlink(missing_ok=True)
-            Outbox(self._arguments.outbox).remove(self._marker.id)
         if self._watchdog is not None:
             if self._watchdog.stdin:
                 self._watchdog.stdin.close()
             if undone:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._watchdog.wait(timeout=_READY_SECONDS)
-        if self._marked and not self._failed:
-            if self._grafana.ident is not None:
-                self._grafana.join()
-            self._tell_grafana()
         return undone
-
-    def _tell_grafana(self) -> None:
-        try:
-            marking.tell_grafana(self._arguments)
-        except (StagewatchError, OSError) as error:
-            print(f"kept for later: {error}", file=sys.stderr)
