@@ -154,4 +154,4 @@ def test_every_step_reads_back_from_the_journal() -> None:
     assert samples.keys() == STEPS.keys()
     for name, arguments in samples.items():
         step = STEPS[name](*arguments)
-        assert decode(json.loads(json.dumps(encode(step)))) == step
+        assert decode(json.loads(json.dumps(encode(step))), STEPS) == step

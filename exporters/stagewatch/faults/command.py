@@ -17,6 +17,7 @@ from pathlib import Path
 from stagewatch.errors import StagewatchError
 from stagewatch.faults import inject, marking
 from stagewatch.faults.journal import Journal, default_directory
+from stagewatch.faults.kinds import STEPS
 from stagewatch.faults.markers import Marker
 from stagewatch.faults.revert import revert, revert_abandoned
 
@@ -64,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Do what is asked; the exit status."""
     if arguments.action == "inject" and arguments.dry_run:
         return inject.run(arguments)
-    revert_abandoned(Journal(arguments.undo_dir), lambda text: print(text, file=sys.stderr))
+    revert_abandoned(Journal(arguments.undo_dir, STEPS), lambda text: print(text, file=sys.stderr))
     if arguments.action == "inject":
         return inject.run(arguments)
     if arguments.action == "mark":
@@ -108,7 +109,7 @@ def _clear(arguments: argparse.Namespace) -> None:
 
 def _end_injections(arguments: argparse.Namespace) -> list[str]:
     """Undo those that are asked for and in force; their markers are closed with them."""
-    journal = Journal(arguments.undo_dir)
+    journal = Journal(arguments.undo_dir, STEPS)
     ended = []
     for id in journal.ids():
         if arguments.all or id == arguments.id:

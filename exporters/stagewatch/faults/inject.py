@@ -13,7 +13,7 @@ from stagewatch.errors import ConfigError
 from stagewatch.faults import marking
 from stagewatch.faults.injection import Injection
 from stagewatch.faults.journal import Journal
-from stagewatch.faults.kinds import KINDS
+from stagewatch.faults.kinds import KINDS, STEPS
 from stagewatch.faults.kinds.base import Kind, Plan, Request, duration
 from stagewatch.faults.markers import Marker
 from stagewatch.faults.screen import Screen
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         scenario=arguments.scenario,
     )
     marking.check_id(marker.id)
-    journal = Journal(arguments.undo_dir)
+    journal = Journal(arguments.undo_dir, STEPS)
     request = Request(
         id=marker.id,
         target=_target(arguments.target),

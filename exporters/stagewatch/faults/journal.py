@@ -20,7 +20,7 @@ from typing import Any
 
 from stagewatch.errors import SourceError
 from stagewatch.faults.identity import Identity
-from stagewatch.faults.steps import Step, decode, encode
+from stagewatch.faults.steps import Step, StepTypes, decode, encode
 
 ROOT_DIRECTORY = Path("/var/lib/stagewatch-faults")
 MAX_BYTES = 256 * 1024
@@ -52,10 +52,14 @@ def default_directory() -> Path:
 
 
 class Journal:
-    """The entries of one directory, which must be the caller's own."""
+    """The entries of one directory, which must be the caller's own.
 
-    def __init__(self, directory: Path) -> None:
+    `types` are the steps that an entry may hold; one that is none of them cannot be read.
+    """
+
+    def __init__(self, directory: Path, types: StepTypes) -> None:
         self.directory = directory
+        self._types = types
 
     def prepare(self) -> None:
         """Make the directory.  Raises `SourceError` where others could write to it."""
@@ -162,7 +166,7 @@ class Journal:
                     **content,
                     "id": id,
                     "owner": Identity(**content["owner"]),
-                    "steps": tuple(map(decode, content["steps"])),
+                    "steps": tuple(decode(step, self._types) for step in content["steps"]),
                 }
             )
         except (ValueError, TypeError, KeyError, AttributeError) as error:

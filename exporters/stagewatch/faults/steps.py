@@ -8,6 +8,7 @@ step was done, half-way through it, and after it was undone.
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -47,20 +48,22 @@ class Step(abc.ABC):
         return ""
 
 
+StepTypes = Mapping[str, type[Step]]
+"""The types of step that may stand in a journal, by name."""
+
+
 def encode(step: Step) -> dict[str, Any]:
     """A step as JSON can hold it."""
     return {"step": type(step).__name__, **asdict(step)}
 
 
-def decode(content: dict[str, Any]) -> Step:
-    """The step again.  Raises `ValueError` or `TypeError` for what is none."""
-    from stagewatch.faults.kinds import STEPS
-
+def decode(content: dict[str, Any], types: StepTypes) -> Step:
+    """The step again.  Raises `ValueError` or `TypeError` for what is none of these types."""
     fields = {key: _frozen(value) for key, value in content.items()}
     name = fields.pop("step", None)
-    if name not in STEPS:
+    if name not in types:
         raise ValueError(f"no step {name!r}")
-    return STEPS[name](**fields)
+    return types[name](**fields)
 
 
 def _frozen(value: Any) -> Any:

@@ -17,6 +17,7 @@ from pathlib import Path
 from stagewatch.errors import SourceError
 from stagewatch.faults.commands import ENDING
 from stagewatch.faults.journal import Journal
+from stagewatch.faults.kinds import STEPS
 from stagewatch.faults.revert import revert
 
 GRACE_SECONDS = 5.0
@@ -33,7 +34,7 @@ def main(directory: Path, id: str, seconds: float) -> None:
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(waker)
-    journal = Journal(directory)
+    journal = Journal(directory, STEPS)
     print("ready", flush=True)
     limit = time.clock_gettime(time.CLOCK_BOOTTIME) + seconds + GRACE_SECONDS
     while (left := limit - time.clock_gettime(time.CLOCK_BOOTTIME)) > 0:

@@ -7,7 +7,7 @@ from stagewatch.faults.kinds.base import Kind
 from stagewatch.faults.kinds.helpers import Helper
 from stagewatch.faults.kinds.iptables import Chain
 from stagewatch.faults.kinds.netem import Netem
-from stagewatch.faults.steps import Step
+from stagewatch.faults.steps import Step, StepTypes
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
@@ -39,4 +39,4 @@ _STEPS: tuple[type[Step], ...] = (
     slurm_drain.Drain,
     slurm_daemon.KillDaemon,
 )
-STEPS: dict[str, type[Step]] = {step.__name__: step for step in _STEPS}
+STEPS: StepTypes = {step.__name__: step for step in _STEPS}
