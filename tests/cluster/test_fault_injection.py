@@ -13,7 +13,7 @@ import pytest
 
 from stagewatch.demo.slurm.cluster import SlurmCluster
 from stagewatch.demo.slurm.keeping import Keeper
-from stagewatch.faults.kinds.slurm_daemon import find_daemon
+from stagewatch.faults.kinds.slurm import find_daemon
 from stagewatch.faults.markers import read_markers
 from tests.waiting import wait_for
 

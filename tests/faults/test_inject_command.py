@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.faults.commands import PACKAGES
 from stagewatch.faults.kinds import KINDS, STEPS
-from stagewatch.faults.steps import decode, encode
+from stagewatch.faults.plan import decode, encode
+from stagewatch.faults.tools import PACKAGES
 from tests.faults.injecting import Injector
 from tests.running import Python
 

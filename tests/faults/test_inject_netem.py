@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch.errors import StagewatchError
-from stagewatch.faults.kinds.netem import refuse_other
+from stagewatch.faults.kinds.network import refuse_other
 from tests.fakes import user_mode_linux
 
 MODULES = ("sch_prio", "sch_netem", "cls_u32")

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch.errors import StagewatchError
-from stagewatch.faults.identity import Gone, Identity
-from stagewatch.faults.processes import is_stagewatch, refuse_vital
+from stagewatch.faults.processes import Gone, Identity, is_stagewatch, refuse_vital
 from stagewatch.processes import Children
 from tests.faults.injecting import Injector
 from tests.running import Python

@@ -15,11 +15,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from stagewatch.errors import StagewatchError
-from stagewatch.faults import inject, marking
+from stagewatch.faults import inject, markers
 from stagewatch.faults.journal import Journal, default_directory
 from stagewatch.faults.kinds import STEPS
 from stagewatch.faults.markers import Marker
-from stagewatch.faults.revert import revert, revert_abandoned
+from stagewatch.faults.undo import revert, revert_abandoned
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("id", nargs="?", metavar="ID", help="the marker's name, as list shows it")
     which.add_argument("--all", action="store_true", help="every open marker")
     for action in (*kinds, mark, shown, clear):
-        marking.add_arguments(action)
+        markers.add_arguments(action)
         _add_undo_dir(action)
 
 
@@ -80,28 +80,28 @@ def run(arguments: argparse.Namespace) -> int:
 def _mark(arguments: argparse.Namespace) -> None:
     now = time.time()
     marker = Marker(
-        id=arguments.id or marking.new_id(arguments.fault_type, now),
+        id=arguments.id or markers.new_id(arguments.fault_type, now),
         fault_type=arguments.fault_type,
         start=now,
         target_worker=arguments.target,
         expected_failure_stage=arguments.stage,
         scenario=arguments.scenario,
     )
-    marking.open_marker(marker, arguments.fault_dir)
+    markers.open_marker(marker, arguments.fault_dir)
     print(marker.id)
 
 
 def _clear(arguments: argparse.Namespace) -> None:
     directory: Path = arguments.fault_dir
     injected = _end_injections(arguments)
-    found = {marker.id: marker for marker in marking.markers_in(directory)}
+    found = {marker.id: marker for marker in markers.markers_in(directory)}
     if not arguments.all and arguments.id not in {*found, *injected}:
         raise StagewatchError(f"no marker {arguments.id} in {directory}; see stagewatch fault list")
     chosen = list(found.values()) if arguments.all else [found.get(arguments.id)]
     for marker in chosen:
         if marker is None or marker.id in injected:
             continue
-        if marking.clear(marker, directory):
+        if markers.clear(marker, directory):
             print(marker.id)
         elif not arguments.all:
             print(f"{marker.id} has been closed before", file=sys.stderr)
@@ -120,12 +120,12 @@ def _end_injections(arguments: argparse.Namespace) -> list[str]:
 
 
 def _list(directory: Path, *, as_json: bool) -> None:
-    markers = marking.markers_in(directory)
+    found = markers.markers_in(directory)
     if as_json:
-        print(json.dumps([asdict(marker) for marker in markers], indent=2))
+        print(json.dumps([asdict(marker) for marker in found], indent=2))
         return
     rows = [("ID", "STATE", "FOR", "FAULT", "TARGET", "SURFACES IN", "SCENARIO")]
-    for marker in markers:
+    for marker in found:
         ended = marker.end is not None and marker.end <= time.time()
         seconds = (marker.end if marker.end and ended else time.time()) - marker.start
         rows.append(

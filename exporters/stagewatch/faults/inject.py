@@ -10,13 +10,12 @@ from pathlib import Path
 
 from stagewatch.client._api import DEFAULT_DIRECTORY
 from stagewatch.errors import ConfigError
-from stagewatch.faults import marking
-from stagewatch.faults.injection import Injection
+from stagewatch.faults import markers
+from stagewatch.faults.injection import Injection, Screen
 from stagewatch.faults.journal import Journal
 from stagewatch.faults.kinds import KINDS, STEPS
-from stagewatch.faults.kinds.base import Kind, Plan, Request, duration
 from stagewatch.faults.markers import Marker
-from stagewatch.faults.screen import Screen
+from stagewatch.faults.plan import Kind, Plan, Request, duration
 
 MAX_SECONDS = 86_400.0
 STAYS_DEAD = "a killed process stays dead"
@@ -79,14 +78,14 @@ def run(arguments: argparse.Namespace) -> int:
     now = time.time()
     fault_type = kind.name.replace("-", "_")
     marker = Marker(
-        id=arguments.id or marking.new_id(kind.name, now),
+        id=arguments.id or markers.new_id(kind.name, now),
         fault_type=fault_type,
         start=now,
         target_worker=arguments.target if arguments.worker is None else arguments.worker,
         expected_failure_stage=arguments.stage,
         scenario=arguments.scenario,
     )
-    marking.check_id(marker.id)
+    markers.check_id(marker.id)
     journal = Journal(arguments.undo_dir, STEPS)
     request = Request(
         id=marker.id,

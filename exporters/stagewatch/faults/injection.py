@@ -11,16 +11,16 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
+from typing import TextIO
 
 from stagewatch.errors import SourceError, StagewatchError
-from stagewatch.faults import marking
-from stagewatch.faults.commands import ENDING, Commands, kept
-from stagewatch.faults.identity import Identity, boot_id
+from stagewatch.faults import markers
 from stagewatch.faults.journal import Entry, Journal
-from stagewatch.faults.kinds.base import Plan, Request
 from stagewatch.faults.markers import Marker
-from stagewatch.faults.revert import namespace_of, revert
-from stagewatch.faults.screen import Screen
+from stagewatch.faults.plan import Plan, Request
+from stagewatch.faults.processes import Identity, boot_id
+from stagewatch.faults.tools import ENDING, Commands, kept
+from stagewatch.faults.undo import namespace_of, revert
 
 _LOOK_SECONDS = 1.0
 _READY_SECONDS = 30.0
@@ -53,7 +53,7 @@ class Injection:
     def run(self) -> int:
         """The exit status of the command.  Raises `StagewatchError` where it could not begin."""
         id = self._marker.id
-        taken = {each.id for each in marking.markers_in(self._arguments.fault_dir)}
+        taken = {each.id for each in markers.markers_in(self._arguments.fault_dir)}
         if id in taken or self._journal.path(id).exists():
             raise StagewatchError(f"there is a fault {id} already: give another --id")
         for number in ENDING:
@@ -94,7 +94,7 @@ class Injection:
         )
         self._watch()
         directory = self._arguments.fault_dir
-        marking.open_marker(self._marker, directory)
+        markers.open_marker(self._marker, directory)
         self._marked = True
         self._screen.line("did", f"write {directory / id}.json, the marker")
         with self._journal.locked(id) as (entry, lock):
@@ -110,7 +110,7 @@ class Injection:
     def _watch(self) -> None:
         """Start the watchdog and wait until it watches."""
         seconds = str(self._request.seconds)
-        argv = [sys.executable, "-m", "stagewatch.faults.watchdog"]
+        argv = [sys.executable, "-m", "stagewatch.faults.undo"]
         self._watchdog = watchdog = subprocess.Popen(
             [*argv, str(self._journal.directory.resolve()), self._marker.id, seconds],
             stdin=subprocess.PIPE,
@@ -164,3 +164,44 @@ class Injection:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._watchdog.wait(timeout=_READY_SECONDS)
         return undone
+
+
+_COLOURS = {"did": "31", "undone": "32", "would": "33", "then": "32", "note": "36", "failed": "31"}
+
+
+class Screen:
+    """Writes to a stream; one that nobody reads any more is no reason to leave a fault behind."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._terminal = stream.isatty()
+        self._colours = self._terminal and not os.environ.get("NO_COLOR")
+        self._counting = False
+
+    def head(self, text: str) -> None:
+        """A line that stands out."""
+        self._write(f"\033[1m{text}\033[0m" if self._colours else text)
+
+    def line(self, label: str, text: str) -> None:
+        """A line with what it is about before it."""
+        padded = f"{label:>7}"
+        if self._colours:
+            padded = f"\033[{_COLOURS.get(label, '0')}m{padded}\033[0m"
+        self._write(f"{padded}  {text}")
+
+    def countdown(self, seconds: float) -> None:
+        """How long it will last, on a terminal only."""
+        if self._terminal:
+            self._counting = True
+            self._put(f"\r\033[K{'':>7}  {seconds:.0f} s left (Ctrl-C ends it now)")
+
+    def _write(self, text: str) -> None:
+        if self._counting:
+            self._put("\r\033[K")
+            self._counting = False
+        self._put(f"{text}\n")
+
+    def _put(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+            self._stream.flush()

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from stagewatch.errors import SourceError
-from stagewatch.faults.identity import Identity
-from stagewatch.faults.steps import Step, StepTypes, decode, encode
+from stagewatch.faults.plan import Step, StepTypes, decode, encode
+from stagewatch.faults.processes import Identity
 
 ROOT_DIRECTORY = Path("/var/lib/stagewatch-faults")
 MAX_BYTES = 256 * 1024

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from stagewatch.faults.kinds import disk, gpu, load, network, process, slurm_daemon, slurm_drain
-from stagewatch.faults.kinds.base import Kind
-from stagewatch.faults.kinds.helpers import Helper
-from stagewatch.faults.kinds.iptables import Chain
-from stagewatch.faults.kinds.netem import Netem
-from stagewatch.faults.steps import Step, StepTypes
+from stagewatch.faults.kinds import disk, gpu, hogs, network, process, slurm
+from stagewatch.faults.kinds.hogs import Helper
+from stagewatch.faults.kinds.network import Chain, Netem
+from stagewatch.faults.plan import Kind, Step, StepTypes
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
-        load.CPU,
-        load.MEMORY,
+        hogs.CPU,
+        hogs.MEMORY,
         disk.FILL,
         disk.IO,
         network.DELAY,
@@ -23,8 +21,8 @@ KINDS: dict[str, Kind] = {
         process.KILL,
         gpu.MEMORY,
         gpu.PROCESS_KILL,
-        slurm_drain.DRAIN,
-        slurm_daemon.KILL,
+        slurm.DRAIN,
+        slurm.KILL,
     )
 }
 
@@ -36,7 +34,7 @@ _STEPS: tuple[type[Step], ...] = (
     Netem,
     process.Stop,
     process.Kill,
-    slurm_drain.Drain,
-    slurm_daemon.KillDaemon,
+    slurm.Drain,
+    slurm.KillDaemon,
 )
 STEPS: StepTypes = {step.__name__: step for step in _STEPS}

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from stagewatch.errors import ConfigError, SourceError, StagewatchError
-from stagewatch.faults.commands import Commands, require, shown
-from stagewatch.faults.kinds.base import Kind, Plan, Request, human, size
-from stagewatch.faults.kinds.helpers import Helper
-from stagewatch.faults.steps import Step
+from stagewatch.faults.kinds.hogs import Helper
+from stagewatch.faults.plan import Kind, Plan, Request, Step, human, size
+from stagewatch.faults.tools import Commands, require, shown
 
 _FILL_LIMIT_SECONDS = 3600.0
 """Where blocks must be written one by one, as on NFS version 3."""

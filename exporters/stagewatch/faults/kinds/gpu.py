@@ -9,13 +9,12 @@ import re
 import sys
 
 from stagewatch.errors import ConfigError, SourceError, StagewatchError
-from stagewatch.faults.commands import Commands
-from stagewatch.faults.gpu_holder import LIBRARY
-from stagewatch.faults.identity import Identity
-from stagewatch.faults.kinds.base import Kind, Plan, Request, human, size
-from stagewatch.faults.kinds.helpers import Helper
+from stagewatch.faults.driver import LIBRARY
+from stagewatch.faults.kinds.hogs import Helper
 from stagewatch.faults.kinds.process import kill_plan
-from stagewatch.faults.processes import refuse_vital
+from stagewatch.faults.plan import Kind, Plan, Request, human, size
+from stagewatch.faults.processes import Identity, refuse_vital
+from stagewatch.faults.tools import Commands
 
 _GPU = re.compile(r"\d{1,3}|(?:GPU|MIG)-[0-9A-Za-z/-]{1,64}")
 _DRIVER_SECONDS = 20.0
@@ -52,7 +51,7 @@ def _memory(request: Request) -> Plan:
     numbers = (str(wanted), str(leave), str(request.tool_seconds))
     helper = Helper(
         request.id,
-        (sys.executable, "-m", "stagewatch.faults.gpu_holder", *numbers),
+        (sys.executable, "-m", "stagewatch.faults.driver", "hold", *numbers),
         str(request.log),
         (("CUDA_DEVICE_ORDER", "PCI_BUS_ID"), ("CUDA_VISIBLE_DEVICES", gpu)),
     )
@@ -78,7 +77,7 @@ def _process_kill(request: Request) -> Plan:
 
 
 def _processes(gpu: str) -> list[int]:
-    argv = (sys.executable, "-m", "stagewatch.faults.gpu_processes", gpu)
+    argv = (sys.executable, "-m", "stagewatch.faults.driver", "processes", gpu)
     try:
         said = Commands(id="", environ=dict(os.environ)).run(*argv, limit=_DRIVER_SECONDS)
         return sorted(map(int, said.stdout.split()))

@@ -7,11 +7,16 @@ import time
 from dataclasses import dataclass
 
 from stagewatch.errors import SourceError, StagewatchError
-from stagewatch.faults.commands import Commands
-from stagewatch.faults.identity import Gone, Identity
-from stagewatch.faults.kinds.base import Kind, Plan, Request
-from stagewatch.faults.processes import TARGET, command_line, find_process, refuse_vital
-from stagewatch.faults.steps import Step
+from stagewatch.faults.plan import Kind, Plan, Request, Step
+from stagewatch.faults.processes import (
+    TARGET,
+    Gone,
+    Identity,
+    command_line,
+    find_process,
+    refuse_vital,
+)
+from stagewatch.faults.tools import Commands
 
 _STOP_SECONDS = 5.0
 """How long a process with many threads may take to stop."""

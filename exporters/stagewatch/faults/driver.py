@@ -1,8 +1,7 @@
-"""Holds memory of one GPU until it is ended: `python -m stagewatch.faults.gpu_holder BYTES LEAVE
-SECONDS`, with the GPU chosen by CUDA_VISIBLE_DEVICES.
+"""Child programs that call the NVIDIA driver, since a call of a broken driver may never return.
 
-Through the driver's own library, so that neither CUDA's runtime nor torch need be installed.
-https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html
+`python -m stagewatch.faults.driver hold BYTES LEAVE SECONDS` holds memory of a GPU until it is
+ended; `... processes GPU`, with an index or UUID, prints who computes there.
 """
 
 from __future__ import annotations
@@ -19,8 +18,13 @@ class Refused(Exception):
     """The driver has refused; the text says what."""
 
 
-def main(wanted: int, leave: int, seconds: int) -> None:
-    """Take the memory, say so, and wait to be ended; the kernel ends us after the seconds."""
+def hold(wanted: int, leave: int, seconds: int) -> None:
+    """Take memory, say so, and wait to be ended; the kernel ends us after the seconds.
+
+    CUDA_VISIBLE_DEVICES chooses the GPU.  Calls the driver's own library, so that neither CUDA's
+    runtime nor torch need be installed.
+    https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html
+    """
     signal.alarm(seconds)
     cuda = ctypes.CDLL(LIBRARY)
     _call(cuda, "cuInit", 0)
@@ -52,8 +56,29 @@ def _call(cuda: ctypes.CDLL, name: str, *arguments: object) -> None:
         raise Refused(f"{name}: {(text.value or b'error').decode()} ({status})")
 
 
+def list_processes(gpu: str) -> None:
+    """Print the numbers of a GPU's compute processes, one a line."""
+    try:
+        import pynvml as nvml
+    except ModuleNotFoundError as error:
+        raise Refused("needs pynvml: pip install 'stagewatch[node]'") from error
+    try:
+        nvml.nvmlInit()
+        if gpu.isdigit():
+            device = nvml.nvmlDeviceGetHandleByIndex(int(gpu))
+        else:
+            device = nvml.nvmlDeviceGetHandleByUUID(gpu)
+        for process in nvml.nvmlDeviceGetComputeRunningProcesses(device):
+            print(process.pid)
+    except nvml.NVMLError as error:
+        raise Refused(f"GPU {gpu}: {error}") from error
+
+
 if __name__ == "__main__":
     try:
-        main(*map(int, sys.argv[1:4]))
+        if sys.argv[1] == "hold":
+            hold(*map(int, sys.argv[2:5]))
+        else:
+            list_processes(sys.argv[2])
     except (Refused, OSError, AttributeError) as error:
         sys.exit(str(error))

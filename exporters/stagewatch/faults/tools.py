@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stagewatch.errors import SourceError, StagewatchError
-from stagewatch.faults.identity import TAG
+from stagewatch.faults.processes import TAG
 from stagewatch.processes import die_with_parent
 
 LIMIT_SECONDS = 60.0
