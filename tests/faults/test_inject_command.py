@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.faults.journal import decode, encode
 from stagewatch.faults.kinds import KINDS, STEPS
-from stagewatch.faults.plan import decode, encode
 from stagewatch.faults.tools import PACKAGES
 from tests.faults.injecting import Injector
 from tests.running import Python
@@ -64,6 +64,23 @@ def test_a_dry_run_shows_all_and_touches_nothing(injector: Injector, python: Pyt
     assert "\033" not in said and "\r" not in said, "colours are for terminals"
     assert not injector.markers() and not injector.undo.exists()
     assert "T" not in Path(f"/proc/{victim.pid}/status").read_text().partition("State:")[2][:3]
+
+
+def test_a_kinds_options_come_from_flags_variables_and_a_file(
+    injector: Injector, tmp_path: Path
+) -> None:
+    file = tmp_path / "stagewatch.toml"
+    file.write_text('[fault.disk-fill]\nsize = "1MiB"\n[node]\nnode_name = "n1"\n')
+    argv = ("inject", "disk-fill", f"--target={tmp_path}", "--for=5s", "--dry-run")
+    argv = (*argv, f"--config={file}")
+    variable = {"STAGEWATCH_FAULT_DISK_FILL_SIZE": "2MiB"}
+    assert f"--length {1 << 20} " in injector.refused(*argv, status=0)
+    assert f"--length {2 << 20} " in injector.refused(*argv, status=0, **variable)
+    assert f"--length {3 << 20} " in injector.refused(*argv, "--size=3MiB", status=0, **variable)
+    file.write_text('[fault.disk-fil]\nsize = "1MiB"\n')
+    assert "unknown key disk-fil.size; did you mean disk-fill.size?" in injector.refused(
+        *argv, status=2
+    )
 
 
 def test_a_terminal_gets_a_countdown(injector: Injector, python: Python) -> None:
@@ -141,7 +158,7 @@ def test_without_a_marker_directory_nothing_is_done(
 
 def test_every_step_reads_back_from_the_journal() -> None:
     samples = {
-        "Helper": ("id", ("stress-ng", "--cpu", "1"), "/log", (("A", "b"),)),
+        "Helper": ("id", ("stress-ng", "--cpu", "1"), "/log"),
         "Fill": ("/x", 5),
         "Scratch": ("/x",),
         "Chain": ("iptables", "INPUT", "STAGEWATCH-1", (("-p", "tcp"), ("-p", "udp")), "why"),

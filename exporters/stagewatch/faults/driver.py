@@ -1,12 +1,13 @@
 """Child programs that call the NVIDIA driver, since a call of a broken driver may never return.
 
-`python -m stagewatch.faults.driver hold BYTES LEAVE SECONDS` holds memory of a GPU until it is
-ended; `... processes GPU`, with an index or UUID, prints who computes there.
+`python -m stagewatch.faults.driver hold GPU BYTES LEAVE SECONDS` holds memory of a GPU until
+it is ended; `... processes GPU` prints who computes there.  GPU is an index or UUID.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import sys
 
@@ -18,14 +19,14 @@ class Refused(Exception):
     """The driver has refused; the text says what."""
 
 
-def hold(wanted: int, leave: int, seconds: int) -> None:
+def hold(gpu: str, wanted: int, leave: int, seconds: int) -> None:
     """Take memory, say so, and wait to be ended; the kernel ends us after the seconds.
 
-    CUDA_VISIBLE_DEVICES chooses the GPU.  Calls the driver's own library, so that neither CUDA's
-    runtime nor torch need be installed.
+    Calls the driver's own library, so that neither CUDA's runtime nor torch need be installed.
     https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html
     """
     signal.alarm(seconds)
+    os.environ |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu}
     cuda = ctypes.CDLL(LIBRARY)
     _call(cuda, "cuInit", 0)
     device, context = ctypes.c_int(), ctypes.c_void_p()
@@ -77,7 +78,7 @@ def list_processes(gpu: str) -> None:
 if __name__ == "__main__":
     try:
         if sys.argv[1] == "hold":
-            hold(*map(int, sys.argv[2:5]))
+            hold(sys.argv[2], *map(int, sys.argv[3:6]))
         else:
             list_processes(sys.argv[2])
     except (Refused, OSError, AttributeError) as error:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from stagewatch.errors import SourceError
-from stagewatch.faults.plan import Step, StepTypes, decode, encode
+from stagewatch.faults.plan import Step, StepTypes
 from stagewatch.faults.processes import Identity
 
 ROOT_DIRECTORY = Path("/var/lib/stagewatch-faults")
@@ -41,6 +41,24 @@ class Entry:
     """Who holds the fault; once it has ended, the fault is to be undone."""
     steps: tuple[Step, ...]
     environ: dict[str, str]
+
+
+def encode(step: Step) -> dict[str, Any]:
+    """A step as JSON can hold it."""
+    return {"step": type(step).__name__, **asdict(step)}
+
+
+def decode(content: dict[str, Any], types: StepTypes) -> Step:
+    """The step again.  Raises `ValueError` or `TypeError` for what is none of these types."""
+    fields = {key: _frozen(value) for key, value in content.items()}
+    name = fields.pop("step", None)
+    if name not in types:
+        raise ValueError(f"no step {name!r}")
+    return types[name](**fields)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def default_directory() -> Path:
@@ -71,15 +89,7 @@ class Journal:
 
     def write(self, entry: Entry) -> None:
         """Put an entry to disk, whole or not at all."""
-        content: dict[str, Any] = {
-            "id": entry.id,
-            "fault_dir": entry.fault_dir,
-            "boot_id": entry.boot_id,
-            "network_namespace": entry.network_namespace,
-            "owner": asdict(entry.owner),
-            "steps": [encode(step) for step in entry.steps],
-            "environ": entry.environ,
-        }
+        content = asdict(entry) | {"steps": [encode(step) for step in entry.steps]}
         handle, draft = tempfile.mkstemp(dir=self.directory, prefix=".", suffix=".draft")
         try:
             with os.fdopen(handle, "w") as file:

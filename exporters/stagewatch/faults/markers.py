@@ -9,7 +9,6 @@ Anyone may write them, so they are read with limits; files whose name is no id a
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -27,6 +26,7 @@ from stagewatch.errors import ConfigError, NoData, SourceError, StagewatchError
 MAX_MARKERS = 256
 MAX_BYTES = 16 * 1024
 _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})\.json")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,21 +166,6 @@ def _iso(when: float) -> str:
     return datetime.fromtimestamp(when, timezone.utc).isoformat(timespec="milliseconds")
 
 
-DEFAULT_DIRECTORY = Path("/run/stagewatch/faults")
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flag of every action: where the markers are."""
-    parser.add_argument(
-        "--fault-dir",
-        type=Path,
-        metavar="DIR",
-        default=Path(os.environ.get("STAGEWATCH_FAULT_DIR") or DEFAULT_DIRECTORY),
-        help=f"directory of the markers [default: {DEFAULT_DIRECTORY}; STAGEWATCH_FAULT_DIR]",
-    )
-
-
 def new_id(fault_type: str, now: float) -> str:
     """A name for a marker, made of type and time."""
     stamp = datetime.fromtimestamp(now, timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
@@ -208,14 +193,14 @@ def open_marker(marker: Marker, directory: Path) -> None:
 
 
 def clear(marker: Marker, directory: Path) -> bool:
-    """Close a marker; False if it was closed before."""
+    """Close a marker; False if it was closed before.  Raises `SourceError`."""
     now = time.time()
     if marker.end is not None and marker.end <= now:
         return False
     try:
         close_marker(directory, marker, now)
     except OSError as error:
-        raise StagewatchError(f"{directory}: {error.strerror}") from error
+        raise SourceError(f"{directory}: {error.strerror}") from error
     return True
 
 

@@ -1,22 +1,23 @@
-"""What an injection is made of: steps that say what they do, do it, and can be undone.
+"""What an injection is made of: a kind plans steps, which say what they do, do it, and undo it.
 
-A step is plain data, since the journal keeps it: whoever undoes it may be another process, after
-the death of the one that did it.  Undoing is safe at any time and any number of times: before the
-step was done, half-way through it, and after it was undone.
+A step is plain data, since the journal keeps it: another process may have to undo it, after the
+death of the one that did it.  Undoing is safe at any time and any number of times: before the step
+was done, half-way through it, and after it was undone.
 """
 
 from __future__ import annotations
 
 import abc
-import argparse
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from stagewatch import config
+from stagewatch.config import Parse
 from stagewatch.errors import ConfigError
-from stagewatch.faults.tools import Commands
+from stagewatch.faults.tools import Commands, shown
+
+Options = TypeVar("Options")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,31 +53,37 @@ class Step(abc.ABC):
         return ""
 
 
+class CommandStep(Step):
+    """A step that is a list of commands, and undone by another."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def to_do(self) -> list[tuple[str, ...]]:
+        """The commands that do it."""
+
+    @abc.abstractmethod
+    def to_undo(self) -> list[tuple[str, ...]]:
+        """The commands that undo it, where it was done and nothing has changed since."""
+
+    def doing(self) -> list[str]:
+        return [shown(command) for command in self.to_do()]
+
+    def undoing(self) -> list[str]:
+        return [shown(command) for command in self.to_undo()]
+
+    def do(self, commands: Commands) -> None:
+        for command in self.to_do():
+            commands.run(*command)
+
+
 StepTypes = Mapping[str, type[Step]]
 """The types of step that may stand in a journal, by name."""
 
 
-def encode(step: Step) -> dict[str, Any]:
-    """A step as JSON can hold it."""
-    return {"step": type(step).__name__, **asdict(step)}
-
-
-def decode(content: dict[str, Any], types: StepTypes) -> Step:
-    """The step again.  Raises `ValueError` or `TypeError` for what is none of these types."""
-    fields = {key: _frozen(value) for key, value in content.items()}
-    name = fields.pop("step", None)
-    if name not in types:
-        raise ValueError(f"no step {name!r}")
-    return types[name](**fields)
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One injection that is asked for."""
+    """One injection that a user asks for."""
 
     id: str
     target: str
@@ -84,11 +91,12 @@ class Request:
     """How long it is to last; 0 for a kind that is over at once."""
     log: Path
     """Where its helpers write."""
-    options: argparse.Namespace
+    record_dir: Path
+    """Stage records, by which a target that is a rank is found."""
 
     @property
     def tool_seconds(self) -> int:
-        """The limit a tool is given for itself: a little longer, so that it is ended by us."""
+        """The limit that a tool is given for itself: a little longer, so that we end it."""
         return int(self.seconds) + 10
 
 
@@ -100,56 +108,62 @@ class Plan:
     where: str
     """The target in words."""
     notes: tuple[str, ...] = ()
-    """What one should know before it happens."""
-
-
-def no_options(parser: argparse.ArgumentParser) -> None:
-    """A kind without flags of its own."""
+    """What a user should know before it happens."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of fault; `target` explains what its target is."""
+class NoOptions:
+    """Of a kind without flags of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[Options]):
+    """A kind of fault: what a user may ask for, and how it becomes a plan."""
 
     name: str
     help: str
     target: str
-    plan: Callable[[Request], Plan]
-    add_options: Callable[[argparse.ArgumentParser], None] = no_options
+    """What its target is, for `--help` and error messages."""
+    plan: Callable[[Request, Options], Plan]
+    """Raises `StagewatchError` where the fault cannot be injected; changes nothing."""
+    options: type[Options]
+    """A dataclass of `stagewatch.config` options, which become the kind's flags."""
     lasts: bool = True
     """Whether there is something that holds for a time, and is undone then."""
 
-
-def size(flag: str, value: str) -> int:
-    """Bytes.  Raises `ConfigError` naming the flag."""
-    try:
-        number = config.size(value)
-    except ValueError as error:
-        raise ConfigError(f"{flag} {value!r}: must be {config.size.__doc__}") from error
-    return number
+    def refuse_target(self, request: Request) -> ConfigError:
+        """The error for a target that is not what `target` says."""
+        return ConfigError(f"--target {request.target!r}: must be {self.target}")
 
 
-def duration(flag: str, value: str) -> float:
-    """Seconds.  Raises `ConfigError` naming the flag."""
-    try:
-        return config.duration(value)
-    except ValueError as error:
-        raise ConfigError(f"{flag} {value!r}: must be {config.duration.__doc__}") from error
+@dataclass(frozen=True, slots=True)
+class Percent:
+    """A share above 0 and up to 1, shown as a percentage."""
+
+    ratio: float
+
+    def __str__(self) -> str:
+        return f"{self.ratio * 100:g}%"
 
 
-def percent(flag: str, value: str) -> float:
-    """A share above 0 up to 1, from `10`, `10%` or `0.5%`.  Raises `ConfigError`."""
-    try:
-        number = float(value.removesuffix("%"))
-    except ValueError:
-        number = float("nan")
+def percent(value: Any) -> Percent:
+    """a percentage above 0 and up to 100, such as 10, 10% or 0.5%"""
+    number = float(str(value).removesuffix("%"))
     if not 0 < number <= 100:
-        raise ConfigError(f"{flag} {value!r}: must be a percentage above 0 and up to 100")
-    return number / 100
+        raise ValueError
+    return Percent(number / 100)
+
+
+def parsed(flag: str, value: str, parse: Parse) -> Any:
+    """The value of a flag.  Raises `ConfigError` that names it and what is accepted."""
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise ConfigError(f"{flag} {value!r}: must be {parse.__doc__}") from error
 
 
 def human(size: float) -> str:
-    """A size for people."""
+    """A number of bytes for people."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.4g} {unit}"

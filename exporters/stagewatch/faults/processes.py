@@ -1,4 +1,5 @@
-"""Who a process is, so that a signal never reaches another one that was given its number."""
+"""Processes: which one a target means, which must be left alone, and a signal that never reaches
+another process that was given the same number."""
 
 from __future__ import annotations
 
@@ -9,13 +10,15 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.errors import ConfigError, StagewatchError
+from stagewatch.errors import ConfigError, SourceError, StagewatchError
 from stagewatch.sources.procfs import Procfs
 from stagewatch.sources.ranks import RankDirectory
 from stagewatch.sources.record_directory import RecordDirectory
 
 TAG = "STAGEWATCH_FAULT_ID"
 """Set in the environment of every helper of an injection, which is how they are found again."""
+TARGET = "a process id, or a rank of this node as JOB:RANK or JOB:ROLE:RANK"
+_KTHREADD = 2
 
 
 class Gone(StagewatchError):
@@ -40,9 +43,7 @@ class Identity:
     @property
     def alive(self) -> bool:
         """Whether it runs still; a zombie does not."""
-        with contextlib.suppress(Gone):
-            return Identity.of(self.pid) == self
-        return False
+        return Procfs().is_running(self.pid, self.start_ticks)
 
     @property
     def state(self) -> str:
@@ -51,41 +52,31 @@ class Identity:
         return stat.state if stat and stat.start_ticks == self.start_ticks else ""
 
     def send(self, number: signal.Signals) -> None:
-        """Signal this process and no other.  Raises `Gone`, or `PermissionError`."""
+        """Signal this process and no other.  Raises `Gone`, or `SourceError` without permission."""
         try:
             handle = os.pidfd_open(self.pid)
+            try:
+                if not self.alive:  # asked while the handle keeps the number from being given away
+                    raise ProcessLookupError
+                signal.pidfd_send_signal(handle, number)
+            finally:
+                os.close(handle)
         except ProcessLookupError as error:
             raise Gone(f"process {self.pid} has ended") from error
-        try:
-            if not self.alive:  # asked while the handle keeps the number from being given away
-                raise Gone(f"process {self.pid} has ended")
-            signal.pidfd_send_signal(handle, number)
-        except ProcessLookupError as error:
-            raise Gone(f"process {self.pid} has ended") from error
-        finally:
-            os.close(handle)
-
-
-def boot_id() -> str:
-    """Tells one run of the kernel from the next."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        except PermissionError as error:
+            raise SourceError(f"you may not signal process {self.pid}: run as root") from error
 
 
 def tagged(id: str) -> list[Identity]:
     """The helpers of an injection that run still: they have its id in their environment."""
-    wanted = f"{TAG}={id}".encode()
-    found = []
-    for pid in Procfs().pids():
-        with contextlib.suppress(OSError, Gone):
+    proc = Procfs()
+    helpers = []
+    for pid in proc.pids():
+        with contextlib.suppress(Gone):
             identity = Identity.of(pid)
-            environ = Path(f"/proc/{pid}/environ").read_bytes()
-            if pid != os.getpid() and wanted in environ.split(b"\0"):
-                found.append(identity)
-    return found
-
-
-TARGET = "a process id, or a rank of this node as JOB:RANK or JOB:ROLE:RANK"
-_KTHREADD = 2
+            if pid != os.getpid() and (proc.environ(pid) or {}).get(TAG) == id:
+                helpers.append(identity)
+    return helpers
 
 
 def find_process(target: str, record_dir: Path) -> Identity:
@@ -98,25 +89,22 @@ def find_process(target: str, record_dir: Path) -> Identity:
     parts = target.split(":")
     if len(parts) not in (2, 3) or not all(parts) or not re.fullmatch(r"\d{1,9}", parts[-1]):
         raise ConfigError(f"--target {target!r}: must be {TARGET}")
-    job, role, rank = parts[0], parts[1] if len(parts) == 3 else None, int(parts[-1])
+    job, role, number = parts[0], parts[1] if len(parts) == 3 else None, int(parts[-1])
     proc = Procfs()
-    found = [
-        each
-        for each in RankDirectory(RecordDirectory(record_dir, proc), proc).look().ranks
-        if each.job_id == job and each.rank == rank and each.pid and role in (None, each.role)
-    ]
-    living = [(each, Identity.of(each.pid)) for each in found if proc.stat(each.pid)]
-    living = [
-        (each, identity)
-        for each, identity in living
-        if each.start_ticks in (None, identity.start_ticks)
-    ]
+    living: list[tuple[str, Identity]] = []
+    for rank in RankDirectory(RecordDirectory(record_dir, proc), proc).look().ranks:
+        if (rank.job_id, rank.rank) != (job, number) or role not in (None, rank.role):
+            continue
+        with contextlib.suppress(Gone):
+            identity = Identity.of(rank.pid)
+            if rank.start_ticks in (None, identity.start_ticks):
+                living.append((f"{rank.job_id}:{rank.role}:{rank.rank}", identity))
     if not living:
         raise StagewatchError(
             f"--target {target}: no such rank runs on this node; see stagewatch inspect"
         )
     if len(living) > 1:
-        names = ", ".join(f"{each.job_id}:{each.role}:{each.rank}" for each, _ in living)
+        names = ", ".join(name for name, _ in living)
         raise StagewatchError(f"--target {target} could be {names}: name the role")
     return living[0][1]
 
@@ -148,6 +136,13 @@ def command_line(pid: int) -> list[str]:
     except OSError:
         return []
     return raw.rstrip(b"\0").decode(errors="surrogateescape").split("\0") if raw else []
+
+
+def describe(identity: Identity) -> str:
+    """A process for people."""
+    line = " ".join(command_line(identity.pid))
+    line = "".join(c if c.isprintable() else "?" for c in line[:80])
+    return f"process {identity.pid} ({line})"
 
 
 def is_stagewatch(argv: list[str]) -> bool:

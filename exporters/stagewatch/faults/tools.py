@@ -8,9 +8,10 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from stagewatch.errors import SourceError, StagewatchError
 from stagewatch.faults.processes import TAG
@@ -94,16 +95,8 @@ class Commands:
     def start(self, *argv: str, log: Path) -> subprocess.Popen[bytes]:
         """Start a helper that runs as long as the fault, and no longer than this process."""
         with log.open("ab") as output:
-            return subprocess.Popen(
-                [*self.prefix, *argv],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd="/",
-                env=self._environ() | {TAG: self.id},
-                start_new_session=True,
-                preexec_fn=_ChildSetup(),  # noqa: PLW1509
-            )
+            environ = self._environ() | {TAG: self.id}
+            return self._spawn(argv, output, environ, Path("/"), _ChildSetup())
 
     def daemon(
         self, argv: Sequence[str], environ: Mapping[str, str], cwd: Path, output: str
@@ -114,16 +107,26 @@ class Commands:
         except OSError:
             file = Path(os.devnull).open("ab")  # noqa: SIM115
         with file:
-            subprocess.Popen(
-                [*self.prefix, *argv],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                cwd=cwd,
-                env=dict(environ),
-                start_new_session=True,
-                preexec_fn=_take_signals,  # noqa: PLW1509
-            )
+            self._spawn(argv, file, environ, cwd, _take_signals)
+
+    def _spawn(
+        self,
+        argv: Sequence[str],
+        output: BinaryIO,
+        environ: Mapping[str, str],
+        cwd: Path,
+        setup: Callable[[], None],
+    ) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*self.prefix, *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=cwd,
+            env=environ,
+            start_new_session=True,
+            preexec_fn=setup,  # noqa: PLW1509
+        )
 
     def _environ(self) -> dict[str, str]:
         return {**self.environ, "PATH": _path(self.environ), "LC_ALL": "C.UTF-8"}

@@ -14,13 +14,18 @@ from pathlib import Path
 from stagewatch.errors import NoData, SourceError, StagewatchError
 from stagewatch.faults.journal import Entry, Journal
 from stagewatch.faults.kinds import STEPS
-from stagewatch.faults.markers import close_marker, read_markers
+from stagewatch.faults.markers import clear, read_markers
 from stagewatch.faults.plan import Step
-from stagewatch.faults.processes import boot_id
 from stagewatch.faults.tools import ENDING, Commands
 from stagewatch.sources.procfs import Procfs
 
 Say = Callable[[str], None]
+
+GRACE_SECONDS = 5.0
+"""After the fault's time: the injector, if it can, undoes it itself."""
+_PAUSE_SECONDS = 5.0
+_TRIES = 720
+"""For an hour, as a controller that is down; after it the next command tries."""
 
 
 def revert(journal: Journal, id: str, say: Say) -> bool:
@@ -42,7 +47,10 @@ def revert(journal: Journal, id: str, say: Say) -> bool:
                 problems.append(str(error))
         if problems:
             raise SourceError(f"fault {id} is not undone yet: {'; '.join(problems)}")
-        _close(Path(entry.fault_dir), id)
+        with contextlib.suppress(NoData):
+            for marker in read_markers(Path(entry.fault_dir))[0]:
+                if marker.id == id:
+                    clear(marker, Path(entry.fault_dir))
         journal.remove(id)
         return True
 
@@ -57,7 +65,7 @@ def revert_abandoned(journal: Journal, say: Say) -> None:
     for id in ids:
         try:
             entry = journal.read(id)
-            if entry is None or (entry.boot_id == boot_id() and entry.owner.alive):
+            if entry is None or (entry.boot_id == Procfs().boot_id() and entry.owner.alive):
                 continue
             say(f"fault {id} was left behind; undoing it:")
             revert(journal, id, say)
@@ -75,7 +83,7 @@ def namespace_of(pid: int | str = "self") -> int:
 
 def _to_undo(entry: Entry) -> list[tuple[Step, tuple[str, ...]]]:
     """The last first; each with what to put before its commands."""
-    same_boot = entry.boot_id == boot_id()
+    same_boot = entry.boot_id == Procfs().boot_id()
     steps = [step for step in reversed(entry.steps) if same_boot or step.survives_reboot]
     found: list[tuple[Step, tuple[str, ...]]] = []
     prefix = _enter(entry.network_namespace) if same_boot else ()
@@ -94,24 +102,6 @@ def _enter(namespace: int) -> tuple[str, ...] | None:
         if namespace_of(pid) == namespace:
             return ("nsenter", f"--net=/proc/{pid}/ns/net", "--")
     return None
-
-
-def _close(directory: Path, id: str) -> None:
-    with contextlib.suppress(NoData):
-        now = time.time()
-        for marker in read_markers(directory)[0]:
-            if marker.id == id and (marker.end is None or marker.end > now):
-                try:
-                    close_marker(directory, marker, now)
-                except OSError as error:
-                    raise SourceError(f"{directory}: {error.strerror}") from error
-
-
-GRACE_SECONDS = 5.0
-"""After the fault's time: the injector, if it can, undoes it itself."""
-_PAUSE_SECONDS = 5.0
-_TRIES = 720
-"""For an hour, as a controller that is down; after it the next command tries."""
 
 
 def main(directory: Path, id: str, seconds: float) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from stagewatch.faults.kinds import disk, gpu, hogs, network, process, slurm
 from stagewatch.faults.kinds.hogs import Helper
 from stagewatch.faults.kinds.network import Chain, Netem
 from stagewatch.faults.plan import Kind, Step, StepTypes
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, Kind[Any]] = {
     kind.name: kind
     for kind in (
         hogs.CPU,

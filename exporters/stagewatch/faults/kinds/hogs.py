@@ -1,8 +1,7 @@
-"""A helper process that is the fault as long as it runs: a hog of stress-ng, a holder of memory."""
+"""Processes that are the fault as long as they run; hogs of processor time and of memory."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import re
@@ -12,15 +11,18 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from stagewatch.config import option
+from stagewatch.config import size as parse_size
 from stagewatch.errors import ConfigError, SourceError, StagewatchError
-from stagewatch.faults.plan import Kind, Plan, Request, Step, human, percent, size
-from stagewatch.faults.processes import Gone, find_process, tagged
+from stagewatch.faults.plan import Kind, Percent, Plan, Request, Step, human, parsed, percent
+from stagewatch.faults.processes import TAG, Gone, find_process, tagged
 from stagewatch.faults.tools import Commands, require, shown
 
 PATIENCE_SECONDS = 3.0
+_ONLINE = Path("/sys/devices/system/cpu/online")
 
 _running: dict[str, subprocess.Popen[bytes]] = {}
-"""Those that this process has started, by the fault's id."""
+"""The helpers that this process has started, by the fault's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +32,18 @@ class Helper(Step):
     id: str
     argv: tuple[str, ...]
     log: str
-    environ: tuple[tuple[str, str], ...] = ()
 
     def doing(self) -> list[str]:
-        settings = "".join(f"{name}={value} " for name, value in self.environ)
-        return [f"{settings}{shown(self.argv)} &"]
+        return [f"{shown(self.argv)} &"]
 
     def undoing(self) -> list[str]:
         return [
             f"kill -TERM, after {PATIENCE_SECONDS:g} s kill -KILL, each process with "
-            f"STAGEWATCH_FAULT_ID={self.id} in its environment"
+            f"{TAG}={self.id} in its environment"
         ]
 
     def do(self, commands: Commands) -> None:
-        setting = [f"{name}={value}" for name, value in self.environ]
-        prefix = ["env", *setting] if setting else []
-        _running[self.id] = commands.start(*prefix, *self.argv, log=Path(self.log))
+        _running[self.id] = commands.start(*self.argv, log=Path(self.log))
 
     def undo(self, commands: Commands) -> list[str]:
         begun = time.monotonic()
@@ -77,36 +75,33 @@ class Helper(Step):
         return f"{self.argv[0]} has ended: {' / '.join(said) or 'it said nothing'}"
 
 
-_ONLINE = Path("/sys/devices/system/cpu/online")
-
-
-def _cpu_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--load", default="100", metavar="PERCENT", help="busy share per core [default: 100]"
-    )
-    parser.add_argument(
-        "--hogs",
-        type=int,
-        default=1,
-        metavar="N",
-        help="busy processes per core: with N, a rank gets 1/(N+1) of its core [default: 1]",
-    )
-
-
-def _cpu(request: Request) -> Plan:
-    share = percent("--load", request.options.load)
-    cores = _cores(request)
-    hogs = request.options.hogs
-    if not 1 <= hogs <= 64:
-        raise ConfigError(f"--hogs {hogs}: must be from 1 to 64")
+def stress_ng(request: Request, *argv: str) -> Helper:
+    """A hog that ends by itself if nobody else ends it.  Raises without stress-ng."""
     require("stress-ng")
-    argv = (
-        *("stress-ng", "--cpu", str(hogs * len(cores)), "--cpu-load", f"{share * 100:.0f}"),
-        *("--taskset", ",".join(map(str, cores)), "--temp-path", "/tmp"),  # noqa: S108
-        *("--timeout", f"{request.tool_seconds}s", "--keep-name", "--quiet"),
+    limit = ("--timeout", f"{request.tool_seconds}s", "--keep-name", "--quiet")
+    return Helper(request.id, ("stress-ng", *argv, *limit), str(request.log))
+
+
+@dataclass(frozen=True, slots=True)
+class CpuOptions:
+    """Options of `cpu`."""
+
+    load: Percent = option(Percent(1.0), "busy share of each hog's time", parse=percent)
+    hogs: int = option(
+        1, "busy processes per core: with N of them, a rank gets 1/(N+1) of its core"
     )
-    helper = Helper(request.id, argv, str(request.log))
-    return Plan((helper,), f"cores {_ranges(cores)}")
+
+
+def _cpu(request: Request, options: CpuOptions) -> Plan:
+    cores = _cores(request)
+    if not 1 <= options.hogs <= 64:
+        raise ConfigError(f"--hogs {options.hogs}: must be from 1 to 64")
+    hogs = stress_ng(
+        request,
+        *("--cpu", str(options.hogs * len(cores)), "--cpu-load", f"{options.load.ratio * 100:.0f}"),
+        *("--taskset", ",".join(map(str, cores)), "--temp-path", "/tmp"),  # noqa: S108
+    )
+    return Plan((hogs,), f"cores {_ranges(cores)}")
 
 
 def _cores(request: Request) -> list[int]:
@@ -115,12 +110,11 @@ def _cores(request: Request) -> list[int]:
     if target == "all":
         return sorted(online)
     if ":" in target:
-        name = target.removeprefix("pid:")
-        process = find_process(name, request.options.record_dir)
+        process = find_process(target.removeprefix("pid:"), request.record_dir)
         return sorted(os.sched_getaffinity(process.pid))
     cores = parse_cores(target)
     if not cores:
-        raise ConfigError(f"--target {target!r}: must be {CPU.target}")
+        raise CPU.refuse_target(request)
     if missing := cores - online:
         raise StagewatchError(
             f"--target {target}: this machine has no core {min(missing)}, only {_ranges(online)}"
@@ -153,40 +147,36 @@ def _ranges(cores: set[int] | list[int]) -> str:
 
 CPU = Kind(
     name="cpu",
-    help="keep cores busy, so that what runs on them is slowed down (stress-ng)",
+    help="keep cores busy, which slows down what else runs on them (stress-ng)",
     target="cores of this machine as 0,4-7, `all`, or the cores of a process: pid:PID, JOB:RANK",
     plan=_cpu,
-    add_options=_cpu_options,
+    options=CpuOptions,
 )
 
 
-def _memory_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--leave",
-        default="1GiB",
-        metavar="SIZE",
-        help="refuse to take so much that less than this would be available [default: 1GiB]",
-    )
+@dataclass(frozen=True, slots=True)
+class MemoryOptions:
+    """Options of `memory`."""
+
+    leave: int = option(1 << 30, "refuse if less than this would stay available", parse=parse_size)
 
 
-def _memory(request: Request) -> Plan:
-    wanted = size("--target", request.target)
-    leave = size("--leave", request.options.leave)
+def _memory(request: Request, options: MemoryOptions) -> Plan:
+    wanted: int = parsed("--target", request.target, parse_size)
     if not wanted:
         raise ConfigError("--target 0: must be more than nothing")
     available = available_memory()
-    if wanted + leave > available:
+    if wanted + options.leave > available:
         raise StagewatchError(
-            f"--target {request.target}: {human(available)} are available and {human(leave)} are "
-            "to be left (--leave)"
+            f"--target {request.target}: {human(available)} are available and "
+            f"{human(options.leave)} are to be left (--leave)"
         )
-    require("stress-ng")
-    argv = (
-        *("stress-ng", "--vm", "1", "--vm-bytes", str(wanted), "--vm-keep", "--vm-hang", "0"),
-        *("--temp-path", "/tmp", "--timeout", f"{request.tool_seconds}s", "--keep-name", "--quiet"),  # noqa: S108
+    hog = stress_ng(
+        request,
+        *("--vm", "1", "--vm-bytes", str(wanted), "--vm-keep", "--vm-hang", "0"),
+        *("--temp-path", "/tmp"),  # noqa: S108
     )
-    helper = Helper(request.id, argv, str(request.log))
-    return Plan((helper,), f"{human(wanted)} of memory")
+    return Plan((hog,), f"{human(wanted)} of memory")
 
 
 def available_memory(meminfo: Path = Path("/proc/meminfo")) -> int:
@@ -199,8 +189,8 @@ def available_memory(meminfo: Path = Path("/proc/meminfo")) -> int:
 
 MEMORY = Kind(
     name="memory",
-    help="hold memory, never more than asked and never below a floor (stress-ng)",
+    help="hold memory, as much as asked for and never below a floor (stress-ng)",
     target="how much, as 4GiB",
     plan=_memory,
-    add_options=_memory_options,
+    options=MemoryOptions,
 )

@@ -6,13 +6,13 @@ import signal
 import time
 from dataclasses import dataclass
 
-from stagewatch.errors import SourceError, StagewatchError
-from stagewatch.faults.plan import Kind, Plan, Request, Step
+from stagewatch.errors import StagewatchError
+from stagewatch.faults.plan import Kind, NoOptions, Plan, Request, Step
 from stagewatch.faults.processes import (
     TARGET,
     Gone,
     Identity,
-    command_line,
+    describe,
     find_process,
     refuse_vital,
 )
@@ -33,17 +33,18 @@ class Stop(Step):
         return [f"kill -STOP {self.pid}"]
 
     def undoing(self) -> list[str]:
-        return [f"kill -CONT {self.pid} (if it is still the one that started at {self._start})"]
+        same = f"if it is still the one that started at tick {self.start_ticks}"
+        return [f"kill -CONT {self.pid} ({same})"]
 
     def do(self, commands: Commands) -> None:
-        send(self._identity, signal.SIGSTOP)
+        self._identity.send(signal.SIGSTOP)
         limit = time.monotonic() + _STOP_SECONDS
         while self._identity.state in ("R", "S", "I") and time.monotonic() < limit:
             time.sleep(0.01)
 
     def undo(self, commands: Commands) -> list[str]:
         try:
-            send(self._identity, signal.SIGCONT)
+            self._identity.send(signal.SIGCONT)
         except Gone as error:
             return [f"{error}: nothing is left to let go on"]
         return [f"kill -CONT {self.pid}"]
@@ -57,10 +58,6 @@ class Stop(Step):
     @property
     def _identity(self) -> Identity:
         return Identity(self.pid, self.start_ticks)
-
-    @property
-    def _start(self) -> str:
-        return f"tick {self.start_ticks}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,44 +74,28 @@ class Kill(Step):
         return []
 
     def do(self, commands: Commands) -> None:
-        send(Identity(self.pid, self.start_ticks), signal.SIGKILL)
+        Identity(self.pid, self.start_ticks).send(signal.SIGKILL)
 
     def undo(self, commands: Commands) -> list[str]:
         return []
 
 
-def send(identity: Identity, number: signal.Signals) -> None:
-    """Signal a process.  Raises `Gone`, or `SourceError` where that is not allowed."""
-    try:
-        identity.send(number)
-    except PermissionError as error:
-        raise SourceError(f"you may not signal process {identity.pid}: run as root") from error
-
-
-def describe(identity: Identity) -> str:
-    """A process for people."""
-    line = " ".join(command_line(identity.pid))
-    line = "".join(c if c.isprintable() else "?" for c in line[:80])
-    return f"process {identity.pid} ({line})"
-
-
-def _stop(request: Request) -> Plan:
-    identity = find_process(request.target, request.options.record_dir)
+def _stop(request: Request, _: NoOptions) -> Plan:
+    identity = find_process(request.target, request.record_dir)
     refuse_vital(identity)
-    if identity.state in "Tt":
+    if identity.state in ("T", "t"):
         raise StagewatchError(f"process {identity.pid} is stopped already, by somebody else")
-    step = Stop(identity.pid, identity.start_ticks)
-    return Plan((step,), describe(identity))
+    return Plan((Stop(identity.pid, identity.start_ticks),), describe(identity))
 
 
-def _kill(request: Request) -> Plan:
-    identity = find_process(request.target, request.options.record_dir)
+def _kill(request: Request, _: NoOptions) -> Plan:
+    identity = find_process(request.target, request.record_dir)
     refuse_vital(identity)
     return kill_plan(identity)
 
 
 def kill_plan(identity: Identity) -> Plan:
-    """To kill a process, with a word on that nothing brings it back."""
+    """The plan to kill a process, with a note that nothing brings it back."""
     return Plan(
         (Kill(identity.pid, identity.start_ticks),),
         describe(identity),
@@ -124,14 +105,16 @@ def kill_plan(identity: Identity) -> Plan:
 
 STOP = Kind(
     name="process-stop",
-    help="stop a process as a hang does, and let it go on after (SIGSTOP, SIGCONT)",
+    help="stop a process, as a hang does, and continue it afterwards (SIGSTOP, SIGCONT)",
     target=TARGET,
     plan=_stop,
+    options=NoOptions,
 )
 KILL = Kind(
     name="process-kill",
-    help="kill a process as the OOM killer does (SIGKILL)",
+    help="kill a process, as the OOM killer does (SIGKILL)",
     target=TARGET,
     plan=_kill,
+    options=NoOptions,
     lasts=False,
 )

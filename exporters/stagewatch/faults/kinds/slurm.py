@@ -1,8 +1,7 @@
-"""A node that Slurm drains."""
+"""A Slurm node that is drained, and one whose slurmd is gone."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import re
@@ -12,32 +11,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from stagewatch.errors import ConfigError, SourceError, StagewatchError
-from stagewatch.faults.kinds.process import describe, send
-from stagewatch.faults.plan import Kind, Plan, Request, Step
-from stagewatch.faults.processes import Gone, Identity, command_line
+from stagewatch.config import option, path
+from stagewatch.errors import SourceError, StagewatchError
+from stagewatch.faults.plan import Kind, NoOptions, Plan, Request, Step
+from stagewatch.faults.processes import Gone, Identity, command_line, describe
 from stagewatch.faults.tools import Commands, kept, require, shown
 from stagewatch.sources.procfs import Procfs
 
 _NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
-TARGET = "the name of one Slurm node"
+_TARGET = "the name of one Slurm node"
 _REASON = re.compile(r"^\s+Reason=(.*?)(?: \[[^\[\]]*\])?$", re.MULTILINE)
-
-
-def node_of(request: Request) -> str:
-    """The node that is the target.  Raises `ConfigError` for what names not just one."""
-    if not _NODE.fullmatch(request.target):
-        raise ConfigError(f"--target {request.target!r}: must be {TARGET}")
-    return request.target
+_UNIT = re.compile(r"/([A-Za-z0-9@_.-]+\.service)(?:/|$)", re.MULTILINE)
+_END_SECONDS = 10.0
+_SETTLE_SECONDS = 2.0
+"""After this long, a daemon that still lives was never killed."""
 
 
 def _show(commands: Commands, node: str) -> tuple[str, str]:
     """A node's state and reason.  Raises `SourceError` where slurmctld does not tell."""
-    shown = commands.run("scontrol", "show", "node", node, limit=30).stdout
-    state = re.search(r"\bState=(\S+)", shown)
+    answer = commands.run("scontrol", "show", "node", node, limit=30).stdout
+    state = re.search(r"\bState=(\S+)", answer)
     if not state:
-        raise SourceError(f"scontrol show node {node} says: {shown.strip()[:200]}")
-    reason = _REASON.search(shown)
+        raise SourceError(f"scontrol show node {node} says: {answer.strip()[:200]}")
+    reason = _REASON.search(answer)
     return state[1], reason[1] if reason else ""
 
 
@@ -73,8 +69,10 @@ class Drain(Step):
         return ("scontrol", "update", f"nodename={self.node}", *settings)
 
 
-def _drain(request: Request) -> Plan:
-    node = node_of(request)
+def _drain(request: Request, _: NoOptions) -> Plan:
+    node = request.target
+    if not _NODE.fullmatch(node):
+        raise DRAIN.refuse_target(request)
     require("scontrol")
     state, reason = _show(Commands(request.id), node)
     if "DRAIN" in state or "DOWN" in state or "FAIL" in state:
@@ -85,16 +83,11 @@ def _drain(request: Request) -> Plan:
 
 DRAIN = Kind(
     name="slurm-drain",
-    help="drain a node, and resume it after (scontrol)",
-    target=TARGET,
+    help="drain a node, and resume it afterwards (scontrol)",
+    target=_TARGET,
     plan=_drain,
+    options=NoOptions,
 )
-
-
-_UNIT = re.compile(r"/([A-Za-z0-9@_.-]+\.service)(?:/|$)", re.MULTILINE)
-_END_SECONDS = 10.0
-_SETTLE_SECONDS = 2.0
-"""After this long, a daemon that still lives was never killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +112,7 @@ class KillDaemon(Step):
         return [f"{shown(self._restart)} (unless slurmd of {self.node} runs)"]
 
     def do(self, commands: Commands) -> None:
-        send(self._identity, signal.SIGKILL)
+        self._identity.send(signal.SIGKILL)
         self._wait(_END_SECONDS)
 
     def undo(self, commands: Commands) -> list[str]:
@@ -195,46 +188,54 @@ def _environ(proc: Path) -> dict[str, str]:
     return dict(each.split("=", 1) for each in raw.split("\0") if "=" in each)
 
 
-def _kill_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--pid-file",
-        type=Path,
-        metavar="FILE",
-        help="slurmd's pid file [default: look for its process]",
+@dataclass(frozen=True, slots=True)
+class KillOptions:
+    """Options of `slurm-node-kill`."""
+
+    pid_file: Path | None = option(
+        None, "slurmd's pid file; looks for its process if none", parse=path
     )
 
 
-def _node_kill(request: Request) -> Plan:
-    node = node_of(request)
-    file: Path | None = request.options.pid_file
-    if file is not None:
+def _slurmd(node: str, pid_file: Path | None) -> tuple[Identity, list[str]]:
+    """The node's daemon and its command line.  Raises `StagewatchError` where it does not run."""
+    if pid_file is not None:
         try:
-            found: Identity | None = Identity.of(int(file.read_text()))
+            daemon: Identity | None = Identity.of(int(pid_file.read_text()))
         except (OSError, ValueError) as error:
-            raise StagewatchError(f"--pid-file {file}: {error}") from error
+            raise StagewatchError(f"--pid-file {pid_file}: {error}") from error
     else:
-        found = find_daemon(node, os.environ.get("SLURM_CONF", ""))
-    argv = command_line(found.pid) if found else []
-    if found is None or not argv or Path(argv[0]).name != "slurmd":
+        daemon = find_daemon(node, os.environ.get("SLURM_CONF", ""))
+    argv = command_line(daemon.pid) if daemon else []
+    if daemon is None or not argv or Path(argv[0]).name != "slurmd":
         raise StagewatchError(
             f"no slurmd of {node} runs on this machine with SLURM_CONF="
             f"{os.environ.get('SLURM_CONF') or 'unset'}: inject it on the node itself"
         )
-    proc = Path(f"/proc/{found.pid}")
+    return daemon, argv
+
+
+def _kill(request: Request, options: KillOptions) -> Plan:
+    node = request.target
+    if not _NODE.fullmatch(node):
+        raise KILL.refuse_target(request)
+    daemon, argv = _slurmd(node, options.pid_file)
+    proc = Path(f"/proc/{daemon.pid}")
     try:
         unit = _UNIT.search((proc / "cgroup").read_text())
         directory = str((proc / "cwd").readlink())
         output = (proc / "fd/1").readlink()
         environ = kept(_environ(proc))
     except OSError as error:
-        raise StagewatchError(f"slurmd, {describe(found)}: {error.strerror}: run as root") from None
+        who = f"slurmd, {describe(daemon)}"
+        raise StagewatchError(f"{who}: {error.strerror}: run as root") from None
     name = unit[1] if unit and "slurmd" in unit[1] else ""
     if name:
         require("systemctl")
     step = KillDaemon(
         node=node,
-        pid=found.pid,
-        start_ticks=found.start_ticks,
+        pid=daemon.pid,
+        start_ticks=daemon.start_ticks,
         unit=name,
         argv=tuple(argv),
         directory=directory,
@@ -242,13 +243,13 @@ def _node_kill(request: Request) -> Plan:
         environ=tuple(sorted(environ.items())),
     )
     note = "its jobs go on; the node is DOWN when SlurmdTimeout is over (scontrol show config)"
-    return Plan((step,), f"slurmd of {node}, {describe(found)}", (note,))
+    return Plan((step,), f"slurmd of {node}, {describe(daemon)}", (note,))
 
 
 KILL = Kind(
     name="slurm-node-kill",
-    help="kill slurmd of a node of this machine, and start it again after",
-    target=TARGET,
-    plan=_node_kill,
-    add_options=_kill_options,
+    help="kill slurmd of a node of this machine, and start it again afterwards",
+    target=_TARGET,
+    plan=_kill,
+    options=KillOptions,
 )
