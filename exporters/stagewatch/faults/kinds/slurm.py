@@ -164,28 +164,39 @@ def find_daemon(node: str, configuration: str) -> Identity | None:
     A machine may run nodes of several clusters: `configuration` is the slurm.conf of the one that
     is meant, empty for the usual one.
     """
-    for pid in Procfs().pids():
-        argv = command_line(pid)
-        if not argv or Path(argv[0]).name != "slurmd":
-            continue
-        given = _flag(argv, "N") or os.uname().nodename.partition(".")[0]
-        with contextlib.suppress(Gone, OSError):
-            found = Identity.of(pid)
-            its = _flag(argv, "f") or _environ(Path(f"/proc/{pid}")).get("SLURM_CONF", "")
-            if (given, its) == (node, configuration):
-                return found
+    proc = Procfs()
+    for pid in proc.pids():
+        with contextlib.suppress(Gone):
+            daemon = Identity.of(pid)
+            argv = command_line(pid)
+            if not _is_slurmd(pid, argv):
+                continue
+            name = _flag(argv, "N") or os.uname().nodename.partition(".")[0]
+            its = _flag(argv, "f") or (proc.environ(pid) or {}).get("SLURM_CONF", "")
+            if (name, its) == (node, configuration):
+                return daemon
     return None
+
+
+def _is_slurmd(pid: int, argv: list[str]) -> bool:
+    """Whether a process is a slurmd that we may start again with its own command line.
+
+    A command line is what its process says.  So the program counts too, and its user: what
+    another user runs must never be run again as root.
+    """
+    try:
+        program = Path(f"/proc/{pid}/exe").readlink().name
+    except OSError:  # the process is gone, or not ours to look at
+        return False
+    if not argv or Path(argv[0]).name != "slurmd" or not program.startswith("slurmd"):
+        return False  # Debian's program is slurmd-wlm
+    return Procfs().uid(pid) in (0, os.geteuid())
 
 
 def _flag(argv: tuple[str, ...] | list[str], letter: str) -> str:
     """The value of a flag, given apart or joined to it; empty where it is not given."""
     match = re.search(rf"\0-{letter}\0?([^\0]+)", "\0" + "\0".join(argv[1:]))
     return match[1] if match else ""
-
-
-def _environ(proc: Path) -> dict[str, str]:
-    raw = (proc / "environ").read_bytes().decode(errors="surrogateescape")
-    return dict(each.split("=", 1) for each in raw.split("\0") if "=" in each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +218,10 @@ def _slurmd(node: str, pid_file: Path | None) -> tuple[Identity, list[str]]:
     else:
         daemon = find_daemon(node, os.environ.get("SLURM_CONF", ""))
     argv = command_line(daemon.pid) if daemon else []
-    if daemon is None or not argv or Path(argv[0]).name != "slurmd":
+    if daemon is None or not _is_slurmd(daemon.pid, argv):
         raise StagewatchError(
             f"no slurmd of {node} runs on this machine with SLURM_CONF="
-            f"{os.environ.get('SLURM_CONF') or 'unset'}: inject it on the node itself"
+            f"{os.environ.get('SLURM_CONF') or 'unset'}: inject it on the node itself, as root"
         )
     return daemon, argv
 
@@ -225,7 +236,7 @@ def _kill(request: Request, options: KillOptions) -> Plan:
         unit = _UNIT.search((proc / "cgroup").read_text())
         directory = str((proc / "cwd").readlink())
         output = (proc / "fd/1").readlink()
-        environ = kept(_environ(proc))
+        environ = kept(Procfs().environ(daemon.pid) or {})
     except OSError as error:
         who = f"slurmd, {describe(daemon)}"
         raise StagewatchError(f"{who}: {error.strerror}: run as root") from None
