@@ -1,4 +1,4 @@
-"""Child programs that call the NVIDIA driver, since a call of a broken driver may never return.
+"""Programs that call the NVIDIA driver in a child process: a broken driver may never answer.
 
 `python -m stagewatch.faults.driver hold GPU BYTES LEAVE SECONDS` holds memory of a GPU until
 it is ended; `... processes GPU` prints who computes there.  GPU is an index or UUID.

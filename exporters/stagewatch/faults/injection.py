@@ -1,4 +1,4 @@
-"""Carries a plan out: journal, watchdog, marker, steps, and back."""
+"""Carries out a plan: writes the journal, starts the watchdog, marks the fault, and undoes it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COLOURS = {"did": "31", "undone": "32", "would": "33", "then": "32", "note": "3
 
 
 class Screen:
-    """Writes to a stream; one that nobody reads any more is no reason to leave a fault behind."""
+    """Prints lines and a countdown; a closed terminal must not keep a fault from being undone."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -44,14 +44,14 @@ class Screen:
         self._write(f"\033[1m{text}\033[0m" if self._colours else text)
 
     def line(self, label: str, text: str) -> None:
-        """A line with what it is about before it."""
+        """A line with a label before it."""
         padded = f"{label:>7}"
         if self._colours:
             padded = f"\033[{_COLOURS.get(label, '0')}m{padded}\033[0m"
         self._write(f"{padded}  {text}")
 
     def countdown(self, seconds: float) -> None:
-        """How long it will last, on a terminal only."""
+        """The time that is left, on a terminal only."""
         if self._terminal:
             self._counting = True
             self._put(f"\r\033[K{'':>7}  {seconds:.0f} s left (Ctrl-C ends it now)")
@@ -69,7 +69,7 @@ class Screen:
 
 
 class Ended(BaseException):
-    """A signal asks for the end."""
+    """A signal that ends the injection early."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -119,7 +119,7 @@ class Injection:
         """
         id = self._marker.id
         self._journal.prepare()
-        taken = {each.id for each in markers.markers_in(self._file.parent)}
+        taken = {marker.id for marker in markers.markers_in(self._file.parent)}
         if id in taken or self._journal.path(id).exists():
             raise StagewatchError(f"there is a fault {id} already: give another --id")
         for number in ENDING:
@@ -140,12 +140,12 @@ class Injection:
         return status if undone else status or 1
 
     def _end(self, number: int, frame: FrameType | None) -> None:
-        for each in ENDING:
-            signal.signal(each, signal.SIG_IGN)
+        for ending in ENDING:
+            signal.signal(ending, signal.SIG_IGN)
         raise Ended(number)
 
     def _begin(self) -> None:
-        """All that has to be there before, and then the fault."""
+        """Write the journal, start the watchdog, mark the fault, and do its steps."""
         id = self._marker.id
         self._journal.write(
             Entry(
@@ -173,7 +173,7 @@ class Injection:
             self._screen.head(f"in force: {id}")
 
     def _watch(self) -> None:
-        """Start the watchdog and wait until it watches."""
+        """Start the watchdog and wait until it is ready."""
         seconds = str(self._seconds)
         argv = [sys.executable, "-m", "stagewatch.faults.undo"]
         self._watchdog = watchdog = subprocess.Popen(
@@ -192,7 +192,7 @@ class Injection:
         finally:
             timer.cancel()
         if ready != "ready\n":
-            raise SourceError("the watchdog does not start, and nothing is done without")
+            raise SourceError("the watchdog does not start; nothing is injected without one")
 
     def _hold(self) -> tuple[int, str]:
         """Wait for the end of the fault; the exit status and why it ended."""
@@ -220,7 +220,7 @@ class Injection:
         except SourceError as error:
             undone = False
             self._screen.line("failed", f"{error}; the watchdog goes on trying")
-        if self._failed and self._marked and undone:  # what could not be done was no fault
+        if self._failed and self._marked and undone:  # there was no fault
             self._file.unlink(missing_ok=True)
         if self._watchdog is not None:
             if self._watchdog.stdin:

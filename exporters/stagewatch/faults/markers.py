@@ -1,10 +1,11 @@
-"""Fault markers: small JSON files that say which fault is being injected where.
+"""Fault markers: small JSON files that tell which fault is being injected, and where.
 
     {"fault_injection_start": "2024-11-24T14:30:00Z", "fault_type": "cpu_contention",
      "target_worker": "rollout_worker_8", "expected_failure_stage": "train"}
 
 `fault_injection_end` closes a marker; `scenario` groups several.  The file's name is the id.
-Anyone may write them, so they are read with limits; files whose name is no id are not looked at.
+Members of a group may write them, so they are read with limits; a file whose name is no id is
+passed over.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """One injected fault.  Times are Unix seconds; no `end`: still open."""
+    """One injected fault.  Times are Unix seconds; an open marker has no `end`."""
 
     id: str
     fault_type: str
@@ -184,7 +185,7 @@ def open_marker(marker: Marker, directory: Path) -> None:
     check_id(marker.id)
     if not marker.fault_type:
         raise ConfigError("TYPE must not be empty")
-    if marker.id in {each.id for each in markers_in(directory)}:
+    if marker.id in {present.id for present in markers_in(directory)}:
         raise StagewatchError(f"there is a marker {marker.id} already: give another --id")
     try:
         write_marker(directory, marker)

@@ -1,4 +1,4 @@
-"""What an injection is made of: a kind plans steps, which say what they do, do it, and undo it.
+"""The parts of an injection: a kind of fault plans steps, and each step can be undone.
 
 A step is plain data, since the journal keeps it: another process may have to undo it, after the
 death of the one that did it.  Undoing is safe at any time and any number of times: before the step
@@ -22,12 +22,12 @@ Options = TypeVar("Options")
 
 @dataclass(frozen=True, slots=True)
 class Step(abc.ABC):
-    """One change to the machine or the cluster, with the way back."""
+    """One change to the machine or the cluster that can be undone."""
 
     survives_reboot: ClassVar[bool] = False
     """Whether there is still something to undo once the machine has been booted again."""
     in_network_namespace: ClassVar[bool] = False
-    """Whether it holds in one network namespace, and is gone with it."""
+    """Whether it holds in one network namespace only, and ends with that."""
 
     @abc.abstractmethod
     def doing(self) -> list[str]:
@@ -43,18 +43,18 @@ class Step(abc.ABC):
 
     @abc.abstractmethod
     def undo(self, commands: Commands) -> list[str]:
-        """Undo what there is to undo; returns what was done for it, or why nothing was.
+        """Undo what there is to undo; returns what was done, or why nothing was.
 
-        Raises `StagewatchError` where it must be tried again.
+        Raises `StagewatchError` where the caller must try again.
         """
 
     def over(self) -> str:
-        """Why the fault holds no longer although nobody undid it; empty while it holds."""
+        """Why the fault has ended although nobody undid it; empty while it holds."""
         return ""
 
 
 class CommandStep(Step):
-    """A step that is a list of commands, and undone by another."""
+    """A step that runs a list of commands, and is undone by another list."""
 
     __slots__ = ()
 
@@ -64,7 +64,7 @@ class CommandStep(Step):
 
     @abc.abstractmethod
     def to_undo(self) -> list[tuple[str, ...]]:
-        """The commands that undo it, where it was done and nothing has changed since."""
+        """The commands that undo it, if it was done and nothing has changed since."""
 
     def doing(self) -> list[str]:
         return [shown(command) for command in self.to_do()]
@@ -88,21 +88,21 @@ class Request:
     id: str
     target: str
     seconds: float
-    """How long it is to last; 0 for a kind that is over at once."""
+    """How long the fault is to last; 0 for a kind that is over at once."""
     log: Path
-    """Where its helpers write."""
+    """The file that its helpers write to."""
     record_dir: Path
-    """Stage records, by which a target that is a rank is found."""
+    """The directory of the stage records, which tell the process of a rank."""
 
     @property
     def tool_seconds(self) -> int:
-        """The limit that a tool is given for itself: a little longer, so that we end it."""
+        """The limit that a tool gets for itself: a little longer, so that we end it first."""
         return int(self.seconds) + 10
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be done, and to what."""
+    """What an injection will do, and to what."""
 
     steps: tuple[Step, ...]
     where: str
@@ -113,23 +113,23 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class NoOptions:
-    """Of a kind without flags of its own."""
+    """The options of a kind that has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[Options]):
-    """A kind of fault: what a user may ask for, and how it becomes a plan."""
+    """A kind of fault: what a user can ask for, and how that becomes a plan."""
 
     name: str
     help: str
     target: str
-    """What its target is, for `--help` and error messages."""
+    """What its target must be, for `--help` and error messages."""
     plan: Callable[[Request, Options], Plan]
     """Raises `StagewatchError` where the fault cannot be injected; changes nothing."""
     options: type[Options]
     """A dataclass of `stagewatch.config` options, which become the kind's flags."""
     lasts: bool = True
-    """Whether there is something that holds for a time, and is undone then."""
+    """Whether the fault holds for a time and is undone then."""
 
     def refuse_target(self, request: Request) -> ConfigError:
         """The error for a target that is not what `target` says."""

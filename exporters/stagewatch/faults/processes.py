@@ -1,5 +1,7 @@
-"""Processes: which one a target means, which must be left alone, and a signal that never reaches
-another process that was given the same number."""
+"""The processes that faults act on: which one a target means, and which must be left alone.
+
+A process is its number and its start time, so that a signal never reaches another process that was
+given the number since."""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from stagewatch.sources.ranks import RankDirectory
 from stagewatch.sources.record_directory import RecordDirectory
 
 TAG = "STAGEWATCH_FAULT_ID"
-"""Set in the environment of every helper of an injection, which is how they are found again."""
+"""A variable in the environment of every helper, which tells the injection it belongs to."""
 TARGET = "a process id, or a rank of this node as JOB:RANK or JOB:ROLE:RANK"
 _KTHREADD = 2
 
@@ -27,7 +29,7 @@ class Gone(StagewatchError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process: its number and when it was started, in clock ticks since boot."""
+    """A process's number and its start time, in clock ticks since boot."""
 
     pid: int
     start_ticks: int
@@ -42,12 +44,12 @@ class Identity:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs still; a zombie does not."""
+        """Whether the process is still running; a zombie is not."""
         return Procfs().is_running(self.pid, self.start_ticks)
 
     @property
     def state(self) -> str:
-        """The kernel's letter for it, empty once it is gone; see proc(5)."""
+        """The kernel's letter for the process's state, empty once it is gone; see proc(5)."""
         stat = Procfs().stat(self.pid)
         return stat.state if stat and stat.start_ticks == self.start_ticks else ""
 
@@ -68,7 +70,7 @@ class Identity:
 
 
 def tagged(id: str) -> list[Identity]:
-    """The helpers of an injection that run still: they have its id in their environment."""
+    """The running helpers of an injection: those with its id in their environment."""
     proc = Procfs()
     helpers = []
     for pid in proc.pids():
@@ -82,7 +84,7 @@ def tagged(id: str) -> list[Identity]:
 def find_process(target: str, record_dir: Path) -> Identity:
     """The one process that a target names.
 
-    Raises `ConfigError` for what is no target, `StagewatchError` where none or several match.
+    Raises `ConfigError` for a malformed target, `StagewatchError` where none or several match.
     """
     if re.fullmatch(r"\d{1,10}", target):
         return Identity.of(int(target))
@@ -121,7 +123,7 @@ def refuse_vital(identity: Identity) -> None:
         raise StagewatchError(f"refused: process {pid} is a thread of the kernel")
     if pid in _own_line(proc):
         raise StagewatchError(
-            f"refused: process {pid} is this command itself, or what it was started from"
+            f"refused: process {pid} is this command itself, or one that started it"
         )
     if is_stagewatch(command_line(pid)):
         raise StagewatchError(
@@ -156,9 +158,9 @@ def is_stagewatch(argv: list[str]) -> bool:
 
 def _own_line(proc: Procfs) -> set[int]:
     """This process and its ancestors."""
-    found, pid = set(), os.getpid()
-    while pid > 1 and pid not in found:
-        found.add(pid)
+    line, pid = set(), os.getpid()
+    while pid > 1 and pid not in line:
+        line.add(pid)
         stat = proc.stat(pid)
         pid = stat.parent if stat else 0
-    return found
+    return line

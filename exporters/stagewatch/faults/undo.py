@@ -1,4 +1,9 @@
-"""Undoes an injection, whoever did it: the command itself, its watchdog, or a later command."""
+"""Undoes an injection: for the injector itself, its watchdog or a later command.
+
+`python -m stagewatch.faults.undo DIRECTORY ID SECONDS` is the watchdog, which undoes a fault where
+its injector cannot.  Its standard input ends when the injector does, in whatever way.  It prints a
+line when it is ready.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +27,10 @@ from stagewatch.sources.procfs import Procfs
 Say = Callable[[str], None]
 
 GRACE_SECONDS = 5.0
-"""After the fault's time: the injector, if it can, undoes it itself."""
+"""How long after the fault's time the watchdog leaves the undoing to the injector."""
 _PAUSE_SECONDS = 5.0
 _TRIES = 720
-"""For an hour, as a controller that is down; after it the next command tries."""
+"""For an hour, since a Slurm controller may be down; then the next command tries."""
 
 
 def revert(journal: Journal, id: str, say: Say) -> bool:
@@ -56,7 +61,7 @@ def revert(journal: Journal, id: str, say: Say) -> bool:
 
 
 def revert_abandoned(journal: Journal, say: Say) -> None:
-    """Undo what was left by injections whose owner was killed, or the machine booted."""
+    """Undo injections whose owner was killed, and those from before a reboot."""
     try:
         ids = journal.ids()
     except SourceError as error:
@@ -74,7 +79,7 @@ def revert_abandoned(journal: Journal, say: Say) -> None:
 
 
 def namespace_of(pid: int | str = "self") -> int:
-    """The network namespace of a process; 0 if it cannot be seen."""
+    """The inode of a process's network namespace; 0 where it cannot be read."""
     try:
         return Path(f"/proc/{pid}/ns/net").stat().st_ino
     except OSError:
@@ -82,20 +87,19 @@ def namespace_of(pid: int | str = "self") -> int:
 
 
 def _to_undo(entry: Entry) -> list[tuple[Step, tuple[str, ...]]]:
-    """The last first; each with what to put before its commands."""
+    """The steps, the last one first, each with the arguments to put before its commands."""
     same_boot = entry.boot_id == Procfs().boot_id()
-    steps = [step for step in reversed(entry.steps) if same_boot or step.survives_reboot]
-    found: list[tuple[Step, tuple[str, ...]]] = []
     prefix = _enter(entry.network_namespace) if same_boot else ()
-    for step in steps:
-        if step.in_network_namespace and prefix is None:
-            continue  # the namespace is gone, and the rules in it
-        found.append((step, prefix or ()))
-    return found
+    return [
+        (step, prefix or ())
+        for step in reversed(entry.steps)
+        if same_boot or step.survives_reboot
+        if prefix is not None or not step.in_network_namespace  # rules are gone with a namespace
+    ]
 
 
 def _enter(namespace: int) -> tuple[str, ...] | None:
-    """What runs a command in that network namespace, None once it is gone."""
+    """The arguments that run a command in a network namespace; `None` once that is gone."""
     if namespace == namespace_of(os.getpid()):
         return ()
     for pid in Procfs().pids():

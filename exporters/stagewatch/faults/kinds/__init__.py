@@ -1,12 +1,14 @@
-"""Every kind of fault that can be injected."""
+"""Every kind of fault that can be injected, one subject a file, and the steps they are made of.
+
+A file declares its steps, each kind's options, and the function that turns a request into a plan.
+A new kind is added to KINDS, and its steps to STEPS, which is what a journal may hold.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from stagewatch.faults.kinds import disk, gpu, hogs, network, process, slurm
-from stagewatch.faults.kinds.hogs import Helper
-from stagewatch.faults.kinds.network import Chain, Netem
 from stagewatch.faults.plan import Kind, Step, StepTypes
 
 KINDS: dict[str, Kind[Any]] = {
@@ -29,11 +31,11 @@ KINDS: dict[str, Kind[Any]] = {
 }
 
 _STEPS: tuple[type[Step], ...] = (
-    Helper,
+    hogs.Helper,
     disk.Fill,
     disk.Scratch,
-    Chain,
-    Netem,
+    network.Chain,
+    network.Netem,
     process.Stop,
     process.Kill,
     slurm.Drain,

@@ -82,7 +82,7 @@ class Scratch(Step):
 
 
 def remove(path: Path) -> list[str]:
-    """Remove what we made; never follows a link, never touches what another user owns."""
+    """Remove what we made; never follow a link, never touch what another user owns."""
     try:
         status = path.lstat()
         if status.st_uid != os.geteuid() or stat.S_ISLNK(status.st_mode):
@@ -161,20 +161,20 @@ class IoOptions:
 
 def _io(request: Request, options: IoOptions) -> Plan:
     directory, room = _directory(request.target)
-    writers, each = options.writers, options.size
+    writers, size = options.writers, options.size
     if not 1 <= writers <= 256:
         raise ConfigError(f"--writers {writers}: must be from 1 to 256")
-    if each < 1 << 20:
-        raise ConfigError(f"--size {each}: must be at least 1MiB")
-    if writers * each + options.leave > room:
+    if size < 1 << 20:
+        raise ConfigError(f"--size {size}: must be at least 1MiB")
+    if writers * size + options.leave > room:
         raise StagewatchError(
-            f"{human(room)} are free in {directory}: too little for {writers} times {human(each)} "
+            f"{human(room)} are free in {directory}: too little for {writers} times {human(size)} "
             f"(--size) with {human(options.leave)} to be left (--leave)"
         )
     scratch = directory / f".stagewatch-fault-{request.id}"
     hogs = stress_ng(
         request,
-        *("--hdd", str(writers), "--hdd-bytes", str(writers * each)),
+        *("--hdd", str(writers), "--hdd-bytes", str(writers * size)),
         *("--hdd-opts", "wr-seq,fsync", "--temp-path", str(scratch)),
     )
     return Plan((Scratch(str(scratch)), hogs), f"{writers} writers in {directory}")

@@ -1,4 +1,4 @@
-"""Memory of a GPU that somebody else holds, and a process on a GPU that is gone."""
+"""A GPU whose memory is taken, and a killed process on a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that are the fault as long as they run; hogs of processor time and of memory."""
+"""Helper processes that are a fault as long as they run, and hogs of cores and memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _running: dict[str, subprocess.Popen[bytes]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Helper(Step):
-    """Runs a command in the background; whatever it forks is ended with it."""
+    """Runs a command in the background; undoing ends whatever it has forked too."""
 
     id: str
     argv: tuple[str, ...]
@@ -48,16 +48,16 @@ class Helper(Step):
     def undo(self, commands: Commands) -> list[str]:
         begun = time.monotonic()
         ended: list[str] = []
-        while found := tagged(self.id):
+        while helpers := tagged(self.id):
             waited = time.monotonic() - begun
             if waited > 4 * PATIENCE_SECONDS:
-                raise SourceError(f"processes {[each.pid for each in found]} do not end")
+                raise SourceError(f"processes {[helper.pid for helper in helpers]} do not end")
             gentle = waited < PATIENCE_SECONDS
-            for each in found:
+            for helper in helpers:
                 number = signal.SIGTERM if gentle else signal.SIGKILL
                 with contextlib.suppress(Gone):
-                    each.send(number)
-                line = f"kill -{number.name.removeprefix('SIG')} {each.pid}"
+                    helper.send(number)
+                line = f"kill -{number.name.removeprefix('SIG')} {helper.pid}"
                 if line not in ended:
                     ended.append(line)
             time.sleep(0.05)
@@ -69,14 +69,14 @@ class Helper(Step):
         if process is None or process.poll() is None:
             return ""
         try:
-            said = Path(self.log).read_text(errors="replace").strip().splitlines()[-3:]
+            lines = Path(self.log).read_text(errors="replace").strip().splitlines()[-3:]
         except OSError:
-            said = []
-        return f"{self.argv[0]} has ended: {' / '.join(said) or 'it said nothing'}"
+            lines = []
+        return f"{self.argv[0]} has ended: {' / '.join(lines) or 'it said nothing'}"
 
 
 def stress_ng(request: Request, *argv: str) -> Helper:
-    """A hog that ends by itself if nobody else ends it.  Raises without stress-ng."""
+    """A hog that ends by itself if nobody ends it.  Raises where stress-ng is missing."""
     require("stress-ng")
     limit = ("--timeout", f"{request.tool_seconds}s", "--keep-name", "--quiet")
     return Helper(request.id, ("stress-ng", *argv, *limit), str(request.log))
@@ -126,13 +126,13 @@ def parse_cores(text: str) -> set[int]:
     """Core numbers from the kernel's list form, as `0,4-7`; empty for what is not in that form."""
     if not re.fullmatch(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*", text):
         return set()
-    found: set[int] = set()
+    cores: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
         if int(last or first) < int(first):
             return set()
-        found.update(range(int(first), int(last or first) + 1))
-    return found
+        cores.update(range(int(first), int(last or first) + 1))
+    return cores
 
 
 def _ranges(cores: set[int] | list[int]) -> str:
@@ -180,7 +180,7 @@ def _memory(request: Request, options: MemoryOptions) -> Plan:
 
 
 def available_memory(meminfo: Path = Path("/proc/meminfo")) -> int:
-    """Bytes that can be had without swapping, as the kernel estimates them."""
+    """The kernel's estimate of the bytes that are available without swapping."""
     match = re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo.read_text(), re.MULTILINE)
     if not match:
         raise StagewatchError(f"{meminfo} does not tell how much memory is available")

@@ -1,4 +1,4 @@
-"""Delay and loss between this machine and one peer, and a name that does not resolve."""
+"""Delay and loss of packets between this machine and a peer, and a name that does not resolve."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from stagewatch.faults.tools import Commands, require, shown
 _NET_ADMIN = 12
 _MAX_ADDRESSES = 8
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
-PEER = "the peer as HOST:PORT, [IPV6]:PORT, or HOST:any for all its ports"
+_PEER = "the peer as HOST:PORT, [IPV6]:PORT, or HOST:any for all its ports"
 _DIRECTIONS = {"in": "from", "out": "to", "both": "from and to"}
 """What a plan says of each --direction."""
 MAJOR = "5357"
-"""Of our queueing discipline's handle, by which it is known again."""
+"""The number of our queueing discipline's handle, which tells it from others."""
 _BANDS = 4
-"""One more than the kernel's own three, for the peer alone."""
+"""One band more than the kernel's own three, for the peer alone."""
 _UNKNOWN = "qdisc kind is unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Chain(CommandStep):
-    """A chain that the packets of a built-in one pass first.
+    """An iptables chain that drops packets before they reach a built-in one.
 
-    It is undone by its name, so that nobody else's rules are touched.
+    It is removed by its name, so that nobody else's rules are touched.
     """
 
     in_network_namespace: ClassVar[bool] = True
@@ -85,8 +85,11 @@ class Chain(CommandStep):
         return (self.tool, "-w", *arguments, *jump)
 
     def _needed(self, commands: Commands, command: tuple[str, ...]) -> bool:
-        """Whether there is something for it to undo.  Every rule is listed: asked for one chain,
-        iptables says in several ways, and by no status of its own, that it is not there."""
+        """Whether there is something for the command to undo.
+
+        Looks through the list of all rules: asked for one chain that is not there, iptables says
+        so in several ways and with no exit status of its own.
+        """
         rules = commands.run(self.tool, "-w", "-S").stdout.splitlines()
         if "-D" in command:
             end = f" -j {self.name}"
@@ -96,7 +99,7 @@ class Chain(CommandStep):
 
 @dataclass(frozen=True, slots=True)
 class Netem(CommandStep):
-    """The kernel's netem on a device, for the packets to one peer; the rest goes out as before.
+    """Netem on a device for the packets to one peer; other packets go out as before.
 
     https://man7.org/linux/man-pages/man8/tc-netem.8.html
     """
@@ -149,7 +152,7 @@ class Netem(CommandStep):
 
 
 def require_netem(commands: Commands) -> None:
-    """Try it in a network namespace that is gone with the try.  Raises `StagewatchError`."""
+    """Try netem in a new network namespace, which ends with the try.  Raises `StagewatchError`."""
     for kind in ("netem delay 1ms", "prio"):
         probe = ("unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", *kind.split())
         done = commands.run(*probe, check=False)
@@ -167,32 +170,33 @@ def require_netem(commands: Commands) -> None:
 
 
 def root(commands: Commands, device: str) -> dict[str, Any] | None:
-    """The device's outermost queueing discipline, None without the device."""
+    """The device's outermost queueing discipline; `None` where there is no such device."""
     done = commands.run("tc", "-j", "qdisc", "show", "dev", device, check=False)
     if done.returncode:
         if "Cannot find device" in done.stderr:
             return None
         raise SourceError(f"tc qdisc show dev {device} failed: {done.stderr.strip()[-300:]}")
     try:
-        found = json.loads(done.stdout or "[]")
-        return next((each for each in found if each.get("root")), {})
+        disciplines = json.loads(done.stdout or "[]")
+        return next((one for one in disciplines if one.get("root")), {})
     except (ValueError, AttributeError) as error:
         raise SourceError(f"tc qdisc show dev {device}: {done.stdout[:200]!r}") from error
 
 
-def refuse_other(device: str, found: dict[str, Any] | None) -> None:
-    """Raise `StagewatchError` where somebody has set one up: it would be lost for good."""
-    if found is None:
+def refuse_other(device: str, outermost: dict[str, Any] | None) -> None:
+    """Raise `StagewatchError` where the device has a discipline that we could not restore."""
+    if outermost is None:
         raise StagewatchError(f"there is no network device {device}")
-    if found.get("handle") == f"{MAJOR}:":
+    if outermost.get("handle") == f"{MAJOR}:":
         raise StagewatchError(
             f"{device} has an injected fault already, and can have one only; see stagewatch "
             "fault list"
         )
-    if found.get("handle", "0:") != "0:":
+    if outermost.get("handle", "0:") != "0:":
         raise StagewatchError(
-            f"{device} has a queueing discipline of its own ({found.get('kind')} "
-            f"{found.get('handle')}), which would be lost; remove it before, or use network-loss"
+            f"{device} has a queueing discipline of its own ({outermost.get('kind')} "
+            f"{outermost.get('handle')}), which would be lost; remove it before, or use "
+            "network-loss"
         )
 
 
@@ -204,17 +208,17 @@ def _require_admin() -> None:
 
 
 def _peer(target: str) -> tuple[list[str], int]:
-    """Its addresses, and its port (0: any)."""
+    """The peer's addresses, and its port (0: any)."""
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s/]+):(any|\d{1,5})", target)
     port = int(match[2]) if match and match[2] != "any" else 0
     if not match or port > 65535 or match[2].strip("0") == "":
-        raise ConfigError(f"--target {target!r}: must be {PEER}")
+        raise ConfigError(f"--target {target!r}: must be {_PEER}")
     host = match[1].strip("[]")
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise StagewatchError(f"--target {target}: {host} has no address: {error}") from error
-    addresses = sorted({str(each[4][0]).partition("%")[0] for each in found})
+    addresses = sorted({str(entry[4][0]).partition("%")[0] for entry in entries})
     for address in map(ipaddress.ip_address, addresses):
         if address.is_unspecified or address.is_multicast or str(address) == "255.255.255.255":
             raise StagewatchError(f"--target {target}: {address} is not the address of a peer")
@@ -225,7 +229,7 @@ def _peer(target: str) -> tuple[list[str], int]:
 
 
 def _spare_own_connection(addresses: list[str], port: int) -> None:
-    """Not the way by which the one who asks is logged in."""
+    """Refuse the connection through which the user is logged in."""
     client = os.environ.get("SSH_CONNECTION", "").split()
     if len(client) == 4 and client[0] in addresses and port in (0, int(client[1])):
         raise StagewatchError(
@@ -285,8 +289,8 @@ def _delay(request: Request, options: DelayOptions) -> Plan:
 
 DELAY = Kind(
     name="network-delay",
-    help="delay what is sent to a peer (tc, netem)",
-    target=PEER,
+    help="delay packets to a peer (tc, netem)",
+    target=_PEER,
     plan=_delay,
     options=DelayOptions,
 )
@@ -319,14 +323,8 @@ def _loss(request: Request, options: LossOptions) -> Plan:
     steps: list[Step] = []
     if options.direction != "out":
         require("iptables")
-        chance = (
-            "-m",
-            "statistic",
-            "--mode",
-            "random",
-            "--probability",
-            f"{options.loss.ratio:.6f}",
-        )
+        probability = ("--probability", f"{options.loss.ratio:.6f}")
+        chance = ("-m", "statistic", "--mode", "random", *probability)
         ports = ("--sport", str(port)) if port else ()
         for tool, is_ipv6 in (("iptables", False), ("ip6tables", True)):
             rules = [
@@ -350,7 +348,7 @@ def _words(addresses: list[str], port: int) -> str:
 LOSS = Kind(
     name="network-loss",
     help="lose packets of a peer (iptables, statistic match)",
-    target=PEER,
+    target=_PEER,
     plan=_loss,
     options=LossOptions,
 )
@@ -365,7 +363,7 @@ def _dns(request: Request, _: NoOptions) -> Plan:
         raise ConfigError(f"--target {request.target!r}: is an address, which needs no resolving")
     if name.lower() in _hosts_names(Path("/etc/hosts")):
         raise StagewatchError(
-            f"{name} stands in /etc/hosts, so that no name server is asked: nothing would change"
+            f"{name} is in /etc/hosts, so that no name server is asked: nothing would change"
         )
     _require_admin()
     require("iptables", "ip6tables")
@@ -378,7 +376,7 @@ def _dns(request: Request, _: NoOptions) -> Plan:
         for protocol in ("udp", "tcp")
     ]
     steps = tuple(_chain(request, tool, rules) for tool in ("iptables", "ip6tables"))
-    note = "answers that a local cache has already are still given: name it before it is asked for"
+    note = "a local cache still gives the answers that it has: inject before the name is asked for"
     return Plan(steps, f"answers of name servers for {name}", (note,))
 
 
@@ -392,7 +390,7 @@ def _hosts_names(file: Path) -> set[str]:
 
 DNS = Kind(
     name="dns",
-    help="let a name not resolve on this machine: answers of name servers for it are lost",
+    help="lose the answers of name servers for a name, so that it does not resolve here",
     target="the name, as metaserver.cluster.local",
     plan=_dns,
     options=NoOptions,

@@ -1,4 +1,4 @@
-"""A process that hangs, or is gone."""
+"""A stopped process, and a killed one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STOP_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Stop(Step):
-    """SIGSTOP to one process, and SIGCONT to the same one."""
+    """Stops a process, and continues the same one."""
 
     pid: int
     start_ticks: int
@@ -46,14 +46,14 @@ class Stop(Step):
         try:
             self._identity.send(signal.SIGCONT)
         except Gone as error:
-            return [f"{error}: nothing is left to let go on"]
+            return [f"{error}: nothing is left to continue"]
         return [f"kill -CONT {self.pid}"]
 
     def over(self) -> str:
         state = self._identity.state
         if not state or state in "ZX":
             return f"process {self.pid} has ended"
-        return "" if state in "TtD" else f"somebody has let process {self.pid} go on"
+        return "" if state in "TtD" else f"somebody has continued process {self.pid}"
 
     @property
     def _identity(self) -> Identity:
@@ -62,7 +62,7 @@ class Stop(Step):
 
 @dataclass(frozen=True, slots=True)
 class Kill(Step):
-    """SIGKILL to one process; nothing brings it back."""
+    """Kills a process; nothing brings it back."""
 
     pid: int
     start_ticks: int

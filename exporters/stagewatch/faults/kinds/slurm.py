@@ -24,7 +24,7 @@ _REASON = re.compile(r"^\s+Reason=(.*?)(?: \[[^\[\]]*\])?$", re.MULTILINE)
 _UNIT = re.compile(r"/([A-Za-z0-9@_.-]+\.service)(?:/|$)", re.MULTILINE)
 _END_SECONDS = 10.0
 _SETTLE_SECONDS = 2.0
-"""After this long, a daemon that still lives was never killed."""
+"""A daemon that is alive after this long was never killed."""
 
 
 def _show(commands: Commands, node: str) -> tuple[str, str]:
@@ -39,7 +39,7 @@ def _show(commands: Commands, node: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Drain(Step):
-    """A drained node; resumed only while the reason is the one that was given here."""
+    """Drains a node, and resumes it only while the reason is still the one given here."""
 
     survives_reboot: ClassVar[bool] = True
 
@@ -92,17 +92,17 @@ DRAIN = Kind(
 
 @dataclass(frozen=True, slots=True)
 class KillDaemon(Step):
-    """slurmd killed, and started again as it was: by systemd, or with the same command line."""
+    """Kills slurmd, and starts it again by systemd or with the same command line."""
 
     node: str
     pid: int
     start_ticks: int
     unit: str
-    """The systemd unit that it belonged to; empty: it was started without."""
+    """The systemd unit that it belonged to; empty where it had none."""
     argv: tuple[str, ...]
     directory: str
     output: str
-    """The file that it wrote to; empty: none."""
+    """The file that it wrote to; empty where it had none."""
     environ: tuple[tuple[str, str], ...] = ()
 
     def doing(self) -> list[str]:
@@ -118,17 +118,17 @@ class KillDaemon(Step):
     def undo(self, commands: Commands) -> list[str]:
         if self._wait(_SETTLE_SECONDS):
             return []
-        if self._found() is not None:
+        if self._running() is not None:
             return [f"slurmd of {self.node} runs again already"]
         if self.unit:
             commands.run("systemctl", "reset-failed", self.unit, check=False)
             commands.run(*self._restart)
         else:
-            self._spawn(commands)
+            commands.daemon(self.argv, dict(self.environ), Path(self.directory), self.output)
         return [shown(self._restart)]
 
     def over(self) -> str:
-        again = self._found()
+        again = self._running()
         return "somebody has started slurmd again" if again and again.pid != self.pid else ""
 
     @property
@@ -139,30 +139,23 @@ class KillDaemon(Step):
     def _identity(self) -> Identity:
         return Identity(self.pid, self.start_ticks)
 
-    def _found(self) -> Identity | None:
+    def _running(self) -> Identity | None:
         configuration = _flag(self.argv, "f") or dict(self.environ).get("SLURM_CONF", "")
         return find_daemon(self.node, configuration)
 
     def _wait(self, seconds: float) -> bool:
-        """Give it time to end; whether it lives still."""
+        """Give it time to end; whether it is still alive."""
         limit = time.monotonic() + seconds
         while self._identity.alive and time.monotonic() < limit:
             time.sleep(0.02)
         return self._identity.alive
 
-    def _spawn(self, commands: Commands) -> None:
-        """As a daemon: it is to outlive this process."""
-        try:
-            commands.daemon(self.argv, dict(self.environ), Path(self.directory), self.output)
-        except OSError as error:
-            raise SourceError(f"cannot start {shown(self.argv)}: {error}") from error
-
 
 def find_daemon(node: str, configuration: str) -> Identity | None:
-    """slurmd of that node on this machine: started with its name, or without one on its host.
+    """The slurmd of a node on this machine, started with the node's name or on the node's host.
 
     A machine may run nodes of several clusters: `configuration` is the slurm.conf of the one that
-    is meant, empty for the usual one.
+    is meant, empty for the default.
     """
     proc = Procfs()
     for pid in proc.pids():
