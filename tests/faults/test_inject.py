@@ -83,6 +83,22 @@ def test_a_kinds_options_come_from_flags_variables_and_a_file(
     )
 
 
+def test_a_bad_option_of_a_kind_does_not_keep_a_fault_from_being_undone(
+    injector: Injector, tmp_path: Path, python: Python
+) -> None:
+    victim = python("import time; print('here'); time.sleep(600)")
+    victim.said("here")
+    injector.hold("process-stop", f"--target={victim.pid}", "--id=hang")
+    file = tmp_path / "stagewatch.toml"
+    file.write_text("[fault.cpu]\nloads = 1\n")
+    bad = {"STAGEWATCH_CONFIG": str(file), "STAGEWATCH_FAULT_CPU_LOAD": "x"}
+    assert "hang" in injector.run("clear", "hang", **bad).split()
+    injector.gone()
+    assert "unknown key cpu.loads" in injector.refused(
+        "inject", "cpu", "--target=all", "--for=5s", status=2, **bad
+    )
+
+
 def test_a_terminal_gets_a_countdown(injector: Injector, python: Python) -> None:
     victim = python("import time; print('here'); time.sleep(600)")
     victim.said("here")

@@ -188,14 +188,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _values(arguments: argparse.Namespace) -> dict[str, Any]:
     file = Path(arguments.config) if arguments.config else None
+    content = read_file(file, "fault") if file else {}
     settings = [*settings_of(FaultOptions)]
-    for kind in KINDS.values():
-        settings += _settings_of(kind)
+    if arguments.action == "inject":
+        for kind in KINDS.values():
+            settings += _settings_of(kind)
+    else:  # a bad option of a kind must not keep anybody from undoing a fault
+        content = {key: value for key, value in content.items() if "." not in key}
     return resolve(
         settings,
         flags=vars(arguments),
         environ={name: value for name, value in os.environ.items() if value},
-        file=read_file(file, "fault") if file else {},
+        file=content,
         where=f"{file} [fault]",
     )
 
