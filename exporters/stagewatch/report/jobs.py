@@ -7,11 +7,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stagewatch.report.close_look import CloseLook, by_job
-from stagewatch.report.history import Grid
+from stagewatch.prometheus.selectors import insert, matchers, select
+from stagewatch.report.history import Grid, History, Labels, Line, Values, by_job
+from stagewatch.report.incidents import JOIN_SECONDS, Sign
 from stagewatch.report.periods import Period
-from stagewatch.report.signals import one_of
-from stagewatch.report.signs import JOIN_SECONDS, Sign
 
 BEFORE_SECONDS = 600.0
 """Over so long throughput is averaged, before and after."""
@@ -23,18 +22,6 @@ provided that a sign names it."""
 
 FAILURES = ("down", "fail", "silent")
 """Signs at a node that end a job; a drain lets it end by itself."""
-
-_LIVE = (
-    " and on (cluster, node, job_id, role, rank) (last_over_time(rl_rank_up{JOBS}[{window}]) == 1)"
-)
-"""Of ranks that live: those of an earlier run may still be shown as they were at their end."""
-
-THROUGHPUT = (
-    'sum by (job_id) (last_over_time(rl_scalar{name="samples_per_second", JOBS}[{window}])'
-    f"{_LIVE})"
-)
-_STEP = f"max by (job_id) (last_over_time(rl_rank_step{{JOBS}}[{{window}}]){_LIVE})"
-_STEPS = "60 * max by (job_id) (deriv(rl_rank_step{JOBS}[5m]))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,70 +69,88 @@ class JobStory:
             return None
         return (self.throughput_after - self.throughput_before) / self.throughput_before
 
+    @property
+    def without_gpus(self) -> float | None:
+        """GPU-seconds from its end until it was restored; None where that is not known."""
+        if not self.interrupted or None in (self.gpus, self.ended, self.restored):
+            return None
+        return (self.gpus or 0.0) * ((self.restored or 0.0) - (self.ended or 0.0))
+
 
 def stories(
-    look: CloseLook,
-    jobs: Sequence[str],
+    history: History,
+    cluster: str,
+    running: Mapping[str, Values],
     near: Period,
-    running: Mapping[str, Sequence[float | None]],
     signs: Sequence[Sign],
     throughput: str,
 ) -> list[JobStory]:
-    """What became of each job, where it stopped `near` the incident."""
-    began = near.start
-    if not jobs:
+    """What became of each job that ran, where it stopped `near` the incident."""
+    if not running:
         return []
-    chosen = f"{look.cluster}, {one_of('job_id', jobs)}"
-    asked = (throughput or THROUGHPUT).replace("JOBS", chosen)
-    rates = by_job(look.history.lines(asked, "throughput"))
-    unit = "" if throughput else "samples/s"
-    if not rates and not throughput:
-        rates = by_job(look.history.lines(_STEPS.replace("JOBS", chosen), "steps"))
-        unit = "steps/min"
-    steps = by_job(look.history.lines(_STEP.replace("JOBS", chosen), "steps"))
-    gpus = by_job(look.ask(f"slurm_job_gpus{{{chosen}}}", "job_id", "GPUs"))
-    ranks = by_job(
-        look.history.lines(
-            f"count by (job_id) (last_over_time(rl_rank_info{{{chosen}}}[{{window}}]))", "GPUs"
-        )
-    )
-    requeued = by_job(
-        look.ask(f"slurm_job_requeue_timestamp_seconds{{{chosen}}}", "job_id", "runs")
-    )
-    started = by_job(look.ask(f"slurm_job_start_timestamp_seconds{{{chosen}}}", "job_id", "runs"))
+    grid, began = history.grid, near.start
+    jobs: Labels = {"cluster": cluster, "job_id": tuple(running)}
+    rates, unit = _throughput(history, jobs, throughput)
+    live = _live(history, "rl_rank_step", jobs)
+    steps = by_job(history.lines(f"max by (job_id) ({live})", "steps"))
+    held = by_job(history.most("rl_rank_info", jobs, "job_id", "GPUs of ranks", "count"))
+    held |= by_job(history.most("slurm_job_gpus", jobs, "job_id", "GPUs"))
+    requeued = by_job(history.most("slurm_job_requeue_timestamp_seconds", jobs, "job_id", "runs"))
+    started = by_job(history.most("slurm_job_start_timestamp_seconds", jobs, "job_id", "runs"))
     found = []
-    for job in jobs:
-        ended, resumed = _stops(
-            look.history.grid, running[job], near.start - JOIN_SECONDS, near.end + JOIN_SECONDS
-        )
+    for job, values in running.items():
+        ended, resumed = _stops(grid, values, near)
         ended = _exact(ended, requeued.get(job), began)
         resumed = _exact(resumed, started.get(job), began)
-        training, lost = _steps(look.history.grid, steps.get(job), ended, resumed)
-        stalled = tuple(
-            Period(s.start, s.end) for s in signs if s.kind == "stall" and s.job_id == job
-        )
-        hurt = any(_hurts(sign, job, ended, 3 * look.history.grid.step) for sign in signs)
+        training, lost = _steps(grid, steps.get(job), ended, resumed)
+        hurt = any(_hurts(sign, job, ended, 3 * grid.step) for sign in signs)
         standstill, goes_on = None, False
         if hurt and ended is None:
-            standstill, goes_on = _standstill(look.history.grid, steps.get(job), near)
-        held = [value for value in gpus.get(job) or ranks.get(job) or [] if value]
+            standstill, goes_on = _standstill(grid, steps.get(job), near)
         story = JobStory(
             job_id=job,
             hurt=hurt,
             ended=ended,
             resumed=resumed,
             training=training,
-            stalled=stalled,
+            stalled=tuple(
+                Period(s.start, s.end) for s in signs if s.kind == "stall" and s.job_id == job
+            ),
             standstill=standstill,
             goes_on=goes_on,
-            gpus=max(held, default=None),
+            gpus=max((n for _, n in held[job].known() if n), default=None) if job in held else None,
             steps_lost=lost,
             throughput_unit=unit,
         )
-        until = story.restored
-        values = rates.get(job) or rates.get("")
-        found.append(_with_throughput(story, look.history.grid, values, began, until))
+        rate = rates.get(job) or rates.get("")
+        if rate is not None and story.interrupted:
+            until = story.restored
+            story = replace(
+                story,
+                throughput_before=_mean(rate, grid, began - BEFORE_SECONDS),
+                throughput_after=None if until is None else _mean(rate, grid, until),
+            )
+        found.append(story)
     return found
+
+
+def _throughput(history: History, jobs: Labels, asked: str) -> tuple[dict[str, Line], str]:
+    """By job, with its unit: as asked for, where JOBS stands for the selector, else the samples a
+    second that ranks tell, else steps."""
+    if asked:
+        query = insert(asked, "JOBS", matchers(**jobs))
+        return by_job(history.lines(query, "throughput")), ""
+    rates = _live(history, "rl_scalar", {**jobs, "name": "samples_per_second"})
+    if found := by_job(history.lines(f"sum by (job_id) ({rates})", "throughput")):
+        return found, "samples/s"
+    rise = f"deriv({select('rl_rank_step', **jobs)}[5m])"
+    return by_job(history.lines(f"60 * max by (job_id) ({rise})", "steps")), "steps/min"
+
+
+def _live(history: History, metric: str, jobs: Labels) -> str:
+    """PromQL: what live ranks show; those of an earlier run may still be shown as they ended."""
+    up = history.last("rl_rank_up", {"cluster": jobs["cluster"], "job_id": jobs["job_id"]})
+    return f"{history.last(metric, jobs)} and on (cluster, node, job_id, role, rank) ({up} == 1)"
 
 
 def _hurts(sign: Sign, job: str, ended: float | None, margin: float) -> bool:
@@ -155,12 +160,10 @@ def _hurts(sign: Sign, job: str, ended: float | None, margin: float) -> bool:
     return sign.kind in FAILURES and sign.start - margin <= ended <= sign.end + margin
 
 
-def _stops(
-    grid: Grid, running: Sequence[float | None], since: float, until: float
-) -> tuple[float | None, float | None]:
-    """When it first stopped between two times, and when it ran again for good: if it was put back
-    once more within five minutes, the last time counts."""
-    begin = max(0, grid.index(since))
+def _stops(grid: Grid, running: Values, near: Period) -> tuple[float | None, float | None]:
+    """When it first stopped near a period, and when it ran again for good: if it was put back once
+    more within five minutes, the last time counts."""
+    begin = max(0, grid.index(near.start - JOIN_SECONDS))
     known = [(at, bool(value)) for at, value in enumerate(running) if value is not None]
     ended: float | None = None
     resumed: float | None = None
@@ -172,7 +175,7 @@ def _stops(
         if ended is None:
             if runs:
                 continue
-            if when > until:
+            if when > near.end + JOIN_SECONDS:
                 break
             ended = when
         elif not runs:
@@ -184,25 +187,28 @@ def _stops(
     return ended, resumed
 
 
-def _exact(seen: float | None, said: Sequence[float | None] | None, began: float) -> float | None:
+def _exact(seen: float | None, told: Line | None, began: float) -> float | None:
     """What Slurm says of a moment that was seen, where that is a little earlier."""
-    if seen is None or said is None:
+    if seen is None or told is None:
         return seen
-    near = [value for value in said if value is not None and began - JOIN_SECONDS <= value <= seen]
-    return max((value for value in near if seen - value < JOIN_SECONDS), default=seen)
+    times = [
+        value
+        for _, value in told.known()
+        if began - JOIN_SECONDS <= value <= seen < value + JOIN_SECONDS
+    ]
+    return max(times, default=seen)
 
 
 def _steps(
-    grid: Grid, steps: Sequence[float | None] | None, ended: float | None, resumed: float | None
+    grid: Grid, steps: Line | None, ended: float | None, resumed: float | None
 ) -> tuple[float | None, float | None]:
     """When a step was completed after the job resumed, and how many had to be done again."""
     if steps is None or ended is None or resumed is None:
         return None, None
-    before = [value for value in steps[: grid.index(ended)] if value is not None]
+    before = [value for at, value in steps.known() if at < grid.index(ended)]
     first: float | None = None
-    for at in range(max(0, grid.index(resumed)), grid.count):
-        value = steps[at]
-        if value is None:
+    for at, value in steps.known():
+        if at < grid.index(resumed):
             continue
         if first is not None and value > first:
             lost = max(0.0, before[-1] - first) if before else None
@@ -211,40 +217,26 @@ def _steps(
     return None, None
 
 
-def _standstill(
-    grid: Grid, steps: Sequence[float | None] | None, near: Period
-) -> tuple[Period | None, bool]:
+def _standstill(grid: Grid, steps: Line | None, near: Period) -> tuple[Period | None, bool]:
     """The first long time without a step that reaches into a period, and whether steps followed.
 
     A usual step is the median of those before; of a job that showed no two steps nothing is said.
     """
-    known = [(grid.time(at), value) for at, value in enumerate(steps or ()) if value is not None]
-    rises = [when for (_, last), (when, value) in itertools.pairwise(known) if value > last]
+    if steps is None:
+        return None, False
+    rises = [grid.time(at) for at, _ in steps.rises()]
     usual = [b - a for a, b in itertools.pairwise(rises) if b <= near.start]
     if not usual:
         return None, False
     least = max(STANDSTILL_SECONDS, STANDSTILL_STEPS * statistics.median(usual))
-    for begin, end in itertools.pairwise([*rises, known[-1][0]]):
+    for begin, end in itertools.pairwise([*rises, grid.time(steps.known()[-1][0])]):
         if end - begin >= least and end > near.start and begin < near.end + JOIN_SECONDS:
             return Period(begin, end), end in rises
     return None, False
 
 
-def _with_throughput(
-    story: JobStory,
-    grid: Grid,
-    values: Sequence[float | None] | None,
-    began: float,
-    until: float | None,
-) -> JobStory:
-    if values is None or not story.interrupted:
-        return story
-    before = _mean(values, grid, began - BEFORE_SECONDS, began)
-    after = None if until is None else _mean(values, grid, until, until + BEFORE_SECONDS)
-    return replace(story, throughput_before=before, throughput_after=after)
-
-
-def _mean(values: Sequence[float | None], grid: Grid, start: float, end: float) -> float | None:
-    chosen = values[max(0, grid.index(start)) : max(0, grid.index(end))]
-    known = [value for value in chosen if value is not None]
-    return sum(known) / len(known) if known else None
+def _mean(line: Line, grid: Grid, start: float) -> float | None:
+    """The mean over ten minutes."""
+    first, end = max(0, grid.index(start)), max(0, grid.index(start + BEFORE_SECONDS))
+    chosen = [value for value in line.values[first:end] if value is not None]
+    return statistics.fmean(chosen) if chosen else None

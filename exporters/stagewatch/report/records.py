@@ -1,0 +1,287 @@
+"""Both reports as JSON and CSV: easy to read back, and safe to open."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from stagewatch.report.deviations import Finding
+from stagewatch.report.diagnosis import MOMENTS
+from stagewatch.report.experiment import Experiment, Side, telling
+from stagewatch.report.periods import iso
+from stagewatch.report.phases import Phases
+from stagewatch.report.recovery import ClusterRecovery, Recovery
+
+SERIES = (
+    "component",
+    "series",
+    "stage",
+    "unit",
+    "samples",
+    "mean",
+    "two_sigma_low",
+    "two_sigma_high",
+    "median",
+    "mad",
+    "deviated_after_seconds",
+    "two_sigma_after_seconds",
+    "peak",
+    "peak_after_seconds",
+    "times_limit",
+    "steady",
+)
+INCIDENT = (
+    "cluster",
+    "began",
+    "nodes",
+    "jobs",
+    "signs",
+    "detected_after_seconds",
+    "detected_by",
+    "out_of_service_after_seconds",
+    "job_ended_after_seconds",
+    "node_back_after_seconds",
+    "job_resumed_after_seconds",
+    "downtime_seconds",
+    "restored",
+    "throughput_before",
+    "throughput_after",
+    "throughput_change_ratio",
+    "resolution_seconds",
+)
+
+_FORMULA = ("=", "+", "-", "@")
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Comma-separated, quoted where needed; what is not known is empty.
+
+    Text that a spreadsheet would take for a formula gets an apostrophe before it, and control
+    characters, which would move it into a cell of its own, become blanks
+    (https://owasp.org/www-community/attacks/CSV_Injection); numbers are left alone.
+    """
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    return out.getvalue()
+
+
+def json_text(value: Any) -> str:
+    """Dataclasses as objects; what is not known is null, never NaN."""
+    return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def experiment_json(experiment: Experiment) -> str:
+    """Seconds are after the injection, null where not seen."""
+    full, controller = experiment.full, experiment.controller
+    return json_text(
+        {
+            "kind": "experiment",
+            "fault": experiment.fault,
+            "origin": list(experiment.target.names),
+            "job_id": experiment.job_id,
+            "nodes": experiment.nodes,
+            "ranks_by_role": experiment.roles,
+            "baseline": experiment.baseline,
+            "run": experiment.run,
+            "scrape_interval_seconds": experiment.interval,
+            "resolution_seconds": experiment.grid.step,
+            "views": {side.view.name: _view(experiment, side) for side in (full, controller)},
+            "series": [_series(experiment, each) for each in full.view.findings],
+            "shown": [
+                {"component": each.component.label, "series": each.title, "values": each.values}
+                for each in telling(full)
+            ],
+            "grid": experiment.grid,
+        }
+    )
+
+
+def experiment_csv(experiment: Experiment) -> str:
+    """A row for each series."""
+    rows = [_series(experiment, each) for each in experiment.full.view.findings]
+    return csv_text(SERIES, [list(row.values()) for row in rows])
+
+
+def recovery_json(recovery: Recovery) -> str:
+    """Times are Unix seconds, null where not seen."""
+    return json_text(
+        {
+            "kind": "recovery",
+            "period": recovery.asked.period,
+            "slo": recovery.asked.slo,
+            "clusters": [_cluster(cluster) for cluster in recovery.clusters],
+        }
+    )
+
+
+def recovery_csv(recovery: Recovery) -> str:
+    """A row for each incident."""
+    rows = [
+        _incident(cluster.cluster, each)
+        for cluster in recovery.clusters
+        for each in cluster.incidents
+    ]
+    return csv_text(INCIDENT, rows)
+
+
+def _view(experiment: Experiment, side: Side) -> dict[str, Any]:
+    after = experiment.after
+    return {
+        "seconds_after_injection": {
+            name: after(getattr(side.milestones, name).time) for name, _, _ in MOMENTS
+        },
+        "milestones": side.milestones,
+        "diagnosis": side.diagnosis,
+        "suspects": [
+            {
+                "component": each.component.label,
+                "after_seconds": after(each.time),
+                "stage": each.stage,
+                "evidence": each.evidence,
+                "times_limit": each.severity,
+                "right": each.right,
+                "waits": each.waits,
+            }
+            for each in side.suspects
+        ],
+        "firings": side.view.firings,
+        "events": [
+            {
+                "component": each.component.label,
+                "after_seconds": after(each.time),
+                "kind": each.kind,
+                "stage": each.stage,
+                "text": each.text,
+            }
+            for each in side.view.events
+        ],
+    }
+
+
+def _series(experiment: Experiment, finding: Finding) -> dict[str, Any]:
+    base = finding.baseline
+
+    def after(when: float | None) -> float | None:
+        return None if when is None else round(when - experiment.fault.start, 3)
+
+    values = (
+        finding.component.label,
+        finding.title,
+        finding.stage,
+        finding.signal.unit,
+        base.count if base else 0,
+        *((base.mean, *base.two_sigma, base.median, base.mad) if base else [None] * 5),
+        after(finding.deviated),
+        after(finding.two_sigma),
+        finding.peak,
+        after(finding.peak_time),
+        finding.severity,
+        finding.steady,
+    )
+    return dict(zip(SERIES, values, strict=True))
+
+
+def _incident(cluster: str, phases: Phases) -> tuple[Any, ...]:
+    """A row of the table of incidents; throughput is that of the first job that was hit."""
+
+    def after(when: float | None) -> float | None:
+        return None if when is None else round(when - phases.began, 3)
+
+    first = phases.hit[0] if phases.hit else None
+    return (
+        cluster,
+        iso(phases.began),
+        " ".join(phases.incident.nodes),
+        " ".join(job.job_id for job in phases.hit),
+        phases.incident.kinds,
+        after(phases.detected),
+        phases.detected_by,
+        after(phases.drained),
+        after(phases.ended),
+        after(phases.node_back),
+        after(phases.resumed),
+        phases.downtime.seconds if phases.downtime else None,
+        phases.restored,
+        first.throughput_before if first else None,
+        first.throughput_after if first else None,
+        first.throughput_change if first else None,
+        phases.resolution,
+    )
+
+
+def _cluster(cluster: ClusterRecovery) -> dict[str, Any]:
+    slo = cluster.slo
+    return {
+        "cluster": cluster.cluster,
+        "slo": {**_plain(slo), "left": slo.left},
+        "incidents": [
+            {
+                "began": each.began,
+                "nodes": each.incident.nodes,
+                "open": each.incident.open,
+                "signs": each.incident.signs,
+                "injected": each.injected,
+                "detected": each.detected,
+                "detected_by": each.detected_by,
+                "out_of_service": each.drained,
+                "job_ended": each.ended,
+                "node_back": each.node_back,
+                "job_resumed": each.resumed,
+                "downtime": each.downtime,
+                "restored": each.restored,
+                "jobs": each.jobs,
+                "resolution_seconds": each.resolution,
+            }
+            for each in cluster.incidents
+        ],
+        "incidents_left_out": cluster.left_out,
+        "scrapes": [
+            {"job": s.job, "targets": s.targets, "success": s.success, "coverage": s.coverage}
+            for s in cluster.scrapes
+        ],
+        "jobs_at_once": cluster.jobs_seen or None,
+        "nodes": cluster.nodes,
+        "node_hours_out_of_service": cluster.node_hours_out,
+        "wasted_gpu_hours": {
+            "stalled": cluster.stalled_gpu_hours,
+            "interrupted": cluster.interrupted_gpu_hours,
+            "together": cluster.wasted_gpu_hours,
+        },
+        "runs_ended": cluster.runs_ended,
+        "requeues": cluster.requeues,
+        "first_seen": cluster.first_seen,
+        "resolution_seconds": cluster.resolution,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Values that JSON knows."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _cell(value: Any) -> Any:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        text = "".join(c if c.isprintable() else " " for c in value)
+        return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
+    if isinstance(value, float):
+        return f"{value:.10g}" if math.isfinite(value) else ""
+    return value
