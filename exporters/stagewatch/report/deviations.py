@@ -35,8 +35,13 @@ _IDENTITY = ("role", "rank", "node", "gpu", "uuid", "mount", "directory", "targe
 
 MIB = 1 << 20
 RANK = "role, rank"
+STAGE = f"{RANK}, stage"
 GPU = "node, gpu, uuid"
 MOUNT = "node, mount"
+STAGE_OPEN = "rl_rank_stage_open_seconds"
+NFS_TIME = "nfs_operation_execute_seconds_total"
+FREE_SPACE = "io_filesystem_available_bytes"
+PRESSURE = "io_pressure_seconds_total"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +74,8 @@ class Signal:
 
 
 SIGNALS = (
-    Signal("stage duration", "s", 0.5, "rl_rank_stage_last_seconds", f"{RANK}, stage"),
-    Signal(
-        "stage open",
-        "s",
-        2.0,
-        "rl_rank_stage_open_seconds",
-        f"{RANK}, stage",
-        more={"stage": Not("idle")},
-        age=True,
-    ),
+    Signal("stage duration", "s", 0.5, "rl_rank_stage_last_seconds", STAGE),
+    Signal("stage open", "s", 2.0, STAGE_OPEN, STAGE, more={"stage": Not("idle")}, age=True),
     Signal("progress age", "s", 2.0, "rl_rank_progress_age_seconds", age=True),
     Signal("run-queue wait", "cores", 0.1, "rl_rank_run_queue_seconds_total", how="rate"),
     Signal("CPU", "cores", 0.25, "rl_rank_cpu_seconds_total", how="rate"),
@@ -86,42 +83,17 @@ SIGNALS = (
     Signal("retransmissions", "1/s", 0.5, "rl_rank_tcp_retransmissions_total", how="rate"),
     Signal("TCP round trip", "s", 0.02, "rl_rank_tcp_rtt_seconds"),
     Signal("TCP send queue", "B", 65536, "rl_rank_tcp_send_queue_bytes", how="sum"),
-    Signal("TCP bytes", "B/s", 1e5, "rl_rank_tcp_bytes_total", f"{RANK}, direction", how="rate"),
-    Signal(
-        "file bytes", "B/s", 1e6, "rl_rank_io_bytes_total", f"{RANK}, direction, layer", how="rate"
-    ),
+    Signal("TCP bytes", "B/s", 1e5, "rl_rank_tcp_bytes_total", f"{RANK}, direction", "rate"),
+    Signal("file bytes", "B/s", 1e6, "rl_rank_io_bytes_total", f"{RANK}, direction, layer", "rate"),
     Signal("scalar", "", 1e-9, "rl_scalar", f"{RANK}, name"),
     Signal("GPU utilisation", "ratio", 0.15, "gpu_utilization_ratio", GPU),
     Signal("SM activity", "ratio", 0.15, "gpu_sm_active_ratio", GPU),
     Signal("GPU memory", "B", 512 * MIB, "gpu_memory_used_bytes", GPU),
-    Signal(
-        "NFS time an operation",
-        "s",
-        0.02,
-        "nfs_operation_execute_seconds_total",
-        MOUNT,
-        how="rate",
-        per="nfs_operations_total",
-    ),
+    Signal("NFS time an operation", "s", 0.02, NFS_TIME, MOUNT, "rate", "nfs_operations_total"),
     Signal("canary", "s", 0.1, "io_canary_seconds", f"{MOUNT}, phase"),
-    Signal(
-        "free space",
-        "ratio",
-        0.02,
-        "io_filesystem_available_bytes",
-        MOUNT,
-        per="io_filesystem_size_bytes",
-    ),
+    Signal("free space", "ratio", 0.02, FREE_SPACE, MOUNT, per="io_filesystem_size_bytes"),
     Signal("checkpoint size", "B", MIB, "io_checkpoint_size_bytes", "directory"),
-    Signal(
-        "pressure",
-        "ratio",
-        0.15,
-        "io_pressure_seconds_total",
-        "node, resource",
-        how="rate",
-        more={"kind": "some"},
-    ),
+    Signal("pressure", "ratio", 0.15, PRESSURE, "node, resource", "rate", more={"kind": "some"}),
     Signal("probe", "s", 0.1, "net_probe_seconds", "node, target, phase"),
     Signal("clock offset", "s", 0.01, "clock_offset_seconds", "node"),
 )

@@ -231,33 +231,21 @@ def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
     A rank that is idle waits for others: its age accuses nobody.
     """
     found: dict[Component, list[Suspect]] = {}
-    for each in steady(view.findings):
-        if each.signal.age and each.stage == IDLE:
-            continue
-        suspect = Suspect(
-            each.component,
-            each.deviated or 0.0,
-            each.stage,
-            each.title,
-            each.severity,
-            target.matches(each.component),
-            _waits(each),
-        )
-        found.setdefault(each.component, []).append(suspect)
     failed: dict[Component, float] = {}
+
+    def add(each: Finding | Event, when: float, evidence: str, severity: float) -> None:
+        right = target.matches(each.component)
+        waits = isinstance(each, Finding) and _waits(each)
+        one = Suspect(each.component, when, each.stage, evidence, severity, right, waits)
+        found.setdefault(each.component, []).append(one)
+
+    for finding in steady(view.findings):
+        if not (finding.signal.age and finding.stage == IDLE):
+            add(finding, finding.deviated or 0.0, finding.title, finding.severity)
     for event in view.events:
-        if event.component.kind == "slurm" or event.component.name == ANY:
-            continue
-        suspect = Suspect(
-            event.component,
-            event.time,
-            event.stage,
-            event.text,
-            math.inf,
-            target.matches(event.component),
-        )
-        found.setdefault(event.component, []).append(suspect)
-        failed.setdefault(event.component, event.time)
+        if event.component.kind != "slurm" and event.component.name != ANY:
+            add(event, event.time, event.text, math.inf)
+            failed.setdefault(event.component, event.time)
     seen = [one.time for each in found.values() for one in each if one.severity < math.inf]
     origin = min(seen, default=0.0)
 

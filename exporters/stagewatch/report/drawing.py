@@ -37,9 +37,7 @@ LINE_HEIGHT = 0.135
 
 MAX_TEXT = 400
 
-INK = "#1c2128"
 LINE = "#9aa3ad"
-FRAME = "#c6ccd4"
 COLOURS = {
     "inject": "#d55e00",
     "effect": "#e69f00",
@@ -55,22 +53,10 @@ _STYLE = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib, so that it is everywhere the same
     "font.size": SMALL,
-    "text.color": INK,
     "text.parse_math": False,  # a label may hold any number of $
-    "axes.edgecolor": FRAME,
-    "axes.labelcolor": INK,
-    "axes.labelsize": SMALL,
     "axes.linewidth": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "xtick.color": FRAME,
-    "ytick.color": FRAME,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.labelsize": SMALL,
-    "ytick.labelsize": SMALL,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
     "hatch.linewidth": 0.5,
     "svg.fonttype": "none",  # words stay words: to be searched, and set in the page's own font
     "pdf.fonttype": 42,  # journals refuse type 3
@@ -187,6 +173,13 @@ class Drawing:
         with _style(), matplotlib.rc_context({"svg.hashsalt": self.name}):
             self.figure.savefig(file, format=format, dpi=300, metadata=metadata)
         return file.getvalue()
+
+
+def row_labels(axes: Axes, labels: Sequence[str]) -> None:
+    """A row for each label, the first at the top, of height 1."""
+    axes.set_ylim(len(labels), 0)
+    axes.set_yticks([at + 0.5 for at in range(len(labels))], labels)
+    axes.tick_params(axis="y", length=0, pad=3)
 
 
 def cell(axes: Axes, x: float, y: float, width: float, height: float, colour: str) -> Rectangle:

@@ -202,15 +202,10 @@ def _later_failures(
 
 
 def _gone(history: History, job: Labels) -> list[Event]:
+    lines = history.most("rl_rank_up", job, "role, rank", "ranks that died", "min")
     return [
-        Event(
-            history.grid.time(line.values.index(0.0)),
-            "gone",
-            component_of(line.labels),
-            "",
-            "process gone",
-        )
-        for line in history.most("rl_rank_up", job, "role, rank", "ranks that died", "min")
+        _seen(history, line, line.values.index(0.0), "gone", "process gone")
+        for line in lines
         if 0.0 in line.values
     ]
 
@@ -218,16 +213,15 @@ def _gone(history: History, job: Labels) -> list[Event]:
 def _oom_kills(history: History, job: Labels) -> list[Event]:
     lines = history.most("rl_rank_cgroup_oom_kills_total", job, "role, rank", "OOM kills")
     return [
-        Event(
-            history.grid.time(at),
-            "oom_kill",
-            component_of(line.labels),
-            "",
-            "OOM kill in its cgroup",
-        )
+        _seen(history, line, at, "oom_kill", "OOM kill in its cgroup")
         for line in lines
         for at, _ in line.rises()
     ]
+
+
+def _seen(history: History, line: Line, at: int, kind: str, text: str) -> Event:
+    """An event by the look that saw it."""
+    return Event(history.grid.time(at), kind, component_of(line.labels), "", text)
 
 
 def _job_end(history: History, job: Labels) -> list[Event]:

@@ -15,7 +15,6 @@ from stagewatch.report.deviations import Finding
 from stagewatch.report.diagnosis import MOMENTS, Milestones
 from stagewatch.report.drawing import (
     COLOURS,
-    INK,
     LINE,
     ONE_COLUMN,
     TWO_COLUMNS,
@@ -24,6 +23,7 @@ from stagewatch.report.drawing import (
     TimeAxis,
     cell,
     fitted,
+    row_labels,
     styled,
     text_width,
 )
@@ -96,9 +96,7 @@ def propagation(experiment: Experiment, side: Side) -> Drawing:
     title = "Propagation: distance of each component from its baseline"
     drawing = Drawing(name, title, TWO_COLUMNS, axis.top + height + BELOW + LEGEND)
     axes = drawing.axes(left, axis.top, width, height)
-    axes.set_ylim(len(rows), 0)
-    axes.set_yticks([at + 0.5 for at in range(len(rows))], labels)
-    axes.tick_params(axis="y", length=0, pad=3)
+    row_labels(axes, labels)
     for at, (row, tick) in enumerate(zip(rows, axes.get_yticklabels(), strict=True)):
         tick.set_fontweight("bold" if row.origin else "normal")
         _cells(drawing, axes, experiment, row, at)
@@ -181,7 +179,7 @@ def _cells(drawing: Drawing, axes: Axes, experiment: Experiment, row: _Row, at: 
 
 
 def _cross(axes: Axes, x: float, y: float) -> None:
-    for colour, width in (("white", 3.0), (INK, 1.4)):
+    for colour, width in (("white", 3.0), ("black", 1.4)):
         axes.plot([x], [y], marker="x", ms=5, mew=width, color=colour, zorder=5, clip_on=False)
 
 
@@ -235,7 +233,7 @@ def _series(drawing: Drawing, axes: Axes, experiment: Experiment, finding: Findi
     edges = [value for value in values if value is not None]
     if base:
         edges += [_shown(base.low), _shown(base.high), _shown(base.median)]
-    low, high = _limits(edges)
+    low, high = limits(edges)
     axes.set_ylim(low, high)
     if base:
         bottom, top = (min(max(_shown(edge), low), high) for edge in base.two_sigma)
@@ -261,7 +259,7 @@ def _shown(value: float) -> float:
     return min(max(value, -LARGEST), LARGEST)
 
 
-def _limits(values: Sequence[float]) -> tuple[float, float]:
+def limits(values: Sequence[float]) -> tuple[float, float]:
     """From zero, but where all values are far from it: there their differences fill the panel."""
     low, high = min(values), max(values)
     least = max(1e-9 * max(abs(low), abs(high)), 1 / LARGEST)
@@ -269,7 +267,9 @@ def _limits(values: Sequence[float]) -> tuple[float, float]:
         margin = 0.25 * (high - low)
         return low - margin, high + margin
     low = min(0.0, low)
-    return low, high + 0.05 * (high - low) if high - low > least else low + 1
+    if high - low > least:
+        return low, high + 0.05 * (high - low)
+    return (low, 0.0) if low < -least else (0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,15 +374,13 @@ def timeline(phases: Phases, name: str) -> Drawing:
         Mark(after, f"{words} {span(after)}" if after else words, colour)
         for name, words, colour in PHASES
         if (when := getattr(phases, name)) is not None
-        and (after := when - phases.began) is not None
+        for after in [when - phases.began]
     ]
     axis = TimeAxis(start - phases.began, end - phases.began, width, marks)
     height = 0.18 * len(rows)
     drawing = Drawing(name, "Time line of the incident", TWO_COLUMNS, axis.top + height + BELOW)
     axes = drawing.axes(left, axis.top, width, height)
-    axes.set_ylim(len(rows), 0)
-    axes.set_yticks([at + 0.5 for at in range(len(rows))], labels)
-    axes.tick_params(axis="y", length=0, pad=3)
+    row_labels(axes, labels)
     for at, (_, spans) in enumerate(rows):
         for begin, until, colour, tip in spans:
             first, last = max(begin, start), min(until, end)

@@ -7,7 +7,7 @@ import dataclasses
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from stagewatch.report.deviations import Finding
@@ -17,48 +17,53 @@ from stagewatch.report.periods import iso
 from stagewatch.report.phases import Phases
 from stagewatch.report.recovery import ClusterRecovery, Recovery
 
-SERIES = (
-    "component",
-    "series",
-    "stage",
-    "unit",
-    "samples",
-    "mean",
-    "two_sigma_low",
-    "two_sigma_high",
-    "median",
-    "mad",
-    "deviated_after_seconds",
-    "two_sigma_after_seconds",
-    "peak",
-    "peak_after_seconds",
-    "times_limit",
-    "steady",
-)
-INCIDENT = (
-    "cluster",
-    "began",
-    "nodes",
-    "jobs",
-    "signs",
-    "detected_after_seconds",
-    "detected_by",
-    "out_of_service_after_seconds",
-    "job_ended_after_seconds",
-    "node_back_after_seconds",
-    "job_resumed_after_seconds",
-    "downtime_seconds",
-    "restored",
-    "throughput_before",
-    "throughput_after",
-    "throughput_change_ratio",
-    "resolution_seconds",
-)
-
 _FORMULA = ("=", "+", "-", "@")
 
+After = Callable[[float | None], float | None]
+"""Seconds from the injection, or from the beginning of an incident, to a time."""
 
-def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+SERIES: dict[str, Callable[[Finding, After], Any]] = {
+    "component": lambda each, _: each.component.label,
+    "series": lambda each, _: each.title,
+    "stage": lambda each, _: each.stage,
+    "unit": lambda each, _: each.signal.unit,
+    "samples": lambda each, _: each.baseline.count if each.baseline else 0,
+    "mean": lambda each, _: each.baseline and each.baseline.mean,
+    "two_sigma_low": lambda each, _: each.baseline and each.baseline.two_sigma[0],
+    "two_sigma_high": lambda each, _: each.baseline and each.baseline.two_sigma[1],
+    "median": lambda each, _: each.baseline and each.baseline.median,
+    "mad": lambda each, _: each.baseline and each.baseline.mad,
+    "deviated_after_seconds": lambda each, after: after(each.deviated),
+    "two_sigma_after_seconds": lambda each, after: after(each.two_sigma),
+    "peak": lambda each, _: each.peak,
+    "peak_after_seconds": lambda each, after: after(each.peak_time),
+    "times_limit": lambda each, _: each.severity,
+    "steady": lambda each, _: each.steady,
+}
+"""What is recorded of each series, by the name of its column."""
+
+INCIDENT: dict[str, Callable[[Phases, After], Any]] = {
+    "began": lambda each, _: iso(each.began),
+    "nodes": lambda each, _: " ".join(each.incident.nodes),
+    "jobs": lambda each, _: " ".join(job.job_id for job in each.hit),
+    "signs": lambda each, _: each.incident.kinds,
+    "detected_after_seconds": lambda each, after: after(each.detected),
+    "detected_by": lambda each, _: each.detected_by,
+    "out_of_service_after_seconds": lambda each, after: after(each.drained),
+    "job_ended_after_seconds": lambda each, after: after(each.ended),
+    "node_back_after_seconds": lambda each, after: after(each.node_back),
+    "job_resumed_after_seconds": lambda each, after: after(each.resumed),
+    "downtime_seconds": lambda each, _: each.downtime and each.downtime.seconds,
+    "restored": lambda each, _: each.restored,
+    "throughput_before": lambda each, _: each.hit[0].throughput_before if each.hit else None,
+    "throughput_after": lambda each, _: each.hit[0].throughput_after if each.hit else None,
+    "throughput_change_ratio": lambda each, _: each.hit[0].throughput_change if each.hit else None,
+    "resolution_seconds": lambda each, _: each.resolution,
+}
+"""What a row of the table of incidents has; throughput is that of the first job that was hit."""
+
+
+def csv_text(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     """Comma-separated, quoted where needed; what is not known is empty.
 
     Text that a spreadsheet would take for a formula gets an apostrophe before it, and control
@@ -106,7 +111,7 @@ def experiment_json(experiment: Experiment) -> str:
 def experiment_csv(experiment: Experiment) -> str:
     """A row for each series."""
     rows = [_series(experiment, each) for each in experiment.full.view.findings]
-    return csv_text(SERIES, [list(row.values()) for row in rows])
+    return csv_text(SERIES, [row.values() for row in rows])
 
 
 def recovery_json(recovery: Recovery) -> str:
@@ -124,11 +129,11 @@ def recovery_json(recovery: Recovery) -> str:
 def recovery_csv(recovery: Recovery) -> str:
     """A row for each incident."""
     rows = [
-        _incident(cluster.cluster, each)
+        (cluster.cluster, *(of(each, _after(each.began)) for of in INCIDENT.values()))
         for cluster in recovery.clusters
         for each in cluster.incidents
     ]
-    return csv_text(INCIDENT, rows)
+    return csv_text(("cluster", *INCIDENT), rows)
 
 
 def _view(experiment: Experiment, side: Side) -> dict[str, Any]:
@@ -166,54 +171,12 @@ def _view(experiment: Experiment, side: Side) -> dict[str, Any]:
 
 
 def _series(experiment: Experiment, finding: Finding) -> dict[str, Any]:
-    base = finding.baseline
-
-    def after(when: float | None) -> float | None:
-        return None if when is None else round(when - experiment.fault.start, 3)
-
-    values = (
-        finding.component.label,
-        finding.title,
-        finding.stage,
-        finding.signal.unit,
-        base.count if base else 0,
-        *((base.mean, *base.two_sigma, base.median, base.mad) if base else [None] * 5),
-        after(finding.deviated),
-        after(finding.two_sigma),
-        finding.peak,
-        after(finding.peak_time),
-        finding.severity,
-        finding.steady,
-    )
-    return dict(zip(SERIES, values, strict=True))
+    after = _after(experiment.fault.start)
+    return {name: of(finding, after) for name, of in SERIES.items()}
 
 
-def _incident(cluster: str, phases: Phases) -> tuple[Any, ...]:
-    """A row of the table of incidents; throughput is that of the first job that was hit."""
-
-    def after(when: float | None) -> float | None:
-        return None if when is None else round(when - phases.began, 3)
-
-    first = phases.hit[0] if phases.hit else None
-    return (
-        cluster,
-        iso(phases.began),
-        " ".join(phases.incident.nodes),
-        " ".join(job.job_id for job in phases.hit),
-        phases.incident.kinds,
-        after(phases.detected),
-        phases.detected_by,
-        after(phases.drained),
-        after(phases.ended),
-        after(phases.node_back),
-        after(phases.resumed),
-        phases.downtime.seconds if phases.downtime else None,
-        phases.restored,
-        first.throughput_before if first else None,
-        first.throughput_after if first else None,
-        first.throughput_change if first else None,
-        phases.resolution,
-    )
+def _after(zero: float) -> After:
+    return lambda when: None if when is None else round(when - zero, 3)
 
 
 def _cluster(cluster: ClusterRecovery) -> dict[str, Any]:
