@@ -129,10 +129,10 @@ def _effect(deviations: Sequence[Finding], events: Sequence[Event]) -> Milestone
 
 def _detected(view: View, deviations: Sequence[Finding]) -> Milestone:
     alerts = [each for each in view.firings if each.severity]
-    found = [_fired(alerts)]
+    moments = [_fired(alerts)]
     if view.detects_by_eye:
-        found += [_event(view.events[:1]), _effect(deviations, ())]
-    seen = [each for each in found if each.time is not None]
+        moments += [_event(view.events[:1]), _effect(deviations, ())]
+    seen = [each for each in moments if each.time is not None]
     return min(seen, key=lambda each: each.time or 0.0, default=Milestone())
 
 
@@ -230,14 +230,14 @@ def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
     before it comes before it, what was seen later after it, be it of the same component or not.
     A rank that is idle waits for others: its age accuses nobody.
     """
-    found: dict[Component, list[Suspect]] = {}
+    suspected: dict[Component, list[Suspect]] = {}
     failed: dict[Component, float] = {}
 
     def add(each: Finding | Event, when: float, evidence: str, severity: float) -> None:
         right = target.matches(each.component)
         waits = isinstance(each, Finding) and _waits(each)
         one = Suspect(each.component, when, each.stage, evidence, severity, right, waits)
-        found.setdefault(each.component, []).append(one)
+        suspected.setdefault(each.component, []).append(one)
 
     for finding in steady(view.findings):
         if not (finding.signal.age and finding.stage == IDLE):
@@ -246,7 +246,7 @@ def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
         if event.component.kind != "slurm" and event.component.name != ANY:
             add(event, event.time, event.text, math.inf)
             failed.setdefault(event.component, event.time)
-    seen = [one.time for each in found.values() for one in each if one.severity < math.inf]
+    seen = [one.time for each in suspected.values() for one in each if one.severity < math.inf]
     origin = min(seen, default=0.0)
 
     def bucket(when: float) -> float:
@@ -257,7 +257,7 @@ def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
             return each.waits, each.slight, each.time, 0.0
         return each.waits, each.slight, bucket(each.time), -each.severity
 
-    firsts = [min(each, key=position) for each in found.values()]
+    firsts = [min(each, key=position) for each in suspected.values()]
     errors = {each: failed.get(each.component, math.inf) for each in firsts}
     exact = sorted(when for each, when in errors.items() if when <= each.time)
 

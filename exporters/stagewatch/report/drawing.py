@@ -331,16 +331,16 @@ class TimeAxis:
 
     def _joined(self, marks: Sequence[Mark]) -> list[Mark]:
         """In order; what falls together has one line with the words of all."""
-        found: list[Mark] = []
+        joined: list[Mark] = []
         for mark in sorted(marks, key=lambda each: each.when):
             if not self.low <= mark.when <= self.high:
                 continue
-            if found and self._inches(mark.when - found[-1].when + self.low) < 0.03:
-                last = found[-1]
-                found[-1] = Mark(last.when, f"{last.words}, {mark.words}", last.colour)
+            if joined and self._inches(mark.when - joined[-1].when + self.low) < 0.03:
+                last = joined[-1]
+                joined[-1] = Mark(last.when, f"{last.words}, {mark.words}", last.colour)
             else:
-                found.append(mark)
-        return found
+                joined.append(mark)
+        return joined
 
 
 def _signed(value: float) -> str:

@@ -114,7 +114,7 @@ def firings(tracks: Iterable[Track], until: float) -> list[Firing]:
 
     Two that differ only in the evidence of a verdict are two.
     """
-    found = []
+    fired = []
     for track in tracks:
         name = track.labels.get("alertname") or VERDICTS.get(track.labels.get("__name__", ""), "")
         if not name or name in NOTES:
@@ -122,8 +122,8 @@ def firings(tracks: Iterable[Track], until: float) -> list[Firing]:
         times = [when for when, _ in track.samples]
         for start, end in runs(times):
             late = until - end < 2.5 * usual_gap(times)
-            found.append(Firing(name, track.labels, start, end, late))
-    return sorted(found, key=lambda each: (each.start, each.name))
+            fired.append(Firing(name, track.labels, start, end, late))
+    return sorted(fired, key=lambda each: (each.start, each.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def events_of(
     """What happened to a job and its nodes from a time on."""
     first = _stamped(history, "rl_rank_first_failure_timestamp_seconds", job, "failure")
     system = {**nodes, "job_id": "", "scope": "system"}
-    found = [
+    events = [
         *first,
         *_later_failures(history, job, roles, first),
         *_stamped(history, "log_oom_kill_last_timestamp_seconds", job, "oom_kill"),
@@ -155,7 +155,7 @@ def events_of(
         *_job_end(history, job),
     ]
     # Stamps are of another clock than the scrape's.
-    seen = {_staged(event, first) for event in found if event.time >= since - 0.5}
+    seen = {_staged(event, first) for event in events if event.time >= since - 0.5}
     return sorted(seen, key=lambda event: event.time)
 
 
@@ -186,7 +186,7 @@ def _later_failures(
     """Exceptions that were not the first of their rank.  They are counted by role and stage, so
     that the rank is known only where the role has but one."""
     known = {(event.component.role, event.stage, event.text) for event in first}
-    found = []
+    failures = []
     by = "role, stage, error"
     for line in history.most("rl_stage_failures_total", job, by, "failures", "sum"):
         role, stage = line.labels.get("role", ""), line.labels.get("stage", "")
@@ -194,11 +194,11 @@ def _later_failures(
         if (role, stage, error) in known:
             continue
         component = Component("rank", role, "0" if roles.get(role) == 1 else ANY)
-        found += [
+        failures += [
             Event(history.grid.time(at), "failure", component, stage, error)
             for at, _ in line.rises(0.0 if line.values[:1] == [None] else None)
         ]
-    return found
+    return failures
 
 
 def _gone(history: History, job: Labels) -> list[Event]:

@@ -148,8 +148,8 @@ def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> E
         seen = milestones(fault, target, view)
         ordered = suspects(view, target, tie=2 * history.grid.step)
         open_now = _open_stages(view, stages, history.grid, seen.detected.time)
-        found = diagnose(view, ordered, target, members.roles, open_now)
-        return Side(view, seen, found, ordered)
+        verdict = diagnose(view, ordered, target, members.roles, open_now)
+        return Side(view, seen, verdict, ordered)
 
     return Experiment(
         fault=fault,
@@ -177,8 +177,8 @@ class _Members:
 def _only_job(api: PrometheusApi, fault: Fault) -> str:
     """The one job with live ranks in the minute before the injection."""
     ranks = select("rl_rank_up", cluster=fault.cluster)
-    found = api.query(f"count by (job_id) (last_over_time({ranks}[60s]) == 1)", fault.start + 1)
-    jobs = sorted(each.labels.get("job_id", "") for each in found)
+    live = api.query(f"count by (job_id) (last_over_time({ranks}[60s]) == 1)", fault.start + 1)
+    jobs = sorted(each.labels.get("job_id", "") for each in live)
     if len(jobs) == 1:
         return jobs[0]
     if not jobs:
@@ -193,16 +193,16 @@ def _members(api: PrometheusApi, fault: Fault, job: Mapping[str, str], run: Peri
     """The ranks of the job during the run, with their nodes and GPUs."""
     window = milliseconds(max(60.0, run.seconds))
     infos = f"last_over_time({select('rl_rank_info', **job)}[{window}])"
-    found = api.query(f"max by (node, role, rank, uuid) ({infos})", run.end)
-    if not found:
+    members = api.query(f"max by (node, role, rank, uuid) ({infos})", run.end)
+    if not members:
         raise StagewatchError(f"job {job['job_id']!r} had no ranks around {iso(fault.start)}")
-    ranks = {component_of(each.labels) for each in found}
+    ranks = {component_of(each.labels) for each in members}
     users: dict[str, set[Component]] = {}
-    for each in found:
+    for each in members:
         if uuid := each.labels.get("uuid"):
             users.setdefault(uuid, set()).add(component_of(each.labels))
     return _Members(
-        nodes=tuple(sorted({each.labels.get("node", "") for each in found})),
+        nodes=tuple(sorted({each.labels.get("node", "") for each in members})),
         roles=dict(sorted(Counter(rank.role for rank in ranks).items())),
         gpu_owner={uuid: next(iter(who)) for uuid, who in users.items() if len(who) == 1},
     )

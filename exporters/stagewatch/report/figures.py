@@ -143,11 +143,11 @@ def _rows(experiment: Experiment, side: Side) -> list[_Row]:
 
 def _worst(side: Side) -> dict[Component, list[float | None]]:
     """The largest severity of each component's steady series, by column."""
-    found: dict[Component, list[Values]] = {}
+    severities: dict[Component, list[Values]] = {}
     for finding in side.view.findings:
         if finding.steady:
-            found.setdefault(finding.component, []).append(finding.severities)
-    return {component: _most(lines) for component, lines in found.items()}
+            severities.setdefault(finding.component, []).append(finding.severities)
+    return {component: _most(lines) for component, lines in severities.items()}
 
 
 def _most(lines: Sequence[Values]) -> list[float | None]:

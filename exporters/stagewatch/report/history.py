@@ -61,12 +61,12 @@ class Line:
 
     def rises(self, before: float | None = None) -> list[tuple[int, float]]:
         """The columns in which the value is larger than the last one known, with it."""
-        found = []
+        rises = []
         for at, value in self.known():
             if before is not None and value > before:
-                found.append((at, value))
+                rises.append((at, value))
             before = value
-        return found
+        return rises
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +142,14 @@ class History:
         """By a label, what a function of a range (such as `increase`) gives over the whole period,
         asked day by day."""
         self.progress.step(what)
-        found: dict[str, float] = {}
+        totals: dict[str, float] = {}
         for seconds, end in self._days():
             window = milliseconds(seconds)
             query = f"sum by ({by}) ({function}({select(metric, **labels)}[{window}]))"
             for each in self.api.query(query, end):
                 label = each.labels.get(by, "")
-                found[label] = found.get(label, 0.0) + each.value
-        return found
+                totals[label] = totals.get(label, 0.0) + each.value
+        return totals
 
     def _days(self) -> list[tuple[float, float]]:
         """Length and end of each whole day and of what is left.
@@ -223,13 +223,13 @@ def usual_gap(times: Sequence[float]) -> float:
 def runs(times: Sequence[float], gap: float | None = None) -> list[tuple[float, float]]:
     """Runs of times without a hole: longer than `gap`, or than 2.5 times the usual distance."""
     limit = 2.5 * usual_gap(times) if gap is None else gap
-    found: list[tuple[float, float]] = []
+    spans: list[tuple[float, float]] = []
     for when in times:
-        if found and when - found[-1][1] <= limit:
-            found[-1] = (found[-1][0], when)
+        if spans and when - spans[-1][1] <= limit:
+            spans[-1] = (spans[-1][0], when)
         else:
-            found.append((when, when))
-    return found
+            spans.append((when, when))
+    return spans
 
 
 def column_runs(values: Values, gap: int = 2) -> list[tuple[int, int]]:

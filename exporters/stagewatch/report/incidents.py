@@ -91,7 +91,7 @@ def silent(history: History, labels: Labels) -> list[Line]:
 def find_signs(history: History, cluster: str) -> list[Sign]:
     """Everything out of order on a cluster, by start."""
     chosen = {"cluster": cluster}
-    found: list[Sign] = []
+    signs: list[Sign] = []
 
     def add(line: Line, kind: str, text: str, least: int = 1) -> None:
         grid = history.grid
@@ -100,7 +100,7 @@ def find_signs(history: History, cluster: str) -> list[Sign]:
             if last - first + 1 >= least:
                 end = min(grid.time(last + 1), grid.end)
                 is_open = last >= grid.count - 2
-                found.append(Sign(kind, grid.time(first), end, is_open, node, job, text))
+                signs.append(Sign(kind, grid.time(first), end, is_open, node, job, text))
 
     for line in unavailable(history, chosen, "node, kind, reason"):
         add(line, line.labels.get("kind") or "drain", line.labels.get("reason", ""))
@@ -119,8 +119,8 @@ def find_signs(history: History, cluster: str) -> list[Sign]:
         job = line.labels.get("job_id", "")
         for at, value in line.rises():
             when = history.grid.time(at)
-            found.append(Sign("restart", when, when, False, "", job, f"restart {value:.0f}"))
-    return sorted(found, key=lambda sign: (sign.start, sign.kind, sign.node, sign.job_id))
+            signs.append(Sign("restart", when, when, False, "", job, f"restart {value:.0f}"))
+    return sorted(signs, key=lambda sign: (sign.start, sign.kind, sign.node, sign.job_id))
 
 
 def incidents_of(signs: Sequence[Sign]) -> list[Incident]:

@@ -97,7 +97,7 @@ def stories(
     held |= by_job(history.most("slurm_job_gpus", jobs, "job_id", "GPUs"))
     requeued = by_job(history.most("slurm_job_requeue_timestamp_seconds", jobs, "job_id", "runs"))
     started = by_job(history.most("slurm_job_start_timestamp_seconds", jobs, "job_id", "runs"))
-    found = []
+    jobs_told = []
     for job, values in running.items():
         ended, resumed = _stops(grid, values, near)
         ended = _exact(ended, requeued.get(job), began)
@@ -130,8 +130,8 @@ def stories(
                 throughput_before=_mean(rate, grid, began - BEFORE_SECONDS),
                 throughput_after=None if until is None else _mean(rate, grid, until),
             )
-        found.append(story)
-    return found
+        jobs_told.append(story)
+    return jobs_told
 
 
 def _throughput(history: History, jobs: Labels, asked: str) -> tuple[dict[str, Line], str]:
@@ -141,8 +141,8 @@ def _throughput(history: History, jobs: Labels, asked: str) -> tuple[dict[str, L
         query = insert(asked, "JOBS", matchers(**jobs))
         return by_job(history.lines(query, "throughput")), ""
     rates = _live(history, "rl_scalar", {**jobs, "name": "samples_per_second"})
-    if found := by_job(history.lines(f"sum by (job_id) ({rates})", "throughput")):
-        return found, "samples/s"
+    if samples := by_job(history.lines(f"sum by (job_id) ({rates})", "throughput")):
+        return samples, "samples/s"
     rise = f"deriv({select('rl_rank_step', **jobs)}[5m])"
     return by_job(history.lines(f"60 * max by (job_id) ({rise})", "steps")), "steps/min"
 

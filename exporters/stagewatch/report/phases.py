@@ -131,11 +131,11 @@ def phases_of(
     )
 
 
-def absorbed(found: Sequence[Phases]) -> list[Phases]:
+def absorbed(incidents: Sequence[Phases]) -> list[Phases]:
     """Without those that only tell of a job what another, with its node, tells too: their signs
     are added to that one."""
-    kept = [each for each in found if each.incident.nodes]
-    for each in found:
+    kept = [each for each in incidents if each.incident.nodes]
+    for each in incidents:
         if each.incident.nodes:
             continue
         at = next((at for at, other in enumerate(kept) if _tells(other, each)), None)
@@ -162,16 +162,16 @@ def _tells(one: Phases, other: Phases) -> bool:
 
 def _jobs(history: History, here: Labels, incident: Incident) -> tuple[str, ...]:
     """Jobs that the signs name, and those on the nodes when it began."""
-    found = set(incident.jobs)
+    jobs = set(incident.jobs)
     if incident.nodes:
         column = max(1, history.grid.index(incident.start + 60))
         for metric in ("slurm_job_node", "rl_rank_info"):
-            found |= {
+            jobs |= {
                 line.labels.get("job_id", "")
                 for line in history.most(metric, {**here, "node": incident.nodes}, "job_id", "jobs")
                 if any(at < column for at, _ in line.known())
             }
-    return tuple(sorted(found - {""}))
+    return tuple(sorted(jobs - {""}))
 
 
 def _injected(history: History, here: Labels, incident: Incident) -> float | None:
@@ -197,7 +197,7 @@ def _outages(
         for line in history.most(since, nodes, "node, kind", "since when")
         if line.known()
     }
-    found: dict[tuple[str, str], tuple[float, float | None]] = {}
+    outages: dict[tuple[str, str], tuple[float, float | None]] = {}
     for line in [*unavailable(history, nodes, "node, kind"), *silent(history, nodes)]:
         key = (line.labels.get("node", ""), line.labels.get("kind", "silent"))
         known = [at for at, _ in line.known()]
@@ -207,8 +207,8 @@ def _outages(
         if grid.start <= exact.get(key, 0.0) <= first:
             first = exact[key]
         last = None if known[-1] >= grid.count - 2 else grid.time(known[-1] + 1)
-        found[key] = (first, last)
-    return found
+        outages[key] = (first, last)
+    return outages
 
 
 def _running(history: History, here: Labels, jobs: Sequence[str]) -> dict[str, list[float | None]]:
@@ -223,14 +223,14 @@ def _running(history: History, here: Labels, jobs: Sequence[str]) -> dict[str, l
     asked = history.most("slurm_source_success", source, "cluster", "Slurm")
     agents = history.most("up", {**here, "job": "stagewatch"}, "cluster", "agents")
     none: list[float | None] = [None] * history.grid.count
-    found = {}
+    running = {}
     for job in jobs:
         series = slurm.get(job) or ranks.get(job)
         watched = (asked if job in slurm else agents)[:1]
         known = watched[0].values if watched else none
         states = zip(series.values if series else none, known, strict=True)
-        found[job] = [_state(value, good) for value, good in states]
-    return {job: values for job, values in found.items() if any(values)}
+        running[job] = [_state(value, good) for value, good in states]
+    return {job: values for job, values in running.items() if any(values)}
 
 
 def _state(value: float | None, known: float | None) -> float | None:
@@ -247,7 +247,7 @@ def _detected(
     begin = max(0, grid.index(began))
     end = grid.index(incident.end + JOIN_SECONDS)
     firing = {**here, "alertstate": "firing"}
-    found = []
+    alerts = []
     for line in history.most("ALERTS", firing, "alertname, node, job_id, rank", "alerts"):
         name = line.labels.get("alertname", "")
         node, job = line.labels.get("node"), line.labels.get("job_id")
@@ -255,5 +255,5 @@ def _detected(
         about = about or (not node and not job and name.startswith("Slurm"))
         first = next((at for at, _ in line.known()), 0)
         if name not in NOTES and about and begin <= first <= end:
-            found.append((grid.time(first), name))
-    return min(found, default=None)
+            alerts.append((grid.time(first), name))
+    return min(alerts, default=None)

@@ -177,8 +177,8 @@ def make_recovery(api: PrometheusApi, asked: Asked, progress: Progress) -> Recov
 def _clusters(api: PrometheusApi, period: Period) -> list[str]:
     window = milliseconds(max(60.0, period.seconds))
     scrapes = f"count_over_time({select('up', job=_AGENTS)}[{window}])"
-    found = api.query(f"count by (cluster) ({scrapes})", period.end)
-    names = sorted(each.labels.get("cluster", "") for each in found)
+    clusters = api.query(f"count by (cluster) ({scrapes})", period.end)
+    names = sorted(each.labels.get("cluster", "") for each in clusters)
     if not names:
         raise StagewatchError(
             f"no agent was scraped from {iso(period.start)} to {iso(period.end)}: is this the "
@@ -284,11 +284,11 @@ def _scrapes(history: History, here: Labels) -> list[Scrapes]:
     present = history.most("up", here, "job", "scrapes", "count")
     succeeded = history.total("sum_over_time", "up", here, "job", "successes")
     attempted = history.total("count_over_time", "up", here, "job", "attempts")
-    found = []
+    scrapes = []
     for line in present:
         job = line.labels.get("job", "")
         known = [value for _, value in line.known()]
-        found.append(
+        scrapes.append(
             Scrapes(
                 job=job,
                 targets=round(max(known)),
@@ -297,7 +297,7 @@ def _scrapes(history: History, here: Labels) -> list[Scrapes]:
                 seen=len(known) / history.grid.count,
             )
         )
-    return sorted(found, key=lambda each: (-each.targets, each.job))
+    return sorted(scrapes, key=lambda each: (-each.targets, each.job))
 
 
 def _unseen_seconds(history: History, here: Labels) -> float:
