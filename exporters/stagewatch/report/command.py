@@ -1,6 +1,6 @@
-"""Makes reports of what a Prometheus (or VictoriaMetrics, or another of its kind) has kept: of an
-experiment with an injected fault, or of failures and recoveries over a period.  Each is one HTML
-file that needs nothing else, with JSON and CSV for further work and the figures for a paper."""
+"""Reports on an experiment with an injected fault, or on failures and recoveries over a period,
+from what a Prometheus (or VictoriaMetrics, or another server with its API) has kept.  A report is
+one HTML file that needs nothing else; JSON and CSV serve further work, and the figures a paper."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Files = Mapping[str, str | bytes]
 """Contents by the name of the file."""
 
 Figures = Sequence[Callable[[], Mapping[str, bytes]]]
-"""What makes the files of each figure."""
+"""For each figure, a function that makes its files."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit status 0 when the report is written."""
+    """Write the report; returns exit status 0."""
     api = _api(arguments)
     progress = Progress()
     try:
@@ -124,7 +124,8 @@ def _add_recovery(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_server(parser: argparse.ArgumentParser) -> None:
-    """Which server to ask, and who asks; no secret stands on a command line."""
+    """The server to ask, and the credentials for it: in files, so that no command line shows
+    them."""
     parser.add_argument(
         "--prometheus",
         metavar="URL",
@@ -208,7 +209,7 @@ def _recovery(
 
 
 def _api(arguments: argparse.Namespace) -> PrometheusApi:
-    """The server, with what it wants to see.  Raises `ConfigError`."""
+    """The server, with credentials.  Raises `ConfigError`."""
     header = ""
     if arguments.bearer_token_file:
         header = f"Bearer {_secret(arguments.bearer_token_file, '--bearer-token-file')}"
@@ -275,7 +276,7 @@ def _when(text: str, flag: str, now: float) -> float:
 def _places(
     arguments: argparse.Namespace, report: Files, figures: Figures
 ) -> dict[Path, str | bytes]:
-    """What to write where: all of it into a directory, or the page alone into a file."""
+    """The contents of each file: all of them in a directory, or the page alone."""
     output: Path = arguments.output
     if output.suffix.lower() in (".html", ".htm"):
         files = {output: report["html"]}
@@ -290,7 +291,7 @@ def _places(
 
 
 def _write(files: Mapping[Path, str | bytes]) -> list[Path]:
-    """Write them; directories are made.  Raises `StagewatchError`."""
+    """Write files and the directories they need.  Raises `StagewatchError`."""
     for file, content in files.items():
         raw = content.encode(errors="backslashreplace") if isinstance(content, str) else content
         try:

@@ -1,4 +1,4 @@
-"""The series that an experiment is judged by: what each usually is, and when it leaves that.
+"""Judges the series of an experiment: their usual values, and when they deviate from these.
 
 docs/reports.md defines every number of this file.
 """
@@ -46,8 +46,8 @@ PRESSURE = "io_pressure_seconds_total"
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One metric, or the ratio of two.  `floor` is a difference, in `unit`, that is never called a
-    deviation; an `age` grows by itself."""
+    """One metric, or the ratio of two.  `floor` is a difference, in `unit`, that never counts as
+    a deviation; an `age` grows by itself."""
 
     name: str
     unit: str
@@ -55,14 +55,14 @@ class Signal:
     metric: str
     by: str = RANK
     how: str = "max"
-    """The largest or the `sum` of what is there, or the sum of its `rate`."""
+    """The largest value (`max`), the `sum` of values, or the sum of their `rate`."""
     per: str = ""
-    """What the metric is divided by."""
+    """A metric to divide by."""
     more: Labels = field(default_factory=dict)
     age: bool = False
 
     def expression(self, history: History, job: Labels, nodes: Labels) -> str:
-        """PromQL for the ranks of a job, or for what belongs to its nodes."""
+        """PromQL for the ranks of a job, or for the devices and mounts of its nodes."""
         chosen = {**(job if self.metric.startswith("rl_") else nodes), **self.more}
 
         def of(metric: str) -> str:
@@ -136,7 +136,7 @@ def baseline_of(values: Values) -> Baseline | None:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Says which values deviate.  `floor` is a difference, in the series' unit, that never does.
+    """Decides which values deviate.  `floor` is a difference, in the series' unit, that never does.
 
     Ages (`age`) grow by themselves, so that only their highest means anything.
     """
@@ -166,7 +166,7 @@ class Judge:
         return self.severity(value) > 1
 
     def beyond_two_sigma(self, value: float) -> bool:
-        """The plain method, which the report shows beside the robust one."""
+        """Whether a value is outside mean ± 2σ: the plain method, shown beside the robust one."""
         low, high = self.baseline.two_sigma
         return not low <= value <= high
 
@@ -197,7 +197,7 @@ def first_sustained(flags: Sequence[bool | None], begin: int = 0) -> int | None:
 
 
 def is_steady(past: Values, signal: Signal) -> bool:
-    """Whether the second half of a baseline is no deviation from its first half."""
+    """Whether the second half of a baseline does not deviate from its first half."""
     half = len(past) // 2
     first = baseline_of(past[:half])
     if first is None or len(past) < 4 * MIN_SAMPLES:
@@ -231,7 +231,7 @@ class Finding:
 
     @property
     def title(self) -> str:
-        """The name of the signal, with what tells the series from others of its kind."""
+        """The name of the signal, with the labels that distinguish this series."""
         stage = self.stage if self.signal.name.startswith("stage") else ""
         more = ", ".join(part for part in (self.detail, stage) if part)
         return f"{self.signal.name} ({more})" if more else self.signal.name
@@ -239,20 +239,20 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What findings need to know of the run: its grid, the injection, and who is where."""
+    """The circumstances of a run: its grid, the injection, stages of ranks, and owners of GPUs."""
 
     grid: Grid
     injected: float
     stages: Mapping[Component, Sequence[str | None]]
     """The stage each rank was in, by column."""
     gpu_owner: Mapping[str, Component]
-    """The rank that a GPU belongs to, by uuid, where it is one."""
+    """The rank that a GPU belongs to, by uuid, where it belongs to only one."""
 
 
 def findings_of(
     signal: Signal, before: Sequence[Line], during: Sequence[Line], scene: Scene
 ) -> list[Finding]:
-    """The findings of one signal; series that were only there before are left out."""
+    """The findings of one signal; series that ended before the run are left out."""
     past = {frozenset(line.labels.items()): line.values for line in before}
     return [
         _finding(signal, past.get(frozenset(line.labels.items()), []), line, scene)
@@ -261,7 +261,7 @@ def findings_of(
 
 
 def steady(findings: Sequence[Finding]) -> list[Finding]:
-    """Those that deviated and can be trusted, earliest first."""
+    """Findings that deviated from a steady baseline, earliest first."""
     chosen = [each for each in findings if each.deviated is not None and each.steady]
     return sorted(chosen, key=lambda each: (each.deviated or 0.0, -each.severity))
 

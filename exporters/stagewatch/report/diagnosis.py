@@ -1,4 +1,5 @@
-"""What a view of an experiment shows: its moments, where to look, where it began and surfaced.
+"""Diagnoses a fault from what a view shows: its moments, where to look, where it began and
+surfaced.
 
 docs/reports.md defines every number of this file.
 """
@@ -23,7 +24,7 @@ PRESSING = ("critical", "warning")
 
 IDLE = "idle"
 SLIGHT = 1.25
-"""Of hundreds of series one now and then gets over its limit by as little, of itself."""
+"""Times the limit.  Among hundreds of series, one exceeds its limit this little by chance."""
 
 PIPELINE = STAGES[1:8]
 """The stages of a step, in order; after the last comes the first again."""
@@ -44,7 +45,7 @@ MOMENTS = (
 
 @dataclass(frozen=True, slots=True)
 class Milestone:
-    """A moment, and what showed it; no `time`: not seen."""
+    """A moment and its evidence; without a `time` it was not seen."""
 
     time: float | None = None
     what: str = ""
@@ -52,7 +53,7 @@ class Milestone:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What can be seen: everything, or as much as a controller's log and Slurm tell."""
+    """The evidence of a run: all of it, or as much as a controller's log and Slurm show."""
 
     name: str
     findings: Sequence[Finding]
@@ -64,7 +65,8 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Milestones:
-    """Each of them; `misnamed` are components that verdicts named before the right one."""
+    """All milestones of a view; `misnamed` are components that verdicts named before the right
+    one."""
 
     injected: Milestone
     effect: Milestone
@@ -93,10 +95,10 @@ def controller_view(view: View) -> View:
 
 
 def milestones(fault: Fault, target: Target, view: View) -> Milestones:
-    """What a view shows of a fault."""
+    """The milestones of a fault, as a view shows them."""
     deviations = steady(view.findings)
     errors = [each for each in view.events if each.kind == "failure"]
-    named = [each for each in view.firings if names_component(each)]
+    named = [each for each in view.firings if component_of(each.labels).kind != "slurm"]
     right = [each for each in named if target.named_by(each.labels)]
     return Milestones(
         injected=Milestone(fault.start, f"marker {fault.id}"),
@@ -111,18 +113,10 @@ def milestones(fault: Fault, target: Target, view: View) -> Milestones:
     )
 
 
-def names_component(firing: Firing) -> bool:
-    """Whether an alert or verdict points at one rank, mount or node, rather than at a job."""
-    return component_of(firing.labels).kind != "slurm"
-
-
-def describe(finding: Finding) -> str:
-    """A deviation in a few words."""
-    return f"{finding.component.label}: {finding.title}"
-
-
 def _effect(deviations: Sequence[Finding], events: Sequence[Event]) -> Milestone:
-    first = [Milestone(each.deviated, describe(each)) for each in deviations[:1]]
+    first = [
+        Milestone(each.deviated, f"{each.component.label}: {each.title}") for each in deviations[:1]
+    ]
     first += [_event([each]) for each in events[:1]]
     return min(first, key=lambda each: each.time or 0.0, default=Milestone())
 
@@ -163,7 +157,7 @@ def _clear(firings: Sequence[Firing]) -> Milestone:
 
 
 def _misnamed(named: Sequence[Firing], right: Sequence[Firing], target: Target) -> tuple[str, ...]:
-    """Ranks named no later than the right one; a node or a mount is no accusation."""
+    """Wrong ranks that were named no later than the right one; nodes and mounts do not count."""
     until = right[0].start if right else float("inf")
     wrong: list[Component] = []
     for each in named:
@@ -180,7 +174,7 @@ def _misnamed(named: Sequence[Firing], right: Sequence[Firing], target: Target) 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A component with the first thing that was wrong with it."""
+    """A component with the first evidence against it."""
 
     component: Component
     time: float
@@ -190,11 +184,11 @@ class Suspect:
     right: bool
     """Whether the fault was put there."""
     waits: bool = False
-    """Whether it only waits for others, as far as this shows."""
+    """Whether the evidence shows no more than that it waits for others."""
 
     @property
     def slight(self) -> bool:
-        """Whether it never got far beyond its limit."""
+        """Whether it exceeded its limit only a little."""
         return self.severity < SLIGHT
 
 
@@ -274,8 +268,8 @@ def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
 
 
 def _waits(finding: Finding) -> bool:
-    """Whether an idle rank does less than usual, or is only seen to have said something before; or
-    whether ranks that share a GPU use it less."""
+    """Whether the finding shows mere waiting: an idle rank does less than usual or set a scalar
+    before it idled, or ranks that share a GPU use it less."""
     base, peak = finding.baseline, finding.peak
     less = base is not None and peak is not None and peak < base.low
     if finding.component.kind == "gpu":
@@ -290,8 +284,8 @@ def diagnose(
     roles: Mapping[str, int],
     stages_open: Counter[str],
 ) -> Diagnosis:
-    """`roles` are the ranks of each role; `stages_open` in which stage how many ranks were when
-    it was detected."""
+    """Where a fault began and surfaced.  `roles` counts the ranks of each role, `stages_open` those
+    in each stage at the detection."""
     began = Place()
     if ordered:
         first = ordered[0]
@@ -327,7 +321,7 @@ def stage_distance(began: str, surfaced: str, seen: Collection[str] = PIPELINE) 
 
 
 def _surfaced(errors: Sequence[Event], stages_open: Counter[str]) -> tuple[Place, str]:
-    """The last error, which is what one reads first; without one, where most ranks hang."""
+    """The place of the last error, which one reads first; without errors, where most ranks hang."""
     if errors:
         last = errors[-1]
         place = Place(last.component.label, last.component.group, last.stage)
@@ -355,7 +349,8 @@ def _chain(ordered: Sequence[Suspect], began: Place, surfaced: Place) -> tuple[s
 def _unranked(
     ordered: Sequence[Suspect], target: Target, surfaced: Place, roles: Mapping[str, int]
 ) -> int | None:
-    """Logs of every rank of the role where it surfaced and of the role where it was put."""
+    """How many logs to read: every rank of the role where it surfaced and of the one where it was
+    put."""
     origins = {each.component.role for each in ordered if each.right and each.component.role}
     origins |= {
         role

@@ -1,7 +1,7 @@
-"""What all figures share: their size and style, words that fit, the axis of time, and their files.
+"""The common parts of all figures: size and style, words that fit, the axis of time, and files.
 
 A figure is as wide as one column of a paper or both, and nothing in it is set smaller than 7 pt.
-Everything is drawn by matplotlib's objects; nothing of its global state is left changed.
+Everything is drawn by matplotlib's objects; its global state stays as it was.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _SVG = "http://www.w3.org/2000/svg"
 ElementTree.register_namespace("", _SVG)
 ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
-# It tells every table of every font that it embeds.
+# It logs every table of every font that it embeds.
 logging.getLogger("fontTools").setLevel(logging.WARNING)
 
 P = ParamSpec("P")
@@ -74,14 +74,14 @@ P = ParamSpec("P")
 
 @contextmanager
 def _style() -> Iterator[None]:
-    """Our style, whatever a matplotlibrc says; a sign that the font lacks is drawn as a box."""
+    """Our style, whatever a matplotlibrc holds; the font draws a box for a character it lacks."""
     with matplotlib.style.context(["default", _STYLE]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .*missing from")
         yield
 
 
 def styled(draw: Callable[P, Drawing]) -> Callable[P, Drawing]:
-    """A function that draws, in our style."""
+    """Run a function that draws in our style."""
     return _style()(draw)
 
 
@@ -120,20 +120,21 @@ class Drawing:
         )
 
     def tip(self, artist: Artist, text: str) -> None:
-        """What is shown when somebody points at it on a screen."""
+        """Attach a text that a browser shows under the pointer."""
         gid = f"{self.name}-{len(self._tips) + 1}"
         artist.set_gid(gid)
         self._tips[gid] = clean(text)
 
     def svg(self) -> str:
-        """A file of its own."""
+        """The figure as a file."""
         text = ElementTree.tostring(self._tree(), encoding="unicode")
         return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
     def inline(self) -> str:
-        """For a page, whose style sheet has the one rule that matplotlib puts into each file.
+        """The figure as a part of a page, where it may grow but not shrink.
 
-        It may grow there, but not shrink, and its names are not those of another figure.
+        The page's style sheet has the rule that matplotlib puts into each file, and elements lose
+        the names that other figures have too.
         """
         root = self._tree()
         for definitions in root.findall(f"{{{_SVG}}}defs"):
@@ -147,7 +148,7 @@ class Drawing:
         return ElementTree.tostring(root, encoding="unicode")
 
     def files(self) -> dict[str, bytes]:
-        """By their names: for a page, for a paper, and for slides."""
+        """The SVG, PDF and PNG, by the names of their files."""
         return {
             f"{self.name}.svg": self.svg().encode(),
             f"{self.name}.pdf": self._saved("pdf", {"CreationDate": None, "Title": self.title}),
@@ -199,14 +200,14 @@ def cell(axes: Axes, x: float, y: float, width: float, height: float, colour: st
 
 
 def clean(text: str) -> str:
-    """Text that any file can hold: no control characters, none that turn its direction, and not
-    too much of it."""
+    """Text that any file can hold: of limited length, without characters that control terminals or
+    the direction of writing."""
     shown = text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT // 2]}…{text[-MAX_TEXT // 2 :]}"
     return "".join(c if c.isprintable() else "�" for c in shown)
 
 
 def text_width(text: str, *, bold: bool = False) -> float:
-    """How wide a text is drawn, in inches."""
+    """The width of a text, in inches."""
     font = FontProperties(family=["DejaVu Sans"], size=SMALL, weight="bold" if bold else "normal")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -282,7 +283,7 @@ class TimeAxis:
         """Inches above the plot that the words take."""
 
     def label(self, axes: Axes, zero: str, *, last: bool = True) -> None:
-        """Round times along the bottom of the `last` plot; `zero` says when 0 is."""
+        """Label round times along the bottom of the `last` plot; `zero` tells when 0 is."""
         step = _time_step(self.high - self.low)
         divisor, unit = next((s, u) for s, u in ((3600, "h"), (60, "min"), (1, "s")) if step >= s)
         first = math.ceil(self.low / step)
@@ -330,7 +331,7 @@ class TimeAxis:
         return (when - self.low) / (self.high - self.low) * self._width
 
     def _joined(self, marks: Sequence[Mark]) -> list[Mark]:
-        """In order; what falls together has one line with the words of all."""
+        """The marks in order; marks at the same place share a line and their words."""
         joined: list[Mark] = []
         for mark in sorted(marks, key=lambda each: each.when):
             if not self.low <= mark.when <= self.high:

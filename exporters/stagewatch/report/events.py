@@ -1,5 +1,5 @@
-"""Things that happened at a moment: the marked fault; alerts and verdicts; exceptions, deaths, OOM
-kills, lines of logs, Xids and the end of the job."""
+"""What happened at a moment: the marked fault; alerts and verdicts; exceptions, deaths, OOM kills,
+lines of logs, Xids and the end of the job."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from stagewatch.report.history import History, Labels, Line, runs, usual_gap
 from stagewatch.sources.prometheus_api import PrometheusApi, Track
 
 MAX_OPEN_SECONDS = 86400.0
-"""A marker that stays open for longer is taken to be open still."""
+"""A marker that stays open for longer counts as still open."""
 
 _GAP = 300.0
 
 NOTES = ("FaultInjected", "FaultMarkerForgotten", "PageDuringFault")
-"""Alerts that speak of the marker itself, or repeat another: no detection."""
+"""Alerts that detect nothing: they are about the marker, or repeat another alert."""
 
 VERDICTS = {"job:rl_stall:culprit": "culprit", "rank:rl_straggler:ratio": "straggler"}
 """Recording rules that name a rank."""
@@ -128,7 +128,8 @@ def firings(tracks: Iterable[Track], until: float) -> list[Firing]:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`kind` is failure, gone, oom_kill, log, xid or job_end."""
+    """Something that happened to a component.  `kind` is failure, gone, oom_kill, log, xid or
+    job_end."""
 
     time: float
     kind: str
@@ -140,7 +141,7 @@ class Event:
 def events_of(
     history: History, job: Labels, nodes: Labels, roles: Mapping[str, int], since: float
 ) -> list[Event]:
-    """What happened to a job and its nodes from a time on."""
+    """The events of a job and its nodes since a time."""
     first = _stamped(history, "rl_rank_first_failure_timestamp_seconds", job, "failure")
     system = {**nodes, "job_id": "", "scope": "system"}
     events = [
@@ -160,8 +161,8 @@ def events_of(
 
 
 def _staged(event: Event, first: Sequence[Event]) -> Event:
-    """With the stage that its rank's first exception left, if it is of the same moment: a line of a
-    log tells none."""
+    """The event with the stage of its rank's first exception, if both are of the same moment: a
+    line of a log has no stage."""
     stages = (
         other.stage
         for other in first
@@ -171,7 +172,7 @@ def _staged(event: Event, first: Sequence[Event]) -> Event:
 
 
 def _stamped(history: History, metric: str, labels: Labels, kind: str) -> list[Event]:
-    """A series whose value is the time: each new value is an event."""
+    """Events of series whose value is the time of the last event."""
     by = "role, rank, stage, error, pattern, node, gpu, xid, scope, job_id"
     return [
         Event(value, kind, component_of(line.labels), line.labels.get("stage", ""), _text(line))
@@ -183,8 +184,8 @@ def _stamped(history: History, metric: str, labels: Labels, kind: str) -> list[E
 def _later_failures(
     history: History, job: Labels, roles: Mapping[str, int], first: Sequence[Event]
 ) -> list[Event]:
-    """Exceptions that were not the first of their rank.  They are counted by role and stage, so
-    that the rank is known only where the role has but one."""
+    """Exceptions after the first of a rank.  Agents count them by role and stage, which identifies
+    the rank only in a role of one."""
     known = {(event.component.role, event.stage, event.text) for event in first}
     failures = []
     by = "role, stage, error"
@@ -225,7 +226,7 @@ def _seen(history: History, line: Line, at: int, kind: str, text: str) -> Event:
 
 
 def _job_end(history: History, job: Labels) -> list[Event]:
-    """Slurm no longer calls the job running, though it still answers."""
+    """The end of the job: Slurm answers, and no longer lists it as running."""
     grid = history.grid
     lines = history.most("slurm_job_info", job, "", "the job in Slurm")
     if not lines:

@@ -1,4 +1,4 @@
-"""Gathers what is known of one injected fault and makes the experiment of it."""
+"""Gathers the evidence of one injected fault and makes an experiment of it."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ _OTHER_STEPS = 12
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a person asked for."""
+    """The request for a report."""
 
     fault_id: str
     baseline: str = "10m-before"
     job_id: str = ""
     origin: str = ""
-    """Where the fault was put, if the marker's target does not say it so that it is understood."""
+    """Where the fault was put, if the marker's target does not name a component."""
     after: float = 300.0
-    """Seconds after the end of the fault that are looked at."""
+    """Seconds to look at after the end of the fault."""
     days: float = 31.0
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one view saw."""
+    """One view of the run, with its milestones and diagnosis."""
 
     view: View
     milestones: Milestones
@@ -83,7 +83,7 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """For a title."""
+        """The title of the report."""
         what = f"{self.fault.fault_type} on {self.fault.target or 'an unnamed target'}"
         return f"{self.fault.scenario or self.fault.id}: {what}"
 
@@ -112,7 +112,7 @@ def telling(side: Side) -> list[Finding]:
 
 
 def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> Experiment:
-    """Ask for everything and put it together.  Raises `StagewatchError`."""
+    """Ask the server and put the experiment together.  Raises `StagewatchError`."""
     fault = find_fault(api, wanted.fault_id, wanted.days)
     baseline = baseline_period(wanted.baseline, fault.start)
     end = min(time.time(), (fault.end or time.time()) + wanted.after)
@@ -222,7 +222,7 @@ def _stages(history: History, job: Labels) -> dict[Component, list[str | None]]:
 def _open_stages(
     view: View, stages: Mapping[Component, Sequence[str | None]], grid: Grid, when: float | None
 ) -> Counter[str]:
-    """In which stage how many ranks of a view were at a time, or at the end."""
+    """How many ranks of a view were in each stage at a time, or at the end."""
     last = grid.count - 1
     column = last if when is None else min(grid.index(when), last)
     shown = {finding.component for finding in view.findings}

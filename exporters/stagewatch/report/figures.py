@@ -38,7 +38,7 @@ LEVELS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Multiples of the distance at which a value begins to deviate: where each colour begins."""
 
 HEAT = ("#e9eef3", "#fee391", "#fec44f", "#fe9929", "#d95f0e", "#8c2d04")
-"""In the baseline, and from each level on: ever darker, so that it can be read in grey."""
+"""Colours of values in the baseline and from each level on: ever darker, so that grey will do."""
 
 RUNS, STANDS, WRONG, WORSE = "#bfe3d6", "#e4e7eb", "#fec44f", "#fe9929"
 """A job that runs, one that does not, and signs that something is out of order."""
@@ -47,7 +47,7 @@ MAX_ROWS = 28
 MAX_COLUMNS = 200
 MAX_INCIDENT_ROWS = 14
 LARGEST = 1e30
-"""Values beyond are drawn there: no axis can show them."""
+"""Larger values are drawn here: no axis can show them."""
 
 RIGHT = 0.12
 BELOW = 0.36
@@ -116,7 +116,8 @@ def level(severity: float) -> str:
 
 
 def _rows(experiment: Experiment, side: Side) -> list[_Row]:
-    """One for each component; of many, those that went wrong, and the rest as one of each group."""
+    """A row for each component; of many, those that went wrong, and one for the rest of each
+    group."""
     worst = _worst(side)
     errors = {event.component: event.time for event in reversed(side.view.events)}
     ranked = [suspect.component for suspect in side.suspects]
@@ -260,7 +261,8 @@ def _shown(value: float) -> float:
 
 
 def limits(values: Sequence[float]) -> tuple[float, float]:
-    """From zero, but where all values are far from it: there their differences fill the panel."""
+    """The range of an axis: from zero, unless all values are so far from it that their differences
+    would not show."""
     low, high = min(values), max(values)
     least = max(1e-9 * max(abs(low), abs(high)), 1 / LARGEST)
     if low > 0.5 * high > 0 and high - low > least:
@@ -274,7 +276,7 @@ def limits(values: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Seconds from the injection; None: not within `looked`."""
+    """A time in seconds from the injection; None where it was not seen."""
 
     what: str
     seconds: float | None
@@ -283,7 +285,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The bars of one scenario and one view; `looked` is how long it was looked."""
+    """The bars of one scenario and view; `looked` is how long the report looked, in seconds."""
 
     title: str
     bars: Sequence[Bar]
@@ -302,7 +304,8 @@ def _group(experiment: Experiment, side: Side) -> Group:
 
 @styled
 def diagnosis(groups: Sequence[Group], name: str = "diagnosis") -> Drawing:
-    """Figure 3: what was not seen is hatched as far as it was looked for, and says so."""
+    """Figure 3: times to detect and localise; a hatched bar is how long the report looked in
+    vain."""
     left, bar, head = 0.66, 0.19, 0.2
     width = ONE_COLUMN - left - RIGHT
     height = sum(head + bar * len(group.bars) for group in groups)
@@ -359,7 +362,7 @@ def _axis(experiment: Experiment, seen: Milestones, width: float) -> TimeAxis:
 
 
 _Span = tuple[float, float, str, str]
-"""From when to when, Unix seconds; its colour; and what it says when somebody points at it."""
+"""Start and end in Unix seconds, colour, and the text under the pointer."""
 
 
 @styled
@@ -394,7 +397,8 @@ def timeline(phases: Phases, name: str) -> Drawing:
 
 
 def _window(phases: Phases) -> tuple[float, float]:
-    """A little before it began, and a little after the last phase or sign."""
+    """The time to show: from shortly before the beginning to shortly after the last phase or
+    sign."""
     times = [when for name, _, _ in PHASES if (when := getattr(phases, name)) is not None]
     ends = [sign.end for sign in phases.incident.signs]
     restored = [job.restored for job in phases.jobs if job.restored is not None]

@@ -20,7 +20,7 @@ MAX_COLUMNS = 1500
 DAY = 86400.0
 
 Labels = Mapping[str, Wanted]
-"""What a selector's labels are to be, as `select` takes them."""
+"""Labels of a selector, as `select` takes them."""
 
 Values = Sequence[float | None]
 """Values on a grid of times; None where no sample was taken, which is never read as a value."""
@@ -40,7 +40,7 @@ class Grid:
         return self.start + (self.count - 1) * self.step
 
     def time(self, index: int) -> float:
-        """When a column is."""
+        """The time of a column."""
         return self.start + index * self.step
 
     def index(self, when: float) -> int:
@@ -56,11 +56,11 @@ class Line:
     values: list[float | None]
 
     def known(self) -> list[tuple[int, float]]:
-        """The columns that have a value, with it."""
+        """The columns that have a value, with the value."""
         return [(at, value) for at, value in enumerate(self.values) if value is not None]
 
     def rises(self, before: float | None = None) -> list[tuple[int, float]]:
-        """The columns in which the value is larger than the last one known, with it."""
+        """The columns whose value is larger than the one before, with the value."""
         rises = []
         for at, value in self.known():
             if before is not None and value > before:
@@ -108,15 +108,16 @@ class History:
         self.progress = progress
 
     def last(self, metric: str, labels: Labels) -> str:
-        """PromQL: the sample of each series that is in force."""
+        """PromQL for the sample in force of each series."""
         return self.over("last", metric, labels)
 
     def over(self, how: str, metric: str, labels: Labels) -> str:
-        """PromQL: the last, the most (`max`) or another of a series' samples since one was due."""
+        """PromQL for the `last`, the largest (`max`) or another of a series' recent samples."""
         return f"{how}_over_time({select(metric, **labels)}[{self._window(metric, 1.5)}])"
 
     def rate(self, metric: str, labels: Labels) -> str:
-        """PromQL: a rate looks back further than a sample is shown, but not into a gap."""
+        """PromQL for a rate: it looks back further than a sample is in force, but not from a
+        gap."""
         series = f"{select(metric, **labels)}[{self._window(metric, 5)}]"
         return f"rate({series}) and {self.last(metric, labels)}"
 
@@ -139,8 +140,8 @@ class History:
     def total(
         self, function: str, metric: str, labels: Labels, by: str, what: str
     ) -> dict[str, float]:
-        """By a label, what a function of a range (such as `increase`) gives over the whole period,
-        asked day by day."""
+        """A function of a range (such as `increase`) over the whole period, by a label; the server
+        is asked day by day."""
         self.progress.step(what)
         totals: dict[str, float] = {}
         for seconds, end in self._days():
@@ -181,7 +182,7 @@ def by_job(lines: Iterable[Line]) -> dict[str, Line]:
 def measure(
     api: PrometheusApi, cluster: str, times: Sequence[float], back: float = 600.0
 ) -> Intervals:
-    """The intervals on a cluster, by the time before the first of some times that has samples.
+    """Measure the intervals of a cluster, before the first of some times that has samples.
 
     Raises `SourceError` where nothing was scraped at any of them.
     """

@@ -11,7 +11,7 @@ JOIN_SECONDS = 300.0
 """Signs of one node or job belong together when less than this is between them."""
 
 SILENT_COLUMNS = 3
-"""An agent counts as silent when so many looks in a row found it so."""
+"""An agent counts as silent when it does not answer in this many looks in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Signs that belong together, by their start."""
+    """Signs that belong together, in the order of their start."""
 
     signs: tuple[Sign, ...]
 

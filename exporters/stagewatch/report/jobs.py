@@ -13,12 +13,12 @@ from stagewatch.report.incidents import JOIN_SECONDS, Sign
 from stagewatch.report.periods import Period
 
 BEFORE_SECONDS = 600.0
-"""Over so long throughput is averaged, before and after."""
+"""Throughput is averaged over this time, before and after."""
 
 STANDSTILL_SECONDS = 60.0
 STANDSTILL_STEPS = 5
-"""A job that lives stands still when it completes no step for so long and for so many usual steps,
-provided that a sign names it."""
+"""A live job stands still when a sign names it and it completes no step for this long, and for the
+time of this many usual steps."""
 
 FAILURES = ("down", "fail", "silent")
 """Signs at a node that end a job; a drain lets it end by itself."""
@@ -30,7 +30,7 @@ class JobStory:
 
     job_id: str
     hurt: bool
-    """Whether an end of it is laid to the incident: a sign names the job, or its node failed."""
+    """Whether the incident explains an end of the job: a sign names it, or its node failed."""
     ended: float | None = None
     resumed: float | None = None
     training: float | None = None
@@ -135,8 +135,8 @@ def stories(
 
 
 def _throughput(history: History, jobs: Labels, asked: str) -> tuple[dict[str, Line], str]:
-    """By job, with its unit: as asked for, where JOBS stands for the selector, else the samples a
-    second that ranks tell, else steps."""
+    """The throughput of each job and its unit: as asked for, with JOBS for the matchers; else
+    samples a second by the ranks; else steps a minute."""
     if asked:
         query = insert(asked, "JOBS", matchers(**jobs))
         return by_job(history.lines(query, "throughput")), ""
@@ -148,7 +148,7 @@ def _throughput(history: History, jobs: Labels, asked: str) -> tuple[dict[str, L
 
 
 def _live(history: History, metric: str, jobs: Labels) -> str:
-    """PromQL: what live ranks show; those of an earlier run may still be shown as they ended."""
+    """PromQL for live ranks only: those of an earlier run may still be exported as they ended."""
     up = history.last("rl_rank_up", {"cluster": jobs["cluster"], "job_id": jobs["job_id"]})
     return f"{history.last(metric, jobs)} and on (cluster, node, job_id, role, rank) ({up} == 1)"
 
@@ -188,7 +188,7 @@ def _stops(grid: Grid, running: Values, near: Period) -> tuple[float | None, flo
 
 
 def _exact(seen: float | None, told: Line | None, began: float) -> float | None:
-    """What Slurm says of a moment that was seen, where that is a little earlier."""
+    """The moment by Slurm's own clock, if that is a little earlier than when it was seen."""
     if seen is None or told is None:
         return seen
     times = [

@@ -23,7 +23,7 @@ class Period:
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Its length."""
         return self.end - self.start
 
 
@@ -124,7 +124,7 @@ def hours(value: float | None) -> str:
 
 
 def number(value: float | None, unit: str = "") -> str:
-    """A value with its unit, short."""
+    """A value with its unit, in few digits."""
     if value is None:
         return "–"
     if unit in ("B", "B/s"):

@@ -20,7 +20,7 @@ from stagewatch.report.progress import Progress
 from stagewatch.sources.prometheus_api import PrometheusApi
 
 AFTER_SECONDS = 3600.0
-"""How long after the last sign a job's return is waited for."""
+"""How long after the last sign a job may return."""
 
 PHASES = (
     ("injected", "injected", "inject"),
@@ -109,7 +109,7 @@ def phases_of(
     all_back = bool(hit) and None not in restored
     if hit and not all_back:
         until = max(until or 0.0, incident.end)
-    # One that fails at its start again and again is never seen to run, and told all the same.
+    # A job that fails at its start again and again is never seen to run; its alerts count too.
     alert = _detected(history, here, incident, began, {*running, *incident.jobs})
     back = [last for _, last in outages.values()]
     return Phases(
@@ -132,8 +132,8 @@ def phases_of(
 
 
 def absorbed(incidents: Sequence[Phases]) -> list[Phases]:
-    """Without those that only tell of a job what another, with its node, tells too: their signs
-    are added to that one."""
+    """Incidents of a job alone, merged into the incident of its node that explains the same
+    interruptions."""
     kept = [each for each in incidents if each.incident.nodes]
     for each in incidents:
         if each.incident.nodes:
@@ -149,7 +149,7 @@ def absorbed(incidents: Sequence[Phases]) -> list[Phases]:
 
 
 def _tells(one: Phases, other: Phases) -> bool:
-    """Whether one knows of every interruption of a job that another does."""
+    """Whether one incident explains every interruption of a job in another."""
     return bool(other.hit) and all(
         any(
             job.job_id == known.job_id
@@ -212,8 +212,8 @@ def _outages(
 
 
 def _running(history: History, here: Labels, jobs: Sequence[str]) -> dict[str, list[float | None]]:
-    """Of each job that was seen to run: 1 while it ran, 0 while it did not, None where neither is
-    known."""
+    """The state of each job that was seen to run: 1 while it ran, 0 while it did not, None where
+    that is unknown."""
     if not jobs:
         return {}
     chosen: Labels = {**here, "job_id": jobs}

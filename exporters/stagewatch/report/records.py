@@ -40,7 +40,7 @@ SERIES: dict[str, Callable[[Finding, After], Any]] = {
     "times_limit": lambda each, _: each.severity,
     "steady": lambda each, _: each.steady,
 }
-"""What is recorded of each series, by the name of its column."""
+"""The columns of a series."""
 
 INCIDENT: dict[str, Callable[[Phases, After], Any]] = {
     "began": lambda each, _: iso(each.began),
@@ -60,7 +60,7 @@ INCIDENT: dict[str, Callable[[Phases, After], Any]] = {
     "throughput_change_ratio": lambda each, _: each.hit[0].throughput_change if each.hit else None,
     "resolution_seconds": lambda each, _: each.resolution,
 }
-"""What a row of the table of incidents has; throughput is that of the first job that was hit."""
+"""The columns of an incident; throughput is that of the first job that was hit."""
 
 
 def csv_text(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
@@ -83,7 +83,7 @@ def json_text(value: Any) -> str:
 
 
 def experiment_json(experiment: Experiment) -> str:
-    """Seconds are after the injection, null where not seen."""
+    """An experiment as JSON; seconds count from the injection, and null was not seen."""
     full, controller = experiment.full, experiment.controller
     return json_text(
         {
@@ -109,13 +109,13 @@ def experiment_json(experiment: Experiment) -> str:
 
 
 def experiment_csv(experiment: Experiment) -> str:
-    """A row for each series."""
+    """An experiment as CSV: a row for each series."""
     rows = [_series(experiment, each) for each in experiment.full.view.findings]
     return csv_text(SERIES, [row.values() for row in rows])
 
 
 def recovery_json(recovery: Recovery) -> str:
-    """Times are Unix seconds, null where not seen."""
+    """A recovery report as JSON; times are Unix seconds, and null was not seen."""
     return json_text(
         {
             "kind": "recovery",
@@ -127,7 +127,7 @@ def recovery_json(recovery: Recovery) -> str:
 
 
 def recovery_csv(recovery: Recovery) -> str:
-    """A row for each incident."""
+    """A recovery report as CSV: a row for each incident."""
     rows = [
         (cluster.cluster, *(of(each, _after(each.began)) for of in INCIDENT.values()))
         for cluster in recovery.clusters

@@ -19,7 +19,7 @@ SWEEP_COLUMNS = 45_000
 """A month at a minute."""
 
 MAX_INCIDENTS = 200
-"""Looked at closely; those with jobs before those without, and the latest first."""
+"""Incidents to look at closely: those with jobs before those without, the latest first."""
 
 MAX_FIGURES = 30
 """Of one cluster."""
@@ -32,7 +32,7 @@ _AGENTS = Regex("stagewatch.*")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a person asked for.  `budget` is the period that the error budget is of."""
+    """The request for a report.  `budget` is the period of the error budget."""
 
     period: Period
     budget: Period
@@ -43,7 +43,8 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """All times in seconds.  `verdict` is met, missed or undecided.
+    """A service level objective and its error budget, in seconds; `verdict` is met, missed or
+    undecided.
 
     Undecided: it hangs on time in which nothing was seen, or no job was seen at all.
     """
@@ -60,11 +61,6 @@ class Slo:
         """What is left of the budget; negative when it is overspent."""
         return self.budget - self.downtime
 
-    @property
-    def spent(self) -> float:
-        """Share of the budget."""
-        return self.downtime / self.budget if self.budget else float("inf")
-
 
 def judge(
     objective: float,
@@ -75,7 +71,8 @@ def judge(
     *,
     seen: bool,
 ) -> Slo:
-    """The budget is of `budget_period` (a whole month), availability of the `period` looked at."""
+    """Judge an objective: the budget covers `budget_period` (a whole month), availability
+    `period`."""
     budget = (1 - objective) * budget_period
     looked_at = period - unseen
     if downtime > budget:
@@ -97,7 +94,7 @@ class Scrapes:
     succeeded: float
     attempted: float
     seen: float
-    """Share of the period in which anything of it was scraped: the rest is unknown."""
+    """Share of the period in which any target was scraped; the rest is unknown."""
 
     @property
     def success(self) -> float | None:
@@ -106,7 +103,7 @@ class Scrapes:
 
     @property
     def coverage(self) -> float | None:
-        """Share of the data that there could be: of the time seen, the scrapes that succeeded."""
+        """Share of all possible data: scrapes that succeeded × time seen."""
         return None if self.success is None else self.success * self.seen
 
 
@@ -137,7 +134,7 @@ class ClusterRecovery:
 
     @property
     def wasted_gpu_hours(self) -> float | None:
-        """Both kinds together; None if neither is known."""
+        """The sum of both kinds; None if neither is known."""
         kinds = (self.stalled_gpu_hours, self.interrupted_gpu_hours)
         known = [each for each in kinds if each is not None]
         return sum(known) if known else None
@@ -168,7 +165,7 @@ class Recovery:
 
 
 def make_recovery(api: PrometheusApi, asked: Asked, progress: Progress) -> Recovery:
-    """Ask for everything.  Raises `StagewatchError`, also where nothing was scraped at all."""
+    """Ask the server.  Raises `StagewatchError`, also where nothing was scraped at all."""
     names = [asked.cluster] if asked.cluster else _clusters(api, asked.period)
     progress.expect(_QUERIES * len(names))
     return Recovery(asked, [_cluster(api, asked, name, progress) for name in names])
@@ -261,7 +258,7 @@ def _step(period: Period) -> float:
 
 
 def _seen(api: PrometheusApi, cluster: str, period: Period) -> list[float]:
-    """When agents were scraped, to a thousandth of the period."""
+    """Times at which agents were scraped, exact to a thousandth of the period."""
     step = _step(period)
     up = f"last_over_time({select('up', cluster=cluster, job=_AGENTS)}[{milliseconds(step)}])"
     tracks = api.query_range(f"count ({up})", period.start, period.end, step)
@@ -301,7 +298,7 @@ def _scrapes(history: History, here: Labels) -> list[Scrapes]:
 
 
 def _unseen_seconds(history: History, here: Labels) -> float:
-    """Time in which no agent of the cluster was scraped, so that nothing is known."""
+    """Time in which no agent of the cluster was scraped."""
     lines = history.most("up", {**here, "job": _AGENTS}, "", "blind time", "count")
     known = len(lines[0].known()) if lines else 0
     return (history.grid.count - known) * history.grid.step
