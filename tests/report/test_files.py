@@ -84,6 +84,17 @@ def test_a_page_needs_nothing_from_elsewhere(written: dict[str, Path], kind: str
 
 
 @pytest.mark.parametrize("kind", ["experiment", "recovery"])
+def test_every_colour_of_a_page_is_defined(written: dict[str, Path], kind: str) -> None:
+    text = (written[kind] / "report.html").read_text()
+    used = set(re.findall(r"var\((--[a-z-]+)\)", text))
+    assert used
+    assert used <= set(re.findall(r"(--[a-z-]+):", text))
+    shown = set(re.findall(r'class="dot (b-[a-z]+)"', text))
+    assert shown
+    assert shown <= set(re.findall(r"\.(b-[a-z]+) {", text))
+
+
+@pytest.mark.parametrize("kind", ["experiment", "recovery"])
 def test_figures_are_drawings_of_their_own(written: dict[str, Path], kind: str) -> None:
     files = sorted(written[kind].glob("*.svg"))
     assert files
