@@ -167,6 +167,8 @@ def _experiment(
     api: PrometheusApi, arguments: argparse.Namespace, progress: Progress
 ) -> tuple[Files, Figures]:
     """The report by kind of file, and its figures."""
+    from stagewatch.report.figures import experiment_figures
+
     wanted = Wanted(
         fault_id=arguments.fault,
         baseline=arguments.baseline,
@@ -176,12 +178,10 @@ def _experiment(
         days=arguments.days,
     )
     experiment = make_experiment(api, wanted, progress)
-    from stagewatch.report import figures
-
-    drawn = figures.experiment_figures(experiment)
-    inline = {name: each.inline() for name, each in drawn.items()}
+    drawn = experiment_figures(experiment)
+    svg = {name: each.inline() for name, each in drawn.items()}
     report = {
-        "html": pages.experiment_page(experiment, inline),
+        "html": pages.experiment_page(experiment, svg),
         "json": records.experiment_json(experiment),
         "csv": records.experiment_csv(experiment),
     }
@@ -192,16 +192,16 @@ def _recovery(
     api: PrometheusApi, arguments: argparse.Namespace, progress: Progress
 ) -> tuple[Files, Figures]:
     """The report by kind of file, and its figures."""
+    from stagewatch.report.figures import recovery_figures
+
     period, budget = _period(arguments)
     asked = Asked(period, budget, arguments.slo, arguments.cluster, arguments.throughput)
     recovery = make_recovery(api, asked, progress)
-    from stagewatch.report import figures
-
-    drawn = figures.recovery_figures(recovery)
+    drawn = recovery_figures(recovery)
+    svg = {name: each.inline() for name, each in drawn.items()}
     title = arguments.month or f"{iso(period.start)[:16]} to {iso(period.end)[:16]}"
-    inline = {name: each.inline() for name, each in drawn.items()}
     report = {
-        "html": pages.recovery_page(recovery, title, inline),
+        "html": pages.recovery_page(recovery, title, svg),
         "json": records.recovery_json(recovery),
         "csv": records.recovery_csv(recovery),
     }

@@ -99,13 +99,8 @@ class Drawing:
     def axes(self, left: float, top: float, width: float, height: float) -> Axes:
         """Axes at a place in inches from the left and the top."""
         bottom = self.height - top - height
-        place = (
-            left / self.width,
-            bottom / self.height,
-            width / self.width,
-            height / self.height,
-        )
-        axes = self.figure.add_axes(place)
+        wide, high = self.width, self.height
+        axes = self.figure.add_axes((left / wide, bottom / high, width / wide, height / high))
         axes.patch.set_visible(False)  # so that it covers nothing
         return axes
 
@@ -185,16 +180,9 @@ def row_labels(axes: Axes, labels: Sequence[str]) -> None:
 
 def cell(axes: Axes, x: float, y: float, width: float, height: float, colour: str) -> Rectangle:
     """A filled rectangle; `gap` is the hatching of what is not known."""
-    gap = colour == "gap"
-    shape = Rectangle(
-        (x, y),
-        width,
-        height,
-        linewidth=0,
-        facecolor="white" if gap else colour,
-        edgecolor=LINE if gap else "none",
-        hatch="/////" if gap else None,
-    )
+    shape = Rectangle((x, y), width, height, lw=0, fc="white" if colour == "gap" else colour)
+    if colour == "gap":
+        shape.set(hatch="/////", edgecolor=LINE)
     axes.add_patch(shape)
     return shape
 

@@ -121,7 +121,7 @@ def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> E
     job_id = wanted.job_id or _only_job(api, fault)
     progress.expect(2 * len(SIGNALS) + _OTHER_STEPS + len(VERDICTS))
     history = History(api, run, progress, intervals=intervals)
-    past = History(api, baseline, progress, intervals=intervals)
+    past = history.of(baseline)
     job = {"cluster": fault.cluster, "job_id": job_id}
     members = _members(api, fault, job, run)
     nodes: Labels = {"cluster": fault.cluster, "node": members.nodes}

@@ -329,13 +329,7 @@ def diagnosis(groups: Sequence[Group], name: str = "diagnosis") -> Drawing:
             shape = cell(axes, 0, y + 0.025, max(end, 0.004 * longest), thick, colour)
             told = _told(one, group.looked)
             drawing.tip(shape, f"{one.what}: {told}")
-            axes.annotate(
-                told,
-                (end, y + bar / 2),
-                xytext=(4, 0),
-                textcoords="offset points",
-                va="center_baseline",
-            )
+            axes.text(end + 0.01 * axes.get_xlim()[1], y + bar / 2, told, va="center_baseline")
             ticks.append((y + bar / 2, fitted(one.what, left - 0.1)))
             y += bar
     axes.set_yticks([at for at, _ in ticks], [words for _, words in ticks])
@@ -423,23 +417,14 @@ def _job_rows(phases: Phases) -> dict[str, list[_Span]]:
     grid = phases.grid
     rows: dict[str, list[_Span]] = {}
     hit = {job.job_id for job in phases.hit}
+    states = ((1, RUNS, "runs"), (0, STANDS, "does not run"), (None, "gap", "unknown"))
     for job_id, values in phases.running.items():
         if job_id not in hit and not any(values):
             continue
         spans = rows[f"job {job_id}"] = []
-        for state, colour, words in (
-            (1, RUNS, "runs"),
-            (0, STANDS, "does not run"),
-            (None, "gap", "not known"),
-        ):
+        for state, colour, words in states:
             marked = [0.0 if value == state else None for value in values]
-            spans += [
-                (
-                    grid.time(a),
-                    grid.time(b + 1),
-                    colour,
-                    f"job {job_id}: {words}, {clock(grid.time(a))}",
-                )
-                for a, b in column_runs(marked, gap=0)
-            ]
+            for first, last in column_runs(marked, gap=0):
+                start, end = grid.time(first), grid.time(last + 1)
+                spans.append((start, end, colour, f"job {job_id}: {words}, {clock(start)}"))
     return rows

@@ -103,9 +103,14 @@ class History:
         step = max(intervals.scrape, math.ceil(period.seconds / columns), 1.0)
         start = math.floor(period.start / step) * step
         self.api = api
+        self.period = period
         self.intervals = intervals
         self.grid = Grid(start, step, int((period.end - start) / step) + 1)
         self.progress = progress
+
+    def of(self, period: Period, columns: int = MAX_COLUMNS) -> History:
+        """The same server, asked for another period."""
+        return History(self.api, period, self.progress, intervals=self.intervals, columns=columns)
 
     def last(self, metric: str, labels: Labels) -> str:
         """PromQL for the sample in force of each series."""

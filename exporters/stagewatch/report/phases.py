@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stagewatch.report.events import NOTES
-from stagewatch.report.history import Grid, History, Intervals, Labels, Values, by_job
+from stagewatch.report.history import Grid, History, Labels, Values, by_job
 from stagewatch.report.incidents import (
     JOIN_SECONDS,
     SILENT_COLUMNS,
@@ -16,8 +16,6 @@ from stagewatch.report.incidents import (
 )
 from stagewatch.report.jobs import BEFORE_SECONDS, JobStory, stories
 from stagewatch.report.periods import Period
-from stagewatch.report.progress import Progress
-from stagewatch.sources.prometheus_api import PrometheusApi
 
 AFTER_SECONDS = 3600.0
 """How long after the last sign a job may return."""
@@ -78,22 +76,11 @@ class Phases:
         return [job for job in self.jobs if job.interrupted]
 
 
-def phases_of(
-    api: PrometheusApi,
-    incident: Incident,
-    cluster: str,
-    within: Period,
-    progress: Progress,
-    *,
-    intervals: Intervals,
-    throughput: str = "",
-) -> Phases:
-    """Look closely at an incident; `within` is the period of the report."""
-    look = Period(
-        max(within.start - BEFORE_SECONDS, incident.start - BEFORE_SECONDS),
-        min(within.end, incident.end + AFTER_SECONDS),
-    )
-    history = History(api, look, progress, intervals=intervals, columns=COLUMNS)
+def phases_of(sweep: History, incident: Incident, cluster: str, throughput: str) -> Phases:
+    """Look closely at an incident that a sweep over the whole period showed."""
+    first = max(sweep.period.start, incident.start) - BEFORE_SECONDS
+    last = min(sweep.period.end, incident.end + AFTER_SECONDS)
+    history = sweep.of(Period(first, last), COLUMNS)
     here = {"cluster": cluster}
     injected = _injected(history, here, incident)
     running = _running(history, here, _jobs(history, here, incident))

@@ -196,20 +196,7 @@ def _cluster(api: PrometheusApi, asked: Asked, cluster: str, progress: Progress)
     incidents = incidents_of(find_signs(history, cluster))
     close = sorted(incidents, key=lambda each: (not each.jobs, -each.start))[:MAX_INCIDENTS]
     progress.expect(QUERIES_EACH * len(close))
-    looked_at = absorbed(
-        [
-            phases_of(
-                api,
-                incident,
-                cluster,
-                period,
-                progress,
-                intervals=intervals,
-                throughput=asked.throughput,
-            )
-            for incident in close
-        ]
-    )
+    looked_at = absorbed([phases_of(history, each, cluster, asked.throughput) for each in close])
 
     def by_job(metric: str) -> list[Line]:
         jobs = f"count by (job_id) ({history.last(metric, here)})"
