@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import argparse
 import base64
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 
 from stagewatch.config import duration
@@ -43,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the report; returns exit status 0."""
+    _find_matplotlib()
     api = _api(arguments)
     progress = Progress()
     try:
@@ -161,6 +164,18 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write JSON here too")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write CSV here too")
+
+
+def _find_matplotlib() -> None:
+    """Raise `StagewatchError` where figures cannot be drawn, before the server is asked."""
+    for noisy in ("matplotlib", "fontTools"):  # they log each font that they read or embed
+        logging.getLogger(noisy).setLevel(logging.ERROR)
+    try:
+        import_module("matplotlib")
+    except ModuleNotFoundError as error:
+        raise StagewatchError(
+            f"report needs {error.name}: pip install 'stagewatch[report]'"
+        ) from error
 
 
 def _experiment(

@@ -7,7 +7,6 @@ Everything is drawn by matplotlib's objects; its global state stays as it was.
 from __future__ import annotations
 
 import io
-import logging
 import math
 import warnings
 from bisect import bisect_left
@@ -65,9 +64,6 @@ _STYLE = {
 _SVG = "http://www.w3.org/2000/svg"
 ElementTree.register_namespace("", _SVG)
 ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
-
-# It logs every table of every font that it embeds.
-logging.getLogger("fontTools").setLevel(logging.WARNING)
 
 P = ParamSpec("P")
 
