@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from stagewatch.client._identity import Identity
 from stagewatch.client._lane import Lane
+from stagewatch.identity import Identity
 from stagewatch.record import (
     COLLECTIVE_SIZE,
     COLLECTIVES,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from stagewatch.client import _identity as variables
+from stagewatch import identity as variables
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.rank import Rank
 
