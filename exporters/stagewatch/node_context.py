@@ -14,6 +14,7 @@ from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.index import LiveRanks
 from stagewatch.ranks.process_families import ProcessFamilies
 from stagewatch.ranks.record_directory import RecordDirectory
+from stagewatch.record import DEFAULT_DIRECTORY
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class NodeOptions:
     )
     node_name: str = option("", "what the status page calls this node; its host name if empty")
     record_dir: Path = option(
-        Path("/run/stagewatch/ranks"), "directory of the ranks' stage records", env="STAGEWATCH_DIR"
+        Path(DEFAULT_DIRECTORY), "directory of the ranks' stage records", env="STAGEWATCH_DIR"
     )
     ranks_by_environment: bool = option(
         True,

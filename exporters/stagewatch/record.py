@@ -20,6 +20,9 @@ from __future__ import annotations
 
 from stagewatch.stages import STAGES
 
+DEFAULT_DIRECTORY = "/run/stagewatch/ranks"
+"""Where records lie unless `STAGEWATCH_DIR` names another directory."""
+
 MAGIC = b"STGWATCH"
 VERSION = 1
 WORD = 8

@@ -17,9 +17,8 @@ from stagewatch.client._lane import Lane
 from stagewatch.client._recorder import Recorder
 from stagewatch.client._warning import swallow, warn_once
 from stagewatch.identity import identify
+from stagewatch.record import DEFAULT_DIRECTORY
 from stagewatch.stages import IDLE
-
-DEFAULT_DIRECTORY = "/run/stagewatch/ranks"
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

@@ -8,7 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-from stagewatch.client._api import DEFAULT_DIRECTORY
 from stagewatch.core.errors import ConfigError
 from stagewatch.faults import marking
 from stagewatch.faults.injection import Injection
@@ -17,6 +16,7 @@ from stagewatch.faults.kinds import KINDS
 from stagewatch.faults.kinds.base import Kind, Plan, Request, duration
 from stagewatch.faults.markers import Marker
 from stagewatch.faults.screen import Screen
+from stagewatch.record import DEFAULT_DIRECTORY
 
 MAX_SECONDS = 86_400.0
 STAYS_DEAD = "a killed process stays dead"
