@@ -118,7 +118,9 @@ def _job(environ: Mapping[str, str]) -> str | None:
         job_id = f"{cluster}-{environ['RAY_JOB_ID']}" if cluster else environ["RAY_JOB_ID"]
     if job_id is None and "KUBERNETES_SERVICE_HOST" in environ:
         job_id = _pod_job(environ.get("HOSTNAME", ""), environ.get("JOB_COMPLETION_INDEX", ""))
-    if job_id is None and environ.get("TORCHELASTIC_RUN_ID", "none") != "none":  # torchrun's default
+    if (
+        job_id is None and environ.get("TORCHELASTIC_RUN_ID", "none") != "none"
+    ):  # torchrun's default
         job_id = environ["TORCHELASTIC_RUN_ID"]
     return job_id
 

@@ -11,8 +11,7 @@ from stagewatch.gpu.directory import GpuDirectory
 from stagewatch.gpu.xids import XidLedger
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.index import LiveRanks
-from stagewatch.ranks.process_families import ProcessFamilies
+from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.record import DEFAULT_DIRECTORY
 
@@ -65,4 +64,4 @@ def node_context(options: NodeOptions) -> NodeContext:
     proc = Procfs(options.proc)
     records = RecordDirectory(options.record_dir, proc)
     ranks = RankDirectory(records, proc, by_environment=options.ranks_by_environment)
-    return NodeContext(options, proc, ranks, ProcessFamilies(LiveRanks(ranks), proc))
+    return NodeContext(options, proc, ranks, ProcessFamilies(ranks.ranks, proc))

@@ -13,8 +13,8 @@ import stagewatch
 from stagewatch.client import _api
 from stagewatch.core.errors import NoData
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.rank_record import Life
 from stagewatch.ranks.record_directory import LINGER_SECONDS, RecordDirectory
+from stagewatch.ranks.records import Life
 from stagewatch.record import (
     H_CLOSED,
     H_LOCAL_RANK,

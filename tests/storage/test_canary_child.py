@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stagewatch.host.process_files import read_io
+from stagewatch.ranks.io import read_io
 from stagewatch.storage import canary_child
 from stagewatch.storage.canary_child import run
 

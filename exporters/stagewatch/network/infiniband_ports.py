@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stagewatch.host.process_files import read_bytes
+from stagewatch.host.procfs import read_bytes
 
 _RATE = re.compile(r"([\d.]+) Gb/sec")
 _STATE = re.compile(r"\d+: *(\w+)")

@@ -1,21 +1,17 @@
-"""What every rank reads and writes, with all the processes it has started."""
+"""Bytes that every rank reads and writes, its descendants included."""
 
 from __future__ import annotations
 
-from dataclasses import astuple
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.host.process_files import read_io
-from stagewatch.ranks.counter import RankCounter
-from stagewatch.ranks.index import RANK_LABELS, RankKey
-from stagewatch.ranks.process_families import ProcessFamilies
-
-if TYPE_CHECKING:
-    from stagewatch.node_context import NodeContext
+from stagewatch.host.procfs import read_bytes
+from stagewatch.node_context import NodeContext
+from stagewatch.ranks.families import ProcessFamilies, RankCounter
+from stagewatch.ranks.rank import RANK_LABELS, RankKey
 
 BYTES = Metric(
     "rl_rank_io_bytes_total",
@@ -27,6 +23,33 @@ BYTES = Metric(
 
 _SERIES = (("read", "call"), ("write", "call"), ("read", "storage"), ("write", "storage"))
 """In the order of the fields of `IoCounters`."""
+
+
+class IoCounters(NamedTuple):
+    """Bytes a process and all the children it has waited for have read and written."""
+
+    read_calls: int
+    """By read(2) and the like, whatever from: also pipes and the page cache."""
+    write_calls: int
+    read_storage: int
+    """Fetched from storage."""
+    write_storage: int
+    """Made dirty, to be written to storage; what was taken back unwritten is left out."""
+
+
+def read_io(proc: Path, pid: int) -> IoCounters | None:
+    """The counters of a process, see proc_pid_io(5); `None` if it is gone or hidden."""
+    raw = read_bytes(f"{proc}/{pid}/io") or b""
+    try:
+        numbers = dict(line.split(b": ") for line in raw.splitlines())
+        return IoCounters(
+            int(numbers[b"rchar"]),
+            int(numbers[b"wchar"]),
+            int(numbers[b"read_bytes"]),
+            max(0, int(numbers[b"write_bytes"]) - int(numbers[b"cancelled_write_bytes"])),
+        )
+    except (ValueError, KeyError):
+        return None
 
 
 class RankIoCollector(Collector):
@@ -48,10 +71,10 @@ class RankIoCollector(Collector):
         return out
 
     def _rank(self, out: Samples, key: RankKey, pids: tuple[int, ...]) -> None:
-        found = [read_io(self._proc, pid) for pid in pids]
-        readable = [astuple(counters) for counters in found if counters is not None]
-        if found[0] is None:  # without the rank itself, a sum would say something else
+        family = [read_io(self._proc, pid) for pid in pids]
+        if family[0] is None:  # without the rank itself, a sum would say something else
             return
+        readable = [counters for counters in family if counters is not None]
         for labels, values in zip(_SERIES, zip(*readable, strict=True), strict=True):
             total = self._counter.update((key, labels), pids[0], sum(values))
             out.add(BYTES, total, *key, *labels)

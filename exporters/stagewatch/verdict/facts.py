@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.directory import Rank, RankDirectory
-from stagewatch.ranks.rank_record import Life
+from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.rank import Rank
+from stagewatch.ranks.records import Life
 from stagewatch.ranks.wait_class import Sample, WaitClass, classify
 from stagewatch.verdict.budget import budget_seconds
 
