@@ -41,16 +41,11 @@ _DONE, _ERROR = 3, 2
 _INFO = 2  # INET_DIAG_INFO
 _HEADER = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBxI48s")
-_STATE_AND_PORTS = struct.Struct(">xBxxHH")
-_COOKIE = struct.Struct("=Q")
-_COOKIE_AT = 44
-_QUEUES = struct.Struct("=II")
-_QUEUES_AT = 56
+_MESSAGE = struct.Struct("=xBxxHH36xQ4xII8x")
+"""state, local and peer port (big-endian), cookie, receive and send queue"""
 _INODE = struct.Struct("=I")
 _INODE_AT = 68
-_MESSAGE = 72
 _ATTRIBUTE = struct.Struct("=HH")
-_UNACKED = struct.Struct("=I")
 _TCP_INFO = struct.Struct("=24xI24xI12xI28xI16xQQ20xI")
 """unacked, last_data_recv, rtt, total_retrans, bytes_acked, bytes_received, data_segs_out"""
 
@@ -137,7 +132,7 @@ def _answers(diag: socket.socket, wanted: Callable[[int], bool]) -> Iterator[Tcp
                     return
                 raise OSError(code, os.strerror(code))
             body = at + _HEADER.size
-            if length >= _HEADER.size + _MESSAGE:
+            if length >= _HEADER.size + _MESSAGE.size:
                 [inode] = _INODE.unpack_from(data, body + _INODE_AT)
                 if inode and wanted(inode):
                     yield _socket(data, body, at + length, inode)
@@ -145,10 +140,9 @@ def _answers(diag: socket.socket, wanted: Callable[[int], bool]) -> Iterator[Tcp
 
 
 def _socket(data: bytes, body: int, end: int, inode: int) -> TcpSocket:
-    state, local, peer = _STATE_AND_PORTS.unpack_from(data, body)
-    received, to_send = _QUEUES.unpack_from(data, body + _QUEUES_AT)
+    state, local, peer, cookie, received, to_send = _MESSAGE.unpack_from(data, body)
     statistics = None
-    at = body + _MESSAGE
+    at = body + _MESSAGE.size
     while at + _ATTRIBUTE.size <= end:
         length, kind = _ATTRIBUTE.unpack_from(data, at)
         if length < _ATTRIBUTE.size:
@@ -157,9 +151,15 @@ def _socket(data: bytes, body: int, end: int, inode: int) -> TcpSocket:
             statistics = _statistics(data, at + _ATTRIBUTE.size)
             break
         at += length + 3 & ~3
-    [cookie] = _COOKIE.unpack_from(data, body + _COOKIE_AT)
     return TcpSocket(
-        STATES.get(state, str(state)), local, peer, cookie, received, to_send, inode, statistics
+        state=STATES.get(state, str(state)),
+        local_port=socket.ntohs(local),
+        peer_port=socket.ntohs(peer),
+        cookie=cookie,
+        receive_queue=received,
+        send_queue=to_send,
+        inode=inode,
+        statistics=statistics,
     )
 
 
