@@ -14,7 +14,7 @@ from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.rank import RANK_LABELS, Rank
 from stagewatch.ranks.records import Life
-from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, WaitClass, classify
+from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, WaitClass, classify, take_sample
 
 INFO = Metric(
     "rl_rank_info",
@@ -96,32 +96,19 @@ class RanksCollector(Collector):
             out.add(WAIT_CLASS, 1, *key, WaitClass.GONE.value)
             return
         process = self._proc.stat(rank.pid)
-        main = self._proc.stat(rank.pid, rank.pid)
-        scheduling = self._proc.scheduling(rank.pid, rank.pid)
-        if process is None or main is None or scheduling is None:  # hidden from us, or just ended
+        sample = take_sample(rank, self._proc, self._clock())
+        if process is None or sample is None:  # hidden from us, or just ended
             out.add(WAIT_CLASS, 1, *key, WaitClass.UNKNOWN.value)
             return
-        lane = rank.record.training if rank.record else None
-        window.append(
-            Sample(
-                time=self._clock(),
-                state=main.state,
-                channel=self._proc.wait_channel(rank.pid, rank.pid),
-                run_seconds=main.user_seconds + main.system_seconds,
-                voluntary=scheduling.voluntary,
-                involuntary=scheduling.involuntary,
-                marks=lane.marks if lane else None,
-                page_faults=main.page_faults,
-            )
-        )
+        window.append(sample)
         out.add(WAIT_CLASS, 1, *key, classify(window).value)
         out.add(CPU, process.user_seconds, *key, "user")
         out.add(CPU, process.system_seconds, *key, "system")
-        out.add(SWITCHES, scheduling.voluntary, *key, "voluntary")
-        out.add(SWITCHES, scheduling.involuntary, *key, "involuntary")
+        out.add(SWITCHES, sample.voluntary, *key, "voluntary")
+        out.add(SWITCHES, sample.involuntary, *key, "involuntary")
         out.add(RESIDENT, process.resident_bytes, *key)
         out.add(THREADS, process.threads, *key)
-        out.add(RUN_QUEUE, scheduling.queue_seconds, *key)
+        out.add(RUN_QUEUE, sample.queue_seconds, *key)
 
 
 def _text(number: int | None) -> str:
