@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData
@@ -21,33 +20,27 @@ BYTES = Metric(
     (*RANK_LABELS, "direction", "layer"),
 )
 
-_SERIES = (("read", "call"), ("write", "call"), ("read", "storage"), ("write", "storage"))
-"""In the order of the fields of `IoCounters`."""
-
-
-class IoCounters(NamedTuple):
-    """Bytes a process and all the children it has waited for have read and written."""
-
-    read_calls: int
-    """By read(2) and the like, whatever from: also pipes and the page cache."""
-    write_calls: int
-    read_storage: int
-    """Fetched from storage."""
-    write_storage: int
-    """Made dirty, to be written to storage; what was taken back unwritten is left out."""
+IoCounters = dict[tuple[str, str], int]
+"""Bytes by direction and layer."""
 
 
 def read_io(proc: Path, pid: int) -> IoCounters | None:
-    """The counters of a process, see proc_pid_io(5); `None` if it is gone or hidden."""
+    """Bytes that a process, and the children it has waited for, have read and written.
+
+    See proc_pid_io(5).  `None` if the process is gone or hidden.
+    """
     raw = read_bytes(f"{proc}/{pid}/io") or b""
     try:
-        numbers = dict(line.split(b": ") for line in raw.splitlines())
-        return IoCounters(
-            int(numbers[b"rchar"]),
-            int(numbers[b"wchar"]),
-            int(numbers[b"read_bytes"]),
-            max(0, int(numbers[b"write_bytes"]) - int(numbers[b"cancelled_write_bytes"])),
-        )
+        counters = {k: int(v) for k, v in (line.split(b": ") for line in raw.splitlines())}
+        return {
+            ("read", "call"): counters[b"rchar"],
+            ("write", "call"): counters[b"wchar"],
+            ("read", "storage"): counters[b"read_bytes"],
+            # Dirty pages, less those that were taken back before they were written.
+            ("write", "storage"): max(
+                0, counters[b"write_bytes"] - counters[b"cancelled_write_bytes"]
+            ),
+        }
     except (ValueError, KeyError):
         return None
 
@@ -75,9 +68,9 @@ class RankIoCollector(Collector):
         if family[0] is None:  # without the rank itself, a sum would say something else
             return
         readable = [counters for counters in family if counters is not None]
-        for labels, values in zip(_SERIES, zip(*readable, strict=True), strict=True):
-            total = self._counter.update((key, labels), pids[0], sum(values))
-            out.add(BYTES, total, *key, *labels)
+        for labels in family[0]:
+            value = sum(counters[labels] for counters in readable)
+            out.add(BYTES, self._counter.update((key, labels), pids[0], value), *key, *labels)
 
 
 def _build(options: NoOptions, node: NodeContext) -> RankIoCollector:

@@ -155,9 +155,8 @@ class NetCollector(Collector):
     def collect(self) -> Samples:
         members = self._families.look().members
         out = Samples()
-        namespaces = self._namespaces(members)
         self._owners.begin(members)
-        sockets = self._dump(out, namespaces)
+        sockets = self._dump(out, [pids[0] for pids in members.values()])
         owners = self._owners.owners([socket.inode for socket in sockets])
         owned: dict[RankKey, list[TcpSocket]] = {key: [] for key in members}
         for socket in sockets:
@@ -174,16 +173,10 @@ class NetCollector(Collector):
         """Close the netlink sockets."""
         self._sockets.keep(())
 
-    def _namespaces(self, members: Members) -> dict[int, int]:
-        """A process in each network namespace that ranks live in."""
-        namespaces: dict[int, int] = {}
-        for pids in members.values():
-            namespace = namespace_of(self._proc, pids[0])
-            if namespace is not None:
-                namespaces.setdefault(namespace, pids[0])
-        return namespaces
-
-    def _dump(self, out: Samples, namespaces: Mapping[int, int]) -> list[TcpSocket]:
+    def _dump(self, out: Samples, ranks: list[int]) -> list[TcpSocket]:
+        """The sockets of every network namespace that these processes live in."""
+        places = ((namespace_of(self._proc, pid), pid) for pid in ranks)
+        namespaces = {namespace: pid for namespace, pid in places if namespace is not None}
         out.add(OVERFLOWS, listen_overflows(self._proc, "self"), "host")
         own = namespace_of(self._proc, "self")
         sockets: list[TcpSocket] = []
