@@ -1,7 +1,7 @@
 """The stage record: one small file per rank that its trainer maps and the node agent reads.
 
-Little-endian 64-bit words and fixed, zero-padded UTF-8 strings.  Ages come from `CLOCK_BOOTTIME`
-in nanoseconds, displayed times from the wall clock.  This module is the only one that knows the
+The file holds little-endian 64-bit words and zero-padded UTF-8 strings.  Ages come from
+`CLOCK_BOOTTIME` in nanoseconds, displayed times from the wall clock.  This module alone knows the
 offsets; it uses the standard library alone, since trainers import it.
 
     header       identity, closing state, first and last failure

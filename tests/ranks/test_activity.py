@@ -1,4 +1,4 @@
-"""What the ranks collector says of processes."""
+"""Series of the ranks collector for real and forged processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uninterruptible sleep by what is waited for."""
+"""Tasks in uninterruptible sleep, by what they wait for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which process stands for a rank when records and processes say different things."""
+"""Which process stands for a rank where records and processes disagree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record says once who it is: what changes its name while it is read is no record any more."""
+"""A record states its identity once; a file that changes it is a record no more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader beside a writer that never rests: what is accepted is whole."""
+"""A reader accepts only whole records from a writer that never rests."""
 
 from __future__ import annotations
 

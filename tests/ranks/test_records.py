@@ -1,4 +1,4 @@
-"""A copy that a writer disturbed is taken again, even where both ends of it look at rest."""
+"""A copy that a writer disturbed is made again, even where both ends of it look at rest."""
 
 from __future__ import annotations
 

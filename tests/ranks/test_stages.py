@@ -1,4 +1,4 @@
-"""What the stages collector makes of records; the totals that must never drop."""
+"""Series of the stages collector from records; totals that must never drop."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from stagewatch.host.mounts import Mount, read_mounts
 from stagewatch.host.procfs import read_bytes
 
 _UNLIMITED = 1 << 62
-"""Version 1 writes the highest multiple of a page, version 2 `max`."""
+"""No limit: version 1 writes the highest multiple of a page, version 2 `max`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def oom_kills(file: Path) -> int | None:
 
 
 def _number(path: Path) -> int | None:
-    """A number, `None` for `max`, for one that means no limit, and for a missing file."""
+    """The number in a file; `None` for no limit and for a missing file."""
     raw = (read_bytes(str(path)) or b"").strip()
     if not raw.isdigit() or int(raw) >= _UNLIMITED:
         return None

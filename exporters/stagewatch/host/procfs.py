@@ -36,7 +36,7 @@ class ProcessStat:
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """`/proc/<pid>/task/<tid>/schedstat` and the switches of `status`."""
+    """Waiting and switches of one task, from its `schedstat` and `status`."""
 
     queue_seconds: float | None
     """Time spent runnable but waiting for a core; `None` on a kernel without schedstat."""
@@ -88,7 +88,7 @@ class Procfs:
         return stat is not None and stat.start_ticks == start_ticks and stat.state not in "ZX"
 
     def scheduling(self, pid: int, task: int) -> Scheduling | None:
-        """How one task was scheduled; switches and time in the run queue."""
+        """How often and how long one task had to give up or wait for a core."""
         status = read_bytes(f"{self._root}/{pid}/task/{task}/status")
         if status is None:
             return None
@@ -105,13 +105,13 @@ class Procfs:
         )
 
     def wait_channel(self, pid: int, task: int) -> str:
-        """The kernel function a task sleeps in; empty if it runs or may not be asked."""
+        """The kernel function that a task sleeps in; empty if it runs or is hidden."""
         raw = read_bytes(f"{self._root}/{pid}/task/{task}/wchan") or b""
         name = raw.decode("ascii", "replace").strip("\0\n ")
         return "" if name == "0" else name
 
     def environ(self, pid: int) -> dict[str, str] | None:
-        """The environment a process was started with; `None` if gone or not ours to read."""
+        """The environment that a process was started with; `None` if it is gone or hidden."""
         raw = read_bytes(f"{self._root}/{pid}/environ", MAX_ENVIRON)
         if raw is None:
             return None
@@ -155,7 +155,7 @@ def _namespace(root: str) -> int:
 
 
 def read_bytes(path: str, limit: int = 1 << 16) -> bytes | None:
-    """A small file of the kernel's, `None` where it cannot be read."""
+    """The bytes of a small file of the kernel's; `None` where it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -23,7 +23,7 @@ MAX_THREADS = 512
 """Threads looked at of one rank."""
 
 _DELAY_FIELD = 39
-"""Of block I/O, counted from the state, which is field 3 in proc_pid_stat(5)."""
+"""Index of the block I/O delay, counted from the state (field 3 in proc_pid_stat(5))."""
 
 BLOCKED = Metric(
     "io_blocked_tasks",
@@ -67,7 +67,7 @@ def waits_for(channel: str) -> str:
     """The class of the kernel function that a task sleeps in; kernels differ in its name."""
     if not channel:
         return "unknown"
-    return next((name for name, known in _CLASSES.items() if known.search(channel)), "other")
+    return next((name for name, pattern in _CLASSES.items() if pattern.search(channel)), "other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _read_task(path: str, tid: int) -> Task | None:
 
 
 def delays_are_counted(proc: Path) -> bool:
-    """Whether the kernel counts the time tasks wait for block devices."""
+    """Whether the kernel counts how long tasks wait for block devices."""
     return (read_bytes(f"{proc}/sys/kernel/task_delayacct") or b"").strip() == b"1"
 
 

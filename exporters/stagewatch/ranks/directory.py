@@ -21,13 +21,13 @@ class Census:
     """The ranks of the node at one moment."""
 
     ranks: tuple[Rank, ...] = ()
-    """Every rank, dead ones with a record included; one per (job, role, rank)."""
+    """One rank per (job, role, rank), dead ones with a record included."""
     records: tuple[RankRecord, ...] = ()
-    """Every record, those included that another process has succeeded."""
+    """Every record, those with a successor included."""
     skipped: Mapping[str, int] = field(default_factory=dict)
-    """Files in the record directory that were passed over, by reason."""
+    """How many files of the record directory were passed over, by reason."""
     unreadable: str = ""
-    """Why the record directory cannot be read, if so; `ranks` are then those of the environment."""
+    """Why the record directory cannot be read, if so; `ranks` then come from environments alone."""
 
 
 class RankDirectory:
@@ -54,11 +54,10 @@ class RankDirectory:
         self._looked_at = float("-inf")
         self._census = Census()
         self._succeeded: set[str] = set()
-        """Names of dead records whose rank has since run again, in another process or by another
-        number."""
+        """Names of dead records whose rank has since begun again, perhaps under another number."""
 
     def look(self) -> Census:
-        """What is there now.  Raises `SourceError` where the record directory cannot be read."""
+        """The ranks there are.  Raises `SourceError` where the record directory cannot be read."""
         census = self._fresh()
         if census.unreadable:
             raise SourceError(census.unreadable)

@@ -13,9 +13,9 @@ from stagewatch.identity import identify, rank_variables
 from stagewatch.ranks.rank import Rank
 
 SCAN_SECONDS = 5.0
-"""How often new processes are looked for."""
+"""How often the scan looks for new processes."""
 RESCAN_SECONDS = 60.0
-"""How often every process is looked at again: one that calls exec changes its environment."""
+"""How often the scan reads every process again: exec changes the environment of a process."""
 MAX_ANCESTORS = 32
 MAX_TEXT = 64
 """Characters kept of a job's id or a GPU's UUID."""

@@ -17,7 +17,7 @@ from stagewatch.ranks.rank import Rank, RankKey
 from stagewatch.ranks.records import Life
 
 MAX_SHARE = 0.005
-"""Share of a core that looking may cost: on a node with very many processes one looks less."""
+"""Share of a core that looking may cost; it is done less often where processes are many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class ProcessFamilies:
 
 
 class RankCounter:
-    """A sum over processes or threads that come and go, which never falls while its owner is one.
+    """A sum over processes or threads that come and go; it never falls while the owner is the same.
 
     When a member ends, its share leaves the sum; the total keeps what the member had counted.
     """

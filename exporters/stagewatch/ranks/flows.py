@@ -10,9 +10,9 @@ from stagewatch.ranks.rank import RankKey
 from stagewatch.ranks.socket_diag import TcpSocket, TcpStatistics
 
 MAX_PORTS = 16
-"""Ports shown of one rank and side; the connections of all further ones are added up."""
+"""Ports shown of one rank and side; connections of all other ports are added up."""
 MAX_EPHEMERAL_PORTS = 8
-"""Of those, ports from the range that the kernel gives out: NCCL alone opens dozens."""
+"""How many of them may be from the kernel's ephemeral range: NCCL alone opens dozens."""
 EPHEMERAL_FROM = 32_768
 OTHER = "other"
 
@@ -24,7 +24,7 @@ _NOTHING = TcpStatistics(0, 0.0, 0.0, 0, 0, 0, 0)
 
 @dataclass(slots=True)
 class Counts:
-    """What connections have counted so far."""
+    """Bytes and segments of connections so far."""
 
     sent: int = 0
     received: int = 0

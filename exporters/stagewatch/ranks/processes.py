@@ -82,7 +82,7 @@ RANK_ZOMBIES = Metric(
 
 
 class ProcessesCollector(Collector):
-    """The node as a whole, and every rank."""
+    """Shows the node as a whole and every rank."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class ProcessesCollector(Collector):
                 out.add(limit, usage.limit, *key)
 
     def _oom_kills(self, out: Samples, members: Mapping[RankKey, tuple[int, ...]]) -> None:
-        """Of live ranks and of those that ended a while ago, the victims among them."""
+        """Add the OOM kills of live ranks and of those that have just ended, perhaps as victims."""
         now = self._clock()
         for key, pids in members.items():
             file = self._cgroups.oom_file(pids[0])
@@ -159,7 +159,7 @@ class ProcessesCollector(Collector):
 
 
 def _open_files(proc: Path, pid: int) -> tuple[int, int | None] | None:
-    """Open descriptors of a process and their (soft) limit, `None` for no limit."""
+    """Open descriptors of a process and their soft limit, which is `None` for no limit."""
     try:
         count = os.stat(f"{proc}/{pid}/fd").st_size  # noqa: PTH116 - the number, since Linux 6.2
         if not count:

@@ -36,9 +36,9 @@ GRACE_SECONDS = 600.0
 LINGER_SECONDS = 5.0
 """How long a closed record is still returned: at least once to whoever reads every few seconds."""
 HALTED_SECONDS = 2.0
-"""A writer in the middle of a store for this long is stopped or dead, not busy."""
+"""A writer that stays in the middle of a store for this long is stopped or dead, not busy."""
 RECHECK_SECONDS = 10.0
-"""When a file that was turned away is looked at again."""
+"""How long a file that was turned away is left alone."""
 
 UNSEEN = 0
 """The pid of a writer whose PID namespace is not visible from the agent's."""
@@ -231,9 +231,9 @@ class RecordDirectory:
             self._done.add(name)
 
     def _without_intruders(self, records: list[RankRecord]) -> list[RankRecord]:
-        """The records without those that claim a role of a job that belongs to another user.
+        """The records, less those that claim a role of a job of another user.
 
-        It belongs to the user whose living rank was found first.
+        The role belongs to the user of its first living rank.
         """
         owners: dict[tuple[str, str], int] = {}
         for record in sorted(records, key=lambda record: record.life is not Life.ALIVE):

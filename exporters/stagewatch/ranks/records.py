@@ -150,7 +150,7 @@ class RankRecord:
 
     @property
     def open(self) -> Frame | None:
-        """The innermost open stage of that lane, since when its outermost part has been open."""
+        """The innermost open stage of that lane, open since its outermost part began."""
         lane = self.training
         if lane is None or not lane.frames:
             return None
