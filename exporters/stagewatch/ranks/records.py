@@ -311,20 +311,20 @@ def _entries(raw: bytes, start: int, size: int, count: int, name: int) -> Iterat
 
 
 def _collectives(raw: bytes, words: memoryview) -> dict[str, int]:
-    table = layout.COLLECTIVES_AT, layout.COLLECTIVE_SIZE, layout.COLLECTIVES
-    return {group: max(0, words[at]) for group, at in _entries(raw, *table, 32)}
+    table = layout.COLLECTIVES_AT, layout.COLLECTIVE_SIZE, layout.COLLECTIVES, layout.GROUP_SIZE
+    return {group: max(0, words[at]) for group, at in _entries(raw, *table)}
 
 
 def _scalars(raw: bytes, words: memoryview) -> dict[str, float]:
-    table = layout.SCALARS_AT, layout.SCALAR_SIZE, layout.SCALARS
+    table = layout.SCALARS_AT, layout.SCALAR_SIZE, layout.SCALARS, layout.SCALAR_NAME_SIZE
     doubles = memoryview(raw).cast("d")
-    return {name: doubles[at] for name, at in _entries(raw, *table, 40) if words[at + 1] > 0}
+    return {name: doubles[at] for name, at in _entries(raw, *table) if words[at + 1] > 0}
 
 
 def _failures(raw: bytes, words: memoryview) -> dict[tuple[str, str], int]:
-    table = layout.FAILURES_AT, layout.FAILURE_SIZE, layout.FAILURES
+    table = layout.FAILURES_AT, layout.FAILURE_SIZE, layout.FAILURES, layout.FAILURE_TYPE_SIZE
     return {
-        (_stage(words[at]), error): max(0, words[at + 1]) for error, at in _entries(raw, *table, 48)
+        (_stage(words[at]), error): max(0, words[at + 1]) for error, at in _entries(raw, *table)
     }
 
 
