@@ -124,7 +124,7 @@ def test_a_kernel_that_refuses_is_an_error(diag: socket.socket) -> None:
 
 @pytest.fixture
 def sockets() -> Iterator[NamespaceSockets]:
-    found = NamespaceSockets(lambda: socket.socket(socket.AF_UNIX), PROC)
+    found = NamespaceSockets(PROC)
     yield found
     found.keep(())
 

@@ -76,12 +76,10 @@ class RecordDirectory:
         directory: Path,
         proc: Procfs,
         *,
-        keep: float = GRACE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._directory = directory
         self._proc = proc
-        self._keep = keep
         self._clock = clock
         self._open: dict[str, _Open] = {}
         self._turned_away: dict[str, tuple[str, float]] = {}
@@ -217,7 +215,7 @@ class RecordDirectory:
         now = self._clock()
         if entry.ended is None:
             entry.ended = now
-        keep = LINGER_SECONDS if life is Life.CLOSED or entry.removed else self._keep
+        keep = LINGER_SECONDS if life is Life.CLOSED or entry.removed else GRACE_SECONDS
         return now - entry.ended >= keep
 
     def _forget(self, name: str) -> None:

@@ -183,8 +183,7 @@ class NamespaceSockets:
     namespace (which needs CAP_SYS_ADMIN) and ends there; no other thread is touched.
     """
 
-    def __init__(self, make: Callable[[], socket.socket], proc: Path) -> None:
-        self._make = make
+    def __init__(self, proc: Path) -> None:
         self._proc = proc
         self._own = namespace_of(proc, "self")
         self._sockets: dict[int, socket.socket] = {}
@@ -192,7 +191,7 @@ class NamespaceSockets:
     def get(self, namespace: int, pid: int) -> socket.socket:
         """The socket in this namespace, which `pid` is in.  Raises `SourceError`."""
         if namespace not in self._sockets:
-            made = self._make() if namespace == self._own else self._make_in(pid)
+            made = open_diag() if namespace == self._own else self._make_in(pid)
             self._sockets[namespace] = made
         return self._sockets[namespace]
 
@@ -218,7 +217,7 @@ class NamespaceSockets:
                         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
                 finally:
                     os.close(descriptor)
-                made.append(self._make())
+                made.append(open_diag())
             except (OSError, SourceError) as error:
                 errors.append(str(error))
 

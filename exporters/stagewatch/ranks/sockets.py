@@ -18,7 +18,7 @@ from stagewatch.node_context import NodeContext
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.flows import MAX_PORTS, Flow, FlowTotals
 from stagewatch.ranks.rank import RANK_LABELS, RankKey
-from stagewatch.ranks.socket_diag import NamespaceSockets, TcpSocket, dump, namespace_of, open_diag
+from stagewatch.ranks.socket_diag import NamespaceSockets, TcpSocket, dump, namespace_of
 
 MAX_DESCRIPTORS = 65_536
 """Descriptors looked at of one process."""
@@ -148,7 +148,7 @@ class NetCollector(Collector):
     def __init__(self, families: ProcessFamilies, proc: Path) -> None:
         self._families = families
         self._proc = proc
-        self._sockets = NamespaceSockets(open_diag, proc)
+        self._sockets = NamespaceSockets(proc)
         self._owners = SocketOwners(proc)
         self._totals = FlowTotals()
 
