@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stagewatch.core.children.helper import Jobs, JobSpec, JobState
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import duration, listing, option, regex, size, text
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.core.helper import Jobs, JobSpec, JobState
 from stagewatch.logs.child import PLACEHOLDERS
 from stagewatch.logs.patterns import KNOWN, user_pattern
 
@@ -120,10 +120,6 @@ class LogsCollector(Collector):
         for path, state in self._jobs.states().items():
             self._one(out, path, state)
         return out
-
-    def close(self) -> None:
-        """End the jobs."""
-        self._jobs.close()
 
     def _one(self, out: Samples, path: str, state: JobState) -> None:
         out.add(STUCK, state.hung, path)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from stagewatch.core.children.helper import Jobs, JobSpec, JobState
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import duration, listing, option, text
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.core.helper import Jobs, JobSpec, JobState
 
 if TYPE_CHECKING:
     from stagewatch.node_context import NodeContext
@@ -100,10 +100,6 @@ class ProbeCollector(Collector):
         for name, state in self._jobs.states().items():
             self._one(out, name, state)
         return out
-
-    def close(self) -> None:
-        """End the jobs."""
-        self._jobs.close()
 
     def _one(self, out: Samples, name: str, state: JobState) -> None:
         if state.kills:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from stagewatch.agent import AgentCommand
-from stagewatch.core.collector import CollectorSpec
+from stagewatch.core.collector import AnySpec
 from stagewatch.core.errors import ConfigError
 from stagewatch.slurm.collectors import accounting as slurm_accounting
 from stagewatch.slurm.collectors import builtin as slurm_builtin
@@ -19,25 +18,25 @@ from stagewatch.slurm.collectors import queue as slurm_queue
 from stagewatch.slurm.collectors import reservations as slurm_reservations
 from stagewatch.slurm.collectors import sources as slurm_sources
 from stagewatch.slurm.collectors import steps as slurm_steps
-from stagewatch.slurm.context import SlurmOptions, slurm_context
+from stagewatch.slurm.context import SlurmContext, SlurmOptions, slurm_context
 
 
-def validate(options: SlurmOptions, collectors: Mapping[str, Any]) -> None:
+def validate(options: SlurmOptions, values: Mapping[str, object]) -> None:
     """Raises `ConfigError` where options do not fit together."""
     if len(options.clusters) > 1 and (options.api == "rest" or options.builtin_url):
         raise ConfigError(
             "--clusters: slurmrestd and the built-in endpoint speak for one cluster each; "
             "run one agent for each cluster, or use --api text or json"
         )
-    steps = collectors.get(slurm_steps.SPEC.name)
-    if options.clusters and steps is not None and steps.method == "sstat":
+    enabled, method = (values[f"{slurm_steps.SPEC.prefix}{key}"] for key in ("enabled", "method"))
+    if options.clusters and enabled and method == "sstat":
         raise ConfigError(
             "--collector.slurm-steps.method: sstat can ask the local cluster only; "
             "with --clusters use srun"
         )
 
 
-def collector_specs() -> tuple[CollectorSpec, ...]:
+def collector_specs() -> tuple[AnySpec[SlurmContext], ...]:
     """Every collector of the Slurm agent, in the order of the exposition."""
     return (
         slurm_queue.SPEC,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from stagewatch.core.collector import Collector
 from stagewatch.core.config import address, http_url, listing, option, path, text
+from stagewatch.core.context import AgentOptions
 from stagewatch.slurm.cluster import Cluster, Timing
 from stagewatch.slurm.conf import cluster_name
 from stagewatch.slurm.discovery import Discovery, Exporter, targets_of
@@ -47,18 +48,13 @@ def rest_url(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmOptions:
+class SlurmOptions(AgentOptions):
     """Options of `stagewatch slurm` as a whole; collectors add their own."""
 
     listen: tuple[str, int] = option(
         ("127.0.0.1", 9948),
         "address to serve /metrics, /sd and the status page on; :9948 for every interface",
         parse=address,
-    )
-    web_config: Path | None = option(
-        None,
-        "file with TLS and basic authentication, in the format of Prometheus' exporter-toolkit",
-        parse=path,
     )
     clusters: tuple[str, ...] = option(
         (),
@@ -134,6 +130,11 @@ class SlurmContext:
         return Fleet(
             {cluster.name: build(cluster) for cluster in self.clusters}, patience=3 * longest
         )
+
+    def close(self) -> None:
+        """Give up every command and request that is under way."""
+        for cluster in self.clusters:
+            cluster.close()
 
     def discover(self, cluster: Cluster, nodes: Iterable[Node]) -> None:
         """Hand a cluster's nodes to service discovery."""

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stagewatch.core.children.helper import Jobs, JobSpec, JobState
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import absolute_path, duration, listing, option, size
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.core.helper import Jobs, JobSpec, JobState
 from stagewatch.host.mounts import Mount, mount_of, read_mounts
 
 if TYPE_CHECKING:
@@ -137,10 +137,6 @@ class CanaryCollector(Collector):
         for directory, state in states.items():
             self._one(out, directory, state, mount_of(Path(directory), mounts))
         return out
-
-    def close(self) -> None:
-        """End the jobs."""
-        self._jobs.close()
 
     def _one(self, out: Samples, name: str, state: JobState, mount: Mount | None) -> None:
         if mount is not None:

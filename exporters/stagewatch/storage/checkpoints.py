@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stagewatch.core.children.helper import Jobs, JobSpec, JobState
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import duration, listing, option, text
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.core.helper import Jobs, JobSpec, JobState
 
 if TYPE_CHECKING:
     from stagewatch.node_context import NodeContext
@@ -149,10 +149,6 @@ class CheckpointsCollector(Collector):
         for directory, state in self._jobs.states().items():
             self._one(out, directory, state)
         return out
-
-    def close(self) -> None:
-        """End the jobs."""
-        self._jobs.close()
 
     def _one(self, out: Samples, directory: str, state: JobState) -> None:
         out.add(STUCK, state.hung, directory)
