@@ -12,7 +12,7 @@ from stagewatch.gpu.reader import GpuReader
 from stagewatch.gpu.xids import XidLedger
 from stagewatch.kernel_log.collector import KmsgCollector
 from stagewatch.kernel_log.reader import Kmsg
-from stagewatch.ranks.directory import Rank
+from stagewatch.ranks.rank import Rank
 from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml
 from tests.gpu.gpu_scene import INTERVALS, UUID, labels_of, metrics, of

@@ -44,7 +44,7 @@ from stagewatch.slurm.cgroup_paths import parse_slurm_cgroup
 
 if TYPE_CHECKING:
     from stagewatch.node_context import NodeContext
-    from stagewatch.ranks.directory import Rank
+    from stagewatch.ranks.rank import Rank
 
 SAVE_SECONDS = 10.0
 MAX_VICTIMS = 500

@@ -1,4 +1,4 @@
-"""A rank's connections added up by side and port, over sockets that come and go."""
+"""Adds up a rank's TCP connections by side and port, over sockets that come and go."""
 
 from __future__ import annotations
 
@@ -6,34 +6,36 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stagewatch.ranks.index import RankKey
-from stagewatch.ranks.tcp_diag import TcpSocket
+from stagewatch.ranks.rank import RankKey
+from stagewatch.ranks.socket_diag import TcpSocket, TcpStatistics
 
 MAX_PORTS = 16
-"""Ports shown of one rank and side; the connections of all further ones are added up."""
+"""Ports shown of one rank and side; connections of all other ports are added up."""
 MAX_EPHEMERAL_PORTS = 8
-"""Of those, ports from the range that the kernel gives out: NCCL alone opens dozens."""
+"""How many of them may be from the kernel's ephemeral range: NCCL alone opens dozens."""
 EPHEMERAL_FROM = 32_768
 OTHER = "other"
 
 FlowKey = tuple[str, str]
 """Side and port, as labels."""
 
+_NOTHING = TcpStatistics(0, 0.0, 0.0, 0, 0, 0, 0)
+
 
 @dataclass(slots=True)
 class Counts:
-    """What connections have counted so far."""
+    """Bytes and segments of connections so far."""
 
     sent: int = 0
     received: int = 0
     segments: int = 0
     retransmissions: int = 0
 
-    def add(self, new: Counts, old: Counts) -> None:
+    def add(self, new: TcpStatistics, old: TcpStatistics) -> None:
         """Add what lies between two looks at one connection."""
-        self.sent += max(0, new.sent - old.sent)
-        self.received += max(0, new.received - old.received)
-        self.segments += max(0, new.segments - old.segments)
+        self.sent += max(0, new.bytes_acknowledged - old.bytes_acknowledged)
+        self.received += max(0, new.bytes_received - old.bytes_received)
+        self.segments += max(0, new.data_segments_sent - old.data_segments_sent)
         self.retransmissions += max(0, new.retransmissions - old.retransmissions)
 
 
@@ -49,16 +51,16 @@ class Flow:
     send_queue: int = 0
     receive_queue: int = 0
 
-    def add(self, found: TcpSocket) -> None:
+    def add(self, connection: TcpSocket) -> None:
         """Take in the present state of one connection."""
-        self.states[found.state] += 1
-        self.send_queue += found.send_queue
-        self.receive_queue += found.receive_queue
-        statistics = found.statistics
+        self.states[connection.state] += 1
+        self.send_queue += connection.send_queue
+        self.receive_queue += connection.receive_queue
+        statistics = connection.statistics
         if statistics is None:
             return
         self.unacknowledged += statistics.unacknowledged
-        if found.state == "established":
+        if connection.state == "established":
             self.rtt = max(self.rtt or 0.0, statistics.rtt)
             age = statistics.last_received
             self.last_received = age if self.last_received is None else min(self.last_received, age)
@@ -68,25 +70,24 @@ _Rank = dict[FlowKey, Counts]
 
 
 class FlowTotals:
-    """Counts of every rank, which do not fall when a connection is closed."""
+    """Counts of every rank that do not fall when a connection closes."""
 
     def __init__(self) -> None:
         self._ranks: dict[RankKey, _Rank] = defaultdict(dict)
-        self._connections: dict[int, tuple[FlowKey, Counts]] = {}
+        self._connections: dict[int, tuple[FlowKey, TcpStatistics]] = {}
         self._seen_ranks: set[RankKey] = set()
         self._seen_connections: set[int] = set()
 
     def update(self, key: RankKey, sockets: Sequence[TcpSocket]) -> Mapping[FlowKey, Flow]:
-        """The flows of a rank out of its sockets, also those with no connection at present."""
+        """The flows of a rank from its sockets, those without a connection at present included."""
         self._seen_ranks.add(key)
-        found = [item for item in sockets if item.state != "listen"]
         listening = {item.local_port for item in sockets if item.state == "listen"}
         rank = self._ranks[key]
         flows: dict[FlowKey, Flow] = {name: Flow(counts) for name, counts in rank.items()}
-        for connection in found:
-            name = self._count(rank, connection, listening)
-            flow = flows.setdefault(name, Flow(rank[name]))
-            flow.add(connection)
+        for connection in sockets:
+            if connection.state != "listen":
+                name = self._count(rank, connection, listening)
+                flows.setdefault(name, Flow(rank[name])).add(connection)
         return flows
 
     def forget_unseen(self) -> None:
@@ -97,26 +98,16 @@ class FlowTotals:
         self._seen_connections = set()
 
     def _count(self, rank: _Rank, connection: TcpSocket, listening: set[int]) -> FlowKey:
-        """Add a connection's counts to those of its flow, which never changes; the flow."""
-        now = _counts(connection)
-        known = self._connections.get(connection.cookie)
-        name, before = known or (_flow_key(rank, connection, listening), Counts())
+        """Add a connection's counts to its flow, which stays the same for its life."""
+        name, before = self._connections.get(connection.cookie) or (
+            _flow_key(rank, connection, listening),
+            _NOTHING,
+        )
+        now = connection.statistics or before
         rank.setdefault(name, Counts()).add(now, before)
         self._connections[connection.cookie] = (name, now)
         self._seen_connections.add(connection.cookie)
         return name
-
-
-def _counts(connection: TcpSocket) -> Counts:
-    found = connection.statistics
-    if found is None:
-        return Counts()
-    return Counts(
-        found.bytes_acknowledged,
-        found.bytes_received,
-        found.data_segments_sent,
-        found.retransmissions,
-    )
 
 
 def _flow_key(rank: _Rank, connection: TcpSocket, listening: set[int]) -> FlowKey:

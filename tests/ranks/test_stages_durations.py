@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.exposition import Samples
-from stagewatch.ranks.last_durations import COMPLETED_AGE, COMPLETIONS, LAST, LastDurations
-from stagewatch.ranks.rank_record import RankRecord, StageTotals
-from stagewatch.ranks.records import parse
+from stagewatch.ranks.records import RankRecord, StageTotals, parse
+from stagewatch.ranks.stages import COMPLETED_AGE, COMPLETIONS, LAST, LastDurations
 from stagewatch.record import BUCKETS
 from tests.records import real_record
 

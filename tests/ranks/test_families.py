@@ -1,11 +1,14 @@
-"""Which processes count toward a rank, on real process trees."""
+"""Which processes count toward a rank, on real process trees, and counters over them."""
 
 from __future__ import annotations
 
 import os
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.process_families import ProcessFamilies
+from stagewatch.ranks.families import ProcessFamilies, RankCounter
 from tests.ranks.fakes import FakeRanks, families, program
 from tests.waiting import wait_for
 
@@ -110,3 +113,36 @@ def test_looking_is_shared_and_costs_a_bounded_share_of_time() -> None:
     now[0] += 150
     found.look()
     assert proc.looks == 2
+
+
+def test_what_a_member_had_counted_stays_when_it_ends() -> None:
+    counter = RankCounter()
+    assert counter.update("rank 0", 100, 50) == 50
+    assert counter.update("rank 0", 100, 70) == 70
+    assert counter.update("rank 0", 100, 30) == 70, "a member with 40 ended"
+    assert counter.update("rank 0", 100, 35) == 75
+
+
+def test_a_new_process_of_a_rank_starts_afresh() -> None:
+    counter = RankCounter()
+    counter.update("rank 0", 100, 50)
+    assert counter.update("rank 0", 200, 5) == 5
+
+
+def test_ranks_that_are_gone_are_forgotten() -> None:
+    counter = RankCounter()
+    counter.update("rank 0", 100, 50)
+    counter.update("rank 1", 100, 50)
+    counter.forget_unseen()
+    counter.update("rank 1", 100, 60)
+    counter.forget_unseen()
+    assert counter.update("rank 0", 100, 10) == 10
+    assert counter.update("rank 1", 100, 70) == 70
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1))
+def test_it_never_falls_and_never_exceeds_what_was_added(sums: list[int]) -> None:
+    counter = RankCounter()
+    totals = [counter.update("r", 1, value) for value in sums]
+    assert totals == sorted(totals)
+    assert totals[-1] >= max(sums)

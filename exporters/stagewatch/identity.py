@@ -1,4 +1,8 @@
-"""Who this process is: job, rank and sizes from the variables that launchers set."""
+"""Who a process is: its job, rank and sizes, from the variables that launchers set.
+
+Trainers and the node agent read the same variables in the same order, so both import this module;
+it uses the standard library alone.
+"""
 
 from __future__ import annotations
 
@@ -77,12 +81,11 @@ def identify(
     gpu: str | None = None,
     session: int | None = None,
 ) -> Identity:
-    """The identity out of what is given, completed from the environment.
+    """The identity from the arguments, completed from the environment.
 
-    Without any launcher's variable the job is named after the session, which is what processes
-    started by one shell command share; `session` is that of another process.  A Ray worker inherits
-    the variables of whatever started Ray on its node; its own numbers are only those that its
-    framework gives it.
+    Without any launcher's variable the session names the job, which processes started by one shell
+    command share; `session` is that of another process.  A Ray worker inherits the variables of
+    whatever started Ray on its node, so only the numbers that its framework sets are its own.
     """
     ray = in_ray(environ)
     local = _number(local_rank, environ, LOCAL_RANK[:1] if ray else LOCAL_RANK)
@@ -103,25 +106,27 @@ def in_ray(environ: Mapping[str, str]) -> bool:
 
 
 def rank_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Those that may give this process' rank, in order of precedence."""
+    """The variables that may hold the process's rank, in order of precedence."""
     return FRAMEWORK_RANK if in_ray(environ) else RANK
 
 
 def _job(environ: Mapping[str, str]) -> str | None:
-    found = _first(environ, JOB_ID)
-    if found is None and environ.get("RAY_JOB_ID"):
+    job_id = _first(environ, JOB_ID)
+    if job_id is None and environ.get("RAY_JOB_ID"):
         # Every Ray cluster counts its jobs from 01000000; KubeRay names the cluster.
         cluster = environ.get("RAY_CLUSTER_NAME")
-        found = f"{cluster}-{environ['RAY_JOB_ID']}" if cluster else environ["RAY_JOB_ID"]
-    if found is None and "KUBERNETES_SERVICE_HOST" in environ:
-        found = _pod_job(environ.get("HOSTNAME", ""), environ.get("JOB_COMPLETION_INDEX", ""))
-    if found is None and environ.get("TORCHELASTIC_RUN_ID", "none") != "none":  # torchrun's default
-        found = environ["TORCHELASTIC_RUN_ID"]
-    return found
+        job_id = f"{cluster}-{environ['RAY_JOB_ID']}" if cluster else environ["RAY_JOB_ID"]
+    if job_id is None and "KUBERNETES_SERVICE_HOST" in environ:
+        job_id = _pod_job(environ.get("HOSTNAME", ""), environ.get("JOB_COMPLETION_INDEX", ""))
+    if (
+        job_id is None and environ.get("TORCHELASTIC_RUN_ID", "none") != "none"
+    ):  # torchrun's default
+        job_id = environ["TORCHELASTIC_RUN_ID"]
+    return job_id
 
 
 def _pod_job(hostname: str, index: str) -> str | None:
-    """The job's name out of that of one of its pods; None where it is not of a known kind."""
+    """The job's name within the name of one of its pods; None for an unknown kind of pod."""
     operator = _POD.search(hostname)
     if operator is not None:
         return hostname[: operator.start()]

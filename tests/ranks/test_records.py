@@ -1,4 +1,4 @@
-"""A copy that a writer disturbed is taken again, even where both ends of it look at rest."""
+"""A copy that a writer disturbed is made again, even where both ends of it look at rest."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.ranks import record_copy
-from stagewatch.ranks.record_copy import copy_record
+from stagewatch.ranks import records
+from stagewatch.ranks.records import copy_record
 from stagewatch.record import L_MARKS, L_SEQUENCE, L_STEP, LANES_AT, RECORD_SIZE, WORD
 from tests.records import patched, place, real_record
 
@@ -31,7 +31,7 @@ def test_a_store_between_the_copy_and_the_look_back_is_noticed(
     def pread(fd: int, size: int, at: int) -> bytes:
         return copies.pop() if copies and size == RECORD_SIZE else read(fd, size, at)
 
-    monkeypatch.setattr(record_copy.os, "pread", pread)
+    monkeypatch.setattr(records.os, "pread", pread)
     fd = os.open(file, os.O_RDONLY)
     try:
         assert copy_record(fd) == (patched(raw, new), ())

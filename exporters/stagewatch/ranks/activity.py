@@ -1,60 +1,56 @@
-"""Every rank's process as the operating system sees it."""
+"""What every rank's process is doing: its wait class, CPU time, switches and memory."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.directory import Rank, RankDirectory
-from stagewatch.ranks.rank_record import Life
-from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, WaitClass, classify
-
-if TYPE_CHECKING:
-    from stagewatch.node_context import NodeContext
-
-RANK = ("job_id", "role", "rank")
+from stagewatch.node_context import NodeContext
+from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.rank import RANK_LABELS, Rank
+from stagewatch.ranks.records import Life
+from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, WaitClass, classify, take_sample
 
 INFO = Metric(
     "rl_rank_info",
     "gauge",
     "1 for every rank of this node, with its process and its GPU.",
-    (*RANK, "local_rank", "pid", "uuid", "framework", "world_size"),
+    (*RANK_LABELS, "local_rank", "pid", "uuid", "framework", "world_size"),
 )
 WAIT_CLASS = Metric(
     "rl_rank_wait_class",
     "gauge",
     "1 for the class the rank's main thread is in: spin, parked, io, compute, stopped, "
     "traced, gone, unknown.",
-    (*RANK, "class"),
+    (*RANK_LABELS, "class"),
 )
 CPU = Metric(
     "rl_rank_cpu_seconds_total",
     "counter",
     "CPU time of the rank's process, all threads, by mode (user, system).",
-    (*RANK, "mode"),
+    (*RANK_LABELS, "mode"),
 )
 RUN_QUEUE = Metric(
     "rl_rank_run_queue_seconds_total",
     "counter",
     "Time the rank's main thread was runnable but waited for a core; absent without schedstat.",
-    RANK,
+    RANK_LABELS,
 )
 SWITCHES = Metric(
     "rl_rank_context_switches_total",
     "counter",
     "Context switches of the rank's main thread, by kind (voluntary, involuntary).",
-    (*RANK, "kind"),
+    (*RANK_LABELS, "kind"),
 )
 RESIDENT = Metric(
-    "rl_rank_resident_memory_bytes", "gauge", "Resident memory of the rank's process.", RANK
+    "rl_rank_resident_memory_bytes", "gauge", "Resident memory of the rank's process.", RANK_LABELS
 )
-THREADS = Metric("rl_rank_threads", "gauge", "Threads of the rank's process.", RANK)
+THREADS = Metric("rl_rank_threads", "gauge", "Threads of the rank's process.", RANK_LABELS)
 
 
 class RanksCollector(Collector):
@@ -76,63 +72,46 @@ class RanksCollector(Collector):
         ranks = [rank for rank in self._ranks.look().ranks if rank.life is not Life.CLOSED]
         if not ranks:
             raise NoData("no rank on this node")
-        self._windows = {
-            (key := (rank.pid, rank.start_ticks)): self._windows.get(
-                key, deque(maxlen=WINDOW_SAMPLES)
-            )
-            for rank in ranks
-        }
+        windows, self._windows = self._windows, {}
         out = Samples()
         for rank in ranks:
-            self._one(out, rank)
+            key = rank.pid, rank.start_ticks
+            window = self._windows[key] = windows.get(key) or deque(maxlen=WINDOW_SAMPLES)
+            self._one(out, rank, window)
         return out
 
-    def _one(self, out: Samples, rank: Rank) -> None:
+    def _one(self, out: Samples, rank: Rank, window: deque[Sample]) -> None:
         key = rank.key
         out.add(
             INFO,
             1,
             *key,
-            _known(rank.local_rank),
+            _text(rank.local_rank),
             rank.pid or "",
             rank.gpu,
             rank.framework,
-            _known(rank.world_size),
+            _text(rank.world_size),
         )
         if rank.life is Life.GONE:
             out.add(WAIT_CLASS, 1, *key, WaitClass.GONE.value)
             return
-        window = self._windows[rank.pid, rank.start_ticks]
         process = self._proc.stat(rank.pid)
-        main = self._proc.stat(rank.pid, rank.pid)
-        scheduling = self._proc.scheduling(rank.pid, rank.pid)
-        if process is None or main is None or scheduling is None:  # hidden from us, or just ended
+        sample = take_sample(rank, self._proc, self._clock())
+        if process is None or sample is None:  # hidden from us, or just ended
             out.add(WAIT_CLASS, 1, *key, WaitClass.UNKNOWN.value)
             return
-        lane = rank.record.training if rank.record else None
-        window.append(
-            Sample(
-                time=self._clock(),
-                state=main.state,
-                channel=self._proc.wait_channel(rank.pid, rank.pid),
-                run_seconds=main.user_seconds + main.system_seconds,
-                voluntary=scheduling.voluntary,
-                involuntary=scheduling.involuntary,
-                marks=lane.marks if lane else None,
-                page_faults=main.page_faults,
-            )
-        )
+        window.append(sample)
         out.add(WAIT_CLASS, 1, *key, classify(window).value)
         out.add(CPU, process.user_seconds, *key, "user")
         out.add(CPU, process.system_seconds, *key, "system")
-        out.add(SWITCHES, scheduling.voluntary, *key, "voluntary")
-        out.add(SWITCHES, scheduling.involuntary, *key, "involuntary")
+        out.add(SWITCHES, sample.voluntary, *key, "voluntary")
+        out.add(SWITCHES, sample.involuntary, *key, "involuntary")
         out.add(RESIDENT, process.resident_bytes, *key)
         out.add(THREADS, process.threads, *key)
-        out.add(RUN_QUEUE, scheduling.queue_seconds, *key)
+        out.add(RUN_QUEUE, sample.queue_seconds, *key)
 
 
-def _known(number: int | None) -> str:
+def _text(number: int | None) -> str:
     return "" if number is None else str(number)
 
 

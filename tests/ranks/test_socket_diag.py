@@ -1,4 +1,4 @@
-"""Socket diagnostics against what the kernel tells the sockets' owner."""
+"""Socket diagnostics against what the kernel tells the sockets' owner; other namespaces."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from stagewatch.core.errors import SourceError
-from stagewatch.ranks.tcp_diag import TcpSocket, dump, open_diag
+from stagewatch.ranks.socket_diag import NamespaceSockets, TcpSocket, dump, namespace_of, open_diag
 
+PROC = Path("/proc")
 FIELDS = {  # offsets in struct tcp_info, linux/tcp.h
     "unacknowledged": (24, "=I", 1),
     "retransmissions": (100, "=I", 1),
@@ -118,3 +120,35 @@ def test_a_kernel_that_refuses_is_an_error(diag: socket.socket) -> None:
     diag.close()
     with pytest.raises(SourceError, match="socket diagnostics"):
         list(dump(diag))
+
+
+@pytest.fixture
+def sockets() -> Iterator[NamespaceSockets]:
+    found = NamespaceSockets(PROC)
+    yield found
+    found.keep(())
+
+
+def own() -> int:
+    namespace = namespace_of(PROC, "self")
+    assert namespace is not None
+    return namespace
+
+
+def test_one_socket_serves_a_namespace(sockets: NamespaceSockets) -> None:
+    first = sockets.get(own(), os.getpid())
+    assert sockets.get(own(), os.getpid()) is first
+
+
+def test_a_namespace_that_nobody_is_in_any_more_is_let_go(sockets: NamespaceSockets) -> None:
+    first = sockets.get(own(), os.getpid())
+    sockets.keep({own()})
+    assert first.fileno() >= 0
+    sockets.keep({1234})
+    assert first.fileno() == -1
+
+
+def test_a_process_that_is_gone_is_an_error(sockets: NamespaceSockets) -> None:
+    assert namespace_of(PROC, 1 << 30) is None
+    with pytest.raises(SourceError, match="network namespace of process"):
+        sockets.get(1234, 1 << 30)

@@ -1,4 +1,4 @@
-"""What the ranks collector says of processes."""
+"""Series of the ranks collector for real and forged processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.collector import (
+from stagewatch.ranks.activity import (
     CPU,
     INFO,
     RESIDENT,
@@ -21,8 +21,8 @@ from stagewatch.ranks.collector import (
     RanksCollector,
 )
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.rank_record import Life
 from stagewatch.ranks.record_directory import RecordDirectory
+from stagewatch.ranks.records import Life
 from stagewatch.ranks.wait_class import MIN_SAMPLES
 from stagewatch.record import H_CLOSED
 from tests.fixed_node import FixedNode
