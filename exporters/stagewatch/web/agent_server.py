@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -17,9 +18,9 @@ from stagewatch.web.connection import Limits
 from stagewatch.web.message import (
     PLAIN_TEXT,
     Answer,
+    Refused,
     Request,
     Response,
-    accepts_gzip,
     plain,
 )
 from stagewatch.web.metrics_page import MetricsPage
@@ -131,6 +132,10 @@ class _Page:
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, "this page is busy", later)
         try:
             return self._make(request)
+        except Refused as refusal:
+            return plain(refusal.status, str(refusal))
+        except NoData as error:
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         except Exception as error:  # a defect in one page must not end the others
             message = f"{type(error).__name__}: {error}"
             if message != self._last_error:  # a scrape repeats; its traceback need not
@@ -151,6 +156,20 @@ def _compressed(response: Response, request: Request) -> Response:
         return replace(response, headers=headers)
     headers["Content-Encoding"] = "gzip"
     return replace(response, body=gzip.compress(response.body, 1, mtime=0), headers=headers)
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether a client takes gzip, by RFC 9110 section 12.5.3 (`gzip;q=0` is a refusal)."""
+    by_wildcard = False
+    for part in accept_encoding.lower().split(","):
+        coding, _, parameters = part.partition(";")
+        coding = coding.strip()
+        refused = re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", parameters) is not None
+        if coding in ("gzip", "x-gzip"):
+            return not refused
+        if coding == "*":
+            by_wildcard = not refused
+    return by_wildcard
 
 
 def _healthy(_: Request) -> Response:
@@ -180,10 +199,7 @@ def ready(runner: Runner) -> Response:
 
 def _further(route: Route) -> Answer:
     def answer(_: Request) -> Response:
-        try:
-            content_type, body = route()
-        except NoData as error:
-            return plain(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        content_type, body = route()
         return Response(HTTPStatus.OK, content_type or PLAIN_TEXT, body)
 
     return answer
