@@ -1,7 +1,6 @@
-"""`/metrics`: joins the texts that collectors have left; nothing is collected here.
+"""`/metrics`: joins the texts that the collectors have left; a scrape collects nothing.
 
-The agent's own health and process figures are the only parts made for a scrape; they come from
-memory and from /proc/self.
+A scrape makes only the agent's own health and process figures, from memory and /proc/self.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class MetricsPage:
 
         `collect[]` and `exclude[]` choose collectors by name, as in node_exporter.
         """
-        names = chosen(request.query, self._runner.jobs)
+        names = _chosen(request.query, self._runner.jobs)
         openmetrics = _prefers_openmetrics(request.headers.get("accept", ""))
         body = self._join(names, openmetrics=openmetrics)
         content_type = OPENMETRICS if openmetrics else TEXT
@@ -67,14 +66,13 @@ class MetricsPage:
         return b"".join([*[part.text for part in parts], generate_latest(self._process)])
 
 
-def chosen(query: str, known: Collection[str]) -> Collection[str]:
+def _chosen(query: str, names: Collection[str]) -> Collection[str]:
     """The collectors that a scrape's query asks for.
 
-    Raises `Refused` for a name that is not known, with those that are, and for both
-    parameters at once.
+    Raises `Refused` for a name that no collector has, and for both parameters at once.
     """
     if not query:
-        return known
+        return names
     try:
         fields = parse_qs(query, keep_blank_values=True, max_num_fields=256)
     except ValueError as error:
@@ -83,14 +81,14 @@ def chosen(query: str, known: Collection[str]) -> Collection[str]:
     if collect and exclude:
         raise Refused(HTTPStatus.BAD_REQUEST, "collect[] and exclude[] cannot be given together")
     for name in (*collect, *exclude):
-        if name not in known:
+        if name not in names:
             raise Refused(
                 HTTPStatus.BAD_REQUEST,
-                f"no collector {name[:64]!r} here; there are: {', '.join(known)}",
+                f"no collector {name[:64]!r} here; there are: {', '.join(names)}",
             )
     if collect:
-        return [name for name in known if name in collect]
-    return [name for name in known if name not in exclude]
+        return [name for name in names if name in collect]
+    return [name for name in names if name not in exclude]
 
 
 def _of_collectors(health: Samples, names: Collection[str]) -> Samples:

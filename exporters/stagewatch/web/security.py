@@ -51,12 +51,11 @@ class _State:
 class WebSecurity:
     """What the web-config file asks for.  Raises `ConfigError` where it cannot be used."""
 
-    def __init__(self, file: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, file: Path) -> None:
         self._file = file
-        self._clock = clock
         self._auth = _BasicAuth()
         self._looking = threading.Lock()
-        self._looked = clock()
+        self._looked = time.monotonic()
         self._refused = ""
         self._state = self._read()
 
@@ -103,15 +102,16 @@ class WebSecurity:
 
     def _look(self) -> None:
         """Take over what has changed; one thread looks, the others use the present state."""
-        if self._clock() - self._looked < _LOOK_EVERY_SECONDS:
+        if time.monotonic() - self._looked < _LOOK_EVERY_SECONDS:
             return
         if not self._looking.acquire(blocking=False):
             return
         try:
-            if _marks(self._file, self._state.config.tls) != self._state.marks:
+            tls = self._state.config.tls
+            if _marks(self._file, *(tls.files if tls else ())) != self._state.marks:
                 self._take_over()
         finally:
-            self._looked = self._clock()
+            self._looked = time.monotonic()
             self._looking.release()
 
     def _take_over(self) -> None:
@@ -132,14 +132,15 @@ class WebSecurity:
 
     def _read(self) -> _State:
         # The marks are taken before the files are read: the next look sees a change in between.
-        mark = _marks(self._file, None)
+        marks = _marks(self._file)
         config = read_web_config(self._file)
-        marks = mark + _marks(self._file, config.tls)[1:]
-        context = None if config.tls is None else make_context(self._file, config.tls)
-        return _State(config, context, marks)
+        if config.tls is None:
+            return _State(config, None, marks)
+        marks += _marks(*config.tls.files)
+        return _State(config, _make_context(self._file, config.tls), marks)
 
 
-def make_context(file: Path, tls: TLSConfig) -> ssl.SSLContext:
+def _make_context(file: Path, tls: TLSConfig) -> ssl.SSLContext:
     """A context for handshakes.  Raises `ConfigError` naming the file that cannot be used."""
 
     def encrypted() -> NoReturn:
@@ -172,10 +173,10 @@ def make_context(file: Path, tls: TLSConfig) -> ssl.SSLContext:
     return context
 
 
-def _marks(file: Path, tls: TLSConfig | None) -> Marks:
-    """Inode, size and time of change of every file; None for one that is not there."""
+def _marks(*files: Path) -> Marks:
+    """Inode, size and time of change of every file; None for one that is missing."""
     marks: list[tuple[int, int, int] | None] = []
-    for path in (file, *(tls.files if tls else ())):
+    for path in files:
         try:
             stat = path.stat()
             marks.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))

@@ -10,18 +10,16 @@ import contextlib
 import errno
 import logging
 import socket
-import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Protocol
 
 from stagewatch.core.config import show
 from stagewatch.core.errors import ConfigError
 from stagewatch.web.connection import Connection, Limits
 from stagewatch.web.message import Answer, Refused, parse_head, plain
+from stagewatch.web.security import WebSecurity
 
 log = logging.getLogger(__name__)
 
@@ -39,16 +37,6 @@ _BUSY = plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections", {"Retry-Af
 )
 
 
-class TLS(Protocol):
-    """What the server needs to know of TLS."""
-
-    def context(self) -> ssl.SSLContext:
-        """For the next handshake."""
-
-    def admits(self, certificate: Mapping[str, Any] | None) -> bool:
-        """Whether a client with this verified certificate may ask."""
-
-
 class HTTPServer:
     """Serves `answer` on one address; construction binds it.
 
@@ -62,7 +50,7 @@ class HTTPServer:
         answer: Answer,
         *,
         limits: Limits | None = None,
-        tls: TLS | None = None,
+        tls: WebSecurity | None = None,
     ) -> None:
         self._answer = answer
         self._limits = limits or Limits()
