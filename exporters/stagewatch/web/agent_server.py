@@ -15,7 +15,6 @@ from stagewatch.core.errors import NoData
 from stagewatch.core.runner import Runner
 from stagewatch.web.connection import Limits
 from stagewatch.web.message import (
-    PLAIN_TEXT,
     Answer,
     Refused,
     Request,
@@ -182,6 +181,6 @@ def ready(runner: Runner) -> Response:
 def _further(route: Route) -> Answer:
     def answer(_: Request) -> Response:
         content_type, body = route()
-        return Response(HTTPStatus.OK, content_type or PLAIN_TEXT, body)
+        return Response(HTTPStatus.OK, content_type, body)
 
     return answer

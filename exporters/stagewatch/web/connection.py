@@ -55,7 +55,7 @@ class Connection:
         self._aborted = False
 
     def secure(self, context: ssl.SSLContext) -> Mapping[str, Any] | None:
-        """Shake hands; the client's certificate, if one was asked for and verified.
+        """Shake hands; returns the client's certificate where one was verified.
 
         Raises `Refused` for plain HTTP, or `OSError`, of which TLS errors are a kind.
         """
@@ -125,7 +125,7 @@ class Connection:
             view = view[self._sock.send(view[:_PIECE]) :]
 
     def answered(self) -> None:
-        """Note that a response has been sent and the next request may come."""
+        """Note that the client has its response and may send the next request."""
         self.idle_since = time.monotonic()
 
     def refuse(self, data: bytes) -> None:
@@ -135,7 +135,7 @@ class Connection:
             self.send(data)
 
     def close(self) -> None:
-        """Close; a refused client is first given time to read the response.
+        """Close; a refused client first gets time to read the response.
 
         A socket closed with unread data sends a reset, which discards the response on its way.
         """

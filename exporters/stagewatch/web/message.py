@@ -33,7 +33,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request that has arrived whole; header names are in lower case, repeats are joined."""
+    """A whole request; header names are in lower case, and values of a repeated one are joined."""
 
     method: str
     path: str
@@ -46,7 +46,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer, whole."""
+    """A whole response."""
 
     status: HTTPStatus
     content_type: str
@@ -79,9 +79,9 @@ def plain(status: HTTPStatus, text: str, headers: Mapping[str, str] | None = Non
 
 
 def parse_head(head: bytes) -> Request:
-    """A request out of its line and headers, up to and with the empty line.
+    """Read a request's line and headers, up to and with the empty line.
 
-    Raises `Refused`; also for a request with a body, since no page takes one.
+    Raises `Refused` for what is malformed, and for a body, since no page takes one.
     """
     line = _REQUEST_LINE.match(head)
     if line is None:

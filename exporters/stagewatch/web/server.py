@@ -49,11 +49,11 @@ class HTTPServer:
         address: tuple[str, int],
         answer: Answer,
         *,
-        limits: Limits | None = None,
-        tls: WebSecurity | None = None,
+        limits: Limits,
+        tls: WebSecurity | None,
     ) -> None:
         self._answer = answer
-        self._limits = limits or Limits()
+        self._limits = limits
         self._tls = tls
         self._lock = threading.Lock()
         self._open: dict[Connection, str] = {}
