@@ -1,7 +1,6 @@
-"""`/metrics`: joins the texts that collectors have left; nothing is collected here.
+"""`/metrics`: joins the texts that the collectors have left; a scrape collects nothing.
 
-The agent's own health and process figures are the only parts made for a scrape; they come from
-memory and from /proc/self.
+A scrape makes only the agent's own health and process figures, from memory and /proc/self.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from prometheus_client.registry import CollectorRegistry
 import stagewatch
 from stagewatch.core.exposition import Metric, Samples, render
 from stagewatch.core.runner import Runner
-from stagewatch.web.message import BadRequest, Request, Response, plain
+from stagewatch.web.message import Refused, Request, Response
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -48,10 +47,7 @@ class MetricsPage:
 
         `collect[]` and `exclude[]` choose collectors by name, as in node_exporter.
         """
-        try:
-            names = chosen(request.query, self._runner.jobs)
-        except BadRequest as error:
-            return plain(error.status, str(error))
+        names = _chosen(request.query, self._runner.jobs)
         openmetrics = _prefers_openmetrics(request.headers.get("accept", ""))
         body = self._join(names, openmetrics=openmetrics)
         content_type = OPENMETRICS if openmetrics else TEXT
@@ -70,30 +66,29 @@ class MetricsPage:
         return b"".join([*[part.text for part in parts], generate_latest(self._process)])
 
 
-def chosen(query: str, known: Collection[str]) -> Collection[str]:
+def _chosen(query: str, names: Collection[str]) -> Collection[str]:
     """The collectors that a scrape's query asks for.
 
-    Raises `BadRequest` for a name that is not known, with those that are, and for both
-    parameters at once.
+    Raises `Refused` for a name that no collector has, and for both parameters at once.
     """
     if not query:
-        return known
+        return names
     try:
         fields = parse_qs(query, keep_blank_values=True, max_num_fields=256)
     except ValueError as error:
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "too many parameters") from error
+        raise Refused(HTTPStatus.BAD_REQUEST, "too many parameters") from error
     collect, exclude = fields.get("collect[]", []), fields.get("exclude[]", [])
     if collect and exclude:
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "collect[] and exclude[] cannot be given together")
+        raise Refused(HTTPStatus.BAD_REQUEST, "collect[] and exclude[] cannot be given together")
     for name in (*collect, *exclude):
-        if name not in known:
-            raise BadRequest(
+        if name not in names:
+            raise Refused(
                 HTTPStatus.BAD_REQUEST,
-                f"no collector {name[:64]!r} here; there are: {', '.join(known)}",
+                f"no collector {name[:64]!r} here; there are: {', '.join(names)}",
             )
     if collect:
-        return [name for name in known if name in collect]
-    return [name for name in known if name not in exclude]
+        return [name for name in names if name in collect]
+    return [name for name in names if name not in exclude]
 
 
 def _of_collectors(health: Samples, names: Collection[str]) -> Samples:
