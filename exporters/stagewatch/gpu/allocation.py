@@ -73,7 +73,7 @@ def from_cgroup(cgroup: CgroupJob, environ: Environ) -> Job | None:
     if not job.job_id:
         return None
     if not job.placed:
-        job.minors |= cgroup.minors() or frozenset()
+        job.minors |= cgroup.minors()
     return job
 
 
