@@ -44,7 +44,7 @@ UNKNOWN = Meaning("unknown", "look_up", "not in the table")
 
 @cache
 def _table() -> dict[int, Meaning]:
-    text = files("stagewatch").joinpath("data/xids.json").read_text("utf-8")
+    text = files("stagewatch.gpu").joinpath("xids.json").read_text("utf-8")
     return {int(xid): Meaning(**entry) for xid, entry in json.loads(text)["xids"].items()}
 
 
