@@ -10,23 +10,37 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option, path
-from stagewatch.core.exposition import Samples
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.core.runner import STALE_AFTER
 from stagewatch.gpu.directory import GpuDirectory
-from stagewatch.gpu.metrics import (
-    INFO,
-    READINGS,
-    RELEASED,
-    TIER_DURATION,
-    UP,
-)
 from stagewatch.gpu.model_names import gpu_type
 from stagewatch.gpu.reader import GpuReader, Released
+from stagewatch.gpu.readings import GPU, parse
 from stagewatch.gpu.xids import XidLedger
 from stagewatch.kernel_log.lines import bus_key
 
 if TYPE_CHECKING:
     from stagewatch.node_context import NodeContext
+
+INFO = Metric(
+    "gpu_info",
+    "gauge",
+    "Identity of a GPU or MIG instance: 1.  type is the normalised short name; source is nvml for "
+    "a real device and recorded for readings replayed from a file.",
+    (*GPU, "model", "type", "minor", "pci_bus_id", "driver", "vbios", "serial", "source"),
+)
+UP = Metric("gpu_up", "gauge", "1 if the driver reaches the GPU, 0 if it has lost it.", GPU)
+RELEASED = Metric(
+    "stagewatch_gpu_reader_released",
+    "gauge",
+    "1 while the agent keeps off the GPUs on request (SIGUSR1 or the release file).",
+)
+TIER_DURATION = Metric(
+    "stagewatch_gpu_tier_duration_seconds",
+    "gauge",
+    "Time the driver took to answer a tier's questions for all GPUs.",
+    ("tier",),
+)
 
 FAST_INTERVAL = 1.0
 
@@ -139,10 +153,8 @@ class GpuCollector(Collector):
                 if not row.get("mig") and "pci_bus_id" in row["info"]:
                     self._xids.identify(bus_key(row["info"]["pci_bus_id"]), *gpu[:2])
             for key, value in row["values"].items():
-                name, *labels = key.split("/")
-                metric = READINGS.get(name)
-                if metric is not None and len(labels) == len(metric.labels) - len(gpu):
-                    out.add(metric, value, *gpu, *labels)
+                reading, labels = parse(key)
+                out.add(reading.metric, value, *gpu, *labels)
         return out
 
     def _identity(self, info: Mapping[str, str], driver: str) -> tuple[str, ...]:

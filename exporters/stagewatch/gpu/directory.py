@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stagewatch.gpu.readings import Reading, parse
+
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
@@ -69,7 +71,10 @@ def _processes(
 ) -> tuple[Mapping[int, float], int | None]:
     if tier != "medium":
         return (before.memory_by_pid, before.processes) if before else ({}, None)
-    prefix = "gpu_process_memory_bytes/"
-    found = {int(k[len(prefix) :]): v for k, v in values.items() if k.startswith(prefix)}
-    count = values.get("gpu_processes")
-    return found, None if count is None else int(count)
+    memory: dict[int, float] = {}
+    for key, value in values.items():
+        reading, labels = parse(key)
+        if reading is Reading.PROCESS_MEMORY:
+            memory[int(labels[0])] = value
+    count = values.get(Reading.PROCESSES.key())
+    return memory, None if count is None else int(count)

@@ -14,7 +14,7 @@ from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.gpu.allocation import Job, from_cgroup, from_prolog
 from stagewatch.gpu.directory import GpuDirectory
-from stagewatch.gpu.labels import GPU
+from stagewatch.gpu.readings import GPU
 from stagewatch.host.procfs import Procfs
 from stagewatch.slurm.cgroup_paths import parse_slurm_cgroup
 from stagewatch.slurm.cgroups import CgroupJob, SlurmCgroups

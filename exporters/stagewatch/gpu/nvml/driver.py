@@ -7,15 +7,15 @@ from collections.abc import Collection
 from typing import Any
 
 from stagewatch.core.errors import NoData
+from stagewatch.gpu.nvml.calls import MIG_TIERS, TIERS, Call
 from stagewatch.gpu.nvml.errors import Errors, SessionBroken
 from stagewatch.gpu.nvml.events import Events, address
 from stagewatch.gpu.nvml.fields import ask, fields_by_tier
 from stagewatch.gpu.nvml.gpm import METRICS as GPM_METRICS
 from stagewatch.gpu.nvml.gpm import Gpm
-from stagewatch.gpu.nvml.health import Reader
 from stagewatch.gpu.nvml.inventory import Gpu, Inventory, text
-from stagewatch.gpu.nvml.readings import MIG_TIERS, TIERS
 from stagewatch.gpu.nvml.sanity import plausible
+from stagewatch.gpu.readings import Key, Reading
 
 Frame = dict[str, Any]
 
@@ -98,38 +98,38 @@ class Driver:
 
     def _row(self, gpu: Gpu, tier: str) -> dict[str, Any]:
         row: dict[str, Any] = {"gpu": str(gpu.index), "uuid": gpu.uuid, "mig": gpu.mig}
-        values: dict[str, float] = {}
-        for reader in (TIERS if gpu.parent is None else MIG_TIERS)[tier]:
-            self._call(gpu, reader, values)
+        values: dict[Key, float] = {}
+        for call in (TIERS if gpu.parent is None else MIG_TIERS)[tier]:
+            self._call(gpu, call, values)
         if gpu.parent is None:
             self._ask_fields(gpu, tier, values)
         if tier == "fast":
             self._sample_profile(gpu, values)
-        kept = {name: float(value) for name, value in values.items() if plausible(name, value)}
+        kept = {key: float(value) for key, value in values.items() if plausible(key, value)}
         if gpu.lost or (gpu.parent is not None and gpu.parent.lost):
             return row | {"lost": True, "info": gpu.info, "values": {}}
         if tier == "slow":
             row["info"] = gpu.info
         if tier == "fast":
-            kept["gpu_driver_call_errors_total"] = gpu.errors
+            kept[Reading.CALL_ERRORS.key()] = gpu.errors
             profile = None if "gpm" in gpu.refused else gpu.profile
             lacking = GPM_METRICS if profile is None else profile.refused
-            kept["gpu_driver_unsupported"] = len(gpu.refused.keys() - {"gpm"}) + len(lacking)
+            kept[Reading.UNSUPPORTED.key()] = len(gpu.refused.keys() - {"gpm"}) + len(lacking)
         return row | {"values": kept}
 
-    def _call(self, gpu: Gpu, reader: Reader, values: dict[str, float]) -> None:
-        if gpu.lost or gpu.refused.get(reader) == self._round:
+    def _call(self, gpu: Gpu, call: Call, values: dict[Key, float]) -> None:
+        if gpu.lost or gpu.refused.get(call) == self._round:
             return
         try:
-            values.update(reader(self._nvml, gpu.handle))
-            gpu.refused.pop(reader, None)
+            values.update(call(self._nvml, gpu.handle))
+            gpu.refused.pop(call, None)
         except self._nvml.NVMLError as error:
             if self._errors.is_absent(error):
-                gpu.refused[reader] = self._round
+                gpu.refused[call] = self._round
             else:
                 self._inventory.failed(gpu, error)
 
-    def _ask_fields(self, gpu: Gpu, tier: str, values: dict[str, float]) -> None:
+    def _ask_fields(self, gpu: Gpu, tier: str, values: dict[Key, float]) -> None:
         wanted = [field for field in self._fields[tier] if gpu.refused.get(field) != self._round]
         if gpu.lost or not wanted:
             return
@@ -149,9 +149,9 @@ class Driver:
             else:
                 gpu.errors += 1
             if value is not None:
-                values.setdefault(field.name, value)
+                values.setdefault(field.key, value)
 
-    def _sample_profile(self, gpu: Gpu, values: dict[str, float]) -> None:
+    def _sample_profile(self, gpu: Gpu, values: dict[Key, float]) -> None:
         profile = gpu.profile
         if gpu.lost or profile is None or gpu.refused.get("gpm") == self._round:
             return
