@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Hashable, Iterator
 from typing import Any
 
 from stagewatch.core.errors import NoData
-from stagewatch.gpu.nvml.calls import MIG_TIERS, TIERS, Call
-from stagewatch.gpu.nvml.errors import Errors, SessionBroken
-from stagewatch.gpu.nvml.events import Events, address
-from stagewatch.gpu.nvml.fields import ask, fields_by_tier
+from stagewatch.gpu.nvml.answers import Codes, SessionBroken, plausible
+from stagewatch.gpu.nvml.calls import MIG_TIERS, TIERS
+from stagewatch.gpu.nvml.fields import Answer, ask, fields_by_tier
 from stagewatch.gpu.nvml.gpm import METRICS as GPM_METRICS
 from stagewatch.gpu.nvml.gpm import Gpm
 from stagewatch.gpu.nvml.inventory import Gpu, Inventory, text
-from stagewatch.gpu.nvml.sanity import plausible
 from stagewatch.gpu.readings import Key, Reading
 
 Frame = dict[str, Any]
+
+WAIT_MILLISECONDS = 1
+"""How long an empty queue may take; zero is left to no driver's interpretation."""
+
+MOST = 256
+"""Most events taken in one go; a GPU that floods the queue must not stop the readings."""
 
 
 class Driver:
@@ -27,9 +33,9 @@ class Driver:
         import pynvml
 
         self._nvml: Any = pynvml
-        self._errors = Errors(pynvml)
+        self._codes = Codes(pynvml)
         self._gpm = Gpm(pynvml)
-        self._inventory = Inventory(pynvml, self._errors, self._gpm)
+        self._inventory = Inventory(pynvml, self._codes, self._gpm)
         self._events = Events(pynvml)
         self._fields = fields_by_tier("")
         self._version = ""
@@ -100,11 +106,17 @@ class Driver:
         row: dict[str, Any] = {"gpu": str(gpu.index), "uuid": gpu.uuid, "mig": gpu.mig}
         values: dict[Key, float] = {}
         for call in (TIERS if gpu.parent is None else MIG_TIERS)[tier]:
-            self._call(gpu, call, values)
+            if self._may_have(gpu, call):
+                with self._asking(gpu, call):
+                    values.update(call(self._nvml, gpu.handle))
         if gpu.parent is None:
             self._ask_fields(gpu, tier, values)
-        if tier == "fast":
-            self._sample_profile(gpu, values)
+        if tier == "fast" and gpu.profile is not None and self._may_have(gpu, "gpm"):
+            whole = gpu.parent or gpu
+            with self._asking(gpu, "gpm"):
+                values.update(
+                    self._gpm.sample(gpu.profile, whole.handle, gpu.instance, self._round)
+                )
         kept = {key: float(value) for key, value in values.items() if plausible(key, value)}
         if gpu.lost or (gpu.parent is not None and gpu.parent.lost):
             return row | {"lost": True, "info": gpu.info, "values": {}}
@@ -117,53 +129,37 @@ class Driver:
             kept[Reading.UNSUPPORTED.key()] = len(gpu.refused.keys() - {"gpm"}) + len(lacking)
         return row | {"values": kept}
 
-    def _call(self, gpu: Gpu, call: Call, values: dict[Key, float]) -> None:
-        if gpu.lost or gpu.refused.get(call) == self._round:
-            return
+    def _may_have(self, gpu: Gpu, what: Hashable) -> bool:
+        """Whether to ask for it: a refusal stands until the next look at what there is."""
+        return not gpu.lost and gpu.refused.get(what) != self._round
+
+    @contextlib.contextmanager
+    def _asking(self, gpu: Gpu, *what: Hashable) -> Iterator[None]:
+        """Take note of what the driver refuses or fails; the rest goes on."""
         try:
-            values.update(call(self._nvml, gpu.handle))
-            gpu.refused.pop(call, None)
+            yield
         except self._nvml.NVMLError as error:
-            if self._errors.is_absent(error):
-                gpu.refused[call] = self._round
+            if error.value in self._codes.absent:
+                gpu.refused.update(dict.fromkeys(what, self._round))
             else:
                 self._inventory.failed(gpu, error)
+        else:
+            for one in what:
+                gpu.refused.pop(one, None)
 
     def _ask_fields(self, gpu: Gpu, tier: str, values: dict[Key, float]) -> None:
-        wanted = [field for field in self._fields[tier] if gpu.refused.get(field) != self._round]
-        if gpu.lost or not wanted:
-            return
-        try:
-            answers = ask(self._nvml, gpu.handle, wanted)
-        except self._nvml.NVMLError as error:
-            if self._errors.is_absent(error):
-                gpu.refused.update(dict.fromkeys(wanted, self._round))
-            else:
-                self._inventory.failed(gpu, error)
-            return
+        wanted = [field for field in self._fields[tier] if self._may_have(gpu, field)]
+        answers: list[Answer] = []
+        if wanted:
+            with self._asking(gpu, *wanted):
+                answers = ask(self._nvml, gpu.handle, wanted)
         for field, code, value in answers:
-            if code == 0:
-                gpu.refused.pop(field, None)
-            elif self._errors.absent_code(code):
+            if code in self._codes.absent:
                 gpu.refused[field] = self._round
-            else:
+            elif code:
                 gpu.errors += 1
             if value is not None:
                 values.setdefault(field.key, value)
-
-    def _sample_profile(self, gpu: Gpu, values: dict[Key, float]) -> None:
-        profile = gpu.profile
-        if gpu.lost or profile is None or gpu.refused.get("gpm") == self._round:
-            return
-        whole = gpu if gpu.parent is None else gpu.parent
-        try:
-            values.update(self._gpm.sample(profile, whole.handle, gpu.instance, self._round))
-            gpu.refused.pop("gpm", None)
-        except self._nvml.NVMLError as error:
-            if self._errors.is_absent(error):
-                gpu.refused["gpm"] = self._round
-            else:
-                self._inventory.failed(gpu, error)
 
     def _xids(self) -> list[dict[str, Any]]:
         """The XIDs announced since the last time."""
@@ -180,3 +176,67 @@ class Driver:
                 row = {"gpu": str(gpu.index), "uuid": gpu.uuid, "pci_bus_id": bus, "xid": xid}
                 found.append({**row, "time": time.time()})
         return found
+
+
+class Events:
+    """The queue in which the driver announces XIDs.
+
+    The fast tier polls it instead of a thread of its own that waits: the library keeps the queue,
+    and profiling allows one thread only.
+    """
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml = nvml
+        self._set: Any = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is announced, after an error or for lack of support."""
+        return self._set is None
+
+    def open(self, handles: list[Any]) -> None:
+        """Ask for the XIDs of these GPUs, in a new queue."""
+        nvml = self._nvml
+        self._set = None
+        try:
+            queue = nvml.nvmlEventSetCreate()
+        except nvml.NVMLError:
+            return
+        wanted = nvml.nvmlEventTypeXidCriticalError
+        for handle in handles:
+            try:
+                if nvml.nvmlDeviceGetSupportedEventTypes(handle) & wanted:
+                    nvml.nvmlDeviceRegisterEvents(handle, wanted, queue)
+                    self._set = queue
+            except nvml.NVMLError:
+                continue
+
+    def take(self) -> list[tuple[int, int]]:
+        """The XIDs since the last call, as pairs of a handle's address and the number.
+
+        Any error but an empty queue closes it until it is opened anew: on a lost GPU the driver
+        answers at once every time, and would be asked in a loop.
+        """
+        nvml = self._nvml
+        found: list[tuple[int, int]] = []
+        while self._set is not None and len(found) < MOST:
+            try:
+                event = nvml.nvmlEventSetWait_v2(self._set, WAIT_MILLISECONDS)
+            except nvml.NVMLError as error:
+                if error.value != nvml.NVML_ERROR_TIMEOUT:
+                    self._close()
+                break
+            if event.eventType & nvml.nvmlEventTypeXidCriticalError:
+                found.append((address(event.device), int(event.eventData)))
+        return found
+
+    def _close(self) -> None:
+        nvml, queue = self._nvml, self._set
+        self._set = None
+        with contextlib.suppress(nvml.NVMLError):
+            nvml.nvmlEventSetFree(queue)
+
+
+def address(handle: Any) -> int:
+    """What a device handle points to; equal for every handle of the same GPU."""
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stagewatch.gpu.nvml.sanity import blank
+from stagewatch.gpu.nvml.answers import blank
 from stagewatch.gpu.readings import Key, Reading
 
 ALL_LINKS = 0xFFFFFFFF
@@ -166,8 +166,12 @@ _MEMBERS = (
 )
 
 
-def ask(nvml: Any, gpu: Any, fields: Sequence[Field]) -> list[tuple[Field, int, float | None]]:
-    """Each field with its return code and, unless it is a sentinel, its value in base units."""
+Answer = tuple[Field, int, "float | None"]
+"""A field, its return code and, unless that is a sentinel, its value in base units."""
+
+
+def ask(nvml: Any, gpu: Any, fields: Sequence[Field]) -> list[Answer]:
+    """The answers of one call for all of these fields."""
     found = []
     entries = nvml.nvmlDeviceGetFieldValues(gpu, [(field.id, field.scope) for field in fields])
     for field, entry in zip(fields, entries, strict=True):

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from stagewatch.gpu.nvml.sanity import blank
+from stagewatch.gpu.nvml.answers import blank
 from stagewatch.gpu.readings import Key, Reading
 
 SHORTEST = 0.1

@@ -6,9 +6,8 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from stagewatch.gpu.nvml.errors import Errors, SessionBroken
+from stagewatch.gpu.nvml.answers import Codes, SessionBroken, blank
 from stagewatch.gpu.nvml.gpm import Gpm, Profile
-from stagewatch.gpu.nvml.sanity import blank
 
 
 @dataclass(slots=True)
@@ -33,9 +32,9 @@ class Gpu:
 class Inventory:
     """All GPUs of a session, in order of their index, each followed by its MIG instances."""
 
-    def __init__(self, nvml: Any, errors: Errors, gpm: Gpm) -> None:
+    def __init__(self, nvml: Any, codes: Codes, gpm: Gpm) -> None:
         self._nvml = nvml
-        self._errors = errors
+        self._codes = codes
         self._gpm = gpm
         self.gpus: list[Gpu] = []
 
@@ -85,10 +84,10 @@ class Inventory:
 
     def failed(self, gpu: Gpu, error: Any) -> None:
         """Take note of a call that failed.  Raises `SessionBroken` if it means the session."""
-        if self._errors.is_fatal(error):
+        if error.value in self._codes.fatal:
             raise SessionBroken(error)
         gpu.errors += 1
-        if self._errors.is_lost(error):
+        if error.value in self._codes.lost:
             gpu.lost = True
 
     def _identify(self, gpu: Gpu) -> None:
@@ -116,7 +115,7 @@ class Inventory:
             try:
                 value = read(handle)
             except nvml.NVMLError as error:
-                if not self._errors.is_absent(error):
+                if error.value not in self._codes.absent:
                     raise
                 continue
             if not (isinstance(value, int) and blank(value, 32)):
@@ -137,7 +136,7 @@ class Inventory:
                     continue  # places are not filled from the front
                 found.append(self._instance(gpu, handle))
         except nvml.NVMLError as error:
-            if not self._errors.is_absent(error):
+            if error.value not in self._codes.absent:
                 self.failed(gpu, error)
         return found
 
@@ -161,7 +160,7 @@ class Inventory:
         try:
             return self._gpm.open(handle)
         except self._nvml.NVMLError as error:
-            if self._errors.is_absent(error):
+            if error.value in self._codes.absent:
                 return None
             raise
 
