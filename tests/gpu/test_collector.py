@@ -13,6 +13,7 @@ from stagewatch.core.errors import SourceError
 from stagewatch.core.runner import STUCK, SUCCESS, Job, Runner
 from stagewatch.gpu.collector import SPEC, GpuCollector, GpuOptions
 from stagewatch.gpu.reader import GpuReader
+from stagewatch.node_context import NodeOptions, node_context
 from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml
 from tests.gpu.gpu_scene import INTERVALS, UUID, MakeGpu, labels_of, metrics, of
@@ -239,7 +240,8 @@ def test_reading_without_a_declaration_is_an_error_not_silence(key: str) -> None
 
 def test_recording_stands_in_and_is_labelled_so(tmp_path: Path) -> None:
     shipped = Path(GpuCollector.collect.__code__.co_filename).parents[1] / "recordings"
-    collector = SPEC.build(GpuOptions(recording=shipped / "h200-node-a.jsonl"), None)
+    options = GpuOptions(recording=shipped / "h200-node-a.jsonl")
+    collector = SPEC.build(options, node_context(NodeOptions()))
     shown = metrics(collector)
     assert of(shown, "gpu_info", source="recorded", type="h200") == [1] * 4
     assert of(shown, "gpu_info", source="nvml") == []

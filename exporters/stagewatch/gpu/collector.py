@@ -16,8 +16,7 @@ from stagewatch.gpu.directory import GpuDirectory
 from stagewatch.gpu.model_names import gpu_type
 from stagewatch.gpu.reader import GpuReader, Released
 from stagewatch.gpu.readings import GPU, parse
-from stagewatch.gpu.xids import XidLedger
-from stagewatch.kernel_log.lines import bus_key
+from stagewatch.gpu.xids import XidLedger, bus_key
 
 if TYPE_CHECKING:
     from stagewatch.node_context import NodeContext
@@ -172,7 +171,7 @@ def _include(out: Samples, part: Samples) -> None:
     out.dropped += part.dropped
 
 
-def _build(options: GpuOptions, context: NodeContext | None) -> GpuCollector:
+def _build(options: GpuOptions, context: NodeContext) -> GpuCollector:
     reader: Reader
     if options.recording is not None:
         from stagewatch.gpu.recording import RecordedReader
@@ -187,8 +186,8 @@ def _build(options: GpuOptions, context: NodeContext | None) -> GpuCollector:
     return GpuCollector(
         reader,
         source="nvml" if options.recording is None else "recorded",
-        xids=None if context is None else context.xids,
-        directory=None if context is None else context.gpus,
+        xids=context.xids,
+        directory=context.gpus,
         intervals={
             "fast": FAST_INTERVAL,
             "medium": options.medium_interval,

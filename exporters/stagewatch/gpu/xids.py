@@ -30,6 +30,17 @@ Source = Literal["nvml", "kmsg", "text"]
 _BY_MESSAGE = range(144, 151)
 
 
+def bus_key(bus_id: str) -> str:
+    """A PCI address without function, alike for every source: `0000:3b:00`.
+
+    NVML writes the domain with eight digits, the kernel with four; upper and lower case vary.
+    """
+    parts = bus_id.lower().removeprefix("pci:").split(".")[0].split(":")
+    if len(parts) != 3:
+        return bus_id.lower()
+    return f"{parts[0].lstrip('0').rjust(4, '0')}:{parts[1]}:{parts[2]}"
+
+
 @dataclass(frozen=True, slots=True)
 class Meaning:
     """An entry of the data file."""
@@ -87,7 +98,7 @@ class XidLedger:
     def note(
         self, source: Source, bus: str, xid: int, when: float, *, nonfatal: bool = False
     ) -> None:
-        """Take note of one report; `bus` as `kernel_lines.bus_key` writes it."""
+        """Take note of one report; `bus` as `bus_key` writes it."""
         if source == "nvml" and xid in _BY_MESSAGE and self.log_is_read:
             return  # whether it is fatal stands in its message alone
         severity = "warning" if nonfatal else meaning(xid).severity

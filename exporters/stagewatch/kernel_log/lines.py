@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from stagewatch.gpu.xids import bus_key
+
 _BUS = r"(?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-9a-fA-F])?"
 _XID = re.compile(rf"NVRM: Xid \({_BUS}[^)]*\): (\d{{1,4}})\b(.*)", re.DOTALL)
 # "GPU 0000:3b:00.0: GPU has ..." or, over three lines, "The NVIDIA GPU 0000:3b:00.0 ... has".
@@ -29,17 +31,6 @@ class XidLine:
     """Said of itself, as the NVLink 5 errors 144 to 150 do."""
     plain: bool = False
     """Without a number: the driver's other words for a GPU that is gone."""
-
-
-def bus_key(bus_id: str) -> str:
-    """A PCI address without function, alike for every source: `0000:3b:00`.
-
-    NVML writes the domain with eight digits, the kernel with four; upper and lower case vary.
-    """
-    parts = bus_id.lower().removeprefix("pci:").split(".")[0].split(":")
-    if len(parts) != 3:
-        return bus_id.lower()
-    return f"{parts[0].lstrip('0').rjust(4, '0')}:{parts[1]}:{parts[2]}"
 
 
 def parse_xid(text: str) -> XidLine | None:
