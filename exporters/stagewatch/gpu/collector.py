@@ -148,19 +148,22 @@ class GpuCollector(Collector):
             if tier == "fast":
                 out.add(UP, 0 if row.get("lost") else 1, *gpu)
             if "info" in row:
-                out.add(INFO, 1, *gpu, *self._identity(row["info"], driver))
-                if not row.get("mig") and "pci_bus_id" in row["info"]:
-                    self._xids.identify(bus_key(row["info"]["pci_bus_id"]), *gpu[:2])
+                self._identify(out, gpu, row["info"], driver)
             for key, value in row["values"].items():
                 reading, labels = parse(key)
                 out.add(reading.metric, value, *gpu, *labels)
         return out
 
-    def _identity(self, info: Mapping[str, str], driver: str) -> tuple[str, ...]:
-        model = info.get("model", "")
-        hardware = [info.get(name, "") for name in ("minor", "pci_bus_id")]
-        firmware = [info.get(name, "") for name in ("vbios", "serial")]
-        return (model, gpu_type(model), *hardware, driver, *firmware, self._source)
+    def _identify(
+        self, out: Samples, gpu: tuple[str, str, str], info: Mapping[str, str], driver: str
+    ) -> None:
+        model, bus = info.get("model", ""), info.get("pci_bus_id", "")
+        minor, vbios, serial = (info.get(name, "") for name in ("minor", "vbios", "serial"))
+        kind = gpu_type(model)
+        out.add(INFO, 1, *gpu, model, kind, minor, bus, driver, vbios, serial, self._source)
+        index, uuid, mig = gpu
+        if bus and not mig:
+            self._xids.identify(bus_key(bus), index, uuid)
 
 
 def _include(out: Samples, part: Samples) -> None:

@@ -154,7 +154,8 @@ class GpuJobsCollector(Collector):
         self._cgroups = cgroups
         self._prolog_dir = prolog_dir
         self._clock = clock
-        self._since: dict[tuple[str, ...], float] = {}
+        self._since: dict[tuple[Metric, tuple[str, ...]], float] = {}
+        """When the agent first saw a GPU idle or a process outlive its job."""
         self._found: dict[Path, Job] = {}
         self._written_down: set[str] = set()
         self._looked = float("-inf")
@@ -172,19 +173,22 @@ class GpuJobsCollector(Collector):
         jobs |= {job_id: _as_written(job) for job_id, job in (prolog or {}).items()}
         self._place_by_processes(jobs)
         running = self._running(prolog, jobs)
-        ages = _Ages(self._clock(), self._since)
+        conditions: list[tuple[Metric, tuple[str, ...]]] = []
         out = Samples()
         for gpu in gpus:
             for job in jobs.values():
                 if job.has(gpu):
                     out.add(JOB_INFO, 1, *gpu.labels, job.job_id, job.user)
                     if gpu.processes == 0:
-                        ages.add(out, IDLE, *gpu.labels, job.job_id)
+                        conditions.append((IDLE, (*gpu.labels, job.job_id)))
             for pid in gpu.memory_by_pid:
                 job_id = self._job_of(pid)
                 if job_id and job_id not in running:
-                    ages.add(out, ORPHAN, *gpu.labels, job_id, str(pid))
-        self._since = ages.now
+                    conditions.append((ORPHAN, (*gpu.labels, job_id, str(pid))))
+        now = self._clock()
+        self._since = {condition: self._since.get(condition, now) for condition in conditions}
+        for (metric, labels), since in self._since.items():
+            out.add(metric, now - since, *labels)
         return out
 
     def _running(self, prolog: Collection[str] | None, jobs: Mapping[str, Job]) -> set[str]:
@@ -235,21 +239,6 @@ class GpuJobsCollector(Collector):
             if cgroup is not None and cgroup.job_id:
                 return cgroup.job_id
         return _job_id(self._proc.environ(pid) or {})
-
-
-class _Ages:
-    """How long conditions have held; a condition that no longer holds is forgotten."""
-
-    def __init__(self, time: float, before: Mapping[tuple[str, ...], float]) -> None:
-        self._time = time
-        self._before = before
-        self.now: dict[tuple[str, ...], float] = {}
-
-    def add(self, out: Samples, metric: Metric, *labels: str) -> None:
-        """Export the age of a condition that holds."""
-        key = (metric.name, *labels)
-        self.now[key] = self._before.get(key, self._time)
-        out.add(metric, self._time - self.now[key], *labels)
 
 
 def _build(options: GpuJobsOptions, context: NodeContext) -> GpuJobsCollector:

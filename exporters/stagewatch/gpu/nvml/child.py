@@ -13,7 +13,7 @@ import json
 import os
 import signal
 import sys
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.gpu.nvml.driver import Driver
@@ -28,31 +28,20 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-class Session:
-    """Answers requests; opens the driver with the first of them."""
-
-    def __init__(self) -> None:
-        self._driver: Driver | None = None
-
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The reply to one request: a frame, or `error` with its kind."""
-        try:
-            if self._driver is None:
-                driver = Driver()
-                driver.start()
-                self._driver = driver
-            return self._driver.read(request["tiers"])
-        except NoData as error:
-            return {"error": str(error), "kind": "no_data"}
-        except SourceError as error:
-            return {"error": str(error), "kind": "failed"}
-
-
 def serve(requests: BinaryIO, replies: int) -> None:
-    """Answer until the input ends or the session is of no use any more."""
-    session = Session()
+    """Answer until the input ends or the session with the driver is of no use any more.
+
+    The first request opens the driver.
+    """
+    driver: Driver | None = None
     while line := requests.readline():
-        reply = session.answer(json.loads(line))
+        try:
+            driver = driver or Driver()
+            reply = driver.read(json.loads(line)["tiers"])
+        except NoData as error:
+            reply = {"error": str(error), "kind": "no_data"}
+        except SourceError as error:
+            reply = {"error": str(error), "kind": "failed"}
         text = json.dumps(reply, separators=(",", ":")).encode() + b"\n"
         while text:
             text = text[os.write(replies, text) :]

@@ -27,26 +27,21 @@ MOST = 256
 
 
 class Driver:
-    """The NVML session of this process; every method may block for as long as the driver likes."""
+    """The NVML session of this process; every method may block for as long as the driver likes.
+
+    Making one loads the library and looks for GPUs.  Raises `NoData` where there is no driver or no
+    GPU, `SourceError` for all other failures.
+    """
 
     def __init__(self) -> None:
-        import pynvml
+        import pynvml as nvml
 
-        self._nvml: Any = pynvml
-        self._codes = Codes(pynvml)
-        self._gpm = Gpm(pynvml)
-        self._inventory = Inventory(pynvml, self._codes, self._gpm)
-        self._events = Events(pynvml)
-        self._fields = fields_by_tier("")
-        self._version = ""
+        self._nvml: Any = nvml
+        self._codes = Codes(nvml)
+        self._gpm = Gpm(nvml)
+        self._inventory = Inventory(nvml, self._codes, self._gpm)
+        self._events = Events(nvml)
         self._round = 0
-
-    def start(self) -> None:
-        """Load the library and enumerate.
-
-        Raises `NoData` where there is no driver or no GPU, `SourceError` for all other failures.
-        """
-        nvml = self._nvml
         try:
             nvml.nvmlInit()
             self._version = text(nvml.nvmlSystemGetDriverVersion())
@@ -71,7 +66,7 @@ class Driver:
             started = time.monotonic()
             rows = [self._row(gpu, tier) for gpu in self._inventory.gpus]
             if tier == "fast":
-                frame["xids"] = self._xids()
+                frame["xids"] = self._events.take()
             frame["tiers"][tier] = {"seconds": time.monotonic() - started, "gpus": rows}
         return frame
 
@@ -81,7 +76,7 @@ class Driver:
 
     def _open_events(self) -> None:
         whole = [gpu for gpu in self._inventory.gpus if gpu.parent is None and not gpu.lost]
-        self._events.open([gpu.handle for gpu in whole])
+        self._events.open(whole)
 
     def _look_again(self) -> None:
         """Start over where a GPU was lost, since only that finds one that is back.
@@ -161,22 +156,6 @@ class Driver:
             if value is not None:
                 values.setdefault(field.key, value)
 
-    def _xids(self) -> list[dict[str, Any]]:
-        """The XIDs announced since the last time."""
-        owners = {
-            address(gpu.handle): gpu
-            for gpu in self._inventory.gpus
-            if gpu.parent is None and gpu.handle is not None
-        }
-        found = []
-        for handle, xid in self._events.take():
-            gpu = owners.get(handle)
-            if gpu is not None:
-                bus = gpu.info.get("pci_bus_id", "")
-                row = {"gpu": str(gpu.index), "uuid": gpu.uuid, "pci_bus_id": bus, "xid": xid}
-                found.append({**row, "time": time.time()})
-        return found
-
 
 class Events:
     """The queue in which the driver announces XIDs.
@@ -188,47 +167,55 @@ class Events:
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
         self._set: Any = None
+        self._owners: dict[int, Gpu] = {}
+        """The GPUs by what their handles point to."""
 
     @property
     def closed(self) -> bool:
         """Whether nothing is announced, after an error or for lack of support."""
         return self._set is None
 
-    def open(self, handles: list[Any]) -> None:
+    def open(self, gpus: list[Gpu]) -> None:
         """Ask for the XIDs of these GPUs, in a new queue."""
         nvml = self._nvml
         self._set = None
+        self._owners = {_address(gpu.handle): gpu for gpu in gpus}
         try:
             queue = nvml.nvmlEventSetCreate()
         except nvml.NVMLError:
             return
         wanted = nvml.nvmlEventTypeXidCriticalError
-        for handle in handles:
+        for gpu in gpus:
             try:
-                if nvml.nvmlDeviceGetSupportedEventTypes(handle) & wanted:
-                    nvml.nvmlDeviceRegisterEvents(handle, wanted, queue)
+                if nvml.nvmlDeviceGetSupportedEventTypes(gpu.handle) & wanted:
+                    nvml.nvmlDeviceRegisterEvents(gpu.handle, wanted, queue)
                     self._set = queue
             except nvml.NVMLError:
                 continue
 
-    def take(self) -> list[tuple[int, int]]:
-        """The XIDs since the last call, as pairs of a handle's address and the number.
+    def take(self) -> list[dict[str, Any]]:
+        """The XIDs announced since the last call, as a frame holds them.
 
         Any error but an empty queue closes it until it is opened anew: on a lost GPU the driver
         answers at once every time, and would be asked in a loop.
         """
         nvml = self._nvml
-        found: list[tuple[int, int]] = []
-        while self._set is not None and len(found) < MOST:
+        xids: list[dict[str, Any]] = []
+        for _ in range(MOST):
+            if self._set is None:
+                break
             try:
                 event = nvml.nvmlEventSetWait_v2(self._set, WAIT_MILLISECONDS)
             except nvml.NVMLError as error:
                 if error.value != nvml.NVML_ERROR_TIMEOUT:
                     self._close()
                 break
-            if event.eventType & nvml.nvmlEventTypeXidCriticalError:
-                found.append((address(event.device), int(event.eventData)))
-        return found
+            gpu = self._owners.get(_address(event.device))
+            if gpu is not None and event.eventType & nvml.nvmlEventTypeXidCriticalError:
+                bus = gpu.info.get("pci_bus_id", "")
+                row = {"gpu": str(gpu.index), "uuid": gpu.uuid, "pci_bus_id": bus}
+                xids.append({**row, "xid": int(event.eventData), "time": time.time()})
+        return xids
 
     def _close(self) -> None:
         nvml, queue = self._nvml, self._set
@@ -237,6 +224,6 @@ class Events:
             nvml.nvmlEventSetFree(queue)
 
 
-def address(handle: Any) -> int:
+def _address(handle: Any) -> int:
     """What a device handle points to; equal for every handle of the same GPU."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0

@@ -92,9 +92,6 @@ class Inventory:
 
     def _identify(self, gpu: Gpu) -> None:
         nvml = self._nvml
-        gpu.lost = False
-        gpu.refused.clear()
-        gpu.profile = None
         try:
             gpu.handle = nvml.nvmlDeviceGetHandleByIndex(gpu.index)
             gpu.uuid = text(nvml.nvmlDeviceGetUUID(gpu.handle))
