@@ -64,7 +64,7 @@ class GpuOptions:
 
 
 class Reader(Protocol):
-    """Where frames come from."""
+    """A source of frames: the driver or a recording."""
 
     def read(self, tiers: Sequence[str]) -> dict[str, Any]:
         """A frame of these tiers."""
@@ -77,7 +77,7 @@ class Reader(Protocol):
 
 
 class GpuCollector(Collector):
-    """Asks for the fast tier each time, and for the others when they are due."""
+    """Asks the reader for the fast tier each time, and for the other tiers when they are due."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class GpuCollector(Collector):
         self._tiers: dict[str, tuple[float, Samples]] = {}
 
     def collect(self) -> Samples:
-        """The fast tier of now, the others as of their last reading.
+        """The fast tier of now, and the last reading of the other tiers.
 
         Raises `Stuck` while the driver does not answer, `NoData` where there is no GPU.
         """

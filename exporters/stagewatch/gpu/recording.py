@@ -1,4 +1,4 @@
-"""GPU readings replayed from a file, for machines without a GPU; and how such a file is written.
+"""Recordings of GPU readings: replayed where there is no GPU, and written where there is one.
 
 A recording is JSON lines.  The first describes it, the others are frames as
 `stagewatch.gpu.nvml` documents them, replayed one after the other at `interval` and then from
@@ -36,13 +36,13 @@ Frame = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The whole file: each frame complete, at a fixed interval in seconds."""
+    """A whole file, with complete frames at a fixed interval in seconds."""
 
     interval: float
     frames: tuple[Frame, ...]
 
     def at(self, seconds: float) -> Frame:
-        """The frame to show so long after the start; counters keep rising from loop to loop."""
+        """The frame at a time after the start; counters keep rising from loop to loop."""
         loop, place = divmod(int(seconds / self.interval), len(self.frames))
         frame = self.frames[place]
         return self._raised(frame, loop) if loop else frame
@@ -137,7 +137,7 @@ def load(file: Path) -> Recording:
 
 
 def _complete(entry: Frame, before: Frame) -> Frame:
-    """A frame with everything that it leaves to the one before it."""
+    """A frame with what it leaves out taken from the frame before it."""
     tiers = {name: dict(tier) for name, tier in before["tiers"].items()}
     for name, tier in entry["tiers"].items():
         rows = {_key(row): row for row in tiers.get(name, {}).get("gpus", ())}

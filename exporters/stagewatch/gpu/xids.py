@@ -1,9 +1,9 @@
-"""GPU errors (XIDs) from two sources, each counted once.
+"""The ledger of GPU errors (XIDs): two sources report them, and each error counts once.
 
 The driver announces most XIDs as NVML events, and prints all of them to the kernel log.  Events
-miss some and all history; the log may not be readable.  A report is taken for the same error as
-one of another source when XID and GPU agree and it is at most `WINDOW_SECONDS` apart; each report
-stands for one error only, so that repeats count.
+miss some XIDs and all history; the log may not be readable.  Reports of two sources are one error
+when XID and GPU agree and the reports are at most `WINDOW_SECONDS` apart.  Each report stands for
+one error only, so that repeats count.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def bus_key(bus_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """An entry of the data file."""
+    """What an XID means and what to do about it, by `xids.json`."""
 
     severity: str
     action: str
@@ -60,7 +60,7 @@ def _table() -> dict[int, Meaning]:
 
 
 def meaning(xid: int) -> Meaning:
-    """What the number means, by the data file."""
+    """The meaning of an XID, by the table."""
     return _table().get(xid, UNKNOWN)
 
 
@@ -78,14 +78,14 @@ class Seen:
 
 @dataclass(slots=True)
 class _Error:
-    """One error that was counted, and who has reported it so far."""
+    """One error that was counted, and the sources that have reported it so far."""
 
     time: float
     sources: set[Source]
 
 
 class XidLedger:
-    """All XIDs of this boot.  Written by the collectors that see them, each in its own thread."""
+    """All XIDs of this boot.  The `gpu` and `kmsg` collectors write it, each in its own thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -98,7 +98,7 @@ class XidLedger:
     def note(
         self, source: Source, bus: str, xid: int, when: float, *, nonfatal: bool = False
     ) -> None:
-        """Take note of one report; `bus` as `bus_key` writes it."""
+        """Take note of one report, with the address as `bus_key` writes it."""
         if source == "nvml" and xid in _BY_MESSAGE and self.log_is_read:
             return  # whether it is fatal stands in its message alone
         severity = "warning" if nonfatal else meaning(xid).severity

@@ -1,4 +1,4 @@
-"""What the driver's answers are worth: error codes, and numbers that are none.
+"""How to judge the driver's answers: return codes, and numbers that stand for "not available".
 
 NVML marks "not available" by all bits set, tools above it by values just under 2^31 and 2^63 or by
 2^47 as a float; a GPU on its way off the bus answers 0xFFFFFFFF to everything.  After conversion

@@ -1,9 +1,9 @@
-"""What is asked of one GPU, call by call, in three tiers by cost and by how fast it changes.
+"""The calls that read one GPU, in three tiers by cost and by how fast the reading changes.
 
-A call yields readings with their values in base units.  It is also the unit of "not supported": one
-that the driver refuses is left out until the next look at what there is.  So it makes one call of
-NVML: what a device has must not go missing beside what it lacks.
-Most of what is asked once in a while is in `fields`, since that needs one call for all of it.
+A call yields readings with their values in base units.  When the driver refuses it, it is not made
+again until the next round; so each asks NVML one question, lest a reading that the device has goes
+missing beside one that it lacks.  Most readings of the slower tiers are in `fields`, since NVML
+gives all of them in one call.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def number(
 
     def call(nvml: Any, gpu: Any) -> Readings:
         value = getattr(nvml, function)(gpu, *(getattr(nvml, name) for name in constants))
-        if isinstance(value, list):  # followed by a sampling period, or by the setting to come
+        if isinstance(value, list):  # it also has a sampling period, or the setting to come
             value = value[0]
         yield key, value * times / over
 
@@ -120,9 +120,9 @@ def processes(nvml: Any, gpu: Any) -> Readings:
         running = nvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu)
     except nvml.NVMLError_FunctionNotFound:  # drivers before 510
         running = nvml.nvmlDeviceGetComputeRunningProcesses_v2(gpu)
-    found = {process.pid: process.usedGpuMemory for process in running}
-    yield Reading.PROCESSES.key(), len(found)
-    for pid, used in list(found.items())[:MAX_PROCESSES]:
+    memory = {process.pid: process.usedGpuMemory for process in running}
+    yield Reading.PROCESSES.key(), len(memory)
+    for pid, used in list(memory.items())[:MAX_PROCESSES]:
         if used is not None:
             yield Reading.PROCESS_MEMORY.key(pid), used
 

@@ -1,9 +1,9 @@
 """The reader process: answers each line of JSON on its input with one on its output.
 
-Started by `stagewatch.gpu.reader` and never by hand.  It may hang in the driver for good,
-so it owns nothing that matters: no sockets, no files, no lock.  It ends when its input does, when
-its parent dies, or on SIGTERM as soon as the call in progress has returned; it never shuts NVML
-down first, since that can hang too and the kernel does it anyway.
+`stagewatch.gpu.reader` starts it, and nobody by hand.  It may hang in the driver for good, so it
+owns nothing that matters: no socket, no file, no lock.  It ends when its input does, when its
+parent dies, or on SIGTERM as soon as the call in progress has returned.  It never shuts NVML down
+first, since that can hang too and the kernel does it anyway.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's business
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     replies = os.dup(1)
-    os.dup2(2, 1)  # whatever the driver may print must not end up among the replies
-    os.set_blocking(2, False)  # and rather be lost than wait for a reader
+    os.dup2(2, 1)  # what the driver prints must not end up among the replies
+    os.set_blocking(2, False)  # and is rather lost than waits for a reader
     with os.fdopen(0, "rb", closefd=False) as requests:
         serve(requests, replies)
     os._exit(0)

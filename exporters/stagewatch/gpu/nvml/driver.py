@@ -20,10 +20,10 @@ from stagewatch.gpu.readings import Key, Reading
 Frame = dict[str, Any]
 
 WAIT_MILLISECONDS = 1
-"""How long an empty queue may take; zero is left to no driver's interpretation."""
+"""How long to wait for an event; what zero means is not documented."""
 
 MOST = 256
-"""Most events taken in one go; a GPU that floods the queue must not stop the readings."""
+"""Most events read in one call: a GPU that floods the queue must not stop the readings."""
 
 
 class Driver:
@@ -57,7 +57,7 @@ class Driver:
     def read(self, tiers: Collection[str]) -> Frame:
         """A frame of these tiers (see the package's docstring).
 
-        Raises `SourceError` when the session as a whole is of no use any more.
+        Raises `SourceError` where the whole session is at an end.
         """
         frame: Frame = {"time": time.time(), "driver": self._version, "tiers": {}}
         if "slow" in tiers:
@@ -79,9 +79,9 @@ class Driver:
         self._events.open(whole)
 
     def _look_again(self) -> None:
-        """Start over where a GPU was lost, since only that finds one that is back.
+        """Look for GPUs and MIG instances; where a GPU is lost, only a new start finds it again.
 
-        What was not supported is asked once more: some calls are only so for a while.
+        A new round also asks once more for what the driver refused: some refusals are temporary.
         """
         nvml = self._nvml
         try:
@@ -125,12 +125,12 @@ class Driver:
         return row | {"values": kept}
 
     def _may_have(self, gpu: Gpu, what: Hashable) -> bool:
-        """Whether to ask for it: a refusal stands until the next look at what there is."""
+        """Whether to ask the GPU for it: a refusal stands until the next round."""
         return not gpu.lost and gpu.refused.get(what) != self._round
 
     @contextlib.contextmanager
     def _asking(self, gpu: Gpu, *what: Hashable) -> Iterator[None]:
-        """Take note of what the driver refuses or fails; the rest goes on."""
+        """Note what the driver refuses, and count what it fails; the other readings go on."""
         try:
             yield
         except self._nvml.NVMLError as error:
@@ -196,8 +196,8 @@ class Events:
     def take(self) -> list[dict[str, Any]]:
         """The XIDs announced since the last call, as a frame holds them.
 
-        Any error but an empty queue closes it until it is opened anew: on a lost GPU the driver
-        answers at once every time, and would be asked in a loop.
+        Any error but an empty queue closes the queue until it is opened anew: for a lost GPU the
+        driver answers at once every time, and would be asked in a loop.
         """
         nvml = self._nvml
         xids: list[dict[str, Any]] = []
@@ -225,5 +225,5 @@ class Events:
 
 
 def _address(handle: Any) -> int:
-    """What a device handle points to; equal for every handle of the same GPU."""
+    """The address in a device handle, which all handles of a GPU share."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0

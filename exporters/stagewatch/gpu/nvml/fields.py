@@ -1,4 +1,4 @@
-"""Field values: what can be asked of a GPU in one batch, each with a return code of its own.
+"""Field values: readings that NVML gives in one batch, each with a return code of its own.
 
 Ids are written as numbers, with NVML's name beside them, because the constants of `pynvml` follow
 the newest driver while ids have moved between drivers (see `throttling_of`).
@@ -15,7 +15,7 @@ from stagewatch.gpu.nvml.answers import blank
 from stagewatch.gpu.readings import Key, Reading
 
 ALL_LINKS = 0xFFFFFFFF
-"""As the scope of an NVLink field: the sum over all links."""
+"""The scope of an NVLink field that sums over all links."""
 
 _NANO = 1e9
 _MILLI = 1e3
@@ -61,9 +61,9 @@ _MEMORY_REPAIR = (
     _field(230, Reading.RECOVERY_ACTION),  # GET_GPU_RECOVERY_ACTION
 )
 
-# Where a name occurs twice, the first that the driver has counts: NVLink up to 4 has the
-# THROUGHPUT fields, which despite their name are totals; NVLink 5 has the COUNT fields.  So it is
-# with throttling by heat (`throttling_of`).
+# Of two fields for one reading, the first that the driver has counts: NVLink up to 4 has the
+# THROUGHPUT fields, which despite their name are totals; NVLink 5 has the COUNT fields.  The same
+# holds for throttling by heat (`throttling_of`).
 _NVLINK = (
     _field(
         138, Reading.NVLINK_BYTES, "tx", per_unit=_KIB, scope=ALL_LINKS
@@ -145,7 +145,7 @@ def throttling_of(driver: str) -> tuple[Field, ...]:
 
 
 def fields_by_tier(driver: str) -> dict[str, tuple[Field, ...]]:
-    """What to ask for in each tier of a driver of this version."""
+    """The fields to ask a driver of this version for, by tier."""
     throttling = _THROTTLING + throttling_of(driver)
     return {
         "fast": FAST,
@@ -172,7 +172,7 @@ Answer = tuple[Field, int, "float | None"]
 
 def ask(nvml: Any, gpu: Any, fields: Sequence[Field]) -> list[Answer]:
     """The answers of one call for all of these fields."""
-    found = []
+    answers: list[Answer] = []
     entries = nvml.nvmlDeviceGetFieldValues(gpu, [(field.id, field.scope) for field in fields])
     for field, entry in zip(fields, entries, strict=True):
         value = None
@@ -180,5 +180,5 @@ def ask(nvml: Any, gpu: Any, fields: Sequence[Field]) -> list[Answer]:
             member, bits = _MEMBERS[entry.valueType]
             raw = getattr(entry.value, member)
             value = None if blank(raw, bits) else raw / field.per_unit
-        found.append((field, int(entry.nvmlReturn), value))
-    return found
+        answers.append((field, int(entry.nvmlReturn), value))
+    return answers

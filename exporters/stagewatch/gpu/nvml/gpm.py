@@ -1,8 +1,8 @@
 """Profiling without DCGM: GPU Performance Monitoring, on Hopper and later.
 
 A metric is an average between two samples, so each tick takes one sample per GPU and compares it
-with that of the tick before: nothing ever sleeps, and nothing between two ticks is missed.
-Hence shares of time also become true counters, by adding them up over the ticks.
+with the sample of the tick before: nothing sleeps, and nothing between two ticks is missed.  Added
+up over the ticks, shares of time also become true counters.
 NVML: nvmlGpmSampleGet, nvmlGpmMetricsGet; one thread only.
 """
 
@@ -19,7 +19,7 @@ SHORTEST = 0.1
 """Least time between two samples in seconds, as NVML demands."""
 
 LONGEST = 60.0
-"""After a gap longer than this the average says nothing about now, so it is left out."""
+"""Longest time between two samples in seconds; a longer average says nothing about now."""
 
 _PERCENT = 100.0
 _MIB = 1 / (1024 * 1024)
@@ -59,7 +59,7 @@ INTEGRALS = {
 
 @dataclass(slots=True)
 class Profile:
-    """What is kept about one GPU or MIG instance from tick to tick."""
+    """The samples and totals of one GPU or MIG instance."""
 
     before: Any
     after: Any
@@ -71,7 +71,7 @@ class Profile:
 class Gpm:
     """All profiles of a session.
 
-    `sample` raises the driver's own errors; a metric that has one of its own is left out.
+    `sample` raises the driver's errors; a single metric that the driver refuses is left out.
     """
 
     def __init__(self, nvml: Any) -> None:
@@ -93,10 +93,10 @@ class Gpm:
     def sample(
         self, profile: Profile, gpu: Any, instance: int | None, round: int
     ) -> dict[Key, float]:
-        """The averages since the sample before; empty for the first and after a gap.
+        """The averages since the last sample; empty for the first sample and after a gap.
 
-        `instance` is the id of a MIG GPU instance of `gpu`.  A metric that was refused is asked
-        for again in the next `round`.
+        `instance` is the id of a MIG GPU instance of `gpu`.  A metric that the driver refused is
+        asked for again in the next `round`.
         """
         now = time.monotonic()
         if profile.taken is not None and now - profile.taken < SHORTEST:

@@ -1,4 +1,4 @@
-"""What GPUs and MIG instances there are, and who they are."""
+"""The GPUs and MIG instances of a session, and their identity."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from stagewatch.gpu.nvml.gpm import Gpm, Profile
 
 @dataclass(slots=True)
 class Gpu:
-    """A GPU, or a MIG instance of one, as this session knows it."""
+    """A GPU or a MIG instance, with what the session has learnt about it."""
 
     index: int
     handle: Any = None
     uuid: str = ""
     mig: str = ""
     instance: int | None = None
-    """Id of the GPU instance this is a part of."""
+    """Id of the GPU instance that a MIG instance is part of."""
     parent: Gpu | None = None
     info: dict[str, str] = field(default_factory=dict)
     profile: Profile | None = None
     lost: bool = False
     errors: int = 0
     refused: dict[Hashable, int] = field(default_factory=dict)
-    """What the driver does not support, and in which round it was asked last."""
+    """What the driver refuses, each with the round in which it was asked last."""
 
 
 class Inventory:
@@ -39,27 +39,26 @@ class Inventory:
         self.gpus: list[Gpu] = []
 
     def enumerate(self) -> None:
-        """Look for all GPUs anew.  One that was there before and is not now stays, as lost.
+        """Look for all GPUs anew.  A GPU that is missing now stays in the list, as lost.
 
-        Indices are not to be relied on: without a GPU that fell off the bus, those behind it move
-        up by one.
+        Indices change: when a GPU falls off the bus, those behind it move up by one.
         """
         before = {gpu.uuid: gpu for gpu in self.gpus if gpu.parent is None and gpu.uuid}
-        found = [Gpu(index) for index in range(self._nvml.nvmlDeviceGetCount())]
-        for gpu in found:
+        gpus = [Gpu(index) for index in range(self._nvml.nvmlDeviceGetCount())]
+        for gpu in gpus:
             self._identify(gpu)
             if gpu.uuid in before:
                 gpu.errors += before.pop(gpu.uuid).errors
-        self._name_silent(found, before)
+        self._name_silent(gpus, before)
         for gpu in before.values():
             gpu.lost = True
-        whole = sorted(found + list(before.values()), key=lambda gpu: gpu.index)
+        whole = sorted(gpus + list(before.values()), key=lambda gpu: gpu.index)
         self.gpus = [part for gpu in whole for part in (gpu, *self._instances(gpu))]
 
     @staticmethod
-    def _name_silent(found: list[Gpu], before: dict[str, Gpu]) -> None:
-        """A GPU that does not even tell its UUID is the one that was at its index and is missed."""
-        for gpu in found:
+    def _name_silent(gpus: list[Gpu], before: dict[str, Gpu]) -> None:
+        """Take a GPU that does not tell its UUID for the missing one that had its index."""
+        for gpu in gpus:
             old = next((old for old in before.values() if old.index == gpu.index), None)
             if not gpu.uuid and old is not None:
                 gpu.uuid, gpu.info = old.uuid, old.info
@@ -74,7 +73,7 @@ class Inventory:
             now.append(gpu)
             for instance in self._instances(gpu):
                 old = before.pop(instance.uuid, None)
-                if old is not None:  # keep what was learned, but not a handle that may be stale
+                if old is not None:  # keep what was learnt, but not a handle that may be stale
                     old.handle = instance.handle
                 now.append(old or instance)
         for gone in before.values():
@@ -83,7 +82,7 @@ class Inventory:
         self.gpus = now
 
     def failed(self, gpu: Gpu, error: Any) -> None:
-        """Take note of a call that failed.  Raises `SessionBroken` if it means the session."""
+        """Count a call that failed.  Raises `SessionBroken` where the session is at an end."""
         if error.value in self._codes.fatal:
             raise SessionBroken(error)
         gpu.errors += 1
@@ -120,22 +119,22 @@ class Inventory:
 
     def _instances(self, gpu: Gpu) -> list[Gpu]:
         nvml = self._nvml
-        found: list[Gpu] = []
+        instances: list[Gpu] = []
         if gpu.lost or gpu.handle is None:
-            return found
+            return instances
         try:
             if not nvml.nvmlDeviceGetMigMode(gpu.handle)[0]:
-                return found
+                return instances
             for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu.handle)):
                 try:
                     handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, place)
                 except nvml.NVMLError_NotFound:
                     continue  # places are not filled from the front
-                found.append(self._instance(gpu, handle))
+                instances.append(self._instance(gpu, handle))
         except nvml.NVMLError as error:
             if error.value not in self._codes.absent:
                 self.failed(gpu, error)
-        return found
+        return instances
 
     def _instance(self, gpu: Gpu, handle: Any) -> Gpu:
         nvml = self._nvml
@@ -163,5 +162,5 @@ class Inventory:
 
 
 def text(value: Any) -> str:
-    """NVML strings are bytes in some versions of pynvml and text in others."""
+    """A string of NVML as text; some versions of pynvml give bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
