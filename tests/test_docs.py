@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,26 @@ def test_every_metric_named_is_exported_or_recorded(page: Path) -> None:
     text = page.read_text()
     assert not [name for name in METRIC.findall(text) if name not in known]
     assert not [name for name in RECORDED.findall(text) if name not in _recorded()]
+
+
+def test_the_table_of_core_metrics_has_the_labels_that_are_declared() -> None:
+    tables = runpy.run_path(str(ROOT / "docs/generate.py"))["tables"]()
+    declared = {m.name: ", ".join(m.labels) for metrics in tables.values() for m in metrics}
+    rows = _core_metrics()
+    assert len(rows) > 60
+    named = {name: declared.get(name, "no such metric") for name in rows}
+    assert rows == named
+
+
+def _core_metrics() -> dict[str, str]:
+    """The labels that docs/design.md claims, by metric."""
+    text = (ROOT / "docs/design.md").read_text()
+    _, _, section = text.partition("Core metrics")
+    table, _, _ = section.partition("\n## ")
+    lines = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| `")]
+    return {
+        name: labels.strip() for names, labels, _ in lines for name in re.findall("`(.+?)`", names)
+    }
 
 
 def _recorded() -> set[str]:
