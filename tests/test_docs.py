@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.running import clean_environ
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -19,6 +23,11 @@ METRIC = re.compile(
     r"`((?:gpu|rl|slurm|nfs|io|net|clock|fault|log|stagewatch)_[a-z0-9_]+"
     r"_(?:total|seconds|bytes|ratio|info|celsius|watts|up|active))`"
 )
+TOML = [
+    pytest.param(text, id=f"{page.relative_to(ROOT)}-{number}")
+    for page in PAGES
+    for number, text in enumerate(re.findall(r"^```toml\n(.*?)^```", page.read_text(), re.M | re.S))
+]
 RECORDED = re.compile(r"`([a-z_]+:[a-z_0-9]+:[a-z_]+)`")
 
 
@@ -35,6 +44,29 @@ def test_every_metric_named_is_exported_or_recorded(page: Path) -> None:
     text = page.read_text()
     assert not [name for name in METRIC.findall(text) if name not in known]
     assert not [name for name in RECORDED.findall(text) if name not in _recorded()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_test_named_exists(page: Path) -> None:
+    named = re.findall(r"(?:ARGS=|pytest )\"?((?:tests/[\w/.]+ ?)+)", page.read_text())
+    assert not [path for paths in named for path in paths.split() if not (ROOT / path).exists()]
+
+
+@pytest.mark.parametrize("text", TOML)
+def test_every_file_of_options_is_accepted(text: str, tmp_path: Path) -> None:
+    (file := tmp_path / "stagewatch.toml").write_text(text)
+    agents = [agent for agent in ("node", "slurm") if f"[{agent}" in text]
+    for agent in agents:
+        command = [sys.executable, "-m", "stagewatch.cli", "check-config", "--agent", agent]
+        done = subprocess.run(
+            [*command, "--config", str(file)],
+            capture_output=True,
+            text=True,
+            env=clean_environ({}),
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout != "all defaults\n"
 
 
 def test_the_table_of_core_metrics_has_the_labels_that_are_declared() -> None:
