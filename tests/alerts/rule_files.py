@@ -1,0 +1,50 @@
+"""The shipped rules as objects: what each records, and what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import promql_parser
+import yaml
+
+from tests.alerts.promtool import ALERTS
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One recording or alerting rule, and where it stands."""
+
+    file: str
+    group: str
+    position: int
+    """Prometheus evaluates the rules of a group in this order, one after the other."""
+    name: str
+    records: bool
+    expression: str
+
+    @property
+    def reads(self) -> set[str]:
+        """The names of the series that the expression selects."""
+        selectors: list[promql_parser.VectorSelector] = []
+
+        def visit(node: Any) -> bool:
+            if isinstance(node, promql_parser.VectorSelector):
+                selectors.append(node)
+            elif isinstance(node, promql_parser.MatrixSelector):
+                selectors.append(node.vector_selector)
+            return True
+
+        promql_parser.walk(promql_parser.parse(self.expression), visit)
+        return {selector.name for selector in selectors if selector.name}
+
+
+def every_rule() -> Iterator[Rule]:
+    """The rules of all files."""
+    for path in sorted(ALERTS.glob("*.rules.yaml")):
+        for group in yaml.safe_load(path.read_text())["groups"]:
+            for position, rule in enumerate(group["rules"]):
+                name = rule.get("record") or rule["alert"]
+                where = (path.name, group["name"], position)
+                yield Rule(*where, name, "record" in rule, rule["expr"])
