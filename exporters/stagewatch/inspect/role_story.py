@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stagewatch.inspect.budget import MIN_SECONDS
+from stagewatch.inspect.failures import SETTLE_SECONDS
 from stagewatch.sources.prometheus_api import Series
 
 Rank = tuple[str, str]
 """Number and node."""
 
-SETTLE_SECONDS = 5.0
-"""A raised exception closes the stages around it and an agent looks once a second, so that marks of
-this much later are still the exception's own."""
 SHOWN = 6
 
 _DOING = {
