@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -27,17 +28,36 @@ class Rule:
     @property
     def reads(self) -> set[str]:
         """The names of the series that the expression selects."""
-        selectors: list[promql_parser.VectorSelector] = []
+        nodes = self._nodes()
+        selectors = [node for node in nodes if isinstance(node, promql_parser.VectorSelector)]
+        selectors += [
+            node.vector_selector for node in nodes if isinstance(node, promql_parser.MatrixSelector)
+        ]
+        return {selector.name for selector in selectors if selector.name}
+
+    @property
+    def numbers(self) -> set[float]:
+        """The numbers that the expression computes or compares with; no shares of quantiles."""
+        nodes = self._nodes()
+        shares = [node.param for node in nodes if isinstance(node, promql_parser.AggregateExpr)]
+        for node in nodes:
+            if isinstance(node, promql_parser.Call) and "quantile" in node.func.name:
+                shares += node.args
+        numbers, left_out = (
+            Counter(node.val for node in some if isinstance(node, promql_parser.NumberLiteral))
+            for some in (nodes, shares)
+        )
+        return set(numbers - left_out)
+
+    def _nodes(self) -> list[Any]:
+        nodes: list[Any] = []
 
         def visit(node: Any) -> bool:
-            if isinstance(node, promql_parser.VectorSelector):
-                selectors.append(node)
-            elif isinstance(node, promql_parser.MatrixSelector):
-                selectors.append(node.vector_selector)
+            nodes.append(node)
             return True
 
         promql_parser.walk(promql_parser.parse(self.expression), visit)
-        return {selector.name for selector in selectors if selector.name}
+        return nodes
 
 
 def every_rule() -> Iterator[Rule]:
