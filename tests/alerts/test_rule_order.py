@@ -17,7 +17,8 @@ from tests.alerts.rule_files import Rule, every_rule
 RULES = list(every_rule())
 LASTING = {
     ("stalls", "stall_budgets"): (
-        "a budget is learnt of all gaps a job has ever shown; one more evaluation does not move it"
+        "a budget is learnt of all gaps a job has ever shown; one more evaluation does not move "
+        "it, and the least budgets are constants"
     ),
     ("stages", "stage_baselines"): "a baseline is made of half an hour",
     ("stages", "stalls"): (
