@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from stagewatch.core.collector import AnySpec
-from stagewatch.core.config import Setting, add_flags, fill, read_file, resolve, settings_of, show
+from stagewatch.core.config import (
+    Setting,
+    add_config_flag,
+    add_flags,
+    fill,
+    settings_of,
+    show,
+    values_of,
+)
 from stagewatch.core.context import AgentOptions, Context
 from stagewatch.core.runner import Job, Runner
 from stagewatch.core.signals import incoming
@@ -75,13 +81,7 @@ class AgentCommand(Generic[OptionsT, ContextT]):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """All its flags."""
-        parser.add_argument(
-            "--config",
-            type=Path,
-            metavar="FILE",
-            default=os.environ.get("STAGEWATCH_CONFIG"),
-            help=f"TOML file with a table [{self.name}] [STAGEWATCH_CONFIG]",
-        )
+        add_config_flag(parser, self.name)
         for title, settings in self.settings().items():
             add_flags(parser.add_argument_group(title), settings)
 
@@ -90,14 +90,7 @@ class AgentCommand(Generic[OptionsT, ContextT]):
     ) -> AgentConfig[OptionsT]:
         """Its configuration.  Raises `ConfigError` with one line saying what to mend."""
         settings = tuple(item for group in self.settings().values() for item in group)
-        file = Path(arguments.config) if arguments.config else None
-        values = resolve(
-            settings,
-            flags=vars(arguments),
-            environ=environ,
-            file=read_file(file, self.name) if file else {},
-            where=f"{file} [{self.name}]",
-        )
+        values = values_of(arguments, settings, self.name, environ)
         options = fill(self.options, values)
         self.validate(options, values)
         return AgentConfig(options, settings, values)

@@ -183,7 +183,7 @@ def _misspelt(name: str) -> list[str]:
     Agents may share one file of variables, so those of another agent pass; it is only imported
     where there is something to be told.
     """
-    from stagewatch.core.unknown_variables import unknown_variables
+    from stagewatch.core.config import unknown_variables
 
     known: set[str] = set()
     found: list[str] = []
