@@ -110,7 +110,7 @@ _COMMANDS = {
     "report": _Command(
         "stagewatch.report.command", "report on an injected fault, or on failures and recoveries"
     ),
-    "assets": _Command("stagewatch.assets_command", "write out the alert rules and dashboards"),
+    "assets": _Command("stagewatch.assets", "write out the alert rules and dashboards"),
 }
 
 

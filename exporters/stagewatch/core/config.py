@@ -18,6 +18,7 @@ import math
 import os
 import re
 import shlex
+import stat
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
@@ -117,12 +118,12 @@ def add_options(
 ) -> None:
     """The flags of some dataclasses by the table each is set in, and `--config`.
 
-    A flag in `without` is not added, for a command in which it means something else.
+    Those `without` a flag, as `prometheus.url`, can be set in the file and by variables only.
     """
     add_config_flag(parser, *tables)
     for table, options in tables.items():
         settings = _table_settings(options, table)
-        chosen = [setting for setting in settings if setting.flag not in without]
+        chosen = [item for item in settings if f"{table}.{item.key}" not in without]
         add_flags(parser.add_argument_group(f"[{table}]"), chosen)
 
 
@@ -151,7 +152,7 @@ def add_config_flag(parser: argparse.ArgumentParser, *tables: str) -> None:
         type=Path,
         metavar="FILE",
         default=os.environ.get("STAGEWATCH_CONFIG"),
-        help=f"TOML file with a table {names} [STAGEWATCH_CONFIG]",
+        help=f"TOML file with {'tables' if tables[1:] else 'a table'} {names} [STAGEWATCH_CONFIG]",
     )
 
 
@@ -310,6 +311,19 @@ def absolute_path(value: Any) -> Path:
     """an absolute path"""
     if not (found := path(value)).is_absolute():
         raise ValueError
+    return found
+
+
+def existing_directory(value: Any) -> Path:
+    """a directory that exists"""
+    found = path(value)
+    try:
+        if not stat.S_ISDIR(found.stat().st_mode):
+            raise ValueError
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ValueError from error
+    except OSError:
+        pass  # whoever reads it says why it cannot be
     return found
 
 
