@@ -216,7 +216,7 @@ def tables(file: Path, table: str) -> dict[str, dict[str, Any]]:
         raise ConfigError(f"--config {file}: {error.strerror}") from error
     if sys.version_info >= (3, 11):
         import tomllib
-    else:  # imported here: a command without a file needs no TOML
+    else:  # imported here, so that a command without a file does without the package
         import tomli as tomllib
     hint = _mistaken_for_toml(raw, file, table)
     try:
@@ -467,7 +467,6 @@ OTHERS = frozenset(
     for name in (
         *("CONFIG", "DIR", "STATE_DIR", "FAULT_DIR", "UNDO_DIR", "FAULT_ID"),
         *("JOB_ID", "RANK", "ROLE", "FRAMEWORK", "COLLECTIVES"),  # the client's
-        "PROMETHEUS_URL",
         *("JOBS_DIR", "PATH", "NODE", "CLUSTER"),  # of the scripts in deploy/
         *("RUN", "RUNTIME", "IMAGE", "NETWORK", "BUILD_NETWORK", "APT_PACKAGES"),  # compose.yaml
         "FRAMEWORKS",  # of the tests
@@ -475,8 +474,11 @@ OTHERS = frozenset(
 )
 """Variables that are no option of an agent."""
 
-_OTHER_PREFIXES = (PREFIX + "CHECK_", PREFIX + "BENCH_")
-"""`stagewatch check` looks after its own; the benchmarks' are nobody's else business."""
+_OTHER_PREFIXES = tuple(
+    f"{PREFIX}{name}_"
+    for name in ("CHECK", "INSPECT", "DEMO", "FAULT", "REPORT", "PROMETHEUS", "BENCH")
+)
+"""The other commands' variables, and those of the benchmarks."""
 
 _SERVICE = re.compile(r"\w+_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_\w+)?)")
 """What Kubernetes gives every pod for a service, one that is called stagewatch-node, say.
