@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -25,7 +26,6 @@ from stagewatch.core.config import (
 )
 from stagewatch.core.context import AgentOptions, Context
 from stagewatch.core.runner import Job, Runner
-from stagewatch.core.signals import incoming
 from stagewatch.web.agent_server import AgentServer, Route
 
 log = logging.getLogger(__name__)
@@ -137,3 +137,23 @@ class AgentCommand(Generic[OptionsT, ContextT]):
         runner.close()
         context.close()
         return 0
+
+
+def incoming(*numbers: signal.Signals) -> Iterator[signal.Signals]:
+    """These signals from now on, as they come; to be called in the main thread.
+
+    A handler that sets an Event will not do: it may run while the main thread holds that event's
+    lock on its way into `wait`, and never return; or before the thread has gone to sleep, and be
+    missed.  The interpreter's wake-up descriptor knows neither: what is written stays to be read.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in numbers:
+        signal.signal(number, lambda *_: None)
+
+    def stream() -> Iterator[signal.Signals]:
+        while True:
+            yield signal.Signals(os.read(reader, 1)[0])
+
+    return stream()
