@@ -15,8 +15,7 @@ from stagewatch.ranks import io as rank_io
 from stagewatch.ranks.blocked_tasks import BlockedTasksCollector
 from stagewatch.ranks.io import RankIoCollector
 from stagewatch.storage import io
-from stagewatch.storage.io import IoCollector
-from stagewatch.storage.pressure import read_pressure
+from stagewatch.storage.io import IoCollector, read_pressure
 from tests.fakes.faultfs import FaultFs
 from tests.ranks.fakes import FakeRanks, families, program
 from tests.waiting import wait_for
