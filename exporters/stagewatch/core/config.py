@@ -83,7 +83,7 @@ class Setting:
         """A value of it as a person would write it."""
         if value is None:
             return ""
-        if self.parse is number:
+        if type(value) is float and self.parse is not duration:
             return f"{value:g}"
         return show_size(value) if self.parse is size else show(value)
 
