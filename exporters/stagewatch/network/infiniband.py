@@ -16,7 +16,7 @@ from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import listing, option, text
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.host.process_files import read_bytes
+from stagewatch.host.procfs import read_bytes
 from stagewatch.node_context import NodeContext
 
 _RATE = re.compile(r"([\d.]+) Gb/sec")

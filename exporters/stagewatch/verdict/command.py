@@ -26,13 +26,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stagewatch.client._api import DEFAULT_DIRECTORY
 from stagewatch.core.config import add_options, existing_directory, option, options_of
 from stagewatch.core.errors import ConfigError
 from stagewatch.host.procfs import Procfs
 from stagewatch.prometheus.options import PrometheusOptions
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.record_directory import RecordDirectory
+from stagewatch.record import DEFAULT_DIRECTORY
 from stagewatch.verdict.evidence import Stacks, gather, text, why_none
 from stagewatch.verdict.facts import RankFacts, observe
 from stagewatch.verdict.table import table
