@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch import node
-from stagewatch.core.config import unknown_variables
+from stagewatch.cli import unknown_variables
 from stagewatch.slurm import agent as slurm
 from tests.node_agent import NodeAgent
 from tests.running import clean_environ

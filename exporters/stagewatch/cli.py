@@ -8,15 +8,16 @@ import difflib
 import errno
 import logging
 import os
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import stagewatch
-from stagewatch.core.config import tables, unknown_variables
+from stagewatch.core.config import PREFIX, tables
 from stagewatch.core.errors import ConfigError, StagewatchError
 
 DESCRIPTION = """\
@@ -207,6 +208,42 @@ def _misspelt(name: str) -> list[str]:
         if not found:
             break
     return found
+
+
+_OTHERS = frozenset(
+    PREFIX + name
+    for name in (
+        *("CONFIG", "DIR", "STATE_DIR", "FAULT_DIR", "UNDO_DIR", "FAULT_ID"),
+        *("JOB_ID", "RANK", "ROLE", "FRAMEWORK", "COLLECTIVES"),  # the client's
+        *("JOBS_DIR", "PATH", "NODE", "CLUSTER"),  # of the scripts in deploy/
+        *("RUN", "RUNTIME", "IMAGE", "NETWORK", "BUILD_NETWORK", "APT_PACKAGES"),  # compose.yaml
+        "FRAMEWORKS",  # of the tests
+    )
+)
+"""Variables that are no option of an agent."""
+
+_OTHER_PREFIXES = tuple(f"{PREFIX}{name.upper()}_" for name in (*_COMMANDS, "prometheus", "bench"))
+"""The other commands' variables, and those of the benchmarks."""
+
+_SERVICE = re.compile(r"\w+_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_\w+)?)")
+"""What Kubernetes gives every pod for a service, one that is called stagewatch-node, say.
+https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables"""
+
+
+def unknown_variables(environ: Iterable[str], known: Collection[str]) -> Iterator[str]:
+    """A line for each name of `environ` that should be one of `known` and is not."""
+    for name in sorted(environ):
+        if (
+            not name.startswith(PREFIX)
+            or name.startswith(_OTHER_PREFIXES)
+            or name in known
+            or name in _OTHERS
+            or _SERVICE.fullmatch(name)
+        ):
+            continue
+        close = difflib.get_close_matches(name, (*known, *_OTHERS), 1, cutoff=0.8)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        yield f"unknown variable {name} has no effect{hint}"
 
 
 def _unchecked(file: Path | None, name: str) -> Iterator[str]:
