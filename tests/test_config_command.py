@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch import node
-from stagewatch.core.unknown_variables import unknown_variables
+from stagewatch.cli import unknown_variables
 from stagewatch.slurm import agent as slurm
 from tests.node_agent import NodeAgent
 from tests.running import clean_environ
@@ -166,6 +166,16 @@ def test_a_table_that_was_not_checked_is_named(tmp_path: Path) -> None:
         f"stagewatch: warning: {file}: [slurm] was not checked; for that: --agent slurm\n"
     )
     assert run("check-config", "--config", str(file), "--agent", "slurm").returncode == 2
+
+
+def test_a_table_that_no_command_reads_is_named(tmp_path: Path) -> None:
+    (file := tmp_path / "stagewatch.toml").write_text("[node]\n[slrum]\n[x]\n[inspect]\n")
+    done = run("check-config", "--config", str(file))
+    assert (done.returncode, done.stdout) == (0, "all defaults\n")
+    assert done.stderr.splitlines() == [
+        f"stagewatch: warning: {file}: unknown table [slrum] has no effect; did you mean [slurm]?",
+        f"stagewatch: warning: {file}: unknown table [x] has no effect",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
+from stagewatch.gpu.collector import SPEC as GPU_COLLECTOR
 from stagewatch.gpu.directory import GpuDirectory, GpuFacts
 from stagewatch.gpu.readings import GPU
 from stagewatch.host.procfs import Procfs
@@ -256,4 +257,5 @@ SPEC = CollectorSpec(
     interval=5.0,
     options=GpuJobsOptions,
     build=_build,
+    fed_by=GPU_COLLECTOR,
 )

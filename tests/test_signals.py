@@ -8,7 +8,7 @@ import sys
 # A signal a few microseconds ahead, over and over, hits every moment of going to sleep.
 PROGRAM = """
 import signal, sys
-from stagewatch.core.signals import incoming
+from stagewatch.agent import incoming
 signals = incoming(signal.SIGALRM, signal.SIGTERM)
 for n in range(5000):
     signal.setitimer(signal.ITIMER_REAL, (10 + n % 40) / 1e6)
