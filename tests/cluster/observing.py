@@ -17,10 +17,10 @@ from tests.waiting import wait_for
 T = TypeVar("T")
 
 
-def cli(slurm: SlurmCluster, cluster: str = "") -> SlurmCli:
+def cli(slurm: SlurmCluster) -> SlurmCli:
     """The commands, asking this cluster and no other."""
     environ = environment(slurm.env)
-    return SlurmCli(cluster=cluster, runner=lambda: CommandRunner(environ))
+    return SlurmCli(runner=lambda: CommandRunner(environ))
 
 
 def observed(slurm: SlurmCluster, state_file: Path | None = None) -> Cluster:

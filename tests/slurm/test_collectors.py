@@ -65,7 +65,7 @@ def test_what_a_failed_source_feeds_fails_with_its_reason(tmp_path: Path) -> Non
     client = Canned()
     client.down = True
     cluster = Cluster(client, Timing())
-    context = replace(context, clusters=(cluster,))
+    context = replace(context, cluster=cluster)
     for collector in (JobsCollector(cluster), DiscoveryCollector(context)):
         with pytest.raises(NoData):
             collector.collect()

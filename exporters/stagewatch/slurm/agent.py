@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from stagewatch.agent import AgentCommand
 from stagewatch.core.collector import CollectorSpec
-from stagewatch.core.errors import ConfigError
 from stagewatch.slurm.collectors import accounting as slurm_accounting
 from stagewatch.slurm.collectors import builtin as slurm_builtin
 from stagewatch.slurm.collectors import controller as slurm_controller
@@ -20,21 +16,6 @@ from stagewatch.slurm.collectors import reservations as slurm_reservations
 from stagewatch.slurm.collectors import sources as slurm_sources
 from stagewatch.slurm.collectors import steps as slurm_steps
 from stagewatch.slurm.context import SlurmOptions, slurm_context
-
-
-def validate(options: SlurmOptions, collectors: Mapping[str, Any]) -> None:
-    """Raises `ConfigError` where options do not fit together."""
-    if len(options.clusters) > 1 and (options.api == "rest" or options.builtin_url):
-        raise ConfigError(
-            "--clusters: slurmrestd and the built-in endpoint speak for one cluster each; "
-            "run one agent for each cluster, or use --api text or json"
-        )
-    steps = collectors.get(slurm_steps.SPEC.name)
-    if options.clusters and steps is not None and steps.method == "sstat":
-        raise ConfigError(
-            "--collector.slurm-steps.method: sstat can ask the local cluster only; "
-            "with --clusters use srun"
-        )
 
 
 def collector_specs() -> tuple[CollectorSpec, ...]:
@@ -62,5 +43,4 @@ COMMAND = AgentCommand(
     specs=collector_specs,
     context=slurm_context,
     routes=lambda context: context.discovery.routes(),
-    validate=validate,
 )

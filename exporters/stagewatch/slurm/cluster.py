@@ -57,17 +57,11 @@ class Cluster:
         client: SlurmClient,
         timing: Timing,
         *,
-        name: str = "",
-        title: str = "",
         state_file: Path | None = None,
         builtin: BuiltinEndpoint | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self.name = name
-        """What it is asked for by; empty for the local one."""
-        self.title = title or name
-        """What it is called in service discovery."""
         self._client = client
         self._endpoint = builtin
         self._timing = timing

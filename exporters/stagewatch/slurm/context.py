@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stagewatch.core.collector import Collector
-from stagewatch.core.config import address, http_url, listing, option, path, text
+from stagewatch.core.config import address, http_url, listing, option, path
 from stagewatch.slurm.cluster import Cluster, Timing
 from stagewatch.slurm.conf import cluster_name
-from stagewatch.slurm.discovery import Discovery, Exporter, targets_of
-from stagewatch.slurm.fleet import Fleet
-from stagewatch.slurm.model import Node
+from stagewatch.slurm.discovery import Discovery, Exporter
 from stagewatch.slurm.transport.client import SlurmClient
 from stagewatch.slurm.transport.json.cli import SlurmJsonCli
 from stagewatch.slurm.transport.text.cli import SlurmCli
@@ -59,12 +55,6 @@ class SlurmOptions:
         None,
         "file with TLS and basic authentication, in the format of Prometheus' exporter-toolkit",
         parse=path,
-    )
-    clusters: tuple[str, ...] = option(
-        (),
-        "clusters to ask by name (squeue -M, needs slurmdbd), each in a label `cluster`; "
-        "without it the local one, and no label",
-        parse=listing(text),
     )
     api: str = option(
         "text",
@@ -123,29 +113,15 @@ class SlurmContext:
     """What the collectors of one agent share."""
 
     options: SlurmOptions
-    clusters: tuple[Cluster, ...]
+    cluster: Cluster
     discovery: Discovery
 
-    def per_cluster(self, build: Callable[[Cluster], Collector]) -> Collector:
-        """One collector, or where clusters are named, one for each with its label."""
-        if not self.options.clusters:
-            return build(self.clusters[0])
-        longest = max(self.options.timeout, self.options.accounting_timeout)
-        return Fleet(
-            {cluster.name: build(cluster) for cluster in self.clusters}, patience=3 * longest
-        )
 
-    def discover(self, cluster: Cluster, nodes: Iterable[Node]) -> None:
-        """Hand a cluster's nodes to service discovery."""
-        targets = targets_of(nodes, cluster.title, by_name=self.options.sd_by_name)
-        self.discovery.update(cluster.title, targets)
-
-
-def _client(options: SlurmOptions, cluster: str) -> SlurmClient:
+def _client(options: SlurmOptions) -> SlurmClient:
     if options.api == "text":
-        return SlurmCli(cluster=cluster, prefix=options.bin_dir)
+        return SlurmCli(prefix=options.bin_dir)
     if options.api == "json":
-        return SlurmJsonCli(cluster=cluster, prefix=options.bin_dir)
+        return SlurmJsonCli(prefix=options.bin_dir)
     from stagewatch.slurm.transport.http import HttpReader
     from stagewatch.slurm.transport.rest import SlurmRest
 
@@ -176,21 +152,16 @@ def slurm_context(options: SlurmOptions) -> SlurmContext:
         reservations=options.reservations_interval,
         licenses=options.licenses_interval,
     )
-    clusters = tuple(
-        Cluster(
-            _client(options, name),
-            timing,
-            name=name,
-            title=name or options.cluster_name or cluster_name(os.environ),
-            state_file=options.state_dir / f"slurm{'-' if name else ''}{name}.json",
-            builtin=_builtin(options),
-        )
-        for name in options.clusters or ("",)
+    cluster = Cluster(
+        _client(options),
+        timing,
+        state_file=options.state_dir / "slurm.json",
+        builtin=_builtin(options),
     )
     discovery = Discovery(
         options.sd_exporters,
-        clusters=[cluster.title for cluster in clusters],
+        cluster=options.cluster_name or cluster_name(os.environ),
         memory=options.state_dir,
         directory=options.sd_dir,
     )
-    return SlurmContext(options, clusters, discovery)
+    return SlurmContext(options, cluster, discovery)

@@ -24,13 +24,11 @@ class StepProbe:
         self,
         *,
         method: str = "sstat",
-        cluster: str = "",
         prefix: Path | None = None,
         runner: Callable[[], CommandRunner] = CommandRunner,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._method = method
-        self._cluster = [f"--clusters={cluster}"] if cluster and method == "srun" else []
         self._command = str(prefix / method) if prefix else method
         self._runner = runner()
         self._clock = clock
@@ -61,7 +59,7 @@ class StepProbe:
             arguments = ["--allsteps", "--noheader", "--parsable2", "--format=JobID"]
             return [self._command, *arguments, f"--jobs={job_id}"]
         arguments = ["--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--quiet", "true"]
-        return [self._command, *self._cluster, f"--jobid={job_id}", *arguments]
+        return [self._command, f"--jobid={job_id}", *arguments]
 
 
 def _has_no_steps(message: str) -> bool:

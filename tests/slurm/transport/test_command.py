@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from pathlib import Path
 
@@ -176,20 +175,6 @@ Only 'accounting_storage/slurmdbd' is supported.' >&2; exit 1"""
     client = SlurmCli(prefix=commands)
     with pytest.raises(NoData, match="no accounting"):
         client.ended_jobs(10, 600)
-
-
-def test_cluster_is_asked_for_by_name(commands: Path, tmp_path: Path) -> None:
-    """-M goes to every command but sacctmgr, which has a condition of its own."""
-    for name in ("squeue", "scontrol", "sdiag", "sacct", "sacctmgr"):
-        script(commands, name, f'echo "{name} $@" >> {tmp_path}/asked')
-    client = SlurmCli(cluster="annex", prefix=commands)
-    for ask in (client.jobs, client.nodes, client.diagnostics, client.reservations):
-        with contextlib.suppress(SourceError, NoData):  # what they print is empty
-            ask(10)
-    client.ended_jobs(10, 600)
-    client.node_events(10, 600)
-    for line in (tmp_path / "asked").read_text().strip().split("\n"):
-        assert ("cluster=annex" in line) if "sacctmgr" in line else ("--clusters=annex" in line)
 
 
 def test_environment_keeps_what_finds_the_cluster() -> None:

@@ -43,9 +43,7 @@ class AccountingCollector(Collector):
 
 
 def _build(options: NoOptions, context: SlurmContext) -> Collector:
-    return context.per_cluster(
-        lambda cluster: AccountingCollector(cluster.ended_jobs, cluster.node_events)
-    )
+    return AccountingCollector(context.cluster.ended_jobs, context.cluster.node_events)
 
 
 SPEC = CollectorSpec(

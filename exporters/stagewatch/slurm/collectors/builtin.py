@@ -72,7 +72,7 @@ class BuiltinCollector(Collector):
 
 
 def _build(options: NoOptions, context: SlurmContext) -> Collector:
-    return context.per_cluster(lambda cluster: BuiltinCollector(cluster.builtin))
+    return BuiltinCollector(context.cluster.builtin)
 
 
 SPEC = CollectorSpec(

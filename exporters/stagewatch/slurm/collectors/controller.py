@@ -178,9 +178,7 @@ def fold(users: Iterable[RpcCount], top: int) -> list[RpcCount]:
 
 
 def _build(options: ControllerOptions, context: SlurmContext) -> Collector:
-    return context.per_cluster(
-        lambda cluster: ControllerCollector(cluster.diagnostics, cluster.ping, top=options.top)
-    )
+    return ControllerCollector(context.cluster.diagnostics, context.cluster.ping, top=options.top)
 
 
 SPEC = CollectorSpec(

@@ -200,7 +200,7 @@ def restarted(out: Samples, jobs: Iterable[Job]) -> None:
 
 
 def _build(options: NoOptions, context: SlurmContext) -> Collector:
-    return context.per_cluster(EventsCollector)
+    return EventsCollector(context.cluster)
 
 
 SPEC = CollectorSpec(

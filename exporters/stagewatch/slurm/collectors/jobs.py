@@ -157,13 +157,11 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def _build(options: JobsOptions, context: SlurmContext) -> Collector:
-    return context.per_cluster(
-        lambda cluster: JobsCollector(
-            cluster,
-            max_jobs=options.max_jobs,
-            max_job_nodes=options.max_job_nodes,
-            claims=cluster.gpu_claims() if options.gpu_indices else None,
-        )
+    return JobsCollector(
+        context.cluster,
+        max_jobs=options.max_jobs,
+        max_job_nodes=options.max_job_nodes,
+        claims=context.cluster.gpu_claims() if options.gpu_indices else None,
     )
 
 

@@ -147,7 +147,7 @@ def _write(out: Samples, metric: Metric, counts: Any) -> None:
 
 
 def _build(options: NoOptions, context: SlurmContext) -> Collector:
-    return context.per_cluster(lambda cluster: NodesCollector(cluster.nodes))
+    return NodesCollector(context.cluster.nodes)
 
 
 SPEC = CollectorSpec(

@@ -228,9 +228,7 @@ class _Share:
 
 
 def _build(options: QueueOptions, context: SlurmContext) -> Collector:
-    return context.per_cluster(
-        lambda cluster: QueueCollector(cluster.jobs, cluster.nodes, top=options.top)
-    )
+    return QueueCollector(context.cluster.jobs, context.cluster.nodes, top=options.top)
 
 
 SPEC = CollectorSpec(

@@ -112,8 +112,8 @@ def _expand(node_list: str) -> tuple[str, ...]:
 
 
 def _build(options: NoOptions, context: SlurmContext) -> Collector:
-    return context.per_cluster(
-        lambda cluster: ReservationsCollector(cluster.reservations, cluster.licenses, cluster.nodes)
+    return ReservationsCollector(
+        context.cluster.reservations, context.cluster.licenses, context.cluster.nodes
     )
 
 

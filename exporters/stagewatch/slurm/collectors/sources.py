@@ -63,7 +63,7 @@ class SourcesCollector(Collector):
 
 
 def _build(options: NoOptions, context: SlurmContext) -> Collector:
-    return context.per_cluster(SourcesCollector)
+    return SourcesCollector(context.cluster)
 
 
 SPEC = CollectorSpec(

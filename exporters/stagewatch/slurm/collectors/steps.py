@@ -115,13 +115,11 @@ def _largest(jobs: tuple[Job, ...], most: int) -> list[int]:
 
 
 def _build(options: StepsOptions, context: SlurmContext) -> Collector:
-    return context.per_cluster(
-        lambda cluster: StepsCollector(
-            cluster.jobs,
-            StepProbe(method=options.method, cluster=cluster.name, prefix=context.options.bin_dir),
-            most=options.jobs,
-            timeout=options.timeout,
-        )
+    return StepsCollector(
+        context.cluster.jobs,
+        StepProbe(method=options.method, prefix=context.options.bin_dir),
+        most=options.jobs,
+        timeout=options.timeout,
     )
 
 

@@ -54,7 +54,7 @@ def job_arguments(ago: float) -> tuple[str, ...]:
     )
 
 
-def event_arguments(ago: float, cluster: str = "") -> tuple[str, ...]:
+def event_arguments(ago: float) -> tuple[str, ...]:
     """Arguments of sacctmgr for every event of a node in the last `ago` seconds."""
     return (
         "--noheader",
@@ -62,7 +62,6 @@ def event_arguments(ago: float, cluster: str = "") -> tuple[str, ...]:
         "list",
         "event",
         "event=Node",
-        *([f"cluster={cluster}"] if cluster else []),
         f"start=now-{max(1, int(ago))}seconds",
         "format=NodeName,Start,End,State,User,Reason",
     )

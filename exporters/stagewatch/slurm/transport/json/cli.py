@@ -25,11 +25,10 @@ class SlurmJsonCli(SlurmCli):
     def __init__(
         self,
         *,
-        cluster: str = "",
         prefix: Path | None = None,
         runner: Callable[[], CommandRunner] = CommandRunner,
     ) -> None:
-        super().__init__(cluster=cluster, prefix=prefix, runner=runner)
+        super().__init__(prefix=prefix, runner=runner)
         self._version: tuple[int, int] | None = None
 
     def jobs(self, timeout: float) -> Records[Job]:
@@ -55,7 +54,7 @@ class SlurmJsonCli(SlurmCli):
     def _installed(self, timeout: float) -> tuple[int, int]:
         """Major and minor version of the commands, asked once; the controller is not."""
         if self._version is None:
-            output = self._run("version", "squeue", "--version", everywhere=True)(timeout)
+            output = self._run("version", "squeue", "--version")(timeout)
             match = re.search(rb"(\d+)\.(\d+)", output)
             self._version = (int(match[1]), int(match[2])) if match else (0, 0)
         return self._version

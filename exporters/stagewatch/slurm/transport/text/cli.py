@@ -28,18 +28,15 @@ from stagewatch.slurm.transport.text import squeue as slurm_squeue
 class SlurmCli:
     """One method for each kind of data; each takes the seconds after which it is given up.
 
-    `cluster` is asked for with `-M`, which needs slurmdbd; empty means the local one.  `prefix`
-    is the directory of the commands, where they are not on PATH.
+    `prefix` is the directory of the commands, where they are not on PATH.
     """
 
     def __init__(
         self,
         *,
-        cluster: str = "",
         prefix: Path | None = None,
         runner: Callable[[], CommandRunner] = CommandRunner,
     ) -> None:
-        self._cluster = cluster
         self._prefix = prefix
         self._make_runner = runner
         self._runners: dict[str, CommandRunner] = {}
@@ -79,8 +76,7 @@ class SlurmCli:
 
     def node_events(self, timeout: float, ago: float) -> Records[NodeEvent]:
         """Events of nodes: one query to slurmdbd."""
-        arguments = slurm_sacct.event_arguments(ago, self._cluster)
-        run = self._run("node_events", "sacctmgr", *arguments, everywhere=True)
+        run = self._run("node_events", "sacctmgr", *slurm_sacct.event_arguments(ago))
         return slurm_sacct.parse_events(_accounting(run, timeout))
 
     def gpu_claims(self, timeout: float) -> Records[slurm_job_detail.Claim]:
@@ -94,18 +90,11 @@ class SlurmCli:
             runner.close()
 
     def _run(
-        self,
-        source: str,
-        command: str,
-        *arguments: str,
-        accept_status: bool = False,
-        everywhere: bool = False,
+        self, source: str, command: str, *arguments: str, accept_status: bool = False
     ) -> Callable[[float], bytes]:
         runner = self._runners.setdefault(source, self._make_runner())
         name = str(self._prefix / command) if self._prefix else command
-        cluster = [f"--clusters={self._cluster}"] if self._cluster and not everywhere else []
-        argv = [name, *cluster, *arguments]
-        return lambda timeout: runner.run(argv, timeout, accept_status=accept_status)
+        return lambda timeout: runner.run([name, *arguments], timeout, accept_status=accept_status)
 
 
 def _accounting(run: Callable[[float], bytes], timeout: float) -> bytes:

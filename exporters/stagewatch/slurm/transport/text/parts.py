@@ -38,7 +38,7 @@ def records(output: bytes, fields: int) -> Iterator[tuple[list[str] | None, int]
         values = raw.decode(errors="replace").split(FIELD)
         if len(values) == fields:
             yield values, times
-        elif raw.strip() and not raw.strip().startswith(b"CLUSTER:"):
+        elif raw.strip():
             yield None, times
 
 
