@@ -9,7 +9,6 @@ import pytest
 
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.slurm.cluster import Cluster, Timing
-from stagewatch.slurm.collectors import builtin as slurm_builtin
 from stagewatch.slurm.collectors import controller as slurm_controller
 from stagewatch.slurm.collectors import jobs as slurm_jobs
 from stagewatch.slurm.collectors import nodes as slurm_nodes
@@ -27,12 +26,10 @@ from stagewatch.slurm.model import (
     RpcCount,
 )
 from stagewatch.slurm.source import Source
-from stagewatch.slurm.transport.builtin import Builtin
 from stagewatch.slurm.transport.command import NoAnswer
 from stagewatch.slurm.transport.json import records as slurm_json
 from stagewatch.slurm.transport.text.job_detail import Claim, agreed, parse
 from tests.fake_clock import Clock
-from tests.golden import valid
 from tests.slurm.scene import PARTS, Canned, big_cluster, series
 
 T = 1750000000
@@ -173,21 +170,6 @@ def test_heaviest_users_are_named_and_the_rest_is_other() -> None:
     found = slurm_controller.fold(users, 3)
     assert [each.name for each in found] == ["u29", "u28", "u27", "other"]
     assert sum(each.count for each in found) == sum(each.count for each in users)
-
-
-def test_builtin_endpoint_is_shown_under_names_of_our_own() -> None:
-    """Its sums are counters here; without an address there is nothing."""
-    values = {"jobs": 5.0, "jobs_running": 3.0, "jobs_cpus_alloc": 9.0, "nodes_idle": 2.0}
-    values |= {"schedule_cycle_tot": 2.5e6, "sched_exit_timeout": 4.0, "bf_exit_end": 1.0}
-    source = Source("builtin", lambda timeout: Builtin(values), timeout=1)
-    found = slurm_builtin.BuiltinCollector(source).collect()
-    assert found.value(slurm_builtin.JOBS, "running") == 3
-    assert found.value(slurm_builtin.CYCLE_SECONDS) == 2.5
-    assert found.value(slurm_builtin.EXITS, "main", "timeout") == 4
-    assert found.value(slurm_builtin.JOBS, "cpus_alloc") is None
-    assert valid(found)
-    with pytest.raises(NoData):
-        slurm_builtin.BuiltinCollector(None).collect()
 
 
 class Probe:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from stagewatch.agent import AgentCommand
 from stagewatch.core.collector import CollectorSpec
 from stagewatch.slurm.collectors import accounting as slurm_accounting
-from stagewatch.slurm.collectors import builtin as slurm_builtin
 from stagewatch.slurm.collectors import controller as slurm_controller
 from stagewatch.slurm.collectors import discovery as slurm_discovery
 from stagewatch.slurm.collectors import events as slurm_events
@@ -29,7 +28,6 @@ def collector_specs() -> tuple[CollectorSpec, ...]:
         slurm_jobs.SPEC,
         slurm_reservations.SPEC,
         slurm_steps.SPEC,
-        slurm_builtin.SPEC,
         slurm_discovery.SPEC,
         slurm_sources.SPEC,
     )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stagewatch.slurm.events.cluster import ClusterEvents
 from stagewatch.slurm.model import (
@@ -23,9 +23,6 @@ from stagewatch.slurm.model import (
 from stagewatch.slurm.source import Source
 from stagewatch.slurm.transport.client import SlurmClient
 from stagewatch.slurm.transport.text.job_detail import Claim
-
-if TYPE_CHECKING:
-    from stagewatch.slurm.transport.builtin import Builtin, BuiltinEndpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +55,10 @@ class Cluster:
         timing: Timing,
         *,
         state_file: Path | None = None,
-        builtin: BuiltinEndpoint | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
-        self._endpoint = builtin
         self._timing = timing
         self._clock = clock
         self._wall = wall
@@ -94,10 +89,6 @@ class Cluster:
             timeout=timing.accounting_timeout,
         )
 
-        self.builtin: Source[Builtin] | None = (
-            None if builtin is None else self._source("builtin", builtin.read)
-        )
-
     def gpu_claims(self) -> Source[Records[Claim]]:
         """Which job has which GPUs, once a minute between two pings; only if told to ask."""
         return self._source("gpu_indices", self._client.gpu_claims, 60.0, self._timing.phase(3))
@@ -110,8 +101,6 @@ class Cluster:
     def close(self) -> None:
         """Give up whatever is under way."""
         self._client.close()
-        if self._endpoint is not None:
-            self._endpoint.close()
 
     def _source(
         self,

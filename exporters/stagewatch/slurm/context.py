@@ -6,7 +6,6 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stagewatch.core.config import address, http_url, listing, option, path
 from stagewatch.slurm.cluster import Cluster, Timing
@@ -15,9 +14,6 @@ from stagewatch.slurm.discovery import Discovery, Exporter
 from stagewatch.slurm.transport.client import SlurmClient
 from stagewatch.slurm.transport.json.cli import SlurmJsonCli
 from stagewatch.slurm.transport.text.cli import SlurmCli
-
-if TYPE_CHECKING:
-    from stagewatch.slurm.transport.builtin import BuiltinEndpoint
 
 
 def exporter(value: str) -> Exporter:
@@ -68,14 +64,7 @@ class SlurmOptions:
         parse=rest_url,
     )
     rest_user: str = option("", "user name that goes with the token")
-    rest_token_file: Path | None = option(
-        None, "file with a JWT for slurmrestd or the built-in endpoint", parse=path
-    )
-    builtin_url: str = option(
-        "",
-        "address of slurmctld's own metrics endpoint (25.11 and later), http://HOST:PORT",
-        parse=http_url,
-    )
+    rest_token_file: Path | None = option(None, "file with a JWT for slurmrestd", parse=path)
     bin_dir: Path | None = option(
         None, "directory of Slurm's commands, where they are not on PATH", parse=path
     )
@@ -133,15 +122,6 @@ def _client(options: SlurmOptions) -> SlurmClient:
     return SlurmRest(reader)
 
 
-def _builtin(options: SlurmOptions) -> BuiltinEndpoint | None:
-    if not options.builtin_url:
-        return None
-    from stagewatch.slurm.transport.builtin import BuiltinEndpoint
-    from stagewatch.slurm.transport.http import HttpReader
-
-    return BuiltinEndpoint(HttpReader(options.builtin_url, token_file=options.rest_token_file))
-
-
 def slurm_context(options: SlurmOptions) -> SlurmContext:
     """The shared parts, out of the agent's options."""
     timing = Timing(
@@ -156,7 +136,6 @@ def slurm_context(options: SlurmOptions) -> SlurmContext:
         _client(options),
         timing,
         state_file=options.state_dir / "slurm.json",
-        builtin=_builtin(options),
     )
     discovery = Discovery(
         options.sd_exporters,
