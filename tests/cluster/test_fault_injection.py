@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.faults.kinds.slurm_daemon import find_daemon
+from stagewatch.faults.kinds.slurm import find_daemon
 from stagewatch.faults.markers import read_markers
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from stagewatch_lab.slurm.keeping import Keeper

@@ -141,3 +141,13 @@ def test_the_sdist_holds_what_the_tests_and_the_deployment_need(sdist: Path) -> 
     assert {
         name for name in tracked.stdout.splitlines() if not name.startswith(".")
     } - held == set()
+
+
+def test_the_scenarios_of_the_repository_are_told_of_and_not_carried(elsewhere: Path) -> None:
+    asked = run(elsewhere, "demo", "--scenario", "starved-rollout")
+    assert asked.returncode == 2
+    assert "a clone of the repository" in asked.stderr
+    listed = run(elsewhere, "demo", "--scenario", "list")
+    assert listed.returncode == 0
+    assert listed.stdout.split()[0] == "sync-stall"
+    assert len(listed.stdout.splitlines()) == 1

@@ -1,4 +1,4 @@
-/* A stand-in for the few functions of libcuda.so.1 that gpu_holder calls: memory is malloc's. */
+/* A stand-in for the few functions of libcuda.so.1 that stagewatch.faults.driver calls: memory is malloc's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

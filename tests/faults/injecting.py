@@ -13,8 +13,8 @@ from unittest import mock
 
 from stagewatch.cli import main
 from stagewatch.core.processes import Children
-from stagewatch.faults.identity import Identity, tagged
 from stagewatch.faults.markers import Marker, read_markers
+from stagewatch.faults.processes import Identity, tagged
 from tests.running import Script, clean_environ
 from tests.waiting import wait_for
 
@@ -133,6 +133,6 @@ class Injector:
         for entry in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(Exception):
                 argv = entry.read_bytes().decode().split("\0")
-                if "stagewatch.faults.watchdog" in argv and str(self.undo) in argv:
+                if "stagewatch.faults.undo" in argv and str(self.undo) in argv:
                     found.append(Identity.of(int(entry.parent.name)))
         return found

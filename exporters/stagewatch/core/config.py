@@ -96,7 +96,7 @@ class Setting:
 
     def show(self, value: Any) -> str:
         """A value of it as a person would write it."""
-        return show_size(value) if self.parse is size else show(value)
+        return show_size(value) if self.parse is size and value is not None else show(value)
 
 
 def settings_of(options: type[Any], prefix: str = "") -> Iterator[Setting]:

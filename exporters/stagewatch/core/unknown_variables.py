@@ -13,7 +13,7 @@ OTHERS = frozenset(
     for name in (
         *("CONFIG", "DIR", "STATE_DIR", "FAULT_DIR", "UNDO_DIR", "FAULT_ID"),
         *("JOB_ID", "RANK", "ROLE", "FRAMEWORK", "COLLECTIVES"),  # the client's
-        *("GRAFANA_URL", "GRAFANA_TOKEN", "GRAFANA_TOKEN_FILE", "PROMETHEUS_URL"),
+        "PROMETHEUS_URL",
         *("JOBS_DIR", "PATH", "NODE", "CLUSTER"),  # of the scripts in deploy/
         *("RUN", "RUNTIME", "IMAGE", "NETWORK", "BUILD_NETWORK", "APT_PACKAGES"),  # compose.yaml
         "FRAMEWORKS",  # of the tests

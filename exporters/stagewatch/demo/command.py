@@ -2,32 +2,45 @@
 
 Without --scenario it starts two node agents, a job of eight processes and Prometheus, lets the job
 hang the way a 64-GPU job once did (one rank leaves the loop early, the others spin in the next
-all-reduce), and shows which alert fired when and whom it named.  The other scenarios put a fault
-into a small RL training system (S1), or into a real Slurm cluster on this machine (S3 and S4, which
-need Slurm's daemons and root).  Ends by itself and leaves nothing behind."""
+all-reduce), and shows which alert fired when and whom it named.  The other scenarios come with a
+clone of the repository.  They put a fault into a small RL training system (S1), or into a real
+Slurm cluster on this machine (S3 and S4, which need Slurm's daemons and root).  The demo ends by
+itself and leaves nothing behind."""
 
 from __future__ import annotations
 
 import argparse
 import signal
 import time
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 from stagewatch.core.errors import ConfigError
 from stagewatch.demo.cluster import JOB_ID, NODES, RANKS, DemoCluster
 from stagewatch.demo.own_command import own_command
 from stagewatch.demo.progress import Progress
 from stagewatch.prometheus.api import Alert, PrometheusApi
-from stagewatch_lab.rl import run as rl
-from stagewatch_lab.rl.scenarios import SCENARIOS
-from stagewatch_lab.slurm import run as slurm
-from stagewatch_lab.slurm.scenarios import SCENARIOS as SLURM_SCENARIOS
 
 ARMED = f'job_role_stage:rl_stall_budget:seconds{{job_id="{JOB_ID}", stage="train"}}'
 SYNC_STALL = "sync-stall"
 SOURCES = "S0 to S4: the account each is modelled on, #: the fault in it; see docs/scenarios.md"
 EXPECTED = ("StalledHeartbeat", "BusyPollHang")
+
+
+class Lab(Protocol):
+    """What `stagewatch_lab.command` offers, where the repository is at hand."""
+
+    def summaries(self) -> Mapping[str, str]:
+        """What goes wrong in each scenario, by name."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """The flags that only these scenarios have."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Play one; the exit status."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where a fetched Prometheus is kept [default: .cache]",
     )
-    rl.add_arguments(parser)
+    if lab := _lab():
+        lab.add_arguments(parser)
     parser.epilog = f"scenarios ({SOURCES}):\n{_table()}"
 
 
@@ -63,16 +77,28 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.scenario == "list":
         print(_table())
         return 0
-    known_names = (SYNC_STALL, *SCENARIOS, *SLURM_SCENARIOS)
-    if arguments.scenario not in known_names:
-        known = ", ".join(known_names)
-        raise ConfigError(f"--scenario {arguments.scenario}: must be list or one of {known}")
+    lab = _lab()
+    names = (SYNC_STALL, *(lab.summaries() if lab else ()))
+    if arguments.scenario not in names:
+        hint = "" if lab else "; the others come with a clone of the repository (make demo)"
+        raise ConfigError(
+            f"--scenario {arguments.scenario}: must be list or one of {', '.join(names)}{hint}"
+        )
     signal.signal(signal.SIGTERM, _interrupt)
-    if arguments.scenario == SYNC_STALL:
+    if lab is None or arguments.scenario == SYNC_STALL:
         return _sync_stall(arguments)
-    if arguments.scenario in SLURM_SCENARIOS:
-        return slurm.run(arguments)
-    return rl.run(arguments)
+    return lab.run(arguments)
+
+
+def _lab() -> Lab | None:
+    """The scenarios of the repository; a wheel does not carry them."""
+    try:
+        lab: Lab = import_module("stagewatch_lab.command")
+    except ModuleNotFoundError as error:
+        if error.name == "stagewatch_lab":
+            return None
+        raise
+    return lab
 
 
 def _sync_stall(arguments: argparse.Namespace) -> int:
@@ -141,8 +167,12 @@ def _report(cluster: DemoCluster, fired: dict[str, tuple[float, Alert]]) -> bool
 
 
 def _table() -> str:
-    stall = f"  {SYNC_STALL:<18} S0: one rank leaves the loop early, the others spin"
-    return f"{stall}\n{rl.table()}\n{slurm.table()}"
+    lab = _lab()
+    summaries = {
+        SYNC_STALL: "S0: one rank leaves the loop early, the others spin",
+        **(lab.summaries() if lab else {}),
+    }
+    return "\n".join(f"  {name:<18} {summary}" for name, summary in summaries.items())
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:

@@ -1,9 +1,8 @@
-"""Injects faults, and marks those that are injected by other means, so that dashboards, reports and
-alerts know of them.
+"""Injects faults, and marks faults that other tools inject, so that dashboards, reports and alerts
+know of them.
 
-A marker is a small file that the node agent reads.  Where Grafana's address and a token are given,
-the fault also becomes a region there; what Grafana could not be told is kept on disk and sent by
-the next of these commands.  Each of them first undoes what an injection that was killed left."""
+A marker is a small file that the node agent reads and exports.  Each of these commands first undoes
+what a killed injection has left behind."""
 
 from __future__ import annotations
 
@@ -12,126 +11,277 @@ import json
 import os
 import sys
 import time
-from dataclasses import asdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from stagewatch.core.errors import StagewatchError
-from stagewatch.faults import inject, marking
+from stagewatch.core.config import (
+    Setting,
+    add_flags,
+    duration,
+    fill,
+    option,
+    path,
+    read_file,
+    resolve,
+    settings_of,
+)
+from stagewatch.core.errors import ConfigError, StagewatchError
+from stagewatch.faults import markers
+from stagewatch.faults.injection import Injection
 from stagewatch.faults.journal import Journal, default_directory
+from stagewatch.faults.kinds import KINDS, STEPS
 from stagewatch.faults.markers import Marker
-from stagewatch.faults.outbox import Outbox
-from stagewatch.faults.revert import revert, revert_abandoned
+from stagewatch.faults.plan import Kind, Request, parsed
+from stagewatch.faults.undo import revert, revert_abandoned
+
+MAX_SECONDS = 86_400.0
+STAYS_DEAD = "a killed process stays dead"
+
+INJECT = """\
+Injects a real fault for a time, marks it while it lasts, and undoes it: when its time is over, and
+on Ctrl-C and SIGTERM.  If this command is killed, a watchdog undoes the fault; if the watchdog is
+killed too, or the machine reboots, the next `stagewatch fault` command does.
+
+Nothing is done without an explicit --target.  --dry-run shows every command and runs none of them.
+`stagewatch fault inject KIND --help` explains a kind's target.
+
+  stagewatch fault inject cpu --target all --for 60s --worker rollout_worker_8 --stage train
+  stagewatch fault inject network-loss --target metaserver:8000 --loss 10% --for 5m --dry-run
+  stagewatch fault inject process-stop --target 4711:5 --for 30s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultOptions:
+    """Options of every `stagewatch fault` command."""
+
+    fault_dir: Path = option(Path("/run/stagewatch/faults"), "directory of the markers")
+    undo_dir: Path | None = option(
+        None,
+        "directory of the undo journal, yours alone; if none, /var/lib/stagewatch-faults for root "
+        "and $XDG_STATE_HOME/stagewatch/undo for others",
+        parse=path,
+    )
+    record_dir: Path = option(
+        Path("/run/stagewatch/ranks"),
+        "directory of the ranks' stage records, which tell the process of a rank",
+        env="STAGEWATCH_DIR",
+    )
+
+
+class _KindSetting(Setting):
+    """A setting of one kind: `size` of disk-fill is the key `disk-fill.size` and just --size."""
+
+    __slots__ = ()
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.key.rpartition(".")[2].replace("_", "-")
+
+
+def _settings_of(kind: Kind[Any]) -> list[Setting]:
+    return [
+        _KindSetting(
+            item.key,
+            item.default,
+            item.parse,
+            item.help,
+            item.env.replace("STAGEWATCH_", "STAGEWATCH_FAULT_", 1),
+        )
+        for item in settings_of(kind.options, f"{kind.name}.")
+    ]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `stagewatch fault`."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    injection = actions.add_parser(
+    inject = actions.add_parser(
         "inject",
-        help="inject a fault, for a time, and undo it",
-        description=inject.DESCRIPTION,
+        help="inject a fault for a time, and undo it",
+        description=INJECT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    kinds = inject.add_arguments(injection)
-    mark = actions.add_parser("mark", help="say that a fault is injected from now on")
+    kinds = inject.add_subparsers(title="kinds", metavar="KIND", dest="kind", required=True)
+    for name, kind in KINDS.items():
+        _add_kind(kinds.add_parser(name, help=kind.help), kind)
+    mark = actions.add_parser("mark", help="mark a fault that another tool injects from now on")
     mark.add_argument("fault_type", metavar="TYPE", help="what is injected, as cpu_contention")
-    mark.add_argument("--id", help="name of the marker [default: made of type and time]")
     mark.add_argument("--target", default="", metavar="WORKER", help="where, as rollout_worker_8")
-    mark.add_argument("--stage", default="", help="stage in which it is expected to surface")
-    mark.add_argument("--scenario", default="", help="experiment that it belongs to")
+    _add_marker_flags(mark)
     shown = actions.add_parser("list", help="show the markers of this node")
     shown.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    clear = actions.add_parser("clear", help="say that a fault has ended; ends an injected one")
+    clear = actions.add_parser("clear", help="close a marker; undo its fault if it was injected")
     which = clear.add_mutually_exclusive_group(required=True)
     which.add_argument("id", nargs="?", metavar="ID", help="the marker's name, as list shows it")
     which.add_argument("--all", action="store_true", help="every open marker")
-    for action in (*kinds, mark, shown, clear):
-        marking.add_arguments(action)
-        _add_undo_dir(action)
+    for action in (mark, shown, clear):
+        _add_settings(action)
 
 
-def _add_undo_dir(parser: argparse.ArgumentParser) -> None:
+def _add_kind(parser: argparse.ArgumentParser, kind: Kind[Any]) -> None:
+    note = "" if kind.lasts else f"  It takes no --for: {STAYS_DEAD}."
+    parser.description = f"{kind.help[0].upper()}{kind.help[1:]}.{note}"
+    parser.add_argument("--target", required=True, metavar="TARGET", help=kind.target)
+    if kind.lasts:
+        parser.add_argument(
+            "--for", required=True, dest="seconds", metavar="TIME", help="how long, as 60s or 5m"
+        )
+    else:
+        parser.add_argument("--for", type=_no_time, help=argparse.SUPPRESS)
     parser.add_argument(
-        "--undo-dir",
-        type=Path,
-        metavar="DIR",
-        default=Path(os.environ.get("STAGEWATCH_UNDO_DIR") or default_directory()),
-        help="what is to be undone of injected faults; yours alone [default: "
-        "/var/lib/stagewatch-faults for root, else $XDG_STATE_HOME/stagewatch/undo; "
-        "STAGEWATCH_UNDO_DIR]",
+        "--dry-run", action="store_true", help="show what would be done and undone, and do nothing"
     )
+    parser.add_argument(
+        "--worker", metavar="WORKER", help="target_worker of the marker [default: the target]"
+    )
+    _add_marker_flags(parser)
+    if settings := _settings_of(kind):
+        add_flags(parser.add_argument_group("the fault"), settings)
+    _add_settings(parser)
+
+
+def _add_marker_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--id", help="name of the marker [default: made of type and time]")
+    parser.add_argument(
+        "--stage", default="", help="stage in which the fault is expected to surface"
+    )
+    parser.add_argument("--scenario", default="", help="experiment that the fault belongs to")
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("files")
+    add_flags(group, settings_of(FaultOptions))
+    group.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        default=os.environ.get("STAGEWATCH_CONFIG"),
+        help="TOML file with a table [fault], and [fault.KIND] for a kind [STAGEWATCH_CONFIG]",
+    )
+
+
+def _no_time(text: str) -> None:
+    raise argparse.ArgumentTypeError(f"not for this kind: {STAYS_DEAD}")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit status 0; what Grafana was not told is said, kept, and no failure."""
-    if arguments.action == "inject" and arguments.dry_run:
-        return inject.run(arguments)
-    revert_abandoned(Journal(arguments.undo_dir), lambda text: print(text, file=sys.stderr))
+    """Do what is asked for; the exit status."""
+    values = _values(arguments)
+    options: FaultOptions = fill(FaultOptions, values)
+    journal = Journal(options.undo_dir or default_directory(), STEPS)
+    if arguments.action != "inject" or not arguments.dry_run:
+        revert_abandoned(journal, _say)
     if arguments.action == "inject":
-        return inject.run(arguments)
+        return _inject(arguments, options, values, journal)
     if arguments.action == "mark":
-        _mark(arguments)
+        marker = _marker(arguments, arguments.fault_type, arguments.target)
+        markers.open_marker(marker, options.fault_dir)
+        print(marker.id)
     elif arguments.action == "clear":
-        _clear(arguments)
+        _clear(options.fault_dir, journal, None if arguments.all else arguments.id)
     else:
-        _list(arguments.fault_dir, as_json=arguments.json)
-    marking.tell_grafana(arguments)
+        _list(markers.markers_in(options.fault_dir), as_json=arguments.json)
     return 0
 
 
-def _mark(arguments: argparse.Namespace) -> None:
+def _values(arguments: argparse.Namespace) -> dict[str, Any]:
+    file = Path(arguments.config) if arguments.config else None
+    content = read_file(file, "fault") if file else {}
+    settings = [*settings_of(FaultOptions)]
+    if arguments.action == "inject":
+        for kind in KINDS.values():
+            settings += _settings_of(kind)
+    else:  # a bad option of a kind must not keep anybody from undoing a fault
+        content = {key: value for key, value in content.items() if "." not in key}
+    return resolve(
+        settings,
+        flags=vars(arguments),
+        environ={name: value for name, value in os.environ.items() if value},
+        file=content,
+        where=f"{file} [fault]",
+    )
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _marker(arguments: argparse.Namespace, fault_type: str, target: str) -> Marker:
     now = time.time()
-    marker = Marker(
-        id=arguments.id or marking.new_id(arguments.fault_type, now),
-        fault_type=arguments.fault_type,
+    return Marker(
+        id=arguments.id or markers.new_id(fault_type, now),
+        fault_type=fault_type,
         start=now,
-        target_worker=arguments.target,
+        target_worker=target,
         expected_failure_stage=arguments.stage,
         scenario=arguments.scenario,
     )
-    outbox = Outbox(arguments.outbox)
-    marking.open_marker(marker, arguments.fault_dir, outbox, grafana=bool(arguments.grafana_url))
-    print(marker.id)
 
 
-def _clear(arguments: argparse.Namespace) -> None:
-    directory: Path = arguments.fault_dir
-    injected = _end_injections(arguments)
-    found = {marker.id: marker for marker in marking.markers_in(directory)}
-    if not arguments.all and arguments.id not in {*found, *injected}:
-        raise StagewatchError(f"no marker {arguments.id} in {directory}; see stagewatch fault list")
-    chosen = list(found.values()) if arguments.all else [found.get(arguments.id)]
-    outbox = Outbox(arguments.outbox)
-    for marker in chosen:
-        if marker is None or marker.id in injected:
+def _inject(
+    arguments: argparse.Namespace, options: FaultOptions, values: dict[str, Any], journal: Journal
+) -> int:
+    """Exit status 0 once its time is over and all is undone; 1 where it ended otherwise; 130 and
+    143 after Ctrl-C and SIGTERM."""
+    kind = KINDS[arguments.kind]
+    target: str = arguments.target
+    if not target or not target.isprintable() or len(target) > 4096:
+        raise ConfigError("--target must not be empty, and must be printable")
+    worker = target if arguments.worker is None else arguments.worker
+    marker = _marker(arguments, kind.name.replace("-", "_"), worker)
+    markers.check_id(marker.id)
+    request = Request(
+        id=marker.id,
+        target=target,
+        seconds=_seconds(arguments.seconds) if kind.lasts else 0.0,
+        log=journal.directory / f"{marker.id}.log",
+        record_dir=options.record_dir,
+    )
+    plan = kind.plan(request, fill(kind.options, values, f"{kind.name}."))
+    injection = Injection(plan, request.seconds, marker, options.fault_dir, journal)
+    injection.announce(kind.name)
+    return injection.show() if arguments.dry_run else injection.run()
+
+
+def _seconds(text: str) -> float:
+    seconds: float = parsed("--for", text, duration)
+    if not 1 <= seconds <= MAX_SECONDS:
+        raise ConfigError(f"--for {text}: must be from 1s to 24h")
+    return seconds
+
+
+def _clear(directory: Path, journal: Journal, id: str | None) -> None:
+    """Close one marker, or every one for no id.  Where its fault was injected here, undo that,
+    which closes the marker with it."""
+    undone = []
+    for entry in journal.ids():
+        if id in (None, entry):
+            if revert(journal, entry, _say):
+                print(entry)
+            undone.append(entry)
+    present = {marker.id: marker for marker in markers.markers_in(directory)}
+    if id is not None and id not in {*present, *undone}:
+        raise StagewatchError(f"no marker {id} in {directory}; see stagewatch fault list")
+    for marker in present.values():
+        if marker.id in undone or id not in (None, marker.id):
             continue
-        if marking.clear(marker, directory, outbox, grafana=bool(arguments.grafana_url)):
+        if markers.clear(marker, directory):
             print(marker.id)
-        elif not arguments.all:
-            print(f"{marker.id} has been closed before", file=sys.stderr)
+        elif id is not None:
+            _say(f"{marker.id} has been closed before")
 
 
-def _end_injections(arguments: argparse.Namespace) -> list[str]:
-    """Undo those that are asked for and in force; their markers are closed with them."""
-    journal = Journal(arguments.undo_dir)
-    ended = []
-    for id in journal.ids():
-        if arguments.all or id == arguments.id:
-            if revert(journal, id, lambda text: print(text, file=sys.stderr)):
-                print(id)
-            ended.append(id)
-    return ended
-
-
-def _list(directory: Path, *, as_json: bool) -> None:
-    markers = marking.markers_in(directory)
+def _list(present: Iterable[Marker], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps([asdict(marker) for marker in markers], indent=2))
+        print(json.dumps([asdict(marker) for marker in present], indent=2))
         return
+    now = time.time()
     rows = [("ID", "STATE", "FOR", "FAULT", "TARGET", "SURFACES IN", "SCENARIO")]
-    for marker in markers:
-        ended = marker.end is not None and marker.end <= time.time()
-        seconds = (marker.end if marker.end and ended else time.time()) - marker.start
+    for marker in present:
+        ended = marker.end is not None and marker.end <= now
+        seconds = (marker.end if marker.end and ended else now) - marker.start
         rows.append(
             (
                 marker.id,
@@ -143,8 +293,7 @@ def _list(directory: Path, *, as_json: bool) -> None:
                 marker.scenario or "-",
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        print(
-            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-        )
+        cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())

@@ -1,7 +1,8 @@
-"""What has to be undone, on disk before it is done.
+"""The journal of what must be undone, written to disk before anything is done.
 
-One file per injection, readable by its owner only: who could write here could have commands run as
-root.  Whoever undoes holds the file's lock; whoever finds the file gone has nothing to do.
+It has one file per injection.  Only its owner may write there, since what stands in it is run, as
+root perhaps.  Whoever undoes an injection holds its file's lock; once the file is gone, nothing is
+left to undo.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ import json
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from stagewatch.core.errors import SourceError
-from stagewatch.faults.identity import Identity
-from stagewatch.faults.steps import Step, decode, encode
+from stagewatch.core.files import write_atomically
+from stagewatch.faults.plan import Step, StepTypes
+from stagewatch.faults.processes import Identity
 
 ROOT_DIRECTORY = Path("/var/lib/stagewatch-faults")
 MAX_BYTES = 256 * 1024
@@ -29,22 +30,40 @@ _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})\.undo")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One injection: what to undo, and in which surroundings."""
+    """One injection: its steps, and what undoing them must know of its surroundings."""
 
     id: str
     fault_dir: str
-    """Where its marker is."""
+    """The directory of its marker."""
     boot_id: str
     network_namespace: int
-    """Inode of the namespace that network rules were made in."""
+    """The inode of the namespace that its network rules are in."""
     owner: Identity
-    """Who holds the fault; once it has ended, the fault is to be undone."""
+    """The process that holds the fault; once it has ended, the fault must be undone."""
     steps: tuple[Step, ...]
     environ: dict[str, str]
 
 
+def encode(step: Step) -> dict[str, Any]:
+    """A step as JSON can hold it."""
+    return {"step": type(step).__name__, **asdict(step)}
+
+
+def decode(content: dict[str, Any], types: StepTypes) -> Step:
+    """The step that was encoded.  Raises `ValueError` or `TypeError` for anything else."""
+    fields = {key: _frozen(value) for key, value in content.items()}
+    name = fields.pop("step", None)
+    if name not in types:
+        raise ValueError(f"no step {name!r}")
+    return types[name](**fields)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
 def default_directory() -> Path:
-    """Kept over a reboot: files and drained nodes survive one."""
+    """The journal's directory, which survives a reboot as files and drained nodes do."""
     if os.geteuid() == 0:
         return ROOT_DIRECTORY
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
@@ -52,10 +71,14 @@ def default_directory() -> Path:
 
 
 class Journal:
-    """The entries of one directory, which must be the caller's own."""
+    """The entries of one directory, which must be the caller's own.
 
-    def __init__(self, directory: Path) -> None:
+    `types` are the steps that an entry may hold; one that is none of them cannot be read.
+    """
+
+    def __init__(self, directory: Path, types: StepTypes) -> None:
         self.directory = directory
+        self._types = types
 
     def prepare(self) -> None:
         """Make the directory.  Raises `SourceError` where others could write to it."""
@@ -67,46 +90,23 @@ class Journal:
 
     def write(self, entry: Entry) -> None:
         """Put an entry to disk, whole or not at all."""
-        content: dict[str, Any] = {
-            "id": entry.id,
-            "fault_dir": entry.fault_dir,
-            "boot_id": entry.boot_id,
-            "network_namespace": entry.network_namespace,
-            "owner": asdict(entry.owner),
-            "steps": [encode(step) for step in entry.steps],
-            "environ": entry.environ,
-        }
-        handle, draft = tempfile.mkstemp(dir=self.directory, prefix=".", suffix=".draft")
-        try:
-            with os.fdopen(handle, "w") as file:
-                json.dump(content, file)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(draft).rename(self.path(entry.id))
-            directory = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                Path(draft).unlink()
-            raise
+        content = asdict(entry) | {"steps": [encode(step) for step in entry.steps]}
+        write_atomically(self.path(entry.id), json.dumps(content).encode())
 
     def path(self, id: str) -> Path:
         """The file of an entry."""
         return self.directory / f"{id}.undo"
 
     def ids(self) -> list[str]:
-        """Of every entry; none where there is no journal.  Raises `SourceError`."""
+        """The ids of all entries; none where there is no journal.  Raises `SourceError`."""
         try:
             self._check()
-            found = [_NAME.fullmatch(path.name) for path in self.directory.iterdir()]
+            names = [_NAME.fullmatch(path.name) for path in self.directory.iterdir()]
         except FileNotFoundError:
             return []
         except PermissionError as error:
             raise SourceError(f"{self.directory}: {error.strerror}") from error
-        return sorted(match[1] for match in found if match)
+        return sorted(match[1] for match in names if match)
 
     def read(self, id: str) -> Entry | None:
         """An entry, None once it is undone.  Raises `SourceError` for what cannot be read."""
@@ -125,13 +125,13 @@ class Journal:
         yield None, -1
 
     def remove(self, id: str) -> None:
-        """Forget an entry: all of it is undone."""
+        """Remove an entry, once all of it is undone."""
         self.path(id).unlink(missing_ok=True)
 
     def _check(self) -> None:
-        found = self.directory.lstat()
-        mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-        if not mine or stat.S_IMODE(found.st_mode) & 0o022:
+        status = self.directory.lstat()
+        mine = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        if not mine or stat.S_IMODE(status.st_mode) & 0o022:
             raise SourceError(
                 f"{self.directory} must be a directory of yours that nobody else may write to "
                 "(--undo-dir)"
@@ -147,8 +147,8 @@ class Journal:
         except OSError as error:
             raise SourceError(f"{self.path(id)}: {error.strerror}") from error
         try:
-            found = os.fstat(file)
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
                 raise SourceError(f"{self.path(id)} is not a file of yours")
             yield file
         finally:
@@ -162,7 +162,7 @@ class Journal:
                     **content,
                     "id": id,
                     "owner": Identity(**content["owner"]),
-                    "steps": tuple(map(decode, content["steps"])),
+                    "steps": tuple(decode(step, self._types) for step in content["steps"]),
                 }
             )
         except (ValueError, TypeError, KeyError, AttributeError) as error:

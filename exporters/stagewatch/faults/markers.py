@@ -1,35 +1,38 @@
-"""Fault markers: small JSON files that say which fault is being injected where.
+"""Fault markers: small JSON files that tell which fault is being injected, and where.
 
     {"fault_injection_start": "2024-11-24T14:30:00Z", "fault_type": "cpu_contention",
      "target_worker": "rollout_worker_8", "expected_failure_stage": "train"}
 
 `fault_injection_end` closes a marker; `scenario` groups several.  The file's name is the id.
-Anyone may write them, so they are read with limits; files whose name is no id are not looked at.
+Members of a group may write them, so they are read with limits; a file whose name is no id is
+passed over.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import stat
-import tempfile
+import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from stagewatch.core.errors import NoData, SourceError
+from stagewatch.core.errors import ConfigError, NoData, SourceError, StagewatchError
+from stagewatch.core.files import write_atomically
+from stagewatch.core.words import printable
 
 MAX_MARKERS = 256
 MAX_BYTES = 16 * 1024
 _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})\.json")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """One injected fault.  Times are Unix seconds; no `end`: still open."""
+    """One injected fault.  Times are Unix seconds; an open marker has no `end`."""
 
     id: str
     fault_type: str
@@ -117,16 +120,7 @@ def write_marker(directory: Path, marker: Marker) -> Path:
     if marker.end is not None:
         content["fault_injection_end"] = _iso(marker.end)
     target = directory / f"{marker.id}.json"
-    handle, draft = tempfile.mkstemp(dir=directory, prefix=".", suffix=".draft")
-    try:
-        with os.fdopen(handle, "w") as file:
-            json.dump(content, file)
-            os.fchmod(file.fileno(), 0o644)
-        Path(draft).rename(target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(draft).unlink()
-        raise
+    write_atomically(target, json.dumps(content).encode(), mode=0o644, durable=False)
     return target
 
 
@@ -152,7 +146,7 @@ def _text(content: dict[str, object], key: str, *, required: bool = False) -> st
     value = content.get(key, "")
     if not isinstance(value, str) or (required and not value):
         raise ValueError(f"{key} must be a string")
-    return "".join(c if c.isprintable() else "?" for c in value[:128])
+    return printable(value, 128)
 
 
 def _time(text: str) -> float:
@@ -162,3 +156,51 @@ def _time(text: str) -> float:
 
 def _iso(when: float) -> str:
     return datetime.fromtimestamp(when, timezone.utc).isoformat(timespec="milliseconds")
+
+
+def new_id(fault_type: str, now: float) -> str:
+    """A name for a marker, made of type and time."""
+    stamp = datetime.fromtimestamp(now, timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+    kind = re.sub(r"[^A-Za-z0-9._-]+", "_", fault_type)[:32].strip("._-") or "fault"
+    return f"{kind}-{stamp}"
+
+
+def check_id(id: str) -> None:
+    """Raise `ConfigError` for what cannot name a marker."""
+    if not _ID.fullmatch(id):
+        raise ConfigError(f"--id {id!r}: must be up to 64 letters, digits and . _ -")
+
+
+def open_marker(marker: Marker, directory: Path) -> None:
+    """Write a new marker.  Raises `StagewatchError`."""
+    check_id(marker.id)
+    if not marker.fault_type:
+        raise ConfigError("TYPE must not be empty")
+    if marker.id in {present.id for present in markers_in(directory)}:
+        raise StagewatchError(f"there is a marker {marker.id} already: give another --id")
+    try:
+        write_marker(directory, marker)
+    except OSError as error:
+        raise StagewatchError(f"{directory}: {error.strerror}") from error
+
+
+def clear(marker: Marker, directory: Path) -> bool:
+    """Close a marker; False if it was closed before.  Raises `SourceError`."""
+    now = time.time()
+    if marker.end is not None and marker.end <= now:
+        return False
+    try:
+        close_marker(directory, marker, now)
+    except OSError as error:
+        raise SourceError(f"{directory}: {error.strerror}") from error
+    return True
+
+
+def markers_in(directory: Path) -> list[Marker]:
+    """The markers of this node.  Raises `StagewatchError`."""
+    try:
+        return read_markers(directory)[0]
+    except NoData as error:
+        raise StagewatchError(
+            f"{directory} does not exist: is this a node with an agent? (--fault-dir)"
+        ) from error

@@ -1,50 +1,113 @@
-"""Which process a target means, and which must be left alone."""
+"""The processes that faults act on: which one a target means, and which must be left alone.
+
+A process is its number and its start time, so that a signal never reaches another process that was
+given the number since."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
+from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.core.errors import ConfigError, StagewatchError
-from stagewatch.faults.identity import Identity
+from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
+from stagewatch.core.words import printable
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.record_directory import RecordDirectory
 
+TAG = "STAGEWATCH_FAULT_ID"
+"""A variable in the environment of every helper, which tells the injection it belongs to."""
 TARGET = "a process id, or a rank of this node as JOB:RANK or JOB:ROLE:RANK"
 _KTHREADD = 2
+
+
+class Gone(StagewatchError):
+    """The process has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A process's number and its start time, in clock ticks since boot."""
+
+    pid: int
+    start_ticks: int
+
+    @classmethod
+    def of(cls, pid: int) -> Identity:
+        """The process that has this number now.  Raises `Gone` where there is none."""
+        stat = Procfs().stat(pid)
+        if stat is None or stat.state in "ZX":
+            raise Gone(f"there is no process {pid} on this machine")
+        return cls(pid, stat.start_ticks)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process is still running; a zombie is not."""
+        return Procfs().is_running(self.pid, self.start_ticks)
+
+    @property
+    def state(self) -> str:
+        """The kernel's letter for the process's state, empty once it is gone; see proc(5)."""
+        stat = Procfs().stat(self.pid)
+        return stat.state if stat and stat.start_ticks == self.start_ticks else ""
+
+    def send(self, number: signal.Signals) -> None:
+        """Signal this process and no other.  Raises `Gone`, or `SourceError` without permission."""
+        try:
+            handle = os.pidfd_open(self.pid)
+            try:
+                if not self.alive:  # asked while the handle keeps the number from being given away
+                    raise ProcessLookupError
+                signal.pidfd_send_signal(handle, number)
+            finally:
+                os.close(handle)
+        except ProcessLookupError as error:
+            raise Gone(f"process {self.pid} has ended") from error
+        except PermissionError as error:
+            raise SourceError(f"you may not signal process {self.pid}: run as root") from error
+
+
+def tagged(id: str) -> list[Identity]:
+    """The running helpers of an injection: those with its id in their environment."""
+    proc = Procfs()
+    helpers = []
+    for pid in proc.pids():
+        with contextlib.suppress(Gone):
+            identity = Identity.of(pid)
+            if pid != os.getpid() and (proc.environ(pid) or {}).get(TAG) == id:
+                helpers.append(identity)
+    return helpers
 
 
 def find_process(target: str, record_dir: Path) -> Identity:
     """The one process that a target names.
 
-    Raises `ConfigError` for what is no target, `StagewatchError` where none or several match.
+    Raises `ConfigError` for a malformed target, `StagewatchError` where none or several match.
     """
     if re.fullmatch(r"\d{1,10}", target):
         return Identity.of(int(target))
     parts = target.split(":")
     if len(parts) not in (2, 3) or not all(parts) or not re.fullmatch(r"\d{1,9}", parts[-1]):
         raise ConfigError(f"--target {target!r}: must be {TARGET}")
-    job, role, rank = parts[0], parts[1] if len(parts) == 3 else None, int(parts[-1])
+    job, role, number = parts[0], parts[1] if len(parts) == 3 else None, int(parts[-1])
     proc = Procfs()
-    found = [
-        each
-        for each in RankDirectory(RecordDirectory(record_dir, proc), proc).look().ranks
-        if each.job_id == job and each.rank == rank and each.pid and role in (None, each.role)
-    ]
-    living = [(each, Identity.of(each.pid)) for each in found if proc.stat(each.pid)]
-    living = [
-        (each, identity)
-        for each, identity in living
-        if each.start_ticks in (None, identity.start_ticks)
-    ]
+    living: list[tuple[str, Identity]] = []
+    for rank in RankDirectory(RecordDirectory(record_dir, proc), proc).look().ranks:
+        if (rank.job_id, rank.rank) != (job, number) or role not in (None, rank.role):
+            continue
+        with contextlib.suppress(Gone):
+            identity = Identity.of(rank.pid)
+            if rank.start_ticks in (None, identity.start_ticks):
+                living.append((f"{rank.job_id}:{rank.role}:{rank.rank}", identity))
     if not living:
         raise StagewatchError(
             f"--target {target}: no such rank runs on this node; see stagewatch inspect"
         )
     if len(living) > 1:
-        names = ", ".join(f"{each.job_id}:{each.role}:{each.rank}" for each, _ in living)
+        names = ", ".join(name for name, _ in living)
         raise StagewatchError(f"--target {target} could be {names}: name the role")
     return living[0][1]
 
@@ -61,7 +124,7 @@ def refuse_vital(identity: Identity) -> None:
         raise StagewatchError(f"refused: process {pid} is a thread of the kernel")
     if pid in _own_line(proc):
         raise StagewatchError(
-            f"refused: process {pid} is this command itself, or what it was started from"
+            f"refused: process {pid} is this command itself, or one that started it"
         )
     if is_stagewatch(command_line(pid)):
         raise StagewatchError(
@@ -78,6 +141,12 @@ def command_line(pid: int) -> list[str]:
     return raw.rstrip(b"\0").decode(errors="surrogateescape").split("\0") if raw else []
 
 
+def describe(identity: Identity) -> str:
+    """A process for people."""
+    line = " ".join(command_line(identity.pid))
+    return f"process {identity.pid} ({printable(line, 80)})"
+
+
 def is_stagewatch(argv: list[str]) -> bool:
     """Whether this is the command line of an agent or of one of its helpers."""
     for index, argument in enumerate(argv[:6]):
@@ -89,9 +158,9 @@ def is_stagewatch(argv: list[str]) -> bool:
 
 def _own_line(proc: Procfs) -> set[int]:
     """This process and its ancestors."""
-    found, pid = set(), os.getpid()
-    while pid > 1 and pid not in found:
-        found.add(pid)
+    line, pid = set(), os.getpid()
+    while pid > 1 and pid not in line:
+        line.add(pid)
         stat = proc.stat(pid)
         pid = stat.parent if stat else 0
-    return found
+    return line

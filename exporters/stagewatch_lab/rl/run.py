@@ -45,13 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--fault-id", metavar="ID", help="the marker's name [default: the scenario]")
 
 
-def table() -> str:
-    """All scenarios, a line each."""
-    return "\n".join(
-        f"  {name:<18} {kind.source}: {kind.summary}" for name, kind in SCENARIOS.items()
-    )
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Exit status 0 if where it began was named, 1 if not."""
     _check(arguments)

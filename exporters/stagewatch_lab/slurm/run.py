@@ -12,11 +12,6 @@ from stagewatch_lab.slurm.scenarios import SCENARIOS, play
 from stagewatch_lab.slurm.story import Story
 
 
-def table() -> str:
-    """All scenarios, a line each."""
-    return "\n".join(f"  {name:<18} {each.source}: {each.help}" for name, each in SCENARIOS.items())
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Exit status 0 if all came to pass; `StagewatchError` says what did not.
 

@@ -1,19 +1,21 @@
-"""Every kind of fault that can be injected."""
+"""Every kind of fault that can be injected, one subject a file, and the steps they are made of.
+
+A file declares its steps, each kind's options, and the function that turns a request into a plan.
+A new kind is added to KINDS, and its steps to STEPS, which is what a journal may hold.
+"""
 
 from __future__ import annotations
 
-from stagewatch.faults.kinds import disk, gpu, load, network, process, slurm_daemon, slurm_drain
-from stagewatch.faults.kinds.base import Kind
-from stagewatch.faults.kinds.helpers import Helper
-from stagewatch.faults.kinds.iptables import Chain
-from stagewatch.faults.kinds.netem import Netem
-from stagewatch.faults.steps import Step
+from typing import Any
 
-KINDS: dict[str, Kind] = {
+from stagewatch.faults.kinds import disk, gpu, hogs, network, process, slurm
+from stagewatch.faults.plan import Kind, Step, StepTypes
+
+KINDS: dict[str, Kind[Any]] = {
     kind.name: kind
     for kind in (
-        load.CPU,
-        load.MEMORY,
+        hogs.CPU,
+        hogs.MEMORY,
         disk.FILL,
         disk.IO,
         network.DELAY,
@@ -23,20 +25,20 @@ KINDS: dict[str, Kind] = {
         process.KILL,
         gpu.MEMORY,
         gpu.PROCESS_KILL,
-        slurm_drain.DRAIN,
-        slurm_daemon.KILL,
+        slurm.DRAIN,
+        slurm.KILL,
     )
 }
 
 _STEPS: tuple[type[Step], ...] = (
-    Helper,
+    hogs.Helper,
     disk.Fill,
     disk.Scratch,
-    Chain,
-    Netem,
+    network.Chain,
+    network.Netem,
     process.Stop,
     process.Kill,
-    slurm_drain.Drain,
-    slurm_daemon.KillDaemon,
+    slurm.Drain,
+    slurm.KillDaemon,
 )
-STEPS: dict[str, type[Step]] = {step.__name__: step for step in _STEPS}
+STEPS: StepTypes = {step.__name__: step for step in _STEPS}

@@ -1,8 +1,7 @@
-"""A full file system (fallocate), and competing input and output on one (stress-ng)."""
+"""A full file system (fallocate), and competing writers on one (stress-ng)."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import stat
@@ -10,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from stagewatch.core.config import option
+from stagewatch.core.config import size as parse_size
 from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
-from stagewatch.faults.commands import Commands, require, shown
-from stagewatch.faults.kinds.base import Kind, Plan, Request, human, size
-from stagewatch.faults.kinds.helpers import Helper
-from stagewatch.faults.steps import Step
+from stagewatch.faults.kinds.hogs import stress_ng
+from stagewatch.faults.plan import Kind, Plan, Request, Step, human
+from stagewatch.faults.tools import Commands, require, shown
 
 _FILL_LIMIT_SECONDS = 3600.0
-"""Where blocks must be written one by one, as on NFS version 3."""
+"""For a file system where blocks are written one by one, as on NFS version 3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +82,12 @@ class Scratch(Step):
 
 
 def remove(path: Path) -> list[str]:
-    """Remove what we made; never follows a link, never touches what another user owns."""
+    """Remove what we made; never follow a link, never touch what another user owns."""
     try:
-        found = path.lstat()
-        if found.st_uid != os.geteuid() or stat.S_ISLNK(found.st_mode):
+        status = path.lstat()
+        if status.st_uid != os.geteuid() or stat.S_ISLNK(status.st_mode):
             return [f"left alone: {path} is not the one that was made"]
-        if stat.S_ISDIR(found.st_mode):
+        if stat.S_ISDIR(status.st_mode):
             shutil.rmtree(path)
             return [shown(["rm", "-rf", str(path)])]
         path.unlink()
@@ -98,110 +98,92 @@ def remove(path: Path) -> list[str]:
         raise SourceError(f"cannot remove {path}: {error.strerror}") from error
 
 
-def _directory(target: str) -> Path:
+def _directory(target: str) -> tuple[Path, int]:
+    """The directory, and the bytes that a user may still write there; root could take more, and
+    does not."""
     path = Path(target)
     if not path.is_absolute():
         raise ConfigError(f"--target {target!r}: must be the absolute path of a directory")
     try:
         path = path.resolve(strict=True)
+        status = os.statvfs(path)
     except OSError as error:
         raise StagewatchError(f"--target {target}: {error.strerror}") from error
     if not path.is_dir():
         raise StagewatchError(f"--target {target}: not a directory")
     if not os.access(path, os.W_OK | os.X_OK):
         raise StagewatchError(f"--target {target}: you may not write there")
-    return path
+    return path, status.f_bavail * status.f_frsize
 
 
-def _room(path: Path) -> int:
-    """Bytes that a user may still write there; root could take more, and does not."""
-    found = os.statvfs(path)
-    return found.f_bavail * found.f_frsize
+@dataclass(frozen=True, slots=True)
+class FillOptions:
+    """Options of `disk-fill`."""
 
-
-def _add_leave(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--leave",
-        default="64MiB",
-        metavar="SIZE",
-        help="leave at least this much free [default: 64MiB]",
+    size: int | None = option(
+        None, "take at most this much; all but --leave if none", parse=parse_size
     )
+    leave: int = option(64 << 20, "leave at least this much free", parse=parse_size)
 
 
-def _fill_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--size", metavar="SIZE", help="take at most so much [default: all but --leave]"
-    )
-    _add_leave(parser)
-
-
-def _fill(request: Request) -> Plan:
-    directory = _directory(request.target)
-    leave = size("--leave", request.options.leave)
-    room = _room(directory)
-    wanted = room - leave
-    if request.options.size is not None:
-        wanted = min(wanted, size("--size", request.options.size))
+def _fill(request: Request, options: FillOptions) -> Plan:
+    directory, room = _directory(request.target)
+    wanted = room - options.leave
+    if options.size is not None:
+        wanted = min(wanted, options.size)
     if wanted <= 0:
         raise StagewatchError(
-            f"nothing to fill: {human(room)} are free in {directory} and {human(leave)} are to "
-            "be left (--leave)"
+            f"nothing to fill: {human(room)} are free in {directory} and {human(options.leave)} "
+            "are to be left (--leave)"
         )
     require("fallocate")
-    name = f".stagewatch-fault-{request.id}"
-    step = Fill(str(directory / name), wanted)
+    step = Fill(str(directory / f".stagewatch-fault-{request.id}"), wanted)
     return Plan((step,), f"{human(wanted)} of {human(room)} free in {directory}")
 
 
 FILL = Kind(
     name="disk-fill",
-    help="take up the room of a file system, but for a floor (fallocate)",
+    help="fill a file system up to a floor (fallocate)",
     target="a directory of that file system, by its absolute path",
     plan=_fill,
-    add_options=_fill_options,
+    options=FillOptions,
 )
 
 
-def _io_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--writers", type=int, default=2, metavar="N", help="writing processes [default: 2]"
-    )
-    parser.add_argument(
-        "--size", default="256MiB", metavar="SIZE", help="room for each [default: 256MiB]"
-    )
-    _add_leave(parser)
+@dataclass(frozen=True, slots=True)
+class IoOptions:
+    """Options of `disk-io`."""
+
+    writers: int = option(2, "writing processes")
+    size: int = option(256 << 20, "room for each writer", parse=parse_size)
+    leave: int = option(64 << 20, "leave at least this much free", parse=parse_size)
 
 
-def _io(request: Request) -> Plan:
-    directory = _directory(request.target)
-    writers = request.options.writers
+def _io(request: Request, options: IoOptions) -> Plan:
+    directory, room = _directory(request.target)
+    writers, size = options.writers, options.size
     if not 1 <= writers <= 256:
         raise ConfigError(f"--writers {writers}: must be from 1 to 256")
-    each = size("--size", request.options.size)
-    if each < 1 << 20:
-        raise ConfigError(f"--size {request.options.size}: must be at least 1MiB")
-    leave = size("--leave", request.options.leave)
-    room = _room(directory)
-    if writers * each + leave > room:
+    if size < 1 << 20:
+        raise ConfigError(f"--size {size}: must be at least 1MiB")
+    if writers * size + options.leave > room:
         raise StagewatchError(
-            f"{human(room)} are free in {directory}: too little for {writers} times {human(each)} "
-            f"(--size) with {human(leave)} to be left (--leave)"
+            f"{human(room)} are free in {directory}: too little for {writers} times {human(size)} "
+            f"(--size) with {human(options.leave)} to be left (--leave)"
         )
-    require("stress-ng")
     scratch = directory / f".stagewatch-fault-{request.id}"
-    argv = (
-        *("stress-ng", "--hdd", str(writers), "--hdd-bytes", str(writers * each)),
+    hogs = stress_ng(
+        request,
+        *("--hdd", str(writers), "--hdd-bytes", str(writers * size)),
         *("--hdd-opts", "wr-seq,fsync", "--temp-path", str(scratch)),
-        *("--timeout", f"{request.tool_seconds}s", "--keep-name", "--quiet"),
     )
-    steps = (Scratch(str(scratch)), Helper(request.id, argv, str(request.log)))
-    return Plan(steps, f"{writers} writers in {directory}")
+    return Plan((Scratch(str(scratch)), hogs), f"{writers} writers in {directory}")
 
 
 IO = Kind(
     name="disk-io",
-    help="write and sync all the time beside the job (stress-ng)",
+    help="write and sync without pause beside the job (stress-ng)",
     target="a directory of the file system or disk, by its absolute path",
     plan=_io,
-    add_options=_io_options,
+    options=IoOptions,
 )

@@ -1,23 +1,25 @@
-"""Memory of a GPU that somebody else holds, and a process on a GPU that is gone."""
+"""A GPU whose memory is taken, and a killed process on a GPU."""
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import os
 import re
 import sys
+from dataclasses import dataclass
 
+from stagewatch.core.config import option
+from stagewatch.core.config import size as parse_size
 from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
-from stagewatch.faults.commands import Commands
-from stagewatch.faults.gpu_holder import LIBRARY
-from stagewatch.faults.identity import Identity
-from stagewatch.faults.kinds.base import Kind, Plan, Request, human, size
-from stagewatch.faults.kinds.helpers import Helper
+from stagewatch.faults.driver import LIBRARY
+from stagewatch.faults.kinds.hogs import Helper
 from stagewatch.faults.kinds.process import kill_plan
-from stagewatch.faults.processes import refuse_vital
+from stagewatch.faults.plan import Kind, NoOptions, Plan, Request, human
+from stagewatch.faults.processes import Identity, refuse_vital
+from stagewatch.faults.tools import Commands
 
 _GPU = re.compile(r"\d{1,3}|(?:GPU|MIG)-[0-9A-Za-z/-]{1,64}")
+_DRIVER = (sys.executable, "-m", "stagewatch.faults.driver")
 _DRIVER_SECONDS = 20.0
 
 
@@ -30,39 +32,34 @@ def _require_driver(library: str) -> None:
         ) from error
 
 
-def _memory_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--size", required=True, metavar="SIZE", help="how much, as 4GiB")
-    parser.add_argument(
-        "--leave",
-        default="0",
-        metavar="SIZE",
-        help="refuse if less than this would be left free [default: 0]",
-    )
+@dataclass(frozen=True, slots=True)
+class MemoryOptions:
+    """Options of `gpu-memory`."""
+
+    size: int = option(0, "how much, as 4GiB; must be given", parse=parse_size)
+    leave: int = option(0, "refuse if less than this would stay free", parse=parse_size)
 
 
-def _memory(request: Request) -> Plan:
+def _memory(request: Request, options: MemoryOptions) -> Plan:
     gpu = request.target
     if not _GPU.fullmatch(gpu):
-        raise ConfigError(f"--target {gpu!r}: must be {MEMORY.target}")
-    wanted = size("--size", request.options.size)
-    leave = size("--leave", request.options.leave)
-    if not wanted:
-        raise ConfigError("--size 0: must be more than nothing")
+        raise MEMORY.refuse_target(request)
+    if not options.size:
+        raise ConfigError("--size must be given, and more than nothing")
     _require_driver(LIBRARY)
-    numbers = (str(wanted), str(leave), str(request.tool_seconds))
-    helper = Helper(
+    numbers = map(str, (options.size, options.leave, request.tool_seconds))
+    holder = Helper(
         request.id,
-        (sys.executable, "-m", "stagewatch.faults.gpu_holder", *numbers),
+        (*_DRIVER, "hold", gpu, *numbers),
         str(request.log),
-        (("CUDA_DEVICE_ORDER", "PCI_BUS_ID"), ("CUDA_VISIBLE_DEVICES", gpu)),
     )
-    return Plan((helper,), f"{human(wanted)} of GPU {gpu}")
+    return Plan((holder,), f"{human(options.size)} of GPU {gpu}")
 
 
-def _process_kill(request: Request) -> Plan:
+def _process_kill(request: Request, _: NoOptions) -> Plan:
     match = re.fullmatch(rf"({_GPU.pattern})(?::(\d{{1,10}}))?", request.target)
     if not match:
-        raise ConfigError(f"--target {request.target!r}: must be {PROCESS_KILL.target}")
+        raise PROCESS_KILL.refuse_target(request)
     _require_driver("libnvidia-ml.so.1")
     pids = _processes(match[1])
     if match[2] and int(match[2]) not in pids:
@@ -78,25 +75,26 @@ def _process_kill(request: Request) -> Plan:
 
 
 def _processes(gpu: str) -> list[int]:
-    argv = (sys.executable, "-m", "stagewatch.faults.gpu_processes", gpu)
+    commands = Commands(id="", environ=dict(os.environ))
     try:
-        said = Commands(id="", environ=dict(os.environ)).run(*argv, limit=_DRIVER_SECONDS)
-        return sorted(map(int, said.stdout.split()))
+        answer = commands.run(*_DRIVER, "processes", gpu, limit=_DRIVER_SECONDS)
+        return sorted(map(int, answer.stdout.split()))
     except SourceError as error:
         raise StagewatchError(f"the NVIDIA driver does not tell who uses it: {error}") from error
 
 
 MEMORY = Kind(
     name="gpu-memory",
-    help="hold memory of a GPU, where there is one",
+    help="hold memory of a GPU",
     target="the GPU's index as nvidia-smi shows it, or its UUID",
     plan=_memory,
-    add_options=_memory_options,
+    options=MemoryOptions,
 )
 PROCESS_KILL = Kind(
     name="gpu-process-kill",
-    help="kill a process that computes on a GPU (SIGKILL), where there is one",
+    help="kill a process that computes on a GPU (SIGKILL)",
     target="the GPU's index or UUID, as 0, if one process computes there; or 0:PID",
     plan=_process_kill,
+    options=NoOptions,
     lasts=False,
 )

@@ -1,27 +1,203 @@
-"""Delay and loss between this machine and one peer, and a name that does not resolve."""
+"""Delay and loss of packets between this machine and a peer, and a name that does not resolve."""
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import ipaddress
 import json
 import os
 import re
 import socket
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
+from stagewatch.core.config import duration, option
 from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
-from stagewatch.faults.commands import Commands, require
-from stagewatch.faults.kinds.base import Kind, Plan, Request, duration, percent
-from stagewatch.faults.kinds.iptables import Chain
-from stagewatch.faults.kinds.netem import Netem
-from stagewatch.faults.steps import Step
+from stagewatch.faults.plan import (
+    CommandStep,
+    Kind,
+    NoOptions,
+    Percent,
+    Plan,
+    Request,
+    Step,
+    percent,
+)
+from stagewatch.faults.tools import Commands, require, shown
 
 _NET_ADMIN = 12
 _MAX_ADDRESSES = 8
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
-PEER = "the peer as HOST:PORT, [IPV6]:PORT, or HOST:any for all its ports"
+_PEER = "the peer as HOST:PORT, [IPV6]:PORT, or HOST:any for all its ports"
+_DIRECTIONS = {"in": "from", "out": "to", "both": "from and to"}
+"""What a plan says of each --direction."""
+MAJOR = "5357"
+"""The number of our queueing discipline's handle, which tells it from others."""
+_BANDS = 4
+"""One band more than the kernel's own three, for the peer alone."""
+_UNKNOWN = "qdisc kind is unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Chain(CommandStep):
+    """An iptables chain that drops packets before they reach a built-in one.
+
+    It is removed by its name, so that nobody else's rules are touched.
+    """
+
+    in_network_namespace: ClassVar[bool] = True
+
+    tool: str
+    """`iptables` or `ip6tables`."""
+    hook: str
+    """The built-in chain."""
+    name: str
+    rules: tuple[tuple[str, ...], ...]
+    comment: str
+
+    def to_do(self) -> list[tuple[str, ...]]:
+        return [
+            self._command("-N", self.name),
+            *(self._command("-A", self.name, *rule, target="DROP") for rule in self.rules),
+            self._command("-I", self.hook, target=self.name),
+        ]
+
+    def to_undo(self) -> list[tuple[str, ...]]:
+        return [
+            self._command("-D", self.hook, target=self.name),
+            self._command("-F", self.name),
+            self._command("-X", self.name),
+        ]
+
+    def undo(self, commands: Commands) -> list[str]:
+        done = []
+        for command in self.to_undo():
+            while self._needed(commands, command):
+                commands.run(*command)
+                done.append(shown(command))
+                if "-F" in command:
+                    break
+        return done
+
+    def _command(self, *arguments: str, target: str = "") -> tuple[str, ...]:
+        jump = ("-m", "comment", "--comment", self.comment, "-j", target) if target else ()
+        return (self.tool, "-w", *arguments, *jump)
+
+    def _needed(self, commands: Commands, command: tuple[str, ...]) -> bool:
+        """Whether there is something for the command to undo.
+
+        Looks through the list of all rules: asked for one chain that is not there, iptables says
+        so in several ways and with no exit status of its own.
+        """
+        rules = commands.run(self.tool, "-w", "-S").stdout.splitlines()
+        if "-D" in command:
+            end = f" -j {self.name}"
+            return any(rule.startswith(f"-A {self.hook} ") and rule.endswith(end) for rule in rules)
+        return f"-N {self.name}" in rules
+
+
+@dataclass(frozen=True, slots=True)
+class Netem(CommandStep):
+    """Netem on a device for the packets to one peer; other packets go out as before.
+
+    https://man7.org/linux/man-pages/man8/tc-netem.8.html
+    """
+
+    in_network_namespace: ClassVar[bool] = True
+
+    device: str
+    address: str
+    """The peer's, IPv4 or IPv6."""
+    port: int
+    """The peer's TCP or UDP port; 0 for any."""
+    effect: tuple[str, ...]
+    """netem's arguments, as `delay 100ms`."""
+
+    def to_do(self) -> list[tuple[str, ...]]:
+        on = ("dev", self.device)
+        leaf = ("parent", f"{MAJOR}:{_BANDS}", "handle", "5358:")
+        ip, everything = ("ip6", "128") if ":" in self.address else ("ip", "32")
+        match: tuple[str, ...] = ("match", ip, "dst", f"{self.address}/{everything}")
+        if self.port:
+            match = (*match, "match", ip, "dport", str(self.port), "0xffff")
+        protocol = "ipv6" if ip == "ip6" else "ip"
+        add = ("tc", "qdisc", "add", *on)
+        return [
+            (*add, "root", "handle", f"{MAJOR}:", "prio", "bands", str(_BANDS)),
+            (*add, *leaf, "netem", "limit", "100000", *self.effect),
+            (
+                *("tc", "filter", "add", *on, "parent", f"{MAJOR}:", "protocol", protocol),
+                *("prio", "1", "u32", *match, "flowid", f"{MAJOR}:{_BANDS}"),
+            ),
+        ]
+
+    def to_undo(self) -> list[tuple[str, ...]]:
+        return [("tc", "qdisc", "del", "dev", self.device, "root", "handle", f"{MAJOR}:")]
+
+    def do(self, commands: Commands) -> None:
+        require_netem(commands)
+        refuse_other(self.device, root(commands, self.device))
+        CommandStep.do(self, commands)
+
+    def undo(self, commands: Commands) -> list[str]:
+        outermost = root(commands, self.device)
+        if outermost is None:
+            return [f"the device {self.device} is gone, and the rules with it"]
+        if outermost.get("handle") != f"{MAJOR}:":
+            return []
+        for command in self.to_undo():
+            commands.run(*command)
+        return self.undoing()
+
+
+def require_netem(commands: Commands) -> None:
+    """Try netem in a new network namespace, which ends with the try.  Raises `StagewatchError`."""
+    for kind in ("netem delay 1ms", "prio"):
+        probe = ("unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", *kind.split())
+        done = commands.run(*probe, check=False)
+        if not done.returncode:
+            continue
+        if _UNKNOWN not in done.stderr:
+            raise SourceError(f"{shown(probe)} failed: {done.stderr.strip()[-300:]}")
+        module = f"sch_{kind.split()[0]}"
+        raise StagewatchError(
+            f"this kernel cannot do it: it has no {module} (perhaps its modules are in a package "
+            "of their own, as linux-modules-extra, or kernel-modules-extra). What works without: "
+            "network-loss with --direction in, the default; 30 % and more of it makes TCP wait "
+            "for its retransmissions, 200 ms and longer each"
+        )
+
+
+def root(commands: Commands, device: str) -> dict[str, Any] | None:
+    """The device's outermost queueing discipline; `None` where there is no such device."""
+    done = commands.run("tc", "-j", "qdisc", "show", "dev", device, check=False)
+    if done.returncode:
+        if "Cannot find device" in done.stderr:
+            return None
+        raise SourceError(f"tc qdisc show dev {device} failed: {done.stderr.strip()[-300:]}")
+    try:
+        disciplines = json.loads(done.stdout or "[]")
+        return next((one for one in disciplines if one.get("root")), {})
+    except (ValueError, AttributeError) as error:
+        raise SourceError(f"tc qdisc show dev {device}: {done.stdout[:200]!r}") from error
+
+
+def refuse_other(device: str, outermost: dict[str, Any] | None) -> None:
+    """Raise `StagewatchError` where the device has a discipline that we could not restore."""
+    if outermost is None:
+        raise StagewatchError(f"there is no network device {device}")
+    if outermost.get("handle") == f"{MAJOR}:":
+        raise StagewatchError(
+            f"{device} has an injected fault already, and can have one only; see stagewatch "
+            "fault list"
+        )
+    if outermost.get("handle", "0:") != "0:":
+        raise StagewatchError(
+            f"{device} has a queueing discipline of its own ({outermost.get('kind')} "
+            f"{outermost.get('handle')}), which would be lost; remove it before, or use "
+            "network-loss"
+        )
 
 
 def _require_admin() -> None:
@@ -32,17 +208,17 @@ def _require_admin() -> None:
 
 
 def _peer(target: str) -> tuple[list[str], int]:
-    """Its addresses, and its port (0: any)."""
+    """The peer's addresses, and its port (0: any)."""
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s/]+):(any|\d{1,5})", target)
     port = int(match[2]) if match and match[2] != "any" else 0
     if not match or port > 65535 or match[2].strip("0") == "":
-        raise ConfigError(f"--target {target!r}: must be {PEER}")
+        raise ConfigError(f"--target {target!r}: must be {_PEER}")
     host = match[1].strip("[]")
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise StagewatchError(f"--target {target}: {host} has no address: {error}") from error
-    addresses = sorted({str(each[4][0]).partition("%")[0] for each in found})
+    addresses = sorted({str(entry[4][0]).partition("%")[0] for entry in entries})
     for address in map(ipaddress.ip_address, addresses):
         if address.is_unspecified or address.is_multicast or str(address) == "255.255.255.255":
             raise StagewatchError(f"--target {target}: {address} is not the address of a peer")
@@ -53,7 +229,7 @@ def _peer(target: str) -> tuple[list[str], int]:
 
 
 def _spare_own_connection(addresses: list[str], port: int) -> None:
-    """Not the way by which the one who asks is logged in."""
+    """Refuse the connection through which the user is logged in."""
     client = os.environ.get("SSH_CONNECTION", "").split()
     if len(client) == 4 and client[0] in addresses and port in (0, int(client[1])):
         raise StagewatchError(
@@ -72,7 +248,7 @@ def _chain(request: Request, tool: str, rules: list[tuple[str, ...]]) -> Chain:
     )
 
 
-def _netem(addresses: list[str], port: int, effect: tuple[str, ...]) -> list[Step]:
+def _netem(addresses: list[str], port: int, effect: tuple[str, ...]) -> Netem:
     if len(addresses) > 1:
         raise StagewatchError(
             f"the peer has several addresses, {', '.join(addresses)}: give the one that is used"
@@ -84,93 +260,110 @@ def _netem(addresses: list[str], port: int, effect: tuple[str, ...]) -> list[Ste
         device = str(json.loads(answer.stdout)[0]["dev"])
     except (ValueError, LookupError) as error:
         raise SourceError(f"no way leads to {addresses[0]}: {answer.stderr.strip()}") from error
-    return [Netem(device, addresses[0], port, effect)]
+    return Netem(device, addresses[0], port, effect)
 
 
-def _delay_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--delay", default="100ms", metavar="TIME", help="added to each packet [default: 100ms]"
+@dataclass(frozen=True, slots=True)
+class DelayOptions:
+    """Options of `network-delay`."""
+
+    delay: float = option(0.1, "delay of each packet")
+    jitter: float | None = option(
+        None, "standard deviation of the delay, normally distributed", parse=duration
     )
-    parser.add_argument(
-        "--jitter", metavar="TIME", help="the delay varies by so much, normally distributed"
-    )
-    parser.add_argument("--loss", metavar="PERCENT", help="lose so many packets as well")
+    loss: Percent | None = option(None, "share of the packets to lose as well", parse=percent)
 
 
-def _delay(request: Request) -> Plan:
-    options = request.options
+def _delay(request: Request, options: DelayOptions) -> Plan:
     addresses, port = _peer(request.target)
-    seconds = duration("--delay", options.delay)
-    if seconds > 60:
-        raise ConfigError(f"--delay {options.delay}: must be at most 60s")
-    effect: tuple[str, ...] = ("delay", f"{seconds * 1000:g}ms")
+    if options.delay > 60:
+        raise ConfigError(f"--delay {options.delay:g}s: must be at most 60s")
+    effect: tuple[str, ...] = ("delay", f"{options.delay * 1000:g}ms")
     if options.jitter is not None:
-        effect += (f"{duration('--jitter', options.jitter) * 1000:g}ms", "distribution", "normal")
+        effect += (f"{options.jitter * 1000:g}ms", "distribution", "normal")
     if options.loss is not None:
-        effect += ("loss", f"{percent('--loss', options.loss) * 100:g}%")
+        effect += ("loss", str(options.loss))
     _require_admin()
-    steps = _netem(addresses, port, effect)
-    return Plan(tuple(steps), f"packets to {_words(addresses, port)}")
+    return Plan((_netem(addresses, port, effect),), f"packets to {_words(addresses, port)}")
 
 
-def _loss_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--loss", default="10%", metavar="PERCENT", help="share of the packets [default: 10%%]"
+DELAY = Kind(
+    name="network-delay",
+    help="delay packets to a peer (tc, netem)",
+    target=_PEER,
+    plan=_delay,
+    options=DelayOptions,
+)
+
+
+def direction(value: Any) -> str:
+    """in, out or both"""
+    if value not in _DIRECTIONS:
+        raise ValueError
+    return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class LossOptions:
+    """Options of `network-loss`."""
+
+    loss: Percent = option(Percent(0.1), "share of the packets to lose", parse=percent)
+    direction: str = option(
+        "in",
+        "in: packets that arrive from the peer (iptables); out: packets sent to it, which needs "
+        "netem, since TCP is told of a packet that iptables drops on its way out and sends it "
+        "again at once; or both",
+        parse=direction,
     )
-    parser.add_argument(
-        "--direction",
-        choices=("in", "out", "both"),
-        default="in",
-        help="of packets that arrive from the peer (iptables), or of those sent to it, which needs "
-        "netem: a packet that iptables drops on its way out is not lost to TCP, which is told and "
-        "sends it again at once [default: in]",
-    )
 
 
-def _loss(request: Request) -> Plan:
-    options = request.options
+def _loss(request: Request, options: LossOptions) -> Plan:
     addresses, port = _peer(request.target)
-    share = percent("--loss", options.loss)
     _require_admin()
     steps: list[Step] = []
     if options.direction != "out":
         require("iptables")
-        chance = ("-m", "statistic", "--mode", "random", "--probability", f"{share:.6f}")
-        for tool, family in _by_family(addresses):
-            rules = []
-            for address in family:
-                for protocol in ("tcp", "udp") if port else ("all",):
-                    ports = ("--sport", str(port)) if port else ()
-                    rules.append(("-p", protocol, "-s", address, *ports, *chance))
-            steps.append(_chain(request, tool, rules))
+        probability = ("--probability", f"{options.loss.ratio:.6f}")
+        chance = ("-m", "statistic", "--mode", "random", *probability)
+        ports = ("--sport", str(port)) if port else ()
+        for tool, is_ipv6 in (("iptables", False), ("ip6tables", True)):
+            rules = [
+                ("-p", protocol, "-s", address, *ports, *chance)
+                for address in addresses
+                if (":" in address) is is_ipv6
+                for protocol in (("tcp", "udp") if port else ("all",))
+            ]
+            if rules:
+                steps.append(_chain(request, tool, rules))
     if options.direction != "in":
-        steps += _netem(addresses, port, ("loss", f"{share * 100:g}%"))
-    heading = {"in": "from", "out": "to", "both": "from and to"}[options.direction]
-    return Plan(tuple(steps), f"packets {heading} {_words(addresses, port)}")
-
-
-def _by_family(addresses: list[str]) -> list[tuple[str, list[str]]]:
-    families = {
-        "iptables": [address for address in addresses if ":" not in address],
-        "ip6tables": [address for address in addresses if ":" in address],
-    }
-    return [(tool, found) for tool, found in families.items() if found]
+        steps.append(_netem(addresses, port, ("loss", str(options.loss))))
+    where = f"packets {_DIRECTIONS[options.direction]} {_words(addresses, port)}"
+    return Plan(tuple(steps), where)
 
 
 def _words(addresses: list[str], port: int) -> str:
     return f"{', '.join(addresses)}, port {port or 'any'}"
 
 
-def _dns(request: Request) -> Plan:
+LOSS = Kind(
+    name="network-loss",
+    help="lose packets of a peer (iptables, statistic match)",
+    target=_PEER,
+    plan=_loss,
+    options=LossOptions,
+)
+
+
+def _dns(request: Request, _: NoOptions) -> Plan:
     name = request.target.rstrip(".")
     labels = name.split(".")
     if not name or len(name) > 253 or not all(map(_LABEL.fullmatch, labels)):
-        raise ConfigError(f"--target {request.target!r}: must be {DNS.target}")
+        raise DNS.refuse_target(request)
     if re.fullmatch(r"[\d.]+", name):
         raise ConfigError(f"--target {request.target!r}: is an address, which needs no resolving")
     if name.lower() in _hosts_names(Path("/etc/hosts")):
         raise StagewatchError(
-            f"{name} stands in /etc/hosts, so that no name server is asked: nothing would change"
+            f"{name} is in /etc/hosts, so that no name server is asked: nothing would change"
         )
     _require_admin()
     require("iptables", "ip6tables")
@@ -183,7 +376,7 @@ def _dns(request: Request) -> Plan:
         for protocol in ("udp", "tcp")
     ]
     steps = tuple(_chain(request, tool, rules) for tool in ("iptables", "ip6tables"))
-    note = "answers that a local cache has already are still given: name it before it is asked for"
+    note = "a local cache still gives the answers that it has: inject before the name is asked for"
     return Plan(steps, f"answers of name servers for {name}", (note,))
 
 
@@ -195,23 +388,10 @@ def _hosts_names(file: Path) -> set[str]:
     return {name for line in lines for name in line.partition("#")[0].split()[1:]}
 
 
-DELAY = Kind(
-    name="network-delay",
-    help="delay what is sent to a peer (tc, netem)",
-    target=PEER,
-    plan=_delay,
-    add_options=_delay_options,
-)
-LOSS = Kind(
-    name="network-loss",
-    help="lose packets of a peer (iptables, statistic match)",
-    target=PEER,
-    plan=_loss,
-    add_options=_loss_options,
-)
 DNS = Kind(
     name="dns",
-    help="let a name not resolve on this machine: answers of name servers for it are lost",
+    help="lose the answers of name servers for a name, so that it does not resolve here",
     target="the name, as metaserver.cluster.local",
     plan=_dns,
+    options=NoOptions,
 )

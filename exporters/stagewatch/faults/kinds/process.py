@@ -1,4 +1,4 @@
-"""A process that hangs, or is gone."""
+"""A stopped process, and a killed one."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import signal
 import time
 from dataclasses import dataclass
 
-from stagewatch.core.errors import SourceError, StagewatchError
-from stagewatch.faults.commands import Commands
-from stagewatch.faults.identity import Gone, Identity
-from stagewatch.faults.kinds.base import Kind, Plan, Request
-from stagewatch.faults.processes import TARGET, command_line, find_process, refuse_vital
-from stagewatch.faults.steps import Step
+from stagewatch.core.errors import StagewatchError
+from stagewatch.faults.plan import Kind, NoOptions, Plan, Request, Step
+from stagewatch.faults.processes import (
+    TARGET,
+    Gone,
+    Identity,
+    describe,
+    find_process,
+    refuse_vital,
+)
+from stagewatch.faults.tools import Commands
 
 _STOP_SECONDS = 5.0
 """How long a process with many threads may take to stop."""
@@ -19,7 +24,7 @@ _STOP_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Stop(Step):
-    """SIGSTOP to one process, and SIGCONT to the same one."""
+    """Stops a process, and continues the same one."""
 
     pid: int
     start_ticks: int
@@ -28,39 +33,36 @@ class Stop(Step):
         return [f"kill -STOP {self.pid}"]
 
     def undoing(self) -> list[str]:
-        return [f"kill -CONT {self.pid} (if it is still the one that started at {self._start})"]
+        same = f"if it is still the one that started at tick {self.start_ticks}"
+        return [f"kill -CONT {self.pid} ({same})"]
 
     def do(self, commands: Commands) -> None:
-        send(self._identity, signal.SIGSTOP)
+        self._identity.send(signal.SIGSTOP)
         limit = time.monotonic() + _STOP_SECONDS
         while self._identity.state in ("R", "S", "I") and time.monotonic() < limit:
             time.sleep(0.01)
 
     def undo(self, commands: Commands) -> list[str]:
         try:
-            send(self._identity, signal.SIGCONT)
+            self._identity.send(signal.SIGCONT)
         except Gone as error:
-            return [f"{error}: nothing is left to let go on"]
+            return [f"{error}: nothing is left to continue"]
         return [f"kill -CONT {self.pid}"]
 
     def over(self) -> str:
         state = self._identity.state
         if not state or state in "ZX":
             return f"process {self.pid} has ended"
-        return "" if state in "TtD" else f"somebody has let process {self.pid} go on"
+        return "" if state in "TtD" else f"somebody has continued process {self.pid}"
 
     @property
     def _identity(self) -> Identity:
         return Identity(self.pid, self.start_ticks)
 
-    @property
-    def _start(self) -> str:
-        return f"tick {self.start_ticks}"
-
 
 @dataclass(frozen=True, slots=True)
 class Kill(Step):
-    """SIGKILL to one process; nothing brings it back."""
+    """Kills a process; nothing brings it back."""
 
     pid: int
     start_ticks: int
@@ -72,44 +74,28 @@ class Kill(Step):
         return []
 
     def do(self, commands: Commands) -> None:
-        send(Identity(self.pid, self.start_ticks), signal.SIGKILL)
+        Identity(self.pid, self.start_ticks).send(signal.SIGKILL)
 
     def undo(self, commands: Commands) -> list[str]:
         return []
 
 
-def send(identity: Identity, number: signal.Signals) -> None:
-    """Signal a process.  Raises `Gone`, or `SourceError` where that is not allowed."""
-    try:
-        identity.send(number)
-    except PermissionError as error:
-        raise SourceError(f"you may not signal process {identity.pid}: run as root") from error
-
-
-def describe(identity: Identity) -> str:
-    """A process for people."""
-    line = " ".join(command_line(identity.pid))
-    line = "".join(c if c.isprintable() else "?" for c in line[:80])
-    return f"process {identity.pid} ({line})"
-
-
-def _stop(request: Request) -> Plan:
-    identity = find_process(request.target, request.options.record_dir)
+def _stop(request: Request, _: NoOptions) -> Plan:
+    identity = find_process(request.target, request.record_dir)
     refuse_vital(identity)
-    if identity.state in "Tt":
+    if identity.state in ("T", "t"):
         raise StagewatchError(f"process {identity.pid} is stopped already, by somebody else")
-    step = Stop(identity.pid, identity.start_ticks)
-    return Plan((step,), describe(identity))
+    return Plan((Stop(identity.pid, identity.start_ticks),), describe(identity))
 
 
-def _kill(request: Request) -> Plan:
-    identity = find_process(request.target, request.options.record_dir)
+def _kill(request: Request, _: NoOptions) -> Plan:
+    identity = find_process(request.target, request.record_dir)
     refuse_vital(identity)
     return kill_plan(identity)
 
 
 def kill_plan(identity: Identity) -> Plan:
-    """To kill a process, with a word on that nothing brings it back."""
+    """The plan to kill a process, with a note that nothing brings it back."""
     return Plan(
         (Kill(identity.pid, identity.start_ticks),),
         describe(identity),
@@ -119,14 +105,16 @@ def kill_plan(identity: Identity) -> Plan:
 
 STOP = Kind(
     name="process-stop",
-    help="stop a process as a hang does, and let it go on after (SIGSTOP, SIGCONT)",
+    help="stop a process, as a hang does, and continue it afterwards (SIGSTOP, SIGCONT)",
     target=TARGET,
     plan=_stop,
+    options=NoOptions,
 )
 KILL = Kind(
     name="process-kill",
-    help="kill a process as the OOM killer does (SIGKILL)",
+    help="kill a process, as the OOM killer does (SIGKILL)",
     target=TARGET,
     plan=_kill,
+    options=NoOptions,
     lasts=False,
 )

@@ -1,13 +1,13 @@
-"""Holds memory of one GPU until it is ended: `python -m stagewatch.faults.gpu_holder BYTES LEAVE
-SECONDS`, with the GPU chosen by CUDA_VISIBLE_DEVICES.
+"""Programs that call the NVIDIA driver in a child process: a broken driver may never answer.
 
-Through the driver's own library, so that neither CUDA's runtime nor torch need be installed.
-https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html
+`python -m stagewatch.faults.driver hold GPU BYTES LEAVE SECONDS` holds memory of a GPU until
+it is ended; `... processes GPU` prints who computes there.  GPU is an index or UUID.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import sys
 
@@ -19,9 +19,14 @@ class Refused(Exception):
     """The driver has refused; the text says what."""
 
 
-def main(wanted: int, leave: int, seconds: int) -> None:
-    """Take the memory, say so, and wait to be ended; the kernel ends us after the seconds."""
+def hold(gpu: str, wanted: int, leave: int, seconds: int) -> None:
+    """Take memory, say so, and wait to be ended; the kernel ends us after the seconds.
+
+    Calls the driver's own library, so that neither CUDA's runtime nor torch need be installed.
+    https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html
+    """
     signal.alarm(seconds)
+    os.environ |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu}
     cuda = ctypes.CDLL(LIBRARY)
     _call(cuda, "cuInit", 0)
     device, context = ctypes.c_int(), ctypes.c_void_p()
@@ -52,8 +57,29 @@ def _call(cuda: ctypes.CDLL, name: str, *arguments: object) -> None:
         raise Refused(f"{name}: {(text.value or b'error').decode()} ({status})")
 
 
+def list_processes(gpu: str) -> None:
+    """Print the numbers of a GPU's compute processes, one a line."""
+    try:
+        import pynvml as nvml
+    except ModuleNotFoundError as error:
+        raise Refused("needs pynvml: pip install 'stagewatch[node]'") from error
+    try:
+        nvml.nvmlInit()
+        if gpu.isdigit():
+            device = nvml.nvmlDeviceGetHandleByIndex(int(gpu))
+        else:
+            device = nvml.nvmlDeviceGetHandleByUUID(gpu)
+        for process in nvml.nvmlDeviceGetComputeRunningProcesses(device):
+            print(process.pid)
+    except nvml.NVMLError as error:
+        raise Refused(f"GPU {gpu}: {error}") from error
+
+
 if __name__ == "__main__":
     try:
-        main(*map(int, sys.argv[1:4]))
+        if sys.argv[1] == "hold":
+            hold(sys.argv[2], *map(int, sys.argv[3:6]))
+        else:
+            list_processes(sys.argv[2])
     except (Refused, OSError, AttributeError) as error:
         sys.exit(str(error))

@@ -1,5 +1,7 @@
-"""Runs the tools that make and undo faults: with a limit, apart from the terminal, and never
-longer than the process that asked."""
+"""Runs the system tools that make and undo faults, and the helpers that are faults.
+
+A tool has a time limit and is cut off from the terminal.  Tools and helpers end with the process
+that started them; only a restarted daemon outlives it."""
 
 from __future__ import annotations
 
@@ -8,13 +10,14 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from stagewatch.core.errors import SourceError, StagewatchError
 from stagewatch.core.processes import die_with_parent
-from stagewatch.faults.identity import TAG
+from stagewatch.faults.processes import TAG
 
 LIMIT_SECONDS = 60.0
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -33,7 +36,7 @@ PACKAGES = {
     "systemctl": "systemd",
 }
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "SLURM_CONF")
-"""Variables that the undoing needs as the doing had them."""
+"""Variables that must be the same for undoing a fault as for injecting it."""
 
 
 def require(*tools: str) -> None:
@@ -47,16 +50,16 @@ def require(*tools: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """How the commands of one injection are run.
+    """Runs the commands of one injection.
 
-    `held` are descriptors that the short-lived ones inherit: a lock that is held through them
-    stays held until the last of them has ended, whatever happens to this process.
+    Short-lived commands inherit the descriptors in `held`: a lock on one of them stays held until
+    the last such command has ended, whatever happens to this process.
     """
 
     id: str
     environ: Mapping[str, str] = field(default_factory=lambda: kept(os.environ))
     prefix: tuple[str, ...] = ()
-    """Put before each, to run it in another network namespace."""
+    """Arguments before each command, which run it in another network namespace."""
     held: tuple[int, ...] = ()
 
     def run(
@@ -66,7 +69,7 @@ class Commands:
         stdin: int | None = None,
         limit: float = LIMIT_SECONDS,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end.  Raises `SourceError` with what it said where it fails."""
+        """Run a command to its end.  Raises `SourceError` with its output where it fails."""
         try:
             done = subprocess.run(
                 [*self.prefix, *argv],
@@ -87,50 +90,55 @@ class Commands:
         except subprocess.TimeoutExpired as error:
             raise SourceError(f"{shown(argv)} had not ended after {limit:g} s") from error
         if check and done.returncode:
-            said = (done.stderr or done.stdout).strip()[-500:]
-            raise SourceError(f"{shown(argv)} failed: {said or f'status {done.returncode}'}")
+            output = (done.stderr or done.stdout).strip()[-500:]
+            raise SourceError(f"{shown(argv)} failed: {output or f'status {done.returncode}'}")
         return done
 
     def start(self, *argv: str, log: Path) -> subprocess.Popen[bytes]:
         """Start a helper that runs as long as the fault, and no longer than this process."""
         with log.open("ab") as output:
-            return subprocess.Popen(
-                [*self.prefix, *argv],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd="/",
-                env=self._environ() | {TAG: self.id},
-                start_new_session=True,
-                preexec_fn=_ChildSetup(),  # noqa: PLW1509
-            )
+            environ = self._environ() | {TAG: self.id}
+            return self._spawn(argv, output, environ, Path("/"), _ChildSetup())
 
     def daemon(
         self, argv: Sequence[str], environ: Mapping[str, str], cwd: Path, output: str
     ) -> None:
-        """Start a process that is to outlive this one.  Raises `OSError`."""
+        """Start a process that is to outlive this one.  Raises `SourceError`."""
         try:
             file = Path(output or os.devnull).open("ab")  # noqa: SIM115
         except OSError:
             file = Path(os.devnull).open("ab")  # noqa: SIM115
         with file:
-            subprocess.Popen(
-                [*self.prefix, *argv],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                cwd=cwd,
-                env=dict(environ),
-                start_new_session=True,
-                preexec_fn=_take_signals,  # noqa: PLW1509
-            )
+            try:
+                self._spawn(argv, file, environ, cwd, _take_signals)
+            except OSError as error:
+                raise SourceError(f"cannot start {shown(argv)}: {error}") from error
+
+    def _spawn(
+        self,
+        argv: Sequence[str],
+        output: BinaryIO,
+        environ: Mapping[str, str],
+        cwd: Path,
+        setup: Callable[[], None],
+    ) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*self.prefix, *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=cwd,
+            env=environ,
+            start_new_session=True,
+            preexec_fn=setup,  # noqa: PLW1509
+        )
 
     def _environ(self) -> dict[str, str]:
         return {**self.environ, "PATH": _path(self.environ), "LC_ALL": "C.UTF-8"}
 
 
 def kept(environ: Mapping[str, str]) -> dict[str, str]:
-    """Of an environment what the tools need, and nothing that might be a secret."""
+    """The part of an environment that the tools need; nothing that might be a secret."""
     return {name: environ[name] for name in KEPT if name in environ}
 
 
@@ -140,12 +148,12 @@ def shown(argv: Sequence[str]) -> str:
 
 
 def _path(environ: Mapping[str, str]) -> str:
-    """With the directories of system tools, which an ordinary user's lacks."""
+    """The search path with the directories of system tools, which an ordinary user's lacks."""
     return f"{environ.get('PATH', '/usr/local/bin:/usr/bin:/bin')}:/usr/sbin:/sbin"
 
 
 class _ChildSetup:
-    """Runs between fork and exec: end with the parent, and take signals as they come."""
+    """Runs between fork and exec: the child ends with its parent, and ignores no signal."""
 
     def __init__(self) -> None:
         self._parent = os.getpid()
@@ -156,6 +164,6 @@ class _ChildSetup:
 
 
 def _take_signals() -> None:
-    """Not as the one who undoes a fault, and ignores them."""
+    """Restore the signals' defaults, since a process that undoes a fault ignores them."""
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)

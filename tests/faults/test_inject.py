@@ -6,20 +6,17 @@ import json
 import os
 import pty
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from stagewatch.faults.commands import PACKAGES
+from stagewatch.faults.journal import decode, encode
 from stagewatch.faults.kinds import KINDS, STEPS
-from stagewatch.faults.steps import decode, encode
-from tests.faults.fake_grafana import TOKEN, FakeGrafana
+from stagewatch.faults.tools import PACKAGES
 from tests.faults.injecting import Injector
 from tests.running import Python
-from tests.waiting import wait_for
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "fault-injection.md"
 
@@ -67,6 +64,39 @@ def test_a_dry_run_shows_all_and_touches_nothing(injector: Injector, python: Pyt
     assert "\033" not in said and "\r" not in said, "colours are for terminals"
     assert not injector.markers() and not injector.undo.exists()
     assert "T" not in Path(f"/proc/{victim.pid}/status").read_text().partition("State:")[2][:3]
+
+
+def test_a_kinds_options_come_from_flags_variables_and_a_file(
+    injector: Injector, tmp_path: Path
+) -> None:
+    file = tmp_path / "stagewatch.toml"
+    file.write_text('[fault.disk-fill]\nsize = "1MiB"\n[node]\nnode_name = "n1"\n')
+    argv = ("inject", "disk-fill", f"--target={tmp_path}", "--for=5s", "--dry-run")
+    argv = (*argv, f"--config={file}")
+    variable = {"STAGEWATCH_FAULT_DISK_FILL_SIZE": "2MiB"}
+    assert f"--length {1 << 20} " in injector.refused(*argv, status=0)
+    assert f"--length {2 << 20} " in injector.refused(*argv, status=0, **variable)
+    assert f"--length {3 << 20} " in injector.refused(*argv, "--size=3MiB", status=0, **variable)
+    file.write_text('[fault.disk-fil]\nsize = "1MiB"\n')
+    assert "unknown key disk-fil.size; did you mean disk-fill.size?" in injector.refused(
+        *argv, status=2
+    )
+
+
+def test_a_bad_option_of_a_kind_does_not_keep_a_fault_from_being_undone(
+    injector: Injector, tmp_path: Path, python: Python
+) -> None:
+    victim = python("import time; print('here'); time.sleep(600)")
+    victim.said("here")
+    injector.hold("process-stop", f"--target={victim.pid}", "--id=hang")
+    file = tmp_path / "stagewatch.toml"
+    file.write_text("[fault.cpu]\nloads = 1\n")
+    bad = {"STAGEWATCH_CONFIG": str(file), "STAGEWATCH_FAULT_CPU_LOAD": "x"}
+    assert "hang" in injector.run("clear", "hang", **bad).split()
+    injector.gone()
+    assert "unknown key cpu.loads" in injector.refused(
+        "inject", "cpu", "--target=all", "--for=5s", status=2, **bad
+    )
 
 
 def test_a_terminal_gets_a_countdown(injector: Injector, python: Python) -> None:
@@ -142,44 +172,9 @@ def test_without_a_marker_directory_nothing_is_done(
     assert victim.process.poll() is None and not injector.left()
 
 
-def test_grafana_is_told_of_the_beginning_and_the_end(injector: Injector, python: Python) -> None:
-    victim = python("import time; print('here'); time.sleep(600)")
-    victim.said("here")
-    grafana = FakeGrafana()
-    environ = {"STAGEWATCH_GRAFANA_URL": grafana.url, "STAGEWATCH_GRAFANA_TOKEN": TOKEN}
-    try:
-        script = injector.hold("process-stop", f"--target={victim.pid}", **environ)
-        wait_for(lambda: grafana.annotations, "the annotation")
-        script.process.send_signal(signal.SIGINT)
-        script.finish(130)
-        (annotation,) = grafana.annotations.values()
-        assert annotation["timeEnd"] > annotation["time"]
-    finally:
-        grafana.close()
-
-
-def test_the_end_that_a_watchdog_gave_is_told_by_the_next_command(
-    injector: Injector, python: Python
-) -> None:
-    victim = python("import time; print('here'); time.sleep(600)")
-    victim.said("here")
-    grafana = FakeGrafana()
-    environ = {"STAGEWATCH_GRAFANA_URL": grafana.url, "STAGEWATCH_GRAFANA_TOKEN": TOKEN}
-    try:
-        script = injector.hold("process-stop", f"--target={victim.pid}", **environ)
-        wait_for(lambda: grafana.annotations, "the annotation")
-        script.kill()
-        injector.gone()
-        injector.run("list", **environ)
-        (annotation,) = grafana.annotations.values()
-        assert annotation["timeEnd"] > annotation["time"]
-    finally:
-        grafana.close()
-
-
 def test_every_step_reads_back_from_the_journal() -> None:
     samples = {
-        "Helper": ("id", ("stress-ng", "--cpu", "1"), "/log", (("A", "b"),)),
+        "Helper": ("id", ("stress-ng", "--cpu", "1"), "/log"),
         "Fill": ("/x", 5),
         "Scratch": ("/x",),
         "Chain": ("iptables", "INPUT", "STAGEWATCH-1", (("-p", "tcp"), ("-p", "udp")), "why"),
@@ -192,4 +187,4 @@ def test_every_step_reads_back_from_the_journal() -> None:
     assert samples.keys() == STEPS.keys()
     for name, arguments in samples.items():
         step = STEPS[name](*arguments)
-        assert decode(json.loads(json.dumps(encode(step)))) == step
+        assert decode(json.loads(json.dumps(encode(step))), STEPS) == step

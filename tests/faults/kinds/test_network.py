@@ -209,7 +209,7 @@ def test_a_name_does_not_resolve_and_others_do(injector: Injector, pair: Pair) -
 def test_delay_needs_netem_and_says_what_works_without(injector: Injector, pair: Pair) -> None:
     probe = ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"]
     if "unknown" not in pair.run("sh", "-c", f"{' '.join(probe)} 2>&1 || true"):
-        pytest.skip("this kernel has netem: test_inject_netem looks at it at work")
+        pytest.skip("this kernel has netem: test_netem looks at it at work")
     before = pair.run("tc", "qdisc", "show")
     argv = ("inject", "network-delay", "--target=10.77.0.2:9001", "--for=5s")
     said = injector.run(*argv, prefix=pair.enter, status=1)

@@ -13,6 +13,7 @@ import pytest
 
 from stagewatch.core.processes import die_with_parent
 from stagewatch.faults.journal import Journal
+from stagewatch.faults.kinds import STEPS
 from tests.faults.injecting import Injector
 from tests.running import Python, Script
 from tests.waiting import wait_for
@@ -185,7 +186,7 @@ def test_a_journal_that_others_may_write_to_is_not_believed(
     "raw", ["", "{", "[]", '{"steps": 1}', '{"owner": {}, "steps": [{"step": "os.system"}]}']
 )
 def test_rubbish_in_the_journal_is_said_and_harms_nothing(injector: Injector, raw: str) -> None:
-    Journal(injector.undo).prepare()
+    Journal(injector.undo, STEPS).prepare()
     (injector.undo / "x.undo").write_text(raw)
     assert "cannot be read" in injector.run("list")
     (injector.undo / "x.undo").unlink()

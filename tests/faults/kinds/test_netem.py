@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.errors import StagewatchError
-from stagewatch.faults.kinds.netem import refuse_other
+from stagewatch.faults.kinds.network import refuse_other
 from tests.fakes import user_mode_linux
 
 MODULES = ("sch_prio", "sch_netem", "cls_u32")
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 SCENE = """
 import json, os, signal, socket, statistics, subprocess, sys, threading, time

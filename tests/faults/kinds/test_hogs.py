@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.faults.identity import Identity
-from stagewatch.faults.kinds.load import available_memory, parse_cores
+from stagewatch.faults.kinds.hogs import available_memory, parse_cores
+from stagewatch.faults.processes import Identity
 from stagewatch.host.procfs import Procfs
 from tests.faults.injecting import Injector
 from tests.running import Python

@@ -11,8 +11,7 @@ import pytest
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.core.processes import Children
-from stagewatch.faults.identity import Gone, Identity
-from stagewatch.faults.processes import is_stagewatch, refuse_vital
+from stagewatch.faults.processes import Gone, Identity, is_stagewatch, refuse_vital
 from tests.faults.injecting import Injector
 from tests.running import Python
 from tests.waiting import wait_for

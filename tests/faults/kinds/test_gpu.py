@@ -17,7 +17,7 @@ from tests.running import Python
 from tests.waiting import wait_for
 
 MIB = 1 << 20
-SOURCE = Path(__file__).parents[1] / "fakes" / "libcuda.c"
+SOURCE = Path(__file__).parents[2] / "fakes" / "libcuda.c"
 
 
 def driver_is_here() -> bool:
