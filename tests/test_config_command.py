@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from stagewatch import node
-from stagewatch.agent import agent_settings
 from stagewatch.core.unknown_variables import unknown_variables
 from stagewatch.slurm import agent as slurm
 from tests.node_agent import NodeAgent
@@ -130,8 +129,8 @@ def test_no_variable_that_the_project_reads_is_taken_for_a_mistake() -> None:
     assert "STAGEWATCH_DIR" in named
     options = {
         setting.env
-        for command in (node.COMMAND, slurm.COMMAND)
-        for group in agent_settings(command).values()
+        for groups in (node.COMMAND.settings(), slurm.COMMAND.settings())
+        for group in groups.values()
         for setting in group
     }
     example = {"STAGEWATCH_INTERVAL"}  # in the docstring of config.py

@@ -155,24 +155,23 @@ def _add_agents(
 
 def _complete_agent(parser: argparse.ArgumentParser, name: str) -> None:
     """Add an agent's flags, and what running it or checking them does."""
-    command = _import("stagewatch.agent", name)
     agent = _import(_AGENT_MODULES[name], name).COMMAND
     parser.description = parser.description or agent.help
     parser.usage = "%(prog)s [options]"  # a line for each of a hundred would hide the description
-    command.add_arguments(parser, agent)
+    agent.add_arguments(parser)
 
     def run(arguments: argparse.Namespace) -> int:
-        config = command.configure(agent, arguments, os.environ)
+        config = agent.configure(arguments, os.environ)
         warnings = _misspelt(name)
         if "agent" not in arguments:
             for warning in warnings:
                 logging.warning(warning)
-            status: int = command.run(agent, config)
+            status: int = agent.run(config)
             return status
-        command.check(config)
+        config.check()
         for warning in (*warnings, *_unchecked(arguments.config, name)):
             print(f"stagewatch: warning: {warning}", file=sys.stderr)
-        print(command.describe(config) or "all defaults")
+        print(config.describe() or "all defaults")
         return 0
 
     parser.set_defaults(run=run)
@@ -184,15 +183,14 @@ def _misspelt(name: str) -> list[str]:
     Agents may share one file of variables, so those of another agent pass; it is only imported
     where there is something to be told.
     """
-    from stagewatch.agent import agent_settings
     from stagewatch.core.unknown_variables import unknown_variables
 
     known: set[str] = set()
     found: list[str] = []
     for each in sorted(_AGENTS, key=lambda agent: agent != name):
         with contextlib.suppress(ModuleNotFoundError):
-            settings = agent_settings(import_module(_AGENT_MODULES[each]).COMMAND)
-            known |= {setting.env for group in settings.values() for setting in group}
+            groups = import_module(_AGENT_MODULES[each]).COMMAND.settings().values()
+            known |= {setting.env for group in groups for setting in group}
         found = list(unknown_variables(os.environ, known))
         if not found:
             break

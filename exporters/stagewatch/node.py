@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from stagewatch.agent import AgentCommand
 from stagewatch.clock import collector as clock
-from stagewatch.core.collector import CollectorSpec
+from stagewatch.core.collector import AnySpec
 from stagewatch.faults import collector as faults
 from stagewatch.gpu import collector as gpu
 from stagewatch.gpu import jobs as gpu_jobs
 from stagewatch.kernel_log import collector as kmsg
 from stagewatch.logs import collector as logs
 from stagewatch.network import infiniband, probe
-from stagewatch.node_context import NodeOptions, node_context
+from stagewatch.node_context import NodeContext, NodeOptions, node_context
 from stagewatch.ranks import blocked_tasks, processes, stages
 from stagewatch.ranks import collector as ranks
 from stagewatch.ranks import io as rank_io
@@ -19,7 +19,7 @@ from stagewatch.ranks import sockets as net
 from stagewatch.storage import canary, checkpoints, io, nfs
 
 
-def collector_specs() -> tuple[CollectorSpec, ...]:
+def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
     """Every collector of the node agent, in the order of the exposition."""
     return (
         gpu.SPEC,

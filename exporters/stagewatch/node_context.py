@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stagewatch.core.config import address, option, path
+from stagewatch.core.config import address, option
+from stagewatch.core.context import AgentOptions
 from stagewatch.core.helper import Helper
 from stagewatch.gpu.directory import GpuDirectory
 from stagewatch.gpu.xids import XidLedger
@@ -17,18 +19,13 @@ from stagewatch.ranks.record_directory import RecordDirectory
 
 
 @dataclass(frozen=True, slots=True)
-class NodeOptions:
+class NodeOptions(AgentOptions):
     """Options of `stagewatch node` as a whole; collectors add their own."""
 
     listen: tuple[str, int] = option(
         ("127.0.0.1", 9947),
         "address to serve /metrics and the status page on; :9947 for every interface",
         parse=address,
-    )
-    web_config: Path | None = option(
-        None,
-        "file with TLS and basic authentication, in the format of Prometheus' exporter-toolkit",
-        parse=path,
     )
     node_name: str = option("", "what the status page calls this node; its host name if empty")
     record_dir: Path = option(
@@ -45,6 +42,14 @@ class NodeOptions:
     proc: Path = option(Path("/proc"), "where the process filesystem is mounted")
     sys: Path = option(Path("/sys"), "where sysfs is mounted")
 
+    def title(self) -> str:
+        """What the status page calls this node."""
+        return self.node_name or os.uname().nodename
+
+    def records(self) -> Path:
+        """The directory of stage records."""
+        return self.record_dir
+
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
@@ -52,11 +57,17 @@ class NodeContext:
 
     options: NodeOptions
     proc: Procfs
+    records: RecordDirectory
     ranks: RankDirectory
     families: ProcessFamilies
     xids: XidLedger = field(default_factory=XidLedger)
     gpus: GpuDirectory = field(default_factory=GpuDirectory)
     helper: Helper = field(default_factory=Helper)
+
+    def close(self) -> None:
+        """End the helper process with its workers, and close the stage records."""
+        self.helper.close()
+        self.records.close()
 
 
 def node_context(options: NodeOptions) -> NodeContext:
@@ -64,4 +75,4 @@ def node_context(options: NodeOptions) -> NodeContext:
     proc = Procfs(options.proc)
     records = RecordDirectory(options.record_dir, proc)
     ranks = RankDirectory(records, proc, by_environment=options.ranks_by_environment)
-    return NodeContext(options, proc, ranks, ProcessFamilies(LiveRanks(ranks), proc))
+    return NodeContext(options, proc, records, ranks, ProcessFamilies(LiveRanks(ranks), proc))

@@ -27,7 +27,11 @@ def main(bin_dir: str, rounds: int) -> None:
         )
         context = slurm_context(options)
         jobs = [
-            Job(spec.name, spec.build(spec.options(), context), 3600.0)
+            Job(
+                spec.name,
+                spec.make({each.key: each.default for each in spec.settings()}, context),
+                3600.0,
+            )
             for spec in collector_specs()
             if spec.default
         ]

@@ -15,7 +15,8 @@ def test_every_collector_is_built_and_named_after_slurm(tmp_path: Path) -> None:
     """Only the steps are off unless enabled."""
     context = slurm_context(SlurmOptions(state_dir=tmp_path))
     for spec in collector_specs():
-        collector = spec.build(spec.options(), context)
+        defaults = {setting.key: setting.default for setting in spec.settings()}
+        collector = spec.make(defaults, context)
         assert isinstance(collector, Collector)
         collector.close()
         assert spec.name.startswith("slurm_")

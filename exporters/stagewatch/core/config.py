@@ -11,10 +11,10 @@ import argparse
 import difflib
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from stagewatch.core.environment_file import mistaken_for_toml
 from stagewatch.core.errors import ConfigError
@@ -64,6 +64,15 @@ __all__ = [
     "text",
 ]
 
+
+class OptionsClass(Protocol):
+    """A dataclass whose fields are made by `option`."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+T = TypeVar("T", bound=OptionsClass)
+
 _BY_TYPE: dict[type, Parse] = {bool: boolean, int: integer, float: duration, str: text}
 
 
@@ -99,7 +108,7 @@ class Setting:
         return show_size(value) if self.parse is size and value is not None else show(value)
 
 
-def settings_of(options: type[Any], prefix: str = "") -> Iterator[Setting]:
+def settings_of(options: type[OptionsClass], prefix: str = "") -> Iterator[Setting]:
     """The settings that a dataclass of options declares."""
     for item in fields(options):
         key = prefix + item.name
@@ -201,6 +210,7 @@ def resolve(
     return values
 
 
-def fill(options: type[Any], values: Mapping[str, Any], prefix: str = "") -> Any:
+def fill(options: type[T], values: Mapping[str, object], prefix: str = "") -> T:
     """An instance of a dataclass of options out of resolved values."""
-    return options(**{item.name: values[prefix + item.name] for item in fields(options)})
+    make: Callable[..., T] = options
+    return make(**{item.name: values[prefix + item.name] for item in fields(options)})

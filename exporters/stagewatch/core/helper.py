@@ -74,9 +74,6 @@ class Jobs(Protocol):
     def states(self) -> dict[str, JobState]:
         """What is known of each; see `Helper.states`."""
 
-    def close(self) -> None:
-        """Run none of them any more."""
-
 
 class Helper:
     """One helper process for all collectors of an agent, safe to use from any thread.
@@ -230,7 +227,3 @@ class _Shared:
         """Without the owner's name."""
         states = self._helper.states(self._prefix)
         return {name.removeprefix(self._prefix): state for name, state in states.items()}
-
-    def close(self) -> None:
-        """Ends the helper: an agent closes all its collectors together."""
-        self._helper.close()

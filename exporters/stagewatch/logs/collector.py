@@ -121,10 +121,6 @@ class LogsCollector(Collector):
             self._one(out, path, state)
         return out
 
-    def close(self) -> None:
-        """End the jobs."""
-        self._jobs.close()
-
     def _one(self, out: Samples, path: str, state: JobState) -> None:
         out.add(STUCK, state.hung, path)
         result = state.fresh(self._results_for)

@@ -101,10 +101,6 @@ class ProbeCollector(Collector):
             self._one(out, name, state)
         return out
 
-    def close(self) -> None:
-        """End the jobs."""
-        self._jobs.close()
-
     def _one(self, out: Samples, name: str, state: JobState) -> None:
         if state.kills:
             out.add(FAILURES, state.kills, name, state.hung_phase, "deadline")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stagewatch.agent import AgentCommand
-from stagewatch.core.collector import CollectorSpec
+from stagewatch.core.collector import AnySpec
 from stagewatch.slurm.collectors import accounting as slurm_accounting
 from stagewatch.slurm.collectors import controller as slurm_controller
 from stagewatch.slurm.collectors import discovery as slurm_discovery
@@ -14,10 +14,10 @@ from stagewatch.slurm.collectors import queue as slurm_queue
 from stagewatch.slurm.collectors import reservations as slurm_reservations
 from stagewatch.slurm.collectors import sources as slurm_sources
 from stagewatch.slurm.collectors import steps as slurm_steps
-from stagewatch.slurm.context import SlurmOptions, slurm_context
+from stagewatch.slurm.context import SlurmContext, SlurmOptions, slurm_context
 
 
-def collector_specs() -> tuple[CollectorSpec, ...]:
+def collector_specs() -> tuple[AnySpec[SlurmContext], ...]:
     """Every collector of the Slurm agent, in the order of the exposition."""
     return (
         slurm_queue.SPEC,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.core.config import address, http_url, listing, option, path
+from stagewatch.core.context import AgentOptions
 from stagewatch.slurm.cluster import Cluster, Timing
 from stagewatch.slurm.conf import cluster_name
 from stagewatch.slurm.discovery import Discovery, Exporter
@@ -39,18 +40,13 @@ def rest_url(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmOptions:
+class SlurmOptions(AgentOptions):
     """Options of `stagewatch slurm` as a whole; collectors add their own."""
 
     listen: tuple[str, int] = option(
         ("127.0.0.1", 9948),
         "address to serve /metrics, /sd and the status page on; :9948 for every interface",
         parse=address,
-    )
-    web_config: Path | None = option(
-        None,
-        "file with TLS and basic authentication, in the format of Prometheus' exporter-toolkit",
-        parse=path,
     )
     api: str = option(
         "text",
@@ -104,6 +100,10 @@ class SlurmContext:
     options: SlurmOptions
     cluster: Cluster
     discovery: Discovery
+
+    def close(self) -> None:
+        """Give up every command and request that is under way."""
+        self.cluster.close()
 
 
 def _client(options: SlurmOptions) -> SlurmClient:

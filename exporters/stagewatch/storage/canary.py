@@ -138,10 +138,6 @@ class CanaryCollector(Collector):
             self._one(out, directory, state, mount_of(Path(directory), mounts))
         return out
 
-    def close(self) -> None:
-        """End the jobs."""
-        self._jobs.close()
-
     def _one(self, out: Samples, name: str, state: JobState, mount: Mount | None) -> None:
         if mount is not None:
             out.add(INFO, 1, name, mount.point, mount.fstype, mount.source)

@@ -150,10 +150,6 @@ class CheckpointsCollector(Collector):
             self._one(out, directory, state)
         return out
 
-    def close(self) -> None:
-        """End the jobs."""
-        self._jobs.close()
-
     def _one(self, out: Samples, directory: str, state: JobState) -> None:
         out.add(STUCK, state.hung, directory)
         result = state.fresh(self._results_for)

@@ -57,10 +57,6 @@ class SourcesCollector(Collector):
                 out.add(MALFORMED, reading.data.malformed, status.name)
         return out
 
-    def close(self) -> None:
-        """Give up every command and request that is under way, for all collectors."""
-        self._cluster.close()
-
 
 def _build(options: NoOptions, context: SlurmContext) -> Collector:
     return SourcesCollector(context.cluster)

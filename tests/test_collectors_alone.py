@@ -1,0 +1,264 @@
+"""Each collector of both agents works with all the others switched off.
+
+A collector is run through its agent's own list and context, alone and among all the others, on the
+same node or cluster; it must yield the same series both times.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from stagewatch import node
+from stagewatch.agent import AgentCommand, ContextT, OptionsT
+from stagewatch.core.config import fill
+from stagewatch.core.errors import StagewatchError
+from stagewatch.core.exposition import render
+from stagewatch.core.processes import Children
+from stagewatch.core.runner import Job
+from stagewatch.faults.markers import Marker, write_marker
+from stagewatch.slurm import agent as slurm
+from tests.network.test_infiniband import port as infiniband_port
+from tests.node_agent import COMMAND, TRAINER
+from tests.slurm.transport.test_rest import Server, slurmrestd
+from tests.waiting import wait_for
+
+ROOT = Path(__file__).parents[1]
+RECORDING = ROOT / "exporters/stagewatch/recordings/h200-node-a.jsonl"
+
+NODE = {
+    "gpu": "gpu_up",
+    "gpu_jobs": "gpu_job_info",
+    "kmsg": "gpu_xid_errors_total",
+    "stages": "rl_rank_step",
+    "ranks": "rl_rank_cpu_seconds_total",
+    "rank_io": "rl_rank_io_bytes_total",
+    "processes": "rl_rank_open_files",
+    "blocked_tasks": "io_blocked_tasks",
+    "io": "io_cpu_wait_seconds_total",
+    "nfs": "nfs_operations_total",
+    "canary": "io_canary_success",
+    "checkpoints": "io_checkpoint_step",
+    "logs": "log_matches_total",
+    "net": "net_listen_overflows_total",
+    "infiniband": "net_infiniband_bytes_total",
+    "probe": "net_probe_success",
+    "clock": "clock_synchronized",
+    "faults": "fault_injection_active",
+}
+"""A metric of each collector of the node that shows that it has seen what is there."""
+
+SLURM = {
+    "slurm_queue": "slurm_queue_jobs",
+    "slurm_nodes": "slurm_node_state",
+    "slurm_events": "slurm_jobs_ended_total",
+    "slurm_controller": "slurm_controller_up",
+    "slurm_jobs": "slurm_job_info",
+    "slurm_reservations": "slurm_reservation_nodes",
+    "slurm_steps": "slurm_step_responsive",
+    "slurm_discovery": "slurm_discovery_targets",
+}
+"""The same of the cluster."""
+
+NOTHING_HERE = {
+    "slurm_accounting": "slurmrestd has no events of nodes",
+}
+"""Collectors that find nothing of their kind, alone as among the others, and why."""
+
+Series = frozenset[str]
+
+
+def run(
+    stack: ExitStack,
+    command: AgentCommand[OptionsT, ContextT],
+    settings: Mapping[str, object],
+    only: str = "",
+) -> dict[str, Job]:
+    """The collectors of an agent with these settings, all of them or one, by name."""
+    values = {item.key: item.default for group in command.settings().values() for item in group}
+    assert settings.keys() <= values.keys()
+    switches = {spec.prefix + "enabled": only in ("", spec.name) for spec in command.specs()}
+    values |= {**settings, **switches}
+    context = command.context(fill(command.options, values))
+    stack.callback(context.close)
+    jobs = command.jobs(values, context)
+    for job in jobs:
+        stack.callback(job.collector.close)
+    return {job.name: job for job in jobs}
+
+
+def series(job: Job) -> Series | None:
+    """The names and labels of what a collector yields now; None where that is nothing."""
+    try:
+        text = render(job.collector.collect()).text.decode()
+    except StagewatchError:
+        return None
+    return frozenset(
+        line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")
+    )
+
+
+def has(found: Series | None, metric: str) -> bool:
+    return any(line.partition("{")[0] == metric for line in found or ())
+
+
+def nameless(found: Series | None) -> Series | None:
+    """Without the names of GPUs in the kernel log's lines: the log has their bus address only."""
+    return found and frozenset(
+        re.sub(r'(gpu|uuid|pci_bus_id)="[^"]*",', "", line) for line in found
+    )
+
+
+@pytest.fixture(scope="module")
+def this_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]:
+    """The settings of an agent of a node that has everything: GPUs, a rank, mounts, faults."""
+    tmp = tmp_path_factory.mktemp("node")
+    for name in ("ranks", "faults", "mount", "prolog", "checkpoints/540/step_7", "sys"):
+        (tmp / name).mkdir(parents=True)
+    (tmp / "kmsg").write_text("3,1,1000000,-;NVRM: Xid (PCI:0000:1b:00): 48, DBE\n")
+    (tmp / "540.log").write_text("torch.OutOfMemoryError: CUDA out of memory\n")
+    (tmp / "checkpoints/540/step_7/model.bin").write_bytes(b"x")
+    (tmp / "prolog/540").write_text("user=alice\ngpus=0,1\n")
+    infiniband_port(tmp / "sys", "mlx5_0", counters={"port_xmit_data": 1, "port_rcv_data": 2})
+    write_marker(tmp / "faults", Marker("f1", "cpu_contention", time.time()))
+    with socket.create_server(("127.0.0.1", 0)) as server, Children() as children:
+        rank = children.start(
+            [sys.executable, "-c", TRAINER, "0"],
+            environ=os.environ | {"STAGEWATCH_DIR": str(tmp / "ranks")},
+        )
+        wait_for(lambda: any((tmp / "ranks").iterdir()), f"the record of rank 0, {rank.pid}")
+        yield {
+            "record_dir": tmp / "ranks",
+            "ranks_by_environment": False,
+            "fault_dir": tmp / "faults",
+            "sys": tmp / "sys",
+            "collector.gpu.recording": RECORDING,
+            "collector.gpu_jobs.prolog_dir": tmp / "prolog",
+            "collector.kmsg.path": tmp / "kmsg",
+            "collector.nfs.process": str(ROOT / "tests/fixtures/nfs"),
+            "collector.canary.mounts": (tmp / "mount",),
+            "collector.canary.every": 0.2,
+            "collector.canary.large_bytes": 0,
+            "collector.canary.floor": 0,
+            "collector.checkpoints.directories": (f"{tmp}/checkpoints/{{job}}",),
+            "collector.checkpoints.every": 0.2,
+            "collector.logs.files": (f"{tmp}/{{job_id}}.log",),
+            "collector.logs.every": 0.2,
+            "collector.probe.targets": (f"tcp://127.0.0.1:{server.getsockname()[1]}",),
+        }
+
+
+@pytest.fixture(scope="module")
+def this_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]:
+    """The settings of an agent of a cluster with jobs, accounting and a controller that answers."""
+    tmp = tmp_path_factory.mktemp("cluster")
+    (sstat := tmp / "sstat").write_text("#!/bin/sh\necho 1.0\n")
+    sstat.chmod(0o755)
+    server = Server()
+    server.answer = slurmrestd
+    yield {
+        "api": "rest",
+        "rest_url": server.url,
+        "bin_dir": tmp,
+        "diagnostics_interval": 0.02,
+        "ping_interval": 0.02,
+        "reservations_interval": 0.02,
+        "licenses_interval": 0.02,
+    }
+    server.close()
+
+
+def compare(
+    command: AgentCommand[OptionsT, ContextT],
+    settings: Mapping[str, object],
+    state: Mapping[str, Path],
+    name: str,
+    telling: Mapping[str, str],
+) -> None:
+    """Run a collector alone and beside all the others until both show the same, and something.
+
+    `state` names the settings of files that two agents cannot share.
+    """
+    with ExitStack() as stack:
+        mine, others = (
+            {**settings, **{key: path / which for key, path in state.items()}}
+            for which in ("alone", "all")
+        )
+        alone = run(stack, command, mine, only=name)
+        together = run(stack, command, others)
+        assert alone.keys() == {name}
+        seen: list[tuple[Series | None, Series | None]] = []
+
+        def agree() -> bool:
+            found = {each: series(job) for each, job in together.items()}
+            pair = series(alone[name]), found[name]
+            seen.append(pair)
+            if name == "kmsg":
+                pair = nameless(pair[0]), nameless(pair[1])
+            return pair[0] == pair[1] and (name not in telling or has(pair[0], telling[name]))
+
+        try:
+            wait_for(agree, "the same series", limit=20)
+        except AssertionError:
+            here, there = ((one or frozenset()) for one in seen[-1])
+            lacking, more = sorted(there - here)[:5], sorted(here - there)[:5]
+            pytest.fail(f"{name} alone lacks {lacking} and has {more} instead")
+
+
+@pytest.mark.parametrize("name", [spec.name for spec in node.COMMAND.specs()])
+def test_a_collector_of_the_node_needs_no_other(
+    name: str, this_node: dict[str, object], tmp_path: Path
+) -> None:
+    assert name in NODE, "say by which metric one sees that it has seen what is there"
+    compare(node.COMMAND, this_node, {"collector.kmsg.state_file": tmp_path}, name, NODE)
+
+
+@pytest.mark.parametrize("name", [spec.name for spec in slurm.COMMAND.specs()])
+def test_a_collector_of_the_cluster_needs_no_other(
+    name: str, this_cluster: dict[str, object], tmp_path: Path
+) -> None:
+    if name == "slurm_sources":
+        with ExitStack() as stack:
+            alone = run(stack, slurm.COMMAND, this_cluster | {"state_dir": tmp_path}, only=name)
+            assert series(alone[name]) == frozenset(), "nobody has asked any source"
+        return
+    assert name in {*SLURM, *NOTHING_HERE}
+    compare(slurm.COMMAND, this_cluster, {"state_dir": tmp_path}, name, SLURM)
+
+
+def test_only_the_context_ends_the_helper_process(
+    this_node: dict[str, object], tmp_path: Path
+) -> None:
+    before = set(psutil.Process().children())
+    with ExitStack() as stack:
+        jobs = run(stack, node.COMMAND, this_node | {"collector.kmsg.state_file": tmp_path / "k"})
+        wait_for(lambda: has(series(jobs["canary"]), "io_canary_success"), "the canary answers")
+        jobs["logs"].collector.close()
+        assert has(series(jobs["canary"]), "io_canary_success")
+        (helper,) = set(psutil.Process().children()) - before
+    wait_for(lambda: not helper.is_running(), "the helper has ended")
+
+
+def test_an_agent_that_ends_takes_the_commands_under_way_along(
+    children: Children, tmp_path: Path
+) -> None:
+    """Whichever collectors are switched on."""
+    (squeue := tmp_path / "squeue").write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nsleep 600\n")
+    squeue.chmod(0o755)
+    flags = ["--bin-dir", tmp_path, "--state-dir", tmp_path, "--listen", "127.0.0.1:0"]
+    flags += ["--no-collector.slurm-sources.enabled", "--timeout", "600s"]
+    agent = children.start([*COMMAND, "slurm", *map(str, flags)], log=tmp_path / "log")
+    pid = wait_for(lambda: (file := tmp_path / "pid").exists() and file.read_text(), "squeue runs")
+    command = psutil.Process(int(pid))
+    agent.terminate()
+    assert agent.wait(timeout=60) == 0
+    wait_for(lambda: not command.is_running(), "squeue has ended")
