@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stagewatch.core.errors import NoData, SourceError
+from stagewatch.slurm.agent import collector_specs
 from stagewatch.slurm.cluster import Cluster, Timing
 from stagewatch.slurm.collectors import controller as slurm_controller
 from stagewatch.slurm.collectors import jobs as slurm_jobs
@@ -56,6 +58,28 @@ def test_no_cycle_asks_the_controller_for_more_than_four_requests() -> None:
     assert all(source.reading is not None for source in cluster.sources[:6])
 
 
+def test_all_collectors_together_ask_no_more_than_one_reader_of_each_source(
+    tmp_path: Path,
+) -> None:
+    """Whoever comes first asks, and the others share the answer."""
+    clock, client = Clock(0.0), Canned()
+    cluster = Cluster(client, Timing(), clock=clock)
+    context = replace(slurm_context(SlurmOptions(state_dir=tmp_path)), cluster=cluster)
+    values = {s.key: s.default for spec in collector_specs() for s in spec.settings()}
+    collectors = [spec.make(values, context) for spec in collector_specs() if spec.default]
+    of_cycles = []
+    for cycle in range(40):
+        client.requests = 0
+        for second in (0, 5, 10):  # the most frequent collectors run every 5 s
+            clock.now = cycle * 15 + second + 0.003
+            for collector in collectors:
+                with suppress(NoData):
+                    collector.collect()
+        of_cycles.append(client.requests)
+    assert max(of_cycles) == 4
+    assert sum(of_cycles[20:]) == 77  # 3.85 a cycle
+
+
 def test_what_a_failed_source_feeds_fails_with_its_reason(tmp_path: Path) -> None:
     """Having nothing is for what the cluster does not have."""
     context = slurm_context(SlurmOptions(state_dir=tmp_path))
@@ -63,12 +87,8 @@ def test_what_a_failed_source_feeds_fails_with_its_reason(tmp_path: Path) -> Non
     client.down = True
     cluster = Cluster(client, Timing())
     context = replace(context, cluster=cluster)
-    for collector in (JobsCollector(cluster), DiscoveryCollector(context)):
-        with pytest.raises(NoData):
-            collector.collect()
-    for source in (cluster.jobs, cluster.nodes):
-        with pytest.raises(SourceError):
-            source.refresh()
+    with pytest.raises(SourceError):
+        cluster.nodes.refresh()
     for collector in (JobsCollector(cluster), DiscoveryCollector(context)):
         with pytest.raises(SourceError, match="no controller"):
             collector.collect()
@@ -98,13 +118,13 @@ def test_sources_tell_age_and_success_without_asking() -> None:
     assert collector.collect().families == {}
     cluster.jobs.refresh()
     client.down = True
-    clock.now = 7
+    clock.now = 17
     with pytest.raises(SourceError):
         cluster.jobs.refresh()
     found = collector.collect()
     assert client.requests == 4
     assert found.value(slurm_sources.SUCCESS, "jobs") == 0
-    assert found.value(slurm_sources.AGE, "jobs") == 7
+    assert found.value(slurm_sources.AGE, "jobs") == 17
     assert found.value(slurm_sources.FAILURES, "jobs") == 1
 
 

@@ -29,13 +29,16 @@ from stagewatch.slurm.transport.text.job_detail import Claim
 class Timing:
     """When the sources are asked, in seconds.
 
-    The queue and the nodes follow their collectors' intervals (15 and 30 s).  The others keep
-    to the cycles in which the nodes are not asked for, so that no cycle of 15 s puts more than 4
-    requests to the controller: 2 for the queue, and 2 for the nodes or 1 or 2 for what is here.
+    What comes after the nodes keeps to the cycles in which they are not asked for, so that no cycle
+    of 15 s puts more than 4 requests to the controller: 2 for the queue, and 2 for the nodes or 1
+    or 2 for the others.
     """
 
     timeout: float = 10.0
     accounting_timeout: float = 30.0
+    jobs: float = 15.0
+    nodes: float = 30.0
+    accounting: float = 60.0
     diagnostics: float = 30.0
     ping: float = 60.0
     reservations: float = 300.0
@@ -47,7 +50,7 @@ class Timing:
 
 
 class Cluster:
-    """The sources of one cluster.  Each is refreshed by one collector, and read by any."""
+    """The sources of a cluster, which its collectors share, and what was counted out of them."""
 
     def __init__(
         self,
@@ -64,8 +67,8 @@ class Cluster:
         self._wall = wall
         self.events = ClusterEvents(state_file, wall=wall)
         self._sources: list[Source[Any]] = []
-        self.jobs: Source[Records[Job]] = self._source("jobs", client.jobs)
-        self.nodes: Source[Records[Node]] = self._source("nodes", client.nodes)
+        self.jobs: Source[Records[Job]] = self._source("jobs", client.jobs, timing.jobs)
+        self.nodes: Source[Records[Node]] = self._source("nodes", client.nodes, timing.nodes)
         self.diagnostics: Source[Diagnostics] = self._source(
             "diagnostics", client.diagnostics, timing.diagnostics, timing.phase(1)
         )
@@ -81,11 +84,13 @@ class Cluster:
         self.ended_jobs: Source[Records[EndedJob]] = self._source(
             "accounting_jobs",
             lambda timeout: client.ended_jobs(timeout, self.events.window()),
+            timing.accounting,
             timeout=timing.accounting_timeout,
         )
         self.node_events: Source[Records[NodeEvent]] = self._source(
             "accounting_nodes",
             lambda timeout: client.node_events(timeout, self.events.window()),
+            timing.accounting,
             timeout=timing.accounting_timeout,
         )
 
@@ -99,8 +104,9 @@ class Cluster:
         return tuple(self._sources)
 
     def close(self) -> None:
-        """Give up whatever is under way."""
+        """Give up what is under way, and save what was counted; after the last collection."""
         self._client.close()
+        self.events.save(now=True)
 
     def _source(
         self,

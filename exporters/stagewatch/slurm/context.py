@@ -87,6 +87,9 @@ class SlurmOptions(AgentOptions):
     sd_dir: Path | None = option(
         None, "directory to write NAME.json files for file_sd into", parse=path
     )
+    jobs_interval: float = option(15.0, "time between two readings of the queue")
+    nodes_interval: float = option(30.0, "time between two readings of the nodes")
+    accounting_interval: float = option(60.0, "time between two readings of accounting")
     diagnostics_interval: float = option(30.0, "time between two readings of sdiag")
     ping_interval: float = option(60.0, "time between two pings of the controllers")
     reservations_interval: float = option(300.0, "time between two readings of the reservations")
@@ -102,7 +105,7 @@ class SlurmContext:
     discovery: Discovery
 
     def close(self) -> None:
-        """Give up every command and request that is under way."""
+        """Give up what is under way, and save what was counted."""
         self.cluster.close()
 
 
@@ -127,6 +130,9 @@ def slurm_context(options: SlurmOptions) -> SlurmContext:
     timing = Timing(
         timeout=options.timeout,
         accounting_timeout=options.accounting_timeout,
+        jobs=options.jobs_interval,
+        nodes=options.nodes_interval,
+        accounting=options.accounting_interval,
         diagnostics=options.diagnostics_interval,
         ping=options.ping_interval,
         reservations=options.reservations_interval,

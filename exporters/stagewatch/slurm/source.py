@@ -6,12 +6,15 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import floor
 from typing import Generic, TypeVar
 
 from stagewatch.core.errors import NoData, SourceError, StagewatchError
 
 T = TypeVar("T")
 
+SOON = 10.0
+"""Most seconds between the first failure of a source and its next try."""
 MAX_BACKOFF = 60.0
 """Most seconds between two tries of a source that keeps failing."""
 
@@ -43,11 +46,11 @@ class SourceStatus:
 
 
 class Source(Generic[T]):
-    """Fetches one kind of data; refreshed by the one collector that owns it.
+    """Fetches one kind of data when it is due, for whoever asks first; the others share it.
 
-    Any thread may look at `reading` and `status`, which never wait for a fetch.  With an
-    `interval` (in seconds) a refresh before its time gives the last reading again; `phase` puts
-    off the first fetch, so that sources of one controller do not all ask at once.
+    At most one fetch is under way.  `interval` is the time between two fetches, in seconds; `phase`
+    puts off the first one, so that sources of one controller do not all ask at once.  A source
+    with an interval of 0 is due at any time.  `reading` and `status` never wait.
     """
 
     def __init__(
@@ -62,105 +65,106 @@ class Source(Generic[T]):
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
-        self.timeout = timeout
         self.reading: Reading[T] | None = None
-        self.nothing = False
-        """Whether the last answer was that there is nothing of the kind."""
+        """The last good data, however old."""
         self._fetch = fetch
+        self._timeout = timeout
         self._interval = interval
         self._clock = clock
-        self._due = clock() + phase
         self._wall = wall
-        self._lock = threading.Lock()
+        self._due = clock() + phase
+        self._ended = threading.Condition()
+        self._under_way = False
         self._in_a_row = 0
         self._not_before = 0.0
-        self._error: StagewatchError | None = None
         self._failures = 0
+        self._error: StagewatchError | None = NoData(f"{name}: not asked for yet")
+        """What the last fetch raised."""
         self._response: float | None = None
-        self._tried = False
+
+    @property
+    def nothing(self) -> bool:
+        """Whether the last answer was that there is nothing of the kind."""
+        return self._response is not None and isinstance(self._error, NoData)
 
     def refresh(self) -> T:
-        """Fetch, unless it is not time yet or the source is being left alone after failures.
+        """The data, fetched if it is due; waits for a fetch that another thread has begun.
 
-        Raises `SourceError` (and while backing off, the same one again), `Stuck`, or `NoData`.
+        Raises what the last fetch did, while the source is left alone after a failure too:
+        `SourceError`, `Stuck`, or `NoData`.
         """
-        if not self._lock.acquire(blocking=False):
-            raise SourceError(f"{self.name}: the fetch before this one is still under way")
-        try:
-            now = self._clock()
-            if self._error is not None and now < self._not_before:
-                raise self._error
-            if self._error is None and now < self._due:
-                if self.reading is None:
-                    raise NoData(f"{self.name}: not asked for yet")
-                return self.reading.data
-            if self._interval:
-                self._due += self._interval * (int((now - self._due) / self._interval) + 1)
-            return self._try(now)
-        finally:
-            self._lock.release()
-
-    def _try(self, started: float) -> T:
-        asked = self._wall()
-        try:
-            data = self._fetch(self.timeout)
-        except NoData:
-            self._succeeded(started)
-            self.reading = None
-            self.nothing = True
-            raise
-        except StagewatchError as error:
-            self._failed(error, started)
-            raise
-        self._succeeded(started)
-        self.nothing = False
-        sequence = self.reading.sequence + 1 if self.reading else 1
-        self.reading = Reading(data, self._clock(), asked, sequence)
-        return data
-
-    def last(self) -> T:
-        """The last good data, however old; never waits.
-
-        Where there is none, raises what the last fetch failed with, or `NoData`.
-        """
-        reading = self.reading
-        if reading is None:
-            raise self._error or NoData(f"{self.name}: not asked for yet")
+        if self._begin(wait=True):
+            self._try()
+        reading, error = self.reading, self._error
+        if error is not None or reading is None:
+            raise error or NoData(f"{self.name}: not asked for yet")
         return reading.data
 
-    def recent(self, max_age: float) -> Reading[T] | None:
-        """The last good reading, unless it is older than `max_age` seconds."""
-        reading = self.reading
-        if reading is None or self._clock() - reading.taken > max_age:
-            return None
-        return reading
+    def keep_fresh(self) -> Reading[T] | None:
+        """The last good reading at once; a fetch begins in the background if it is due.
+
+        For collectors that need the data only beside their own; without an interval of its own a
+        source is fetched by `refresh` alone.
+        """
+        if self._interval and self._begin(wait=False):
+            threading.Thread(target=self._try, name=f"fetch-{self.name}", daemon=True).start()
+        return self.reading
+
+    def _begin(self, *, wait: bool) -> bool:
+        """Whether the caller is to fetch; with `wait` others' fetches are over then."""
+        with self._ended:
+            if self._under_way:
+                if wait and not self._ended.wait_for(lambda: not self._under_way, self._timeout):
+                    raise SourceError(f"{self.name}: the fetch before this one is still under way")
+                return False
+            self._under_way = self._clock() >= (self._not_before if self._in_a_row else self._due)
+            return self._under_way
+
+    def _try(self) -> None:
+        started, asked = self._clock(), self._wall()
+        try:
+            data = self._fetch(self._timeout)
+        except NoData as error:
+            self._answered(started, error)
+            self.reading = None
+        except StagewatchError as error:
+            self._failed(started, error)
+        else:
+            sequence = self.reading.sequence + 1 if self.reading else 1
+            self.reading = Reading(data, self._clock(), asked, sequence)
+            self._answered(started, None)
+        finally:
+            with self._ended:
+                self._under_way = False
+                self._ended.notify_all()
 
     def status(self) -> SourceStatus:
         """How the source does now."""
         reading, error = self.reading, self._error
+        failed = error is not None and not isinstance(error, NoData)
         return SourceStatus(
             name=self.name,
-            tried=self._tried,
-            success=error is None,
+            tried=self._response is not None,
+            success=not failed,
             age=None if reading is None else max(0.0, self._clock() - reading.taken),
             response=self._response,
             failures=self._failures,
-            error=None if error is None else str(error),
+            error=str(error) if failed else None,
         )
 
-    def _succeeded(self, started: float) -> None:
-        self._error = None
+    def _answered(self, started: float, nothing: NoData | None) -> None:
         self._in_a_row = 0
+        self._error = nothing
         self._response = self._clock() - started
-        self._tried = True
+        if self._interval:
+            self._due += self._interval * (floor((started - self._due) / self._interval) + 1)
 
-    def _failed(self, error: StagewatchError, started: float) -> None:
-        """The first failure is tried again at the next chance, later ones less and less often."""
+    def _failed(self, started: float, error: StagewatchError) -> None:
+        """The first failure is tried again soon, later ones less and less often."""
         now = self._clock()
         self._in_a_row += 1
         self._failures += 1
-        self._response = now - started
-        pause = min(MAX_BACKOFF, self.timeout * (2 ** min(self._in_a_row, 10) - 2))
-        self._not_before = now + pause
         self._error = error
-        self._tried = True
+        self._response = now - started
+        pause = min(MAX_BACKOFF, self._timeout * (2 ** min(self._in_a_row, 10) - 2))
+        self._not_before = max(started + min(self._interval, SOON), now + pause)

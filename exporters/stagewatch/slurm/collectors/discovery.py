@@ -21,16 +21,16 @@ TARGETS = Metric(
 
 
 class DiscoveryCollector(Collector):
-    """Hands new lists of nodes over; asks nobody."""
+    """Hands new lists of nodes over."""
 
     def __init__(self, context: SlurmContext) -> None:
         self._context = context
         self._applied = 0
 
     def collect(self) -> Samples:
-        """From memory; files are written when the list has changed."""
+        """Wait for nobody; files are written when the list has changed."""
         nodes, discovery = self._context.cluster.nodes, self._context.discovery
-        reading = nodes.reading
+        reading = nodes.keep_fresh()
         if reading is not None and self._applied != reading.sequence:
             by_name = self._context.options.sd_by_name
             discovery.update(targets_of(reading.data.items, by_name=by_name))

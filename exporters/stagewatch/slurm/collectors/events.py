@@ -1,6 +1,6 @@
 """Events as counters: how jobs end, requeues, and nodes that leave service.
 
-Fed by what the other collectors have fetched; asks nobody.
+Fed by the readings of the queue, the nodes and accounting, whoever asked for them.
 """
 
 from __future__ import annotations
@@ -8,17 +8,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.slurm.model import Job
-from stagewatch.slurm.source import Source
+from stagewatch.slurm.source import Reading, Source
 from stagewatch.slurm.states import ENDED_STATES, REASON_CLASSES
 
 if TYPE_CHECKING:
     from stagewatch.slurm.cluster import Cluster
     from stagewatch.slurm.context import SlurmContext
+
+T = TypeVar("T")
 
 ENDED = Metric(
     "slurm_jobs_ended_total",
@@ -118,32 +120,29 @@ class EventsCollector(Collector):
         self._applied: dict[str, int] = {}
 
     def collect(self) -> Samples:
-        """From memory; the state file is written now and then."""
+        """Count what is new and wait for nobody; the state file is written now and then."""
         cluster, events = self._cluster, self._cluster.events
-        if self._is_new(cluster.jobs) and (queue := cluster.jobs.reading):
+        if queue := self._new(cluster.jobs):
             events.jobs.observe_queue(queue.data.items, queue.asked)
-        if self._is_new(cluster.ended_jobs) and (ended := cluster.ended_jobs.reading):
+        if ended := self._new(cluster.ended_jobs):
             complete = self._nothing_under_way()
             events.jobs.observe_accounting(ended.data.items, asked=ended.asked, complete=complete)
         elif cluster.ended_jobs.nothing:
             events.jobs.no_accounting(self._wall())
-        if self._is_new(cluster.nodes) and (nodes := cluster.nodes.reading):
+        if nodes := self._new(cluster.nodes):
             events.nodes.observe_nodes(nodes.data.items, nodes.asked)
-        if self._is_new(cluster.node_events) and (found := cluster.node_events.reading):
-            events.nodes.observe_events(found.data.items, found.asked)
+        if periods := self._new(cluster.node_events):
+            events.nodes.observe_events(periods.data.items, periods.asked)
         events.save()
         return self._measure()
 
-    def close(self) -> None:
-        """Save what was counted."""
-        self._cluster.events.save(now=True)
-
-    def _is_new(self, source: Source[Any]) -> bool:
-        reading = source.reading
+    def _new(self, source: Source[T]) -> Reading[T] | None:
+        """The source's last reading, unless it was counted before."""
+        reading = source.keep_fresh()
         if reading is None or self._applied.get(source.name) == reading.sequence:
-            return False
+            return None
         self._applied[source.name] = reading.sequence
-        return True
+        return reading
 
     def _nothing_under_way(self) -> bool:
         """Whether the controller owes slurmdbd nothing, as far as known."""

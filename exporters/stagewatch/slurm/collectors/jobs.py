@@ -60,7 +60,7 @@ class JobsOptions:
 
 
 class JobsCollector(Collector):
-    """Joins the queue with the nodes; asks nobody unless told to."""
+    """Joins the queue with the nodes."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class JobsCollector(Collector):
         self._claims = claims
 
     def collect(self) -> Samples:
-        """From memory, and from the details where they were asked for."""
-        jobs, nodes = self._cluster.jobs.last().items, self._cluster.nodes.reading
+        """The queue, and the details where they were asked for; the nodes as last read."""
+        jobs, nodes = self._cluster.jobs.refresh().items, self._cluster.nodes.keep_fresh()
         claims = self._claims.refresh().items if self._claims else ()
         known = nodes.data.items if nodes else ()
         return measure(jobs, known, claims, *self._limits)

@@ -107,7 +107,7 @@ class QueueCollector(Collector):
     def collect(self) -> Samples:
         """Fetch the queue and count it."""
         jobs = self._jobs.refresh()
-        reading = self._nodes.reading if self._nodes else None
+        reading = self._nodes.keep_fresh() if self._nodes else None
         types = only_types(reading.data.items) if reading else {}
         return measure(jobs.items, now=self._wall(), top=self._top, types=types)
 

@@ -67,9 +67,9 @@ class ReservationsCollector(Collector):
         out = Samples()
         errors: list[StagewatchError] = []
         try:
-            reading = self._nodes.reading
             found = self._reservations.refresh().items
-            _reservations(out, found, reading.data.items if reading else ())
+            nodes = self._nodes.keep_fresh()
+            _reservations(out, found, nodes.data.items if nodes else ())
         except StagewatchError as error:
             errors.append(error)
         try:

@@ -79,10 +79,10 @@ class StepsCollector(Collector):
 
     def collect(self) -> Samples:
         """Ask the next job's steps; nobody's while the controller gives no answer itself."""
+        reading = self._jobs.keep_fresh()
         if not self._jobs.status().success:
             self._answers.clear()
             raise NoData("the controller does not answer, so nothing can be said of steps")
-        reading = self._jobs.reading
         chosen = _largest(reading.data.items, self._most) if reading else []
         if not chosen:
             raise NoData("no GPU job is running")
