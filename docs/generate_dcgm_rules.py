@@ -215,7 +215,7 @@ def xid_rules() -> list[str]:
 
 def by_severity() -> dict[str, list[str]]:
     """The numbers of the data file by severity."""
-    text = Path(xids.__file__).parent.joinpath("data/xids.json").read_text("utf-8")
+    text = Path(xids.__file__).parent.joinpath("xids.json").read_text("utf-8")
     found: dict[str, list[str]] = {}
     for number, entry in json.loads(text)["xids"].items():
         found.setdefault(entry["severity"], []).append(number)

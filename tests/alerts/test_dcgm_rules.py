@@ -18,8 +18,8 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import free_port
-from stagewatch.gpu.labels import GPU
-from stagewatch.gpu.metrics import INFO, READINGS
+from stagewatch.gpu.collector import INFO
+from stagewatch.gpu.readings import GPU, METRICS
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -162,7 +162,7 @@ def test_recorded_series_carry_our_labels_and_no_others(prometheus: Prometheus) 
         assert labels["node"] in NODES
         if name.startswith("gpu_xid"):
             continue
-        metric = INFO if name == "gpu_info" else READINGS[name]
+        metric = INFO if name == "gpu_info" else METRICS[name]
         assert set(labels) - {"cluster", "node"} <= set(metric.labels), name
         assert {"gpu", "uuid"} | set(metric.labels[3:]) <= set(labels) | set(INFO.labels), name
         assert metric.labels[:3] == GPU

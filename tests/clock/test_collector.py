@@ -7,9 +7,16 @@ import math
 
 import pytest
 
-from stagewatch.clock import adjtimex
-from stagewatch.clock.adjtimex import ClockState, read_clock
-from stagewatch.clock.collector import DRIFT, MAX_ERROR, OFFSET, SYNCHRONIZED, ClockCollector
+from stagewatch.clock import collector as clock
+from stagewatch.clock.collector import (
+    DRIFT,
+    MAX_ERROR,
+    OFFSET,
+    SYNCHRONIZED,
+    ClockCollector,
+    ClockState,
+    read_clock,
+)
 from stagewatch.core.errors import SourceError
 from tests.golden import assert_golden
 
@@ -68,7 +75,7 @@ def test_this_kernels_clock_is_read() -> None:
 
 def test_the_structure_is_as_large_as_the_kernels() -> None:
     """`sizeof(struct timex)` of 64-bit Linux; a shorter one would be written beyond its end."""
-    assert ctypes.sizeof(adjtimex._Timex) == 208
+    assert ctypes.sizeof(clock._Timex) == 208
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.gpu.allocation import from_cgroup
+from stagewatch.gpu.jobs import from_cgroup
 from stagewatch.host.procfs import Procfs
 from stagewatch.slurm.cgroups import CgroupJob
 from stagewatch.slurm.prolog import PrologJob, read_prolog

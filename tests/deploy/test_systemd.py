@@ -20,7 +20,6 @@ from tests.deploy.engine import (
     need_engine,
     systemd_image,
 )
-from tests.gpu.bpf_code import Rule, confined, real_cgroup, slurm
 from tests.waiting import wait_for
 
 EXPOSURE = {"node": 35, "slurm": 20}
@@ -167,23 +166,6 @@ class TestInstalled:
         machine.install("node", "slurm")
         assert machine(state) == before
         wait_for(lambda: machine.metrics("node"), "the agent serves again")
-
-    def test_the_drop_in_lets_the_agent_read_device_programs(self, machine: Machine) -> None:
-        """Read in the unit's own confinement, before the agent starts."""
-        drop_ins = "/etc/systemd/system/stagewatch-node.service.d"
-        restart = "systemctl daemon-reload; systemctl restart stagewatch-node"
-        with real_cgroup() as cgroup:
-            confined(cgroup, slurm([Rule(195, 0)]))
-            read = (
-                "from pathlib import Path; from stagewatch.gpu.bpf import device_programs; "
-                f"assert device_programs(Path({str(cgroup)!r}))"
-            )
-            start = f'ExecStartPre=/opt/stagewatch/bin/python -c "{read}"'
-            machine(f"mkdir {drop_ins}; cat > {drop_ins}/try.conf <<'EOF'\n[Service]\n{start}\nEOF")
-            assert machine(f"({restart}) >&2 && echo started || true") == ""
-            machine(f"cp /root/src/deploy/systemd/device-programs.conf {drop_ins}; {restart}")
-            wait_for(lambda: machine.metrics("node"), "the agent serves")
-            machine(f"rm -r {drop_ins}; {restart}")
 
     def test_stopping_is_clean(self, machine: Machine) -> None:
         machine("systemctl stop stagewatch-node")

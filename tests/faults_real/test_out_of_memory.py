@@ -61,7 +61,7 @@ def test_the_oom_killers_victim_is_named_by_rank(victim: str) -> None:
     of_node = ProcessesCollector(look, Path("/proc"))
     log = Kmsg()
     log.last = last_sequence()
-    of_log = KmsgCollector(log, XidLedger(), descendants=lambda: look.look().rank_of)
+    of_log = KmsgCollector(log, XidLedger(), ranks=lambda: look.look().rank_of)
     with (
         closing(MemoryLimit(f"stagewatch-test-{os.getpid()}", LIMIT)) as group,
         program(HOG, prefix=group.wrapper) as bystander,

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from stagewatch.core.errors import SourceError
 from stagewatch.core.runner import STUCK, SUCCESS, Job, Runner
 from stagewatch.gpu.collector import SPEC, GpuCollector, GpuOptions
 from stagewatch.gpu.reader import GpuReader
+from stagewatch.node_context import NodeOptions, node_context
 from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml
-from tests.gpu.gpu_scene import UUID, MakeGpu, labels_of, metrics, of
+from tests.gpu.gpu_scene import INTERVALS, UUID, MakeGpu, labels_of, metrics, of
 from tests.waiting import wait_for
 
 
@@ -212,9 +218,30 @@ def test_agent_stops_while_the_driver_hangs(nvml: FakeNvml, make_gpu: MakeGpu) -
     wait_for(lambda: not Path(f"/proc/{pid}").exists(), "the reader process is gone")
 
 
+@pytest.mark.parametrize(
+    "key", ["gpu_flux_capacity_watts", "gpu_power_watts/sm", "gpu_clock_hertz"]
+)
+def test_reading_without_a_declaration_is_an_error_not_silence(key: str) -> None:
+    class OtherVersion:
+        """A reader process of another version than the agent's."""
+
+        def read(self, tiers: Sequence[str]) -> dict[str, Any]:
+            row = {"gpu": "0", "uuid": UUID + "0", "values": {"gpu_power_watts": 300.0, key: 1.0}}
+            return {"driver": "", "tiers": {"fast": {"seconds": 0.0, "gpus": [row]}}}
+
+        def release(self, seconds: float) -> None: ...
+
+        def close(self) -> None: ...
+
+    collector = GpuCollector(OtherVersion(), source="nvml", intervals=INTERVALS)
+    with pytest.raises(SourceError, match=f"'{key}' is no reading of this version"):
+        collector.collect()
+
+
 def test_recording_stands_in_and_is_labelled_so(tmp_path: Path) -> None:
     shipped = Path(GpuCollector.collect.__code__.co_filename).parents[1] / "recordings"
-    collector = SPEC.build(GpuOptions(recording=shipped / "h200-node-a.jsonl"), None)
+    options = GpuOptions(recording=shipped / "h200-node-a.jsonl")
+    collector = SPEC.build(options, node_context(NodeOptions()))
     shown = metrics(collector)
     assert of(shown, "gpu_info", source="recorded", type="h200") == [1] * 4
     assert of(shown, "gpu_info", source="nvml") == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from stagewatch.core.exposition import Samples
-from stagewatch.gpu.metrics import TIER_DURATION
+from stagewatch.gpu.collector import TIER_DURATION
 from stagewatch.gpu.nvml.gpm import INTEGRALS, SHORTEST
 from tests.fakes.nvml import FakeNvml
 from tests.golden import assert_golden

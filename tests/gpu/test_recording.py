@@ -66,6 +66,11 @@ def test_recording_replaced_while_in_use_is_read_again(tmp_path: Path) -> None:
         ('{"recording": 2, "interval": 1}\n{}\n', "line 1 is not the first line"),
         ('{"recording": 1, "interval": 0}\n{}\n', "line 1 is not the first line"),
         ('{"recording": 1, "interval": 1}\n{}\n', "line 2 is not a frame"),
+        (
+            '{"recording": 1, "interval": 1}\n'
+            '{"tiers": {"fast": {"gpus": [{"gpu": "0", "values": {"gpu_flux": 1}}]}}}\n',
+            "line 2: 'gpu_flux' is no reading",
+        ),
         ("[]\n", "line 1 is not the first line"),
         ("\xff\n", "not UTF-8"),
     ],

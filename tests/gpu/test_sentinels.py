@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stagewatch.gpu.nvml.answers import blank, plausible
 from stagewatch.gpu.nvml.fields import fields_by_tier
 from stagewatch.gpu.nvml.gpm import INTEGRALS, SHORTEST
 from stagewatch.gpu.nvml.gpm import METRICS as GPM_METRICS
-from stagewatch.gpu.nvml.sanity import blank, plausible
 from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml
 from tests.gpu.gpu_scene import MakeGpu, Series, labels_of, metrics

@@ -263,5 +263,5 @@ def test_throttling_is_asked_for_by_the_ids_of_that_driver(
         f"gpu_throttle_seconds_total/{n}" for n in ("sw_thermal", "hw_thermal", "hw_power_brake")
     ]
     more = [field for field in fields_by_tier(driver)["medium"] if field not in known]
-    found = dict(zip((field.name for field in more), (field.id for field in more), strict=True))
+    found = dict(zip((field.key for field in more), (field.id for field in more), strict=True))
     assert found == (dict(zip(names, expected, strict=True)) if expected else {})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.gpu.xids import WINDOW_SECONDS, Seen, XidLedger, meaning
+from stagewatch.gpu.xids import WINDOW_SECONDS, Seen, XidLedger, bus_key, meaning
 
 BUS = "0000:3b:00"
 
@@ -94,3 +94,19 @@ def test_errors_to_page_on_are_critical_and_user_errors_are_not() -> None:
     for xid in (13, 31, 43, 45, 68, 109):
         assert meaning(xid).severity == "application", xid
     assert meaning(9999).severity == "unknown"
+
+
+@pytest.mark.parametrize(
+    "text", ["00000000:3B:00.0", "0000:3b:00.0", "PCI:0000:3b:00", "0000:3B:00", "pci:0000:3b:00"]
+)
+def test_one_address_in_all_its_spellings(text: str) -> None:
+    assert bus_key(text) == BUS
+
+
+def test_wide_domains_are_kept() -> None:
+    assert bus_key("00010002:01:00.0") == "10002:01:00"
+
+
+@given(st.text())
+def test_any_text_has_one_address(text: str) -> None:
+    assert bus_key(bus_key(text)) == bus_key(text)

@@ -12,7 +12,6 @@ from stagewatch.gpu.reader import GpuReader
 from stagewatch.gpu.xids import XidLedger
 from stagewatch.kernel_log.collector import KmsgCollector
 from stagewatch.kernel_log.reader import Kmsg
-from stagewatch.ranks.directory import Rank
 from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml
 from tests.gpu.gpu_scene import INTERVALS, UUID, labels_of, metrics, of
@@ -202,8 +201,8 @@ def test_missing_directory_for_the_state_is_said_and_harms_nothing(
 
 
 def test_killed_rank_is_named_by_its_process(log: Log) -> None:
-    alive = [Rank(job_id="540", role="train", rank=5, pid=4242)]
-    kmsg = collector(log, ranks=lambda: tuple(alive))
+    alive = {4242: ("540", "train", "5")}
+    kmsg = collector(log, ranks=lambda: alive)
     metrics(kmsg)
     alive.clear()  # it is gone by the time the line is read
     log.say(

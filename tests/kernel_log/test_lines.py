@@ -11,7 +11,6 @@ from stagewatch.kernel_log.lines import (
     OomCause,
     OomKill,
     XidLine,
-    bus_key,
     is_lock_reclaim_failure,
     parse_identity,
     parse_nfs,
@@ -82,17 +81,6 @@ def test_the_driver_names_the_gpu_before_its_first_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["00000000:3B:00.0", "0000:3b:00.0", "PCI:0000:3b:00", "0000:3B:00", "pci:0000:3b:00"]
-)
-def test_one_address_in_all_its_spellings(text: str) -> None:
-    assert bus_key(text) == BUS
-
-
-def test_wide_domains_are_kept() -> None:
-    assert bus_key("00010002:01:00.0") == "10002:01:00"
-
-
-@pytest.mark.parametrize(
     ("text", "expected"),
     [
         (
@@ -149,4 +137,3 @@ def test_no_line_upsets_a_parser(text: str) -> None:
     ):
         for parse in (parse_xid, parse_identity, parse_oom, parse_nfs, is_lock_reclaim_failure):
             parse(prefix + text)
-    bus_key(text)

@@ -10,23 +10,36 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option, path
-from stagewatch.core.exposition import Samples
+from stagewatch.core.exposition import Metric, Samples
 from stagewatch.core.runner import STALE_AFTER
 from stagewatch.gpu.directory import GpuDirectory
-from stagewatch.gpu.metrics import (
-    INFO,
-    READINGS,
-    RELEASED,
-    TIER_DURATION,
-    UP,
-)
 from stagewatch.gpu.model_names import gpu_type
 from stagewatch.gpu.reader import GpuReader, Released
-from stagewatch.gpu.xids import XidLedger
-from stagewatch.kernel_log.lines import bus_key
+from stagewatch.gpu.readings import GPU, parse
+from stagewatch.gpu.xids import XidLedger, bus_key
 
 if TYPE_CHECKING:
     from stagewatch.node_context import NodeContext
+
+INFO = Metric(
+    "gpu_info",
+    "gauge",
+    "Identity of a GPU or MIG instance: 1.  type is the normalised short name; source is nvml for "
+    "a real device and recorded for readings replayed from a file.",
+    (*GPU, "model", "type", "minor", "pci_bus_id", "driver", "vbios", "serial", "source"),
+)
+UP = Metric("gpu_up", "gauge", "1 if the driver reaches the GPU, 0 if it has lost it.", GPU)
+RELEASED = Metric(
+    "stagewatch_gpu_reader_released",
+    "gauge",
+    "1 while the agent keeps off the GPUs on request (SIGUSR1 or the release file).",
+)
+TIER_DURATION = Metric(
+    "stagewatch_gpu_tier_duration_seconds",
+    "gauge",
+    "Time the driver took to answer a tier's questions for all GPUs.",
+    ("tier",),
+)
 
 FAST_INTERVAL = 1.0
 
@@ -51,7 +64,7 @@ class GpuOptions:
 
 
 class Reader(Protocol):
-    """Where frames come from."""
+    """A source of frames: the driver or a recording."""
 
     def read(self, tiers: Sequence[str]) -> dict[str, Any]:
         """A frame of these tiers."""
@@ -64,7 +77,7 @@ class Reader(Protocol):
 
 
 class GpuCollector(Collector):
-    """Asks for the fast tier each time, and for the others when they are due."""
+    """Asks the reader for the fast tier each time, and for the other tiers when they are due."""
 
     def __init__(
         self,
@@ -87,7 +100,7 @@ class GpuCollector(Collector):
         self._tiers: dict[str, tuple[float, Samples]] = {}
 
     def collect(self) -> Samples:
-        """The fast tier of now, the others as of their last reading.
+        """The fast tier of now, and the last reading of the other tiers.
 
         Raises `Stuck` while the driver does not answer, `NoData` where there is no GPU.
         """
@@ -135,21 +148,22 @@ class GpuCollector(Collector):
             if tier == "fast":
                 out.add(UP, 0 if row.get("lost") else 1, *gpu)
             if "info" in row:
-                out.add(INFO, 1, *gpu, *self._identity(row["info"], driver))
-                if not row.get("mig") and "pci_bus_id" in row["info"]:
-                    self._xids.identify(bus_key(row["info"]["pci_bus_id"]), *gpu[:2])
+                self._identify(out, gpu, row["info"], driver)
             for key, value in row["values"].items():
-                name, *labels = key.split("/")
-                metric = READINGS.get(name)
-                if metric is not None and len(labels) == len(metric.labels) - len(gpu):
-                    out.add(metric, value, *gpu, *labels)
+                reading, labels = parse(key)
+                out.add(reading.metric, value, *gpu, *labels)
         return out
 
-    def _identity(self, info: Mapping[str, str], driver: str) -> tuple[str, ...]:
-        model = info.get("model", "")
-        hardware = [info.get(name, "") for name in ("minor", "pci_bus_id")]
-        firmware = [info.get(name, "") for name in ("vbios", "serial")]
-        return (model, gpu_type(model), *hardware, driver, *firmware, self._source)
+    def _identify(
+        self, out: Samples, gpu: tuple[str, str, str], info: Mapping[str, str], driver: str
+    ) -> None:
+        model, bus = info.get("model", ""), info.get("pci_bus_id", "")
+        minor, vbios, serial = (info.get(name, "") for name in ("minor", "vbios", "serial"))
+        kind = gpu_type(model)
+        out.add(INFO, 1, *gpu, model, kind, minor, bus, driver, vbios, serial, self._source)
+        index, uuid, mig = gpu
+        if bus and not mig:
+            self._xids.identify(bus_key(bus), index, uuid)
 
 
 def _include(out: Samples, part: Samples) -> None:
@@ -160,7 +174,7 @@ def _include(out: Samples, part: Samples) -> None:
     out.dropped += part.dropped
 
 
-def _build(options: GpuOptions, context: NodeContext | None) -> GpuCollector:
+def _build(options: GpuOptions, context: NodeContext) -> GpuCollector:
     reader: Reader
     if options.recording is not None:
         from stagewatch.gpu.recording import RecordedReader
@@ -175,8 +189,8 @@ def _build(options: GpuOptions, context: NodeContext | None) -> GpuCollector:
     return GpuCollector(
         reader,
         source="nvml" if options.recording is None else "recorded",
-        xids=None if context is None else context.xids,
-        directory=None if context is None else context.gpus,
+        xids=context.xids,
+        directory=context.gpus,
         intervals={
             "fast": FAST_INTERVAL,
             "medium": options.medium_interval,

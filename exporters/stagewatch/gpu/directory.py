@@ -1,10 +1,12 @@
-"""Which GPUs this node has, as the `gpu` collector last saw them, for the collectors beside it."""
+"""The GPUs of this node as the `gpu` collector last saw them, for other collectors to read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from stagewatch.gpu.readings import Reading, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +17,11 @@ class GpuFacts:
     uuid: str
     mig: str
     minor: int | None
-    """Of its device file `/dev/nvidia<minor>`; a MIG instance has that of its GPU."""
+    """The number of its device file `/dev/nvidia<minor>`; a MIG instance has that of its GPU."""
     memory_by_pid: Mapping[int, float] = field(default_factory=dict)
-    """Bytes of device memory of the processes that hold it, as far as the driver tells."""
+    """Bytes of device memory by process, for the processes whose memory the driver tells."""
     processes: int | None = None
-    """How many hold it; None where unknown."""
+    """The number of processes that hold it; None where unknown."""
 
     @property
     def labels(self) -> tuple[str, str, str]:
@@ -28,7 +30,7 @@ class GpuFacts:
 
 
 class GpuDirectory:
-    """Written by the `gpu` collector, read by others; every change replaces the whole."""
+    """The `gpu` collector writes it and others read it; every change replaces the whole."""
 
     def __init__(self) -> None:
         self._gpus: dict[str, GpuFacts] = {}
@@ -38,25 +40,25 @@ class GpuDirectory:
         return tuple(self._gpus.values())
 
     def clear(self) -> None:
-        """Nothing is known any more."""
+        """Forget all GPUs."""
         self._gpus = {}
 
     def update(self, tier: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Take note of a tier of a frame (see `stagewatch.gpu.nvml`)."""
-        now = {}
+        gpus = {}
         for row in rows:
             uuid = row["uuid"]
             before = self._gpus.get(uuid)
             if row.get("lost") or not uuid:
                 continue
-            now[uuid] = GpuFacts(
+            gpus[uuid] = GpuFacts(
                 row["gpu"],
                 uuid,
                 row.get("mig", ""),
                 _minor(row) if tier == "slow" else before.minor if before else None,
                 *_processes(tier, row["values"], before),
             )
-        self._gpus = now
+        self._gpus = gpus
 
 
 def _minor(row: Mapping[str, Any]) -> int | None:
@@ -69,7 +71,10 @@ def _processes(
 ) -> tuple[Mapping[int, float], int | None]:
     if tier != "medium":
         return (before.memory_by_pid, before.processes) if before else ({}, None)
-    prefix = "gpu_process_memory_bytes/"
-    found = {int(k[len(prefix) :]): v for k, v in values.items() if k.startswith(prefix)}
-    count = values.get("gpu_processes")
-    return found, None if count is None else int(count)
+    memory: dict[int, float] = {}
+    for key, value in values.items():
+        reading, labels = parse(key)
+        if reading is Reading.PROCESS_MEMORY:
+            memory[int(labels[0])] = value
+    count = values.get(Reading.PROCESSES.key())
+    return memory, None if count is None else int(count)

@@ -1,10 +1,16 @@
-"""Which Slurm job each GPU belongs to, which of them lie idle, and which outlive their job."""
+"""Which Slurm job each GPU belongs to, which GPUs lie idle, and which processes outlive their job.
+
+Slurm's numbers of GPUs are those of the device files (`/dev/nvidia3`), so they are matched with the
+driver's minor number.  Numbers in CUDA_VISIBLE_DEVICES are never used: inside a job they count from
+0, whatever GPUs the job has.
+"""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,13 +18,12 @@ from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.gpu.allocation import Job, from_cgroup, from_prolog
-from stagewatch.gpu.directory import GpuDirectory
-from stagewatch.gpu.labels import GPU
+from stagewatch.gpu.directory import GpuDirectory, GpuFacts
+from stagewatch.gpu.readings import GPU
 from stagewatch.host.procfs import Procfs
 from stagewatch.slurm.cgroup_paths import parse_slurm_cgroup
 from stagewatch.slurm.cgroups import CgroupJob, SlurmCgroups
-from stagewatch.slurm.prolog import read_prolog
+from stagewatch.slurm.prolog import PrologJob, numbers, read_prolog, uuids
 
 if TYPE_CHECKING:
     from stagewatch.node_context import NodeContext
@@ -45,6 +50,82 @@ ORPHAN = Metric(
 )
 
 LOOK_AGAIN_SECONDS = 60.0
+"""How long the GPUs of a job are believed; later steps may get further ones."""
+
+MAX_PROCESSES = 64
+"""Most processes of one job whose environment is looked into."""
+
+Environ = Callable[[int], Mapping[str, str] | None]
+
+
+@dataclass(slots=True)
+class Job:
+    """A job on this node with the GPUs it was given."""
+
+    job_id: str
+    user: str = ""
+    minors: set[int] = field(default_factory=set)
+    uuids: set[str] = field(default_factory=set)
+
+    @property
+    def placed(self) -> bool:
+        """Whether the GPUs of the job are known."""
+        return bool(self.minors or self.uuids)
+
+    def has(self, gpu: GpuFacts) -> bool:
+        """Whether the GPU or MIG instance is among them.
+
+        A number stands for a whole GPU, so it never claims one of its MIG instances.
+        """
+        return gpu.uuid in self.uuids or (not gpu.mig and gpu.minor in self.minors)
+
+
+def _as_written(job: PrologJob) -> Job:
+    """The job as the prolog wrote it down; UUIDs, where there are any, are its MIG instances."""
+    return Job(job.job_id, job.user, set() if job.uuids else set(job.minors), {*job.uuids})
+
+
+def from_cgroup(cgroup: CgroupJob, environ: Environ) -> Job | None:
+    """A job by its processes and its device list; None where neither tells its number.
+
+    The kernel vouches for the cgroup, nobody for the environment: a process that names another
+    job than its cgroup does is not believed.
+    """
+    job = Job(cgroup.job_id)
+    for count, (step, pid) in enumerate(cgroup.pids()):
+        if count >= MAX_PROCESSES:
+            break
+        variables = environ(pid) or {}
+        claimed = _job_id(variables)
+        if not claimed or claimed != (job.job_id or claimed):
+            continue
+        job.job_id = claimed
+        job.user = job.user or variables.get("SLURM_JOB_USER", "")
+        devices = uuids(variables.get("CUDA_VISIBLE_DEVICES", ""))
+        job.uuids |= devices
+        if not devices:
+            job.minors |= _numbers(variables, step)
+    if not job.job_id:
+        return None
+    if not job.placed:
+        job.minors |= cgroup.minors()
+    return job
+
+
+def _job_id(variables: Mapping[str, str]) -> str:
+    """The job that an environment names; empty for none."""
+    job_id = variables.get("SLURM_JOB_ID", "")
+    return job_id if re.fullmatch(r"[0-9]{1,20}", job_id) else ""
+
+
+def _numbers(variables: Mapping[str, str], step: str) -> frozenset[int]:
+    if "SLURM_STEP_GPUS" in variables:
+        return numbers(variables["SLURM_STEP_GPUS"])
+    # srun hands the batch script's environment on to all nodes, so that SLURM_JOB_GPUS holds the
+    # GPUs of the first node everywhere.
+    if step == "batch" or variables.get("SLURM_JOB_NUM_NODES") == "1":
+        return numbers(variables.get("SLURM_JOB_GPUS", ""))
+    return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +154,8 @@ class GpuJobsCollector(Collector):
         self._cgroups = cgroups
         self._prolog_dir = prolog_dir
         self._clock = clock
-        self._since: dict[tuple[str, ...], float] = {}
+        self._since: dict[tuple[Metric, tuple[str, ...]], float] = {}
+        """When the agent first saw a GPU idle or a process outlive its job."""
         self._found: dict[Path, Job] = {}
         self._written_down: set[str] = set()
         self._looked = float("-inf")
@@ -86,31 +168,34 @@ class GpuJobsCollector(Collector):
             raise NoData("neither a Slurm prolog nor Slurm cgroups on this node")
         gpus = self._gpus.gpus()
         if not gpus:
-            raise NoData("no GPU on this node")
+            raise NoData("no GPU on this node, or the collector `gpu` is off")
         jobs = self._jobs(cgroups or [])
-        jobs.update(from_prolog((prolog or {}).values()))
+        jobs |= {job_id: _as_written(job) for job_id, job in (prolog or {}).items()}
         self._place_by_processes(jobs)
         running = self._running(prolog, jobs)
-        ages = _Ages(self._clock(), self._since)
+        conditions: list[tuple[Metric, tuple[str, ...]]] = []
         out = Samples()
         for gpu in gpus:
             for job in jobs.values():
                 if job.has(gpu):
                     out.add(JOB_INFO, 1, *gpu.labels, job.job_id, job.user)
                     if gpu.processes == 0:
-                        ages.add(out, IDLE, *gpu.labels, job.job_id)
+                        conditions.append((IDLE, (*gpu.labels, job.job_id)))
             for pid in gpu.memory_by_pid:
                 job_id = self._job_of(pid)
                 if job_id and job_id not in running:
-                    ages.add(out, ORPHAN, *gpu.labels, job_id, str(pid))
-        self._since = ages.now
+                    conditions.append((ORPHAN, (*gpu.labels, job_id, str(pid))))
+        now = self._clock()
+        self._since = {condition: self._since.get(condition, now) for condition in conditions}
+        for (metric, labels), since in self._since.items():
+            out.add(metric, now - since, *labels)
         return out
 
     def _running(self, prolog: Collection[str] | None, jobs: Mapping[str, Job]) -> set[str]:
         """The jobs that have not ended.
 
-        Where the prolog wrote a job down, the epilog tells its end: the cgroup stays for as long as
-        a process does.  One from before the prolog was set up has only its cgroup to go by.
+        The epilog tells the end of a job that the prolog wrote down, since the cgroup stays for as
+        long as a process does.  A job from before the prolog was set up ends with its cgroup.
         """
         if prolog is None:
             return set(jobs)
@@ -118,8 +203,7 @@ class GpuJobsCollector(Collector):
         return set(prolog) | (jobs.keys() - self._written_down)
 
     def _jobs(self, cgroups: list[CgroupJob]) -> dict[str, Job]:
-        """Jobs by their cgroups; one whose GPUs are known is looked into again only rarely, for
-        further steps with further GPUs."""
+        """Jobs by their cgroups; what is known of a job's GPUs is kept for a while."""
         if self._clock() - self._looked >= LOOK_AGAIN_SECONDS:
             self._looked = self._clock()
             self._found.clear()
@@ -138,7 +222,7 @@ class GpuJobsCollector(Collector):
         return jobs
 
     def _place_by_processes(self, jobs: Mapping[str, Job]) -> None:
-        """Where nothing else says which GPUs a job has: those that its processes hold."""
+        """Give a job the GPUs that its processes hold, where no other source tells its GPUs."""
         unplaced = {job.job_id: job for job in jobs.values() if not job.placed}
         if not unplaced:
             return
@@ -149,29 +233,12 @@ class GpuJobsCollector(Collector):
                     job.uuids.add(gpu.uuid)
 
     def _job_of(self, pid: int) -> str:
-        """The job a process belongs or belonged to; empty for others than Slurm's."""
+        """The job that a process belongs or belonged to; empty where Slurm did not start it."""
         for path in self._proc.cgroups(pid):
             cgroup = parse_slurm_cgroup(path)
             if cgroup is not None and cgroup.job_id:
                 return cgroup.job_id
-        environ = self._proc.environ(pid) or {}
-        job_id = environ.get("SLURM_JOB_ID", "")
-        return job_id if job_id.isdigit() and len(job_id) <= 20 else ""
-
-
-class _Ages:
-    """How long each condition has held; those that do not hold any more are forgotten."""
-
-    def __init__(self, time: float, before: Mapping[tuple[str, ...], float]) -> None:
-        self._time = time
-        self._before = before
-        self.now: dict[tuple[str, ...], float] = {}
-
-    def add(self, out: Samples, metric: Metric, *labels: str) -> None:
-        """Export the age of a condition that holds."""
-        key = (metric.name, *labels)
-        self.now[key] = self._before.get(key, self._time)
-        out.add(metric, self._time - self.now[key], *labels)
+        return _job_id(self._proc.environ(pid) or {})
 
 
 def _build(options: GpuJobsOptions, context: NodeContext) -> GpuJobsCollector:

@@ -1,7 +1,7 @@
 """Short names of GPU models: `NVIDIA H100 80GB HBM3` and Slurm's `nvidia_h100` are both `h100`.
 
-Used for the card that is there (NVML) and for the card that is configured (Slurm's GRES), so that
-one can be compared with the other.
+The card that is there (NVML) and the card that is configured (Slurm's GRES) go by the same name, so
+that one can be compared with the other.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def gpu_model(name: str) -> str:
 
 
 def _tokens(name: str) -> list[str]:
-    found: list[str] = re.findall(r"[a-z0-9.]+", re.sub(r"mig\b.*", "", name.lower()))
-    return found
+    tokens: list[str] = re.findall(r"[a-z0-9.]+", re.sub(r"mig\b.*", "", name.lower()))
+    return tokens
 
 
 def _model(tokens: list[str]) -> str:

@@ -24,7 +24,7 @@ from stagewatch.core.errors import NoData, SourceError, StagewatchError, Stuck
 from stagewatch.core.piped_child import PipedChild
 
 SHORT = 0.3
-"""How long to wait, in seconds, for what takes a moment in a healthy child."""
+"""Seconds to wait for a healthy child to end."""
 
 
 class Released(StagewatchError):
@@ -39,8 +39,8 @@ def child_command() -> list[str]:
 class GpuReader:
     """Asks the child for frames.
 
-    `read` is called from one thread, which must live as long as the reader (the kernel kills the
-    child together with the thread that started it); `release` and `close` from any other.
+    One thread calls `read`, and must live as long as the reader, since the kernel kills the child
+    together with the thread that started it.  Any thread may call `release` and `close`.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class GpuReader:
         return self._clock() < self._released_until or (file is not None and file.exists())
 
     def _let_go(self) -> None:
-        """Have the child leave: politely first, by force when its time is up."""
+        """Make the child leave: politely first, by force when its time is up."""
         self._error = None
         child = self._child
         if child is None or self._reap():
@@ -180,7 +180,7 @@ class GpuReader:
         return frame
 
     def _failed(self, error: StagewatchError) -> None:
-        """Give the child up, and put the next start off."""
+        """Kill the child, and put the next start off."""
         if self._closed.is_set():
             return
         first, most = self._backoff

@@ -1,4 +1,4 @@
-"""GPU readings replayed from a file, for machines without a GPU; and how such a file is written.
+"""Recordings of GPU readings: replayed where there is no GPU, and written where there is one.
 
 A recording is JSON lines.  The first describes it, the others are frames as
 `stagewatch.gpu.nvml` documents them, replayed one after the other at `interval` and then from
@@ -26,8 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stagewatch.core.errors import ConfigError, StagewatchError
+from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
 from stagewatch.gpu.reader import GpuReader
+from stagewatch.gpu.readings import parse
 
 MAX_SIZE = 64 << 20
 Frame = dict[str, Any]
@@ -35,13 +36,13 @@ Frame = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The whole file: each frame complete, at a fixed interval in seconds."""
+    """A whole file, with complete frames at a fixed interval in seconds."""
 
     interval: float
     frames: tuple[Frame, ...]
 
     def at(self, seconds: float) -> Frame:
-        """The frame to show so long after the start; counters keep rising from loop to loop."""
+        """The frame at a time after the start; counters keep rising from loop to loop."""
         loop, place = divmod(int(seconds / self.interval), len(self.frames))
         frame = self.frames[place]
         return self._raised(frame, loop) if loop else frame
@@ -125,6 +126,8 @@ def load(file: Path) -> Recording:
                 interval = float(entry["interval"])
             else:
                 frames.append(_complete(entry, frames[-1] if frames else {"tiers": {}}))
+        except SourceError as error:
+            raise ConfigError(f"{file}: line {number}: {error}") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             what = "the first line of a recording" if interval is None else "a frame"
             raise ConfigError(f"{file}: line {number} is not {what}") from error
@@ -134,13 +137,13 @@ def load(file: Path) -> Recording:
 
 
 def _complete(entry: Frame, before: Frame) -> Frame:
-    """A frame with everything that it leaves to the one before it."""
+    """A frame with what it leaves out taken from the frame before it."""
     tiers = {name: dict(tier) for name, tier in before["tiers"].items()}
     for name, tier in entry["tiers"].items():
         rows = {_key(row): row for row in tiers.get(name, {}).get("gpus", ())}
         for row in tier["gpus"]:
             old = rows.get(_key(row), {"values": {}})
-            values = {**old["values"], **{k: float(v) for k, v in row["values"].items()}}
+            values = {**old["values"], **{_declared(k): float(v) for k, v in row["values"].items()}}
             rows[_key(row)] = {**old, **row, "values": values}
         tiers[name] = {"seconds": float(tier.get("seconds", 0.0)), "gpus": list(rows.values())}
     return {"driver": str(entry.get("driver", before.get("driver", ""))), "tiers": tiers}
@@ -148,6 +151,12 @@ def _complete(entry: Frame, before: Frame) -> Frame:
 
 def _key(row: dict[str, Any]) -> tuple[str, str]:
     return str(row["gpu"]), str(row.get("mig", ""))
+
+
+def _declared(key: str) -> str:
+    """The key of a reading.  Raises `SourceError` for one that is not declared."""
+    parse(key)
+    return key
 
 
 def anonymous(text: str) -> str:

@@ -1,9 +1,9 @@
-"""GPU errors (XIDs) from two sources, each counted once.
+"""The ledger of GPU errors (XIDs): two sources report them, and each error counts once.
 
 The driver announces most XIDs as NVML events, and prints all of them to the kernel log.  Events
-miss some and all history; the log may not be readable.  A report is taken for the same error as
-one of another source when XID and GPU agree and it is at most `WINDOW_SECONDS` apart; each report
-stands for one error only, so that repeats count.
+miss some XIDs and all history; the log may not be readable.  Reports of two sources are one error
+when XID and GPU agree and the reports are at most `WINDOW_SECONDS` apart.  Each report stands for
+one error only, so that repeats count.
 """
 
 from __future__ import annotations
@@ -30,9 +30,20 @@ Source = Literal["nvml", "kmsg", "text"]
 _BY_MESSAGE = range(144, 151)
 
 
+def bus_key(bus_id: str) -> str:
+    """A PCI address without function, alike for every source: `0000:3b:00`.
+
+    NVML writes the domain with eight digits, the kernel with four; upper and lower case vary.
+    """
+    parts = bus_id.lower().removeprefix("pci:").split(".")[0].split(":")
+    if len(parts) != 3:
+        return bus_id.lower()
+    return f"{parts[0].lstrip('0').rjust(4, '0')}:{parts[1]}:{parts[2]}"
+
+
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """An entry of the data file."""
+    """What an XID means and what to do about it, by `xids.json`."""
 
     severity: str
     action: str
@@ -44,12 +55,12 @@ UNKNOWN = Meaning("unknown", "look_up", "not in the table")
 
 @cache
 def _table() -> dict[int, Meaning]:
-    text = files("stagewatch").joinpath("data/xids.json").read_text("utf-8")
+    text = files("stagewatch.gpu").joinpath("xids.json").read_text("utf-8")
     return {int(xid): Meaning(**entry) for xid, entry in json.loads(text)["xids"].items()}
 
 
 def meaning(xid: int) -> Meaning:
-    """What the number means, by the data file."""
+    """The meaning of an XID, by the table."""
     return _table().get(xid, UNKNOWN)
 
 
@@ -67,14 +78,14 @@ class Seen:
 
 @dataclass(slots=True)
 class _Error:
-    """One error that was counted, and who has reported it so far."""
+    """One error that was counted, and the sources that have reported it so far."""
 
     time: float
     sources: set[Source]
 
 
 class XidLedger:
-    """All XIDs of this boot.  Written by the collectors that see them, each in its own thread."""
+    """All XIDs of this boot.  The `gpu` and `kmsg` collectors write it, each in its own thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -87,7 +98,7 @@ class XidLedger:
     def note(
         self, source: Source, bus: str, xid: int, when: float, *, nonfatal: bool = False
     ) -> None:
-        """Take note of one report; `bus` as `kernel_lines.bus_key` writes it."""
+        """Take note of one report, with the address as `bus_key` writes it."""
         if source == "nvml" and xid in _BY_MESSAGE and self.log_is_read:
             return  # whether it is fatal stands in its message alone
         severity = "warning" if nonfatal else meaning(xid).severity

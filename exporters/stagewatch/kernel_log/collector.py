@@ -1,20 +1,21 @@
-"""The kernel log: GPU errors, out-of-memory kills with the rank they hit, NFS servers."""
+"""The `kmsg` collector: GPU errors, out-of-memory kills with the rank they hit, NFS servers."""
 
 from __future__ import annotations
 
-import contextlib
+import json
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option
 from stagewatch.core.errors import SourceError
-from stagewatch.core.exposition import Samples
-from stagewatch.gpu.xids import Source, XidLedger, meaning
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.files import write_atomically
+from stagewatch.gpu.xids import Seen, Source, XidLedger, meaning
 from stagewatch.kernel_log.lines import (
     OomCause,
     OomKill,
@@ -24,27 +25,78 @@ from stagewatch.kernel_log.lines import (
     parse_oom,
     parse_xid,
 )
-from stagewatch.kernel_log.metrics import (
-    LOST,
-    NFS_DOWN,
-    NFS_OUTAGES,
-    NFS_RECLAIM,
-    NFS_SINCE,
-    OOM_KILLS,
-    OOM_LAST,
-    READABLE,
-    SAVED,
-    XID_ERRORS,
-    XID_INFO,
-    XID_LAST,
-)
 from stagewatch.kernel_log.reader import KernelRecord, Kmsg
-from stagewatch.kernel_log.state import KmsgState, NfsServer, OomKills, load, save
 from stagewatch.slurm.cgroup_paths import parse_slurm_cgroup
 
 if TYPE_CHECKING:
     from stagewatch.node_context import NodeContext
-    from stagewatch.ranks.directory import Rank
+
+XID = ("gpu", "uuid", "pci_bus_id", "xid", "severity")
+XID_ERRORS = Metric(
+    "gpu_xid_errors_total",
+    "counter",
+    "GPU errors since boot, from NVML events and the kernel log, each counted once.",
+    XID,
+)
+XID_LAST = Metric(
+    "gpu_xid_last_timestamp_seconds",
+    "gauge",
+    "When the error was last seen, as Unix time; increase() cannot see the first of a kind.",
+    XID,
+)
+XID_INFO = Metric(
+    "gpu_xid_info",
+    "gauge",
+    "1 for each kind of error seen, with what to do about it.",
+    ("xid", "action", "meaning"),
+)
+VICTIM = ("scope", "job_id", "role", "rank")
+OOM_KILLS = Metric(
+    "log_oom_kills_total",
+    "counter",
+    "Processes killed for lack of memory since boot; scope is cgroup or system, and the job and "
+    "rank are empty where unknown.",
+    VICTIM,
+)
+OOM_LAST = Metric(
+    "log_oom_kill_last_timestamp_seconds", "gauge", "When the last of them was killed.", VICTIM
+)
+NFS_DOWN = Metric(
+    "nfs_server_not_responding",
+    "gauge",
+    "1 from the kernel's 'not responding' to its 'OK'; 0 afterwards.",
+    ("server",),
+)
+NFS_SINCE = Metric(
+    "nfs_server_not_responding_since_timestamp_seconds",
+    "gauge",
+    "Since when the server has not answered, as Unix time; absent while it does.",
+    ("server",),
+)
+NFS_OUTAGES = Metric(
+    "nfs_server_outages_total",
+    "counter",
+    "How often the kernel said that the server does not respond, since boot.",
+    ("server",),
+)
+NFS_RECLAIM = Metric(
+    "nfs_lock_reclaim_failures_total", "counter", "File locks lost after an outage, since boot."
+)
+READABLE = Metric(
+    "stagewatch_kmsg_readable",
+    "gauge",
+    "1 if the kernel log can be read; without it, GPU errors come from NVML events alone.",
+)
+LOST = Metric(
+    "stagewatch_kmsg_records_lost_total",
+    "counter",
+    "Records the kernel overwrote before they were read, since the agent's start.",
+)
+SAVED = Metric(
+    "stagewatch_kmsg_state_saved",
+    "gauge",
+    "1 if the place in the log and the counters survive a restart of the agent.",
+)
 
 SAVE_SECONDS = 10.0
 MAX_VICTIMS = 500
@@ -68,16 +120,100 @@ class KmsgOptions:
     )
 
 
+RankKey = tuple[str, str, str]
+"""Job, role and rank that a process belongs to."""
+
+Victim = tuple[str, str, str, str]
+"""Scope, job, role and rank of killed processes."""
+
+
+@dataclass(slots=True)
+class OomKills:
+    """Processes killed for lack of memory."""
+
+    count: int = 0
+    last: float = 0.0
+
+
+@dataclass(slots=True)
+class NfsServer:
+    """An NFS server by the kernel's last line about it."""
+
+    since: float | None = None
+    """Unix time since which it has not answered, None while it does."""
+    outages: int = 0
+
+    def said(self, answers: bool, when: float) -> None:
+        """Take note of a line; the kernel writes one for each mount of the server."""
+        if answers:
+            self.since = None
+        elif self.since is None:
+            self.since = when
+            self.outages += 1
+
+
+@dataclass(slots=True)
+class KmsgState:
+    """What is kept over a restart of the agent, in one small file.
+
+    The place in the log and the counters are written together, so that after a crash the records
+    read since are read and counted again.  A file of an earlier boot is worth nothing: the log
+    begins anew, and so do counters "since boot".
+    """
+
+    boot_id: str
+    sequence: int | None = None
+    reclaim_failures: int = 0
+    xids: list[Seen] = field(default_factory=list)
+    kills: dict[Victim, OomKills] = field(default_factory=dict)
+    nfs: dict[str, NfsServer] = field(default_factory=dict)
+
+
+def load(file: Path, boot_id: str) -> KmsgState:
+    """The state of this boot; an empty one where the file is missing, broken or of another boot."""
+    try:
+        content = json.loads(file.read_text("utf-8"))
+        if content["boot_id"] != boot_id:
+            return KmsgState(boot_id)
+        sequence = content["sequence"]
+        return KmsgState(
+            boot_id,
+            None if sequence is None else int(sequence),
+            int(content["reclaim_failures"]),
+            [Seen(**seen) for seen in content["xids"]],
+            {_victim(kill.pop("victim")): OomKills(**kill) for kill in content["kills"]},
+            {name: NfsServer(**server) for name, server in content["nfs"].items()},
+        )
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return KmsgState(boot_id)
+
+
+def _victim(labels: Any) -> Victim:
+    scope, job_id, role, rank = map(str, labels)
+    return scope, job_id, role, rank
+
+
+def save(file: Path, state: KmsgState) -> bool:
+    """Write the state; False where that cannot be done."""
+    content = asdict(state) | {
+        "kills": [{"victim": victim, **asdict(kill)} for victim, kill in state.kills.items()],
+    }
+    try:
+        write_atomically(file, json.dumps(content).encode(), durable=False)
+    except OSError:
+        return False
+    return True
+
+
 class KmsgCollector(Collector):
-    """Follows the kernel log and keeps count; owns the counters of GPU errors of both sources."""
+    """Follows the kernel log and counts; GPU errors from NVML's events are exported here too."""
 
     def __init__(
         self,
         log: Kmsg,
         xids: XidLedger,
         *,
-        ranks: Callable[[], Iterable[Rank]] = tuple,
-        descendants: Callable[[], Mapping[int, tuple[str, str, str]]] = dict,
+        ranks: Callable[[], Mapping[int, RankKey]] = dict,
         state_file: Path | None = None,
         boot_id: str = "",
         from_user_space: bool = False,
@@ -86,11 +222,10 @@ class KmsgCollector(Collector):
         self._log = log
         self._xids = xids
         self._ranks = ranks
-        self._descendants = descendants
         self._state_file = state_file
         self._from_user_space = from_user_space
         self._clock = clock
-        self._pids: OrderedDict[int, tuple[str, str, str]] = OrderedDict()
+        self._pids: OrderedDict[int, RankKey] = OrderedDict()
         self._causes: OrderedDict[int, str] = OrderedDict()
         self._state = load(state_file, boot_id) if state_file else KmsgState(boot_id)
         self._saved_at = float("-inf")
@@ -99,7 +234,7 @@ class KmsgCollector(Collector):
         xids.restore(self._state.xids)
 
     def collect(self) -> Samples:
-        """Read on, then everything counted since boot."""
+        """Everything counted since boot, the records since the last call included."""
         self._remember_ranks()
         try:
             for record in self._log.read():
@@ -112,14 +247,13 @@ class KmsgCollector(Collector):
         return self._samples()
 
     def close(self) -> None:
-        """Keep the place for the next start."""
+        """Save the place in the log and the counters."""
         self._saved_at = float("-inf")
         self._save()
         self._log.close()
 
     def _remember_ranks(self) -> None:
-        pids = {rank.pid: rank.key for rank in self._ranks()}
-        for pid, key in (pids | dict(self._descendants())).items():
+        for pid, key in self._ranks().items():
             self._pids[pid] = key
             self._pids.move_to_end(pid)
         while len(self._pids) > MAX_PIDS:
@@ -193,16 +327,17 @@ class KmsgCollector(Collector):
 
 
 def _build(options: KmsgOptions, context: NodeContext) -> KmsgCollector:
-    boot_id = ""
-    with contextlib.suppress(OSError):
-        boot_id = (context.options.proc / "sys/kernel/random/boot_id").read_text().strip()
+    def ranks() -> dict[int, RankKey]:
+        """The ranks and the processes below them."""
+        own = {rank.pid: rank.key for rank in context.ranks.ranks()}
+        return own | dict(context.families.look().rank_of)
+
     return KmsgCollector(
         Kmsg(options.path),
         context.xids,
-        ranks=context.ranks.ranks,
-        descendants=lambda: context.families.look().rank_of,
+        ranks=ranks,
         state_file=options.state_file,
-        boot_id=boot_id,
+        boot_id=context.proc.boot_id(),
         from_user_space=options.from_user_space,
     )
 

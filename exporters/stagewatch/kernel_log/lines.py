@@ -1,4 +1,4 @@
-"""What single lines of the kernel log say: GPU errors, out-of-memory kills, NFS servers.
+"""Parsers of single lines of the kernel log: GPU errors, out-of-memory kills, NFS servers.
 
 Plain functions over text.  The wording is that of the NVIDIA driver (`NVRM:`), of the kernel's
 mm/oom_kill.c and of its NFS client (fs/nfs, net/sunrpc/clnt.c).
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+
+from stagewatch.gpu.xids import bus_key
 
 _BUS = r"(?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-9a-fA-F])?"
 _XID = re.compile(rf"NVRM: Xid \({_BUS}[^)]*\): (\d{{1,4}})\b(.*)", re.DOTALL)
@@ -26,24 +28,13 @@ class XidLine:
     bus: str
     xid: int
     nonfatal: bool = False
-    """Said of itself, as the NVLink 5 errors 144 to 150 do."""
+    """The message says so, as those of the NVLink 5 errors 144 to 150 do."""
     plain: bool = False
-    """Without a number: the driver's other words for a GPU that is gone."""
-
-
-def bus_key(bus_id: str) -> str:
-    """A PCI address without function, alike for every source: `0000:3b:00`.
-
-    NVML writes the domain with eight digits, the kernel with four; upper and lower case vary.
-    """
-    parts = bus_id.lower().removeprefix("pci:").split(".")[0].split(":")
-    if len(parts) != 3:
-        return bus_id.lower()
-    return f"{parts[0].lstrip('0').rjust(4, '0')}:{parts[1]}:{parts[2]}"
+    """The message has no number: the driver's other words for a GPU that is gone."""
 
 
 def parse_xid(text: str) -> XidLine | None:
-    """The GPU error a line reports."""
+    """The GPU error that a line reports."""
     if match := _XID.match(text):
         xid = int(match[2])
         nonfatal = xid in _NVLINK5 and "nonfatal" in match[3].lower()
@@ -82,7 +73,7 @@ class OomKill:
 
 
 def parse_oom(text: str) -> OomCause | OomKill | None:
-    """What a line says of an out-of-memory kill; a cause comes before its kill."""
+    """An out-of-memory kill, or its cause, which the kernel writes before it."""
     if match := _CONSTRAINT.match(text):
         return OomCause(int(match[3]), match[2] or "")
     if match := _KILLED.match(text):
@@ -98,18 +89,18 @@ _RECLAIM = re.compile(r"(?:NFS|lockd).{0,40}[Ll]ock reclaim failed")
 
 @dataclass(frozen=True, slots=True)
 class NfsLine:
-    """An NFS server stopped or began to answer."""
+    """An NFS server that stopped or began to answer."""
 
     server: str
     answers: bool
 
 
 def parse_nfs(text: str) -> NfsLine | None:
-    """What a line says of an NFS server."""
+    """The NFS server that a line is about."""
     match = _NFS.match(text)
     return NfsLine(match[1], match[2] == "OK") if match else None
 
 
 def is_lock_reclaim_failure(text: str) -> bool:
-    """Whether locks were lost after an NFS server came back."""
+    """Whether the line says that locks were lost after an NFS server came back."""
     return _RECLAIM.search(text) is not None

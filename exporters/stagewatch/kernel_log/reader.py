@@ -21,7 +21,7 @@ _HEAD = re.compile(rb"(\d+),(\d+),(\d+),[^;]*;(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\x([0-9a-f]{2})")
 MAX_RECORD = 8192
 MAX_BATCH = 20_000
-"""Most records read in one go; a flood is caught up with at the next."""
+"""Most records read in one call; the next calls catch up with a flood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class KernelRecord:
 
 
 class Kmsg:
-    """Reads on from a sequence number.  A file that is no device works too, one record a line."""
+    """The log from a sequence number on.  An ordinary file works too, one record a line."""
 
     def __init__(
         self, path: Path = Path("/dev/kmsg"), *, uptime: Callable[[], float] = time.monotonic

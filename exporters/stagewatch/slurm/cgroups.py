@@ -3,9 +3,8 @@
 v2   /sys/fs/cgroup/system.slice/[NODE_]slurmstepd.scope/{job_540|sSLUID}/step_0/user/task_0
 v1   /sys/fs/cgroup/devices/slurm[_NODE]/uid_1000/job_540/step_0/task_0
 
-The devices: v1 has a list, but where the root may use every device (as it may on every usual
-node) the kernel writes `a *:* rwm` for a confined job too.  v2 has BPF programs, which only a
-privileged agent can read back.
+Only v1 lists a job's devices, and where the root may use every device (as it may on every usual
+node) the kernel writes `a *:* rwm` for a confined job too.
 """
 
 from __future__ import annotations
@@ -15,19 +14,13 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
-from stagewatch.gpu.bpf import device_programs
-from stagewatch.gpu.device_programs import NotUnderstood, ask
 from stagewatch.slurm.cgroup_paths import parse_slurm_cgroup
 
 NVIDIA_MAJOR = 195
 CONTROL_MINORS = frozenset({254, 255})
 """`/dev/nvidia-modeset` and `/dev/nvidiactl`, which every job may use."""
-MAX_GPUS = 64
-NO_GPU = 253
-"""A minor number that no GPU has."""
 MAX_DIRECTORIES = 4096
 
 
@@ -39,14 +32,22 @@ class CgroupJob:
     sluid: str
     path: Path
 
-    def minors(self) -> frozenset[int] | None:
-        """Of the GPUs it may use; None where that cannot be told.
-
-        Under v2 some may be of GPUs that the node does not have.
-        """
-        if (self.path / "devices.list").exists():
-            return _listed(self.path)
-        return _confined(self.path)
+    def minors(self) -> frozenset[int]:
+        """The minor numbers of the GPUs that its device list names; empty where it tells none."""
+        try:
+            lines = (self.path / "devices.list").read_text().splitlines()
+        except OSError:
+            return frozenset()
+        minors = set()
+        for line in lines:
+            if line.startswith("a "):
+                return frozenset()  # everything is allowed: devices are not constrained
+            match = re.fullmatch(rf"c {NVIDIA_MAJOR}:(\d+|\*) \w+", line.strip())
+            if match and match[1] == "*":
+                return frozenset()
+            if match:
+                minors.add(int(match[1]))
+        return frozenset(minors - CONTROL_MINORS)
 
     def pids(self) -> Iterator[tuple[str, int]]:
         """Its processes, each with its step."""
@@ -88,53 +89,6 @@ class SlurmCgroups:
                 if cgroup is not None and entry.is_dir(follow_symlinks=False):
                     path = Path(entry.path)
                     yield CgroupJob(cgroup.job_id, cgroup.sluid, path)
-
-
-def _listed(path: Path) -> frozenset[int] | None:
-    try:
-        lines = (path / "devices.list").read_text().splitlines()
-    except OSError:
-        return None
-    minors = set()
-    for line in lines:
-        if line.startswith("a "):
-            return None  # everything is allowed: devices are not constrained
-        match = re.fullmatch(rf"c {NVIDIA_MAJOR}:(\d+|\*) \w+", line.strip())
-        if match and match[1] == "*":
-            return None
-        if match:
-            minors.add(int(match[1]))
-    return frozenset(minors - CONTROL_MINORS)
-
-
-def _confined(path: Path) -> frozenset[int] | None:
-    """What the programs of a v2 cgroup let it use."""
-    try:
-        return _given(tuple(device_programs(path)))
-    except OSError:
-        return None
-
-
-@lru_cache(maxsize=256)
-def _given(programs: tuple[bytes, ...]) -> frozenset[int] | None:
-    """The GPUs that device programs give; None where they are not about GPUs, or not understood.
-
-    Slurm's let through whatever they do not name, so that a GPU counts as given only if they name
-    it; those of others let nothing through but what they name.  Jobs without GPUs are looked at
-    again and again, and mostly have the same program.
-    """
-    try:
-        everything = ask(programs, NVIDIA_MAJOR, NO_GPU).allowed
-        answers = {minor: ask(programs, NVIDIA_MAJOR, minor) for minor in range(MAX_GPUS)}
-    except NotUnderstood:
-        return None
-    if everything and not any(answer.named for answer in answers.values()):
-        return None
-    return frozenset(
-        minor
-        for minor, answer in answers.items()
-        if answer.allowed and (answer.named or not everything)
-    )
 
 
 def _walk(path: Path) -> Iterator[tuple[str, list[str], list[str]]]:

@@ -1,9 +1,11 @@
 """The NVIDIA driver through NVML; the only code that touches `pynvml`.
 
-Everything here runs in a child process (`child`), because a call of the driver may never return.
-The agent talks to it through `stagewatch.gpu.reader`.
+Everything here runs in a child process (`child`), because a call of the driver may never return;
+the agent talks to it through `stagewatch.gpu.reader`.  `driver` is the session (open it first) with
+the GPUs of `inventory`, and asks for what stands in `calls`, `fields` and `gpm`; `answers` judges
+what comes back.
 
-What a child reads is a *frame*, plain JSON, and also what a recording consists of::
+The child answers with a *frame*, plain JSON, which is also what a recording consists of::
 
     {"time": 1732458600.0,                  Unix time
      "driver": "570.86.15",
@@ -15,7 +17,7 @@ What a child reads is a *frame*, plain JSON, and also what a recording consists 
 A frame with the fast tier also has `xids`, the errors announced since the one before, each with
 gpu, uuid, pci_bus_id, xid and time.
 
-`values` is keyed by metric name, with the values of further labels after slashes.  A row of the
-slow tier has also `info`: model, minor, pci_bus_id, vbios, serial.  A GPU that the driver has lost
-has `"lost": true` and no values.
+`stagewatch.gpu.readings` declares the keys of `values`.  A row of the slow tier also has `info`:
+model, minor, pci_bus_id, vbios, serial.  A GPU that the driver has lost has `"lost": true` and no
+values.
 """

@@ -1,9 +1,9 @@
 """The reader process: answers each line of JSON on its input with one on its output.
 
-Started by `stagewatch.gpu.reader` and never by hand.  It may hang in the driver for good,
-so it owns nothing that matters: no sockets, no files, no lock.  It ends when its input does, when
-its parent dies, or on SIGTERM as soon as the call in progress has returned; it never shuts NVML
-down first, since that can hang too and the kernel does it anyway.
+`stagewatch.gpu.reader` starts it, and nobody by hand.  It may hang in the driver for good, so it
+owns nothing that matters: no socket, no file, no lock.  It ends when its input does, when its
+parent dies, or on SIGTERM as soon as the call in progress has returned.  It never shuts NVML down
+first, since that can hang too and the kernel does it anyway.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import os
 import signal
 import sys
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.gpu.nvml.driver import Driver
@@ -28,31 +28,20 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-class Session:
-    """Answers requests; opens the driver with the first of them."""
-
-    def __init__(self) -> None:
-        self._driver: Driver | None = None
-
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The reply to one request: a frame, or `error` with its kind."""
-        try:
-            if self._driver is None:
-                driver = Driver()
-                driver.start()
-                self._driver = driver
-            return self._driver.read(request["tiers"])
-        except NoData as error:
-            return {"error": str(error), "kind": "no_data"}
-        except SourceError as error:
-            return {"error": str(error), "kind": "failed"}
-
-
 def serve(requests: BinaryIO, replies: int) -> None:
-    """Answer until the input ends or the session is of no use any more."""
-    session = Session()
+    """Answer until the input ends or the session with the driver is of no use any more.
+
+    The first request opens the driver.
+    """
+    driver: Driver | None = None
     while line := requests.readline():
-        reply = session.answer(json.loads(line))
+        try:
+            driver = driver or Driver()
+            reply = driver.read(json.loads(line)["tiers"])
+        except NoData as error:
+            reply = {"error": str(error), "kind": "no_data"}
+        except SourceError as error:
+            reply = {"error": str(error), "kind": "failed"}
         text = json.dumps(reply, separators=(",", ":")).encode() + b"\n"
         while text:
             text = text[os.write(replies, text) :]
@@ -66,8 +55,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's business
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     replies = os.dup(1)
-    os.dup2(2, 1)  # whatever the driver may print must not end up among the replies
-    os.set_blocking(2, False)  # and rather be lost than wait for a reader
+    os.dup2(2, 1)  # what the driver prints must not end up among the replies
+    os.set_blocking(2, False)  # and is rather lost than waits for a reader
     with os.fdopen(0, "rb", closefd=False) as requests:
         serve(requests, replies)
     os._exit(0)

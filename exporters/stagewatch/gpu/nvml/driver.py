@@ -2,45 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Hashable, Iterator
 from typing import Any
 
 from stagewatch.core.errors import NoData
-from stagewatch.gpu.nvml.errors import Errors, SessionBroken
-from stagewatch.gpu.nvml.events import Events, address
-from stagewatch.gpu.nvml.fields import ask, fields_by_tier
+from stagewatch.gpu.nvml.answers import Codes, SessionBroken, plausible
+from stagewatch.gpu.nvml.calls import MIG_TIERS, TIERS
+from stagewatch.gpu.nvml.fields import Answer, ask, fields_by_tier
 from stagewatch.gpu.nvml.gpm import METRICS as GPM_METRICS
 from stagewatch.gpu.nvml.gpm import Gpm
-from stagewatch.gpu.nvml.health import Reader
 from stagewatch.gpu.nvml.inventory import Gpu, Inventory, text
-from stagewatch.gpu.nvml.readings import MIG_TIERS, TIERS
-from stagewatch.gpu.nvml.sanity import plausible
+from stagewatch.gpu.readings import Key, Reading
 
 Frame = dict[str, Any]
 
+WAIT_MILLISECONDS = 1
+"""How long to wait for an event; what zero means is not documented."""
+
+MOST = 256
+"""Most events read in one call: a GPU that floods the queue must not stop the readings."""
+
 
 class Driver:
-    """The NVML session of this process; every method may block for as long as the driver likes."""
+    """The NVML session of this process; every method may block for as long as the driver likes.
+
+    Making one loads the library and looks for GPUs.  Raises `NoData` where there is no driver or no
+    GPU, `SourceError` for all other failures.
+    """
 
     def __init__(self) -> None:
-        import pynvml
+        import pynvml as nvml
 
-        self._nvml: Any = pynvml
-        self._errors = Errors(pynvml)
-        self._gpm = Gpm(pynvml)
-        self._inventory = Inventory(pynvml, self._errors, self._gpm)
-        self._events = Events(pynvml)
-        self._fields = fields_by_tier("")
-        self._version = ""
+        self._nvml: Any = nvml
+        self._codes = Codes(nvml)
+        self._gpm = Gpm(nvml)
+        self._inventory = Inventory(nvml, self._codes, self._gpm)
+        self._events = Events(nvml)
         self._round = 0
-
-    def start(self) -> None:
-        """Load the library and enumerate.
-
-        Raises `NoData` where there is no driver or no GPU, `SourceError` for all other failures.
-        """
-        nvml = self._nvml
         try:
             nvml.nvmlInit()
             self._version = text(nvml.nvmlSystemGetDriverVersion())
@@ -56,7 +57,7 @@ class Driver:
     def read(self, tiers: Collection[str]) -> Frame:
         """A frame of these tiers (see the package's docstring).
 
-        Raises `SourceError` when the session as a whole is of no use any more.
+        Raises `SourceError` where the whole session is at an end.
         """
         frame: Frame = {"time": time.time(), "driver": self._version, "tiers": {}}
         if "slow" in tiers:
@@ -65,7 +66,7 @@ class Driver:
             started = time.monotonic()
             rows = [self._row(gpu, tier) for gpu in self._inventory.gpus]
             if tier == "fast":
-                frame["xids"] = self._xids()
+                frame["xids"] = self._events.take()
             frame["tiers"][tier] = {"seconds": time.monotonic() - started, "gpus": rows}
         return frame
 
@@ -75,12 +76,12 @@ class Driver:
 
     def _open_events(self) -> None:
         whole = [gpu for gpu in self._inventory.gpus if gpu.parent is None and not gpu.lost]
-        self._events.open([gpu.handle for gpu in whole])
+        self._events.open(whole)
 
     def _look_again(self) -> None:
-        """Start over where a GPU was lost, since only that finds one that is back.
+        """Look for GPUs and MIG instances; where a GPU is lost, only a new start finds it again.
 
-        What was not supported is asked once more: some calls are only so for a while.
+        A new round also asks once more for what the driver refused: some refusals are temporary.
         """
         nvml = self._nvml
         try:
@@ -98,85 +99,131 @@ class Driver:
 
     def _row(self, gpu: Gpu, tier: str) -> dict[str, Any]:
         row: dict[str, Any] = {"gpu": str(gpu.index), "uuid": gpu.uuid, "mig": gpu.mig}
-        values: dict[str, float] = {}
-        for reader in (TIERS if gpu.parent is None else MIG_TIERS)[tier]:
-            self._call(gpu, reader, values)
+        values: dict[Key, float] = {}
+        for call in (TIERS if gpu.parent is None else MIG_TIERS)[tier]:
+            if self._may_have(gpu, call):
+                with self._asking(gpu, call):
+                    values.update(call(self._nvml, gpu.handle))
         if gpu.parent is None:
             self._ask_fields(gpu, tier, values)
-        if tier == "fast":
-            self._sample_profile(gpu, values)
-        kept = {name: float(value) for name, value in values.items() if plausible(name, value)}
+        if tier == "fast" and gpu.profile is not None and self._may_have(gpu, "gpm"):
+            whole = gpu.parent or gpu
+            with self._asking(gpu, "gpm"):
+                values.update(
+                    self._gpm.sample(gpu.profile, whole.handle, gpu.instance, self._round)
+                )
+        kept = {key: float(value) for key, value in values.items() if plausible(key, value)}
         if gpu.lost or (gpu.parent is not None and gpu.parent.lost):
             return row | {"lost": True, "info": gpu.info, "values": {}}
         if tier == "slow":
             row["info"] = gpu.info
         if tier == "fast":
-            kept["gpu_driver_call_errors_total"] = gpu.errors
+            kept[Reading.CALL_ERRORS.key()] = gpu.errors
             profile = None if "gpm" in gpu.refused else gpu.profile
             lacking = GPM_METRICS if profile is None else profile.refused
-            kept["gpu_driver_unsupported"] = len(gpu.refused.keys() - {"gpm"}) + len(lacking)
+            kept[Reading.UNSUPPORTED.key()] = len(gpu.refused.keys() - {"gpm"}) + len(lacking)
         return row | {"values": kept}
 
-    def _call(self, gpu: Gpu, reader: Reader, values: dict[str, float]) -> None:
-        if gpu.lost or gpu.refused.get(reader) == self._round:
-            return
-        try:
-            values.update(reader(self._nvml, gpu.handle))
-            gpu.refused.pop(reader, None)
-        except self._nvml.NVMLError as error:
-            if self._errors.is_absent(error):
-                gpu.refused[reader] = self._round
-            else:
-                self._inventory.failed(gpu, error)
+    def _may_have(self, gpu: Gpu, what: Hashable) -> bool:
+        """Whether to ask the GPU for it: a refusal stands until the next round."""
+        return not gpu.lost and gpu.refused.get(what) != self._round
 
-    def _ask_fields(self, gpu: Gpu, tier: str, values: dict[str, float]) -> None:
-        wanted = [field for field in self._fields[tier] if gpu.refused.get(field) != self._round]
-        if gpu.lost or not wanted:
-            return
+    @contextlib.contextmanager
+    def _asking(self, gpu: Gpu, *what: Hashable) -> Iterator[None]:
+        """Note what the driver refuses, and count what it fails; the other readings go on."""
         try:
-            answers = ask(self._nvml, gpu.handle, wanted)
+            yield
         except self._nvml.NVMLError as error:
-            if self._errors.is_absent(error):
-                gpu.refused.update(dict.fromkeys(wanted, self._round))
+            if error.value in self._codes.absent:
+                gpu.refused.update(dict.fromkeys(what, self._round))
             else:
                 self._inventory.failed(gpu, error)
-            return
+        else:
+            for one in what:
+                gpu.refused.pop(one, None)
+
+    def _ask_fields(self, gpu: Gpu, tier: str, values: dict[Key, float]) -> None:
+        wanted = [field for field in self._fields[tier] if self._may_have(gpu, field)]
+        answers: list[Answer] = []
+        if wanted:
+            with self._asking(gpu, *wanted):
+                answers = ask(self._nvml, gpu.handle, wanted)
         for field, code, value in answers:
-            if code == 0:
-                gpu.refused.pop(field, None)
-            elif self._errors.absent_code(code):
+            if code in self._codes.absent:
                 gpu.refused[field] = self._round
-            else:
+            elif code:
                 gpu.errors += 1
             if value is not None:
-                values.setdefault(field.name, value)
+                values.setdefault(field.key, value)
 
-    def _sample_profile(self, gpu: Gpu, values: dict[str, float]) -> None:
-        profile = gpu.profile
-        if gpu.lost or profile is None or gpu.refused.get("gpm") == self._round:
-            return
-        whole = gpu if gpu.parent is None else gpu.parent
+
+class Events:
+    """The queue in which the driver announces XIDs.
+
+    The fast tier polls it instead of a thread of its own that waits: the library keeps the queue,
+    and profiling allows one thread only.
+    """
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml = nvml
+        self._set: Any = None
+        self._owners: dict[int, Gpu] = {}
+        """The GPUs by what their handles point to."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is announced, after an error or for lack of support."""
+        return self._set is None
+
+    def open(self, gpus: list[Gpu]) -> None:
+        """Ask for the XIDs of these GPUs, in a new queue."""
+        nvml = self._nvml
+        self._set = None
+        self._owners = {_address(gpu.handle): gpu for gpu in gpus}
         try:
-            values.update(self._gpm.sample(profile, whole.handle, gpu.instance, self._round))
-            gpu.refused.pop("gpm", None)
-        except self._nvml.NVMLError as error:
-            if self._errors.is_absent(error):
-                gpu.refused["gpm"] = self._round
-            else:
-                self._inventory.failed(gpu, error)
+            queue = nvml.nvmlEventSetCreate()
+        except nvml.NVMLError:
+            return
+        wanted = nvml.nvmlEventTypeXidCriticalError
+        for gpu in gpus:
+            try:
+                if nvml.nvmlDeviceGetSupportedEventTypes(gpu.handle) & wanted:
+                    nvml.nvmlDeviceRegisterEvents(gpu.handle, wanted, queue)
+                    self._set = queue
+            except nvml.NVMLError:
+                continue
 
-    def _xids(self) -> list[dict[str, Any]]:
-        """The XIDs announced since the last time."""
-        owners = {
-            address(gpu.handle): gpu
-            for gpu in self._inventory.gpus
-            if gpu.parent is None and gpu.handle is not None
-        }
-        found = []
-        for handle, xid in self._events.take():
-            gpu = owners.get(handle)
-            if gpu is not None:
+    def take(self) -> list[dict[str, Any]]:
+        """The XIDs announced since the last call, as a frame holds them.
+
+        Any error but an empty queue closes the queue until it is opened anew: for a lost GPU the
+        driver answers at once every time, and would be asked in a loop.
+        """
+        nvml = self._nvml
+        xids: list[dict[str, Any]] = []
+        for _ in range(MOST):
+            if self._set is None:
+                break
+            try:
+                event = nvml.nvmlEventSetWait_v2(self._set, WAIT_MILLISECONDS)
+            except nvml.NVMLError as error:
+                if error.value != nvml.NVML_ERROR_TIMEOUT:
+                    self._close()
+                break
+            gpu = self._owners.get(_address(event.device))
+            if gpu is not None and event.eventType & nvml.nvmlEventTypeXidCriticalError:
                 bus = gpu.info.get("pci_bus_id", "")
-                row = {"gpu": str(gpu.index), "uuid": gpu.uuid, "pci_bus_id": bus, "xid": xid}
-                found.append({**row, "time": time.time()})
-        return found
+                row = {"gpu": str(gpu.index), "uuid": gpu.uuid, "pci_bus_id": bus}
+                xids.append({**row, "xid": int(event.eventData), "time": time.time()})
+        return xids
+
+    def _close(self) -> None:
+        nvml, queue = self._nvml, self._set
+        self._set = None
+        with contextlib.suppress(nvml.NVMLError):
+            nvml.nvmlEventSetFree(queue)
+
+
+def _address(handle: Any) -> int:
+    """The address in a device handle, which all handles of a GPU share."""
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0

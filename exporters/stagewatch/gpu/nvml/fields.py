@@ -1,4 +1,4 @@
-"""Field values: what can be asked of a GPU in one batch, each with a return code of its own.
+"""Field values: readings that NVML gives in one batch, each with a return code of its own.
 
 Ids are written as numbers, with NVML's name beside them, because the constants of `pynvml` follow
 the newest driver while ids have moved between drivers (see `throttling_of`).
@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stagewatch.gpu.nvml.sanity import blank
+from stagewatch.gpu.nvml.answers import blank
+from stagewatch.gpu.readings import Key, Reading
 
 ALL_LINKS = 0xFFFFFFFF
-"""As the scope of an NVLink field: the sum over all links."""
+"""The scope of an NVLink field that sums over all links."""
 
 _NANO = 1e9
 _MILLI = 1e3
@@ -23,91 +24,99 @@ _KIB = 1 / 1024
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field id, and the metric it becomes."""
+    """One field id, and the reading it becomes."""
 
     id: int
-    name: str
-    per_unit: float = 1.0
+    key: Key
+    per_unit: float
     """How much of the raw value is one base unit."""
-    scope: int = 0
+    scope: int
+
+
+def _field(id: int, reading: Reading, *labels: str, per_unit: float = 1.0, scope: int = 0) -> Field:
+    return Field(id, reading.key(*labels), per_unit, scope)
 
 
 FAST = (
-    Field(82, "gpu_memory_temperature_celsius"),  # MEMORY_TEMP
-    Field(83, "gpu_energy_joules_total", _MILLI),  # TOTAL_ENERGY_CONSUMPTION
-    Field(185, "gpu_power_average_watts", _MILLI),  # POWER_AVERAGE
-    Field(186, "gpu_power_instant_watts", _MILLI),  # POWER_INSTANT
+    _field(82, Reading.MEMORY_TEMPERATURE),  # MEMORY_TEMP
+    _field(83, Reading.ENERGY, per_unit=_MILLI),  # TOTAL_ENERGY_CONSUMPTION
+    _field(185, Reading.POWER_AVERAGE, per_unit=_MILLI),  # POWER_AVERAGE
+    _field(186, Reading.POWER_INSTANT, per_unit=_MILLI),  # POWER_INSTANT
 )
 
 _THROTTLING = (
-    Field(74, "gpu_throttle_seconds_total/sw_power_cap", _NANO),  # PERF_POLICY_POWER
-    Field(75, "gpu_throttle_seconds_total/sw_thermal", _NANO),  # PERF_POLICY_THERMAL
-    Field(76, "gpu_throttle_seconds_total/sync_boost", _NANO),  # PERF_POLICY_SYNC_BOOST
-    Field(77, "gpu_throttle_seconds_total/board_limit", _NANO),  # PERF_POLICY_BOARD_LIMIT
-    Field(78, "gpu_throttle_seconds_total/low_utilization", _NANO),  # ..._LOW_UTILIZATION
-    Field(79, "gpu_throttle_seconds_total/reliability", _NANO),  # PERF_POLICY_RELIABILITY
+    _field(74, Reading.THROTTLE, "sw_power_cap", per_unit=_NANO),  # PERF_POLICY_POWER
+    _field(75, Reading.THROTTLE, "sw_thermal", per_unit=_NANO),  # PERF_POLICY_THERMAL
+    _field(76, Reading.THROTTLE, "sync_boost", per_unit=_NANO),  # PERF_POLICY_SYNC_BOOST
+    _field(77, Reading.THROTTLE, "board_limit", per_unit=_NANO),  # PERF_POLICY_BOARD_LIMIT
+    _field(78, Reading.THROTTLE, "low_utilization", per_unit=_NANO),  # ..._LOW_UTILIZATION
+    _field(79, Reading.THROTTLE, "reliability", per_unit=_NANO),  # PERF_POLICY_RELIABILITY
 )
 
 _MEMORY_REPAIR = (
-    Field(142, "gpu_remapped_rows/corrected"),  # REMAPPED_COR
-    Field(143, "gpu_remapped_rows/uncorrected"),  # REMAPPED_UNC
-    Field(144, "gpu_remap_pending"),  # REMAPPED_PENDING
-    Field(145, "gpu_remap_failed"),  # REMAPPED_FAILURE
-    Field(230, "gpu_recovery_action"),  # GET_GPU_RECOVERY_ACTION
+    _field(142, Reading.REMAPPED_ROWS, "corrected"),  # REMAPPED_COR
+    _field(143, Reading.REMAPPED_ROWS, "uncorrected"),  # REMAPPED_UNC
+    _field(144, Reading.REMAP_PENDING),  # REMAPPED_PENDING
+    _field(145, Reading.REMAP_FAILED),  # REMAPPED_FAILURE
+    _field(230, Reading.RECOVERY_ACTION),  # GET_GPU_RECOVERY_ACTION
 )
 
-# Where a name occurs twice, the first that the driver has counts: NVLink up to 4 has the
-# THROUGHPUT fields, which despite their name are totals; NVLink 5 has the COUNT fields.  So it is
-# with throttling by heat (`throttling_of`).
+# Of two fields for one reading, the first that the driver has counts: NVLink up to 4 has the
+# THROUGHPUT fields, which despite their name are totals; NVLink 5 has the COUNT fields.  The same
+# holds for throttling by heat (`throttling_of`).
 _NVLINK = (
-    Field(138, "gpu_nvlink_bytes_total/tx", _KIB, ALL_LINKS),  # NVLINK_THROUGHPUT_DATA_TX
-    Field(139, "gpu_nvlink_bytes_total/rx", _KIB, ALL_LINKS),  # NVLINK_THROUGHPUT_DATA_RX
-    Field(202, "gpu_nvlink_bytes_total/tx", 1.0, ALL_LINKS),  # NVLINK_COUNT_XMIT_BYTES
-    Field(204, "gpu_nvlink_bytes_total/rx", 1.0, ALL_LINKS),  # NVLINK_COUNT_RCV_BYTES
-    Field(38, "gpu_nvlink_errors_total/crc_flit"),  # NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL
-    Field(45, "gpu_nvlink_errors_total/crc_data"),  # NVLINK_CRC_DATA_ERROR_COUNT_TOTAL
-    Field(52, "gpu_nvlink_errors_total/replay"),  # NVLINK_REPLAY_ERROR_COUNT_TOTAL
-    Field(59, "gpu_nvlink_errors_total/recovery"),  # NVLINK_RECOVERY_ERROR_COUNT_TOTAL
-    Field(160, "gpu_nvlink_errors_total/ecc_data"),  # NVLINK_ECC_DATA_ERROR_COUNT_TOTAL
-    Field(206, "gpu_nvlink_errors_total/malformed_packet", scope=ALL_LINKS),
-    Field(207, "gpu_nvlink_errors_total/buffer_overrun", scope=ALL_LINKS),
-    Field(208, "gpu_nvlink_errors_total/receive", scope=ALL_LINKS),
-    Field(209, "gpu_nvlink_errors_total/receive_remote", scope=ALL_LINKS),
-    Field(210, "gpu_nvlink_errors_total/receive_general", scope=ALL_LINKS),
-    Field(211, "gpu_nvlink_errors_total/link_integrity", scope=ALL_LINKS),
-    Field(212, "gpu_nvlink_errors_total/transmit_discard", scope=ALL_LINKS),
-    Field(214, "gpu_nvlink_errors_total/recovery_failed", scope=ALL_LINKS),
-    Field(215, "gpu_nvlink_errors_total/recovery", scope=ALL_LINKS),
-    Field(219, "gpu_nvlink_errors_total/effective", scope=ALL_LINKS),
-    Field(221, "gpu_nvlink_errors_total/symbol", scope=ALL_LINKS),
+    _field(
+        138, Reading.NVLINK_BYTES, "tx", per_unit=_KIB, scope=ALL_LINKS
+    ),  # NVLINK_THROUGHPUT_DATA_TX
+    _field(
+        139, Reading.NVLINK_BYTES, "rx", per_unit=_KIB, scope=ALL_LINKS
+    ),  # NVLINK_THROUGHPUT_DATA_RX
+    _field(202, Reading.NVLINK_BYTES, "tx", scope=ALL_LINKS),  # NVLINK_COUNT_XMIT_BYTES
+    _field(204, Reading.NVLINK_BYTES, "rx", scope=ALL_LINKS),  # NVLINK_COUNT_RCV_BYTES
+    _field(38, Reading.NVLINK_ERRORS, "crc_flit"),  # NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL
+    _field(45, Reading.NVLINK_ERRORS, "crc_data"),  # NVLINK_CRC_DATA_ERROR_COUNT_TOTAL
+    _field(52, Reading.NVLINK_ERRORS, "replay"),  # NVLINK_REPLAY_ERROR_COUNT_TOTAL
+    _field(59, Reading.NVLINK_ERRORS, "recovery"),  # NVLINK_RECOVERY_ERROR_COUNT_TOTAL
+    _field(160, Reading.NVLINK_ERRORS, "ecc_data"),  # NVLINK_ECC_DATA_ERROR_COUNT_TOTAL
+    _field(206, Reading.NVLINK_ERRORS, "malformed_packet", scope=ALL_LINKS),
+    _field(207, Reading.NVLINK_ERRORS, "buffer_overrun", scope=ALL_LINKS),
+    _field(208, Reading.NVLINK_ERRORS, "receive", scope=ALL_LINKS),
+    _field(209, Reading.NVLINK_ERRORS, "receive_remote", scope=ALL_LINKS),
+    _field(210, Reading.NVLINK_ERRORS, "receive_general", scope=ALL_LINKS),
+    _field(211, Reading.NVLINK_ERRORS, "link_integrity", scope=ALL_LINKS),
+    _field(212, Reading.NVLINK_ERRORS, "transmit_discard", scope=ALL_LINKS),
+    _field(214, Reading.NVLINK_ERRORS, "recovery_failed", scope=ALL_LINKS),
+    _field(215, Reading.NVLINK_ERRORS, "recovery", scope=ALL_LINKS),
+    _field(219, Reading.NVLINK_ERRORS, "effective", scope=ALL_LINKS),
+    _field(221, Reading.NVLINK_ERRORS, "symbol", scope=ALL_LINKS),
 )
 
 _PCIE = (
-    Field(197, "gpu_pcie_bytes_total/tx"),  # PCIE_COUNT_TX_BYTES
-    Field(198, "gpu_pcie_bytes_total/rx"),  # PCIE_COUNT_RX_BYTES
-    Field(94, "gpu_pcie_replays_total"),  # PCIE_REPLAY_COUNTER
-    Field(169, "gpu_pcie_errors_total/l0_to_recovery"),  # PCIE_L0_TO_RECOVERY_COUNTER
-    Field(173, "gpu_pcie_errors_total/correctable"),  # PCIE_COUNT_CORRECTABLE_ERRORS
-    Field(174, "gpu_pcie_errors_total/nak_received"),  # PCIE_COUNT_NAKS_RECEIVED
-    Field(175, "gpu_pcie_errors_total/receiver"),  # PCIE_COUNT_RECEIVER_ERROR
-    Field(176, "gpu_pcie_errors_total/bad_tlp"),  # PCIE_COUNT_BAD_TLP
-    Field(177, "gpu_pcie_errors_total/nak_sent"),  # PCIE_COUNT_NAKS_SENT
-    Field(178, "gpu_pcie_errors_total/bad_dllp"),  # PCIE_COUNT_BAD_DLLP
-    Field(179, "gpu_pcie_errors_total/non_fatal"),  # PCIE_COUNT_NON_FATAL_ERROR
-    Field(180, "gpu_pcie_errors_total/fatal"),  # PCIE_COUNT_FATAL_ERROR
-    Field(181, "gpu_pcie_errors_total/unsupported_request"),  # PCIE_COUNT_UNSUPPORTED_REQ
-    Field(182, "gpu_pcie_errors_total/lcrc"),  # PCIE_COUNT_LCRC_ERROR
-    Field(183, "gpu_pcie_errors_total/lane"),  # PCIE_COUNT_LANE_ERROR
+    _field(197, Reading.PCIE_BYTES, "tx"),  # PCIE_COUNT_TX_BYTES
+    _field(198, Reading.PCIE_BYTES, "rx"),  # PCIE_COUNT_RX_BYTES
+    _field(94, Reading.PCIE_REPLAYS),  # PCIE_REPLAY_COUNTER
+    _field(169, Reading.PCIE_ERRORS, "l0_to_recovery"),  # PCIE_L0_TO_RECOVERY_COUNTER
+    _field(173, Reading.PCIE_ERRORS, "correctable"),  # PCIE_COUNT_CORRECTABLE_ERRORS
+    _field(174, Reading.PCIE_ERRORS, "nak_received"),  # PCIE_COUNT_NAKS_RECEIVED
+    _field(175, Reading.PCIE_ERRORS, "receiver"),  # PCIE_COUNT_RECEIVER_ERROR
+    _field(176, Reading.PCIE_ERRORS, "bad_tlp"),  # PCIE_COUNT_BAD_TLP
+    _field(177, Reading.PCIE_ERRORS, "nak_sent"),  # PCIE_COUNT_NAKS_SENT
+    _field(178, Reading.PCIE_ERRORS, "bad_dllp"),  # PCIE_COUNT_BAD_DLLP
+    _field(179, Reading.PCIE_ERRORS, "non_fatal"),  # PCIE_COUNT_NON_FATAL_ERROR
+    _field(180, Reading.PCIE_ERRORS, "fatal"),  # PCIE_COUNT_FATAL_ERROR
+    _field(181, Reading.PCIE_ERRORS, "unsupported_request"),  # PCIE_COUNT_UNSUPPORTED_REQ
+    _field(182, Reading.PCIE_ERRORS, "lcrc"),  # PCIE_COUNT_LCRC_ERROR
+    _field(183, Reading.PCIE_ERRORS, "lane"),  # PCIE_COUNT_LANE_ERROR
 )
 
 _SLOW = (
-    Field(29, "gpu_retired_pages/single_bit"),  # RETIRED_SBE
-    Field(30, "gpu_retired_pages/double_bit"),  # RETIRED_DBE
-    Field(31, "gpu_retired_pages_pending"),  # RETIRED_PENDING
-    Field(193, "gpu_temperature_margin_limit_celsius/shutdown"),  # TEMPERATURE_SHUTDOWN_TLIMIT
-    Field(194, "gpu_temperature_margin_limit_celsius/slowdown"),  # TEMPERATURE_SLOWDOWN_TLIMIT
-    Field(195, "gpu_temperature_margin_limit_celsius/memory"),  # TEMPERATURE_MEM_MAX_TLIMIT
-    Field(196, "gpu_temperature_margin_limit_celsius/operating"),  # TEMPERATURE_GPU_MAX_TLIMIT
+    _field(29, Reading.RETIRED_PAGES, "single_bit"),  # RETIRED_SBE
+    _field(30, Reading.RETIRED_PAGES, "double_bit"),  # RETIRED_DBE
+    _field(31, Reading.RETIRED_PAGES_PENDING),  # RETIRED_PENDING
+    _field(193, Reading.TEMPERATURE_MARGIN_LIMIT, "shutdown"),  # TEMPERATURE_SHUTDOWN_TLIMIT
+    _field(194, Reading.TEMPERATURE_MARGIN_LIMIT, "slowdown"),  # TEMPERATURE_SLOWDOWN_TLIMIT
+    _field(195, Reading.TEMPERATURE_MARGIN_LIMIT, "memory"),  # TEMPERATURE_MEM_MAX_TLIMIT
+    _field(196, Reading.TEMPERATURE_MARGIN_LIMIT, "operating"),  # TEMPERATURE_GPU_MAX_TLIMIT
 )
 
 
@@ -130,13 +139,13 @@ def throttling_of(driver: str) -> tuple[Field, ...]:
         return ()
     names = ("sw_thermal", "hw_thermal", "hw_power_brake")
     return tuple(
-        Field(first + place, f"gpu_throttle_seconds_total/{name}", _NANO)
+        _field(first + place, Reading.THROTTLE, name, per_unit=_NANO)
         for place, name in enumerate(names)
     )
 
 
 def fields_by_tier(driver: str) -> dict[str, tuple[Field, ...]]:
-    """What to ask for in each tier of a driver of this version."""
+    """The fields to ask a driver of this version for, by tier."""
     throttling = _THROTTLING + throttling_of(driver)
     return {
         "fast": FAST,
@@ -157,9 +166,13 @@ _MEMBERS = (
 )
 
 
-def ask(nvml: Any, gpu: Any, fields: Sequence[Field]) -> list[tuple[Field, int, float | None]]:
-    """Each field with its return code and, unless it is a sentinel, its value in base units."""
-    found = []
+Answer = tuple[Field, int, "float | None"]
+"""A field, its return code and, unless that is a sentinel, its value in base units."""
+
+
+def ask(nvml: Any, gpu: Any, fields: Sequence[Field]) -> list[Answer]:
+    """The answers of one call for all of these fields."""
+    answers: list[Answer] = []
     entries = nvml.nvmlDeviceGetFieldValues(gpu, [(field.id, field.scope) for field in fields])
     for field, entry in zip(fields, entries, strict=True):
         value = None
@@ -167,5 +180,5 @@ def ask(nvml: Any, gpu: Any, fields: Sequence[Field]) -> list[tuple[Field, int, 
             member, bits = _MEMBERS[entry.valueType]
             raw = getattr(entry.value, member)
             value = None if blank(raw, bits) else raw / field.per_unit
-        found.append((field, int(entry.nvmlReturn), value))
-    return found
+        answers.append((field, int(entry.nvmlReturn), value))
+    return answers

@@ -1,8 +1,8 @@
 """Profiling without DCGM: GPU Performance Monitoring, on Hopper and later.
 
 A metric is an average between two samples, so each tick takes one sample per GPU and compares it
-with that of the tick before: nothing ever sleeps, and nothing between two ticks is missed.
-Hence shares of time also become true counters, by adding them up over the ticks.
+with the sample of the tick before: nothing sleeps, and nothing between two ticks is missed.  Added
+up over the ticks, shares of time also become true counters.
 NVML: nvmlGpmSampleGet, nvmlGpmMetricsGet; one thread only.
 """
 
@@ -12,65 +12,66 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from stagewatch.gpu.nvml.sanity import blank
+from stagewatch.gpu.nvml.answers import blank
+from stagewatch.gpu.readings import Key, Reading
 
 SHORTEST = 0.1
 """Least time between two samples in seconds, as NVML demands."""
 
 LONGEST = 60.0
-"""After a gap longer than this the average says nothing about now, so it is left out."""
+"""Longest time between two samples in seconds; a longer average says nothing about now."""
 
 _PERCENT = 100.0
 _MIB = 1 / (1024 * 1024)
 
 # By NVML_GPM_METRIC_* id: the metric, and how much of the raw value is one base unit.
-METRICS: dict[int, tuple[str, float]] = {
-    1: ("gpu_graphics_active_ratio", _PERCENT),  # GRAPHICS_UTIL
-    2: ("gpu_sm_active_ratio", _PERCENT),  # SM_UTIL
-    3: ("gpu_sm_occupancy_ratio", _PERCENT),  # SM_OCCUPANCY
-    4: ("gpu_integer_active_ratio", _PERCENT),  # INTEGER_UTIL
-    5: ("gpu_tensor_active_ratio", _PERCENT),  # ANY_TENSOR_UTIL
-    10: ("gpu_dram_active_ratio", _PERCENT),  # DRAM_BW_UTIL
-    11: ("gpu_fp64_active_ratio", _PERCENT),  # FP64_UTIL
-    12: ("gpu_fp32_active_ratio", _PERCENT),  # FP32_UTIL
-    13: ("gpu_fp16_active_ratio", _PERCENT),  # FP16_UTIL
-    20: ("gpu_pcie_throughput_bytes_per_second/tx", _MIB),  # PCIE_TX_PER_SEC
-    21: ("gpu_pcie_throughput_bytes_per_second/rx", _MIB),  # PCIE_RX_PER_SEC
-    60: ("gpu_nvlink_throughput_bytes_per_second/rx", _MIB),  # NVLINK_TOTAL_RX_PER_SEC
-    61: ("gpu_nvlink_throughput_bytes_per_second/tx", _MIB),  # NVLINK_TOTAL_TX_PER_SEC
+METRICS: dict[int, tuple[Key, float]] = {
+    1: (Reading.GRAPHICS_ACTIVE.key(), _PERCENT),  # GRAPHICS_UTIL
+    2: (Reading.SM_ACTIVE.key(), _PERCENT),  # SM_UTIL
+    3: (Reading.SM_OCCUPANCY.key(), _PERCENT),  # SM_OCCUPANCY
+    4: (Reading.INTEGER_ACTIVE.key(), _PERCENT),  # INTEGER_UTIL
+    5: (Reading.TENSOR_ACTIVE.key(), _PERCENT),  # ANY_TENSOR_UTIL
+    10: (Reading.DRAM_ACTIVE.key(), _PERCENT),  # DRAM_BW_UTIL
+    11: (Reading.FP64_ACTIVE.key(), _PERCENT),  # FP64_UTIL
+    12: (Reading.FP32_ACTIVE.key(), _PERCENT),  # FP32_UTIL
+    13: (Reading.FP16_ACTIVE.key(), _PERCENT),  # FP16_UTIL
+    20: (Reading.PCIE_THROUGHPUT.key("tx"), _MIB),  # PCIE_TX_PER_SEC
+    21: (Reading.PCIE_THROUGHPUT.key("rx"), _MIB),  # PCIE_RX_PER_SEC
+    60: (Reading.NVLINK_THROUGHPUT.key("rx"), _MIB),  # NVLINK_TOTAL_RX_PER_SEC
+    61: (Reading.NVLINK_THROUGHPUT.key("tx"), _MIB),  # NVLINK_TOTAL_TX_PER_SEC
     # Totals since the last reboot, which only the newest drivers have.
-    248: ("gpu_sm_cycles_total", 1.0),  # SM_CYCLES_ELAPSED
-    249: ("gpu_sm_active_cycles_total", 1.0),  # SM_CYCLES_ACTIVE
-    250: ("gpu_tensor_active_cycles_total", 1.0),  # MMA_CYCLES_ACTIVE
-    257: ("gpu_integer_active_cycles_total", 1.0),  # INTEGER_CYCLES_ACTIVE
-    258: ("gpu_fp64_active_cycles_total", 1.0),  # FP64_CYCLES_ACTIVE
-    259: ("gpu_fp32_active_cycles_total", 1.0),  # FP32_CYCLES_ACTIVE
-    260: ("gpu_fp16_active_cycles_total", 1.0),  # FP16_CYCLES_ACTIVE
+    248: (Reading.SM_CYCLES.key(), 1.0),  # SM_CYCLES_ELAPSED
+    249: (Reading.SM_ACTIVE_CYCLES.key(), 1.0),  # SM_CYCLES_ACTIVE
+    250: (Reading.TENSOR_ACTIVE_CYCLES.key(), 1.0),  # MMA_CYCLES_ACTIVE
+    257: (Reading.INTEGER_ACTIVE_CYCLES.key(), 1.0),  # INTEGER_CYCLES_ACTIVE
+    258: (Reading.FP64_ACTIVE_CYCLES.key(), 1.0),  # FP64_CYCLES_ACTIVE
+    259: (Reading.FP32_ACTIVE_CYCLES.key(), 1.0),  # FP32_CYCLES_ACTIVE
+    260: (Reading.FP16_ACTIVE_CYCLES.key(), 1.0),  # FP16_CYCLES_ACTIVE
 }
 
 INTEGRALS = {
-    "gpu_sm_active_ratio": "gpu_sm_active_seconds_total",
-    "gpu_tensor_active_ratio": "gpu_tensor_active_seconds_total",
-    "gpu_dram_active_ratio": "gpu_dram_active_seconds_total",
+    Reading.SM_ACTIVE.key(): Reading.SM_ACTIVE_SECONDS.key(),
+    Reading.TENSOR_ACTIVE.key(): Reading.TENSOR_ACTIVE_SECONDS.key(),
+    Reading.DRAM_ACTIVE.key(): Reading.DRAM_ACTIVE_SECONDS.key(),
 }
 """Shares that are also added up over time."""
 
 
 @dataclass(slots=True)
 class Profile:
-    """What is kept about one GPU or MIG instance from tick to tick."""
+    """The samples and totals of one GPU or MIG instance."""
 
     before: Any
     after: Any
     taken: float | None = None
     refused: dict[int, int] = field(default_factory=dict)
-    totals: dict[str, float] = field(default_factory=lambda: dict.fromkeys(INTEGRALS, 0.0))
+    totals: dict[Key, float] = field(default_factory=lambda: dict.fromkeys(INTEGRALS, 0.0))
 
 
 class Gpm:
     """All profiles of a session.
 
-    `sample` raises the driver's own errors; a metric that has one of its own is left out.
+    `sample` raises the driver's errors; a single metric that the driver refuses is left out.
     """
 
     def __init__(self, nvml: Any) -> None:
@@ -91,11 +92,11 @@ class Gpm:
 
     def sample(
         self, profile: Profile, gpu: Any, instance: int | None, round: int
-    ) -> dict[str, float]:
-        """The averages since the sample before; empty for the first and after a gap.
+    ) -> dict[Key, float]:
+        """The averages since the last sample; empty for the first sample and after a gap.
 
-        `instance` is the id of a MIG GPU instance of `gpu`.  A metric that was refused is asked
-        for again in the next `round`.
+        `instance` is the id of a MIG GPU instance of `gpu`.  A metric that the driver refused is
+        asked for again in the next `round`.
         """
         now = time.monotonic()
         if profile.taken is not None and now - profile.taken < SHORTEST:
@@ -104,7 +105,7 @@ class Gpm:
             self._nvml.nvmlGpmSampleGet(gpu, profile.after)
         else:
             self._nvml.nvmlGpmMigSampleGet(gpu, instance, profile.after)
-        values = {}
+        values: dict[Key, float] = {}
         if profile.taken is not None and now - profile.taken <= LONGEST:
             values = self._averages(profile, round)
             self._integrate(profile, values, now - profile.taken)
@@ -112,7 +113,7 @@ class Gpm:
         profile.taken = now
         return values
 
-    def _averages(self, profile: Profile, round: int) -> dict[str, float]:
+    def _averages(self, profile: Profile, round: int) -> dict[Key, float]:
         ids = [id for id in METRICS if profile.refused.get(id) != round]
         request = self._request
         request.numMetrics = len(ids)
@@ -133,7 +134,7 @@ class Gpm:
         return values
 
     @staticmethod
-    def _integrate(profile: Profile, values: dict[str, float], seconds: float) -> None:
+    def _integrate(profile: Profile, values: dict[Key, float], seconds: float) -> None:
         for name, total in INTEGRALS.items():
             share = values.get(name)
             if share is not None and 0.0 <= share <= 1.05:

@@ -1,4 +1,4 @@
-"""What GPUs and MIG instances there are, and who they are."""
+"""The GPUs and MIG instances of a session, and their identity."""
 
 from __future__ import annotations
 
@@ -6,61 +6,59 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from stagewatch.gpu.nvml.errors import Errors, SessionBroken
+from stagewatch.gpu.nvml.answers import Codes, SessionBroken, blank
 from stagewatch.gpu.nvml.gpm import Gpm, Profile
-from stagewatch.gpu.nvml.sanity import blank
 
 
 @dataclass(slots=True)
 class Gpu:
-    """A GPU, or a MIG instance of one, as this session knows it."""
+    """A GPU or a MIG instance, with what the session has learnt about it."""
 
     index: int
     handle: Any = None
     uuid: str = ""
     mig: str = ""
     instance: int | None = None
-    """Id of the GPU instance this is a part of."""
+    """Id of the GPU instance that a MIG instance is part of."""
     parent: Gpu | None = None
     info: dict[str, str] = field(default_factory=dict)
     profile: Profile | None = None
     lost: bool = False
     errors: int = 0
     refused: dict[Hashable, int] = field(default_factory=dict)
-    """What the driver does not support, and in which round it was asked last."""
+    """What the driver refuses, each with the round in which it was asked last."""
 
 
 class Inventory:
     """All GPUs of a session, in order of their index, each followed by its MIG instances."""
 
-    def __init__(self, nvml: Any, errors: Errors, gpm: Gpm) -> None:
+    def __init__(self, nvml: Any, codes: Codes, gpm: Gpm) -> None:
         self._nvml = nvml
-        self._errors = errors
+        self._codes = codes
         self._gpm = gpm
         self.gpus: list[Gpu] = []
 
     def enumerate(self) -> None:
-        """Look for all GPUs anew.  One that was there before and is not now stays, as lost.
+        """Look for all GPUs anew.  A GPU that is missing now stays in the list, as lost.
 
-        Indices are not to be relied on: without a GPU that fell off the bus, those behind it move
-        up by one.
+        Indices change: when a GPU falls off the bus, those behind it move up by one.
         """
         before = {gpu.uuid: gpu for gpu in self.gpus if gpu.parent is None and gpu.uuid}
-        found = [Gpu(index) for index in range(self._nvml.nvmlDeviceGetCount())]
-        for gpu in found:
+        gpus = [Gpu(index) for index in range(self._nvml.nvmlDeviceGetCount())]
+        for gpu in gpus:
             self._identify(gpu)
             if gpu.uuid in before:
                 gpu.errors += before.pop(gpu.uuid).errors
-        self._name_silent(found, before)
+        self._name_silent(gpus, before)
         for gpu in before.values():
             gpu.lost = True
-        whole = sorted(found + list(before.values()), key=lambda gpu: gpu.index)
+        whole = sorted(gpus + list(before.values()), key=lambda gpu: gpu.index)
         self.gpus = [part for gpu in whole for part in (gpu, *self._instances(gpu))]
 
     @staticmethod
-    def _name_silent(found: list[Gpu], before: dict[str, Gpu]) -> None:
-        """A GPU that does not even tell its UUID is the one that was at its index and is missed."""
-        for gpu in found:
+    def _name_silent(gpus: list[Gpu], before: dict[str, Gpu]) -> None:
+        """Take a GPU that does not tell its UUID for the missing one that had its index."""
+        for gpu in gpus:
             old = next((old for old in before.values() if old.index == gpu.index), None)
             if not gpu.uuid and old is not None:
                 gpu.uuid, gpu.info = old.uuid, old.info
@@ -75,7 +73,7 @@ class Inventory:
             now.append(gpu)
             for instance in self._instances(gpu):
                 old = before.pop(instance.uuid, None)
-                if old is not None:  # keep what was learned, but not a handle that may be stale
+                if old is not None:  # keep what was learnt, but not a handle that may be stale
                     old.handle = instance.handle
                 now.append(old or instance)
         for gone in before.values():
@@ -84,18 +82,15 @@ class Inventory:
         self.gpus = now
 
     def failed(self, gpu: Gpu, error: Any) -> None:
-        """Take note of a call that failed.  Raises `SessionBroken` if it means the session."""
-        if self._errors.is_fatal(error):
+        """Count a call that failed.  Raises `SessionBroken` where the session is at an end."""
+        if error.value in self._codes.fatal:
             raise SessionBroken(error)
         gpu.errors += 1
-        if self._errors.is_lost(error):
+        if error.value in self._codes.lost:
             gpu.lost = True
 
     def _identify(self, gpu: Gpu) -> None:
         nvml = self._nvml
-        gpu.lost = False
-        gpu.refused.clear()
-        gpu.profile = None
         try:
             gpu.handle = nvml.nvmlDeviceGetHandleByIndex(gpu.index)
             gpu.uuid = text(nvml.nvmlDeviceGetUUID(gpu.handle))
@@ -116,7 +111,7 @@ class Inventory:
             try:
                 value = read(handle)
             except nvml.NVMLError as error:
-                if not self._errors.is_absent(error):
+                if error.value not in self._codes.absent:
                     raise
                 continue
             if not (isinstance(value, int) and blank(value, 32)):
@@ -124,22 +119,22 @@ class Inventory:
 
     def _instances(self, gpu: Gpu) -> list[Gpu]:
         nvml = self._nvml
-        found: list[Gpu] = []
+        instances: list[Gpu] = []
         if gpu.lost or gpu.handle is None:
-            return found
+            return instances
         try:
             if not nvml.nvmlDeviceGetMigMode(gpu.handle)[0]:
-                return found
+                return instances
             for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu.handle)):
                 try:
                     handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, place)
                 except nvml.NVMLError_NotFound:
                     continue  # places are not filled from the front
-                found.append(self._instance(gpu, handle))
+                instances.append(self._instance(gpu, handle))
         except nvml.NVMLError as error:
-            if not self._errors.is_absent(error):
+            if error.value not in self._codes.absent:
                 self.failed(gpu, error)
-        return found
+        return instances
 
     def _instance(self, gpu: Gpu, handle: Any) -> Gpu:
         nvml = self._nvml
@@ -161,11 +156,11 @@ class Inventory:
         try:
             return self._gpm.open(handle)
         except self._nvml.NVMLError as error:
-            if self._errors.is_absent(error):
+            if error.value in self._codes.absent:
                 return None
             raise
 
 
 def text(value: Any) -> str:
-    """NVML strings are bytes in some versions of pynvml and text in others."""
+    """A string of NVML as text; some versions of pynvml give bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

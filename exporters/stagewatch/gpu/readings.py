@@ -1,0 +1,259 @@
+"""Every reading of a GPU: its metric, and the key by which the reader process sends it.
+
+To add one, declare it here and yield it in `stagewatch.gpu.nvml`: `calls`, `fields` or `gpm`.
+The reader process makes its keys of these members, and the agent finds the members again by
+`parse`; so nothing can be sent that is not declared.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import lru_cache
+from typing import NewType
+
+from stagewatch.core.errors import SourceError
+from stagewatch.core.exposition import Metric
+from stagewatch.core.words import printable
+
+GPU = ("gpu", "uuid", "mig")
+"""NVML index, UUID, and for a MIG instance its GPU and compute instance ids as `GI:CI`.
+
+Every series about a GPU begins with these labels.  Series without `mig` are about a whole GPU;
+those of its instances are parts of them.
+"""
+
+Key = NewType("Key", str)
+"""The name of a metric, then the values of its further labels after slashes."""
+
+
+class Reading(Enum):
+    """A metric's name (which ends in its unit), what it means, and its labels beside `GPU`."""
+
+    TEMPERATURE = "gpu_temperature_celsius", "Temperature of the GPU die."
+    MEMORY_TEMPERATURE = "gpu_memory_temperature_celsius", "Temperature of the device memory."
+    TEMPERATURE_SLOWDOWN = (
+        "gpu_temperature_slowdown_celsius",
+        "Temperature at which the GPU slows down.",
+    )
+    TEMPERATURE_MARGIN = (
+        "gpu_temperature_margin_celsius",
+        "Degrees left until the GPU slows down; newer devices give this instead of the limit.",
+    )
+    TEMPERATURE_MARGIN_LIMIT = (
+        "gpu_temperature_margin_limit_celsius",
+        "gpu_temperature_margin_celsius at which the GPU shuts down, slows down in hardware, "
+        "slows down because of its memory, or may fall below its base clock (operating).",
+        "limit",
+    )
+    TEMPERATURE_SHUTDOWN = (
+        "gpu_temperature_shutdown_celsius",
+        "Temperature at which the GPU shuts down.",
+    )
+    MEMORY_TEMPERATURE_LIMIT = (
+        "gpu_memory_temperature_limit_celsius",
+        "Highest temperature of the memory.",
+    )
+    POWER = "gpu_power_watts", "Power draw, averaged over a second on Ampere and later."
+    POWER_AVERAGE = "gpu_power_average_watts", "Power draw averaged by the driver over a second."
+    POWER_INSTANT = "gpu_power_instant_watts", "Power draw at the moment it was asked for."
+    POWER_LIMIT = "gpu_power_limit_watts", "Power limit in force."
+    POWER_LIMIT_MIN = "gpu_power_limit_min_watts", "Lowest limit one may set."
+    POWER_LIMIT_MAX = "gpu_power_limit_max_watts", "Highest limit one may set."
+    ENERGY = "gpu_energy_joules_total", "Energy since the driver was loaded."
+    CLOCK = "gpu_clock_hertz", "Current clock.", "domain"
+    CLOCK_MAX = "gpu_clock_max_hertz", "Highest clock of the domain.", "domain"
+    UTILIZATION = (
+        "gpu_utilization_ratio",
+        "Share of the last sample period in which any kernel ran; says nothing about how much "
+        "of the GPU it used.",
+    )
+    MEMORY_UTILIZATION = (
+        "gpu_memory_utilization_ratio",
+        "Share of the last sample period in which device memory was read or written.",
+    )
+    ENCODER = "gpu_encoder_utilization_ratio", "Use of the video encoder."
+    DECODER = "gpu_decoder_utilization_ratio", "Use of the video decoder."
+    MEMORY_USED = "gpu_memory_used_bytes", "Device memory in use, without the driver's reserve."
+    MEMORY_RESERVED = "gpu_memory_reserved_bytes", "Device memory the driver keeps to itself."
+    MEMORY_TOTAL = "gpu_memory_total_bytes", "Device memory."
+    BAR1_USED = "gpu_bar1_used_bytes", "BAR1 address space in use."
+    BAR1_TOTAL = "gpu_bar1_total_bytes", "BAR1 address space."
+    PERFORMANCE_STATE = "gpu_performance_state", "Performance state, 0 (fastest) to 15."
+    PERSISTENCE_MODE = "gpu_persistence_mode", "1 if persistence mode is on."
+    COMPUTE_MODE = (
+        "gpu_compute_mode",
+        "0 shared, 2 compute prohibited, 3 one process at a time (the driver's own codes).",
+    )
+    PROCESSES = "gpu_processes", "Processes with a compute context."
+    PROCESS_MEMORY = "gpu_process_memory_bytes", "Device memory of a process.", "pid"
+    CALL_ERRORS = (
+        "gpu_driver_call_errors_total",
+        "Calls the driver failed, other than by saying that it does not support them.",
+    )
+    UNSUPPORTED = (
+        "gpu_driver_unsupported",
+        "Readings that the driver says it does not have for this GPU.",
+    )
+
+    # What the parts of a GPU are busy with, from NVML's performance monitoring (Hopper and later).
+    # Shares are averages over the time since the collection before.
+    GRAPHICS_ACTIVE = "gpu_graphics_active_ratio", "Share of time any compute or graphics ran."
+    SM_ACTIVE = (
+        "gpu_sm_active_ratio",
+        "Share of time an SM had at least one warp, averaged over the SMs.",
+    )
+    SM_ACTIVE_SECONDS = (
+        "gpu_sm_active_seconds_total",
+        "gpu_sm_active_ratio added up over time, since the reader process started.",
+    )
+    SM_OCCUPANCY = (
+        "gpu_sm_occupancy_ratio",
+        "Warps resident on the SMs over the most they can hold.",
+    )
+    TENSOR_ACTIVE = (
+        "gpu_tensor_active_ratio",
+        "Share of time the SMs' tensor cores worked, at any precision.",
+    )
+    TENSOR_ACTIVE_SECONDS = (
+        "gpu_tensor_active_seconds_total",
+        "gpu_tensor_active_ratio added up over time, since the reader process started.",
+    )
+    DRAM_ACTIVE = (
+        "gpu_dram_active_ratio",
+        "Device memory bandwidth in use over its theoretical maximum.",
+    )
+    DRAM_ACTIVE_SECONDS = (
+        "gpu_dram_active_seconds_total",
+        "gpu_dram_active_ratio added up over time, since the reader process started.",
+    )
+    INTEGER_ACTIVE = "gpu_integer_active_ratio", "Share of time the SMs did integer operations."
+    FP64_ACTIVE = "gpu_fp64_active_ratio", "Share of time the SMs did FP64 outside tensor cores."
+    FP32_ACTIVE = "gpu_fp32_active_ratio", "Share of time the SMs did FP32 outside tensor cores."
+    FP16_ACTIVE = "gpu_fp16_active_ratio", "Share of time the SMs did FP16 outside tensor cores."
+    PCIE_THROUGHPUT = (
+        "gpu_pcie_throughput_bytes_per_second",
+        "PCIe traffic; tx is from the GPU.",
+        "direction",
+    )
+    NVLINK_THROUGHPUT = (
+        "gpu_nvlink_throughput_bytes_per_second",
+        "NVLink traffic over all links; tx is from the GPU.",
+        "direction",
+    )
+    SM_CYCLES = "gpu_sm_cycles_total", "SM cycles since the last reboot (newest drivers only)."
+    SM_ACTIVE_CYCLES = (
+        "gpu_sm_active_cycles_total",
+        "SM cycles with at least one warp since the last reboot (newest drivers only).",
+    )
+    TENSOR_ACTIVE_CYCLES = (
+        "gpu_tensor_active_cycles_total",
+        "SM cycles with working tensor cores since the last reboot (newest drivers only).",
+    )
+    INTEGER_ACTIVE_CYCLES = (
+        "gpu_integer_active_cycles_total",
+        "SM cycles with integer operations since the last reboot (newest drivers only).",
+    )
+    FP64_ACTIVE_CYCLES = (
+        "gpu_fp64_active_cycles_total",
+        "SM cycles with FP64 since the last reboot (newest drivers only).",
+    )
+    FP32_ACTIVE_CYCLES = (
+        "gpu_fp32_active_cycles_total",
+        "SM cycles with FP32 since the last reboot (newest drivers only).",
+    )
+    FP16_ACTIVE_CYCLES = (
+        "gpu_fp16_active_cycles_total",
+        "SM cycles with FP16 since the last reboot (newest drivers only).",
+    )
+
+    # What is or goes wrong: throttling, memory errors and repairs, links, fabric.
+    THROTTLE = (
+        "gpu_throttle_seconds_total",
+        "Time the GPU was slowed down, by reason; reasons may hold at the same time.",
+        "reason",
+    )
+    THROTTLE_ACTIVE = "gpu_throttle_active", "1 if the GPU is being slowed down now.", "reason"
+    ECC_ERRORS = (
+        "gpu_ecc_errors_total",
+        "ECC errors in dram or sram, corrected or uncorrected; volatile counts since the "
+        "driver was loaded, aggregate over the GPU's life.",
+        "memory",
+        "kind",
+        "scope",
+    )
+    ECC_MODE = "gpu_ecc_mode", "1 if ECC is on."
+    SRAM_THRESHOLD = (
+        "gpu_sram_ecc_threshold_exceeded",
+        "1 if uncorrectable SRAM errors have passed the vendor's limit for replacing the GPU.",
+    )
+    REMAPPED_ROWS = "gpu_remapped_rows", "Rows replaced by spares, by kind of error.", "kind"
+    REMAP_PENDING = "gpu_remap_pending", "1 if a row is to be replaced at the next reset."
+    REMAP_FAILED = "gpu_remap_failed", "1 if replacing a row has failed."
+    REMAP_BANKS = "gpu_remap_banks", "Memory banks by how many spare rows they have left.", "spares"
+    RETIRED_PAGES = "gpu_retired_pages", "Pages taken out of use, before Ampere.", "cause"
+    RETIRED_PAGES_PENDING = (
+        "gpu_retired_pages_pending",
+        "1 if a page is to be retired at the next reset.",
+    )
+    RECOVERY_ACTION = (
+        "gpu_recovery_action",
+        "What the driver asks for: 0 nothing, 1 reset, 2 reboot, 3 drain peers, 4 drain and "
+        "reset, 5 recover the IMEX domain, 6 reset the bus, 7 reboot the system.",
+    )
+    NVLINK_UP = "gpu_nvlink_up", "1 if the NVLink is active.", "link"
+    NVLINK_BYTES = (
+        "gpu_nvlink_bytes_total",
+        "NVLink data over all links; tx is from the GPU.",
+        "direction",
+    )
+    NVLINK_ERRORS = "gpu_nvlink_errors_total", "NVLink errors over all links.", "kind"
+    PCIE_BYTES = "gpu_pcie_bytes_total", "PCIe data; tx is from the GPU.", "direction"
+    PCIE_REPLAYS = "gpu_pcie_replays_total", "PCIe packets sent again."
+    PCIE_ERRORS = "gpu_pcie_errors_total", "PCIe errors.", "kind"
+    PCIE_GENERATION = (
+        "gpu_pcie_link_generation",
+        "PCIe generation in use; an idle GPU may step down.",
+    )
+    PCIE_GENERATION_MAX = (
+        "gpu_pcie_link_generation_max",
+        "Highest PCIe generation of this GPU and slot.",
+    )
+    PCIE_WIDTH = "gpu_pcie_link_width", "PCIe lanes in use."
+    PCIE_WIDTH_MAX = "gpu_pcie_link_width_max", "Most PCIe lanes of this GPU and slot."
+    FABRIC_STATE = (
+        "gpu_fabric_state",
+        "Registration with the NVSwitch fabric: 1 not started, 2 in progress, 3 completed.",
+    )
+    FABRIC_FAILED = "gpu_fabric_failed", "1 if registration with the fabric ended in an error."
+    FABRIC_UNHEALTHY = "gpu_fabric_unhealthy", "1 if the fabric reports the condition.", "condition"
+
+    def __init__(self, name: str, help: str, *labels: str) -> None:
+        self.metric = Metric(
+            name, "counter" if name.endswith("_total") else "gauge", help, (*GPU, *labels)
+        )
+
+    def key(self, *labels: object) -> Key:
+        """What a frame calls this reading, with the values of its further labels."""
+        if len(labels) != len(self.metric.labels) - len(GPU):
+            raise ValueError(f"{self.metric.name} takes the labels {self.metric.labels}")
+        return Key("/".join((self.metric.name, *map(str, labels))))
+
+
+METRICS = {reading.metric.name: reading.metric for reading in Reading}
+_READINGS = {reading.metric.name: reading for reading in Reading}
+
+
+@lru_cache(maxsize=4096)
+def parse(key: str) -> tuple[Reading, tuple[str, ...]]:
+    """The reading that a frame calls so, and the values of its further labels.
+
+    Raises `SourceError` where none is declared: the frame was made by another version.
+    """
+    name, *labels = key.split("/")
+    reading = _READINGS.get(name)
+    if reading is None or len(labels) != len(reading.metric.labels) - len(GPU):
+        raise SourceError(
+            f"{printable(key, 100)!r} is no reading of this version of stagewatch: restart the "
+            "agent after an upgrade, or replace the recording"
+        )
+    return reading, tuple(labels)
