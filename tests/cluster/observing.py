@@ -8,8 +8,7 @@ from typing import TypeVar
 
 from stagewatch.core.exposition import Samples
 from stagewatch.slurm.cluster import Cluster, Timing
-from stagewatch.slurm.transport.command import CommandRunner, environment
-from stagewatch.slurm.transport.text.cli import SlurmCli
+from stagewatch.slurm.transport.command import CommandRunner, SlurmCli, environment
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.cluster.independent import Numbers
 from tests.waiting import wait_for

@@ -12,8 +12,7 @@ import pytest
 from stagewatch.core.exposition import Samples
 from stagewatch.slurm.cluster import Cluster
 from stagewatch.slurm.collectors import events as slurm_events
-from stagewatch.slurm.collectors.accounting import AccountingCollector
-from stagewatch.slurm.collectors.events import EventsCollector
+from stagewatch.slurm.collectors.events import AccountingCollector, EventsCollector
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from stagewatch_lab.slurm.waiting import TookTooLong
 from tests.cluster import independent

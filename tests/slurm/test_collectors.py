@@ -10,7 +10,7 @@ import pytest
 
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.slurm.agent import collector_specs
-from stagewatch.slurm.cluster import Cluster, Timing
+from stagewatch.slurm.cluster import Cluster, Source, Timing
 from stagewatch.slurm.collectors import controller as slurm_controller
 from stagewatch.slurm.collectors import jobs as slurm_jobs
 from stagewatch.slurm.collectors import nodes as slurm_nodes
@@ -19,18 +19,18 @@ from stagewatch.slurm.collectors import sources as slurm_sources
 from stagewatch.slurm.collectors import steps as slurm_steps
 from stagewatch.slurm.collectors.discovery import DiscoveryCollector
 from stagewatch.slurm.collectors.events import EventsCollector
-from stagewatch.slurm.collectors.jobs import JobsCollector
+from stagewatch.slurm.collectors.jobs import JobsCollector, agreed
 from stagewatch.slurm.context import SlurmOptions, slurm_context
 from stagewatch.slurm.model import (
+    Claim,
     Job,
     NodeGpus,
     Records,
     RpcCount,
 )
-from stagewatch.slurm.source import Source
+from stagewatch.slurm.transport import json as slurm_json
 from stagewatch.slurm.transport.command import NoAnswer
-from stagewatch.slurm.transport.json import records as slurm_json
-from stagewatch.slurm.transport.text.job_detail import Claim, agreed, parse
+from stagewatch.slurm.transport.text import parse_claims
 from tests.fake_clock import Clock
 from tests.slurm.scene import PARTS, Canned, big_cluster, series
 
@@ -179,7 +179,7 @@ def test_claims_are_believed_only_where_they_add_up() -> None:
         b"JobId=1 JobName=x Nodes=n[1-2] CPU_IDs=0-3 Mem=100 GRES=gpu:h200:2(IDX:0,5) "
         b"MinCPUsNode=1\nJobId=2 Nodes=n[1 CPU_IDs=0 Mem=1 GRES=gpu:1(IDX:0)\nrubbish\n"
     )
-    found = parse(shown)
+    found = parse_claims(shown)
     assert found.items == ((1, "n1", (0, 5)), (1, "n2", (0, 5)))
     assert found.malformed == 1
 

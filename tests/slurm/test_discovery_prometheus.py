@@ -14,7 +14,7 @@ import requests
 
 from stagewatch.core.runner import Runner
 from stagewatch.slurm.discovery import Discovery, Exporter, targets_of
-from stagewatch.slurm.transport.json import records as slurm_json
+from stagewatch.slurm.transport import json as slurm_json
 from stagewatch.web.agent_server import AgentServer
 from stagewatch_lab.slurm.keeping import Keeper
 from stagewatch_lab.slurm.services import environment, free_ports

@@ -1,15 +1,23 @@
-"""One cluster as the agent sees it: its sources, shared by the collectors."""
+"""The cluster as the agent sees it: its sources, each of which many collectors share.
+
+A source is one kind of data (the queue, the nodes, ...): fetched when it is due by whichever
+collector comes first, and its last good reading kept.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import floor
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from stagewatch.slurm.events.cluster import ClusterEvents
+from stagewatch.core.errors import NoData, SourceError, StagewatchError
+from stagewatch.slurm.events.state import ClusterEvents
 from stagewatch.slurm.model import (
+    Claim,
     Controller,
     Diagnostics,
     EndedJob,
@@ -20,9 +28,165 @@ from stagewatch.slurm.model import (
     Records,
     Reservation,
 )
-from stagewatch.slurm.source import Source
-from stagewatch.slurm.transport.client import SlurmClient
-from stagewatch.slurm.transport.text.job_detail import Claim
+from stagewatch.slurm.transport import SlurmClient
+
+T = TypeVar("T")
+
+SOON = 10.0
+"""Most seconds between the first failure of a source and its next try."""
+MAX_BACKOFF = 60.0
+"""Most seconds between two tries of a source that keeps failing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[T]):
+    """Data and when it was taken."""
+
+    data: T
+    taken: float
+    """Monotonic seconds at the end of the fetch, for ages."""
+    asked: float
+    """Unix time at its beginning."""
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """How a source does; `age` and `response` are in seconds."""
+
+    name: str
+    tried: bool
+    success: bool
+    age: float | None
+    response: float | None
+    failures: int
+    """Failures since the agent's start."""
+    error: str | None
+
+
+class Source(Generic[T]):
+    """Fetches one kind of data when it is due, for whoever asks first; the others share it.
+
+    At most one fetch is under way.  `interval` is the time between two fetches, in seconds; `phase`
+    puts off the first one, so that sources of one controller do not all ask at once.  A source
+    with an interval of 0 is due at any time.  `reading` and `status` never wait.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fetch: Callable[[float], T],
+        *,
+        timeout: float,
+        interval: float = 0.0,
+        phase: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.name = name
+        self.reading: Reading[T] | None = None
+        """The last good data, however old."""
+        self._fetch = fetch
+        self._timeout = timeout
+        self._interval = interval
+        self._clock = clock
+        self._wall = wall
+        self._due = clock() + phase
+        self._ended = threading.Condition()
+        self._under_way = False
+        self._in_a_row = 0
+        self._not_before = 0.0
+        self._failures = 0
+        self._error: StagewatchError | None = NoData(f"{name}: not asked for yet")
+        """What the last fetch raised."""
+        self._response: float | None = None
+
+    @property
+    def nothing(self) -> bool:
+        """Whether the last answer was that there is nothing of the kind."""
+        return self._response is not None and isinstance(self._error, NoData)
+
+    def refresh(self) -> T:
+        """The data, fetched if it is due; waits for a fetch that another thread has begun.
+
+        Raises what the last fetch did, while the source is left alone after a failure too:
+        `SourceError`, `Stuck`, or `NoData`.
+        """
+        if self._begin(wait=True):
+            self._try()
+        reading, error = self.reading, self._error
+        if error is not None or reading is None:
+            raise error or NoData(f"{self.name}: not asked for yet")
+        return reading.data
+
+    def keep_fresh(self) -> Reading[T] | None:
+        """The last good reading at once; a fetch begins in the background if it is due.
+
+        For collectors that need the data only beside their own; without an interval of its own a
+        source is fetched by `refresh` alone.
+        """
+        if self._interval and self._begin(wait=False):
+            threading.Thread(target=self._try, name=f"fetch-{self.name}", daemon=True).start()
+        return self.reading
+
+    def _begin(self, *, wait: bool) -> bool:
+        """Whether the caller is to fetch; with `wait` others' fetches are over then."""
+        with self._ended:
+            if self._under_way:
+                if wait and not self._ended.wait_for(lambda: not self._under_way, self._timeout):
+                    raise SourceError(f"{self.name}: the fetch before this one is still under way")
+                return False
+            self._under_way = self._clock() >= (self._not_before if self._in_a_row else self._due)
+            return self._under_way
+
+    def _try(self) -> None:
+        started, asked = self._clock(), self._wall()
+        try:
+            data = self._fetch(self._timeout)
+        except NoData as error:
+            self._answered(started, error)
+            self.reading = None
+        except StagewatchError as error:
+            self._failed(started, error)
+        else:
+            sequence = self.reading.sequence + 1 if self.reading else 1
+            self.reading = Reading(data, self._clock(), asked, sequence)
+            self._answered(started, None)
+        finally:
+            with self._ended:
+                self._under_way = False
+                self._ended.notify_all()
+
+    def status(self) -> SourceStatus:
+        """How the source does now."""
+        reading, error = self.reading, self._error
+        failed = error is not None and not isinstance(error, NoData)
+        return SourceStatus(
+            name=self.name,
+            tried=self._response is not None,
+            success=not failed,
+            age=None if reading is None else max(0.0, self._clock() - reading.taken),
+            response=self._response,
+            failures=self._failures,
+            error=str(error) if failed else None,
+        )
+
+    def _answered(self, started: float, nothing: NoData | None) -> None:
+        self._in_a_row = 0
+        self._error = nothing
+        self._response = self._clock() - started
+        if self._interval:
+            self._due += self._interval * (floor((started - self._due) / self._interval) + 1)
+
+    def _failed(self, started: float, error: StagewatchError) -> None:
+        """The first failure is tried again soon, later ones less and less often."""
+        now = self._clock()
+        self._in_a_row += 1
+        self._failures += 1
+        self._error = error
+        self._response = now - started
+        pause = min(MAX_BACKOFF, self._timeout * (2 ** min(self._in_a_row, 10) - 2))
+        self._not_before = max(started + min(self._interval, SOON), now + pause)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,19 @@
-"""What the collectors of the Slurm agent share: its options, and the cluster that they ask."""
+"""What the collectors of the Slurm agent share: its options, its cluster and the list of nodes."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.core.config import address, http_url, listing, option, path
 from stagewatch.core.context import AgentOptions
 from stagewatch.slurm.cluster import Cluster, Timing
-from stagewatch.slurm.conf import cluster_name
 from stagewatch.slurm.discovery import Discovery, Exporter
-from stagewatch.slurm.transport.client import SlurmClient
-from stagewatch.slurm.transport.json.cli import SlurmJsonCli
-from stagewatch.slurm.transport.text.cli import SlurmCli
+from stagewatch.slurm.transport import SlurmClient
+from stagewatch.slurm.transport.command import SlurmCli, SlurmJsonCli
 
 
 def exporter(value: str) -> Exporter:
@@ -114,8 +113,7 @@ def _client(options: SlurmOptions) -> SlurmClient:
         return SlurmCli(prefix=options.bin_dir)
     if options.api == "json":
         return SlurmJsonCli(prefix=options.bin_dir)
-    from stagewatch.slurm.transport.http import HttpReader
-    from stagewatch.slurm.transport.rest import SlurmRest
+    from stagewatch.slurm.transport.rest import HttpReader, SlurmRest
 
     def reader() -> HttpReader:
         return HttpReader(
@@ -150,3 +148,25 @@ def slurm_context(options: SlurmOptions) -> SlurmContext:
         directory=options.sd_dir,
     )
     return SlurmContext(options, cluster, discovery)
+
+
+_PLACES = (
+    Path("/etc/slurm/slurm.conf"),
+    Path("/run/slurm/conf/slurm.conf"),
+    Path("/etc/slurm-llnl/slurm.conf"),
+    Path("/usr/local/etc/slurm.conf"),
+)
+_CLUSTER_NAME = re.compile(r"^\s*ClusterName\s*=\s*([\w.-]+)", re.IGNORECASE | re.MULTILINE)
+
+
+def cluster_name(environ: Mapping[str, str]) -> str:
+    """`ClusterName` of the configuration that Slurm's commands use; empty if it cannot be told."""
+    given = environ.get("SLURM_CONF")
+    for place in (Path(given),) if given else _PLACES:
+        try:
+            match = _CLUSTER_NAME.search(place.read_text(errors="replace"))
+        except OSError:
+            continue
+        if match:
+            return match[1].lower()
+    return ""

@@ -145,6 +145,12 @@ def expand_indices(text: str) -> tuple[int, ...]:
     return tuple(found)
 
 
+def indices_of(gres: str) -> tuple[int, ...]:
+    """The GPU indices in `gpu:h200:2(IDX:3-4)`."""
+    found = node_gpus(re.sub(r"\([^)]*\)", "", gres), gres)
+    return tuple(sorted(index for gpus in found for index in gpus.indices))
+
+
 def total(counts: Iterable[tuple[str, int]]) -> int:
     """All GPUs, whatever their type."""
     return sum(number for _, number in counts)

@@ -6,11 +6,14 @@ Times are Unix seconds; `None` where Slurm does not know.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 GpuCounts = tuple[tuple[str, int], ...]
 """GPUs by type in lower case, sorted; the type is empty where none was named."""
+
+Claim = tuple[int, str, tuple[int, ...]]
+"""Which GPUs of which node a job says it has: job id, node, indices.  To be checked."""
 
 T = TypeVar("T")
 
@@ -170,10 +173,3 @@ class NodeEvent:
     end: int | None
     reason: str
     user: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unrecognised:
-    """Values that this version of stagewatch has no name for, by kind."""
-
-    counts: Mapping[str, int] = field(default_factory=dict)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.errors import NoData, SourceError, Stuck
-from stagewatch.slurm.transport.command import CommandRunner, NoAnswer, environment
-from stagewatch.slurm.transport.text.cli import SlurmCli
+from stagewatch.slurm.transport.command import CommandRunner, NoAnswer, SlurmCli, environment
 from tests.waiting import wait_for
 
 

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from stagewatch.core.errors import NoData, SourceError, Stuck
-from stagewatch.slurm.transport.http import HttpFailure, HttpReader
-from stagewatch.slurm.transport.rest import SlurmRest
+from stagewatch.slurm.transport.rest import HttpFailure, HttpReader, SlurmRest
 from tests.waiting import wait_for
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "slurm" / "24.11-v0.0.42.json"

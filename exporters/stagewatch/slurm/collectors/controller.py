@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import integer, option
 from stagewatch.core.errors import NoData, StagewatchError
 from stagewatch.core.exposition import Metric, Samples
+from stagewatch.slurm.cluster import Source
+from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Controller, Diagnostics, RpcCount
-from stagewatch.slurm.source import Source
-
-if TYPE_CHECKING:
-    from stagewatch.slurm.context import SlurmContext
 
 UP = Metric(
     "slurm_controller_up",

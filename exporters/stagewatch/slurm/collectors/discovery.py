@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Metric, Samples
+from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.discovery import targets_of
-
-if TYPE_CHECKING:
-    from stagewatch.slurm.context import SlurmContext
 
 TARGETS = Metric(
     "slurm_discovery_targets",

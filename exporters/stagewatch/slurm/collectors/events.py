@@ -1,6 +1,8 @@
 """Events as counters: how jobs end, requeues, and nodes that leave service.
 
 Fed by the readings of the queue, the nodes and accounting, whoever asked for them.
+
+Accounting has a collector of its own, so that a slow slurmdbd holds up nothing else.
 """
 
 from __future__ import annotations
@@ -8,17 +10,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from itertools import product
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.errors import NoData, StagewatchError
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.slurm.model import Job
-from stagewatch.slurm.source import Reading, Source
+from stagewatch.slurm.cluster import Cluster, Reading, Source
+from stagewatch.slurm.context import SlurmContext
+from stagewatch.slurm.model import EndedJob, Job, NodeEvent, Records
 from stagewatch.slurm.states import ENDED_STATES, REASON_CLASSES
-
-if TYPE_CHECKING:
-    from stagewatch.slurm.cluster import Cluster
-    from stagewatch.slurm.context import SlurmContext
 
 T = TypeVar("T")
 
@@ -208,4 +208,46 @@ SPEC = CollectorSpec(
     interval=5,
     options=NoOptions,
     build=_build,
+)
+
+
+RECORDS = Metric(
+    "slurm_accounting_records",
+    "gauge",
+    "Records in the last answer of accounting, by kind (jobs, nodes); most were known already.",
+    ("kind",),
+)
+
+
+class AccountingCollector(Collector):
+    """Keeps the last answers of accounting fresh."""
+
+    def __init__(self, jobs: Source[Records[EndedJob]], nodes: Source[Records[NodeEvent]]) -> None:
+        self._sources: dict[str, Source[Records[Any]]] = {"jobs": jobs, "nodes": nodes}
+
+    def collect(self) -> Samples:
+        """Ask for both; raises what the first failing one did, once both were tried."""
+        out = Samples()
+        errors: list[StagewatchError] = []
+        for kind, source in self._sources.items():
+            try:
+                out.add(RECORDS, len(source.refresh().items), kind)
+            except StagewatchError as error:
+                errors.append(error)
+        failures = [error for error in errors if not isinstance(error, NoData)]
+        if failures or errors:
+            raise (failures or errors)[0]
+        return out
+
+
+def _build_accounting(options: NoOptions, context: SlurmContext) -> Collector:
+    return AccountingCollector(context.cluster.ended_jobs, context.cluster.node_events)
+
+
+ACCOUNTING_SPEC = CollectorSpec(
+    name="slurm_accounting",
+    help="ended jobs and events of nodes from slurmdbd (sacct, sacctmgr)",
+    interval=60,
+    options=NoOptions,
+    build=_build_accounting,
 )

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import integer, option
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.slurm import hostlist as slurm_hostlist
+from stagewatch.slurm.cluster import Cluster, Source
 from stagewatch.slurm.collectors.queue import HOLDING
-from stagewatch.slurm.gres import total
-from stagewatch.slurm.model import Job, Node, Records
-from stagewatch.slurm.source import Source
-from stagewatch.slurm.transport.text.job_detail import Claim, agreed, indices_of
-
-if TYPE_CHECKING:
-    from stagewatch.slurm.cluster import Cluster
-    from stagewatch.slurm.context import SlurmContext
+from stagewatch.slurm.context import SlurmContext
+from stagewatch.slurm.gres import indices_of, total
+from stagewatch.slurm.hosts import expand
+from stagewatch.slurm.model import Claim, Job, Node, Records
 
 INFO = Metric(
     "slurm_job_info",
@@ -116,7 +111,7 @@ def measure(
 
 def _nodes_of(job: Job) -> tuple[str, ...]:
     try:
-        return slurm_hostlist.expand(job.node_list)
+        return expand(job.node_list)
     except ValueError:
         return ()
 
@@ -143,6 +138,32 @@ def _indices(
                 told.append((job.job_id, name, indices_of(job.gres_detail[position])))
     held = {(job.job_id, name) for job in running for name in placed[job.job_id]}
     return {**agreed(told, nodes, held), **found}
+
+
+Placement = Mapping[tuple[int, str], tuple[int, ...]]
+"""GPU indices by job id and node."""
+
+
+def agreed(
+    claims: Iterable[Claim], nodes: Iterable[Node], held: Collection[tuple[int, str]]
+) -> Placement:
+    """The claims of nodes on which everything fits together.
+
+    Of a node's claims only those of jobs that are known to be there (`held`) are looked at; no GPU
+    may be claimed twice, and together they must be what the node says is allocated.
+    """
+    by_node: defaultdict[str, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        if claim[:2] in held:
+            by_node[claim[1]].append(claim)
+    placement: dict[tuple[int, str], tuple[int, ...]] = {}
+    for node in nodes:
+        found = by_node.get(node.name, [])
+        allocated = sorted(index for gpus in node.gpus for index in gpus.indices)
+        claimed = sorted(index for _, _, indices in found for index in indices)
+        if claimed == allocated:
+            placement.update({(job, name): indices for job, name, indices in found})
+    return placement
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.gpu.model_names import gpu_model
+from stagewatch.slurm.cluster import Source
+from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Node, NodeGpus, Records
-from stagewatch.slurm.source import Source
 from stagewatch.slurm.states import node_availability, reason_class
-
-if TYPE_CHECKING:
-    from stagewatch.slurm.context import SlurmContext
 
 STATE = Metric("slurm_node_state", "gauge", "1 for the node's base state.", ("node", "state"))
 FLAG = Metric(

@@ -6,18 +6,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import integer, option
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.slurm import hostlist as slurm_hostlist
+from stagewatch.slurm.cluster import Source
+from stagewatch.slurm.context import SlurmContext
+from stagewatch.slurm.hosts import expand
 from stagewatch.slurm.model import Job, Node, Records
-from stagewatch.slurm.source import Source
 from stagewatch.slurm.states import ENDED_STATES
-
-if TYPE_CHECKING:
-    from stagewatch.slurm.context import SlurmContext
 
 JOBS = Metric(
     "slurm_jobs", "gauge", "Jobs that have not ended, array tasks counted one by one.", ("state",)
@@ -176,7 +173,7 @@ def gpus_held_or_wanted(job: Job, types: Mapping[str, str]) -> list[tuple[str, i
 
 def _first(node_list: str) -> str:
     try:
-        return next(iter(slurm_hostlist.expand(node_list)), "")
+        return next(iter(expand(node_list)), "")
     except ValueError:
         return ""
 

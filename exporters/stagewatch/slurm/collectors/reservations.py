@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData, StagewatchError
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.slurm import hostlist as slurm_hostlist
+from stagewatch.slurm.cluster import Source
+from stagewatch.slurm.context import SlurmContext
+from stagewatch.slurm.hosts import expand
 from stagewatch.slurm.model import License, Node, Records, Reservation
-from stagewatch.slurm.source import Source
-
-if TYPE_CHECKING:
-    from stagewatch.slurm.context import SlurmContext
 
 NODES = Metric(
     "slurm_reservation_nodes", "gauge", "Nodes of a reservation.", ("reservation", "state")
@@ -106,7 +103,7 @@ def _reservations(out: Samples, reservations: Iterable[Reservation], nodes: Iter
 
 def _expand(node_list: str) -> tuple[str, ...]:
     try:
-        return slurm_hostlist.expand(node_list)
+        return expand(node_list)
     except ValueError:
         return ()
 

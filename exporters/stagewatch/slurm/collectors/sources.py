@@ -5,15 +5,11 @@ Nothing is asked here; a source that hangs cannot delay this collector.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.exposition import Metric, Samples
+from stagewatch.slurm.cluster import Cluster
+from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Records
-
-if TYPE_CHECKING:
-    from stagewatch.slurm.cluster import Cluster
-    from stagewatch.slurm.context import SlurmContext
 
 _LABEL = ("source",)
 SUCCESS = Metric(

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from stagewatch.slurm.model import EndedJob, NodeEvent, Records
 from stagewatch.slurm.states import ENDED_STATES, job_state
-from stagewatch.slurm.transport.text.parts import FIELD, known, seconds
+from stagewatch.slurm.transport.text import FIELD, known, seconds
 
 _FIELDS = (
     "JobIDRaw",

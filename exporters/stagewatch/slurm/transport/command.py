@@ -1,4 +1,9 @@
-"""Runs Slurm's commands: with a deadline, a limit on the output, and a known environment."""
+"""Asks a cluster through Slurm's commands, in text or in JSON.
+
+A command runs with a deadline, a limit on its output, and an environment that is known.  JSON says
+which GPUs each job has, and no reason is cut short; it costs several times the time and memory of
+text, and what an installed version offers only in text is read in text.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +14,25 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO
 
-from stagewatch.core.errors import SourceError, Stuck
+from stagewatch.core.errors import NoData, SourceError, Stuck
+from stagewatch.slurm.model import (
+    Claim,
+    Controller,
+    Diagnostics,
+    EndedJob,
+    Job,
+    License,
+    Node,
+    NodeEvent,
+    Records,
+    Reservation,
+)
+from stagewatch.slurm.transport import accounting, diagnostics, json, text
 
 MAX_OUTPUT = 512 * 1024 * 1024
 """Bytes of output after which a command is taken to run wild."""
@@ -176,3 +195,128 @@ def _one_line(complaint: bytearray) -> str:
     lines = complaint.decode(errors="replace").strip().splitlines()
     said = lines[-1].strip()[:300] if lines else "it said nothing"
     return re.sub(r"^\S+: error: (?=\S)", "", said)
+
+
+class SlurmCli:
+    """One method for each kind of data; each takes the seconds after which it is given up.
+
+    `prefix` is the directory of the commands, where they are not on PATH.
+    """
+
+    def __init__(
+        self,
+        *,
+        prefix: Path | None = None,
+        runner: Callable[[], CommandRunner] = CommandRunner,
+    ) -> None:
+        self._prefix = prefix
+        self._make_runner = runner
+        self._runners: dict[str, CommandRunner] = {}
+
+    def jobs(self, timeout: float) -> Records[Job]:
+        """The queue: 2 requests to the controller (squeue loads the partitions too)."""
+        return text.parse_jobs(self._run("jobs", "squeue", *text.JOBS)(timeout))
+
+    def nodes(self, timeout: float) -> Records[Node]:
+        """The nodes: 2 requests to the controller (scontrol loads the partitions too)."""
+        output = self._run("nodes", "scontrol", *text.NODES)(timeout)
+        return text.parse_nodes(output)
+
+    def diagnostics(self, timeout: float) -> Diagnostics:
+        """The controller's statistics: 1 request."""
+        return diagnostics.parse_text(self._run("diagnostics", "sdiag")(timeout))
+
+    def ping(self, timeout: float) -> tuple[Controller, ...]:
+        """Which controllers answer: 1 request to each."""
+        run = self._run("ping", "scontrol", *text.PING, accept_status=True)
+        return text.parse_ping(run(timeout))
+
+    def reservations(self, timeout: float) -> Records[Reservation]:
+        """The reservations: 1 request."""
+        output = self._run("reservations", "scontrol", *text.RESERVATIONS)(timeout)
+        return text.parse_reservations(output)
+
+    def licenses(self, timeout: float) -> Records[License]:
+        """The licences: 1 request."""
+        output = self._run("licenses", "scontrol", *text.LICENSES)(timeout)
+        return text.parse_licenses(output)
+
+    def ended_jobs(self, timeout: float, ago: float) -> Records[EndedJob]:
+        """Runs that ended: nothing to the controller, one query to slurmdbd."""
+        run = self._run("ended_jobs", "sacct", *accounting.job_arguments(ago))
+        return accounting.parse_jobs(_accounting(run, timeout))
+
+    def node_events(self, timeout: float, ago: float) -> Records[NodeEvent]:
+        """Events of nodes: one query to slurmdbd."""
+        run = self._run("node_events", "sacctmgr", *accounting.event_arguments(ago))
+        return accounting.parse_events(_accounting(run, timeout))
+
+    def gpu_claims(self, timeout: float) -> Records[Claim]:
+        """Which job has which GPUs: 2 requests to the controller (scontrol loads the nodes too)."""
+        run = self._run("gpu_claims", "scontrol", *text.JOB_DETAILS)
+        return text.parse_claims(run(timeout))
+
+    def close(self) -> None:
+        """Kill every command that is running."""
+        for runner in tuple(self._runners.values()):
+            runner.close()
+
+    def _run(
+        self, source: str, command: str, *arguments: str, accept_status: bool = False
+    ) -> Callable[[float], bytes]:
+        runner = self._runners.setdefault(source, self._make_runner())
+        name = str(self._prefix / command) if self._prefix else command
+        return lambda timeout: runner.run([name, *arguments], timeout, accept_status=accept_status)
+
+
+def _accounting(run: Callable[[float], bytes], timeout: float) -> bytes:
+    try:
+        return run(timeout)
+    except SourceError as error:
+        if any(said in str(error) for said in accounting.DISABLED):
+            raise NoData("the cluster has no accounting (slurmdbd)") from error
+        raise
+
+
+_SCONTROL_HAS_JSON = (23, 2)
+
+
+class SlurmJsonCli(SlurmCli):
+    """The queue, the nodes and the diagnostics in JSON; the rest as `SlurmCli` has it."""
+
+    def __init__(
+        self,
+        *,
+        prefix: Path | None = None,
+        runner: Callable[[], CommandRunner] = CommandRunner,
+    ) -> None:
+        super().__init__(prefix=prefix, runner=runner)
+        self._version: tuple[int, int] | None = None
+
+    def jobs(self, timeout: float) -> Records[Job]:
+        """The queue: 1 request to the controller."""
+        run = self._run("jobs", "squeue", "--json", "--all", "--states=all")
+        return json.jobs(json.document(run(timeout), "squeue --json"))
+
+    def nodes(self, timeout: float) -> Records[Node]:
+        """The nodes: 2 requests to the controller."""
+        if self._installed(timeout) >= _SCONTROL_HAS_JSON:
+            run = self._run("nodes", "scontrol", "--json", "--details", "--all", "show", "nodes")
+            return json.nodes(json.document(run(timeout), "scontrol --json"))
+        run = self._run("nodes", "sinfo", "--json", "--all")
+        return json.nodes(json.document(run(timeout), "sinfo --json"))
+
+    def diagnostics(self, timeout: float) -> Diagnostics:
+        """The controller's statistics: 1 request."""
+        if self._installed(timeout) < _SCONTROL_HAS_JSON:
+            return super().diagnostics(timeout)
+        run = self._run("diagnostics", "sdiag", "--json")
+        return diagnostics.parse_json(json.document(run(timeout), "sdiag --json"))
+
+    def _installed(self, timeout: float) -> tuple[int, int]:
+        """Major and minor version of the commands, asked once; the controller is not."""
+        if self._version is None:
+            output = self._run("version", "squeue", "--version")(timeout)
+            match = re.search(rb"(\d+)\.(\d+)", output)
+            self._version = (int(match[1]), int(match[2])) if match else (0, 0)
+        return self._version

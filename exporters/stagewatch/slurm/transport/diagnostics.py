@@ -1,16 +1,18 @@
-"""The controller's diagnostics, from `sdiag`.  https://slurm.schedmd.com/sdiag.html
+"""The controller's diagnostics, from `sdiag`, `sdiag --json` (23.02) or slurmrestd's /diag.
 
 `Jobs failed` there counts jobs that failed for slurmd or internal reasons only, not jobs whose
-program failed; it is exported under a name that says so.
+program failed; it is exported under a name that says so.  https://slurm.schedmd.com/sdiag.html
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from stagewatch.core.errors import SourceError
 from stagewatch.slurm.model import Diagnostics, RpcCount
+from stagewatch.slurm.transport.json import Object, moment, number, objects, text
 
 _SECTIONS = (
     ("Main schedule statistics", "main"),
@@ -20,7 +22,7 @@ _SECTIONS = (
     ("Pending RPC", "pending"),
 )
 _MICRO = 1e-6
-VALUES: dict[tuple[str, str], tuple[str, float]] = {
+_TEXT: dict[tuple[str, str], tuple[str, float]] = {
     ("", "Server thread count"): ("server_threads", 1),
     ("", "Agent queue size"): ("agent_queue", 1),
     ("", "Agent count"): ("agents", 1),
@@ -49,7 +51,7 @@ VALUES: dict[tuple[str, str], tuple[str, float]] = {
 _RPC = re.compile(r"\s*(\S+)\s+\(\s*\d+\)\s+count:(\d+)\s+ave_time:\d+\s+total_time:(\d+)")
 
 
-def parse(output: bytes) -> Diagnostics:
+def parse_text(output: bytes) -> Diagnostics:
     """Raises `SourceError` where nothing of sdiag's output is recognised."""
     values: dict[str, float] = {}
     rpcs: dict[str, list[RpcCount]] = {"rpc_type": [], "rpc_user": []}
@@ -65,7 +67,7 @@ def parse(output: bytes) -> Diagnostics:
             since = int(match[1]) if match else None
             continue
         label, colon, text = line.strip().rpartition(":")
-        known = VALUES.get((section, label.strip()))
+        known = _TEXT.get((section, label.strip()))
         if colon and known and re.fullmatch(r"\d+", text.strip()):
             values[known[0]] = int(text) * known[1]
     if not values:
@@ -83,3 +85,57 @@ def _by_section(text: str) -> Iterator[tuple[str, str]]:
             if section and not line[0].isspace():
                 section = ""
             yield section, line
+
+
+_MICRO = 1e-6
+_JSON = {
+    "server_thread_count": ("server_threads", 1),
+    "agent_queue_size": ("agent_queue", 1),
+    "agent_count": ("agents", 1),
+    "agent_thread_count": ("agent_threads", 1),
+    "dbd_agent_queue_size": ("dbd_queue", 1),
+    "jobs_submitted": ("jobs_submitted", 1),
+    "jobs_started": ("jobs_started", 1),
+    "jobs_completed": ("jobs_completed", 1),
+    "jobs_canceled": ("jobs_canceled", 1),
+    "jobs_failed": ("jobs_failed_internal", 1),
+    "schedule_cycle_last": ("main_last_cycle", _MICRO),
+    "schedule_cycle_max": ("main_max_cycle", _MICRO),
+    "schedule_cycle_mean": ("main_mean_cycle", _MICRO),
+    "schedule_cycle_total": ("main_cycles", 1),
+    "schedule_queue_length": ("main_queue_length", 1),
+    "bf_cycle_last": ("backfill_last_cycle", _MICRO),
+    "bf_cycle_max": ("backfill_max_cycle", _MICRO),
+    "bf_cycle_mean": ("backfill_mean_cycle", _MICRO),
+    "bf_cycle_counter": ("backfill_cycles", 1),
+    "bf_last_depth": ("backfill_last_depth", 1),
+    "bf_queue_len": ("backfill_queue_length", 1),
+    "bf_backfilled_jobs": ("backfilled_jobs", 1),
+}
+
+
+def parse_json(found: Object) -> Diagnostics:
+    """Raises `SourceError` where there are no statistics in the answer."""
+    statistics = found.get("statistics")
+    if not isinstance(statistics, dict):
+        raise SourceError("there are no statistics in the answer")
+    values: dict[str, float] = {}
+    for key, (name, factor) in _JSON.items():
+        value = number(statistics.get(key))
+        if value is not None:
+            values[name] = value * factor
+    return Diagnostics(
+        values,
+        moment(statistics.get("req_time_start")),
+        _listed_rpcs(statistics.get("rpcs_by_message_type"), "message_type"),
+        _listed_rpcs(statistics.get("rpcs_by_user"), "user"),
+    )
+
+
+def _listed_rpcs(listed: Any, name: str) -> tuple[RpcCount, ...]:
+    found = []
+    for each in objects(listed):
+        count, total = number(each.get("count")), number(each.get("total_time"))
+        if text(each.get(name)) and count is not None:
+            found.append(RpcCount(text(each[name]), count, (total or 0) * _MICRO))
+    return tuple(found)

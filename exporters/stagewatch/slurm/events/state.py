@@ -1,8 +1,8 @@
-"""Keeps an agent's counters over restarts, in one small JSON file.
+"""What was counted of the cluster's events, kept over restarts in one small JSON file.
 
-Written whole to a temporary file and renamed, so that a crash leaves the old or the new one.  A
-file that cannot be read is put aside, and counting begins anew: counters that restart at 0 are
-what Prometheus expects, wrong ones are not.
+The file is written whole, so that a crash leaves the old or the new one.  A file that cannot be
+read is put aside, and counting begins anew: counters that restart at 0 are what Prometheus expects,
+wrong ones are not.
 """
 
 from __future__ import annotations
@@ -10,9 +10,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from stagewatch.slurm.events.jobs import JobLedger
+from stagewatch.slurm.events.nodes import NodeLedger
 
 log = logging.getLogger(__name__)
 
@@ -78,3 +82,49 @@ class StateFile:
         if message != self._said:
             log.warning("state file %s %s", self.path, message)
             self._said = message
+
+
+SAVE_EVERY = 30.0
+"""Seconds between two writings of the state file."""
+
+
+class ClusterEvents:
+    """The ledgers of one cluster; fed by the events collector alone."""
+
+    def __init__(self, state_file: Path | None, *, wall: Callable[[], float] = time.time) -> None:
+        self._wall = wall
+        self._file = StateFile(state_file) if state_file else None
+        self._last_saved = 0.0
+        now = wall()
+        self.jobs = JobLedger(now)
+        self.nodes = NodeLedger(now)
+        if self._file is not None:
+            self._load(self._file)
+
+    @property
+    def kept(self) -> bool | None:
+        """Whether the counters will outlive a restart; `None` where none was asked for."""
+        return None if self._file is None else self._file.ok
+
+    def window(self) -> float:
+        """For how many seconds back accounting is to be asked; from any thread."""
+        return max(60.0, self._wall() - self.jobs.window_start)
+
+    def save(self, *, now: bool = False) -> None:
+        """Write the file, at most every 30 seconds unless told to."""
+        moment = self._wall()
+        if self._file is None or (not now and moment - self._last_saved < SAVE_EVERY):
+            return
+        self._last_saved = moment
+        self._file.save({"jobs": self.jobs.dump(), "nodes": self.nodes.dump()})
+
+    def _load(self, file: StateFile) -> None:
+        saved = file.load()
+        if saved is None:
+            return
+        try:
+            jobs, nodes = JobLedger.load(saved["jobs"]), NodeLedger.load(saved["nodes"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            file.reject(f"{type(error).__name__}: {error}")
+        else:
+            self.jobs, self.nodes = jobs, nodes

@@ -1,4 +1,4 @@
-"""A source keeps its last good reading, backs off, and never has two fetches under way."""
+"""The sources of a cluster: each keeps its last good reading, backs off, and never has two fetches under way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from stagewatch.core.errors import NoData, SourceError
-from stagewatch.slurm.source import MAX_BACKOFF, SOON, Source
+from stagewatch.slurm.cluster import MAX_BACKOFF, SOON, Source
 from tests.fake_clock import Clock
 from tests.waiting import wait_for
 
