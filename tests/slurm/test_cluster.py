@@ -1,4 +1,4 @@
-"""The sources of a cluster: each keeps its last good reading, backs off, and never has two fetches under way."""
+"""A source keeps its last good reading, backs off, and never has two fetches under way."""
 
 from __future__ import annotations
 

@@ -12,25 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import floor
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from stagewatch.core.errors import NoData, SourceError, StagewatchError
 from stagewatch.slurm.events.state import ClusterEvents
-from stagewatch.slurm.model import (
-    Claim,
-    Controller,
-    Diagnostics,
-    EndedJob,
-    Job,
-    License,
-    Node,
-    NodeEvent,
-    Records,
-    Reservation,
-)
+from stagewatch.slurm.model import Claim, Records
 from stagewatch.slurm.transport import SlurmClient
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 SOON = 10.0
 """Most seconds between the first failure of a source and its next try."""
@@ -39,10 +28,10 @@ MAX_BACKOFF = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reading(Generic[T]):
+class Reading(Generic[T_co]):
     """Data and when it was taken."""
 
-    data: T
+    data: T_co
     taken: float
     """Monotonic seconds at the end of the fetch, for ages."""
     asked: float
@@ -64,7 +53,7 @@ class SourceStatus:
     error: str | None
 
 
-class Source(Generic[T]):
+class Source(Generic[T_co]):
     """Fetches one kind of data when it is due, for whoever asks first; the others share it.
 
     At most one fetch is under way.  `interval` is the time between two fetches, in seconds; `phase`
@@ -75,7 +64,7 @@ class Source(Generic[T]):
     def __init__(
         self,
         name: str,
-        fetch: Callable[[float], T],
+        fetch: Callable[[float], T_co],
         *,
         timeout: float,
         interval: float = 0.0,
@@ -84,7 +73,7 @@ class Source(Generic[T]):
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
-        self.reading: Reading[T] | None = None
+        self.reading: Reading[T_co] | None = None
         """The last good data, however old."""
         self._fetch = fetch
         self._timeout = timeout
@@ -106,7 +95,7 @@ class Source(Generic[T]):
         """Whether the last answer was that there is nothing of the kind."""
         return self._response is not None and isinstance(self._error, NoData)
 
-    def refresh(self) -> T:
+    def refresh(self) -> T_co:
         """The data, fetched if it is due; waits for a fetch that another thread has begun.
 
         Raises what the last fetch did, while the source is left alone after a failure too:
@@ -119,7 +108,7 @@ class Source(Generic[T]):
             raise error or NoData(f"{self.name}: not asked for yet")
         return reading.data
 
-    def keep_fresh(self) -> Reading[T] | None:
+    def keep_fresh(self) -> Reading[T_co] | None:
         """The last good reading at once; a fetch begins in the background if it is due.
 
         For collectors that need the data only beside their own; without an interval of its own a
@@ -230,28 +219,24 @@ class Cluster:
         self._clock = clock
         self._wall = wall
         self.events = ClusterEvents(state_file, wall=wall)
-        self._sources: list[Source[Any]] = []
-        self.jobs: Source[Records[Job]] = self._source("jobs", client.jobs, timing.jobs)
-        self.nodes: Source[Records[Node]] = self._source("nodes", client.nodes, timing.nodes)
-        self.diagnostics: Source[Diagnostics] = self._source(
+        self._sources: list[Source[object]] = []
+        self.jobs = self._source("jobs", client.jobs, timing.jobs)
+        self.nodes = self._source("nodes", client.nodes, timing.nodes)
+        self.diagnostics = self._source(
             "diagnostics", client.diagnostics, timing.diagnostics, timing.phase(1)
         )
-        self.ping: Source[tuple[Controller, ...]] = self._source(
-            "ping", client.ping, timing.ping, timing.phase(1)
-        )
-        self.reservations: Source[Records[Reservation]] = self._source(
+        self.ping = self._source("ping", client.ping, timing.ping, timing.phase(1))
+        self.reservations = self._source(
             "reservations", client.reservations, timing.reservations, timing.phase(3)
         )
-        self.licenses: Source[Records[License]] = self._source(
-            "licenses", client.licenses, timing.licenses, timing.phase(7)
-        )
-        self.ended_jobs: Source[Records[EndedJob]] = self._source(
+        self.licenses = self._source("licenses", client.licenses, timing.licenses, timing.phase(7))
+        self.ended_jobs = self._source(
             "accounting_jobs",
             lambda timeout: client.ended_jobs(timeout, self.events.window()),
             timing.accounting,
             timeout=timing.accounting_timeout,
         )
-        self.node_events: Source[Records[NodeEvent]] = self._source(
+        self.node_events = self._source(
             "accounting_nodes",
             lambda timeout: client.node_events(timeout, self.events.window()),
             timing.accounting,
@@ -263,7 +248,7 @@ class Cluster:
         return self._source("gpu_indices", self._client.gpu_claims, 60.0, self._timing.phase(3))
 
     @property
-    def sources(self) -> tuple[Source[Any], ...]:
+    def sources(self) -> tuple[Source[object], ...]:
         """All of them."""
         return tuple(self._sources)
 
@@ -275,13 +260,13 @@ class Cluster:
     def _source(
         self,
         name: str,
-        fetch: Callable[[float], Any],
-        interval: float = 0.0,
+        fetch: Callable[[float], T_co],
+        interval: float,
         phase: float = 0.0,
         *,
         timeout: float | None = None,
-    ) -> Source[Any]:
-        source: Source[Any] = Source(
+    ) -> Source[T_co]:
+        source = Source(
             name,
             fetch,
             timeout=timeout or self._timing.timeout,

@@ -136,11 +136,7 @@ def slurm_context(options: SlurmOptions) -> SlurmContext:
         reservations=options.reservations_interval,
         licenses=options.licenses_interval,
     )
-    cluster = Cluster(
-        _client(options),
-        timing,
-        state_file=options.state_dir / "slurm.json",
-    )
+    cluster = Cluster(_client(options), timing, state_file=options.state_dir / "slurm.json")
     discovery = Discovery(
         options.sd_exporters,
         cluster=options.cluster_name or cluster_name(os.environ),

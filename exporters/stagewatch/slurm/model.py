@@ -15,14 +15,14 @@ GpuCounts = tuple[tuple[str, int], ...]
 Claim = tuple[int, str, tuple[int, ...]]
 """Which GPUs of which node a job says it has: job id, node, indices.  To be checked."""
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Records(Generic[T]):
+class Records(Generic[T_co]):
     """What one reading gave, and how much of the answer could not be understood."""
 
-    items: tuple[T, ...]
+    items: tuple[T_co, ...]
     malformed: int = 0
 
 

@@ -90,11 +90,7 @@ _FLAG_ALIASES = {
     "DRAINED": "DRAIN",
     "DRAINING": "DRAIN",
 }
-_BASE_ALIASES = {
-    "ALLOC": "ALLOCATED",
-    "MIX": "MIXED",
-    "UNK": "UNKNOWN",
-}
+_BASE_ALIASES = {"ALLOC": "ALLOCATED", "MIX": "MIXED", "UNK": "UNKNOWN"}
 _COMPOUND = {
     "DRAINED": ("IDLE", "DRAIN"),
     "DRAINING": ("MIXED", "DRAIN"),

@@ -13,12 +13,7 @@ from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Controller, Diagnostics, RpcCount
 
-UP = Metric(
-    "slurm_controller_up",
-    "gauge",
-    "1 if this slurmctld answers a ping.",
-    ("host", "role"),
-)
+UP = Metric("slurm_controller_up", "gauge", "1 if this slurmctld answers a ping.", ("host", "role"))
 RPCS = Metric(
     "slurm_controller_rpcs_total",
     "counter",
@@ -77,10 +72,7 @@ _GAUGES = {
         "slurm_backfill_cycle_max_seconds",
         "Longest backfill cycle since the counters' reset.",
     ),
-    "backfill_last_depth": (
-        "slurm_backfill_depth",
-        "Jobs considered by the last backfill cycle.",
-    ),
+    "backfill_last_depth": ("slurm_backfill_depth", "Jobs considered by the last backfill cycle."),
     "backfill_queue_length": (
         "slurm_backfill_queue_length",
         "Jobs pending when the last backfill cycle began.",

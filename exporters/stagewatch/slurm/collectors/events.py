@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from itertools import product
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData, StagewatchError
@@ -223,7 +223,7 @@ class AccountingCollector(Collector):
     """Keeps the last answers of accounting fresh."""
 
     def __init__(self, jobs: Source[Records[EndedJob]], nodes: Source[Records[NodeEvent]]) -> None:
-        self._sources: dict[str, Source[Records[Any]]] = {"jobs": jobs, "nodes": nodes}
+        self._sources: dict[str, Source[Records[object]]] = {"jobs": jobs, "nodes": nodes}
 
     def collect(self) -> Samples:
         """Ask for both; raises what the first failing one did, once both were tried."""

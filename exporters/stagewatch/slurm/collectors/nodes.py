@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TypeVar
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.exposition import Metric, Samples
@@ -62,6 +62,7 @@ CLUSTER_GPUS = Metric(
     "GPUs by state as in slurm_gpus, each once.",
     ("gpu_type", "state"),
 )
+LabelsT = TypeVar("LabelsT", bound=tuple[str, ...])
 GPU_STATES = ("allocated", "free", "free_drained", "down")
 
 
@@ -139,7 +140,7 @@ def _unavailable(out: Samples, node: Node, kind: str) -> None:
     out.add(SINCE, node.reason_time, node.name, kind)
 
 
-def _write(out: Samples, metric: Metric, counts: Any) -> None:
+def _write(out: Samples, metric: Metric, counts: Mapping[LabelsT, int]) -> None:
     for labels, number in counts.items():
         out.add(metric, number, *labels)
 

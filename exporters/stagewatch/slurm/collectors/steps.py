@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import duration, integer, option
@@ -95,7 +94,7 @@ RESPONSE = Metric(
 )
 
 
-def method(value: Any) -> str:
+def method(value: object) -> str:
     """sstat or srun"""
     if value not in METHODS:
         raise ValueError
@@ -122,12 +121,7 @@ class StepsCollector(Collector):
     """Probes one job at each collection, and remembers the others' answers."""
 
     def __init__(
-        self,
-        jobs: Source[Records[Job]],
-        probe: StepProbe,
-        *,
-        most: int = 20,
-        timeout: float = 8.0,
+        self, jobs: Source[Records[Job]], probe: StepProbe, *, most: int = 20, timeout: float = 8.0
     ) -> None:
         self._jobs = jobs
         self._probe = probe

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from stagewatch.core.files import write_atomically
 from stagewatch.slurm.events.jobs import JobLedger
 from stagewatch.slurm.events.nodes import NodeLedger
 
@@ -62,14 +62,9 @@ class StateFile:
     def save(self, content: Mapping[str, Any]) -> None:
         """Replace the file."""
         data = json.dumps({"version": VERSION, **content}, separators=(",", ":")).encode()
-        temporary = self.path.with_name(self.path.name + ".tmp")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self.path)
+            write_atomically(self.path, data)
         except OSError as error:
             self._failed(
                 f"cannot be written ({error.strerror}); counters will begin at 0 after a restart"

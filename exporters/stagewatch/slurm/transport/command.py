@@ -204,10 +204,7 @@ class SlurmCli:
     """
 
     def __init__(
-        self,
-        *,
-        prefix: Path | None = None,
-        runner: Callable[[], CommandRunner] = CommandRunner,
+        self, *, prefix: Path | None = None, runner: Callable[[], CommandRunner] = CommandRunner
     ) -> None:
         self._prefix = prefix
         self._make_runner = runner
@@ -285,10 +282,7 @@ class SlurmJsonCli(SlurmCli):
     """The queue, the nodes and the diagnostics in JSON; the rest as `SlurmCli` has it."""
 
     def __init__(
-        self,
-        *,
-        prefix: Path | None = None,
-        runner: Callable[[], CommandRunner] = CommandRunner,
+        self, *, prefix: Path | None = None, runner: Callable[[], CommandRunner] = CommandRunner
     ) -> None:
         super().__init__(prefix=prefix, runner=runner)
         self._version: tuple[int, int] | None = None

@@ -22,31 +22,38 @@ _SECTIONS = (
     ("Pending RPC", "pending"),
 )
 _MICRO = 1e-6
-_TEXT: dict[tuple[str, str], tuple[str, float]] = {
-    ("", "Server thread count"): ("server_threads", 1),
-    ("", "Agent queue size"): ("agent_queue", 1),
-    ("", "Agent count"): ("agents", 1),
-    ("", "Agent thread count"): ("agent_threads", 1),
-    ("", "DBD Agent queue size"): ("dbd_queue", 1),
-    ("", "Jobs submitted"): ("jobs_submitted", 1),
-    ("", "Jobs started"): ("jobs_started", 1),
-    ("", "Jobs completed"): ("jobs_completed", 1),
-    ("", "Jobs canceled"): ("jobs_canceled", 1),
-    ("", "Jobs failed"): ("jobs_failed_internal", 1),
-    ("main", "Last cycle"): ("main_last_cycle", _MICRO),
-    ("main", "Max cycle"): ("main_max_cycle", _MICRO),
-    ("main", "Mean cycle"): ("main_mean_cycle", _MICRO),
-    ("main", "Total cycles"): ("main_cycles", 1),
-    ("main", "Last queue length"): ("main_queue_length", 1),
-    ("backfill", "Last cycle"): ("backfill_last_cycle", _MICRO),
-    ("backfill", "Max cycle"): ("backfill_max_cycle", _MICRO),
-    ("backfill", "Mean cycle"): ("backfill_mean_cycle", _MICRO),
-    ("backfill", "Total cycles"): ("backfill_cycles", 1),
-    ("backfill", "Last depth cycle"): ("backfill_last_depth", 1),
-    ("backfill", "Last queue length"): ("backfill_queue_length", 1),
-    ("backfill", "Total backfilled jobs (since last slurm start)"): ("backfilled_jobs", 1),
-}
-"""Section and label in sdiag's text: our name, and the factor that makes base units."""
+_VALUES = (
+    ("server_threads", 1, "", "Server thread count", "server_thread_count"),
+    ("agent_queue", 1, "", "Agent queue size", "agent_queue_size"),
+    ("agents", 1, "", "Agent count", "agent_count"),
+    ("agent_threads", 1, "", "Agent thread count", "agent_thread_count"),
+    ("dbd_queue", 1, "", "DBD Agent queue size", "dbd_agent_queue_size"),
+    ("jobs_submitted", 1, "", "Jobs submitted", "jobs_submitted"),
+    ("jobs_started", 1, "", "Jobs started", "jobs_started"),
+    ("jobs_completed", 1, "", "Jobs completed", "jobs_completed"),
+    ("jobs_canceled", 1, "", "Jobs canceled", "jobs_canceled"),
+    ("jobs_failed_internal", 1, "", "Jobs failed", "jobs_failed"),
+    ("main_last_cycle", _MICRO, "main", "Last cycle", "schedule_cycle_last"),
+    ("main_max_cycle", _MICRO, "main", "Max cycle", "schedule_cycle_max"),
+    ("main_mean_cycle", _MICRO, "main", "Mean cycle", "schedule_cycle_mean"),
+    ("main_cycles", 1, "main", "Total cycles", "schedule_cycle_total"),
+    ("main_queue_length", 1, "main", "Last queue length", "schedule_queue_length"),
+    ("backfill_last_cycle", _MICRO, "backfill", "Last cycle", "bf_cycle_last"),
+    ("backfill_max_cycle", _MICRO, "backfill", "Max cycle", "bf_cycle_max"),
+    ("backfill_mean_cycle", _MICRO, "backfill", "Mean cycle", "bf_cycle_mean"),
+    ("backfill_cycles", 1, "backfill", "Total cycles", "bf_cycle_counter"),
+    ("backfill_last_depth", 1, "backfill", "Last depth cycle", "bf_last_depth"),
+    ("backfill_queue_length", 1, "backfill", "Last queue length", "bf_queue_len"),
+    (
+        "backfilled_jobs",
+        1,
+        "backfill",
+        "Total backfilled jobs (since last slurm start)",
+        "bf_backfilled_jobs",
+    ),
+)
+"""Our name, the factor that makes base units, section and label in the text, key in the JSON."""
+_TEXT = {(section, label): (name, factor) for name, factor, section, label, _ in _VALUES}
 
 _RPC = re.compile(r"\s*(\S+)\s+\(\s*\d+\)\s+count:(\d+)\s+ave_time:\d+\s+total_time:(\d+)")
 
@@ -87,43 +94,16 @@ def _by_section(text: str) -> Iterator[tuple[str, str]]:
             yield section, line
 
 
-_MICRO = 1e-6
-_JSON = {
-    "server_thread_count": ("server_threads", 1),
-    "agent_queue_size": ("agent_queue", 1),
-    "agent_count": ("agents", 1),
-    "agent_thread_count": ("agent_threads", 1),
-    "dbd_agent_queue_size": ("dbd_queue", 1),
-    "jobs_submitted": ("jobs_submitted", 1),
-    "jobs_started": ("jobs_started", 1),
-    "jobs_completed": ("jobs_completed", 1),
-    "jobs_canceled": ("jobs_canceled", 1),
-    "jobs_failed": ("jobs_failed_internal", 1),
-    "schedule_cycle_last": ("main_last_cycle", _MICRO),
-    "schedule_cycle_max": ("main_max_cycle", _MICRO),
-    "schedule_cycle_mean": ("main_mean_cycle", _MICRO),
-    "schedule_cycle_total": ("main_cycles", 1),
-    "schedule_queue_length": ("main_queue_length", 1),
-    "bf_cycle_last": ("backfill_last_cycle", _MICRO),
-    "bf_cycle_max": ("backfill_max_cycle", _MICRO),
-    "bf_cycle_mean": ("backfill_mean_cycle", _MICRO),
-    "bf_cycle_counter": ("backfill_cycles", 1),
-    "bf_last_depth": ("backfill_last_depth", 1),
-    "bf_queue_len": ("backfill_queue_length", 1),
-    "bf_backfilled_jobs": ("backfilled_jobs", 1),
-}
-
-
 def parse_json(found: Object) -> Diagnostics:
     """Raises `SourceError` where there are no statistics in the answer."""
     statistics = found.get("statistics")
     if not isinstance(statistics, dict):
         raise SourceError("there are no statistics in the answer")
-    values: dict[str, float] = {}
-    for key, (name, factor) in _JSON.items():
-        value = number(statistics.get(key))
-        if value is not None:
-            values[name] = value * factor
+    values = {
+        name: value * factor
+        for name, factor, _, _, key in _VALUES
+        if (value := number(statistics.get(key))) is not None
+    }
     return Diagnostics(
         values,
         moment(statistics.get("req_time_start")),

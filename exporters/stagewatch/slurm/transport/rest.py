@@ -57,12 +57,7 @@ class HttpReader:
     """
 
     def __init__(
-        self,
-        url: str,
-        *,
-        user: str = "",
-        token_file: Path | None = None,
-        max_body: int = MAX_BODY,
+        self, url: str, *, user: str = "", token_file: Path | None = None, max_body: int = MAX_BODY
     ) -> None:
         self._user = user
         self._token_file = token_file
@@ -210,10 +205,7 @@ class SlurmRest:
     """One method for each kind of data; see `SlurmClient`."""
 
     def __init__(
-        self,
-        reader: Callable[[], HttpReader],
-        *,
-        wall: Callable[[], float] = time.time,
+        self, reader: Callable[[], HttpReader], *, wall: Callable[[], float] = time.time
     ) -> None:
         self._make_reader = reader
         self._readers: dict[str, HttpReader] = {}
