@@ -52,7 +52,7 @@ class Target:
 
 def targets_of(nodes: Iterable[Node], *, by_name: bool = False) -> tuple[Target, ...]:
     """The nodes to scrape, in their natural order; nodes that are yet to come are left out."""
-    found = [
+    targets = [
         Target(
             node=node.name,
             address=node.name if by_name else node.address,
@@ -64,7 +64,7 @@ def targets_of(nodes: Iterable[Node], *, by_name: bool = False) -> tuple[Target,
         for node in nodes
         if node.state != "FUTURE"
     ]
-    return tuple(sorted(found, key=lambda target: natural(target.node)))
+    return tuple(sorted(targets, key=lambda target: natural(target.node)))
 
 
 def natural(name: str) -> tuple[tuple[str, int], ...]:
@@ -132,7 +132,10 @@ class Discovery:
 
     def routes(self) -> Mapping[str, Route]:
         """`/sd` for all exporters, `/sd/NAME` for one of them."""
-        paths = {"/sd": "", **{f"/sd/{each.name}": each.name for each in self._exporters}}
+        paths = {
+            "/sd": "",
+            **{f"/sd/{exporter.name}": exporter.name for exporter in self._exporters},
+        }
         return {path: self._route(name) for path, name in paths.items()}
 
     def update(self, targets: tuple[Target, ...]) -> None:
@@ -143,11 +146,11 @@ class Discovery:
 
     def _route(self, name: str) -> Route:
         def answer() -> tuple[str, bytes]:
-            found = self._bodies.get(name)
-            if found is None:
+            content = self._bodies.get(name)
+            if content is None:
                 # An empty list would make Prometheus forget every target; a failure does not.
                 raise NoData("no list of nodes yet: the controller has not answered")
-            return JSON, found
+            return JSON, content
 
         return answer
 

@@ -166,11 +166,11 @@ class PrologJob:
 def read_prolog(directory: Path) -> dict[str, PrologJob] | None:
     """Jobs by id; None where the prolog is not in use.  Files of others than root are skipped."""
     try:
-        found = sorted(entry.name for entry in os.scandir(directory))
+        entries = sorted(entry.name for entry in os.scandir(directory))
     except OSError:
         return None
-    names = [name for name in found if name.isdigit()]
-    if not names and IN_USE not in found:
+    names = [name for name in entries if name.isdigit()]
+    if not names and IN_USE not in entries:
         return None
     jobs = {}
     for name in names[:MAX_JOBS]:
@@ -204,13 +204,13 @@ def _prolog_job(job_id: str, text: str) -> PrologJob:
 
 def numbers(text: str) -> frozenset[int]:
     """The GPUs of a list such as `0,1,4-7`; what is no number is left out."""
-    found: set[int] = set()
+    gpus: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part)
         if match:
             first, last = int(match[1]), int(match[2] or match[1])
-            found.update(range(first, min(last, first + MAX_GPUS) + 1))
-    return frozenset(found)
+            gpus.update(range(first, min(last, first + MAX_GPUS) + 1))
+    return frozenset(gpus)
 
 
 def uuids(text: str) -> frozenset[str]:

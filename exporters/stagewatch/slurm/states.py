@@ -165,8 +165,8 @@ def job_state_of_list(names: list[str]) -> str:
     for flag in JOB_FLAGS:
         if flag in upper:
             return flag
-    known = sorted(upper & JOB_STATES)
-    return known[0] if known else _bounded(next(iter(sorted(upper)), "UNKNOWN"))
+    states = sorted(upper & JOB_STATES)
+    return states[0] if states else _bounded(next(iter(sorted(upper)), "UNKNOWN"))
 
 
 @lru_cache(maxsize=4096)

@@ -126,8 +126,8 @@ class ControllerCollector(Collector):
         except StagewatchError as error:
             errors.append(error)
             controllers = _none_answers(self._ping)
-        for each in controllers:
-            out.add(UP, int(each.up), each.host, each.role)
+        for controller in controllers:
+            out.add(UP, int(controller.up), controller.host, controller.role)
         try:
             _diagnostics(out, self._diagnostics.refresh(), self._top)
         except StagewatchError as error:
@@ -142,23 +142,25 @@ def _none_answers(ping: Source[tuple[Controller, ...]]) -> tuple[Controller, ...
     """A ping that fails or does not come back: the controllers known before, none of them up."""
     if ping.reading is None or ping.status().success:
         return ()
-    return tuple(Controller(each.host, each.role, up=False) for each in ping.reading.data)
+    return tuple(
+        Controller(controller.host, controller.role, up=False) for controller in ping.reading.data
+    )
 
 
-def _diagnostics(out: Samples, found: Diagnostics, top: int) -> None:
+def _diagnostics(out: Samples, diagnostics: Diagnostics, top: int) -> None:
     for key, metric in (*GAUGES.items(), *COUNTERS.items()):
-        out.add(metric, found.values.get(key))
-    for each in found.by_type:
-        out.add(RPCS, each.count, each.name)
-        out.add(RPC_SECONDS, each.seconds, each.name)
-    for each in fold(found.by_user, top):
-        out.add(USER_RPCS, each.count, each.name)
-        out.add(USER_RPC_SECONDS, each.seconds, each.name)
+        out.add(metric, diagnostics.values.get(key))
+    for rpc in diagnostics.by_type:
+        out.add(RPCS, rpc.count, rpc.name)
+        out.add(RPC_SECONDS, rpc.seconds, rpc.name)
+    for rpc in fold(diagnostics.by_user, top):
+        out.add(USER_RPCS, rpc.count, rpc.name)
+        out.add(USER_RPC_SECONDS, rpc.seconds, rpc.name)
 
 
 def fold(users: Iterable[RpcCount], top: int) -> list[RpcCount]:
     """The `top` users by time, and one record for all others."""
-    ranked = sorted(users, key=lambda each: (-each.seconds, each.name))
+    ranked = sorted(users, key=lambda user: (-user.seconds, user.name))
     rest = ranked[top:]
     if not rest:
         return ranked

@@ -167,8 +167,8 @@ class EventsCollector(Collector):
             for partition, histogram in histograms.items():
                 out.add_histogram(metric, histogram.exposed(), partition)
         out.add(UNACCOUNTED, jobs.unaccounted)
-        for metric, known in ((FROM_ACCOUNTING, jobs.accounting), (KEPT, events.kept)):
-            out.add(metric, None if known is None else int(known))
+        for metric, truth in ((FROM_ACCOUNTING, jobs.accounting), (KEPT, events.kept)):
+            out.add(metric, None if truth is None else int(truth))
         for metric, counted in ((NODE_FAILURES, nodes.failures), (NODE_FLAPS, nodes.flaps)):
             for why in product(("drain", "down", "fail"), REASON_CLASSES):
                 out.add(metric, 0, *why)  # so that the first one is an increase
@@ -190,9 +190,9 @@ class EventsCollector(Collector):
 
 def restarted(out: Samples, jobs: Iterable[Job]) -> None:
     """Add the jobs in the queue that were restarted most often."""
-    found = [job for job in jobs if job.restarts and job.state not in ENDED_STATES]
-    found.sort(key=lambda job: (-job.restarts, job.job_id))
-    for job in found[:_TOP_RESTARTS]:
+    busiest = [job for job in jobs if job.restarts and job.state not in ENDED_STATES]
+    busiest.sort(key=lambda job: (-job.restarts, job.job_id))
+    for job in busiest[:_TOP_RESTARTS]:
         partition = job.partitions[0] if job.partitions else ""
         out.add(RESTARTS, job.restarts, job.job_id, partition, job.user)
         out.add(REQUEUED_AT, job.submit, job.job_id, partition, job.user)

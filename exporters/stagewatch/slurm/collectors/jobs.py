@@ -73,8 +73,8 @@ class JobsCollector(Collector):
         """The queue, and the details where they were asked for; the nodes as last read."""
         jobs, nodes = self._cluster.jobs.refresh().items, self._cluster.nodes.keep_fresh()
         claims = self._claims.refresh().items if self._claims else ()
-        known = nodes.data.items if nodes else ()
-        return measure(jobs, known, claims, *self._limits)
+        on_nodes = nodes.data.items if nodes else ()
+        return measure(jobs, on_nodes, claims, *self._limits)
 
 
 def measure(
@@ -126,18 +126,18 @@ def _indices(
     running = tuple(running)
     sharers = Counter(name for job in running for name in placed[job.job_id])
     on_node = {node.name: node for node in nodes}
-    found: dict[tuple[int, str], tuple[int, ...]] = {}
+    certain: dict[tuple[int, str], tuple[int, ...]] = {}
     told = list(claims)
     for job in running:
         for position, name in enumerate(placed[job.job_id]):
             node = on_node.get(name)
             if node is not None and sharers[name] == 1:
                 allocated = [index for gpus in node.gpus for index in gpus.indices]
-                found[job.job_id, name] = tuple(sorted(allocated))
+                certain[job.job_id, name] = tuple(sorted(allocated))
             elif position < len(job.gres_detail):
                 told.append((job.job_id, name, indices_of(job.gres_detail[position])))
     held = {(job.job_id, name) for job in running for name in placed[job.job_id]}
-    return {**agreed(told, nodes, held), **found}
+    return {**agreed(told, nodes, held), **certain}
 
 
 Placement = Mapping[tuple[int, str], tuple[int, ...]]
@@ -158,11 +158,11 @@ def agreed(
             by_node[claim[1]].append(claim)
     placement: dict[tuple[int, str], tuple[int, ...]] = {}
     for node in nodes:
-        found = by_node.get(node.name, [])
+        of_node = by_node.get(node.name, [])
         allocated = sorted(index for gpus in node.gpus for index in gpus.indices)
-        claimed = sorted(index for _, _, indices in found for index in indices)
+        claimed = sorted(index for _, _, indices in of_node for index in indices)
         if claimed == allocated:
-            placement.update({(job, name): indices for job, name, indices in found})
+            placement.update({(job, name): indices for job, name, indices in of_node})
     return placement
 
 

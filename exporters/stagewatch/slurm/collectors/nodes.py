@@ -118,10 +118,10 @@ def measure(nodes: Iterable[Node]) -> Samples:
             states[partition, node.state] += 1
         if kind is not None:
             _unavailable(out, node, kind)
-        for each in node.gpus:
-            name = each.type or "untyped"
-            out.add(NODE_GPUS, each.configured, node.name, name, model(each.type))
-            for state, number in zip(GPU_STATES, gpu_states(node, each), strict=True):
+        for of_type in node.gpus:
+            name = of_type.type or "untyped"
+            out.add(NODE_GPUS, of_type.configured, node.name, name, model(of_type.type))
+            for state, number in zip(GPU_STATES, gpu_states(node, of_type), strict=True):
                 cluster_gpus[name, state] += number
                 for partition in node.partitions:
                     gpus[partition, name, state] += number

@@ -64,16 +64,16 @@ class ReservationsCollector(Collector):
         out = Samples()
         errors: list[StagewatchError] = []
         try:
-            found = self._reservations.refresh().items
+            reservations = self._reservations.refresh().items
             nodes = self._nodes.keep_fresh()
-            _reservations(out, found, nodes.data.items if nodes else ())
+            _reservations(out, reservations, nodes.data.items if nodes else ())
         except StagewatchError as error:
             errors.append(error)
         try:
-            for each in self._licenses.refresh().items[:_MOST]:
-                out.add(LICENSES, each.total, each.name, "total")
-                out.add(LICENSES, each.used, each.name, "used")
-                out.add(LICENSES, each.reserved, each.name, "reserved")
+            for license in self._licenses.refresh().items[:_MOST]:
+                out.add(LICENSES, license.total, license.name, "total")
+                out.add(LICENSES, license.used, license.name, "used")
+                out.add(LICENSES, license.reserved, license.name, "reserved")
         except StagewatchError as error:
             errors.append(error)
         failures = [error for error in errors if not isinstance(error, NoData)]
@@ -86,19 +86,19 @@ class ReservationsCollector(Collector):
 
 def _reservations(out: Samples, reservations: Iterable[Reservation], nodes: Iterable[Node]) -> None:
     gpus = {node.name: node.gpus for node in nodes}
-    for each in tuple(reservations)[:_MOST]:
-        out.add(NODES, each.nodes, each.name, each.state)
-        out.add(START, each.start, each.name)
-        out.add(END, each.end, each.name)
-        for flag in each.flags:
-            out.add(FLAG, 1, each.name, flag)
+    for reservation in tuple(reservations)[:_MOST]:
+        out.add(NODES, reservation.nodes, reservation.name, reservation.state)
+        out.add(START, reservation.start, reservation.name)
+        out.add(END, reservation.end, reservation.name)
+        for flag in reservation.flags:
+            out.add(FLAG, 1, reservation.name, flag)
         counts: dict[str, int] = {}
-        for name in _expand(each.node_list):
+        for name in _expand(reservation.node_list):
             for held in gpus.get(name, ()):
                 kind = held.type or "untyped"
                 counts[kind] = counts.get(kind, 0) + held.configured
         for kind, number in counts.items():
-            out.add(GPUS, number, each.name, kind)
+            out.add(GPUS, number, reservation.name, kind)
 
 
 def _expand(node_list: str) -> tuple[str, ...]:

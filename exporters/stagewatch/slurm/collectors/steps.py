@@ -75,8 +75,8 @@ class StepProbe:
 
 def _has_no_steps(message: str) -> bool:
     return any(
-        said in message
-        for said in ("No steps running", "couldn't get steps", "has expired", "Invalid job id")
+        sign in message
+        for sign in ("No steps running", "couldn't get steps", "has expired", "Invalid job id")
     )
 
 
@@ -143,7 +143,9 @@ class StepsCollector(Collector):
         self._turn += [job for job in chosen if job not in self._turn]
         job = self._turn.pop(0)
         self._turn.append(job)
-        self._answers = {each: answer for each, answer in self._answers.items() if each in chosen}
+        self._answers = {
+            job_id: answer for job_id, answer in self._answers.items() if job_id in chosen
+        }
         try:
             self._answers[job] = self._probe.probe(job, self._timeout)
         except NoData:
@@ -151,9 +153,9 @@ class StepsCollector(Collector):
         except NoAnswer:
             self._answers[job] = None
         out = Samples()
-        for each, answer in self._answers.items():
-            out.add(RESPONSIVE, int(answer is not None), each)
-            out.add(RESPONSE, answer, each)
+        for job_id, answer in self._answers.items():
+            out.add(RESPONSIVE, int(answer is not None), job_id)
+            out.add(RESPONSE, answer, job_id)
         return out
 
     def close(self) -> None:

@@ -116,7 +116,7 @@ class JobLedger:
     @property
     def unaccounted(self) -> int:
         """Jobs that vanished and that accounting has not told about."""
-        return sum(each.tasks for each in self._awaited.values())
+        return sum(awaited.tasks for awaited in self._awaited.values())
 
     def observe_queue(self, jobs: Iterable[Job], now: float) -> None:
         """Take in one snapshot of the queue."""
@@ -199,7 +199,7 @@ class JobLedger:
             del self._awaited[run]
             self._seen[run] = int(awaited.last_seen)
             self.ended[awaited.partition, state] += awaited.tasks
-        awaited_since = [each.last_seen for each in self._awaited.values()]
+        awaited_since = [awaited.last_seen for awaited in self._awaited.values()]
         self.window_start = max(min([self._watermark, *awaited_since]) - OVERLAP, now - FARTHEST)
         oldest = self.window_start - OVERLAP
         if oldest > self._oldest:
@@ -212,13 +212,13 @@ class JobLedger:
             "ended": [[*key, number] for key, number in self.ended.items()],
             "failed": [[*key, number] for key, number in self.failed.items()],
             "requeues": dict(self.requeues),
-            "wait": {name: each.dump() for name, each in self.wait.items()},
-            "run": {name: each.dump() for name, each in self.run.items()},
+            "wait": {name: histogram.dump() for name, histogram in self.wait.items()},
+            "run": {name: histogram.dump() for name, histogram in self.run.items()},
             "oldest": self._oldest,
             "watermark": self._watermark,
             "last_poll": self._last_poll,
             "seen": [[*run, end] for run, end in self._seen.items()],
-            "awaited": [[*run, *each] for run, each in self._awaited.items()],
+            "awaited": [[*run, *awaited] for run, awaited in self._awaited.items()],
             "restarts": list((self._restarts or {}).items()),
         }
 
@@ -229,10 +229,10 @@ class JobLedger:
         ledger.ended.update({(str(p), str(s)): int(n) for p, s, n in saved["ended"]})
         ledger.failed.update({(str(p), str(c)): int(n) for p, c, n in saved["failed"]})
         ledger.requeues.update({str(p): int(n) for p, n in saved["requeues"].items()})
-        for name, each in saved["wait"].items():
-            ledger.wait[name] = GrowingHistogram.load(each, WAIT_BOUNDS)
-        for name, each in saved["run"].items():
-            ledger.run[name] = GrowingHistogram.load(each, RUN_BOUNDS)
+        for name, kept in saved["wait"].items():
+            ledger.wait[name] = GrowingHistogram.load(kept, WAIT_BOUNDS)
+        for name, kept in saved["run"].items():
+            ledger.run[name] = GrowingHistogram.load(kept, RUN_BOUNDS)
         ledger._oldest = float(saved["oldest"])
         ledger._last_poll = float(saved["last_poll"])
         ledger._seen = {(int(job), int(submit)): int(end) for job, submit, end in saved["seen"]}

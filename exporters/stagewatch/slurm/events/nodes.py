@@ -64,16 +64,16 @@ class NodeLedger:
 
     def observe_nodes(self, nodes: Iterable[Node], now: float) -> None:
         """Take in one snapshot of the nodes."""
-        known: dict[str, _Known] = {}
+        seen: dict[str, _Known] = {}
         for node in nodes:
             unknown = node.state == "UNKNOWN"
             if unknown and not node.flags & _PASSING:  # for a moment after each start of slurmctld
                 if self._known and node.name in self._known:
-                    known[node.name] = self._known[node.name]
+                    seen[node.name] = self._known[node.name]
                 continue
             flags = node.flags if unknown else node.flags - _PASSING
             kind = node_availability(node.state, flags)
-            known[node.name] = _Known(kind, node.boot_time, node.slurmd_start_time)
+            seen[node.name] = _Known(kind, node.boot_time, node.slurmd_start_time)
             if self._known is None:
                 continue
             before = self._known.get(node.name)
@@ -82,7 +82,7 @@ class NodeLedger:
                 self.slurmd_restarts += _later(before.slurmd, node.slurmd_start_time)
             if kind is not None and _RANK[kind] > _RANK[before.kind if before else None]:
                 self._left(node, kind, now)
-        self._known = known
+        self._known = seen
         self._last_poll = now
 
     def observe_events(self, events: Iterable[NodeEvent], now: float) -> None:
@@ -139,10 +139,10 @@ class NodeLedger:
             "flaps": [[*key, number] for key, number in self.flaps.items()],
             "reboots": self.reboots,
             "slurmd_restarts": self.slurmd_restarts,
-            "recent": {name: list(each) for name, each in self.recent.items()},
+            "recent": {name: list(state) for name, state in self.recent.items()},
             "oldest": self._oldest,
             "last_poll": self._last_poll,
-            "known": {name: list(each) for name, each in (self._known or {}).items()},
+            "known": {name: list(state) for name, state in (self._known or {}).items()},
             "seen": [[*key] for key in self._seen],
             "spans": {name: [list(span) for span in spans] for name, spans in self._spans.items()},
         }
@@ -158,8 +158,8 @@ class NodeLedger:
         for name, (when, kind, why) in saved["recent"].items():
             ledger.recent[name] = Failure(float(when), str(kind), str(why))
         ledger._last_poll = float(saved["last_poll"])
-        known = {name: _Known(*each) for name, each in saved["known"].items()}
-        ledger._known = known or None
+        seen = {name: _Known(*state) for name, state in saved["known"].items()}
+        ledger._known = seen or None
         ledger._seen = {(str(name), int(start)): int(start) for name, start in saved["seen"]}
         for name, spans in saved["spans"].items():
             ledger._spans[name] = [_Span(float(after), float(to)) for after, to in spans]

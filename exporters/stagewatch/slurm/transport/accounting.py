@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from stagewatch.slurm.model import EndedJob, NodeEvent, Records
 from stagewatch.slurm.states import ENDED_STATES, job_state
-from stagewatch.slurm.transport.text import FIELD, known, seconds
+from stagewatch.slurm.transport.text import FIELD, name_of, seconds
 
 _FIELDS = (
     "JobIDRaw",
@@ -69,7 +69,7 @@ def event_arguments(ago: float) -> tuple[str, ...]:
 
 def parse_jobs(output: bytes) -> Records[EndedJob]:
     """The runs that have ended; no output means that there were none."""
-    found, malformed = [], 0
+    jobs, malformed = [], 0
     for line in output.decode(errors="replace").split("\n"):
         if not line.strip():
             continue
@@ -79,8 +79,8 @@ def parse_jobs(output: bytes) -> Records[EndedJob]:
             malformed += 1
             continue
         if job is not None:
-            found.append(job)
-    return Records(tuple(found), malformed)
+            jobs.append(job)
+    return Records(tuple(jobs), malformed)
 
 
 def _job(values: list[str]) -> EndedJob | None:
@@ -101,8 +101,8 @@ def _job(values: list[str]) -> EndedJob | None:
         exit_code=int(exit_code) if exit_code.isdecimal() else 0,
         signal=int(signal) if signal.isdecimal() else 0,
         partition=sys.intern(partition.partition(",")[0]),
-        user=sys.intern(known(user)),
-        account=sys.intern(known(account)),
+        user=sys.intern(name_of(user)),
+        account=sys.intern(name_of(account)),
         submit=submitted,
         eligible=seconds(eligible),
         start=seconds(start) if tres else None,
@@ -134,24 +134,24 @@ def array_tasks(text: str) -> int:
 
 def parse_events(output: bytes) -> Records[NodeEvent]:
     """The events of nodes; the reason comes last, since it may hold anything."""
-    found, malformed = [], 0
+    events, malformed = [], 0
     for record in _event_records(output.decode(errors="replace")):
         name, start, end, state, user, reason = record.split("|", 5)
         begun = seconds(start)
         if begun is None:
             malformed += 1
         elif name:  # without a name it is about the whole cluster
-            found.append(
+            events.append(
                 NodeEvent(
                     node=name,
                     state=state,
                     start=begun,
                     end=seconds(end),
-                    reason=known(" ".join(reason.split())),
+                    reason=name_of(" ".join(reason.split())),
                     user=user.partition("(")[0],
                 )
             )
-    return Records(tuple(found), malformed)
+    return Records(tuple(events), malformed)
 
 
 def _event_records(text: str) -> Iterator[str]:

@@ -151,7 +151,7 @@ def _read(
 ) -> tuple[bytearray, bytearray, bool]:
     """Standard output, standard error, and whether the process has ended by itself in time."""
     deadline = time.monotonic() + timeout
-    found: dict[str, bytearray] = {"out": bytearray(), "err": bytearray()}
+    printed: dict[str, bytearray] = {"out": bytearray(), "err": bytearray()}
     with selectors.DefaultSelector() as selector:
         pipes: tuple[tuple[IO[bytes] | None, str], ...] = (
             (process.stdout, "out"),
@@ -164,20 +164,20 @@ def _read(
             left = deadline - time.monotonic()
             ready = selector.select(left) if left > 0 else []
             if not ready:
-                return found["out"], found["err"], False
+                return printed["out"], printed["err"], False
             for key, _ in ready:
                 chunk = os.read(key.fd, 1 << 20)
                 if not chunk:
                     selector.unregister(key.fileobj)
-                elif key.data == "out" or len(found["err"]) < _MAX_COMPLAINT:
-                    found[key.data] += chunk
-            if len(found["out"]) > limit:
-                return found["out"], found["err"], False
+                elif key.data == "out" or len(printed["err"]) < _MAX_COMPLAINT:
+                    printed[key.data] += chunk
+            if len(printed["out"]) > limit:
+                return printed["out"], printed["err"], False
     try:
         process.wait(timeout=max(0.1, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
-        return found["out"], found["err"], False
-    return found["out"], found["err"], True
+        return printed["out"], printed["err"], False
+    return printed["out"], printed["err"], True
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -193,8 +193,8 @@ def _status(process: subprocess.Popen[bytes]) -> str:
 def _one_line(complaint: bytearray) -> str:
     """The last line of a complaint, without what differs from one time to the next."""
     lines = complaint.decode(errors="replace").strip().splitlines()
-    said = lines[-1].strip()[:300] if lines else "it said nothing"
-    return re.sub(r"^\S+: error: (?=\S)", "", said)
+    last = lines[-1].strip()[:300] if lines else "it said nothing"
+    return re.sub(r"^\S+: error: (?=\S)", "", last)
 
 
 class SlurmCli:
@@ -270,7 +270,7 @@ def _accounting(run: Callable[[float], bytes], timeout: float) -> bytes:
     try:
         return run(timeout)
     except SourceError as error:
-        if any(said in str(error) for said in accounting.DISABLED):
+        if any(sign in str(error) for sign in accounting.DISABLED):
             raise NoData("the cluster has no accounting (slurmdbd)") from error
         raise
 

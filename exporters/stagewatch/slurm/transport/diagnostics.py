@@ -74,9 +74,9 @@ def parse_text(output: bytes) -> Diagnostics:
             since = int(match[1]) if match else None
             continue
         label, colon, text = line.strip().rpartition(":")
-        known = _TEXT.get((section, label.strip()))
-        if colon and known and re.fullmatch(r"\d+", text.strip()):
-            values[known[0]] = int(text) * known[1]
+        meaning = _TEXT.get((section, label.strip()))
+        if colon and meaning and re.fullmatch(r"\d+", text.strip()):
+            values[meaning[0]] = int(text) * meaning[1]
     if not values:
         raise SourceError(f"sdiag printed something unknown: {output[:80]!r}")
     return Diagnostics(values, since, tuple(rpcs["rpc_type"]), tuple(rpcs["rpc_user"]))
@@ -94,9 +94,9 @@ def _by_section(text: str) -> Iterator[tuple[str, str]]:
             yield section, line
 
 
-def parse_json(found: Object) -> Diagnostics:
+def parse_json(answer: Object) -> Diagnostics:
     """Raises `SourceError` where there are no statistics in the answer."""
-    statistics = found.get("statistics")
+    statistics = answer.get("statistics")
     if not isinstance(statistics, dict):
         raise SourceError("there are no statistics in the answer")
     values = {
@@ -113,9 +113,9 @@ def parse_json(found: Object) -> Diagnostics:
 
 
 def _listed_rpcs(listed: Any, name: str) -> tuple[RpcCount, ...]:
-    found = []
-    for each in objects(listed):
-        count, total = number(each.get("count")), number(each.get("total_time"))
-        if text(each.get(name)) and count is not None:
-            found.append(RpcCount(text(each[name]), count, (total or 0) * _MICRO))
-    return tuple(found)
+    rpcs = []
+    for record in objects(listed):
+        count, total = number(record.get("count")), number(record.get("total_time"))
+        if text(record.get(name)) and count is not None:
+            rpcs.append(RpcCount(text(record[name]), count, (total or 0) * _MICRO))
+    return tuple(rpcs)

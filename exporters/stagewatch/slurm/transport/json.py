@@ -57,8 +57,8 @@ def number(value: Any) -> int | None:
 
 def moment(value: Any) -> int | None:
     """A Unix time; 0 means that there is none."""
-    found = number(value)
-    return found if found is not None and found > 0 else None
+    seconds = number(value)
+    return seconds if seconds is not None and seconds > 0 else None
 
 
 def text(value: Any) -> str:
@@ -87,9 +87,9 @@ def inner(value: Any, *path: str) -> Any:
 def objects(value: Any) -> Iterator[Object]:
     """The objects of a list; other things in it are passed over."""
     if isinstance(value, list):
-        for each in value:
-            if isinstance(each, Mapping):
-                yield each
+        for item in value:
+            if isinstance(item, Mapping):
+                yield item
 
 
 def exit_status(value: Any) -> tuple[int, int]:
@@ -97,10 +97,10 @@ def exit_status(value: Any) -> tuple[int, int]:
     if isinstance(value, Mapping) and "return_code" in value:
         code = number(value.get("return_code")) or 0
         signal = value.get("signal")
-        found = inner(signal, "id")
-        if found is None:
-            found = inner(signal, "signal_id")
-        return code, number(found) or 0
+        signal_number = inner(signal, "id")
+        if signal_number is None:
+            signal_number = inner(signal, "signal_id")
+        return code, number(signal_number) or 0
     raw = number(value) or 0
     return (raw >> 8) & 0xFF, raw & 0x7F
 
@@ -114,75 +114,73 @@ def document(output: bytes, what: str) -> Object:
     Raises `SourceError` where it is none, or where it says of itself that it failed.
     """
     try:
-        found = json.loads(output.decode(errors="replace"))
+        answer = json.loads(output.decode(errors="replace"))
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{what}: not JSON, or cut short: {output[:60]!r}") from error
-    if not isinstance(found, dict):
+    if not isinstance(answer, dict):
         raise SourceError(f"{what}: not a JSON object: {output[:60]!r}")
-    for each in objects(found.get("errors")):
-        said = text(each.get("description")) or text(each.get("error")) or "an unknown error"
-        raise SourceError(f"{what}: {said[:200]}")
-    return found
+    for refusal in objects(answer.get("errors")):
+        complaint = text(refusal.get("description")) or text(refusal.get("error"))
+        raise SourceError(f"{what}: {(complaint or 'an unknown error')[:200]}")
+    return answer
 
 
-def jobs(found: Object) -> Records[Job]:
+def jobs(answer: Object) -> Records[Job]:
     """The queue."""
-    return _records(found, ("jobs",), _job, "jobs")
+    return _records(answer, "jobs", _job)
 
 
-def nodes(found: Object) -> Records[Node]:
+def nodes(answer: Object) -> Records[Node]:
     """The nodes."""
-    return _records(found, ("nodes",), _node, "nodes")
+    return _records(answer, "nodes", _node)
 
 
-def reservations(found: Object) -> Records[Reservation]:
+def reservations(answer: Object) -> Records[Reservation]:
     """The reservations, of which there may be none."""
-    return _records(found, ("reservations",), _reservation, "reservations")
+    return _records(answer, "reservations", _reservation)
 
 
-def licenses(found: Object) -> Records[License]:
+def licenses(answer: Object) -> Records[License]:
     """The licences, of which there may be none."""
-    return _records(found, ("licenses",), _license, "licenses")
+    return _records(answer, "licenses", _license)
 
 
-def ended_jobs(found: Object) -> Records[EndedJob]:
+def ended_jobs(answer: Object) -> Records[EndedJob]:
     """Runs from slurmdbd that have ended."""
-    records = _records(found, ("jobs",), _ended, "jobs")
+    records = _records(answer, "jobs", _ended)
     return Records(tuple(job for job in records.items if job is not None), records.malformed)
 
 
-def ping(found: Object) -> tuple[Controller, ...]:
+def ping(answer: Object) -> tuple[Controller, ...]:
     """The controllers, in the shapes of `ping`, `pinged` and `responding`."""
     controllers = []
-    for position, each in enumerate(objects(found.get("pings"))):
-        up = each.get("responding")
+    for position, record in enumerate(objects(answer.get("pings"))):
+        up = record.get("responding")
         if not isinstance(up, bool):
-            up = (text(each.get("ping")) or text(each.get("pinged"))).upper() == "UP"
-        role = text(each.get("mode"))
+            up = (text(record.get("ping")) or text(record.get("pinged"))).upper() == "UP"
+        role = text(record.get("mode"))
         if not role:
-            primary = each.get("primary")
+            primary = record.get("primary")
             role = (
                 "primary"
                 if (primary if isinstance(primary, bool) else position == 0)
                 else ("backup" if position <= 1 else f"backup{position}")
             )
-        controllers.append(Controller(text(each.get("hostname")) or "unknown", role, up=up))
+        controllers.append(Controller(text(record.get("hostname")) or "unknown", role, up=up))
     if not controllers:
         raise SourceError("ping: no controller in the answer")
     return tuple(controllers)
 
 
-def _records(
-    found: Object, keys: tuple[str, ...], parse: Callable[[Object], T], what: str
-) -> Records[T]:
-    listed = next((found[key] for key in keys if isinstance(found.get(key), list)), None)
-    if listed is None:
+def _records(answer: Object, what: str, parse: Callable[[Object], T]) -> Records[T]:
+    listed = answer.get(what)
+    if not isinstance(listed, list):
         raise SourceError(f"there is no list of {what} in the answer")
     items: list[T] = []
     malformed = len(listed) - sum(1 for _ in objects(listed))
-    for each in objects(listed):
+    for record in objects(listed):
         try:
-            items.append(parse(each))
+            items.append(parse(record))
         except (KeyError, TypeError, ValueError):
             malformed += 1
     if malformed and not items:
@@ -196,33 +194,33 @@ def _required(value: int | None) -> int:
     return value
 
 
-def _job(each: Object) -> Job:
-    state = each["job_state"]
+def _job(record: Object) -> Job:
+    state = record["job_state"]
     shown = job_state_of_list(state) if isinstance(state, list) else job_state(str(state))
-    exit_code, signal = exit_status(each.get("exit_code"))
-    array = number(each.get("array_job_id")) or None
-    job_id = _required(number(each["job_id"]))
-    reason = text(each.get("state_description")) or text(each.get("state_reason"))
+    exit_code, signal = exit_status(record.get("exit_code"))
+    array = number(record.get("array_job_id")) or None
+    job_id = _required(number(record["job_id"]))
+    reason = text(record.get("state_description")) or text(record.get("state_reason"))
     return Job(
         job_id=job_id,
         array_job_id=array if array != job_id else None,
-        tasks=_tasks(text(each.get("array_task_string"))),
+        tasks=_tasks(text(record.get("array_task_string"))),
         state=sys.intern(shown),
         reason=sys.intern(pending_reason(reason)) if shown == "PENDING" else "",
-        partitions=tuple(map(sys.intern, names(each.get("partition")))),
-        user=sys.intern(text(each.get("user_name")) or str(number(each.get("user_id")) or "")),
-        account=sys.intern(text(each.get("account"))),
-        nodes=number(each.get("node_count")) or 0,
-        node_list=text(each.get("nodes")),
-        gpus=_gpus(each),
-        submit=moment(each.get("submit_time")),
-        eligible=moment(each.get("eligible_time")),
-        start=moment(each.get("start_time")),
-        end=moment(each.get("end_time")),
-        restarts=number(each.get("restart_cnt")) or 0,
+        partitions=tuple(map(sys.intern, names(record.get("partition")))),
+        user=sys.intern(text(record.get("user_name")) or str(number(record.get("user_id")) or "")),
+        account=sys.intern(text(record.get("account"))),
+        nodes=number(record.get("node_count")) or 0,
+        node_list=text(record.get("nodes")),
+        gpus=_gpus(record),
+        submit=moment(record.get("submit_time")),
+        eligible=moment(record.get("eligible_time")),
+        start=moment(record.get("start_time")),
+        end=moment(record.get("end_time")),
+        restarts=number(record.get("restart_cnt")) or 0,
         exit_code=exit_code,
         signal=signal,
-        gres_detail=tuple(names(each.get("gres_detail"))),
+        gres_detail=tuple(names(record.get("gres_detail"))),
     )
 
 
@@ -236,88 +234,88 @@ def _tasks(task_list: str) -> int:
         return 1
 
 
-def _gpus(each: Object) -> GpuCounts:
+def _gpus(record: Object) -> GpuCounts:
     for key in ("tres_alloc_str", "tres_req_str"):
-        found = gpus_of_tres(text(each.get(key)))
-        if found is not None:
-            return found
+        gpus = gpus_of_tres(text(record.get(key)))
+        if gpus is not None:
+            return gpus
     per_node, per_job, per_task = (
-        text(each.get(f"tres_per_{unit}")) for unit in ("node", "job", "task")
+        text(record.get(f"tres_per_{unit}")) for unit in ("node", "job", "task")
     )
     if "gpu" not in per_node + per_job + per_task:
         return ()
-    node_count, tasks = number(each.get("node_count")) or 1, number(each.get("tasks")) or 1
+    node_count, tasks = number(record.get("node_count")) or 1, number(record.get("tasks")) or 1
     return gpus_of_request(per_node, per_job, per_task, node_count, tasks)
 
 
-def _node(each: Object) -> Node:
-    state = each["state"]
+def _node(record: Object) -> Node:
+    state = record["state"]
     if isinstance(state, list):
         base, flags = node_state_of_list(names(state))
     else:
-        base, flags = node_state("+".join([str(state), *names(each.get("state_flags"))]))
-    name = str(each["name"])
+        base, flags = node_state("+".join([str(state), *names(record.get("state_flags"))]))
+    name = str(record["name"])
     return Node(
         name=sys.intern(name),
         state=sys.intern(base),
         flags=flags,
-        partitions=tuple(map(sys.intern, names(each.get("partitions")))),
-        gpus=node_gpus(text(each.get("gres")), text(each.get("gres_used"))),
-        cpus=number(each.get("cpus")) or 0,
-        cpus_allocated=number(each.get("alloc_cpus")) or 0,
-        address=text(each.get("address")) or name,
-        reason=" ".join(text(each.get("reason")).split()),
-        reason_user=text(each.get("reason_set_by_user")),
-        reason_time=moment(each.get("reason_changed_at")),
-        boot_time=moment(each.get("boot_time")),
-        slurmd_start_time=moment(each.get("slurmd_start_time")),
+        partitions=tuple(map(sys.intern, names(record.get("partitions")))),
+        gpus=node_gpus(text(record.get("gres")), text(record.get("gres_used"))),
+        cpus=number(record.get("cpus")) or 0,
+        cpus_allocated=number(record.get("alloc_cpus")) or 0,
+        address=text(record.get("address")) or name,
+        reason=" ".join(text(record.get("reason")).split()),
+        reason_user=text(record.get("reason_set_by_user")),
+        reason_time=moment(record.get("reason_changed_at")),
+        boot_time=moment(record.get("boot_time")),
+        slurmd_start_time=moment(record.get("slurmd_start_time")),
     )
 
 
-def _reservation(each: Object) -> Reservation:
-    start, end = moment(each.get("start_time")), moment(each.get("end_time"))
+def _reservation(record: Object) -> Reservation:
+    start, end = moment(record.get("start_time")), moment(record.get("end_time"))
     return Reservation(
-        name=str(each["name"]),
+        name=str(record["name"]),
         state="",
         start=start,
         end=end,
-        nodes=number(each.get("node_count")) or 0,
-        node_list=text(each.get("node_list")),
-        flags=tuple(names(each.get("flags"))),
+        nodes=number(record.get("node_count")) or 0,
+        node_list=text(record.get("node_list")),
+        flags=tuple(names(record.get("flags"))),
     )
 
 
-def _license(each: Object) -> License:
+def _license(record: Object) -> License:
     return License(
-        name=str(each["LicenseName"]),
-        total=_required(number(each.get("Total"))),
-        used=number(each.get("Used")) or 0,
-        free=number(each.get("Free")),
-        reserved=number(each.get("Reserved")),
+        name=str(record["LicenseName"]),
+        total=_required(number(record.get("Total"))),
+        used=number(record.get("Used")) or 0,
+        free=number(record.get("Free")),
+        reserved=number(record.get("Reserved")),
     )
 
 
-def _ended(each: Object) -> EndedJob | None:
+def _ended(record: Object) -> EndedJob | None:
     """`None` for a run that has not ended."""
-    current: Any = inner(each, "state", "current")
+    current: Any = inner(record, "state", "current")
     state = job_state_of_list(current) if isinstance(current, list) else job_state(str(current))
-    submit, end = moment(inner(each, "time", "submission")), moment(inner(each, "time", "end"))
+    submit, end = moment(inner(record, "time", "submission")), moment(inner(record, "time", "end"))
     if submit is None or end is None or state not in (*ENDED_STATES, "REQUEUED"):
         return None
-    exit_code, signal = exit_status(each.get("exit_code"))
-    started = bool(inner(each, "tres", "allocated"))
-    partition = text(each.get("partition")).partition(",")[0]
+    exit_code, signal = exit_status(record.get("exit_code"))
+    started = bool(inner(record, "tres", "allocated"))
+    partition = text(record.get("partition")).partition(",")[0]
     return EndedJob(
-        job_id=_required(number(each["job_id"])),
-        tasks=_tasks(text(inner(each, "array", "task"))),
+        job_id=_required(number(record["job_id"])),
+        tasks=_tasks(text(inner(record, "array", "task"))),
         state=sys.intern(state),
         exit_code=exit_code,
         signal=signal,
         partition=sys.intern(partition),
-        user=sys.intern(text(each.get("user"))),
-        account=sys.intern(text(each.get("account"))),
+        user=sys.intern(text(record.get("user"))),
+        account=sys.intern(text(record.get("account"))),
         submit=submit,
-        eligible=moment(inner(each, "time", "eligible")),
-        start=moment(inner(each, "time", "start")) if started else None,
+        eligible=moment(inner(record, "time", "eligible")),
+        start=moment(inner(record, "time", "start")) if started else None,
         end=end,
     )

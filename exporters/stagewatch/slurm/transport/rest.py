@@ -81,12 +81,12 @@ class HttpReader:
         if self._call is not None and not self._call.done.is_set():
             raise Stuck(f"{self._where}: the request before this one has not come to its end")
         self._call = _Call(lambda: self._get(path, timeout, dict(query or {})))
-        found = self._call.wait(timeout)
-        if found is None:
+        outcome = self._call.wait(timeout)
+        if outcome is None:
             raise SourceError(f"{self._where} gave no answer within {timeout:g} s")
-        if isinstance(found, BaseException):
-            raise found
-        return found
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
     def close(self) -> None:
         """Close the connections."""
@@ -230,8 +230,8 @@ class SlurmRest:
 
     def reservations(self, timeout: float) -> Records[Reservation]:
         """The reservations."""
-        found = self._ask("reservations", "slurm", "reservations", timeout)
-        return json.reservations(found)
+        answer = self._ask("reservations", "slurm", "reservations", timeout)
+        return json.reservations(answer)
 
     def licenses(self, timeout: float) -> Records[License]:
         """The licences."""
@@ -247,8 +247,8 @@ class SlurmRest:
             "skip_steps": "true",
             "show_duplicates": "true",
         }
-        found = self._ask("accounting_jobs", "slurmdb", "jobs", timeout, query)
-        return json.ended_jobs(found)
+        answer = self._ask("accounting_jobs", "slurmdb", "jobs", timeout, query)
+        return json.ended_jobs(answer)
 
     def node_events(self, timeout: float, ago: float) -> Records[NodeEvent]:
         """slurmrestd has no events of nodes."""
@@ -280,8 +280,10 @@ class SlurmRest:
                 raise NoData("slurmrestd has no accounting") from failure
             if failure.status == 404:
                 self._version = None  # it was upgraded, perhaps
-            said = _error_in(failure.body)
-            raise SourceError(f"slurmrestd: {failure}{f': {said}' if said else ''}") from failure
+            complaint = _error_in(failure.body)
+            raise SourceError(
+                f"slurmrestd: {failure}{f': {complaint}' if complaint else ''}"
+            ) from failure
         return json.document(body, f"slurmrestd {path}")
 
     def _reader(self, source: str) -> HttpReader:
@@ -311,6 +313,6 @@ def _error_in(body: bytes) -> str:
     try:
         json.document(body, "")
     except SourceError as error:
-        said = str(error).removeprefix(": ")
-        return "" if "JSON" in said else said
+        complaint = str(error).removeprefix(": ")
+        return "" if "JSON" in complaint else complaint
     return ""

@@ -53,7 +53,7 @@ def number(text: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def known(text: str) -> str:
+def name_of(text: str) -> str:
     """A name, empty where there is none."""
     text = text.strip()
     return "" if text in _NOTHING else text
@@ -173,7 +173,7 @@ def _job(values: list[str], tasks: int) -> Job:
         reason=pending_reason(reason) if state == "PENDING" else "",
         partitions=_names(partition),
         user=sys.intern(user),
-        account=sys.intern(known(account)),
+        account=sys.intern(name_of(account)),
         nodes=number_of_nodes,
         node_list=node_list,
         gpus=_job_gpus(tres, per_node, per_job, per_task, number_of_nodes, _least(processes)),
@@ -190,12 +190,12 @@ def _job(values: list[str], tasks: int) -> Job:
 def _job_gpus(
     tres: str, per_node: str, per_job: str, per_task: str, nodes: int, tasks: int
 ) -> GpuCounts:
-    found = gpus_of_tres(tres)
-    if found is not None:
-        return found
+    gpus = gpus_of_tres(tres)
+    if gpus is not None:
+        return gpus
     if "gpu" not in per_node + per_job + per_task:
         return ()
-    return gpus_of_request(known(per_node), known(per_job), known(per_task), nodes, tasks)
+    return gpus_of_request(name_of(per_node), name_of(per_job), name_of(per_task), nodes, tasks)
 
 
 def _least(text: str) -> int:
@@ -249,13 +249,13 @@ def parse_licenses(output: bytes) -> Records[License]:
 
 def parse_ping(output: bytes) -> tuple[Controller, ...]:
     """Which controllers answer; UP and DOWN are all that Slurm says."""
-    found = tuple(
+    controllers = tuple(
         Controller(host=match[2], role=match[1], up=match[3] == "UP")
         for match in _CONTROLLER.finditer(output.decode(errors="replace"))
     )
-    if not found:
+    if not controllers:
         raise SourceError(f"scontrol ping printed something unknown: {output[:80]!r}")
-    return found
+    return controllers
 
 
 def _lines(output: bytes, start: str, parse: Callable[[str], T], what: str) -> Records[T]:
@@ -271,15 +271,15 @@ def _lines(output: bytes, start: str, parse: Callable[[str], T], what: str) -> R
         if not text.strip():
             raise NoData(f"there are no {what}")
         raise SourceError(f"scontrol printed no {what}: {text[:80]!r}")
-    found, malformed = [], 0
+    items, malformed = [], 0
     for line in lines:
         try:
-            found.append(parse(line))
+            items.append(parse(line))
         except (ValueError, KeyError):
             malformed += 1
-    if not found:
+    if not items:
         raise SourceError(f"scontrol printed {what} of an unknown shape: {lines[0][:80]!r}")
-    return Records(tuple(found), malformed)
+    return Records(tuple(items), malformed)
 
 
 def _node(line: str) -> Node:
@@ -296,7 +296,7 @@ def _node(line: str) -> Node:
         gpus=_node_gpus(pairs),
         cpus=number(pairs.get("CPUTot", "")),
         cpus_allocated=number(pairs.get("CPUAlloc", "")),
-        address=known(pairs.get("NodeAddr", "")) or name,
+        address=name_of(pairs.get("NodeAddr", "")) or name,
         reason=reason,
         reason_user=user,
         reason_time=when,
@@ -308,14 +308,15 @@ def _node(line: str) -> Node:
 def _node_gpus(pairs: dict[str, str]) -> tuple[NodeGpus, ...]:
     """From Gres and GresUsed, or from AllocTRES where a version does not print GresUsed."""
     used = pairs.get("GresUsed", "").strip()
-    found = node_gpus(pairs.get("Gres", "").strip(), used)
-    if used or not found:
-        return found
+    gpus = node_gpus(pairs.get("Gres", "").strip(), used)
+    if used or not gpus:
+        return gpus
     allocated = dict(gpus_of_tres(pairs.get("AllocTRES", "").strip()) or ())
-    if len(found) == 1:
-        allocated = {found[0].type: sum(allocated.values())}
+    if len(gpus) == 1:
+        allocated = {gpus[0].type: sum(allocated.values())}
     return tuple(
-        NodeGpus(each.type, each.configured, allocated.get(each.type, 0)) for each in found
+        NodeGpus(of_type.type, of_type.configured, allocated.get(of_type.type, 0))
+        for of_type in gpus
     )
 
 
@@ -329,22 +330,22 @@ def _reason(text: str) -> tuple[str, str, int | None]:
     text = text.partition(" Comment=")[0].partition(" Extra=")[0]
     signatures = list(_SIGNED.finditer(text))
     if not signatures:
-        return known(" ".join(text.split())), "", None
+        return name_of(" ".join(text.split())), "", None
     last = signatures[-1]
-    said = f"{text[: last.start()]} {text[last.end() :]}"
-    return known(" ".join(said.split())), last[1], seconds(last[2])
+    reason = f"{text[: last.start()]} {text[last.end() :]}"
+    return name_of(" ".join(reason.split())), last[1], seconds(last[2])
 
 
 def _reservation(line: str) -> Reservation:
     pairs = dict(split_pairs(line))
     return Reservation(
         name=pairs["ReservationName"],
-        state=known(pairs.get("State", "")) or "UNKNOWN",
+        state=name_of(pairs.get("State", "")) or "UNKNOWN",
         start=seconds(pairs.get("StartTime", "")),
         end=seconds(pairs.get("EndTime", "")),
         nodes=number(pairs.get("NodeCnt", "")),
-        node_list=known(pairs.get("Nodes", "")),
-        flags=tuple(flag for flag in known(pairs.get("Flags", "")).split(",") if flag),
+        node_list=name_of(pairs.get("Nodes", "")),
+        flags=tuple(flag for flag in name_of(pairs.get("Flags", "")).split(",") if flag),
     )
 
 
