@@ -54,7 +54,7 @@ class SourceStatus:
 
 
 class Source(Generic[T_co]):
-    """Fetches one kind of data when it is due, for whoever asks first; the others share it.
+    """One kind of data about the cluster, fetched by the first reader and shared by all.
 
     At most one fetch is under way.  `interval` is the time between two fetches, in seconds; `phase`
     puts off the first one, so that sources of one controller do not all ask at once.  A source
@@ -96,10 +96,11 @@ class Source(Generic[T_co]):
         return self._response is not None and isinstance(self._error, NoData)
 
     def refresh(self) -> T_co:
-        """The data, fetched if it is due; waits for a fetch that another thread has begun.
+        """Return the data, fetched anew if it is due.
 
-        Raises what the last fetch did, while the source is left alone after a failure too:
-        `SourceError`, `Stuck`, or `NoData`.
+        Waits for a fetch that another thread has begun, at most as long as a fetch may take.
+        Raises what the last fetch raised (`SourceError`, `Stuck` or `NoData`), also while the
+        source is left alone after a failure.
         """
         if self._begin(wait=True):
             self._try()
@@ -109,7 +110,7 @@ class Source(Generic[T_co]):
         return reading.data
 
     def keep_fresh(self) -> Reading[T_co] | None:
-        """The last good reading at once; a fetch begins in the background if it is due.
+        """Return the last good reading at once, and fetch in the background if it is due.
 
         For collectors that need the data only beside their own; without an interval of its own a
         source is fetched by `refresh` alone.
@@ -119,7 +120,7 @@ class Source(Generic[T_co]):
         return self.reading
 
     def _begin(self, *, wait: bool) -> bool:
-        """Whether the caller is to fetch; with `wait` others' fetches are over then."""
+        """Decide whether the caller fetches; with `wait`, after a fetch of another thread."""
         with self._ended:
             if self._under_way:
                 if wait and not self._ended.wait_for(lambda: not self._under_way, self._timeout):
@@ -147,7 +148,7 @@ class Source(Generic[T_co]):
                 self._ended.notify_all()
 
     def status(self) -> SourceStatus:
-        """How the source does now."""
+        """The state of the source now, without waiting."""
         reading, error = self.reading, self._error
         failed = error is not None and not isinstance(error, NoData)
         return SourceStatus(
@@ -168,7 +169,7 @@ class Source(Generic[T_co]):
             self._due += self._interval * (floor((started - self._due) / self._interval) + 1)
 
     def _failed(self, started: float, error: StagewatchError) -> None:
-        """The first failure is tried again soon, later ones less and less often."""
+        """Schedule the next try: soon after the first failure, later and later after more of them."""
         now = self._clock()
         self._in_a_row += 1
         self._failures += 1
@@ -180,7 +181,7 @@ class Source(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When the sources are asked, in seconds.
+    """The times at which the sources are asked, in seconds.
 
     What comes after the nodes keeps to the cycles in which they are not asked for, so that no cycle
     of 15 s puts more than 4 requests to the controller: 2 for the queue, and 2 for the nodes or 1
@@ -203,7 +204,7 @@ class Timing:
 
 
 class Cluster:
-    """The sources of a cluster, which its collectors share, and what was counted out of them."""
+    """The sources that all collectors share, and the events counted from them."""
 
     def __init__(
         self,
@@ -244,16 +245,16 @@ class Cluster:
         )
 
     def gpu_claims(self) -> Source[Records[Claim]]:
-        """Which job has which GPUs, once a minute between two pings; only if told to ask."""
+        """A further source, asked once a minute between two pings: which job has which GPUs."""
         return self._source("gpu_indices", self._client.gpu_claims, 60.0, self._timing.phase(3))
 
     @property
     def sources(self) -> tuple[Source[object], ...]:
-        """All of them."""
+        """Every source, in the order of their first questions."""
         return tuple(self._sources)
 
     def close(self) -> None:
-        """Give up what is under way, and save what was counted; after the last collection."""
+        """End every question under way and save the counters, after the last collection."""
         self._client.close()
         self.events.save(now=True)
 

@@ -64,10 +64,10 @@ class SlurmOptions(AgentOptions):
         None, "directory of Slurm's commands, where they are not on PATH", parse=path
     )
     timeout: float = option(
-        10.0, "after which a command or request to Slurm is given up; less than MessageTimeout"
+        10.0, "time after which a command or request to Slurm is given up; less than MessageTimeout"
     )
     accounting_timeout: float = option(
-        30.0, "after which sacct or sacctmgr is given up; slurmdbd may be slow without harm"
+        30.0, "time after which sacct or sacctmgr is given up; slurmdbd may be slow without harm"
     )
     state_dir: Path = option(
         Path("/var/lib/stagewatch"),
@@ -79,7 +79,7 @@ class SlurmOptions(AgentOptions):
     )
     sd_exporters: tuple[Exporter, ...] = option(
         (Exporter("stagewatch", 9947),),
-        "what listens on every node and is listed at /sd and /sd/NAME",
+        "exporters that listen on every node, listed at /sd and /sd/NAME",
         parse=listing(exporter),
     )
     sd_by_name: bool = option(False, "list nodes by NodeName instead of by NodeAddr")
@@ -104,7 +104,7 @@ class SlurmContext:
     discovery: Discovery
 
     def close(self) -> None:
-        """Give up what is under way, and save what was counted."""
+        """End every question under way and save the counters."""
         self.cluster.close()
 
 
@@ -124,7 +124,7 @@ def _client(options: SlurmOptions) -> SlurmClient:
 
 
 def slurm_context(options: SlurmOptions) -> SlurmContext:
-    """The shared parts, out of the agent's options."""
+    """Build the shared parts from the agent's options."""
     timing = Timing(
         timeout=options.timeout,
         accounting_timeout=options.accounting_timeout,
@@ -156,7 +156,7 @@ _CLUSTER_NAME = re.compile(r"^\s*ClusterName\s*=\s*([\w.-]+)", re.IGNORECASE | r
 
 
 def cluster_name(environ: Mapping[str, str]) -> str:
-    """`ClusterName` of the configuration that Slurm's commands use; empty if it cannot be told."""
+    """`ClusterName` of the slurm.conf that Slurm's commands use; empty if there is none to read."""
     given = environ.get("SLURM_CONF")
     for place in (Path(given),) if given else _PLACES:
         try:

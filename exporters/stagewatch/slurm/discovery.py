@@ -29,7 +29,7 @@ Route = Callable[[], tuple[str, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Exporter:
-    """Something that listens on every node."""
+    """An exporter that listens on a port of every node."""
 
     name: str
     port: int
@@ -51,7 +51,7 @@ class Target:
 
 
 def targets_of(nodes: Iterable[Node], *, by_name: bool = False) -> tuple[Target, ...]:
-    """The nodes to scrape, in their natural order; nodes that are yet to come are left out."""
+    """The nodes to scrape, in natural order, without those of the state FUTURE."""
     targets = [
         Target(
             node=node.name,

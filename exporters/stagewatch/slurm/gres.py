@@ -24,7 +24,7 @@ def count(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def gpus_of_tres(text: str) -> GpuCounts | None:
-    """The GPUs in a TRES list, `None` where it does not mention any.
+    """The GPUs of a TRES list; `None` if it mentions none.
 
     What `gres/gpu` counts beyond the typed entries is of no named type.
     """
@@ -132,7 +132,7 @@ def _indices(detail: str) -> tuple[int, ...]:
 
 
 def expand_indices(text: str) -> tuple[int, ...]:
-    """The numbers of `0-2,5`; nothing for what is not such a list."""
+    """The numbers of a list such as `0-2,5`; empty for any other text."""
     numbers: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -152,5 +152,5 @@ def indices_of(gres: str) -> tuple[int, ...]:
 
 
 def total(counts: Iterable[tuple[str, int]]) -> int:
-    """All GPUs, whatever their type."""
+    """The number of GPUs of all types."""
     return sum(number for _, number in counts)

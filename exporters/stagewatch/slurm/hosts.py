@@ -12,7 +12,7 @@ MAX_HOSTS = 200_000
 
 @lru_cache(maxsize=8192)
 def expand(text: str) -> tuple[str, ...]:
-    """The host names of a list, in its order.  Raises `ValueError` for what is not one."""
+    """The host names of a list, in its order.  Raises `ValueError` for any other text."""
     if text in ("", "(null)", "None assigned", "N/A"):
         return ()
     names: list[str] = []

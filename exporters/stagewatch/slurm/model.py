@@ -20,7 +20,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Records(Generic[T_co]):
-    """What one reading gave, and how much of the answer could not be understood."""
+    """The records of one answer, and how many of them could not be read."""
 
     items: tuple[T_co, ...]
     malformed: int = 0

@@ -51,7 +51,7 @@ class SlurmCgroup:
 
 
 def parse_slurm_cgroup(path: str) -> SlurmCgroup | None:
-    """The job a path belongs to, None for a path that is not Slurm's."""
+    """The job that a cgroup path belongs to; None for a path that is not Slurm's."""
     if not _OURS.search(path):
         return None
     step = _STEP.search(path)
@@ -203,7 +203,7 @@ def _prolog_job(job_id: str, text: str) -> PrologJob:
 
 
 def numbers(text: str) -> frozenset[int]:
-    """The GPUs of a list such as `0,1,4-7`; what is no number is left out."""
+    """The GPUs of a list such as `0,1,4-7`, without parts that are no numbers."""
     gpus: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part)

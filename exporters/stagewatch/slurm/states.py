@@ -120,7 +120,7 @@ _SENTENCES = (
 
 
 def node_availability(state: str, flags: frozenset[str]) -> str | None:
-    """Why a node takes no new jobs: `down`, `fail`, `drain`; `None` where it does.
+    """The reason a node takes no new jobs: `down`, `fail` or `drain`; `None` if it takes them.
 
     UNKNOWN is none of them: every idle node is so from a start of slurmctld until it has answered
     it (sinfo(1)).  Its flags are kept, and one that is dead becomes NOT_RESPONDING.

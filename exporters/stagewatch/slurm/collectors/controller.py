@@ -118,7 +118,7 @@ class ControllerCollector(Collector):
         self._top = top
 
     def collect(self) -> Samples:
-        """Ask for what is due; one of the two is enough."""
+        """Export the pings and the diagnostics; one of the two is enough."""
         out = Samples()
         errors: list[StagewatchError] = []
         try:
@@ -139,7 +139,7 @@ class ControllerCollector(Collector):
 
 
 def _none_answers(ping: Source[tuple[Controller, ...]]) -> tuple[Controller, ...]:
-    """A ping that fails or does not come back: the controllers known before, none of them up."""
+    """The controllers of the last good ping, all of them down, while a ping fails."""
     if ping.reading is None or ping.status().success:
         return ()
     return tuple(
@@ -159,7 +159,7 @@ def _diagnostics(out: Samples, diagnostics: Diagnostics, top: int) -> None:
 
 
 def fold(users: Iterable[RpcCount], top: int) -> list[RpcCount]:
-    """The `top` users by time, and one record for all others."""
+    """Keep the `top` users by time, and add up all others in one record."""
     ranked = sorted(users, key=lambda user: (-user.seconds, user.name))
     rest = ranked[top:]
     if not rest:

@@ -17,14 +17,14 @@ TARGETS = Metric(
 
 
 class DiscoveryCollector(Collector):
-    """Hands new lists of nodes over."""
+    """Hands each new list of nodes to service discovery."""
 
     def __init__(self, context: SlurmContext) -> None:
         self._context = context
         self._applied = 0
 
     def collect(self) -> Samples:
-        """Wait for nobody; files are written when the list has changed."""
+        """Update the list and its files if the nodes have changed, without waiting for them."""
         nodes, discovery = self._context.cluster.nodes, self._context.discovery
         reading = nodes.keep_fresh()
         if reading is not None and self._applied != reading.sequence:

@@ -112,7 +112,7 @@ _TOP_RESTARTS = 50
 
 
 class EventsCollector(Collector):
-    """Moves new readings of a cluster's sources into its ledgers, and shows those."""
+    """Feeds new readings to the ledgers, and exports their counters."""
 
     def __init__(self, cluster: Cluster, *, wall: Callable[[], float] = time.time) -> None:
         self._cluster = cluster
@@ -120,7 +120,7 @@ class EventsCollector(Collector):
         self._applied: dict[str, int] = {}
 
     def collect(self) -> Samples:
-        """Count what is new and wait for nobody; the state file is written now and then."""
+        """Count new readings without waiting for one, and save the counters every half minute."""
         cluster, events = self._cluster, self._cluster.events
         if queue := self._new(cluster.jobs):
             events.jobs.observe_queue(queue.data.items, queue.asked)
@@ -137,7 +137,7 @@ class EventsCollector(Collector):
         return self._measure()
 
     def _new(self, source: Source[T]) -> Reading[T] | None:
-        """The source's last reading, unless it was counted before."""
+        """The source's last reading, if it has not been counted yet."""
         reading = source.keep_fresh()
         if reading is None or self._applied.get(source.name) == reading.sequence:
             return None
@@ -145,7 +145,7 @@ class EventsCollector(Collector):
         return reading
 
     def _nothing_under_way(self) -> bool:
-        """Whether the controller owes slurmdbd nothing, as far as known."""
+        """Whether the controller has nothing left to send to slurmdbd, by its last diagnostics."""
         reading = self._cluster.diagnostics.reading
         return reading is None or not reading.data.values.get("dbd_queue")
 
@@ -189,7 +189,7 @@ class EventsCollector(Collector):
 
 
 def restarted(out: Samples, jobs: Iterable[Job]) -> None:
-    """Add the jobs in the queue that were restarted most often."""
+    """Add the jobs in the queue with the most restarts."""
     busiest = [job for job in jobs if job.restarts and job.state not in ENDED_STATES]
     busiest.sort(key=lambda job: (-job.restarts, job.job_id))
     for job in busiest[:_TOP_RESTARTS]:
@@ -220,13 +220,13 @@ RECORDS = Metric(
 
 
 class AccountingCollector(Collector):
-    """Keeps the last answers of accounting fresh."""
+    """Asks accounting, whose answers the events collector counts."""
 
     def __init__(self, jobs: Source[Records[EndedJob]], nodes: Source[Records[NodeEvent]]) -> None:
         self._sources: dict[str, Source[Records[object]]] = {"jobs": jobs, "nodes": nodes}
 
     def collect(self) -> Samples:
-        """Ask for both; raises what the first failing one did, once both were tried."""
+        """Ask for jobs and nodes; if one of them fails, raise its error after both were tried."""
         out = Samples()
         errors: list[StagewatchError] = []
         for kind, source in self._sources.items():

@@ -55,7 +55,7 @@ class JobsOptions:
 
 
 class JobsCollector(Collector):
-    """Joins the queue with the nodes."""
+    """Joins running jobs of the queue with their nodes and GPUs."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class JobsCollector(Collector):
         self._claims = claims
 
     def collect(self) -> Samples:
-        """The queue, and the details where they were asked for; the nodes as last read."""
+        """Read the queue, and each job's GPUs from scontrol where that is switched on."""
         jobs, nodes = self._cluster.jobs.refresh().items, self._cluster.nodes.keep_fresh()
         claims = self._claims.refresh().items if self._claims else ()
         on_nodes = nodes.data.items if nodes else ()
@@ -84,7 +84,7 @@ def measure(
     max_jobs: int = 1000,
     max_job_nodes: int = 5000,
 ) -> Samples:
-    """The jobs' metrics; `claims` are what scontrol says about GPU indices."""
+    """Count running GPU jobs; `claims` are GPU indices as scontrol tells them."""
     nodes = tuple(nodes)
     running = sorted(
         (job for job in jobs if job.state in HOLDING and job.gpus and job.node_list),
@@ -122,7 +122,7 @@ def _indices(
     nodes: tuple[Node, ...],
     claims: Iterable[Claim],
 ) -> Mapping[tuple[int, str], tuple[int, ...]]:
-    """GPU indices by job and node, where they are certain."""
+    """Certain GPU indices by job and node."""
     running = tuple(running)
     sharers = Counter(name for job in running for name in placed[job.job_id])
     on_node = {node.name: node for node in nodes}
@@ -147,10 +147,10 @@ Placement = Mapping[tuple[int, str], tuple[int, ...]]
 def agreed(
     claims: Iterable[Claim], nodes: Iterable[Node], held: Collection[tuple[int, str]]
 ) -> Placement:
-    """The claims of nodes on which everything fits together.
+    """Keep the claims of those nodes on which all claims add up.
 
-    Of a node's claims only those of jobs that are known to be there (`held`) are looked at; no GPU
-    may be claimed twice, and together they must be what the node says is allocated.
+    Only claims of jobs that run on the node (`held`) count.  No GPU may be claimed twice, and
+    together the claims must be what the node calls allocated.
     """
     by_node: defaultdict[str, list[Claim]] = defaultdict(list)
     for claim in claims:

@@ -67,7 +67,7 @@ GPU_STATES = ("allocated", "free", "free_drained", "down")
 
 
 class NodesCollector(Collector):
-    """Counts what one snapshot of the nodes holds."""
+    """Exports the nodes of one snapshot and counts their states and GPUs."""
 
     def __init__(self, nodes: Source[Records[Node]]) -> None:
         self._nodes = nodes
@@ -98,7 +98,7 @@ def model(configured: str) -> str:
 
 
 def measure(nodes: Iterable[Node]) -> Samples:
-    """The nodes' metrics."""
+    """Count nodes and GPUs by state, and tell why nodes are out of service."""
     out = Samples()
     availability: Counter[tuple[str, str]] = Counter()
     states: Counter[tuple[str, str]] = Counter()

@@ -86,7 +86,7 @@ class QueueOptions:
 
 
 class QueueCollector(Collector):
-    """Counts what one snapshot of the queue holds."""
+    """Counts the jobs and GPUs of one snapshot of the queue."""
 
     def __init__(
         self,
@@ -110,14 +110,14 @@ class QueueCollector(Collector):
 
 
 def only_types(nodes: Iterable[Node]) -> dict[str, str]:
-    """The GPU type of each node that has one type only."""
+    """The GPU types of nodes that have a single type, by node."""
     return {node.name: node.gpus[0].type for node in nodes if len(node.gpus) == 1}
 
 
 def measure(
     jobs: Iterable[Job], *, now: float, top: int, types: Mapping[str, str] | None = None
 ) -> Samples:
-    """The queue's metrics; `now` is Unix time, for ages.
+    """Count the jobs of the queue; `now` is Unix time, for their ages.
 
     `types` tells a running job's GPU type by its node where Slurm only counts its GPUs, as with
     gres/gpu alone in AccountingStorageTRES.
@@ -158,7 +158,7 @@ def measure(
 
 
 def gpus_held_or_wanted(job: Job, types: Mapping[str, str]) -> list[tuple[str, int]]:
-    """GPUs by type over all the tasks of a record, in states where they mean something."""
+    """GPUs by type that all tasks of a record hold or wait for."""
     if not job.gpus:
         return []
     if job.state in HOLDING:
@@ -181,7 +181,7 @@ def _first(node_list: str) -> str:
 def _fold_reasons(
     queue: Mapping[tuple[str, str, str], int],
 ) -> Iterator[tuple[tuple[str, str, str], int]]:
-    """The counts, with reasons beyond a generous number of different ones in `other`."""
+    """Fold all but the most frequent reasons into `other`."""
     reasons: Counter[str] = Counter()
     for (_, _, reason), number in queue.items():
         reasons[reason] += number
@@ -193,7 +193,7 @@ def _fold_reasons(
 
 
 class _Share:
-    """Jobs and GPUs by owner; only the busiest keep their names."""
+    """Jobs and GPUs by owner, of which the busiest keep their names."""
 
     def __init__(self) -> None:
         self._jobs: Counter[tuple[str, str]] = Counter()

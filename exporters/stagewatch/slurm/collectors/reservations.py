@@ -47,7 +47,7 @@ _MOST = 500
 
 
 class ReservationsCollector(Collector):
-    """Shows what the controller keeps apart."""
+    """Exports reservations with their GPUs, and licences."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ReservationsCollector(Collector):
         self._nodes = nodes
 
     def collect(self) -> Samples:
-        """Ask for what is due; one of the two is enough."""
+        """Read reservations and licences; one of the two is enough."""
         out = Samples()
         errors: list[StagewatchError] = []
         try:

@@ -1,6 +1,6 @@
-"""How the sources do: whether they answer, how fast, and how old their last good data is.
+"""The health of the sources: whether they answer, how fast, and the age of their last good data.
 
-Nothing is asked here; a source that hangs cannot delay this collector.
+This collector asks nobody, so that a source that hangs cannot delay it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ MALFORMED = Metric(
 
 
 class SourcesCollector(Collector):
-    """Exports the status of every source of one cluster."""
+    """Exports the state of every source that was asked at least once."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def collect(self) -> Samples:
-        """From memory."""
+        """Read the states from memory."""
         out = Samples()
         for source in self._cluster.sources:
             status = source.status()

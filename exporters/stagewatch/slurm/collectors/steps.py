@@ -29,7 +29,7 @@ METHODS = ("sstat", "srun")
 
 
 class StepProbe:
-    """Probes one job at a time."""
+    """Asks the steps of one job for a sign of life."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class StepProbe:
         self._clock = clock
 
     def probe(self, job_id: int, timeout: float) -> float:
-        """Seconds until the job's steps had answered.
+        """Ask a job's steps, and return after how many seconds they had answered.
 
         Raises `NoData` where the job has no step to ask, `NoAnswer` where one did not answer in
         `timeout` seconds, and another `SourceError` where it could not be asked at all.
@@ -114,7 +114,7 @@ class StepsOptions:
         "must be root or the job's owner",
         parse=method,
     )
-    timeout: float = option(8.0, "after which a step is taken not to answer", parse=duration)
+    timeout: float = option(8.0, "time after which a step counts as not answering", parse=duration)
 
 
 class StepsCollector(Collector):
@@ -131,7 +131,7 @@ class StepsCollector(Collector):
         self._turn: list[int] = []
 
     def collect(self) -> Samples:
-        """Ask the next job's steps; nobody's while the controller gives no answer itself."""
+        """Ask the next job's steps; ask none while the controller itself does not answer."""
         reading = self._jobs.keep_fresh()
         if not self._jobs.status().success:
             self._answers.clear()

@@ -42,7 +42,7 @@ class GrowingHistogram:
         self.sum += value
 
     def exposed(self) -> Histogram:
-        """As it stands in an exposition."""
+        """The histogram in the form of an exposition."""
         cumulative, total = [], 0
         for number in self.counts[:-1]:
             total += number
@@ -50,12 +50,12 @@ class GrowingHistogram:
         return Histogram(self.bounds, tuple(cumulative), total + self.counts[-1], self.sum)
 
     def dump(self) -> dict[str, Any]:
-        """For the state file."""
+        """The content for the state file."""
         return {"bounds": list(self.bounds), "counts": self.counts, "sum": self.sum}
 
     @classmethod
     def load(cls, saved: Mapping[str, Any], bounds: tuple[float, ...]) -> GrowingHistogram:
-        """From the state file; empty where the bounds are not those of this version."""
+        """Load from the state file; empty if its bounds are of another version."""
         counts = [int(number) for number in saved["counts"]]
         if tuple(saved["bounds"]) != bounds or len(counts) != len(bounds) + 1:
             return cls(bounds)
@@ -79,7 +79,7 @@ class _Live(NamedTuple):
 
 
 class _Awaited(NamedTuple):
-    """A run that is in the queue no more and has no record yet."""
+    """A run that has left the queue and has no record in accounting yet."""
 
     partition: str
     tasks: int
@@ -88,7 +88,7 @@ class _Awaited(NamedTuple):
 
 
 class JobLedger:
-    """The counters; fed from one thread.  All times are Unix seconds."""
+    """Counts how runs end; fed from one thread.  All times are Unix seconds."""
 
     def __init__(self, now: float) -> None:
         self.ended: Counter[tuple[str, str]] = Counter()
@@ -115,11 +115,11 @@ class JobLedger:
 
     @property
     def unaccounted(self) -> int:
-        """Jobs that vanished and that accounting has not told about."""
+        """The number of jobs that left the queue and have no record in accounting yet."""
         return sum(awaited.tasks for awaited in self._awaited.values())
 
     def observe_queue(self, jobs: Iterable[Job], now: float) -> None:
-        """Take in one snapshot of the queue."""
+        """Count the ends and requeues that a snapshot of the queue shows."""
         live: dict[Run, _Live] = {}
         latest: dict[int, int] = {}
         restarts: dict[int, int] = {}
@@ -151,10 +151,10 @@ class JobLedger:
     def observe_accounting(
         self, records: Iterable[EndedJob], *, asked: float, complete: bool
     ) -> None:
-        """Take in what accounting had recorded when it was asked.
+        """Count the runs that accounting has recorded.
 
-        `complete` says that the controller had nothing left to send to slurmdbd; without that the
-        same time is asked for again.
+        `complete` says that the controller had nothing left to send to slurmdbd; otherwise the
+        next question goes back as far as this one.
         """
         self.accounting = True
         for record in records:
@@ -164,7 +164,7 @@ class JobLedger:
         self._settle(asked)
 
     def no_accounting(self, now: float) -> None:
-        """There is none: what vanished without a final state is unknown for good."""
+        """Note that there is no accounting: runs that left in no final state stay unknown."""
         self.accounting = False
         self._watermark = now
         self._settle(now)
@@ -188,7 +188,7 @@ class JobLedger:
             _histogram(self.run, job.partition, RUN_BOUNDS).observe(max(0, job.end - job.start))
 
     def _settle(self, now: float) -> None:
-        """Give up on runs that nobody will tell about, and forget what is past telling."""
+        """Call runs without a record UNKNOWN after a day, and forget old ones."""
         for run, awaited in tuple(self._awaited.items()):
             if self.accounting is False:
                 state = "REQUEUED" if awaited.requeued else "UNKNOWN"
@@ -207,7 +207,7 @@ class JobLedger:
             self._seen = {run: end for run, end in self._seen.items() if end >= oldest}
 
     def dump(self) -> dict[str, Any]:
-        """For the state file."""
+        """The content for the state file."""
         return {
             "ended": [[*key, number] for key, number in self.ended.items()],
             "failed": [[*key, number] for key, number in self.failed.items()],
@@ -224,7 +224,7 @@ class JobLedger:
 
     @classmethod
     def load(cls, saved: Mapping[str, Any]) -> JobLedger:
-        """From the state file.  Raises `KeyError`, `TypeError` or `ValueError` if it is broken."""
+        """Load the content.  Raises `KeyError`, `TypeError` or `ValueError` if it is broken."""
         ledger = cls(float(saved["watermark"]))  # accounting is asked for what came since
         ledger.ended.update({(str(p), str(s)): int(n) for p, s, n in saved["ended"]})
         ledger.failed.update({(str(p), str(c)): int(n) for p, c, n in saved["failed"]})
@@ -250,7 +250,7 @@ def _histogram(
 
 
 def _add_ended(ended: dict[Run, EndedJob], job: Job, partition: str) -> None:
-    """Take in a run that the queue shows in its final state, once its end is known.
+    """Add a run that the queue shows in its final state, if it has an end.
 
     An array's tasks that were cancelled together are one run, in however many records.
     """

@@ -32,7 +32,7 @@ class Failure(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """Between these two snapshots a node left service."""
+    """The two snapshots between which a node left service."""
 
     after: float
     before: float
@@ -45,7 +45,7 @@ class _Known(NamedTuple):
 
 
 class NodeLedger:
-    """The counters; fed from one thread.  All times are Unix seconds."""
+    """Counts how nodes leave service; fed from one thread.  All times are Unix seconds."""
 
     def __init__(self, now: float) -> None:
         self.failures: Counter[tuple[str, str]] = Counter()
@@ -63,7 +63,7 @@ class NodeLedger:
         self._spans: dict[str, list[_Span]] = {}
 
     def observe_nodes(self, nodes: Iterable[Node], now: float) -> None:
-        """Take in one snapshot of the nodes."""
+        """Count the changes since the snapshot before."""
         seen: dict[str, _Known] = {}
         for node in nodes:
             unknown = node.state == "UNKNOWN"
@@ -86,7 +86,7 @@ class NodeLedger:
         self._last_poll = now
 
     def observe_events(self, events: Iterable[NodeEvent], now: float) -> None:
-        """Take in accounting's events; those that a snapshot saw are known already."""
+        """Count the events of accounting that no snapshot has shown."""
         for event in events:
             key = (event.node, event.start)
             if key in self._seen or event.start < self._oldest:
@@ -133,7 +133,7 @@ class NodeLedger:
         self._spans = {name: spans for name, spans in kept.items() if spans}
 
     def dump(self) -> dict[str, Any]:
-        """For the state file."""
+        """The content for the state file."""
         return {
             "failures": [[*key, number] for key, number in self.failures.items()],
             "flaps": [[*key, number] for key, number in self.flaps.items()],
@@ -149,7 +149,7 @@ class NodeLedger:
 
     @classmethod
     def load(cls, saved: Mapping[str, Any]) -> NodeLedger:
-        """From the state file.  Raises `KeyError`, `TypeError` or `ValueError` if it is broken."""
+        """Load the content.  Raises `KeyError`, `TypeError` or `ValueError` if it is broken."""
         ledger = cls(float(saved["oldest"]))
         ledger.failures.update({(str(k), str(c)): int(n) for k, c, n in saved["failures"]})
         ledger.flaps.update({(str(k), str(c)): int(n) for k, c, n in saved["flaps"]})
@@ -167,5 +167,5 @@ class NodeLedger:
 
 
 def _later(before: int | None, now: int | None) -> int:
-    """1 if a start time moved on; slurmd reports it within a second or so of itself."""
+    """1 if a start time moved on by more than the second or two that slurmd is off."""
     return int(before is not None and now is not None and now - before > 2)

@@ -25,7 +25,7 @@ MAX_BYTES = 256 * 1024 * 1024
 
 
 class StateFile:
-    """One JSON object in a file.  Failures are logged once, and told by `ok`."""
+    """A JSON object in a file; `ok` tells failures, and the log has each of them once."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -33,7 +33,7 @@ class StateFile:
         self._said = ""
 
     def load(self) -> Mapping[str, Any] | None:
-        """What was saved; `None` where there is nothing, or nothing that can be used."""
+        """Return the saved object; `None` without a file that can be used."""
         try:
             if self.path.stat().st_size > MAX_BYTES:
                 raise ValueError("it is too large")
@@ -84,7 +84,7 @@ SAVE_EVERY = 30.0
 
 
 class ClusterEvents:
-    """The ledgers of one cluster; fed by the events collector alone."""
+    """The ledgers of the cluster, which the events collector alone feeds."""
 
     def __init__(self, state_file: Path | None, *, wall: Callable[[], float] = time.time) -> None:
         self._wall = wall
@@ -102,7 +102,7 @@ class ClusterEvents:
         return None if self._file is None else self._file.ok
 
     def window(self) -> float:
-        """For how many seconds back accounting is to be asked; from any thread."""
+        """The number of seconds to ask accounting back for; from any thread."""
         return max(60.0, self._wall() - self.jobs.window_start)
 
     def save(self, *, now: bool = False) -> None:

@@ -68,7 +68,7 @@ def event_arguments(ago: float) -> tuple[str, ...]:
 
 
 def parse_jobs(output: bytes) -> Records[EndedJob]:
-    """The runs that have ended; no output means that there were none."""
+    """The ended runs that sacct prints; no output means that there were none."""
     jobs, malformed = [], 0
     for line in output.decode(errors="replace").split("\n"):
         if not line.strip():
@@ -84,7 +84,7 @@ def parse_jobs(output: bytes) -> Records[EndedJob]:
 
 
 def _job(values: list[str]) -> EndedJob | None:
-    """`None` for a run that has not ended after all."""
+    """Read one run; `None` if it has not ended after all."""
     if len(values) != len(_FIELDS):
         raise ValueError("a record of another shape")
     raw, shown, state, code, submit, eligible, start, end = values[:8]
@@ -133,7 +133,7 @@ def array_tasks(text: str) -> int:
 
 
 def parse_events(output: bytes) -> Records[NodeEvent]:
-    """The events of nodes; the reason comes last, since it may hold anything."""
+    """The events that sacctmgr prints; the reason comes last, since it may hold anything."""
     events, malformed = [], 0
     for record in _event_records(output.decode(errors="replace")):
         name, start, end, state, user, reason = record.split("|", 5)

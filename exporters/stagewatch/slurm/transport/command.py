@@ -76,7 +76,7 @@ class CommandRunner:
     _running: subprocess.Popen[bytes] | None = None
 
     def run(self, argv: Sequence[str], timeout: float, *, accept_status: bool = False) -> bytes:
-        """What the command prints on standard output.
+        """Run a command, and return what it prints on standard output.
 
         With `accept_status` a command that fails but printed something has answered.
 
@@ -149,7 +149,7 @@ class CommandRunner:
 def _read(
     process: subprocess.Popen[bytes], timeout: float, limit: int
 ) -> tuple[bytearray, bytearray, bool]:
-    """Standard output, standard error, and whether the process has ended by itself in time."""
+    """Read standard output and error, and tell whether the process ended by itself in time."""
     deadline = time.monotonic() + timeout
     printed: dict[str, bytearray] = {"out": bytearray(), "err": bytearray()}
     with selectors.DefaultSelector() as selector:
@@ -198,7 +198,7 @@ def _one_line(complaint: bytearray) -> str:
 
 
 class SlurmCli:
-    """One method for each kind of data; each takes the seconds after which it is given up.
+    """Asks in text, one method for each kind of data; see `SlurmClient`.
 
     `prefix` is the directory of the commands, where they are not on PATH.
     """
@@ -279,7 +279,7 @@ _SCONTROL_HAS_JSON = (23, 2)
 
 
 class SlurmJsonCli(SlurmCli):
-    """The queue, the nodes and the diagnostics in JSON; the rest as `SlurmCli` has it."""
+    """Asks for the queue, the nodes and the diagnostics in JSON, for the rest in text."""
 
     def __init__(
         self, *, prefix: Path | None = None, runner: Callable[[], CommandRunner] = CommandRunner

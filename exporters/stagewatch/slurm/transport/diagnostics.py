@@ -59,7 +59,7 @@ _RPC = re.compile(r"\s*(\S+)\s+\(\s*\d+\)\s+count:(\d+)\s+ave_time:\d+\s+total_t
 
 
 def parse_text(output: bytes) -> Diagnostics:
-    """Raises `SourceError` where nothing of sdiag's output is recognised."""
+    """Read the text of sdiag.  Raises `SourceError` if nothing of it is recognised."""
     values: dict[str, float] = {}
     rpcs: dict[str, list[RpcCount]] = {"rpc_type": [], "rpc_user": []}
     since = None
@@ -95,7 +95,7 @@ def _by_section(text: str) -> Iterator[tuple[str, str]]:
 
 
 def parse_json(answer: Object) -> Diagnostics:
-    """Raises `SourceError` where there are no statistics in the answer."""
+    """Read the JSON.  Raises `SourceError` if there are no statistics in it."""
     statistics = answer.get("statistics")
     if not isinstance(statistics, dict):
         raise SourceError("there are no statistics in the answer")

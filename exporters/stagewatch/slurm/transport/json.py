@@ -76,7 +76,7 @@ def names(value: Any) -> list[str]:
 
 
 def inner(value: Any, *path: str) -> Any:
-    """What lies at a path of keys; `None` where there is nothing."""
+    """The value at a path of keys; `None` if there is none."""
     for key in path:
         if not isinstance(value, Mapping):
             return None
@@ -85,7 +85,7 @@ def inner(value: Any, *path: str) -> Any:
 
 
 def objects(value: Any) -> Iterator[Object]:
-    """The objects of a list; other things in it are passed over."""
+    """The objects of a list, without other values in it."""
     if isinstance(value, list):
         for item in value:
             if isinstance(item, Mapping):
@@ -225,7 +225,7 @@ def _job(record: Object) -> Job:
 
 
 def _tasks(task_list: str) -> int:
-    """Tasks of an array's record; what is left of a list that was cut short (`1,3,5...`)."""
+    """The number of tasks in an array's record, also of a list that was cut short (`1,3,5...`)."""
     if not task_list or task_list == "N/A":
         return 1
     try:
@@ -296,7 +296,7 @@ def _license(record: Object) -> License:
 
 
 def _ended(record: Object) -> EndedJob | None:
-    """`None` for a run that has not ended."""
+    """Read one run; `None` if it has not ended."""
     current: Any = inner(record, "state", "current")
     state = job_state_of_list(current) if isinstance(current, list) else job_state(str(current))
     submit, end = moment(inner(record, "time", "submission")), moment(inner(record, "time", "end"))

@@ -145,7 +145,7 @@ class _Call:
         threading.Thread(target=self._run, args=(call,), name="http", daemon=True).start()
 
     def wait(self, timeout: float) -> bytes | BaseException | None:
-        """What came of it; `None` if it is still under way after `timeout` seconds."""
+        """The body or the error; `None` if the call is still under way after `timeout` seconds."""
         return self._result if self.done.wait(timeout) else None
 
     def _run(self, call: Callable[[], bytes]) -> None:
@@ -158,7 +158,7 @@ class _Call:
 
 
 def _cause(error: BaseException) -> str:
-    """The innermost reason, which says the same each time (object addresses do not)."""
+    """The innermost reason, which reads the same each time: no object addresses."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     if isinstance(error, OSError) and error.strerror:
@@ -202,7 +202,7 @@ _ENDED = "BOOT_FAIL,CANCELLED,COMPLETED,DEADLINE,FAILED,NODE_FAIL,OUT_OF_MEMORY,
 
 
 class SlurmRest:
-    """One method for each kind of data; see `SlurmClient`."""
+    """Asks slurmrestd, one method for each kind of data; see `SlurmClient`."""
 
     def __init__(
         self, reader: Callable[[], HttpReader], *, wall: Callable[[], float] = time.time
@@ -255,7 +255,7 @@ class SlurmRest:
         raise NoData("slurmrestd has no events of nodes")
 
     def gpu_claims(self, timeout: float) -> Records[Claim]:
-        """Nothing beyond what the queue says itself."""
+        """None, since the queue itself tells the GPUs of its jobs."""
         return Records(())
 
     def close(self) -> None:
@@ -287,7 +287,7 @@ class SlurmRest:
         return json.document(body, f"slurmrestd {path}")
 
     def _reader(self, source: str) -> HttpReader:
-        """One for each source: a reader asks for one thing at a time."""
+        """The source's own reader, since a reader asks for one page at a time."""
         return self._readers.setdefault(source, self._make_reader())
 
     def _known_version(self, reader: HttpReader, timeout: float) -> int:

@@ -49,12 +49,12 @@ def seconds(text: str) -> int | None:
 
 
 def number(text: str) -> int:
-    """A count that may be missing, then 0."""
+    """A count; 0 if it is missing."""
     return int(text) if text.isdecimal() else 0
 
 
 def name_of(text: str) -> str:
-    """A name, empty where there is none."""
+    """A name; empty for one of the words that stand for none."""
     text = text.strip()
     return "" if text in _NOTHING else text
 
@@ -74,7 +74,7 @@ def records(output: bytes, fields: int) -> Iterator[tuple[list[str] | None, int]
 
 
 def _chunks(output: bytes) -> Iterator[tuple[bytes, int]]:
-    """What lies between separators, without ever holding all of it twice."""
+    """Split output at the separators without ever holding all of it twice."""
     separator = RECORD.encode()
     last, times, start = b"", 0, 0
     while start < len(output):
@@ -234,14 +234,14 @@ def parse_nodes(output: bytes) -> Records[Node]:
 
 
 def parse_reservations(output: bytes) -> Records[Reservation]:
-    """The reservations, none of which is a good answer too."""
+    """The reservations; that there are none is a good answer too."""
     if b"No reservations in the system" in output:
         return Records(())
     return _lines(output, "ReservationName=", _reservation, "reservations")
 
 
 def parse_licenses(output: bytes) -> Records[License]:
-    """The licences that the controller counts, none of which is a good answer too."""
+    """The licences that the controller counts; that there are none is a good answer too."""
     if b"No licenses configured" in output:
         return Records(())
     return _lines(output, "LicenseName=", _license, "licenses")
@@ -259,7 +259,7 @@ def parse_ping(output: bytes) -> tuple[Controller, ...]:
 
 
 def _lines(output: bytes, start: str, parse: Callable[[str], T], what: str) -> Records[T]:
-    """Records that begin with `start`; other lines carry on the one before."""
+    """Parse the records that begin with `start`; any other line continues the one before."""
     text = output.decode(errors="replace")
     lines: list[str] = []
     for line in text.split("\n"):
@@ -306,7 +306,7 @@ def _node(line: str) -> Node:
 
 
 def _node_gpus(pairs: dict[str, str]) -> tuple[NodeGpus, ...]:
-    """From Gres and GresUsed, or from AllocTRES where a version does not print GresUsed."""
+    """The GPUs by Gres and GresUsed, or by AllocTRES where a version does not print GresUsed."""
     used = pairs.get("GresUsed", "").strip()
     gpus = node_gpus(pairs.get("Gres", "").strip(), used)
     if used or not gpus:
@@ -367,7 +367,7 @@ _ON_NODES = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=(\S+)")
 
 
 def parse_claims(output: bytes) -> Records[Claim]:
-    """Every claim in the output, those that cannot be true among them."""
+    """All claims of jobs to GPUs in `scontrol show jobs`, the impossible ones too."""
     claims: list[Claim] = []
     malformed = 0
     for line in output.decode(errors="replace").split("\n"):
