@@ -116,7 +116,10 @@ class Source(Generic[T_co]):
         source is fetched by `refresh` alone.
         """
         if self._interval and self._begin(wait=False):
-            threading.Thread(target=self._try, name=f"fetch-{self.name}", daemon=True).start()
+            try:
+                threading.Thread(target=self._try, name=f"fetch-{self.name}", daemon=True).start()
+            except RuntimeError:  # no more threads for this user: the next reader tries again
+                self._end()
         return self.reading
 
     def _begin(self, *, wait: bool) -> bool:
@@ -143,9 +146,12 @@ class Source(Generic[T_co]):
             self.reading = Reading(data, self._clock(), asked, sequence)
             self._answered(started, None)
         finally:
-            with self._ended:
-                self._under_way = False
-                self._ended.notify_all()
+            self._end()
+
+    def _end(self) -> None:
+        with self._ended:
+            self._under_way = False
+            self._ended.notify_all()
 
     def status(self) -> SourceStatus:
         """The state of the source now, without waiting."""
@@ -169,7 +175,7 @@ class Source(Generic[T_co]):
             self._due += self._interval * (floor((started - self._due) / self._interval) + 1)
 
     def _failed(self, started: float, error: StagewatchError) -> None:
-        """Schedule the next try: soon after the first failure, later and later after more of them."""
+        """Schedule the next try: soon after the first failure, later after more of them."""
         now = self._clock()
         self._in_a_row += 1
         self._failures += 1
