@@ -25,7 +25,9 @@ def cli(slurm: SlurmCluster) -> SlurmCli:
 def observed(slurm: SlurmCluster, state_file: Path | None = None) -> Cluster:
     """The sources and ledgers of this cluster."""
     return Cluster(
-        cli(slurm), Timing(timeout=30, jobs=0, nodes=0, accounting=0), state_file=state_file
+        cli(slurm),
+        Timing(timeout=30, jobs_interval=0, nodes_interval=0, accounting_interval=0),
+        state_file=state_file,
     )
 
 

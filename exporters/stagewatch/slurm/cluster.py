@@ -14,6 +14,7 @@ from math import floor
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from stagewatch.core.config import option
 from stagewatch.core.errors import NoData, SourceError, StagewatchError
 from stagewatch.slurm.events.state import ClusterEvents
 from stagewatch.slurm.model import Claim, Records
@@ -37,6 +38,11 @@ class Reading(Generic[T_co]):
     asked: float
     """Unix time at its beginning."""
     sequence: int
+
+
+def records_of(reading: Reading[Records[T_co]] | None) -> tuple[T_co, ...]:
+    """The records of a reading; none where there is no reading."""
+    return reading.data.items if reading else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +191,7 @@ class Source(Generic[T_co]):
         self._not_before = max(started + min(self._interval, SOON), now + pause)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, since the agent's options inherit from it
 class Timing:
     """The times at which the sources are asked, in seconds.
 
@@ -194,19 +200,23 @@ class Timing:
     or 2 for the others.
     """
 
-    timeout: float = 10.0
-    accounting_timeout: float = 30.0
-    jobs: float = 15.0
-    nodes: float = 30.0
-    accounting: float = 60.0
-    diagnostics: float = 30.0
-    ping: float = 60.0
-    reservations: float = 300.0
-    licenses: float = 300.0
+    timeout: float = option(
+        10.0, "time after which a command or request to Slurm is given up; less than MessageTimeout"
+    )
+    accounting_timeout: float = option(
+        30.0, "time after which sacct or sacctmgr is given up; slurmdbd may be slow without harm"
+    )
+    jobs_interval: float = option(15.0, "time between two readings of the queue")
+    nodes_interval: float = option(30.0, "time between two readings of the nodes")
+    accounting_interval: float = option(60.0, "time between two readings of accounting")
+    diagnostics_interval: float = option(30.0, "time between two readings of sdiag")
+    ping_interval: float = option(60.0, "time between two pings of the controllers")
+    reservations_interval: float = option(300.0, "time between two readings of the reservations")
+    licenses_interval: float = option(300.0, "time between two readings of the licences")
 
     def phase(self, cycle: int) -> float:
         """The beginning of an odd cycle, counted from 0: nodes are asked for in even ones."""
-        return self.diagnostics / 2 * cycle
+        return self.diagnostics_interval / 2 * cycle
 
 
 class Cluster:
@@ -227,26 +237,28 @@ class Cluster:
         self._wall = wall
         self.events = ClusterEvents(state_file, wall=wall)
         self._sources: list[Source[object]] = []
-        self.jobs = self._source("jobs", client.jobs, timing.jobs)
-        self.nodes = self._source("nodes", client.nodes, timing.nodes)
+        self.jobs = self._source("jobs", client.jobs, timing.jobs_interval)
+        self.nodes = self._source("nodes", client.nodes, timing.nodes_interval)
         self.diagnostics = self._source(
-            "diagnostics", client.diagnostics, timing.diagnostics, timing.phase(1)
+            "diagnostics", client.diagnostics, timing.diagnostics_interval, timing.phase(1)
         )
-        self.ping = self._source("ping", client.ping, timing.ping, timing.phase(1))
+        self.ping = self._source("ping", client.ping, timing.ping_interval, timing.phase(1))
         self.reservations = self._source(
-            "reservations", client.reservations, timing.reservations, timing.phase(3)
+            "reservations", client.reservations, timing.reservations_interval, timing.phase(3)
         )
-        self.licenses = self._source("licenses", client.licenses, timing.licenses, timing.phase(7))
+        self.licenses = self._source(
+            "licenses", client.licenses, timing.licenses_interval, timing.phase(7)
+        )
         self.ended_jobs = self._source(
             "accounting_jobs",
             lambda timeout: client.ended_jobs(timeout, self.events.window()),
-            timing.accounting,
+            timing.accounting_interval,
             timeout=timing.accounting_timeout,
         )
         self.node_events = self._source(
             "accounting_nodes",
             lambda timeout: client.node_events(timeout, self.events.window()),
-            timing.accounting,
+            timing.accounting_interval,
             timeout=timing.accounting_timeout,
         )
 

@@ -39,7 +39,7 @@ def rest_url(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmOptions(AgentOptions):
+class SlurmOptions(Timing, AgentOptions):
     """Options of `stagewatch slurm` as a whole; collectors add their own."""
 
     listen: tuple[str, int] = option(
@@ -63,12 +63,6 @@ class SlurmOptions(AgentOptions):
     bin_dir: Path | None = option(
         None, "directory of Slurm's commands, where they are not on PATH", parse=path
     )
-    timeout: float = option(
-        10.0, "time after which a command or request to Slurm is given up; less than MessageTimeout"
-    )
-    accounting_timeout: float = option(
-        30.0, "time after which sacct or sacctmgr is given up; slurmdbd may be slow without harm"
-    )
     state_dir: Path = option(
         Path("/var/lib/stagewatch"),
         "directory of the file that keeps the event counters over restarts",
@@ -86,13 +80,6 @@ class SlurmOptions(AgentOptions):
     sd_dir: Path | None = option(
         None, "directory to write NAME.json files for file_sd into", parse=path
     )
-    jobs_interval: float = option(15.0, "time between two readings of the queue")
-    nodes_interval: float = option(30.0, "time between two readings of the nodes")
-    accounting_interval: float = option(60.0, "time between two readings of accounting")
-    diagnostics_interval: float = option(30.0, "time between two readings of sdiag")
-    ping_interval: float = option(60.0, "time between two pings of the controllers")
-    reservations_interval: float = option(300.0, "time between two readings of the reservations")
-    licenses_interval: float = option(300.0, "time between two readings of the licences")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +112,7 @@ def _client(options: SlurmOptions) -> SlurmClient:
 
 def slurm_context(options: SlurmOptions) -> SlurmContext:
     """Build the shared parts from the agent's options."""
-    timing = Timing(
-        timeout=options.timeout,
-        accounting_timeout=options.accounting_timeout,
-        jobs=options.jobs_interval,
-        nodes=options.nodes_interval,
-        accounting=options.accounting_interval,
-        diagnostics=options.diagnostics_interval,
-        ping=options.ping_interval,
-        reservations=options.reservations_interval,
-        licenses=options.licenses_interval,
-    )
-    cluster = Cluster(_client(options), timing, state_file=options.state_dir / "slurm.json")
+    cluster = Cluster(_client(options), options, state_file=options.state_dir / "slurm.json")
     discovery = Discovery(
         options.sd_exporters,
         cluster=options.cluster_name or cluster_name(os.environ),

@@ -24,6 +24,14 @@ def expand(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def expand_or_none(text: str) -> tuple[str, ...]:
+    """The host names of a list; none of a text that is no list."""
+    try:
+        return expand(text)
+    except ValueError:
+        return ()
+
+
 def _split(text: str) -> Iterator[str]:
     depth = start = 0
     for position, char in enumerate(text):

@@ -56,6 +56,11 @@ class Job:
     gres_detail: tuple[str, ...] = ()
     """Per node, what it holds there, where the source says (`gpu:h200:2(IDX:0-1)`)."""
 
+    @property
+    def partition(self) -> str:
+        """The first of its partitions: where it runs, if it does."""
+        return self.partitions[0] if self.partitions else ""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeGpus:

@@ -15,7 +15,7 @@ from typing import TypeVar
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData, StagewatchError
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.slurm.cluster import Cluster, Reading, Source
+from stagewatch.slurm.cluster import Cluster, Reading, Source, records_of
 from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import EndedJob, Job, NodeEvent, Records
 from stagewatch.slurm.states import ENDED_STATES, REASON_CLASSES
@@ -178,13 +178,11 @@ class EventsCollector(Collector):
         out.add(SLURMD_RESTARTS, nodes.slurmd_restarts)
         for node, failure in nodes.recent.items():
             out.add(LAST_FAILURE, failure.when, node, failure.kind, failure.reason_class)
-        reading = self._cluster.jobs.reading
-        restarted(out, reading.data.items if reading else ())
+        restarted(out, records_of(self._cluster.jobs.reading))
         return out
 
     def _partitions(self) -> Iterable[str]:
-        reading = self._cluster.nodes.reading
-        nodes = reading.data.items if reading else ()
+        nodes = records_of(self._cluster.nodes.reading)
         return sorted({partition for node in nodes for partition in node.partitions})
 
 
@@ -193,9 +191,8 @@ def restarted(out: Samples, jobs: Iterable[Job]) -> None:
     busiest = [job for job in jobs if job.restarts and job.state not in ENDED_STATES]
     busiest.sort(key=lambda job: (-job.restarts, job.job_id))
     for job in busiest[:_TOP_RESTARTS]:
-        partition = job.partitions[0] if job.partitions else ""
-        out.add(RESTARTS, job.restarts, job.job_id, partition, job.user)
-        out.add(REQUEUED_AT, job.submit, job.job_id, partition, job.user)
+        out.add(RESTARTS, job.restarts, job.job_id, job.partition, job.user)
+        out.add(REQUEUED_AT, job.submit, job.job_id, job.partition, job.user)
 
 
 def _build(options: NoOptions, context: SlurmContext) -> Collector:

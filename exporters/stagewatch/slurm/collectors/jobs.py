@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import integer, option
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.slurm.cluster import Cluster, Source
+from stagewatch.slurm.cluster import Cluster, Source, records_of
 from stagewatch.slurm.collectors.queue import HOLDING
 from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.gres import indices_of, total
-from stagewatch.slurm.hosts import expand
+from stagewatch.slurm.hosts import expand_or_none
 from stagewatch.slurm.model import Claim, Job, Node, Records
 
 INFO = Metric(
@@ -71,10 +71,12 @@ class JobsCollector(Collector):
 
     def collect(self) -> Samples:
         """Read the queue, and each job's GPUs from scontrol where that is switched on."""
-        jobs, nodes = self._cluster.jobs.refresh().items, self._cluster.nodes.keep_fresh()
+        jobs, nodes = (
+            self._cluster.jobs.refresh().items,
+            records_of(self._cluster.nodes.keep_fresh()),
+        )
         claims = self._claims.refresh().items if self._claims else ()
-        on_nodes = nodes.data.items if nodes else ()
-        return measure(jobs, on_nodes, claims, *self._limits)
+        return measure(jobs, nodes, claims, *self._limits)
 
 
 def measure(
@@ -90,15 +92,14 @@ def measure(
         (job for job in jobs if job.state in HOLDING and job.gpus and job.node_list),
         key=lambda job: (-total(job.gpus), job.job_id),
     )
-    placed = {job.job_id: _nodes_of(job) for job in running}
+    placed = {job.job_id: expand_or_none(job.node_list) for job in running}
     indices = _indices(running, placed, nodes, claims)
     out = Samples()
     pairs = 0
     shown = running[:max_jobs]
     for job in shown:
-        partition = job.partitions[0] if job.partitions else ""
         array = job.array_job_id or ""
-        out.add(INFO, 1, job.job_id, array, job.user, job.account, partition)
+        out.add(INFO, 1, job.job_id, array, job.user, job.account, job.partition)
         out.add(GPUS, total(job.gpus), job.job_id)
         out.add(START, job.start, job.job_id)
         for name in placed[job.job_id]:
@@ -107,13 +108,6 @@ def measure(
                 out.add(NODE, 1, job.job_id, name, ranges(indices.get((job.job_id, name), ())))
     out.add(HIDDEN, len(running) - len(shown))
     return out
-
-
-def _nodes_of(job: Job) -> tuple[str, ...]:
-    try:
-        return expand(job.node_list)
-    except ValueError:
-        return ()
 
 
 def _indices(

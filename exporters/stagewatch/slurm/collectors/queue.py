@@ -12,7 +12,7 @@ from stagewatch.core.config import integer, option
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.context import SlurmContext
-from stagewatch.slurm.hosts import expand
+from stagewatch.slurm.hosts import expand_or_none
 from stagewatch.slurm.model import Job, Node, Records
 from stagewatch.slurm.states import ENDED_STATES
 
@@ -163,19 +163,15 @@ def gpus_held_or_wanted(job: Job, types: Mapping[str, str]) -> list[tuple[str, i
         return []
     if job.state in HOLDING:
         return [
-            (kind or types.get(_first(job.node_list)) or "unknown", number * job.tasks)
+            (
+                kind or types.get(next(iter(expand_or_none(job.node_list)), "")) or "unknown",
+                number * job.tasks,
+            )
             for kind, number in job.gpus
         ]
     if job.state in WAITING:
         return [(kind or "any", number * job.tasks) for kind, number in job.gpus]
     return []
-
-
-def _first(node_list: str) -> str:
-    try:
-        return next(iter(expand(node_list)), "")
-    except ValueError:
-        return ""
 
 
 def _fold_reasons(

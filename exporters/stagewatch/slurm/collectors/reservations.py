@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData, StagewatchError
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.slurm.cluster import Source
+from stagewatch.slurm.cluster import Source, records_of
 from stagewatch.slurm.context import SlurmContext
-from stagewatch.slurm.hosts import expand
+from stagewatch.slurm.hosts import expand_or_none
 from stagewatch.slurm.model import License, Node, Records, Reservation
 
 NODES = Metric(
@@ -65,8 +65,7 @@ class ReservationsCollector(Collector):
         errors: list[StagewatchError] = []
         try:
             reservations = self._reservations.refresh().items
-            nodes = self._nodes.keep_fresh()
-            _reservations(out, reservations, nodes.data.items if nodes else ())
+            _reservations(out, reservations, records_of(self._nodes.keep_fresh()))
         except StagewatchError as error:
             errors.append(error)
         try:
@@ -93,19 +92,12 @@ def _reservations(out: Samples, reservations: Iterable[Reservation], nodes: Iter
         for flag in reservation.flags:
             out.add(FLAG, 1, reservation.name, flag)
         counts: dict[str, int] = {}
-        for name in _expand(reservation.node_list):
+        for name in expand_or_none(reservation.node_list):
             for held in gpus.get(name, ()):
                 kind = held.type or "untyped"
                 counts[kind] = counts.get(kind, 0) + held.configured
         for kind, number in counts.items():
             out.add(GPUS, number, reservation.name, kind)
-
-
-def _expand(node_list: str) -> tuple[str, ...]:
-    try:
-        return expand(node_list)
-    except ValueError:
-        return ()
 
 
 def _build(options: NoOptions, context: SlurmContext) -> Collector:

@@ -126,17 +126,16 @@ class JobLedger:
         ended: dict[Run, EndedJob] = {}
         for job in jobs:
             submit = job.submit or 0
-            partition = job.partitions[0] if job.partitions else ""
             latest[job.job_id] = submit
             if job.restarts:
-                self._count_restarts(job, partition)
+                self._count_restarts(job)
                 restarts[job.job_id] = job.restarts
             if job.state in ENDED_STATES:
-                _add_ended(ended, job, partition)
+                _add_ended(ended, job)
             else:
                 was = live.get((job.job_id, submit))
                 tasks = job.tasks + (was.tasks if was else 0)
-                live[job.job_id, submit] = _Live(partition, tasks)
+                live[job.job_id, submit] = _Live(job.partition, tasks)
         for record in ended.values():
             self._end(record)
         for run, was in self._live.items():
@@ -169,9 +168,9 @@ class JobLedger:
         self._watermark = now
         self._settle(now)
 
-    def _count_restarts(self, job: Job, partition: str) -> None:
+    def _count_restarts(self, job: Job) -> None:
         if self._restarts is not None:  # restarts from before the first snapshot do not count
-            self.requeues[partition] += max(0, job.restarts - self._restarts.get(job.job_id, 0))
+            self.requeues[job.partition] += max(0, job.restarts - self._restarts.get(job.job_id, 0))
 
     def _end(self, job: EndedJob) -> None:
         run = (job.job_id, job.submit)
@@ -249,7 +248,7 @@ def _histogram(
     return histograms.setdefault(partition, GrowingHistogram(bounds))
 
 
-def _add_ended(ended: dict[Run, EndedJob], job: Job, partition: str) -> None:
+def _add_ended(ended: dict[Run, EndedJob], job: Job) -> None:
     """Add a run that the queue shows in its final state, if it has an end.
 
     An array's tasks that were cancelled together are one run, in however many records.
@@ -264,7 +263,7 @@ def _add_ended(ended: dict[Run, EndedJob], job: Job, partition: str) -> None:
         state=job.state,
         exit_code=job.exit_code,
         signal=job.signal,
-        partition=partition,
+        partition=job.partition,
         user=job.user,
         account=job.account,
         submit=job.submit or 0,

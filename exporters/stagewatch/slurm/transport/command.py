@@ -212,46 +212,45 @@ class SlurmCli:
 
     def jobs(self, timeout: float) -> Records[Job]:
         """The queue: 2 requests to the controller (squeue loads the partitions too)."""
-        return text.parse_jobs(self._run("jobs", "squeue", *text.JOBS)(timeout))
+        return text.parse_jobs(self._run("jobs", timeout, "squeue", *text.JOBS))
 
     def nodes(self, timeout: float) -> Records[Node]:
         """The nodes: 2 requests to the controller (scontrol loads the partitions too)."""
-        output = self._run("nodes", "scontrol", *text.NODES)(timeout)
-        return text.parse_nodes(output)
+        return text.parse_nodes(self._run("nodes", timeout, "scontrol", *text.NODES))
 
     def diagnostics(self, timeout: float) -> Diagnostics:
         """The controller's statistics: 1 request."""
-        return diagnostics.parse_text(self._run("diagnostics", "sdiag")(timeout))
+        return diagnostics.parse_text(self._run("diagnostics", timeout, "sdiag"))
 
     def ping(self, timeout: float) -> tuple[Controller, ...]:
         """Which controllers answer: 1 request to each."""
-        run = self._run("ping", "scontrol", *text.PING, accept_status=True)
-        return text.parse_ping(run(timeout))
+        output = self._run("ping", timeout, "scontrol", *text.PING, accept_status=True)
+        return text.parse_ping(output)
 
     def reservations(self, timeout: float) -> Records[Reservation]:
         """The reservations: 1 request."""
-        output = self._run("reservations", "scontrol", *text.RESERVATIONS)(timeout)
+        output = self._run("reservations", timeout, "scontrol", *text.RESERVATIONS)
         return text.parse_reservations(output)
 
     def licenses(self, timeout: float) -> Records[License]:
         """The licences: 1 request."""
-        output = self._run("licenses", "scontrol", *text.LICENSES)(timeout)
-        return text.parse_licenses(output)
+        return text.parse_licenses(self._run("licenses", timeout, "scontrol", *text.LICENSES))
 
     def ended_jobs(self, timeout: float, ago: float) -> Records[EndedJob]:
         """Runs that ended: nothing to the controller, one query to slurmdbd."""
-        run = self._run("ended_jobs", "sacct", *accounting.job_arguments(ago))
-        return accounting.parse_jobs(_accounting(run, timeout))
+        arguments = accounting.job_arguments(ago)
+        return accounting.parse_jobs(self._account("ended_jobs", timeout, "sacct", *arguments))
 
     def node_events(self, timeout: float, ago: float) -> Records[NodeEvent]:
         """Events of nodes: one query to slurmdbd."""
-        run = self._run("node_events", "sacctmgr", *accounting.event_arguments(ago))
-        return accounting.parse_events(_accounting(run, timeout))
+        arguments = accounting.event_arguments(ago)
+        return accounting.parse_events(
+            self._account("node_events", timeout, "sacctmgr", *arguments)
+        )
 
     def gpu_claims(self, timeout: float) -> Records[Claim]:
         """Which job has which GPUs: 2 requests to the controller (scontrol loads the nodes too)."""
-        run = self._run("gpu_claims", "scontrol", *text.JOB_DETAILS)
-        return text.parse_claims(run(timeout))
+        return text.parse_claims(self._run("gpu_claims", timeout, "scontrol", *text.JOB_DETAILS))
 
     def close(self) -> None:
         """Kill every command that is running."""
@@ -259,20 +258,24 @@ class SlurmCli:
             runner.close()
 
     def _run(
-        self, source: str, command: str, *arguments: str, accept_status: bool = False
-    ) -> Callable[[float], bytes]:
+        self,
+        source: str,
+        timeout: float,
+        command: str,
+        *arguments: str,
+        accept_status: bool = False,
+    ) -> bytes:
         runner = self._runners.setdefault(source, self._make_runner())
         name = str(self._prefix / command) if self._prefix else command
-        return lambda timeout: runner.run([name, *arguments], timeout, accept_status=accept_status)
+        return runner.run([name, *arguments], timeout, accept_status=accept_status)
 
-
-def _accounting(run: Callable[[float], bytes], timeout: float) -> bytes:
-    try:
-        return run(timeout)
-    except SourceError as error:
-        if any(sign in str(error) for sign in accounting.DISABLED):
-            raise NoData("the cluster has no accounting (slurmdbd)") from error
-        raise
+    def _account(self, source: str, timeout: float, command: str, *arguments: str) -> bytes:
+        try:
+            return self._run(source, timeout, command, *arguments)
+        except SourceError as error:
+            if any(sign in str(error) for sign in accounting.DISABLED):
+                raise NoData("the cluster has no accounting (slurmdbd)") from error
+            raise
 
 
 _SCONTROL_HAS_JSON = (23, 2)
@@ -281,36 +284,33 @@ _SCONTROL_HAS_JSON = (23, 2)
 class SlurmJsonCli(SlurmCli):
     """Asks for the queue, the nodes and the diagnostics in JSON, for the rest in text."""
 
-    def __init__(
-        self, *, prefix: Path | None = None, runner: Callable[[], CommandRunner] = CommandRunner
-    ) -> None:
-        super().__init__(prefix=prefix, runner=runner)
-        self._version: tuple[int, int] | None = None
+    _version: tuple[int, int] | None = None
 
     def jobs(self, timeout: float) -> Records[Job]:
         """The queue: 1 request to the controller."""
-        run = self._run("jobs", "squeue", "--json", "--all", "--states=all")
-        return json.jobs(json.document(run(timeout), "squeue --json"))
+        output = self._run("jobs", timeout, "squeue", "--json", "--all", "--states=all")
+        return json.jobs(json.document(output, "squeue --json"))
 
     def nodes(self, timeout: float) -> Records[Node]:
         """The nodes: 2 requests to the controller."""
         if self._installed(timeout) >= _SCONTROL_HAS_JSON:
-            run = self._run("nodes", "scontrol", "--json", "--details", "--all", "show", "nodes")
-            return json.nodes(json.document(run(timeout), "scontrol --json"))
-        run = self._run("nodes", "sinfo", "--json", "--all")
-        return json.nodes(json.document(run(timeout), "sinfo --json"))
+            command: tuple[str, ...] = ("scontrol", "--json", "--details", "--all", "show", "nodes")
+        else:
+            command = ("sinfo", "--json", "--all")
+        output = self._run("nodes", timeout, *command)
+        return json.nodes(json.document(output, f"{command[0]} --json"))
 
     def diagnostics(self, timeout: float) -> Diagnostics:
         """The controller's statistics: 1 request."""
         if self._installed(timeout) < _SCONTROL_HAS_JSON:
             return super().diagnostics(timeout)
-        run = self._run("diagnostics", "sdiag", "--json")
-        return diagnostics.parse_json(json.document(run(timeout), "sdiag --json"))
+        output = self._run("diagnostics", timeout, "sdiag", "--json")
+        return diagnostics.parse_json(json.document(output, "sdiag --json"))
 
     def _installed(self, timeout: float) -> tuple[int, int]:
         """Major and minor version of the commands, asked once; the controller is not."""
         if self._version is None:
-            output = self._run("version", "squeue", "--version")(timeout)
+            output = self._run("version", timeout, "squeue", "--version")
             match = re.search(rb"(\d+)\.(\d+)", output)
             self._version = (int(match[1]), int(match[2])) if match else (0, 0)
         return self._version
