@@ -15,10 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from stagewatch import record as layout
 from stagewatch.core.exposition import render
-from stagewatch.ranks.directory import Found
+from stagewatch.ranks.directory import Census
 from stagewatch.ranks.rank import rank_of
-from stagewatch.ranks.rank_record import RankRecord
-from stagewatch.ranks.records import CorruptRecord, parse
+from stagewatch.ranks.records import CorruptRecord, RankRecord, parse
 from stagewatch.ranks.stages import StagesCollector
 from stagewatch.record import (
     BUCKET_BOUNDS,
@@ -64,9 +63,9 @@ class Fixed:
     """A rank directory that always finds the same."""
 
     def __init__(self, record: RankRecord) -> None:
-        self.found = Found((rank_of(record),), (record,))
+        self.found = Census((rank_of(record),), (record,))
 
-    def look(self) -> Found:
+    def look(self) -> Census:
         return self.found
 
 

@@ -1,4 +1,4 @@
-"""What of a record is refused, left out or chosen, where its bytes leave it open."""
+"""What the reader refuses, leaves out or chooses where the bytes of a record are ambiguous."""
 
 from __future__ import annotations
 

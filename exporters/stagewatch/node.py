@@ -12,10 +12,8 @@ from stagewatch.kernel_log import collector as kmsg
 from stagewatch.logs import collector as logs
 from stagewatch.network import infiniband, probe
 from stagewatch.node_context import NodeContext, NodeOptions, node_context
-from stagewatch.ranks import blocked_tasks, processes, stages
-from stagewatch.ranks import collector as ranks
+from stagewatch.ranks import activity, blocked_tasks, processes, sockets, stages
 from stagewatch.ranks import io as rank_io
-from stagewatch.ranks import sockets as net
 from stagewatch.storage import canary, checkpoints, io, nfs
 
 
@@ -26,7 +24,7 @@ def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
         gpu_jobs.SPEC,
         kmsg.SPEC,
         stages.SPEC,
-        ranks.SPEC,
+        activity.SPEC,
         rank_io.SPEC,
         processes.SPEC,
         blocked_tasks.SPEC,
@@ -35,7 +33,7 @@ def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
         canary.SPEC,
         checkpoints.SPEC,
         logs.SPEC,
-        net.SPEC,
+        sockets.SPEC,
         infiniband.SPEC,
         probe.SPEC,
         clock.SPEC,

@@ -6,16 +6,16 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stagewatch.core.children.helper import Helper
 from stagewatch.core.config import address, option
 from stagewatch.core.context import AgentOptions
-from stagewatch.core.helper import Helper
 from stagewatch.gpu.directory import GpuDirectory
 from stagewatch.gpu.xids import XidLedger
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.index import LiveRanks
-from stagewatch.ranks.process_families import ProcessFamilies
+from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.record_directory import RecordDirectory
+from stagewatch.record import DEFAULT_DIRECTORY
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class NodeOptions(AgentOptions):
     )
     node_name: str = option("", "what the status page calls this node; its host name if empty")
     record_dir: Path = option(
-        Path("/run/stagewatch/ranks"), "directory of the ranks' stage records", env="STAGEWATCH_DIR"
+        Path(DEFAULT_DIRECTORY), "directory of the ranks' stage records", env="STAGEWATCH_DIR"
     )
     ranks_by_environment: bool = option(
         True,
@@ -75,4 +75,4 @@ def node_context(options: NodeOptions) -> NodeContext:
     proc = Procfs(options.proc)
     records = RecordDirectory(options.record_dir, proc)
     ranks = RankDirectory(records, proc, by_environment=options.ranks_by_environment)
-    return NodeContext(options, proc, records, ranks, ProcessFamilies(LiveRanks(ranks), proc))
+    return NodeContext(options, proc, records, ranks, ProcessFamilies(ranks.ranks, proc))

@@ -1,7 +1,7 @@
 """The stage record: one small file per rank that its trainer maps and the node agent reads.
 
-Little-endian 64-bit words and fixed, zero-padded UTF-8 strings.  Ages come from `CLOCK_BOOTTIME`
-in nanoseconds, displayed times from the wall clock.  This module is the only one that knows the
+The file holds little-endian 64-bit words and zero-padded UTF-8 strings.  Ages come from
+`CLOCK_BOOTTIME` in nanoseconds, displayed times from the wall clock.  This module alone knows the
 offsets; it uses the standard library alone, since trainers import it.
 
     header       identity, closing state, first and last failure
@@ -19,6 +19,9 @@ vouches for the writer's pid (in the reader's own PID namespace) and for its bei
 from __future__ import annotations
 
 from stagewatch.stages import STAGES
+
+DEFAULT_DIRECTORY = "/run/stagewatch/ranks"
+"""Where records lie unless `STAGEWATCH_DIR` names another directory."""
 
 MAGIC = b"STGWATCH"
 VERSION = 1
@@ -47,17 +50,20 @@ S_LAST_ERROR = (840, 64)
 S_LAST_MESSAGE = (904, 120)
 HEADER_SIZE = 1024
 
-# Tables: entries of fixed size.
+# Tables: entries of fixed size that begin with a name.
 FAILURES = 16
-FAILURE_SIZE = 64  # type[48], stage code, count
+FAILURE_SIZE = 64  # type, stage code, count
+FAILURE_TYPE_SIZE = 48
 FAILURES_AT = HEADER_SIZE
 
 COLLECTIVES = 16
-COLLECTIVE_SIZE = 48  # group[32], sequence, boot time of the last entry
+COLLECTIVE_SIZE = 48  # group, sequence, boot time of the last entry
+GROUP_SIZE = 32
 COLLECTIVES_AT = FAILURES_AT + FAILURES * FAILURE_SIZE
 
 SCALARS = 64
-SCALAR_SIZE = 56  # name[40], value (double), boot time
+SCALAR_SIZE = 56  # name, value (double), boot time
+SCALAR_NAME_SIZE = 40
 SCALARS_AT = COLLECTIVES_AT + COLLECTIVES * COLLECTIVE_SIZE
 
 # Lanes.

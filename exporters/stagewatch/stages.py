@@ -16,7 +16,7 @@ STAGES = (
     "cleanup",
     "other",
 )
-"""Canonical names; the position is the code, used by state timelines and by the record."""
+"""Canonical names; a name's position is its code in state timelines and in the record."""
 
 CODES = {name: code for code, name in enumerate(STAGES)}
 IDLE = CODES["idle"]

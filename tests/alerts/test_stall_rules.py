@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from stagewatch.ranks.rank_record import StageTotals
-from stagewatch.ranks.records import parse
+from stagewatch.ranks.records import StageTotals, parse
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import BUCKET_BOUNDS, BUCKETS
 from stagewatch.verdict.budget import FACTOR, MIN_SECONDS, PATIENCE_SECONDS, budget_seconds

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stagewatch.core.processes import Children
 from stagewatch.prometheus.api import PrometheusApi, Track
-from stagewatch.report import experiment_files
+from stagewatch.report import figures, pages, records
 from stagewatch.report.experiment import Wanted, make_experiment
 from stagewatch.report.progress import Progress
 from tests.bench.table import row
@@ -62,9 +62,10 @@ def _measure(url: str, send: object) -> None:
     began = time.perf_counter()
     api = Timed(url, timeout=300)
     experiment = make_experiment(api, Wanted("bench", baseline="15m-before"), Progress())
-    experiment_files.html(experiment, experiment_files.figures(experiment))
-    experiment_files.json_of(experiment)
-    experiment_files.csv_of(experiment)
+    drawn = figures.experiment_figures(experiment)
+    pages.experiment_page(experiment, {name: each.inline() for name, each in drawn.items()})
+    records.experiment_json(experiment)
+    records.experiment_csv(experiment)
     whole = time.perf_counter() - began
     series = sum(each.baseline is not None for each in experiment.full.view.findings)
     # Not getrusage's: that survives exec, and is the parent's.

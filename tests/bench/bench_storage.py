@@ -26,8 +26,8 @@ from stagewatch.ranks import blocked_tasks, processes
 from stagewatch.ranks import io as rank_io
 from stagewatch.ranks import sockets as net
 from stagewatch.ranks.blocked_tasks import BlockedTasksCollector
+from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.io import RankIoCollector
-from stagewatch.ranks.process_families import ProcessFamilies
 from stagewatch.ranks.processes import ProcessesCollector
 from stagewatch.ranks.sockets import NetCollector
 from stagewatch.storage import io, nfs

@@ -12,8 +12,7 @@ import pytest
 
 import stagewatch
 from stagewatch.client import _warning
-from stagewatch.ranks.rank_record import RankRecord
-from stagewatch.ranks.records import parse
+from stagewatch.ranks.records import RankRecord, parse
 from tests.client.hooking import Write, fresh_client
 
 

@@ -17,8 +17,7 @@ import pytest
 import stagewatch
 from stagewatch.client import _api, _warning
 from stagewatch.client.hooks import span, warning
-from stagewatch.ranks.rank_record import RankRecord
-from stagewatch.ranks.records import CorruptRecord, parse
+from stagewatch.ranks.records import CorruptRecord, RankRecord, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAMEWORKS = os.environ.get("STAGEWATCH_FRAMEWORKS", "")

@@ -15,7 +15,7 @@ import pytest
 
 import stagewatch
 from stagewatch.core.processes import Children
-from stagewatch.ranks.rank_record import RankRecord
+from stagewatch.ranks.records import RankRecord
 from tests.client.hooking import ROOT, needs, record, records
 from tests.waiting import wait_for
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stagewatch.client._identity import identify
+from stagewatch.identity import identify
 
 SRUN = {"SLURM_JOB_ID": "540", "SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_NTASKS": "2"}
 RAY = {"RAY_JOB_ID": "02000000"}

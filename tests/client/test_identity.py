@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from stagewatch.client._identity import identify
+from stagewatch.identity import identify
 
 SLURM = {
     "SLURM_JOB_ID": "540",

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import stagewatch
-from stagewatch.client._identity import Identity
 from stagewatch.client._recorder import Recorder
+from stagewatch.identity import Identity
 from stagewatch.record import RECORD_SIZE
 from tests.running import Python
 

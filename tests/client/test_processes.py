@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.rank_record import Life, RankRecord
 from stagewatch.ranks.record_directory import RecordDirectory
+from stagewatch.ranks.records import Life, RankRecord
 from tests.running import Python
 
 

@@ -40,6 +40,18 @@ def test_the_client_needs_the_standard_library_alone(python: Python) -> None:
     assert site - bare == set()
 
 
+def test_of_the_agent_a_trainer_imports_the_shared_modules_alone(python: Python) -> None:
+    output = python(
+        """
+        import sys
+        import stagewatch
+        print(*(name for name in sys.modules if name.startswith("stagewatch.")))
+        """
+    ).finish()
+    outside = {name for name in output.split() if not name.startswith("stagewatch.client")}
+    assert outside == {"stagewatch.identity", "stagewatch.record", "stagewatch.stages"}
+
+
 def test_the_client_does_not_import_what_a_trainer_need_not_pay_for(python: Python) -> None:
     output = python(
         """

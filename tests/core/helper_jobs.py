@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from stagewatch.core.job_report import Report
+from stagewatch.core.children.worker import Report
 
 
 def count(arguments: dict[str, Any], leftover: Any, report: Report) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from typing import Any, Protocol
 import psutil
 import pytest
 
+from stagewatch.core.children.helper import Helper, JobSpec
+from stagewatch.core.children.supervisor import PACKAGES
 from stagewatch.core.errors import SourceError, Stuck
-from stagewatch.core.helper import PACKAGES, Helper, JobSpec
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parent.parent.parent

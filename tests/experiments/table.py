@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from stagewatch.report.axes import number
-from stagewatch.report.periods import span
+from stagewatch.report.periods import number, span
 from tests.experiments.sources import RECOVERY, SOURCES, Evidence
 
 Report = Mapping[str, Any]

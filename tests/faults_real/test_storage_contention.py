@@ -8,15 +8,13 @@ from pathlib import Path
 import pytest
 
 from stagewatch.host.mounts import mount_of, read_mounts
-from stagewatch.host.process_files import Task, read_tasks
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks import blocked_tasks
 from stagewatch.ranks import io as rank_io
-from stagewatch.ranks.blocked_tasks import BlockedTasksCollector
+from stagewatch.ranks.blocked_tasks import BlockedTasksCollector, Task, read_tasks
 from stagewatch.ranks.io import RankIoCollector
 from stagewatch.storage import io
-from stagewatch.storage.io import IoCollector
-from stagewatch.storage.pressure import read_pressure
+from stagewatch.storage.io import IoCollector, read_pressure
 from tests.fakes.faultfs import FaultFs
 from tests.ranks.fakes import FakeRanks, families, program
 from tests.waiting import wait_for

@@ -183,6 +183,14 @@ def test_directory_without_a_prolog_makes_no_orphans(node: Node) -> None:
     assert owners(shown) == {"3": "540"}
 
 
+def test_gpu_whose_index_changed_is_shown_under_the_new_one(node: Node) -> None:
+    node.prolog(SLURM_JOB_ID="540", SLURM_JOB_GPUS="0")
+    assert owners(node.show()) == {"3": "540"}
+    row = {"gpu": "2", "uuid": UUID + "3", "values": {}}  # a GPU before it has left the bus
+    node.gpus.update("fast", [row])
+    assert owners(metrics(node.collector)) == {"2": "540"}
+
+
 def test_two_jobs_on_one_gpu_both_show(node: Node) -> None:
     node.prolog(SLURM_JOB_ID="540", SLURM_JOB_GPUS="0")
     node.prolog(SLURM_JOB_ID="541", SLURM_JOB_GPUS="0")

@@ -1,4 +1,4 @@
-"""Reading /proc: a fixed tree, and this very system."""
+"""/proc as a fixed tree, and that of this system."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.ranks.vocabulary import MAX_NAMES
+from stagewatch.ranks.stages import MAX_NAMES
 from tests.lab.lab import Lab
 
 RANKS = 4

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.core.children.helper import Helper
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
-from stagewatch.core.helper import Helper
 from stagewatch.logs import collector as logs
 from stagewatch.logs.collector import LogsCollector, LogsOptions, job, line_pattern, path_pattern
 from tests.waiting import wait_for

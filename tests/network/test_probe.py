@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.core.children.helper import Helper
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
-from stagewatch.core.helper import Helper
 from stagewatch.network import probe
 from stagewatch.network.probe import ProbeCollector, ProbeOptions, job, targets
 from tests.waiting import wait_for

@@ -10,24 +10,23 @@ from pathlib import Path
 
 from stagewatch.core.processes import die_with_parent
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.index import RankProcess
-from stagewatch.ranks.process_families import ProcessFamilies
+from stagewatch.ranks.families import ProcessFamilies
+from stagewatch.ranks.rank import Rank
 
 
 class FakeRanks:
-    """An index of ranks that a test decides on."""
+    """The ranks of a node, as a test decides."""
 
-    def __init__(self, *ranks: RankProcess) -> None:
-        self.ranks = list(ranks)
+    def __init__(self) -> None:
+        self.ranks: list[Rank] = []
 
-    def processes(self) -> tuple[RankProcess, ...]:
+    def __call__(self) -> list[Rank]:
         """The ranks of the test."""
-        return tuple(self.ranks)
+        return self.ranks
 
-    def add(self, pid: int, rank: int, *, role: str = "train", job_id: str = "7") -> RankProcess:
-        """One more."""
-        self.ranks.append(RankProcess(pid, job_id, role, str(rank)))
-        return self.ranks[-1]
+    def add(self, pid: int, rank: int) -> None:
+        """One more rank of job 7."""
+        self.ranks.append(Rank("7", "train", rank, pid))
 
 
 def families(ranks: FakeRanks, proc: Path = Path("/proc")) -> ProcessFamilies:

@@ -1,4 +1,4 @@
-"""Uninterruptible sleep by what is waited for."""
+"""Tasks in uninterruptible sleep, by what they wait for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks import blocked_tasks
-from stagewatch.ranks.blocked_tasks import CLASSES, BlockedTasksCollector, wait_class
+from stagewatch.ranks.blocked_tasks import CLASSES, BlockedTasksCollector, waits_for
 from tests.ranks.fakes import FakeRanks, families
 
 STAT = (
@@ -45,7 +45,7 @@ STAT = (
     ],
 )
 def test_wait_channels_are_classed(channel: str, expected: str) -> None:
-    assert wait_class(channel) == expected
+    assert waits_for(channel) == expected
     assert expected in CLASSES
 
 

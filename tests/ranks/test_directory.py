@@ -1,4 +1,4 @@
-"""Which process stands for a rank when records and processes say different things."""
+"""Which process stands for a rank where records and processes disagree."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from stagewatch.core.errors import SourceError
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.rank_record import Life
 from stagewatch.ranks.record_directory import LINGER_SECONDS, RecordDirectory
+from stagewatch.ranks.records import Life
 from stagewatch.record import H_CLOSED, H_CREATED_WALL, H_RANK, S_ROLE
 from tests.fake_clock import Clock
 from tests.golden import FIXTURES

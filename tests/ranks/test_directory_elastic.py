@@ -10,8 +10,8 @@ import pytest
 
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.rank_record import Life
 from stagewatch.ranks.record_directory import RecordDirectory
+from stagewatch.ranks.records import Life
 from stagewatch.record import H_CREATED_WALL, H_RANK, H_START_TICKS, H_WORLD_SIZE
 from tests.records import patched, place, real_record
 from tests.running import Python, Script

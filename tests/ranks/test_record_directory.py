@@ -10,8 +10,8 @@ import pytest
 
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.rank_record import Life
 from stagewatch.ranks.record_directory import GRACE_SECONDS, LINGER_SECONDS, RecordDirectory
+from stagewatch.ranks.records import Life
 from stagewatch.record import H_CLOSED, H_PID, H_START_TICKS
 from tests.fake_clock import Clock
 from tests.ranks.record_scene import Start, as_root

@@ -1,4 +1,4 @@
-"""A record says once who it is: what changes its name while it is read is no record any more."""
+"""A record states its identity once; a file that changes it is a record no more."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import stagewatch
 from stagewatch.client import _api
 from stagewatch.core.errors import NoData
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.rank_record import Life
 from stagewatch.ranks.record_directory import LINGER_SECONDS, RecordDirectory
+from stagewatch.ranks.records import Life
 from stagewatch.record import (
     H_CLOSED,
     H_LOCAL_RANK,

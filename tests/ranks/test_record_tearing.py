@@ -1,4 +1,4 @@
-"""A reader beside a writer that never rests: what is accepted is whole."""
+"""A reader accepts only whole records from a writer that never rests."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from contextlib import closing
 from pathlib import Path
 
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.rank_record import Lane, RankRecord
 from stagewatch.ranks.record_directory import RecordDirectory
+from stagewatch.ranks.records import Lane, RankRecord
 from tests.running import Python
 from tests.waiting import wait_for
 

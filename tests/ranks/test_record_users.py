@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.rank_record import Life
 from stagewatch.ranks.record_directory import (
     MAX_RECORDS_PER_USER,
     RECHECK_SECONDS,
     RecordDirectory,
 )
+from stagewatch.ranks.records import Life
 from stagewatch.record import H_CREATED_WALL, H_PID, H_RANK, H_START_TICKS, RECORD_SIZE
 from tests.fake_clock import Clock
 from tests.ranks.record_scene import Start, as_root

@@ -1,4 +1,4 @@
-"""TCP connections of ranks: real processes that talk, and flows as arithmetic."""
+"""TCP connections of ranks, by real processes that talk."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from stagewatch.core.exposition import Samples
 from stagewatch.ranks import sockets as net
-from stagewatch.ranks.sockets import NetCollector
-from stagewatch.ranks.tcp_diag import TcpSocket, TcpStatistics
-from stagewatch.ranks.tcp_flows import MAX_EPHEMERAL_PORTS, MAX_PORTS, OTHER, FlowTotals
-from stagewatch.ranks.tcp_listen import listen_overflows
+from stagewatch.ranks.socket_diag import namespace_of
+from stagewatch.ranks.sockets import NetCollector, listen_overflows
 from tests.ranks.fakes import FakeRanks, families, program
 from tests.waiting import wait_for
 
@@ -38,6 +34,7 @@ for line in sys.stdin:
     print("done")
 """
 RANK = ("7", "train", "0")
+PROC = Path("/proc")
 
 
 @pytest.fixture
@@ -166,40 +163,15 @@ def test_overflows_are_read_by_name(tmp_path: Path) -> None:
     assert listen_overflows(tmp_path, 10) is None
 
 
-def connection(cookie: int, peer: int, *, acked: int = 0, rtt: float = 0.001) -> TcpSocket:
-    statistics = TcpStatistics(0, 1.0, rtt, 0, acked, 0, 0)
-    return TcpSocket("established", 40_000, peer, cookie, 0, 0, cookie, statistics)
-
-
-def test_ports_of_one_rank_are_capped_and_service_ports_keep_room() -> None:
-    totals = FlowTotals()
-    dynamic = [connection(n, 40_000 + n, acked=1) for n in range(50)]
-    flows = totals.update(RANK, dynamic)
-    assert len(flows) == MAX_EPHEMERAL_PORTS + 1
-    assert flows["client", OTHER].counts.sent == 50 - MAX_EPHEMERAL_PORTS
-    service = [connection(100 + n, 8000 + n, acked=1) for n in range(50)]
-    flows = totals.update(RANK, dynamic + service)
-    assert ("client", "8000") in flows
-    assert len(flows) == MAX_PORTS + 1
-    assert sum(flow.counts.sent for flow in flows.values()) == 100
-
-
-def test_the_slowest_connection_of_a_port_counts() -> None:
-    flows = FlowTotals().update(RANK, [connection(1, 80, rtt=0.01), connection(2, 80, rtt=0.9)])
-    assert flows["client", "80"].rtt == 0.9
-
-
-@given(
-    st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1000)), max_size=6), max_size=20)
-)
-def test_totals_never_fall(looks: list[list[tuple[int, int]]]) -> None:
-    totals = FlowTotals()
-    last = 0
-    for look in looks:
-        flows = totals.update(
-            RANK, [connection(n, 80, acked=acked) for n, acked in dict(look).items()]
-        )
-        totals.forget_unseen()
-        now = flows["client", "80"].counts.sent if flows else 0
-        assert now >= last
-        last = now
+def test_a_rank_whose_namespace_may_not_be_entered_is_counted(tmp_path: Path) -> None:
+    before = namespace_of(PROC, "self")
+    for pid in ("9", "self"):
+        (tmp_path / pid / "ns").mkdir(parents=True)
+        (tmp_path / pid / "ns" / "net").write_text("a file, and no namespace")
+    (tmp_path / "9" / "stat").write_text("9 (x) S 1 " + "0 " * 15 + "1 0 5 0 0")
+    ranks = FakeRanks()
+    ranks.add(9, 0)
+    out = NetCollector(families(ranks, tmp_path), tmp_path).collect()
+    assert out.value(net.UNREADABLE) == 1
+    assert net.BYTES not in out.families
+    assert namespace_of(PROC, "self") == before, "the agent is where it was"

@@ -1,4 +1,4 @@
-"""What the stages collector makes of records; the totals that must never drop."""
+"""Series of the stages collector from records; totals that must never drop."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Histogram, Samples
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks import stages
-from stagewatch.ranks.directory import Found, RankDirectory
+from stagewatch.ranks.directory import Census, RankDirectory
 from stagewatch.ranks.rank import rank_of
-from stagewatch.ranks.rank_record import Life, RankRecord
 from stagewatch.ranks.record_directory import LINGER_SECONDS, RecordDirectory
-from stagewatch.ranks.records import parse
+from stagewatch.ranks.records import Life, RankRecord, parse
 from stagewatch.ranks.stages import (
     COLLECTIVES,
     DROPPED,
@@ -24,6 +23,7 @@ from stagewatch.ranks.stages import (
     FAILURES,
     FIRST_FAILURE,
     GAPS,
+    MAX_NAMES,
     MAX_RETIRED,
     PROGRESS_AGE,
     RETIRED_SECONDS,
@@ -34,7 +34,6 @@ from stagewatch.ranks.stages import (
     UP,
     StagesCollector,
 )
-from stagewatch.ranks.vocabulary import MAX_NAMES
 from tests.fake_clock import Clock
 from tests.fixed_node import BOOT, WALL, FixedNode
 from tests.golden import assert_golden, valid
@@ -52,8 +51,8 @@ class Shown:
     def __init__(self, *records: RankRecord) -> None:
         self.records = list(records)
 
-    def look(self) -> Found:
-        return Found(tuple(map(rank_of, self.records)), tuple(self.records))
+    def look(self) -> Census:
+        return Census(tuple(map(rank_of, self.records)), tuple(self.records))
 
 
 @pytest.fixture

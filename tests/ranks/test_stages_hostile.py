@@ -1,4 +1,4 @@
-"""What a rank writes into its record, over time, against what may become series."""
+"""Names and numbers that a rank writes over time: bounded per job before they become series."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.ranks.directory import Found
+from stagewatch.ranks.directory import Census
 from stagewatch.ranks.rank import rank_of
 from stagewatch.ranks.records import Failure, Frame, RankRecord, parse
 from stagewatch.ranks.stages import (
     COLLECTIVES,
     FAILURES,
     FIRST_FAILURE,
+    FOLDED,
+    MAX_JOBS,
+    MAX_NAMES,
     PROGRESS_AGE,
     SCALAR,
     STAGE_OPEN,
     StagesCollector,
+    Vocabulary,
 )
-from stagewatch.ranks.vocabulary import FOLDED, MAX_NAMES
 from tests.records import real_record
 
 NOW = 5000.0
@@ -34,8 +37,8 @@ class Shown:
     def __init__(self) -> None:
         self.records: tuple[RankRecord, ...] = ()
 
-    def look(self) -> Found:
-        return Found(tuple(map(rank_of, self.records)), self.records)
+    def look(self) -> Census:
+        return Census(tuple(map(rank_of, self.records)), self.records)
 
 
 class Node:
@@ -118,3 +121,31 @@ def test_marks_from_the_future_make_no_negative_age(node: Node) -> None:
     assert found.value(STAGE_OPEN, *KEY, "train", "") == 0
     lane = dataclasses.replace(lane, frames=())
     assert node.look(lanes=(lane,)).value(STAGE_OPEN, *KEY, "idle", "") == 0
+
+
+def test_the_first_names_of_a_job_are_kept_and_the_rest_is_counted() -> None:
+    names = Vocabulary()
+    admitted = [names.admits("scalar", "7", "train", f"s{i}") for i in range(10_000)]
+    assert admitted == [True] * MAX_NAMES + [False] * (10_000 - MAX_NAMES)
+    assert names.admits("scalar", "7", "train", "s0"), "what is known stays"
+    out = Samples()
+    names.show(out)
+    assert out.value(FOLDED, "scalar") == 10_000 - MAX_NAMES
+
+
+def test_one_jobs_names_take_nothing_from_another() -> None:
+    names = Vocabulary()
+    for i in range(MAX_NAMES + 1):
+        names.admits("scalar", "7", "train", f"s{i}")
+    assert names.admits("scalar", "8", "train", "reward")
+    assert names.admits("scalar", "7", "rollout", "reward")
+    assert names.admits("group", "7", "train", "world")
+
+
+def test_jobs_that_ended_are_forgotten_in_the_end() -> None:
+    names = Vocabulary()
+    for i in range(MAX_NAMES):
+        names.admits("scalar", "old", "train", f"s{i}")
+    for job in range(MAX_JOBS):
+        names.admits("scalar", str(job), "train", "reward")
+    assert names.admits("scalar", "old", "train", "new")

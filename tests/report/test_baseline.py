@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from stagewatch.report.baseline import Judge, baseline_of, first_sustained
+from stagewatch.report.deviations import Judge, baseline_of, first_sustained
 
 NUMBERS = some.floats(-1e9, 1e9, allow_nan=False)
 GAPPY = some.lists(some.none() | NUMBERS, max_size=60)

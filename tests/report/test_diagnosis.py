@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from stagewatch.report.baseline import Baseline
 from stagewatch.report.components import Component, target_of
-from stagewatch.report.diagnosis import Diagnosis, Suspect, diagnose, suspects
+from stagewatch.report.deviations import Baseline, Finding, Signal
+from stagewatch.report.diagnosis import Diagnosis, Suspect, View, diagnose, suspects
 from stagewatch.report.events import Event
-from stagewatch.report.findings import Finding
-from stagewatch.report.milestones import View
-from stagewatch.report.signals import Signal
 
 SIGNAL = Signal("TCP round trip", "s", 0.02, "")
 BASE = Baseline(100, 1.0, 0.1, 1.0, 0.1, 0.9, 1.1)

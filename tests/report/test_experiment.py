@@ -13,8 +13,8 @@ import pytest
 
 from stagewatch.cli import main
 from stagewatch.prometheus.api import PrometheusApi
-from stagewatch.report.experiment import Experiment, Wanted, make_experiment
-from stagewatch.report.figure_anomaly import pieces, telling
+from stagewatch.report.experiment import Experiment, Wanted, make_experiment, telling
+from stagewatch.report.history import column_runs
 from stagewatch.report.progress import Progress
 from tests.report import contention as past
 
@@ -119,7 +119,7 @@ def test_gaps_in_the_data_stay_gaps(experiment: Experiment, title: str) -> None:
     assert last + 4 in known  # a rate takes two samples
     # A look every 2 s sees a sample for up to 3 s.
     assert not known & {first + 4, first + 10, last - 2}
-    assert len(pieces(finding.values)) == 2
+    assert len(column_runs(finding.values, gap=0)) == 2
 
 
 def test_a_rank_that_is_gone_is_an_event_of_its_time(experiment: Experiment) -> None:
@@ -163,7 +163,10 @@ def test_the_command_writes_page_json_csv_and_six_figures(
     names = {file.name for file in target.iterdir()}
     figures = {"propagation", "anomaly", "diagnosis"}
     assert names == {"report.html", "report.json", "report.csv"} | {
-        f"{name}{more}.svg" for name in figures for more in ("", "-controller")
+        f"{name}{more}.{kind}"
+        for name in figures
+        for more in ("", "-controller")
+        for kind in ("svg", "pdf", "png")
     }
     out = capsys.readouterr()
     assert out.out.splitlines()[0] == str(target / "report.html")

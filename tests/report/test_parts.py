@@ -11,19 +11,17 @@ from hypothesis import strategies as some
 
 from stagewatch.core.errors import ConfigError
 from stagewatch.prometheus.api import Track
-from stagewatch.report.axes import number, round_steps
+from stagewatch.prometheus.selectors import matchers
 from stagewatch.report.components import Component, component_of, in_order, target_of
 from stagewatch.report.diagnosis import stage_distance
-from stagewatch.report.firing import firings, runs
-from stagewatch.report.history import Intervals
-from stagewatch.report.job_story import JobStory
-from stagewatch.report.periods import Period, baseline_period, moment, month, span
-from stagewatch.report.phases import Phases
+from stagewatch.report.drawing import fitted, text_width
+from stagewatch.report.events import firings
+from stagewatch.report.history import Intervals, column_runs, runs
+from stagewatch.report.incidents import Incident, Sign, incidents_of
+from stagewatch.report.jobs import JobStory
+from stagewatch.report.periods import Period, baseline_period, moment, month, number, span, union
+from stagewatch.report.phases import Phases, absorbed
 from stagewatch.report.progress import Progress
-from stagewatch.report.same_failure import absorbed
-from stagewatch.report.signals import one_of
-from stagewatch.report.signs import Incident, Sign, column_runs, incidents_of, union
-from stagewatch.report.svg import fitted
 
 RANK = Component("rank", "rollout", "8")
 
@@ -70,11 +68,12 @@ def test_labels_name_the_most_exact_part() -> None:
 
 def test_of_a_long_path_the_end_is_kept_and_the_node_before_it() -> None:
     path = "/mnt/nfs/cluster/home/rl/checkpoints/700"
-    shown = {fitted(f"node-{node} {path}", 150) for node in "ab"}
+    shown = {fitted(f"node-{node} {path}", 1.2) for node in "ab"}
     assert len(shown) == 2
     assert all(text.startswith("node-") and text.endswith("ts/700") for text in shown)
-    assert len(fitted(path, 150)) == len(shown.pop())
-    assert fitted("node-a", 150) == "node-a"
+    assert all(text_width(text) <= 1.2 for text in (*shown, fitted(path, 1.2)))
+    assert fitted(path, 1.2).endswith("ts/700")
+    assert fitted("node-a", 1.2) == "node-a"
 
 
 def test_components_are_listed_by_role_and_number() -> None:
@@ -127,14 +126,6 @@ def test_numbers_have_their_units() -> None:
     assert number(3 << 30, "B") == "3 GiB"
     assert number(0.851, "ratio") == "85.1 %"
     assert number(1600) == "1600"
-
-
-@given(some.floats(-1e12, 1e12), some.floats(0, 1e12))
-def test_the_steps_of_an_axis_lie_on_it(low: float, width: float) -> None:
-    steps = round_steps(low, low + width)
-    assert 1 <= len(steps) <= 12
-    margin = 1e-6 * max(abs(low), width, 1.0)
-    assert all(low - margin <= step <= low + width + margin for step in steps)
 
 
 def test_runs_of_samples_end_at_a_hole() -> None:
@@ -228,13 +219,14 @@ def test_runs_of_columns_cover_what_is_known(values: list[float | None], gap: in
 def test_an_interval_is_that_of_the_series() -> None:
     intervals = Intervals(scrape=1, slurm=30, rules=15)
     assert intervals.of("rl_rank_up") == 1
-    assert intervals.of("max(slurm_job_info)") == 30
+    assert intervals.of("slurm_job_info") == 30
+    assert intervals.of("node:slurm_unavailable:info") == 30
     assert intervals.of("ALERTS") == 15
-    assert intervals.of("last_over_time(job:rl_stall:active{}[3s])") == 15
+    assert intervals.of("job:rl_stall:active") == 15
 
 
 def test_names_are_matched_as_they_are() -> None:
-    assert one_of("node", ["n.1", 'a"b\\c']) == 'node=~"n\\\\.1|a\\\\\\"b\\\\\\\\c"'
+    assert matchers(node=["n.1", 'a"b\\c']) == 'node=~"n\\\\.1|a\\"b\\\\\\\\c"'
 
 
 class Terminal(io.StringIO):

@@ -16,8 +16,7 @@ from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.periods import Period, moment
 from stagewatch.report.phases import Phases
 from stagewatch.report.progress import Progress
-from stagewatch.report.recovery import Asked, ClusterRecovery, make_recovery
-from stagewatch.report.slo import judge
+from stagewatch.report.recovery import Asked, ClusterRecovery, judge, make_recovery
 from tests.report import hyperpod as past
 
 PERIOD = Period(past.T + past.START, past.T + past.END)
@@ -116,7 +115,9 @@ def test_the_command_writes_all_for_a_period(hyperpod_url: str, tmp_path: Path) 
     given = ["report", "recovery", "--prometheus", hyperpod_url, "--from", begin, "--to", end]
     assert main([*given, "--output", str(tmp_path)]) == 0
     names = {file.name for file in tmp_path.iterdir()}
-    assert names == {"report.html", "report.json", "report.csv", "timeline-1.svg"}
+    assert names == {"report.html", "report.json", "report.csv"} | {
+        f"timeline-1.{kind}" for kind in ("svg", "pdf", "png")
+    }
     cluster = json.loads((tmp_path / "report.json").read_text())["clusters"][0]
     assert cluster["slo"]["verdict"] == "missed"  # 7.2 s are all that two hours may lose
     rows = list(csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text())))
@@ -139,7 +140,7 @@ def test_a_month_has_the_budget_of_the_whole_month(hyperpod_url: str, tmp_path: 
     ("more", "status", "text"),
     [
         (["--from", "2020-01-01", "--to", "2020-01-02"], 1, "no agent was scraped from 2020-01-01"),
-        (["--cluster", "other"], 1, 'no agent of cluster="other" was scraped'),
+        (["--cluster", "other"], 1, "no agent of cluster 'other' was scraped"),
         (["--month", "2026-13"], 2, "--month '2026-13': must be such as 2026-11"),
         (["--month", "2100-01"], 2, "--month 2100-01 has not begun"),
         (["--month", "2020-01", "--to", "1h"], 2, "exclude each other"),

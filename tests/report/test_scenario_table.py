@@ -10,9 +10,15 @@ from tests.experiments.sources import SOURCES
 from tests.experiments.table import document
 
 
+def report(url: str, directory: Path) -> None:
+    """As an experiment leaves it, but without the figures."""
+    given = ["report", "experiment", "--prometheus", url, "--fault", "cpu-1"]
+    files = ["--output", str(directory / "report.html"), "--json", str(directory / "report.json")]
+    assert main([*given, *files]) == 0
+
+
 def test_measured_numbers_stand_beside_the_sources(contention_url: str, tmp_path: Path) -> None:
-    given = ["report", "experiment", "--prometheus", contention_url, "--fault", "cpu-1"]
-    assert main([*given, "--output", str(tmp_path / "starved-rollout")]) == 0
+    report(contention_url, tmp_path / "starved-rollout")
     text = document(tmp_path, "some command")
     row = next(line for line in text.splitlines() if line.startswith("| S1 #2 |"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
@@ -27,8 +33,7 @@ def test_measured_numbers_stand_beside_the_sources(contention_url: str, tmp_path
 
 
 def test_every_row_of_the_table_has_its_columns(contention_url: str, tmp_path: Path) -> None:
-    given = ["report", "experiment", "--prometheus", contention_url, "--fault", "cpu-1"]
-    assert main([*given, "--output", str(tmp_path / "starved-rollout")]) == 0
+    report(contention_url, tmp_path / "starved-rollout")
     columns = 0
     for line in document(tmp_path, "some command").splitlines():
         found = len(re.findall(r"(?<!\\)\|", line))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,20 @@ def report(url: str, directory: Path) -> int:
 def test_what_is_no_url_is_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report("foo", tmp_path) == 2
     assert capsys.readouterr().err.startswith("stagewatch: 'foo' is no URL of a Prometheus server:")
+
+
+def test_without_matplotlib_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert report("http://127.0.0.1:9", tmp_path) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "stagewatch: report needs matplotlib: pip install 'stagewatch[report]'"
+
+
+def test_matplotlib_is_imported_only_to_draw() -> None:
+    code = "import sys, stagewatch.report.command; sys.exit('matplotlib' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_nobody_at_the_url_is_one_line_and_status_1(

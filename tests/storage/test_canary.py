@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.core.children.helper import Helper
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, render
-from stagewatch.core.helper import Helper
 from stagewatch.storage import canary
 from stagewatch.storage.canary import CanaryCollector, CanaryOptions, job
 from tests.waiting import wait_for

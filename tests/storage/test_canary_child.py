@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stagewatch.host.process_files import read_io
+from stagewatch.ranks.io import read_io
 from stagewatch.storage import canary_child
 from stagewatch.storage.canary_child import run
 
@@ -39,7 +39,7 @@ def canary(directory: Path, kept: Any = None, **changed: float) -> tuple[dict[st
 def written() -> int:
     counters = read_io(Path("/proc"), os.getpid())
     assert counters is not None
-    return counters.write_calls
+    return counters["write", "call"]
 
 
 @pytest.mark.parametrize("large", [0, 3 << 20, (3 << 20) + 1])

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.core.children.helper import Helper
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
-from stagewatch.core.helper import Helper
 from stagewatch.storage import checkpoints
 from stagewatch.storage.checkpoints import (
     CheckpointsCollector,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stagewatch.storage.pressure import read_pressure
+from stagewatch.storage.io import read_pressure
 
 
 def test_totals_are_read_in_seconds(tmp_path: Path) -> None:

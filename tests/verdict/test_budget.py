@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from stagewatch.assets import assets
-from stagewatch.ranks.rank_record import RankRecord, StageTotals
-from stagewatch.ranks.records import parse
+from stagewatch.ranks.records import RankRecord, StageTotals, parse
 from stagewatch.record import BUCKETS
 from stagewatch.verdict.budget import (
     FACTOR,

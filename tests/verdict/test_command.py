@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from stagewatch.client._api import DEFAULT_DIRECTORY
 from stagewatch.core.processes import Children
 from stagewatch.demo.rank import Board
+from stagewatch.record import DEFAULT_DIRECTORY
 from stagewatch.verdict.command import as_json
 from stagewatch.verdict.verdict import judge
 from tests.running import Python, clean_environ

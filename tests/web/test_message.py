@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stagewatch.web.agent_server import accepts_gzip
 from stagewatch.web.message import (
-    BadRequest,
+    Refused,
     Request,
     Response,
-    accepts_gzip,
     parse_head,
     plain,
 )
@@ -28,7 +28,7 @@ TARGET = st.from_regex(r"/[!-\"$->@-~]{0,20}(\?[!-\"$-~]{0,20})?", fullmatch=Tru
 def test_any_bytes_are_parsed_or_refused(noise: bytes) -> None:
     try:
         parse_head(noise + b"\r\n\r\n")
-    except BadRequest as refusal:
+    except Refused as refusal:
         assert 400 <= refusal.status < 500
 
 
@@ -37,7 +37,7 @@ def test_noise_within_a_header_never_becomes_another_header(noise: bytes) -> Non
     head = b"GET / HTTP/1.1\r\nHost: x\r\nX: " + noise.replace(b"\n", b"") + b"\r\n\r\n"
     try:
         assert set(parse_head(head).headers) == {"host", "x"}
-    except BadRequest as refusal:
+    except Refused as refusal:
         assert refusal.status == 400
 
 

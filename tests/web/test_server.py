@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import http.client
+import os
 import re
 import socket
 import threading
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,26 @@ def test_endless_headers_are_cut_off_and_the_client_can_read_why(serve: Serve) -
 
 def test_a_request_line_without_end_is_cut_off(serve: Serve) -> None:
     assert status(serve().send(b"GET /" + b"a" * 100_000)) == 431
+
+
+def test_the_end_of_a_page_does_not_wait_for_the_clients_acknowledgement(serve: Serve) -> None:
+    """Nagle's algorithm keeps a last, short segment back until the client has acknowledged."""
+    with serve().connect() as sock:
+        sock.sendall(REQUEST)
+        assert status(sock.recv(1000)) == 200
+        with accepted(sock) as ours:
+            assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+
+
+def accepted(client: socket.socket) -> socket.socket:
+    """The server's end of a connection, which this process holds as well."""
+    for descriptor in filter(Path.is_socket, Path("/proc/self/fd").iterdir()):
+        sock = socket.socket(fileno=os.dup(int(descriptor.name)))
+        with suppress(OSError):  # not connected
+            if sock.getpeername() == client.getsockname():
+                return sock
+        sock.close()
+    raise AssertionError("the server holds no such connection")
 
 
 def test_requests_sent_at_once_are_answered_in_turn(serve: Serve) -> None:

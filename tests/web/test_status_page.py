@@ -5,13 +5,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from stagewatch.faults.collector import HOLD_SECONDS
+from stagewatch.web.facts import FAULT_SHOWN_SECONDS
 from tests.waiting import wait_for
-from tests.web.http_helpers import Serve
+from tests.web.http_helpers import GENEROUS, Serve
 from tests.web.status_scenes import SCENES, Hangs, fails, gpus, nothing, ranks
 
 VOID = {"meta", "link", "br", "img"}
@@ -203,6 +207,10 @@ def test_a_fault_that_was_just_closed_is_not_called_open(settled: Serve) -> None
     assert "also if it is closed" in page.said["Open or recent faults"]
 
 
+def test_the_page_and_the_collector_agree_on_how_long_a_fault_is_shown() -> None:
+    assert FAULT_SHOWN_SECONDS == HOLD_SECONDS
+
+
 def test_an_empty_node_says_so_in_words(settled: Serve) -> None:
     page = page_of(settled, "nothing", record_dir=Path("/run/stagewatch/ranks"))
     assert page.said["Ranks"] == (
@@ -272,3 +280,8 @@ def test_the_policy_admits_the_pages_own_style_and_nothing_else(settled: Serve) 
     assert policy["default-src"] == "'none'"
     assert policy["style-src"] == f"'sha256-{digest}'"
     assert policy["frame-ancestors"] == "'none'"
+
+
+def test_an_agent_whose_page_nobody_looks_at_holds_no_template_engine() -> None:
+    code = "import stagewatch.web.agent_server, sys; sys.exit('jinja2' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=GENEROUS).returncode == 0

@@ -13,13 +13,12 @@ from typing import Any, TypeVar
 from stagewatch.client._arguments import MAX_STEP, NAMES, learn_name, whole_step
 from stagewatch.client._decorating import decorated
 from stagewatch.client._ending import before_child_exits, fatal_error, on_purpose
-from stagewatch.client._identity import identify
 from stagewatch.client._lane import Lane
 from stagewatch.client._recorder import Recorder
 from stagewatch.client._warning import swallow, warn_once
+from stagewatch.identity import identify
+from stagewatch.record import DEFAULT_DIRECTORY
 from stagewatch.stages import IDLE
-
-DEFAULT_DIRECTORY = "/run/stagewatch/ranks"
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

@@ -12,15 +12,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from stagewatch.client._identity import Identity
 from stagewatch.client._lane import Lane
+from stagewatch.identity import Identity
 from stagewatch.record import (
     COLLECTIVE_SIZE,
     COLLECTIVES,
     COLLECTIVES_AT,
     FAILURE_SIZE,
+    FAILURE_TYPE_SIZE,
     FAILURES,
     FAILURES_AT,
+    GROUP_SIZE,
     H_CLOSED,
     H_CREATED_BOOT,
     H_CREATED_WALL,
@@ -50,6 +52,7 @@ from stagewatch.record import (
     S_LAST_ERROR,
     S_LAST_MESSAGE,
     S_ROLE,
+    SCALAR_NAME_SIZE,
     SCALAR_SIZE,
     SCALARS,
     SCALARS_AT,
@@ -117,7 +120,9 @@ class Recorder:
         """Keep the last value under a name."""
         at = self._scalars.get(name)
         if at is None:
-            at = self._entry(self._scalars, name, pad(name, 40), SCALARS_AT, SCALAR_SIZE, SCALARS)
+            at = self._entry(
+                self._scalars, name, pad(name, SCALAR_NAME_SIZE), SCALARS_AT, SCALAR_SIZE, SCALARS
+            )
             if at is None:
                 return
         self._numbers[at // WORD + 5] = value
@@ -131,7 +136,7 @@ class Recorder:
             at = self._entry(
                 self._collectives,
                 group,
-                pad(group, 32),
+                pad(group, GROUP_SIZE),
                 COLLECTIVES_AT,
                 COLLECTIVE_SIZE,
                 COLLECTIVES,
@@ -152,7 +157,7 @@ class Recorder:
                 at = self._entry(
                     self._failures,
                     (code, kind),
-                    pad(kind, 48),
+                    pad(kind, FAILURE_TYPE_SIZE),
                     FAILURES_AT,
                     FAILURE_SIZE,
                     FAILURES,

@@ -35,6 +35,7 @@ from stagewatch.faults.kinds import KINDS, STEPS
 from stagewatch.faults.markers import Marker
 from stagewatch.faults.plan import Kind, Request, parsed
 from stagewatch.faults.undo import revert, revert_abandoned
+from stagewatch.record import DEFAULT_DIRECTORY
 
 MAX_SECONDS = 86_400.0
 STAYS_DEAD = "a killed process stays dead"
@@ -65,7 +66,7 @@ class FaultOptions:
         parse=path,
     )
     record_dir: Path = option(
-        Path("/run/stagewatch/ranks"),
+        Path(DEFAULT_DIRECTORY),
         "directory of the ranks' stage records, which tell the process of a rank",
         env="STAGEWATCH_DIR",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stagewatch.gpu.readings import Reading, parse
@@ -16,7 +16,7 @@ class GpuFacts:
     gpu: str
     uuid: str
     mig: str
-    minor: int | None
+    minor: int | None = None
     """The number of its device file `/dev/nvidia<minor>`; a MIG instance has that of its GPU."""
     memory_by_pid: Mapping[int, float] = field(default_factory=dict)
     """Bytes of device memory by process, for the processes whose memory the driver tells."""
@@ -48,29 +48,21 @@ class GpuDirectory:
         gpus = {}
         for row in rows:
             uuid = row["uuid"]
-            before = self._gpus.get(uuid)
             if row.get("lost") or not uuid:
                 continue
-            gpus[uuid] = GpuFacts(
-                row["gpu"],
-                uuid,
-                row.get("mig", ""),
-                _minor(row) if tier == "slow" else before.minor if before else None,
-                *_processes(tier, row["values"], before),
-            )
+            facts = self._gpus.get(uuid) or GpuFacts("", uuid, "")
+            facts = replace(facts, gpu=row["gpu"], mig=row.get("mig", ""))
+            if tier == "slow":
+                minor = row.get("info", {}).get("minor", "")
+                facts = replace(facts, minor=int(minor) if minor.isdigit() else None)
+            elif tier == "medium":
+                memory, processes = _processes(row["values"])
+                facts = replace(facts, memory_by_pid=memory, processes=processes)
+            gpus[uuid] = facts
         self._gpus = gpus
 
 
-def _minor(row: Mapping[str, Any]) -> int | None:
-    text = row.get("info", {}).get("minor", "")
-    return int(text) if text.isdigit() else None
-
-
-def _processes(
-    tier: str, values: Mapping[str, float], before: GpuFacts | None
-) -> tuple[Mapping[int, float], int | None]:
-    if tier != "medium":
-        return (before.memory_by_pid, before.processes) if before else ({}, None)
+def _processes(values: Mapping[str, float]) -> tuple[dict[int, float], int | None]:
     memory: dict[int, float] = {}
     for key, value in values.items():
         reading, labels = parse(key)

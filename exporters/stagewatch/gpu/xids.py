@@ -113,17 +113,14 @@ class XidLedger:
             seen.last = max(seen.last, when)
 
     def identify(self, bus: str, gpu: str, uuid: str) -> None:
-        """Say which GPU is at this address."""
+        """Say which GPU is at this address; the kernel log, which has no index, says it first."""
         with self._lock:
-            self._gpus[bus] = (gpu, uuid)
+            if gpu or bus not in self._gpus:
+                self._gpus[bus] = (gpu, uuid)
 
     def identity(self, bus: str) -> tuple[str, str]:
         """NVML index and UUID of the GPU at this address, empty where unknown."""
         return self._gpus.get(bus, ("", ""))
-
-    def knows(self, bus: str) -> bool:
-        """Whether `identify` has been called for this address."""
-        return bus in self._gpus
 
     def __iter__(self) -> Iterator[Seen]:
         with self._lock:

@@ -1,7 +1,7 @@
-"""Control groups of a process, version 1 or 2: memory, tasks, and what the OOM killer did.
+"""Memory, tasks and OOM kills of the control group (version 1 or 2) that a process runs in.
 
-See https://docs.kernel.org/admin-guide/cgroup-v2.html.  A limit is the tightest on the way up to
-the root: Slurm, for one, sets it for the job and not for the step that the process is in.
+See https://docs.kernel.org/admin-guide/cgroup-v2.html.  The tightest limit on the way up to the
+root counts: Slurm, for one, sets it for the job and not for the step that the process is in.
 """
 
 from __future__ import annotations
@@ -11,37 +11,32 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from stagewatch.host.mounts import Mount, read_mounts
-from stagewatch.host.process_files import read_bytes
+from stagewatch.host.procfs import read_bytes
 
 _UNLIMITED = 1 << 62
-"""Version 1 writes the highest multiple of a page, version 2 `max`."""
+"""No limit: version 1 writes the highest multiple of a page, version 2 `max`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a group holds and may hold."""
+    """What a group uses, and its limit."""
 
     used: int
     limit: int | None
     """`None` for no limit on any level."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
-    used: str
-    limit: str
-
-
 _FILES = {
-    ("memory", 1): _Files("memory.usage_in_bytes", "memory.limit_in_bytes"),
-    ("memory", 2): _Files("memory.current", "memory.max"),
-    ("pids", 1): _Files("pids.current", "pids.max"),
-    ("pids", 2): _Files("pids.current", "pids.max"),
+    ("memory", 1): ("memory.usage_in_bytes", "memory.limit_in_bytes"),
+    ("memory", 2): ("memory.current", "memory.max"),
+    ("pids", 1): ("pids.current", "pids.max"),
+    ("pids", 2): ("pids.current", "pids.max"),
 }
+"""The files of a controller and version that hold the use and the limit."""
 
 
 class Cgroups:
-    """The groups of this node's processes."""
+    """The control groups of this node's processes."""
 
     def __init__(self, proc: Path, mounts: Sequence[Mount] | None = None) -> None:
         self._proc = proc
@@ -57,32 +52,32 @@ class Cgroups:
                     self._roots.setdefault((controller, 2), point)
 
     def usage(self, pid: int, controller: str) -> Usage | None:
-        """Of the group whose limit leaves the least room.  `None` where it cannot be read.
+        """The usage of the group with the least room; `None` where it cannot be read.
 
         `controller` is memory (bytes) or pids (tasks).
         """
-        best: Usage | None = None
+        tightest: Usage | None = None
         for directory, version in self._path(pid, controller):
-            files = _FILES[controller, version]
-            used = _number(directory / files.used)
+            used_file, limit_file = _FILES[controller, version]
+            used = _number(directory / used_file)
             if used is None:
                 continue
-            found = Usage(used, _number(directory / files.limit))
-            if best is None or _room(found) < _room(best):
-                best = found
-        return best
+            usage = Usage(used, _number(directory / limit_file))
+            if tightest is None or _room(usage) < _room(tightest):
+                tightest = usage
+        return tightest
 
     def oom_file(self, pid: int) -> Path | None:
-        """Where the kernel counts the OOM kills of this process's group, and of those below it.
+        """The file that counts the OOM kills of the process's group and of the groups below.
 
-        To be kept: of a process that was killed the group can no longer be asked for.
+        Keep it: once the process has been killed, nothing names its group any more.
         """
         for directory, version in self._path(pid, "memory"):
             return directory / ("memory.oom_control" if version == 1 else "memory.events")
         return None
 
     def _path(self, pid: int, controller: str) -> Iterator[tuple[Path, int]]:
-        """The directories of the group and of all above it, with the version."""
+        """The directories of the group and of all groups above it, with the cgroup version."""
         raw = read_bytes(f"{self._proc}/{pid}/cgroup") or b""
         groups: dict[int, str] = {}
         for line in raw.decode("utf-8", "replace").splitlines():
@@ -103,7 +98,7 @@ class Cgroups:
 
 
 def oom_kills(file: Path) -> int | None:
-    """Processes that the OOM killer has ended, out of an `oom_file`; `None` once it is gone."""
+    """How many processes the OOM killer has ended, from an `oom_file`; `None` once it is gone."""
     for line in (read_bytes(str(file)) or b"").splitlines():
         key, _, value = line.partition(b" ")
         if key == b"oom_kill" and value.isdigit():
@@ -112,7 +107,7 @@ def oom_kills(file: Path) -> int | None:
 
 
 def _number(path: Path) -> int | None:
-    """A number, `None` for `max`, for one that means no limit, and for a missing file."""
+    """The number in a file; `None` for no limit and for a missing file."""
     raw = (read_bytes(str(path)) or b"").strip()
     if not raw.isdigit() or int(raw) >= _UNLIMITED:
         return None

@@ -1,6 +1,7 @@
-r"""The mount table, `/proc/<pid>/mountinfo`: text from memory, no mount is touched.
+r"""The mount table, `/proc/<pid>/mountinfo`; see proc_pid_mountinfo(5).
 
-See proc_pid_mountinfo(5).  Blanks, tabs, newlines and backslashes in names are written \040 etc.
+The kernel writes the table from memory, so reading it touches no mount and cannot hang.  Blanks,
+tabs, newlines and backslashes in names are written \040 etc.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Mount:
 
 
 def read_mounts(path: Path) -> list[Mount]:
-    """The table, later mounts last; empty where it cannot be read."""
+    """The mounts in the order of the table, later ones last; empty where it cannot be read."""
     try:
         return parse_mounts(path.read_bytes().decode("utf-8", "replace"))
     except OSError:
@@ -34,17 +35,17 @@ def read_mounts(path: Path) -> list[Mount]:
 
 def parse_mounts(text: str) -> list[Mount]:
     """The lines of a table that have the fields of a mount."""
-    found = []
+    mounts = []
     for line in text.split("\n"):
         left, dash, right = line.partition(" - ")
         before, after = left.split(" "), right.split(" ")
         if dash and len(before) > 5 and len(after) > 1:
-            found.append(Mount(unescape(before[4]), after[0], unescape(after[1]), before[2]))
-    return found
+            mounts.append(Mount(unescape(before[4]), after[0], unescape(after[1]), before[2]))
+    return mounts
 
 
 def mount_of(path: Path, mounts: Sequence[Mount]) -> Mount | None:
-    """The mount a path lies on, going by names alone: symbolic links are not followed."""
+    """The mount a path lies on, by its name alone: symbolic links are not followed."""
     text = str(path)
     best: Mount | None = None
     for mount in mounts:
@@ -55,5 +56,5 @@ def mount_of(path: Path, mounts: Sequence[Mount]) -> Mount | None:
 
 
 def unescape(text: str) -> str:
-    """A name as it is."""
-    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), text)
+    """A name without its escapes."""
+    return _OCTAL.sub(lambda escape: chr(int(escape[1], 8)), text)

@@ -1,6 +1,7 @@
 """Processes as `/proc` shows them; see proc(5).
 
-A process that ends between two reads is an ordinary thing here: every reader returns `None` then.
+Processes end between two reads all the time, so every reader returns `None` for one that is gone
+or that the agent may not look at: reading another user's takes CAP_SYS_PTRACE.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class ProcessStat:
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """`/proc/<pid>/task/<tid>/schedstat` and the switches of `status`."""
+    """Waiting and switches of one task, from its `schedstat` and `status`."""
 
     queue_seconds: float | None
     """Time spent runnable but waiting for a core; `None` on a kernel without schedstat."""
@@ -60,7 +61,7 @@ class Procfs:
     def stat(self, pid: int, task: int | None = None) -> ProcessStat | None:
         """The process (CPU time of all its threads), or one of its tasks alone."""
         path = f"{pid}/stat" if task is None else f"{pid}/task/{task}/stat"
-        raw = self._read(path)
+        raw = read_bytes(f"{self._root}/{path}")
         if raw is None:
             return None
         head, _, tail = raw.rpartition(b")")
@@ -82,13 +83,13 @@ class Procfs:
             return None
 
     def is_running(self, pid: int, start_ticks: int) -> bool:
-        """Whether this very process (not another that got its pid) runs and is no zombie."""
-        found = self.stat(pid)
-        return found is not None and found.start_ticks == start_ticks and found.state not in "ZX"
+        """Whether the process that began at this time runs: no zombie, no successor to its pid."""
+        stat = self.stat(pid)
+        return stat is not None and stat.start_ticks == start_ticks and stat.state not in "ZX"
 
     def scheduling(self, pid: int, task: int) -> Scheduling | None:
-        """Of one task."""
-        status = self._read(f"{pid}/task/{task}/status")
+        """How often and how long one task had to give up or wait for a core."""
+        status = read_bytes(f"{self._root}/{pid}/task/{task}/status")
         if status is None:
             return None
         switches = {
@@ -96,7 +97,7 @@ class Procfs:
             for name, _, value in (line.partition(b":") for line in status.splitlines())
             if name.endswith(b"voluntary_ctxt_switches")
         }
-        times = (self._read(f"{pid}/task/{task}/schedstat") or b"").split()
+        times = (read_bytes(f"{self._root}/{pid}/task/{task}/schedstat") or b"").split()
         return Scheduling(
             queue_seconds=int(times[1]) / 1e9 if len(times) > 1 else None,
             voluntary=switches.get(b"voluntary_ctxt_switches", 0),
@@ -104,14 +105,14 @@ class Procfs:
         )
 
     def wait_channel(self, pid: int, task: int) -> str:
-        """The kernel function a task sleeps in; empty if it runs or may not be asked."""
-        raw = self._read(f"{pid}/task/{task}/wchan") or b""
+        """The kernel function that a task sleeps in; empty if it runs or is hidden."""
+        raw = read_bytes(f"{self._root}/{pid}/task/{task}/wchan") or b""
         name = raw.decode("ascii", "replace").strip("\0\n ")
         return "" if name == "0" else name
 
     def environ(self, pid: int) -> dict[str, str] | None:
-        """The environment a process was started with; `None` if gone or not ours to read."""
-        raw = self._read(f"{pid}/environ", MAX_ENVIRON)
+        """The environment that a process was started with; `None` if it is gone or hidden."""
+        raw = read_bytes(f"{self._root}/{pid}/environ", MAX_ENVIRON)
         if raw is None:
             return None
         pairs = (item.partition(b"=") for item in raw.split(b"\0") if b"=" in item)
@@ -122,13 +123,13 @@ class Procfs:
 
     def cgroups(self, pid: int) -> list[str]:
         """Paths of the cgroups a process is in, one per hierarchy; empty if it is gone."""
-        raw = self._read(f"{pid}/cgroup") or b""
+        raw = read_bytes(f"{self._root}/{pid}/cgroup") or b""
         lines = raw.decode("utf-8", "replace").splitlines()
         return [line.split(":", 2)[2] for line in lines if line.count(":") >= 2]
 
     def uid(self, pid: int) -> int | None:
         """The effective user id; `/proc/<pid>` belongs to root for a process not dumpable."""
-        raw = self._read(f"{pid}/status")
+        raw = read_bytes(f"{self._root}/{pid}/status")
         if raw is None:
             return None
         for line in raw.splitlines():
@@ -142,23 +143,8 @@ class Procfs:
 
     def boot_id(self) -> str:
         """A random id of this boot of the kernel, empty where unknown."""
-        return (self._read("sys/kernel/random/boot_id") or b"").decode("ascii", "replace").strip()
-
-    def _read(self, path: str, limit: int = 1 << 16) -> bytes | None:
-        try:
-            fd = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return None
-        try:
-            parts = []
-            while limit > 0 and (part := os.read(fd, min(limit, 1 << 16))):
-                parts.append(part)
-                limit -= len(part)
-            return b"".join(parts)
-        except OSError:
-            return None
-        finally:
-            os.close(fd)
+        raw = read_bytes(f"{self._root}/sys/kernel/random/boot_id") or b""
+        return raw.decode("ascii", "replace").strip()
 
 
 @cache
@@ -166,3 +152,21 @@ def _namespace(root: str) -> int:
     with contextlib.suppress(OSError):
         return os.stat(f"{root}/self/ns/pid").st_ino  # noqa: PTH116 - followed on purpose
     return 0
+
+
+def read_bytes(path: str, limit: int = 1 << 16) -> bytes | None:
+    """The bytes of a small file of the kernel's; `None` where it cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        parts = []
+        while limit > 0 and (part := os.read(descriptor, min(limit, 1 << 16))):
+            parts.append(part)
+            limit -= len(part)
+        return b"".join(parts)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)

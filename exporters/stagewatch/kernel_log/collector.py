@@ -274,8 +274,7 @@ class KmsgCollector(Collector):
     def _gpu(self, record: KernelRecord) -> None:
         if (identity := parse_identity(record.text)) is not None:
             bus, uuid = identity
-            if not self._xids.knows(bus):
-                self._xids.identify(bus, "", uuid)
+            self._xids.identify(bus, "", uuid)
         elif (line := parse_xid(record.text)) is not None:
             source: Source = "text" if line.plain else "kmsg"
             self._xids.note(source, line.bus, line.xid, record.time, nonfatal=line.nonfatal)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stagewatch.core.job_report import Report
+from stagewatch.core.children.worker import Report
 from stagewatch.core.path_patterns import matching, printable
 from stagewatch.logs.file import LABELS, LogReader
 from stagewatch.logs.patterns import KNOWN, user_pattern

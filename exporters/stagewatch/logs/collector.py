@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.children.collector import JobsCollector, shown_for
+from stagewatch.core.children.helper import Jobs, JobSpec, JobState
+from stagewatch.core.collector import CollectorSpec
 from stagewatch.core.config import duration, listing, option, regex, size, text
-from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.core.helper import Jobs, JobSpec, JobState
 from stagewatch.logs.child import PLACEHOLDERS
 from stagewatch.logs.patterns import KNOWN, user_pattern
-
-if TYPE_CHECKING:
-    from stagewatch.node_context import NodeContext
-
-STALE_AFTER = 3
+from stagewatch.node_context import NodeContext
 
 _FILE = ("job_id", "role", "rank", "file")
 _LINE = ("pattern", *_FILE)
@@ -103,27 +99,20 @@ class LogsOptions:
     max_bytes: int = option(4 << 20, "read at one time of all files of a path", parse=size)
 
 
-class LogsCollector(Collector):
-    """What the helper has counted."""
+class LogsCollector(JobsCollector):
+    """Shows the lines that the helper has counted."""
+
+    items = "file"
 
     def __init__(self, jobs: Jobs, *, patterns: tuple[str, ...], results_for: float) -> None:
-        self._jobs = jobs
+        super().__init__(jobs, results_for=results_for)
         self._names = [pattern.partition("=")[0] for pattern in patterns] or [
             pattern.name for pattern in KNOWN
         ]
-        self._results_for = results_for
 
-    def collect(self) -> Samples:
-        if not self._jobs.names:
-            raise NoData("no file is configured")
-        out = Samples()
-        for path, state in self._jobs.states().items():
-            self._one(out, path, state)
-        return out
-
-    def _one(self, out: Samples, path: str, state: JobState) -> None:
+    def show(self, out: Samples, path: str, state: JobState) -> None:
         out.add(STUCK, state.hung, path)
-        result = state.fresh(self._results_for)
+        result = state.fresh(self.results_for)
         if result is None:
             return
         for *labels, written in result["files"]:
@@ -160,7 +149,7 @@ def _build(options: LogsOptions, node: NodeContext) -> LogsCollector:
     return LogsCollector(
         node.helper.share("logs", {path: job(path, options) for path in options.files}),
         patterns=options.patterns,
-        results_for=STALE_AFTER * options.every + options.deadline,
+        results_for=shown_for(options.every, options.deadline),
     )
 
 

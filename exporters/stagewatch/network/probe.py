@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
-from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.children.collector import JobsCollector, shown_for
+from stagewatch.core.children.helper import JobSpec, JobState
+from stagewatch.core.collector import CollectorSpec
 from stagewatch.core.config import duration, listing, option, text
-from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.core.helper import Jobs, JobSpec, JobState
+from stagewatch.node_context import NodeContext
 
-if TYPE_CHECKING:
-    from stagewatch.node_context import NodeContext
-
-STALE_AFTER = 3
 MAX_TARGETS = 50
 MIN_INTERVAL = 1.0
 """Seconds between two probes of one target, however short an interval is asked for."""
@@ -86,29 +83,19 @@ class ProbeOptions:
     )
 
 
-class ProbeCollector(Collector):
-    """What the helper found of each target."""
+class ProbeCollector(JobsCollector):
+    """Shows how the last probe of each target went."""
 
-    def __init__(self, jobs: Jobs, *, results_for: float) -> None:
-        self._jobs = jobs
-        self._results_for = results_for
+    items = "target"
 
-    def collect(self) -> Samples:
-        if not self._jobs.names:
-            raise NoData("no target is configured")
-        out = Samples()
-        for name, state in self._jobs.states().items():
-            self._one(out, name, state)
-        return out
-
-    def _one(self, out: Samples, name: str, state: JobState) -> None:
+    def show(self, out: Samples, name: str, state: JobState) -> None:
         if state.kills:
             out.add(FAILURES, state.kills, name, state.hung_phase, "deadline")
         if state.hung is not None:
             out.add(SUCCESS, 0, name)
             out.add(ERROR, 1, name, state.hung_phase, "deadline")
             return
-        result = state.fresh(self._results_for)
+        result = state.fresh(self.results_for)
         if result is None:
             return
         for phase, seconds in result["seconds"].items():
@@ -135,7 +122,7 @@ def job(target: str, options: ProbeOptions) -> JobSpec:
 def _build(options: ProbeOptions, node: NodeContext) -> ProbeCollector:
     return ProbeCollector(
         node.helper.share("probe", {target: job(target, options) for target in options.targets}),
-        results_for=STALE_AFTER * max(MIN_INTERVAL, options.every) + options.deadline,
+        results_for=shown_for(max(MIN_INTERVAL, options.every), options.deadline),
     )
 
 

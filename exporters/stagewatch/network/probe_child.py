@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
-from stagewatch.core.job_report import Report
+from stagewatch.core.children.worker import Report
 
 MAX_HEAD = 16 << 10
 """Bytes read of an HTTP answer at most."""

@@ -1,0 +1,11 @@
+"""The ranks of this node: the processes of a training job, what they record and what they do.
+
+Records (`record_directory`, `records`) and launchers' variables (`environment_scan`) tell which
+processes are ranks; `directory` joins both, and `families` adds the processes that ranks have
+started.  The collectors read from these two: `stages`, `activity` (with `wait_class`), `io`,
+`processes`, `blocked_tasks`, `sockets` (with `flows` and `socket_diag`).  Open `directory` first.
+
+Other subjects attribute what they show to ranks by `RankDirectory.ranks` and
+`ProcessFamilies.look`, which their context hands them; both speak in the names of `rank`.
+`verdict` and `faults` read the directory itself, and `verdict` also the wait class.
+"""

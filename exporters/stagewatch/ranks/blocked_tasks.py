@@ -1,28 +1,29 @@
-"""Tasks in uninterruptible sleep, and what they wait for.
+"""Tasks in uninterruptible sleep, by what they wait for.
 
-The main thread of every process is looked at, and every thread of a rank: a checkpoint is often
-written by a thread of its own.
+The collector reads the main thread of every process and all threads of a rank, since a separate
+thread often writes the checkpoint.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.host.process_files import delays_are_counted, read_tasks
-from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.counter import RankCounter
-from stagewatch.ranks.index import RANK_LABELS, RankKey
-from stagewatch.ranks.process_families import ProcessFamilies
-
-if TYPE_CHECKING:
-    from stagewatch.node_context import NodeContext
+from stagewatch.host.procfs import TICKS_PER_SECOND, Procfs, read_bytes
+from stagewatch.node_context import NodeContext
+from stagewatch.ranks.families import ProcessFamilies, RankCounter
+from stagewatch.ranks.rank import RANK_LABELS, RankKey
 
 MAX_THREADS = 512
 """Threads looked at of one rank."""
+
+_DELAY_FIELD = 39
+"""Index of the block I/O delay, counted from the state (field 3 in proc_pid_stat(5))."""
 
 BLOCKED = Metric(
     "io_blocked_tasks",
@@ -62,11 +63,45 @@ _CLASSES = {
 CLASSES = (*_CLASSES, "other", "unknown")
 
 
-def wait_class(channel: str) -> str:
-    """The class of a kernel function slept in; its name differs from one kernel to the next."""
+def waits_for(channel: str) -> str:
+    """The class of the kernel function that a task sleeps in; kernels differ in its name."""
     if not channel:
         return "unknown"
-    return next((name for name, known in _CLASSES.items() if known.search(channel)), "other")
+    return next((name for name, pattern in _CLASSES.items() if pattern.search(channel)), "other")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One thread, and how it waits."""
+
+    tid: int
+    state: str
+    block_delay_seconds: float
+    """Time it has waited for block devices; stays 0 unless sysctl kernel.task_delayacct is on."""
+
+
+def read_tasks(proc: Path, pid: int, limit: int) -> list[Task]:
+    """The threads of a process, `limit` at most; empty if it is gone."""
+    try:
+        tids = os.listdir(f"{proc}/{pid}/task")[:limit]  # noqa: PTH208 - hundreds of names
+    except OSError:
+        return []
+    tasks = (_read_task(f"{proc}/{pid}/task/{tid}/stat", int(tid)) for tid in tids)
+    return [task for task in tasks if task is not None]
+
+
+def _read_task(path: str, tid: int) -> Task | None:
+    fields = (read_bytes(path) or b"").rpartition(b")")[2].split()
+    try:
+        delay = int(fields[_DELAY_FIELD]) / TICKS_PER_SECOND
+        return Task(tid, fields[0].decode("ascii", "replace"), delay)
+    except (IndexError, ValueError):
+        return None
+
+
+def delays_are_counted(proc: Path) -> bool:
+    """Whether the kernel counts how long tasks wait for block devices."""
+    return (read_bytes(f"{proc}/sys/kernel/task_delayacct") or b"").strip() == b"1"
 
 
 class BlockedTasksCollector(Collector):
@@ -103,7 +138,7 @@ class BlockedTasksCollector(Collector):
         return out
 
     def _wait(self, pid: int, tid: int) -> str:
-        return wait_class(self._proc.wait_channel(pid, tid))
+        return waits_for(self._proc.wait_channel(pid, tid))
 
 
 def _build(options: NoOptions, node: NodeContext) -> BlockedTasksCollector:

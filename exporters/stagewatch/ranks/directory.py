@@ -1,5 +1,4 @@
-"""Which processes of this node are ranks: those with a stage record, and those whose environment
-says so."""
+"""Which processes of this node are ranks: by their stage records, else by their environment."""
 
 from __future__ import annotations
 
@@ -13,24 +12,22 @@ from stagewatch.core.errors import NoData, SourceError
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.environment_scan import EnvironmentScan
 from stagewatch.ranks.rank import Rank, rank_of
-from stagewatch.ranks.rank_record import Life, RankRecord
 from stagewatch.ranks.record_directory import RecordDirectory
-
-__all__ = ["Found", "Rank", "RankDirectory"]
+from stagewatch.ranks.records import Life, RankRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One look at the node."""
+class Census:
+    """The ranks of the node at one moment."""
 
     ranks: tuple[Rank, ...] = ()
-    """Every rank, dead ones with a record included; one per (job, role, rank)."""
+    """One rank per (job, role, rank), dead ones with a record included."""
     records: tuple[RankRecord, ...] = ()
-    """Every record, those included that another process has succeeded."""
+    """Every record, those with a successor included."""
     skipped: Mapping[str, int] = field(default_factory=dict)
-    """Files in the record directory that were passed over, by reason."""
+    """How many files of the record directory were passed over, by reason."""
     unreadable: str = ""
-    """Why the record directory cannot be read, if so; `ranks` are then those of the environment."""
+    """Why the record directory cannot be read, if so; `ranks` then come from environments alone."""
 
 
 class RankDirectory:
@@ -55,32 +52,33 @@ class RankDirectory:
         self._clock = clock
         self._lock = threading.Lock()
         self._looked_at = float("-inf")
-        self._found = Found()
+        self._census = Census()
         self._succeeded: set[str] = set()
-        """Names of dead records whose rank has since run again, in another process or by another
-        number."""
+        """Names of dead records whose rank has since begun again, perhaps under another number."""
 
-    def look(self) -> Found:
-        """What is there now.  Raises `SourceError` where the record directory cannot be read."""
-        found = self._fresh()
-        if found.unreadable:
-            raise SourceError(found.unreadable)
-        return found
+    def look(self) -> Census:
+        """The ranks there are.  Raises `SourceError` where the record directory cannot be read."""
+        census = self._fresh()
+        if census.unreadable:
+            raise SourceError(census.unreadable)
+        return census
 
     def ranks(self) -> tuple[Rank, ...]:
-        """Every rank that can be found, for what is only attributed to ranks: where the record
-        directory cannot be read, those of the environment alone."""
+        """Every rank there is; only those of the environment where records cannot be read.
+
+        For collectors of another subject, which attribute what they show to ranks.
+        """
         return self._fresh().ranks
 
-    def _fresh(self) -> Found:
+    def _fresh(self) -> Census:
         with self._lock:
             now = self._clock()
             if now - self._looked_at >= self._fresh_for:
-                self._found = self._look()
+                self._census = self._look()
                 self._looked_at = now
-            return self._found
+            return self._census
 
-    def _look(self) -> Found:
+    def _look(self) -> Census:
         records: list[RankRecord] = []
         latest: list[RankRecord] = []
         unreadable = ""
@@ -91,14 +89,14 @@ class RankDirectory:
             pass
         except SourceError as error:
             unreadable = str(error)
-        found = {rank.key: rank for rank in map(rank_of, latest)}
-        known = {rank.pid for rank in found.values() if rank.life is Life.ALIVE and rank.pid}
-        recorded = {(rank.job_id, rank.rank) for rank in found.values()}
-        for rank in self._scan.ranks(known) if self._scan else ():
+        ranks = {rank.key: rank for rank in map(rank_of, latest)}
+        alive = {rank.pid for rank in ranks.values() if rank.life is Life.ALIVE and rank.pid}
+        recorded = {(rank.job_id, rank.rank) for rank in ranks.values()}
+        for rank in self._scan.ranks(alive) if self._scan else ():
             if (rank.job_id, rank.rank) not in recorded:
-                found.setdefault(rank.key, rank)
-        return Found(
-            ranks=tuple(found[key] for key in sorted(found, key=_order)),
+                ranks.setdefault(rank.key, rank)
+        return Census(
+            ranks=tuple(sorted(ranks.values(), key=lambda r: (r.job_id, r.role, r.rank))),
             records=tuple(records),
             skipped=dict(self._records.skipped),
             unreadable=unreadable,
@@ -107,9 +105,8 @@ class RankDirectory:
     def _latest(self, records: list[RankRecord]) -> list[RankRecord]:
         """One record per (job, role, rank): the living before the dead, then the newest.
 
-        A dead record that had to give way stays out for good: the end of its successor does not
-        make it the rank's state again.  Nor is one shown whose number a smaller world that has
-        begun since does not have.
+        A dead record that gave way to a successor stays out for good, even once the successor has
+        ended.  So does one whose number a smaller world, begun since, does not have.
         """
         self._succeeded &= {record.name for record in records}
         self._succeeded |= set(_outnumbered(records))
@@ -127,8 +124,11 @@ class RankDirectory:
 
 
 def _outnumbered(records: list[RankRecord]) -> Iterator[str]:
-    """Names of dead records whose number exists no more: every living rank of their role is younger
-    and tells of fewer ranks, as after torchrun has lost a node and gone on without it."""
+    """Names of dead records whose number no longer exists.
+
+    Every living rank of their role is younger and states a smaller world, as after torchrun has
+    lost a node and gone on without it.
+    """
     living: dict[tuple[str, str], list[RankRecord]] = defaultdict(list)
     for record in records:
         if record.life is Life.ALIVE:
@@ -149,7 +149,3 @@ def _outnumbered(records: list[RankRecord]) -> Iterator[str]:
 
 def _precedence(record: RankRecord) -> tuple[bool, float]:
     return record.life is Life.ALIVE, record.created
-
-
-def _order(key: tuple[str, str, str]) -> tuple[str, str, int]:
-    return key[0], key[1], int(key[2])

@@ -1,4 +1,4 @@
-"""Ranks without a stage record, found by the variables that their launcher set."""
+"""Finds ranks without a stage record, by the variables that their launcher set."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from stagewatch.client import _identity as variables
+from stagewatch.core.words import printable
 from stagewatch.host.procfs import Procfs
+from stagewatch.identity import identify, rank_variables
 from stagewatch.ranks.rank import Rank
 
 SCAN_SECONDS = 5.0
-"""How often new processes are looked for."""
+"""How often the scan looks for new processes."""
 RESCAN_SECONDS = 60.0
-"""How often every process is looked at again: one that calls exec changes its environment."""
+"""How often the scan reads every process again: exec changes the environment of a process."""
 MAX_ANCESTORS = 32
+MAX_TEXT = 64
+"""Characters kept of a job's id or a GPU's UUID."""
 
 _BY_NODE = "SLURM_PROCID"
-"""Counts ranks, but nodes where each node's task is a launcher of its own."""
+"""Counts ranks, or nodes where the one task of each node is a launcher."""
 
 _LAUNCHERS = re.compile(
     r"srun|slurmstepd|mpirun|mpiexec(\.hydra)?|orterun|orted|prted|prterun|hydra\w*|torchrun"
@@ -30,11 +33,11 @@ _LAUNCHERS = re.compile(
 class _Candidate:
     rank: Rank
     variable: str
-    """The one that gave its number."""
+    """The variable that gave its number."""
 
 
 class EnvironmentScan:
-    """Finds the processes; looks at each new one once, and at all of them now and then."""
+    """Reads the environment of each new process once, and of all processes now and then."""
 
     def __init__(self, proc: Procfs, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._proc = proc
@@ -44,7 +47,7 @@ class EnvironmentScan:
         self._scanned_at = float("-inf")
         self._rescanned_at = float("-inf")
         self._chosen: tuple[object, list[Rank]] = None, []
-        """What was chosen last, and from what: walking up to ancestors is most of the work."""
+        """The last choice and what it was based on: walking up to ancestors is most of the work."""
 
     def ranks(self, recorded: Iterable[int]) -> list[Rank]:
         """One process per rank; descendants and launchers of `recorded` pids are left out."""
@@ -55,10 +58,10 @@ class EnvironmentScan:
                 self._rescanned_at = now
                 self._seen.clear()
             self._look(set(self._proc.pids()))
-        known = set(recorded)
-        basis = self._scanned_at, known, self._running(known)
+        owners = set(recorded)
+        basis = self._scanned_at, owners, self._running(owners)
         if basis != self._chosen[0]:
-            self._chosen = basis, self._choose(known, basis[2])
+            self._chosen = basis, self._choose(owners, basis[2])
         return self._chosen[1]
 
     def _look(self, pids: set[int]) -> None:
@@ -78,30 +81,30 @@ class EnvironmentScan:
         stat = self._proc.stat(pid) if variable else None
         if not environ or not variable or stat is None or _LAUNCHERS.fullmatch(stat.command):
             return None
-        identity = variables.identify(environ, session=stat.session)
+        identity = identify(environ, session=stat.session)
         rank = Rank(
-            job_id=_printable(identity.job_id),
+            job_id=printable(identity.job_id, MAX_TEXT),
             role="unknown",
             rank=identity.rank,
             pid=pid,
             local_rank=identity.local_rank if identity.local_rank >= 0 else None,
             world_size=identity.world_size if identity.world_size > 0 else None,
-            gpu=_printable(identity.gpu),
+            gpu=printable(identity.gpu, MAX_TEXT),
             start_ticks=stat.start_ticks,
         )
         return _Candidate(rank, variable)
 
     def _choose(self, recorded: set[int], running: Iterable[int]) -> list[Rank]:
-        """Children inherit the variables: of each rank's processes the eldest stands for it.
+        """One process per rank: the eldest, since children inherit the variables.
 
-        Not a launcher, though, which Slurm numbers by node (`srun torchrun`, a batch script): it
-        has descendants whose number comes from elsewhere.
+        A launcher is left out.  Slurm numbers it by node (`srun torchrun`, a batch script), and
+        its descendants take their numbers from other variables.
         """
         ancestors = {pid: self._ancestors(pid) for pid in running}
         launchers: set[int] = set()
         for pid in recorded:
             launchers |= self._ancestors(pid)
-        by_node = {pid for pid, found in self._candidates.items() if found.variable == _BY_NODE}
+        by_node = {pid for pid, each in self._candidates.items() if each.variable == _BY_NODE}
         for pid, above in ancestors.items():
             if pid not in by_node:
                 launchers |= above & by_node
@@ -116,7 +119,7 @@ class EnvironmentScan:
         return list(chosen.values())
 
     def _running(self, recorded: set[int]) -> list[int]:
-        """The candidates that have not ended since; a record knows itself whether its rank has."""
+        """The candidates that still run; of a rank with a record, the record tells its end."""
         for pid, candidate in list(self._candidates.items()):
             ticks = candidate.rank.start_ticks or 0
             if pid not in recorded and not self._proc.is_running(pid, ticks):
@@ -125,19 +128,19 @@ class EnvironmentScan:
         return list(self._candidates)
 
     def _ancestors(self, pid: int) -> set[int]:
-        found: set[int] = set()
-        while len(found) < MAX_ANCESTORS:
+        ancestors: set[int] = set()
+        while len(ancestors) < MAX_ANCESTORS:
             stat = self._proc.stat(pid)
             if stat is None or stat.parent <= 1:
                 break
             pid = stat.parent
-            found.add(pid)
-        return found
+            ancestors.add(pid)
+        return ancestors
 
 
 def _rank_variable(environ: Mapping[str, str]) -> str | None:
-    """The variable that says which rank a process is, if one does."""
-    name = next((name for name in variables.rank_variables(environ) if environ.get(name)), None)
+    """The variable that numbers the process as a rank, if there is one."""
+    name = next((name for name in rank_variables(environ) if environ.get(name)), None)
     if name is None:
         return None
     text = environ[name]
@@ -146,7 +149,3 @@ def _rank_variable(environ: Mapping[str, str]) -> str | None:
 
 def _age(rank: Rank) -> tuple[int, int]:
     return rank.start_ticks or 0, rank.pid
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text[:64])

@@ -1,21 +1,16 @@
-"""What every rank reads and writes, with all the processes it has started."""
+"""Bytes that every rank reads and writes, its descendants included."""
 
 from __future__ import annotations
 
-from dataclasses import astuple
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.host.process_files import read_io
-from stagewatch.ranks.counter import RankCounter
-from stagewatch.ranks.index import RANK_LABELS, RankKey
-from stagewatch.ranks.process_families import ProcessFamilies
-
-if TYPE_CHECKING:
-    from stagewatch.node_context import NodeContext
+from stagewatch.host.procfs import read_bytes
+from stagewatch.node_context import NodeContext
+from stagewatch.ranks.families import ProcessFamilies, RankCounter
+from stagewatch.ranks.rank import RANK_LABELS, RankKey
 
 BYTES = Metric(
     "rl_rank_io_bytes_total",
@@ -25,8 +20,29 @@ BYTES = Metric(
     (*RANK_LABELS, "direction", "layer"),
 )
 
-_SERIES = (("read", "call"), ("write", "call"), ("read", "storage"), ("write", "storage"))
-"""In the order of the fields of `IoCounters`."""
+IoCounters = dict[tuple[str, str], int]
+"""Bytes by direction and layer."""
+
+
+def read_io(proc: Path, pid: int) -> IoCounters | None:
+    """Bytes that a process, and the children it has waited for, have read and written.
+
+    See proc_pid_io(5).  `None` if the process is gone or hidden.
+    """
+    raw = read_bytes(f"{proc}/{pid}/io") or b""
+    try:
+        counters = {k: int(v) for k, v in (line.split(b": ") for line in raw.splitlines())}
+        return {
+            ("read", "call"): counters[b"rchar"],
+            ("write", "call"): counters[b"wchar"],
+            ("read", "storage"): counters[b"read_bytes"],
+            # Dirty pages, less those that were taken back before they were written.
+            ("write", "storage"): max(
+                0, counters[b"write_bytes"] - counters[b"cancelled_write_bytes"]
+            ),
+        }
+    except (ValueError, KeyError):
+        return None
 
 
 class RankIoCollector(Collector):
@@ -48,13 +64,13 @@ class RankIoCollector(Collector):
         return out
 
     def _rank(self, out: Samples, key: RankKey, pids: tuple[int, ...]) -> None:
-        found = [read_io(self._proc, pid) for pid in pids]
-        readable = [astuple(counters) for counters in found if counters is not None]
-        if found[0] is None:  # without the rank itself, a sum would say something else
+        family = [read_io(self._proc, pid) for pid in pids]
+        if family[0] is None:  # without the rank itself, a sum would say something else
             return
-        for labels, values in zip(_SERIES, zip(*readable, strict=True), strict=True):
-            total = self._counter.update((key, labels), pids[0], sum(values))
-            out.add(BYTES, total, *key, *labels)
+        readable = [counters for counters in family if counters is not None]
+        for labels in family[0]:
+            value = sum(counters[labels] for counters in readable)
+            out.add(BYTES, self._counter.update((key, labels), pids[0], value), *key, *labels)
 
 
 def _build(options: NoOptions, node: NodeContext) -> RankIoCollector:

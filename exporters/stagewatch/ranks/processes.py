@@ -1,22 +1,20 @@
-"""Processes against their limits: memory, descriptors, tasks; the OOM killer's work; zombies."""
+"""Memory, descriptors and tasks of node and ranks against their limits; OOM kills; zombies."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.host.cgroups import Cgroups, oom_kills
-from stagewatch.host.process_files import open_files, read_bytes
-from stagewatch.ranks.index import RANK_LABELS, RankKey
-from stagewatch.ranks.process_families import Families, ProcessFamilies
-
-if TYPE_CHECKING:
-    from stagewatch.node_context import NodeContext
+from stagewatch.host.procfs import read_bytes
+from stagewatch.node_context import NodeContext
+from stagewatch.ranks.families import Families, ProcessFamilies
+from stagewatch.ranks.rank import RANK_LABELS, RankKey
 
 HOLD_SECONDS = 300.0
 """How long the OOM kills of a rank's cgroup are shown after its end."""
@@ -84,7 +82,7 @@ RANK_ZOMBIES = Metric(
 
 
 class ProcessesCollector(Collector):
-    """The node as a whole, and every rank."""
+    """Shows the node as a whole and every rank."""
 
     def __init__(
         self,
@@ -129,7 +127,7 @@ class ProcessesCollector(Collector):
         out.add(RANK_PROCESSES, len(pids), *key)
         states = Counter(families.processes[pid].state for pid in pids)
         out.add(RANK_ZOMBIES, states["Z"], *key)
-        files = open_files(self._proc, rank)
+        files = _open_files(self._proc, rank)
         if files is not None:
             out.add(RANK_FILES, files[0], *key)
             out.add(RANK_FILES_LIMIT, files[1], *key)
@@ -143,7 +141,7 @@ class ProcessesCollector(Collector):
                 out.add(limit, usage.limit, *key)
 
     def _oom_kills(self, out: Samples, members: Mapping[RankKey, tuple[int, ...]]) -> None:
-        """Of live ranks and of those that ended a while ago, the victims among them."""
+        """Add the OOM kills of live ranks and of those that have just ended, perhaps as victims."""
         now = self._clock()
         for key, pids in members.items():
             file = self._cgroups.oom_file(pids[0])
@@ -158,6 +156,21 @@ class ProcessesCollector(Collector):
     def _words(self, name: str) -> list[list[bytes]]:
         """The words of every line of a file of /proc, empty where it cannot be read."""
         return [line.split() for line in (read_bytes(f"{self._proc}/{name}") or b"").splitlines()]
+
+
+def _open_files(proc: Path, pid: int) -> tuple[int, int | None] | None:
+    """Open descriptors of a process and their soft limit, which is `None` for no limit."""
+    try:
+        count = os.stat(f"{proc}/{pid}/fd").st_size  # noqa: PTH116 - the number, since Linux 6.2
+        if not count:
+            count = len(os.listdir(f"{proc}/{pid}/fd"))  # noqa: PTH208
+    except OSError:
+        return None
+    for line in (read_bytes(f"{proc}/{pid}/limits") or b"").splitlines():
+        if line.startswith(b"Max open files"):
+            soft = line.split()[3]
+            return count, int(soft) if soft.isdigit() else None
+    return None
 
 
 def _build(options: NoOptions, node: NodeContext) -> ProcessesCollector:

@@ -1,15 +1,25 @@
-"""What one rank of this node is, however it was found."""
+"""One rank of this node: what collectors of any subject may know of it.
+
+Another subject that attributes something to ranks is given `RankDirectory.ranks` or
+`ProcessFamilies.look` by its context, and needs no more of this room than the names here.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stagewatch.ranks.rank_record import Life, RankRecord
+from stagewatch.ranks.records import Life, RankRecord
+
+RANK_LABELS = ("job_id", "role", "rank")
+"""The labels of every series that belongs to a rank."""
+
+RankKey = tuple[str, str, str]
+"""The values of `RANK_LABELS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One rank of this node."""
+    """One rank, with its process and, where it keeps one, its record."""
 
     job_id: str
     role: str
@@ -24,13 +34,13 @@ class Rank:
     start_ticks: int | None = None
 
     @property
-    def key(self) -> tuple[str, str, str]:
-        """The values of the labels job_id, role and rank."""
+    def key(self) -> RankKey:
+        """The values of `RANK_LABELS`."""
         return self.job_id, self.role, str(self.rank)
 
     @property
     def life(self) -> Life:
-        """Of the process behind it; ranks found by environment are alive when found."""
+        """Whether its process lives; the environment scan finds live ranks only."""
         return self.record.life if self.record else Life.ALIVE
 
 

@@ -1,17 +1,19 @@
-"""Finds stage records and keeps them open until their ranks have ended.
+"""Finds the stage records of a node, and which of their writers live.
 
-An open descriptor survives the file's removal, so a rank's last totals are read even when it
-exited and removed its record between two looks.
+A record stays open until its rank has ended.  An open descriptor survives the file's removal, so
+a rank's last totals are read even when it exited and removed its record between two looks.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import errno
+import fcntl
 import operator
 import os
 import re
 import stat
+import struct
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -20,10 +22,7 @@ from pathlib import Path
 
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.rank_record import Life, RankRecord
-from stagewatch.ranks.record_copy import Busy, copy_record
-from stagewatch.ranks.record_life import WrongOwner, life_of
-from stagewatch.ranks.records import CorruptRecord, parse
+from stagewatch.ranks.records import Busy, CorruptRecord, Life, RankRecord, copy_record, parse
 from stagewatch.record import RECORD_SIZE
 
 MAX_ENTRIES = 65_536
@@ -37,17 +36,25 @@ GRACE_SECONDS = 600.0
 LINGER_SECONDS = 5.0
 """How long a closed record is still returned: at least once to whoever reads every few seconds."""
 HALTED_SECONDS = 2.0
-"""A writer in the middle of a store for this long is stopped or dead, not busy."""
+"""A writer that stays in the middle of a store for this long is stopped or dead, not busy."""
 RECHECK_SECONDS = 10.0
-"""When a file that was turned away is looked at again."""
+"""How long a file that was turned away is left alone."""
 
+UNSEEN = 0
+"""The pid of a writer whose PID namespace is not visible from the agent's."""
+
+_LOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux
 _NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{8}\.rank")
 
 _identity = operator.attrgetter(
     *("job_id", "role", "rank", "local_rank", "world_size", "gpu", "host", "created"),
     *("pid", "pid_namespace", "boot_id", "start_ticks"),
 )
-"""What a writer says once, when it begins."""
+"""What a writer states once, when it begins."""
+
+
+class WrongOwner(Exception):
+    """The process that the record claims as its writer belongs to another user."""
 
 
 @dataclass(slots=True)
@@ -56,7 +63,7 @@ class _Open:
     uid: int
     good: RankRecord | None = None
     halted: tuple[Busy, float] | None = None
-    """Where its writer was found in the middle of a store, and since when."""
+    """Where its writer stands in the middle of a store, and since when."""
     ended: float | None = None
     removed: bool = False
 
@@ -69,12 +76,10 @@ class RecordDirectory:
         directory: Path,
         proc: Procfs,
         *,
-        keep: float = GRACE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._directory = directory
         self._proc = proc
-        self._keep = keep
         self._clock = clock
         self._open: dict[str, _Open] = {}
         self._turned_away: dict[str, tuple[str, float]] = {}
@@ -84,11 +89,11 @@ class RecordDirectory:
         """Files passed over in the last look, by reason."""
 
     def read(self) -> list[RankRecord]:
-        """All records, those of ended ranks for a while included.
+        """All records; that of an ended rank for a while longer.
 
-        A record that has once been returned is returned every time until it is forgotten for
-        good.  Raises `NoData` where the directory is missing and no record is open, `SourceError`
-        where it cannot be listed.
+        Once returned, a record is returned every time until it is forgotten for good.  Raises
+        `NoData` where the directory is missing and no record is open, `SourceError` where it
+        cannot be listed.
         """
         self.skipped.clear()
         try:
@@ -103,11 +108,11 @@ class RecordDirectory:
         for name in self._turned_away.keys() - names:
             del self._turned_away[name]
         self._admit(names - self._open.keys() - self._done)
-        found = [record for name in list(self._open) if (record := self._look(name)) is not None]
+        looks = [self._look(name) for name in list(self._open)]
         self.skipped.update(reason for reason, _ in self._turned_away.values())
         if self._done:
             self.skipped["not_removable"] = len(self._done)
-        return self._without_intruders(found)
+        return self._without_intruders([record for record in looks if record is not None])
 
     def close(self) -> None:
         """Close all descriptors."""
@@ -137,8 +142,8 @@ class RecordDirectory:
         now = self._clock()
         users = Counter(entry.uid for entry in self._open.values())
         for name in sorted(names):
-            known = self._turned_away.get(name)
-            if known is not None and now - known[1] < RECHECK_SECONDS:
+            refusal = self._turned_away.get(name)
+            if refusal is not None and now - refusal[1] < RECHECK_SECONDS:
                 continue
             entry = self._opened(name)
             if isinstance(entry, _Open) and (
@@ -154,19 +159,19 @@ class RecordDirectory:
             self._open[name] = entry
 
     def _opened(self, name: str) -> _Open | str:
-        """The opened file, or why it can be none of ours."""
+        """The opened file, or the reason why it cannot be a record."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             fd = os.open(self._directory / name, flags)
         except OSError as error:
             return "symlink" if error.errno == errno.ELOOP else "unreadable"
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             reason = "not_a_file"
-        elif found.st_size != RECORD_SIZE:
+        elif status.st_size != RECORD_SIZE:
             reason = "size"
         else:
-            return _Open(fd, found.st_uid)
+            return _Open(fd, status.st_uid)
         os.close(fd)
         return reason
 
@@ -194,7 +199,7 @@ class RecordDirectory:
         return dataclasses.replace(record, life=life, pid=pid, name=name, uid=entry.uid)
 
     def _copy(self, entry: _Open) -> RankRecord | None:
-        """The record as it is; the last good one for as long as its writer is in mid-store."""
+        """The record as it is; the last good one while its writer is in the middle of a store."""
         raw, busy = copy_record(entry.fd)
         if not busy:
             entry.halted = None
@@ -210,7 +215,7 @@ class RecordDirectory:
         now = self._clock()
         if entry.ended is None:
             entry.ended = now
-        keep = LINGER_SECONDS if life is Life.CLOSED or entry.removed else self._keep
+        keep = LINGER_SECONDS if life is Life.CLOSED or entry.removed else GRACE_SECONDS
         return now - entry.ended >= keep
 
     def _forget(self, name: str) -> None:
@@ -224,8 +229,10 @@ class RecordDirectory:
             self._done.add(name)
 
     def _without_intruders(self, records: list[RankRecord]) -> list[RankRecord]:
-        """The role of a job belongs to the user whose living rank of it was found first; another
-        user who writes its name into records of his own is not heard."""
+        """The records, less those that claim a role of a job of another user.
+
+        The role belongs to the user of its first living rank.
+        """
         owners: dict[tuple[str, str], int] = {}
         for record in sorted(records, key=lambda record: record.life is not Life.ALIVE):
             owners.setdefault((record.job_id, record.role), record.uid)
@@ -236,9 +243,50 @@ class RecordDirectory:
 
 
 def _check_same(before: RankRecord, record: RankRecord) -> None:
-    """Each name that a record takes would be series of its own, for as long as they are stored.
+    """Refuse a record that changes its identity: every new name would be stored as new series.
 
-    A framework alone may be named later, by a hook.  Raises `CorruptRecord`.
+    Only the framework may be named later, by a hook.  Raises `CorruptRecord`.
     """
     if _identity(before) != _identity(record) or before.framework not in ("", record.framework):
-        raise CorruptRecord("it says to be another rank than before")
+        raise CorruptRecord("the record changed its identity")
+
+
+def life_of(record: RankRecord, fd: int, owner: int, proc: Procfs) -> tuple[Life, int]:
+    """Whether the writer lives, and its pid in the agent's PID namespace (or `UNSEEN`).
+
+    Only what the kernel confirms of the record is believed; `owner` is the user whom the file
+    belongs to.  Raises `WrongOwner`.
+    """
+    if record.closed:
+        return Life.CLOSED, record.pid
+    held, pid = _lock_holder(fd)
+    if not pid:
+        # A process drops its lock when it closes any descriptor of the file, so the record's own
+        # claim counts where /proc confirms it.
+        if not _is_running(record, proc):
+            return (Life.ALIVE, UNSEEN) if held else (Life.GONE, record.pid)
+        pid = record.pid
+    user = proc.uid(pid)
+    if user is not None and user != owner:
+        raise WrongOwner(f"process {pid} belongs to user {user}, the record to {owner}")
+    return Life.ALIVE, pid
+
+
+def _is_running(record: RankRecord, proc: Procfs) -> bool:
+    boot = proc.boot_id()
+    return (
+        record.pid_namespace == proc.pid_namespace()
+        and (not boot or record.boot_id == boot)
+        and proc.is_running(record.pid, record.start_ticks)
+    )
+
+
+def _lock_holder(fd: int) -> tuple[bool, int]:
+    """Whether a process holds the writer's lock, and its pid in our namespace (0: not visible).
+
+    See F_GETLK in fcntl(2): the kernel translates the pid into the caller's PID namespace.  Asking
+    for a read lock reports write locks alone, and only who may write the file can hold one.
+    """
+    asked = _LOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, pid = _LOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    return kind != fcntl.F_UNLCK, max(0, pid)

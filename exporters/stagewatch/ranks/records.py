@@ -1,23 +1,27 @@
-"""Reads one stage record.  Other users write these files, so nothing in them is trusted."""
+"""Reads one stage record safely.
+
+Other users write these files, so nothing in them is trusted; and their writers do not wait, so a
+copy may be torn.  What a writer stores as one (the header with its tables, each lane) is copied as
+one: its sequence number was even before the copy and is the same after it.
+"""
 
 from __future__ import annotations
 
+import itertools
 import operator
-import struct
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from stagewatch import record as layout
-from stagewatch.ranks.rank_record import Failure, Frame, Lane, RankRecord, StageTotals
-from stagewatch.record import WORD, unpad
+from stagewatch.core.words import printable
+from stagewatch.record import RECORD_SIZE, WORD, unpad
 from stagewatch.stages import STAGES
 
+ATTEMPTS = 50
+"""A copy takes about a microsecond, so even ten thousand marks a second leave time for one."""
 
-class CorruptRecord(Exception):
-    """The bytes cannot have come from a writer of this version."""
-
-
-_WORDS = struct.Struct("<q")
-_DOUBLE = struct.Struct("<d")
 _MAX_NUMBER = 10_000_000
 
 
@@ -25,74 +29,229 @@ def _lane_at(index: int) -> int:
     return layout.LANES_AT // WORD + index * layout.LANE_WORDS
 
 
-HEADER_PART = (0, layout.LANES_AT, layout.H_SEQUENCE * WORD)
-LANE_PARTS = tuple(
+_Part = tuple[int, int, int]
+"""What is stored as one: byte offset, size, and the offset of the sequence number over it."""
+_HEADER: _Part = (0, layout.LANES_AT, layout.H_SEQUENCE * WORD)
+_LANES: tuple[_Part, ...] = tuple(
     (_lane_at(i) * WORD, layout.LANE_WORDS * WORD, _lane_at(i) * WORD) for i in range(layout.LANES)
 )
-"""What is written as one: byte offset, size, and the offset of the sequence number over it."""
+
+Busy = tuple[tuple[int, bytes], ...]
+"""The parts that a writer was in the middle of, by offset, with their sequence numbers."""
 
 
-def looks_like_record(raw: bytes | bytearray) -> bool:
+class CorruptRecord(Exception):
+    """The bytes cannot have come from a writer of this version."""
+
+
+class Life(Enum):
+    """What became of the process that writes a record."""
+
+    ALIVE = "alive"
+    GONE = "gone"
+    """It ended without closing its record."""
+    CLOSED = "closed"
+    """It closed its record itself: a clean exit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """An open stage."""
+
+    stage: str
+    substage: str
+    step: int | None
+    started: float
+    """`CLOCK_BOOTTIME`, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What one thread recorded."""
+
+    frames: tuple[Frame, ...]
+    """Open stages, the most recently entered last."""
+    progress: float
+    """`CLOCK_BOOTTIME` of the last mark of progress, seconds; 0 where there was none."""
+    marks: int
+    step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StageTotals:
+    """Durations of a closed stage and gaps between its progress marks, in buckets of their own."""
+
+    durations: tuple[int, ...]
+    duration_seconds: float
+    gaps: tuple[int, ...]
+    gap_seconds: float
+
+    def __add__(self, other: StageTotals) -> StageTotals:
+        return StageTotals(
+            tuple(map(operator.add, self.durations, other.durations)),
+            self.duration_seconds + other.duration_seconds,
+            tuple(map(operator.add, self.gaps, other.gaps)),
+            self.gap_seconds + other.gap_seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An exception that left a stage."""
+
+    stage: str
+    error: str
+    message: str
+    step: int | None
+    time: float
+    """Unix time, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankRecord:
+    """One rank's record at one moment."""
+
+    job_id: str
+    role: str
+    rank: int
+    local_rank: int | None
+    world_size: int | None
+    framework: str
+    host: str
+    gpu: str
+    pid: int
+    """In the rank's PID namespace; out of a `RecordDirectory` in the agent's, 0 if not visible."""
+    boot_id: str
+    pid_namespace: int
+    start_ticks: int
+    created: float
+    """Unix time, seconds."""
+    closed: bool
+    dropped: int
+    lanes: tuple[Lane, ...]
+    totals: Mapping[str, StageTotals]
+    collectives: Mapping[str, int]
+    scalars: Mapping[str, float]
+    failures: Mapping[tuple[str, str], int]
+    first_failure: Failure | None
+    last_failure: Failure | None
+    life: Life = Life.ALIVE
+    name: str = field(default="", compare=False)
+    """File name, for messages."""
+    uid: int = field(default=-1, compare=False)
+    """User the file belongs to."""
+
+    @property
+    def training(self) -> Lane | None:
+        """The lane of the training thread, or the one marked last if that thread marked nothing."""
+        if not self.lanes or self.lanes[0].marks:
+            return self.lanes[0] if self.lanes else None
+        return max(self.lanes, key=lambda lane: lane.progress)
+
+    @property
+    def open(self) -> Frame | None:
+        """The innermost open stage of that lane, open since its outermost part began."""
+        lane = self.training
+        if lane is None or not lane.frames:
+            return None
+        innermost = lane.frames[-1]
+        parts = itertools.takewhile(
+            lambda frame: frame.stage == innermost.stage, reversed(lane.frames)
+        )
+        return replace(innermost, started=min(frame.started for frame in parts))
+
+
+def copy_record(fd: int) -> tuple[bytes, Busy]:
+    """The bytes of a record, and which parts of them are torn.
+
+    Raises `CorruptRecord` where there is no record, `OSError` where it cannot be read.
+    """
+    raw = bytearray(os.pread(fd, RECORD_SIZE, 0))
+    if not _looks_like_record(raw):
+        raise CorruptRecord("not a stage record, or cut short")
+    used = [lane for lane in _LANES if any(_word_at(raw, lane[0] + layout.L_THREAD * WORD))]
+    busy = []
+    for part in (_HEADER, *used):
+        if not _settled(fd, raw, part):
+            busy.append((part[0], bytes(_word_at(raw, part[2]))))
+    return bytes(raw), tuple(busy)
+
+
+def _settled(fd: int, raw: bytearray, part: _Part) -> bool:
+    """Copy a part again until its writer has left it alone meanwhile; whether it ever did."""
+    start, size, at = part
+    for _ in range(ATTEMPTS):
+        before = _word_at(raw, at)
+        if not before[0] & 1 and os.pread(fd, WORD, at) == before:
+            return True
+        again = os.pread(fd, size, start)
+        if len(again) != size:
+            raise CorruptRecord("cut short")
+        raw[start : start + size] = again
+    return False
+
+
+def _word_at(raw: bytearray, at: int) -> bytearray:
+    return raw[at : at + WORD]
+
+
+def _looks_like_record(raw: bytes | bytearray) -> bool:
     """Whether the bytes begin as a record that its writer has completed."""
-    return len(raw) == layout.RECORD_SIZE and raw.startswith(layout.MAGIC)
+    return len(raw) == RECORD_SIZE and raw.startswith(layout.MAGIC)
 
 
 def parse(raw: bytes) -> RankRecord:
-    """A record out of its bytes.  Raises `CorruptRecord` with the reason."""
-    if not looks_like_record(raw):
+    """A record from its bytes.  Raises `CorruptRecord` with the reason."""
+    if not _looks_like_record(raw):
         raise CorruptRecord("not a stage record")
-    if _word(raw, layout.H_VERSION) != layout.VERSION:
-        raise CorruptRecord(f"version {_word(raw, layout.H_VERSION)} is not {layout.VERSION}")
-    rank, pid = _word(raw, layout.H_RANK), _word(raw, layout.H_PID)
+    words = memoryview(raw).cast("q")
+    if words[layout.H_VERSION] != layout.VERSION:
+        raise CorruptRecord(f"version {words[layout.H_VERSION]} is not {layout.VERSION}")
+    rank, pid = words[layout.H_RANK], words[layout.H_PID]
     if not (0 <= rank <= _MAX_NUMBER and 0 < pid < 2**31):
         raise CorruptRecord(f"rank {rank} or pid {pid} cannot be")
-    words = memoryview(raw).cast("q")
+    lanes = [at for at in map(_lane_at, range(layout.LANES)) if words[at + layout.L_THREAD]]
     return RankRecord(
-        job_id=_text(raw, layout.S_JOB_ID),
-        role=_text(raw, layout.S_ROLE),
+        job_id=_text(raw, *layout.S_JOB_ID),
+        role=_text(raw, *layout.S_ROLE),
         rank=rank,
-        local_rank=_optional(_word(raw, layout.H_LOCAL_RANK)),
-        world_size=_optional(_word(raw, layout.H_WORLD_SIZE)),
-        framework=_text(raw, layout.S_FRAMEWORK),
-        host=_text(raw, layout.S_HOST),
-        gpu=_text(raw, layout.S_GPU),
+        local_rank=_optional(words[layout.H_LOCAL_RANK]),
+        world_size=_optional(words[layout.H_WORLD_SIZE]),
+        framework=_text(raw, *layout.S_FRAMEWORK),
+        host=_text(raw, *layout.S_HOST),
+        gpu=_text(raw, *layout.S_GPU),
         pid=pid,
-        boot_id=_text(raw, layout.S_BOOT_ID),
-        pid_namespace=_word(raw, layout.H_PID_NAMESPACE),
-        start_ticks=_word(raw, layout.H_START_TICKS),
-        created=_word(raw, layout.H_CREATED_WALL) / 1e9,
-        closed=_word(raw, layout.H_CLOSED) == 1,
-        dropped=max(0, _word(raw, layout.H_DROPPED)),
-        lanes=tuple(_lane(raw, i) for i in range(layout.LANES) if _word(raw, _lane_at(i) + 1)),
-        totals=_totals(words),
-        collectives=dict(_collectives(raw)),
-        scalars=dict(_scalars(raw)),
-        failures=_failures(raw),
+        boot_id=_text(raw, *layout.S_BOOT_ID),
+        pid_namespace=words[layout.H_PID_NAMESPACE],
+        start_ticks=words[layout.H_START_TICKS],
+        created=words[layout.H_CREATED_WALL] / 1e9,
+        closed=words[layout.H_CLOSED] == 1,
+        dropped=max(0, words[layout.H_DROPPED]),
+        lanes=tuple([_lane(raw, words, at) for at in lanes]),
+        totals=_totals(words, lanes),
+        collectives=_collectives(raw, words),
+        scalars=_scalars(raw, words),
+        failures=_failures(raw, words),
         first_failure=_failure(
-            raw, layout.H_FIRST_FAILURE, layout.S_FIRST_ERROR, layout.S_FIRST_MESSAGE
+            raw, words, layout.H_FIRST_FAILURE, layout.S_FIRST_ERROR, layout.S_FIRST_MESSAGE
         ),
         last_failure=_failure(
-            raw, layout.H_LAST_FAILURE, layout.S_LAST_ERROR, layout.S_LAST_MESSAGE
+            raw, words, layout.H_LAST_FAILURE, layout.S_LAST_ERROR, layout.S_LAST_MESSAGE
         ),
     )
 
 
-def _word(raw: bytes, index: int) -> int:
-    found: int = _WORDS.unpack_from(raw, index * WORD)[0]
-    return found
-
-
-def _text(raw: bytes, where: tuple[int, int]) -> str:
-    return _clean(raw[where[0] : where[0] + where[1]])
-
-
-def _clean(raw: bytes) -> str:
-    text = unpad(raw)
-    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+def _text(raw: bytes, at: int, size: int) -> str:
+    text = unpad(raw[at : at + size])
+    return text if text.isprintable() else printable(text)
 
 
 def _optional(number: int) -> int | None:
     return number if 0 <= number <= _MAX_NUMBER else None
+
+
+def _step(step: int) -> int | None:
+    return step if step >= 0 else None
 
 
 def _stage(code: int) -> str:
@@ -101,94 +260,84 @@ def _stage(code: int) -> str:
     return STAGES[code]
 
 
-def _lane(raw: bytes, index: int) -> Lane:
-    base = _lane_at(index)
+def _lane(raw: bytes, words: memoryview, base: int) -> Lane:
     frames = []
     for slot in range(layout.FRAMES):
         at = base + layout.L_FRAMES + slot * layout.FRAME_WORDS
-        started = _word(raw, at + layout.F_START)
+        started = words[at + layout.F_START]
         if started > 0:
-            text = (at + layout.F_SUBSTAGE) * WORD
-            stage = _stage(_word(raw, at + layout.F_CODE))
-            substage = _clean(raw[text : text + layout.SUBSTAGE_SIZE])
-            step = _step(_word(raw, at + layout.F_STEP))
-            frames.append(Frame(stage, substage, step, started / 1e9))
+            frames.append(
+                Frame(
+                    stage=_stage(words[at + layout.F_CODE]),
+                    substage=_text(raw, (at + layout.F_SUBSTAGE) * WORD, layout.SUBSTAGE_SIZE),
+                    step=_step(words[at + layout.F_STEP]),
+                    started=started / 1e9,
+                )
+            )
     frames.sort(key=lambda frame: frame.started)
     return Lane(
         frames=tuple(frames),
-        progress=max(0, _word(raw, base + layout.L_PROGRESS)) / 1e9,
-        marks=max(0, _word(raw, base + layout.L_MARKS)),
-        step=_step(_word(raw, base + layout.L_STEP)),
+        progress=max(0, words[base + layout.L_PROGRESS]) / 1e9,
+        marks=max(0, words[base + layout.L_MARKS]),
+        step=_step(words[base + layout.L_STEP]),
     )
 
 
-def _step(step: int) -> int | None:
-    return step if step >= 0 else None
-
-
-def _totals(words: memoryview) -> dict[str, StageTotals]:
+def _totals(words: memoryview, lanes: list[int]) -> dict[str, StageTotals]:
+    """Totals of every stage that was ever completed or marked, over all lanes."""
     size = layout.TOTAL_WORDS
-    found = {}
     sums = [0] * (size * len(STAGES))
-    for index in range(layout.LANES):
-        base = _lane_at(index)
-        if words[base + 1]:
-            at = base + layout.L_TOTALS
-            sums = list(map(operator.add, sums, words[at : at + len(sums)].tolist()))
+    for lane in lanes:
+        at = lane + layout.L_TOTALS
+        sums = list(map(operator.add, sums, words[at : at + len(sums)].tolist()))
     if min(sums) < 0:
         raise CorruptRecord("a count is negative")
+    totals = {}
     for code, stage in enumerate(STAGES):
         entry = sums[code * size : (code + 1) * size]
         durations = tuple(entry[layout.T_DURATIONS : layout.T_DURATIONS + layout.BUCKETS])
         gaps = tuple(entry[layout.T_GAPS : layout.T_GAPS + layout.BUCKETS])
         if any(durations) or any(gaps):
-            found[stage] = StageTotals(
-                durations,
-                entry[layout.T_DURATION_SUM] / 1e9,
-                gaps,
-                entry[layout.T_GAP_SUM] / 1e9,
-            )
-    return found
+            seconds, gap_seconds = entry[layout.T_DURATION_SUM], entry[layout.T_GAP_SUM]
+            totals[stage] = StageTotals(durations, seconds / 1e9, gaps, gap_seconds / 1e9)
+    return totals
 
 
 def _entries(raw: bytes, start: int, size: int, count: int, name: int) -> Iterator[tuple[str, int]]:
-    """Name and byte offset of the used entries of a table."""
-    for index in range(count):
-        at = start + index * size
+    """Names of the used entries of a table, and the index of the first word after each name."""
+    for at in range(start, start + count * size, size):
         if raw[at]:
-            yield _clean(raw[at : at + name]), at
+            yield _text(raw, at, name), (at + name) // WORD
 
 
-def _collectives(raw: bytes) -> Iterator[tuple[str, int]]:
-    for group, at in _entries(
-        raw, layout.COLLECTIVES_AT, layout.COLLECTIVE_SIZE, layout.COLLECTIVES, 32
-    ):
-        yield group, max(0, _word(raw, at // WORD + 4))
+def _collectives(raw: bytes, words: memoryview) -> dict[str, int]:
+    table = layout.COLLECTIVES_AT, layout.COLLECTIVE_SIZE, layout.COLLECTIVES, layout.GROUP_SIZE
+    return {group: max(0, words[at]) for group, at in _entries(raw, *table)}
 
 
-def _scalars(raw: bytes) -> Iterator[tuple[str, float]]:
-    for name, at in _entries(raw, layout.SCALARS_AT, layout.SCALAR_SIZE, layout.SCALARS, 40):
-        if _word(raw, at // WORD + 6) > 0:
-            yield name, _DOUBLE.unpack_from(raw, at + 40)[0]
+def _scalars(raw: bytes, words: memoryview) -> dict[str, float]:
+    table = layout.SCALARS_AT, layout.SCALAR_SIZE, layout.SCALARS, layout.SCALAR_NAME_SIZE
+    doubles = memoryview(raw).cast("d")
+    return {name: doubles[at] for name, at in _entries(raw, *table) if words[at + 1] > 0}
 
 
-def _failures(raw: bytes) -> dict[tuple[str, str], int]:
+def _failures(raw: bytes, words: memoryview) -> dict[tuple[str, str], int]:
+    table = layout.FAILURES_AT, layout.FAILURE_SIZE, layout.FAILURES, layout.FAILURE_TYPE_SIZE
     return {
-        (_stage(_word(raw, at // WORD + 6)), error): max(0, _word(raw, at // WORD + 7))
-        for error, at in _entries(raw, layout.FAILURES_AT, layout.FAILURE_SIZE, layout.FAILURES, 48)
+        (_stage(words[at]), error): max(0, words[at + 1]) for error, at in _entries(raw, *table)
     }
 
 
 def _failure(
-    raw: bytes, word: int, error: tuple[int, int], message: tuple[int, int]
+    raw: bytes, words: memoryview, at: int, error: tuple[int, int], message: tuple[int, int]
 ) -> Failure | None:
-    when = _word(raw, word)
+    when = words[at]
     if when <= 0:
         return None
     return Failure(
-        stage=_stage(_word(raw, word + 2)),
-        error=_text(raw, error),
-        message=_text(raw, message),
-        step=_step(_word(raw, word + 3)),
+        stage=_stage(words[at + 2]),
+        error=_text(raw, *error),
+        message=_text(raw, *message),
+        step=_step(words[at + 3]),
         time=when / 1e9,
     )

@@ -3,84 +3,87 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Histogram, Metric, Samples
-from stagewatch.ranks.directory import Rank, RankDirectory
-from stagewatch.ranks.last_durations import LastDurations
-from stagewatch.ranks.rank_record import Life, RankRecord, StageTotals
-from stagewatch.ranks.vocabulary import Vocabulary
-from stagewatch.record import BUCKET_BOUNDS, BUCKETS
+from stagewatch.node_context import NodeContext
+from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.rank import RANK_LABELS
+from stagewatch.ranks.records import Life, RankRecord, StageTotals
+from stagewatch.record import BUCKET_BOUNDS
 from stagewatch.stages import CODES
 
-if TYPE_CHECKING:
-    from stagewatch.node_context import NodeContext
-
 RETIRED_SECONDS = 900.0
-"""How long the totals of ended ranks are still counted after a job's last rank on this node."""
+"""How long the totals of ended ranks still count after a job's last rank on this node."""
 MAX_RETIRED = 256
-"""Most (job, role) pairs whose ended ranks are counted; the one longest without a rank goes."""
+"""Most (job, role) pairs whose ended ranks count; the one longest without a rank goes first."""
+MAX_NAMES = 128
+"""Different names of a kind that one role of a job may show; a program has a few, an attack any."""
+MAX_JOBS = 512
+"""Roles of jobs remembered; the one longest without a name goes first."""
 
-RANK = ("job_id", "role", "rank")
-STAGE = ("job_id", "role", "stage")
+STAGE_LABELS = ("job_id", "role", "stage")
+RANK_STAGE_LABELS = (*RANK_LABELS, "stage")
 
 UP = Metric(
     "rl_rank_up",
     "gauge",
     "1 while the rank's process lives, 0 once it is gone without having closed its record.",
-    RANK,
+    RANK_LABELS,
 )
-STEP = Metric("rl_rank_step", "gauge", "Last step the rank reported.", RANK)
+STEP = Metric("rl_rank_step", "gauge", "Last step the rank reported.", RANK_LABELS)
 PROGRESS_AGE = Metric(
     "rl_rank_progress_age_seconds",
     "gauge",
     "Time since the rank's training thread last made progress, on a clock that counts suspend.",
-    RANK,
+    RANK_LABELS,
 )
 STAGE_CODE = Metric(
     "rl_rank_stage_code",
     "gauge",
     "The innermost open stage: 0 idle, 1 rollout, 2 reward, 3 logprob, 4 advantage, 5 train, "
     "6 weights_update, 7 checkpoint, 8 eval, 9 init, 10 cleanup, 11 other.",
-    RANK,
+    RANK_LABELS,
 )
 STAGE_OPEN = Metric(
     "rl_rank_stage_open_seconds",
     "gauge",
     "How long the rank's innermost open stage has been open; for `idle`, since the last mark.",
-    (*RANK, "stage", "substage"),
+    (*RANK_LABELS, "stage", "substage"),
 )
 GAPS = Metric(
     "rl_progress_gap_seconds",
     "histogram",
     "Time between progress marks while the stage was the innermost open one.",
-    STAGE,
+    STAGE_LABELS,
 )
-DURATIONS = Metric("rl_stage_duration_seconds", "histogram", "Duration of completed stages.", STAGE)
+DURATIONS = Metric(
+    "rl_stage_duration_seconds", "histogram", "Duration of completed stages.", STAGE_LABELS
+)
 FAILURES = Metric(
     "rl_stage_failures_total",
     "counter",
     "Exceptions that left a stage, by type.",
-    (*STAGE, "error"),
+    (*STAGE_LABELS, "error"),
 )
 FIRST_FAILURE = Metric(
     "rl_rank_first_failure_timestamp_seconds",
     "gauge",
     "When the rank's first exception left a stage, as Unix time; kept when others follow.",
-    (*RANK, "stage", "error"),
+    (*RANK_LABELS, "stage", "error"),
 )
 COLLECTIVES = Metric(
     "rl_rank_collective_seq",
     "gauge",
     "Collectives entered by the rank since it began, per process group.",
-    (*RANK, "group"),
+    (*RANK_LABELS, "group"),
 )
-SCALAR = Metric("rl_scalar", "gauge", "Last value the rank published.", (*RANK, "name"))
+SCALAR = Metric("rl_scalar", "gauge", "Last value the rank published.", (*RANK_LABELS, "name"))
 SKIPPED = Metric(
     "stagewatch_records_skipped",
     "gauge",
@@ -91,49 +94,34 @@ DROPPED = Metric(
     "stagewatch_record_entries_dropped",
     "gauge",
     "Stages, scalars, groups and threads that found no room in a rank's record.",
-    RANK,
+    RANK_LABELS,
 )
-
-
-class Totals:
-    """Sums over the ranks of a (job, role), those that have ended included."""
-
-    def __init__(self, seen: float = 0.0) -> None:
-        self.seen = seen
-        """When a rank was last there, on the clock that counts suspend."""
-        self.durations: dict[str, list[int]] = defaultdict(lambda: [0] * BUCKETS)
-        self.duration_seconds: dict[str, float] = defaultdict(float)
-        self.gaps: dict[str, list[int]] = defaultdict(lambda: [0] * BUCKETS)
-        self.gap_seconds: dict[str, float] = defaultdict(float)
-        self.failures: dict[tuple[str, str], int] = defaultdict(int)
-
-    def add(self, record: RankRecord, names: Vocabulary) -> None:
-        """Count a record in."""
-        for stage, totals in record.totals.items():
-            self._add_stage(stage, totals)
-        for (stage, error), count in record.failures.items():
-            self.failures[stage, _error(names, record, stage, error)] += count
-
-    def _add_stage(self, stage: str, totals: StageTotals) -> None:
-        for mine, theirs in ((self.durations, totals.durations), (self.gaps, totals.gaps)):
-            mine[stage] = [a + b for a, b in zip(mine[stage], theirs, strict=True)]
-        self.duration_seconds[stage] += totals.duration_seconds
-        self.gap_seconds[stage] += totals.gap_seconds
-
-    def merge(self, other: Totals) -> None:
-        """Count another's sums in."""
-        for stage in other.durations:
-            self._add_stage(
-                stage,
-                StageTotals(
-                    tuple(other.durations[stage]),
-                    other.duration_seconds[stage],
-                    tuple(other.gaps[stage]),
-                    other.gap_seconds[stage],
-                ),
-            )
-        for key, count in other.failures.items():
-            self.failures[key] += count
+LAST = Metric(
+    "rl_rank_stage_last_seconds",
+    "gauge",
+    "How long the rank took for the stage when it last completed it; the mean of those it "
+    "completed since the look before, if there were several.",
+    RANK_STAGE_LABELS,
+)
+COMPLETIONS = Metric(
+    "rl_rank_stage_completions_total",
+    "counter",
+    "How often the rank has completed the stage: one that is behind its peers has done so less.",
+    RANK_STAGE_LABELS,
+)
+COMPLETED_AGE = Metric(
+    "rl_rank_stage_completed_age_seconds",
+    "gauge",
+    "Time since the rank last completed the stage, as far as the agent saw it: whoever "
+    "of its peers has begun the stage since then is not behind it.",
+    RANK_STAGE_LABELS,
+)
+FOLDED = Metric(
+    "stagewatch_names_folded_total",
+    "counter",
+    "Times that a name a rank chose was left out, since its job had shown too many, by kind.",
+    ("kind",),
+)
 
 
 class StagesCollector(Collector):
@@ -153,17 +141,17 @@ class StagesCollector(Collector):
         self._names = Vocabulary()
 
     def collect(self) -> Samples:
-        found = self._ranks.look()
+        census = self._ranks.look()
         out = Samples()
-        for reason, count in found.skipped.items():
+        for reason, count in census.skipped.items():
             out.add(SKIPPED, count, reason)
         now = self._boot_clock()
-        for rank in found.ranks:
-            if rank.record is not None:
-                _current(out, rank, rank.record, now, self._names)
-        shown = [rank.record for rank in found.ranks if rank.record is not None]
-        self._last_durations.add(out, [r for r in shown if r.life is not Life.CLOSED], now)
-        self._totals(out, found.records, now)
+        records = [rank.record for rank in census.ranks if rank.record is not None]
+        shown = [record for record in records if record.life is not Life.CLOSED]
+        for record in shown:
+            _current(out, record, now, self._names)
+        self._last_durations.add(out, shown, now)
+        self._totals(out, census.records, now)
         self._names.show(out)
         if not out.families:
             raise NoData("no rank keeps a stage record on this node")
@@ -174,30 +162,122 @@ class StagesCollector(Collector):
         current = {record.name: record for record in records}
         for name, record in self._last.items():
             if name not in current:
-                key = (record.job_id, record.role)
-                self._retired.setdefault(key, Totals(now)).add(record, self._names)
+                retired = self._retired.setdefault((record.job_id, record.role), Totals(now))
+                retired.add(record.totals, _failures(record, self._names))
         self._last = current
         sums: dict[tuple[str, str], Totals] = defaultdict(Totals)
         for record in records:
-            sums[(record.job_id, record.role)].add(record, self._names)
+            sums[record.job_id, record.role].add(record.totals, _failures(record, self._names))
         for key, retired in list(self._retired.items()):
             if key in sums:
                 retired.seen = now
             elif now - retired.seen > RETIRED_SECONDS:
                 del self._retired[key]
         by_age = sorted(self._retired, key=lambda key: self._retired[key].seen)
-        for key in by_age[: max(0, len(by_age) - MAX_RETIRED)]:
+        for key in by_age[:-MAX_RETIRED]:
             del self._retired[key]
         for key, retired in self._retired.items():
-            sums[key].merge(retired)
+            sums[key].add(retired.stages, retired.failures)
         for (job_id, role), totals in sums.items():
-            _histograms(out, totals, job_id, role)
+            for stage, total in totals.stages.items():
+                labels = job_id, role, stage
+                _histogram(out, DURATIONS, total.durations, total.duration_seconds, *labels)
+            for stage, total in totals.stages.items():
+                _histogram(out, GAPS, total.gaps, total.gap_seconds, job_id, role, stage)
+            for (stage, error), count in totals.failures.items():
+                out.add(FAILURES, count, job_id, role, stage, error)
 
 
-def _current(out: Samples, rank: Rank, record: RankRecord, now: float, names: Vocabulary) -> None:
-    if record.life is Life.CLOSED:
-        return
-    key = rank.key
+@dataclass(slots=True)
+class Totals:
+    """Sums over the ranks of a (job, role), those that have ended included."""
+
+    seen: float = 0.0
+    """When a rank was last there, on the clock that counts suspend."""
+    stages: dict[str, StageTotals] = field(default_factory=dict)
+    failures: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(
+        self, stages: Mapping[str, StageTotals], failures: Mapping[tuple[str, str], int]
+    ) -> None:
+        """Count the totals of a record, or other sums, in."""
+        for stage, totals in stages.items():
+            mine = self.stages.get(stage)
+            self.stages[stage] = totals if mine is None else mine + totals
+        self.failures.update(failures)
+
+
+class LastDurations:
+    """How often each rank has completed a stage, and how long the last time took.
+
+    Told from the growth of a record's totals between two looks.
+    """
+
+    def __init__(self) -> None:
+        self._looks: dict[str, dict[str, _Completed]] = {}
+
+    def add(self, out: Samples, records: list[RankRecord], now: float) -> None:
+        """Take in the records of all ranks that are there, and forget all others.
+
+        `now` is a time of the clock that counts suspend.
+        """
+        looks: dict[str, dict[str, _Completed]] = {}
+        for record in records:
+            before = self._looks.get(record.name)
+            looks[record.name] = stages = {}
+            for stage, totals in record.totals.items():
+                count, seconds = sum(totals.durations), totals.duration_seconds
+                old_count, old_seconds, last, when = (before or {}).get(stage, _NEVER)
+                if count > old_count:
+                    last = max(0.0, seconds - old_seconds) / (count - old_count)
+                    when = None if before is None else now
+                stages[stage] = count, seconds, last, when
+                if count:
+                    key = (record.job_id, record.role, record.rank, stage)
+                    out.add(LAST, last, *key)
+                    out.add(COMPLETIONS, count, *key)
+                    out.add(COMPLETED_AGE, None if when is None else now - when, *key)
+        self._looks = looks
+
+
+_Completed = tuple[int, float, float, float | None]
+"""Completions, seconds of all, seconds of the last, and when the last was seen."""
+_NEVER: _Completed = 0, 0.0, 0.0, None
+
+
+class Vocabulary:
+    """The first names that each role of each job has shown, by kind.
+
+    It keeps names that users choose from becoming unbounded labels.
+    """
+
+    def __init__(self) -> None:
+        self._names: OrderedDict[tuple[str, str, str], set[str]] = OrderedDict()
+        self._folded: Counter[str] = Counter()
+
+    def admits(self, kind: str, job_id: str, role: str, name: str) -> bool:
+        """Whether the name may become a label; counts those that may not."""
+        key = (kind, job_id, role)
+        names = self._names.setdefault(key, set())
+        self._names.move_to_end(key)
+        if len(self._names) > MAX_JOBS:
+            self._names.popitem(last=False)
+        if name in names:
+            return True
+        if len(names) >= MAX_NAMES:
+            self._folded[kind] += 1
+            return False
+        names.add(name)
+        return True
+
+    def show(self, out: Samples) -> None:
+        """Add how often a name was left out."""
+        for kind, count in self._folded.items():
+            out.add(FOLDED, count, kind)
+
+
+def _current(out: Samples, record: RankRecord, now: float, names: Vocabulary) -> None:
+    key = job_id, role, _ = record.job_id, record.role, record.rank
     out.add(UP, int(record.life is Life.ALIVE), *key)
     lane = record.training
     frame = record.open
@@ -207,16 +287,16 @@ def _current(out: Samples, rank: Rank, record: RankRecord, now: float, names: Vo
             out.add(PROGRESS_AGE, max(0.0, now - lane.progress), *key)
     out.add(STAGE_CODE, CODES[frame.stage] if frame else CODES["idle"], *key)
     if frame is not None:
-        age = max(0.0, now - frame.started)
-        known = names.admits("substage", record.job_id, record.role, frame.substage)
-        out.add(STAGE_OPEN, age, *key, frame.stage, frame.substage if known else "other")
+        admitted = names.admits("substage", job_id, role, frame.substage)
+        substage = frame.substage if admitted else "other"
+        out.add(STAGE_OPEN, max(0.0, now - frame.started), *key, frame.stage, substage)
     elif lane is not None and lane.progress:
         out.add(STAGE_OPEN, max(0.0, now - lane.progress), *key, "idle", "")
     for group, sequence in record.collectives.items():
-        if names.admits("group", record.job_id, record.role, group):
+        if names.admits("group", job_id, role, group):
             out.add(COLLECTIVES, sequence, *key, group)
     for name, value in record.scalars.items():
-        if names.admits("scalar", record.job_id, record.role, name):
+        if names.admits("scalar", job_id, role, name):
             out.add(SCALAR, value, *key, name)
     first = record.first_failure
     if first is not None:
@@ -226,29 +306,28 @@ def _current(out: Samples, rank: Rank, record: RankRecord, now: float, names: Vo
         out.add(DROPPED, record.dropped, *key)
 
 
+def _failures(record: RankRecord, names: Vocabulary) -> Counter[tuple[str, str]]:
+    """The record's failures by stage and type, as far as their names may become labels."""
+    failures: Counter[tuple[str, str]] = Counter()
+    for (stage, error), count in record.failures.items():
+        failures[stage, _error(names, record, stage, error)] += count
+    return failures
+
+
 def _error(names: Vocabulary, record: RankRecord, stage: str, error: str) -> str:
     """The exception's type, or `other` once the job has shown too many."""
-    known = names.admits("error", record.job_id, record.role, f"{stage} {error}")
-    return error if known else "other"
+    admitted = names.admits("error", record.job_id, record.role, f"{stage} {error}")
+    return error if admitted else "other"
 
 
-def _histograms(out: Samples, totals: Totals, job_id: str, role: str) -> None:
-    for stage, counts in totals.durations.items():
-        if any(counts):
-            histogram = _histogram(counts, totals.duration_seconds[stage])
-            out.add_histogram(DURATIONS, histogram, job_id, role, stage)
-    for stage, counts in totals.gaps.items():
-        if any(counts):
-            out.add_histogram(
-                GAPS, _histogram(counts, totals.gap_seconds[stage]), job_id, role, stage
-            )
-    for (stage, error), count in totals.failures.items():
-        out.add(FAILURES, count, job_id, role, stage, error)
-
-
-def _histogram(counts: list[int], total: float) -> Histogram:
-    cumulative = tuple(accumulate(counts))
-    return Histogram(BUCKET_BOUNDS, cumulative[:-1], cumulative[-1], total)
+def _histogram(
+    out: Samples, metric: Metric, counts: tuple[int, ...], seconds: float, *labels: str
+) -> None:
+    if any(counts):
+        *cumulative, total = accumulate(counts)
+        out.add_histogram(
+            metric, Histogram(BUCKET_BOUNDS, tuple(cumulative), total, seconds), *labels
+        )
 
 
 def _build(options: NoOptions, context: NodeContext) -> StagesCollector:

@@ -1,7 +1,7 @@
-"""What a rank's main thread is doing, judged from a few samples of `/proc`.
+"""Classifies how a rank's main thread waits, from a few samples of `/proc`.
 
-The class describes; it never accuses.  A rank at 100 % CPU may be compiling: whether anything is
-wrong is decided by progress, over the whole job, in the recording rules.
+The class describes and never accuses: a rank at 100 % CPU may be compiling.  Whether anything is
+wrong follows from progress over the whole job, in the recording rules.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.rank import Rank
+
 MIN_SAMPLES = 5
 WINDOW_SAMPLES = 10
-"""Samples a judgement is made from; at one a second it follows a change within ten seconds."""
+"""Samples that a class is judged by; at one a second it follows a change within ten seconds."""
 
 BUSY_PAGE_FAULTS = 100
-"""Page faults per second of CPU time from which on a busy thread is at work, not polling."""
+"""Page faults per second of CPU time above which a busy thread is at work and does not poll."""
 STRAY_PAGE_FAULTS = 20
-"""In a whole window, which prove nothing: the first write after a fork, a page reclaimed."""
+"""Page faults in a whole window that prove nothing: a write after a fork, a reclaimed page."""
 
 _IO_CHANNEL = re.compile(
     r"nfs|rpc_|fuse_|request_wait_answer|io_schedule|wait_on_page|folio_wait|blk_|jbd2|xfs_"
@@ -56,7 +59,7 @@ class Sample:
     state: str
     """The letter of `/proc/<pid>/stat`."""
     channel: str
-    """Kernel function slept in; empty while running or where it may not be read."""
+    """The kernel function it sleeps in; empty while it runs or where it may not be read."""
     run_seconds: float
     voluntary: int
     involuntary: int
@@ -64,10 +67,32 @@ class Sample:
     """Progress marks of the rank so far; `None` without a stage record."""
     page_faults: int = 0
     """So far.  A compiler or a tokenizer takes new memory all the time, a busy-poller none."""
+    queue_seconds: float | None = None
+    """Time spent runnable but waiting for a core; `None` on a kernel without schedstat."""
+
+
+def take_sample(rank: Rank, proc: Procfs, now: float) -> Sample | None:
+    """One look at a rank's main thread; `None` if it is gone or hidden."""
+    main = proc.stat(rank.pid, rank.pid)
+    scheduling = proc.scheduling(rank.pid, rank.pid)
+    if main is None or scheduling is None:
+        return None
+    lane = rank.record.training if rank.record else None
+    return Sample(
+        time=now,
+        state=main.state,
+        channel=proc.wait_channel(rank.pid, rank.pid),
+        run_seconds=main.user_seconds + main.system_seconds,
+        voluntary=scheduling.voluntary,
+        involuntary=scheduling.involuntary,
+        marks=lane.marks if lane else None,
+        page_faults=main.page_faults,
+        queue_seconds=scheduling.queue_seconds,
+    )
 
 
 def classify(samples: Sequence[Sample]) -> WaitClass:
-    """The class that a window of samples, oldest first, speaks for."""
+    """The class that a window of samples, oldest first, indicates."""
     if samples and samples[-1].state in "ZX":
         return WaitClass.GONE
     if len(samples) < MIN_SAMPLES:
@@ -104,7 +129,7 @@ def classify(samples: Sequence[Sample]) -> WaitClass:
 
 
 def sleeps_in(channel: str) -> str:
-    """A wait channel by class: kernels rename functions (futex_wait_queue, futex_do_wait)."""
+    """A wait channel by kind, since kernels rename functions (futex_wait_queue, futex_do_wait)."""
     for name in ("futex", "epoll", "nfs", "rpc", "fuse", "pipe", "nanosleep", "select", "poll"):
         if name in channel:
             return name

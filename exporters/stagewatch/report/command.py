@@ -1,41 +1,60 @@
-"""Makes reports of what a Prometheus (or VictoriaMetrics, or another of its kind) has kept: of an
-experiment with an injected fault, or of failures and recoveries over a period.  Each is one HTML
-file that needs nothing else, with JSON and CSV for further work."""
+"""Reports on an experiment with an injected fault, or on failures and recoveries over a period,
+from what a Prometheus (or VictoriaMetrics, or another server with its API) has kept.  A report is
+one HTML file that needs nothing else; JSON and CSV serve further work, and the figures a paper."""
 
 from __future__ import annotations
 
 import argparse
+import base64
+import logging
+import os
 import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 
 from stagewatch.core.config import duration
 from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.prometheus.api import PrometheusApi
-from stagewatch.report import experiment_files, recovery_files, server
+from stagewatch.report import pages, records
 from stagewatch.report.experiment import Wanted, make_experiment
 from stagewatch.report.periods import Period, between, iso, moment, month
 from stagewatch.report.progress import Progress
 from stagewatch.report.recovery import Asked, make_recovery
 
+TIMEOUT_SECONDS = 60.0
+
+Files = Mapping[str, str | bytes]
+"""Contents by the name of the file."""
+
+Figures = Sequence[Callable[[], Mapping[str, bytes]]]
+"""For each figure, a function that makes its files."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `stagewatch report`."""
     kinds = parser.add_subparsers(title="reports", metavar="REPORT", dest="report", required=True)
-    _add_experiment(kinds.add_parser("experiment", help="one injected fault and what it did"))
-    _add_recovery(kinds.add_parser("recovery", help="failures and recoveries over a period"))
+    experiment = kinds.add_parser("experiment", help="one injected fault and what it did")
+    _add_experiment(experiment)
+    recovery = kinds.add_parser("recovery", help="failures and recoveries over a period")
+    _add_recovery(recovery)
+    for each in (experiment, recovery):
+        _add_server(each)
+        _add_output(each)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit status 0 when the report is written."""
-    api = server.api_of(arguments)
+    """Write the report; returns exit status 0."""
+    _find_matplotlib()
+    api = _api(arguments)
     progress = Progress()
     try:
         make = _experiment if arguments.report == "experiment" else _recovery
-        files = make(api, arguments, progress)
+        report, figures = make(api, arguments, progress)
     finally:
         progress.close()
         api.close()
-    for file in write(files):
+    for file in _write(_places(arguments, report, figures)):
         print(file)
     return 0
 
@@ -58,7 +77,7 @@ def _add_experiment(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--after",
-        type=server.duration_given,
+        type=_duration,
         default=300.0,
         metavar="TIME",
         help="how long after the fault's end to look [default: 5m]",
@@ -68,9 +87,8 @@ def _add_experiment(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=31.0,
         metavar="N",
-        help="how far back to find it [default: 31]",
+        help="how many days back to look for the marker [default: 31]",
     )
-    _add_common(parser)
 
 
 def _add_recovery(parser: argparse.ArgumentParser) -> None:
@@ -93,32 +111,145 @@ def _add_recovery(parser: argparse.ArgumentParser) -> None:
         type=_percent,
         default=0.999,
         metavar="PERCENT",
-        help="availability that is aimed at [default: 99.9]",
+        help="availability to aim at [default: 99.9]",
     )
     parser.add_argument(
-        "--cluster", default="", metavar="NAME", help="only this one [default: all]"
+        "--cluster", default="", metavar="NAME", help="only this cluster [default: all]"
     )
     parser.add_argument(
         "--throughput",
         default="",
         metavar="PROMQL",
-        help="what throughput is, by job_id; JOBS stands for the selector [default: rl_scalar "
-        "samples_per_second, else steps a minute]",
+        help="throughput by job_id; the word JOBS becomes the matchers of the jobs, as in "
+        "sum by (job_id) (tokens{JOBS}) [default: rl_scalar samples_per_second, else steps a "
+        "minute]",
     )
-    _add_common(parser)
 
 
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    server.add_arguments(parser)
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    """The server to ask, and the credentials for it: in files, so that no command line shows
+    them."""
+    parser.add_argument(
+        "--prometheus",
+        metavar="URL",
+        default=os.environ.get("STAGEWATCH_PROMETHEUS_URL", "http://127.0.0.1:9090"),
+        help="server to ask [default: http://127.0.0.1:9090; STAGEWATCH_PROMETHEUS_URL]",
+    )
+    parser.add_argument(
+        "--bearer-token-file", type=Path, metavar="FILE", help="file with a token for the server"
+    )
+    parser.add_argument(
+        "--basic-auth-file",
+        type=Path,
+        metavar="FILE",
+        help="file with USER:PASSWORD for the server",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_duration,
+        default=TIMEOUT_SECONDS,
+        metavar="TIME",
+        help="how long one query may take [default: 60s]",
+    )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output",
         type=Path,
         required=True,
         metavar="PATH",
-        help="FILE.html, or a directory for the page, JSON, CSV and each figure as SVG",
+        help="FILE.html, or a directory for the page, JSON, CSV and each figure as SVG, PDF and "
+        "PNG",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write JSON here too")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write CSV here too")
+
+
+def _find_matplotlib() -> None:
+    """Raise `StagewatchError` where figures cannot be drawn, before the server is asked."""
+    for noisy in ("matplotlib", "fontTools"):  # they log each font that they read or embed
+        logging.getLogger(noisy).setLevel(logging.ERROR)
+    try:
+        import_module("matplotlib")
+    except ModuleNotFoundError as error:
+        raise StagewatchError(
+            f"report needs {error.name}: pip install 'stagewatch[report]'"
+        ) from error
+
+
+def _experiment(
+    api: PrometheusApi, arguments: argparse.Namespace, progress: Progress
+) -> tuple[Files, Figures]:
+    """The report by kind of file, and its figures."""
+    from stagewatch.report.figures import experiment_figures
+
+    wanted = Wanted(
+        fault_id=arguments.fault,
+        baseline=arguments.baseline,
+        job_id=arguments.job,
+        origin=arguments.origin,
+        after=arguments.after,
+        days=arguments.days,
+    )
+    experiment = make_experiment(api, wanted, progress)
+    drawn = experiment_figures(experiment)
+    svg = {name: each.inline() for name, each in drawn.items()}
+    report = {
+        "html": pages.experiment_page(experiment, svg),
+        "json": records.experiment_json(experiment),
+        "csv": records.experiment_csv(experiment),
+    }
+    return report, [each.files for each in drawn.values()]
+
+
+def _recovery(
+    api: PrometheusApi, arguments: argparse.Namespace, progress: Progress
+) -> tuple[Files, Figures]:
+    """The report by kind of file, and its figures."""
+    from stagewatch.report.figures import recovery_figures
+
+    period, budget = _period(arguments)
+    asked = Asked(period, budget, arguments.slo, arguments.cluster, arguments.throughput)
+    recovery = make_recovery(api, asked, progress)
+    drawn = recovery_figures(recovery)
+    svg = {name: each.inline() for name, each in drawn.items()}
+    title = arguments.month or f"{iso(period.start)[:16]} to {iso(period.end)[:16]}"
+    report = {
+        "html": pages.recovery_page(recovery, title, svg),
+        "json": records.recovery_json(recovery),
+        "csv": records.recovery_csv(recovery),
+    }
+    return report, [each.files for each in drawn.values()]
+
+
+def _api(arguments: argparse.Namespace) -> PrometheusApi:
+    """The server, with credentials.  Raises `ConfigError`."""
+    header = ""
+    if arguments.bearer_token_file:
+        header = f"Bearer {_secret(arguments.bearer_token_file, '--bearer-token-file')}"
+    elif arguments.basic_auth_file:
+        pair = _secret(arguments.basic_auth_file, "--basic-auth-file")
+        header = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    return PrometheusApi(arguments.prometheus, timeout=arguments.timeout, authorization=header)
+
+
+def _secret(file: Path, flag: str) -> str:
+    try:
+        secret = file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{flag} {file}: {getattr(error, 'strerror', None) or error}") from error
+    if not secret or not secret.isprintable():
+        raise ConfigError(f"{flag} {file}: must hold one line")
+    return secret
+
+
+def _duration(text: str) -> float:
+    """Seconds of a flag such as 90s or 5m."""
+    try:
+        return duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration such as 90s or 5m") from error
 
 
 def _percent(text: str) -> float:
@@ -131,41 +262,8 @@ def _percent(text: str) -> float:
     return share
 
 
-def _experiment(
-    api: PrometheusApi, arguments: argparse.Namespace, progress: Progress
-) -> dict[Path, str]:
-    wanted = Wanted(
-        fault_id=arguments.fault,
-        baseline=arguments.baseline,
-        job_id=arguments.job,
-        origin=arguments.origin,
-        after=arguments.after,
-        days=arguments.days,
-    )
-    experiment = make_experiment(api, wanted, progress)
-    drawn = experiment_files.figures(experiment)
-    pages = {"html": experiment_files.html(experiment, drawn)}
-    pages |= {
-        "json": experiment_files.json_of(experiment),
-        "csv": experiment_files.csv_of(experiment),
-    }
-    return _files(arguments, pages, {each.name: each.standalone() for each in drawn.values()})
-
-
-def _recovery(
-    api: PrometheusApi, arguments: argparse.Namespace, progress: Progress
-) -> dict[Path, str]:
-    period, budget = _period(arguments)
-    asked = Asked(period, budget, arguments.slo, arguments.cluster, arguments.throughput)
-    recovery = make_recovery(api, asked, progress)
-    title = arguments.month or f"{iso(period.start)[:16]} to {iso(period.end)[:16]}"
-    pages = {"html": recovery_files.html(recovery, title)}
-    pages |= {"json": recovery_files.json_of(recovery), "csv": recovery_files.csv_of(recovery)}
-    return _files(arguments, pages, recovery_files.figures(recovery))
-
-
 def _period(arguments: argparse.Namespace) -> tuple[Period, Period]:
-    """What to look at, and what the error budget is of: a month's is the whole month's."""
+    """The period to look at, and the one whose error budget counts: a month's is the whole one."""
     now = time.time()
     if arguments.month:
         if arguments.start or arguments.end:
@@ -190,28 +288,30 @@ def _when(text: str, flag: str, now: float) -> float:
         raise ConfigError(f"{flag} {text!r}: must be a time or a duration such as 24h") from error
 
 
-def _files(
-    arguments: argparse.Namespace, pages: dict[str, str], drawings: dict[str, str]
-) -> dict[Path, str]:
-    """What to write where: all of it into a directory, or the page alone into a file."""
+def _places(
+    arguments: argparse.Namespace, report: Files, figures: Figures
+) -> dict[Path, str | bytes]:
+    """The contents of each file: all of them in a directory, or the page alone."""
     output: Path = arguments.output
     if output.suffix.lower() in (".html", ".htm"):
-        files = {output: pages["html"]}
+        files = {output: report["html"]}
     else:
-        files = {output / f"report.{kind}": text for kind, text in pages.items()}
-        files |= {output / f"{name}.svg": text for name, text in drawings.items()}
+        files = {output / f"report.{kind}": text for kind, text in report.items()}
+        for make in figures:
+            files |= {output / name: content for name, content in make().items()}
     for kind in ("json", "csv"):
         if chosen := getattr(arguments, kind):
-            files[chosen] = pages[kind]
+            files[chosen] = report[kind]
     return files
 
 
-def write(files: dict[Path, str]) -> list[Path]:
-    """Write them; directories are made.  Raises `StagewatchError`."""
-    for file, text in files.items():
+def _write(files: Mapping[Path, str | bytes]) -> list[Path]:
+    """Write files and the directories they need.  Raises `StagewatchError`."""
+    for file, content in files.items():
+        raw = content.encode(errors="backslashreplace") if isinstance(content, str) else content
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, encoding="utf-8", errors="backslashreplace")
+            file.write_bytes(raw)
         except OSError as error:
             raise StagewatchError(f"cannot write {file}: {error.strerror}") from error
     return list(files)

@@ -25,7 +25,7 @@ class Component:
 
     @property
     def label(self) -> str:
-        """As a person calls it."""
+        """Its name for a person."""
         if self.kind == "rank":
             return f"{self.role or 'rank'} {self.name}"
         if self.kind == "node":
@@ -37,12 +37,12 @@ class Component:
 
     @property
     def group(self) -> str:
-        """What it is one of: a rank's role, else its kind."""
+        """The group it belongs to: a rank's role, else its kind."""
         return self.role or self.kind
 
 
 def component_of(labels: Mapping[str, str]) -> Component:
-    """The part that a series with these labels is about, the most exact that they tell."""
+    """The smallest part that these labels name."""
     node = labels.get("node", "")
     if labels.get("rank"):
         return Component("rank", labels.get("role", ""), labels["rank"])
@@ -60,12 +60,12 @@ def component_of(labels: Mapping[str, str]) -> Component:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a fault was put, by the names that its marker or `--origin` gives."""
+    """The places where a fault was put, by the names that its marker or `--origin` gives."""
 
     names: tuple[str, ...]
 
     def matches(self, component: Component) -> bool:
-        """Whether this is (one of) the places."""
+        """Whether this is one of the places."""
         return any(_same(name.strip(), component) for name in self.names if name.strip())
 
     def named_by(self, labels: Mapping[str, str]) -> bool:
@@ -96,7 +96,7 @@ def _same(name: str, component: Component) -> bool:
 
 
 def in_order(components: Iterable[Component]) -> list[Component]:
-    """As the figures list them: the controller first, then by kind, role and number."""
+    """Components in the order of figures: the controller first, then by kind, role and number."""
     return sorted(components, key=_position)
 
 

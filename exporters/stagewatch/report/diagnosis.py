@@ -1,4 +1,5 @@
-"""Where it began, where it surfaced, and how many places one would have had to look.
+"""Diagnoses a fault from what a view shows: its moments, where to look, where it began and
+surfaced.
 
 docs/reports.md defines every number of this file.
 """
@@ -11,23 +12,169 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from stagewatch.report.components import CONTROLLER, Component, Target
-from stagewatch.report.events import ANY, Event
-from stagewatch.report.findings import Finding
-from stagewatch.report.milestones import View, steady
+from stagewatch.report.components import CONTROLLER, Component, Target, component_of
+from stagewatch.report.deviations import Finding, steady
+from stagewatch.report.events import ANY, Event, Fault, Firing
 from stagewatch.stages import STAGES
+
+WRONG_SHOWN = 5
+
+PRESSING = ("critical", "warning")
+"""Severities whose end makes it clear; a note such as FirstFailure stays for minutes."""
 
 IDLE = "idle"
 SLIGHT = 1.25
-"""Of hundreds of series one now and then gets over its limit by as little, of itself."""
+"""Times the limit.  Among hundreds of series, one exceeds its limit this little by chance."""
 
 PIPELINE = STAGES[1:8]
 """The stages of a step, in order; after the last comes the first again."""
 
 
+MOMENTS = (
+    ("injected", "injected", "inject"),
+    ("effect", "effect", "effect"),
+    ("detected", "detected", "detect"),
+    ("localised", "localised", "localise"),
+    ("first_error", "first error", "error"),
+    ("last_error", "last error", "error"),
+    ("ended", "fault ended", "clear"),
+    ("clear", "clear", "clear"),
+)
+"""Milestones with the words and the colour that mark them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Milestone:
+    """A moment and its evidence; without a `time` it was not seen."""
+
+    time: float | None = None
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The evidence of a run: all of it, or as much as a controller's log and Slurm show."""
+
+    name: str
+    findings: Sequence[Finding]
+    events: Sequence[Event]
+    firings: Sequence[Firing]
+    detects_by_eye: bool = False
+    """Whether a deviation or an error alone counts as detection, as for somebody who watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Milestones:
+    """All milestones of a view; `misnamed` are components that verdicts named before the right
+    one."""
+
+    injected: Milestone
+    effect: Milestone
+    detected: Milestone
+    localised: Milestone
+    first_error: Milestone
+    last_error: Milestone
+    ended: Milestone
+    clear: Milestone
+    misnamed: tuple[str, ...]
+
+
+def controller_view(view: View) -> View:
+    """The same run as Slurm and the controller alone show it."""
+    return View(
+        "controller",
+        [each for each in view.findings if each.component.role == CONTROLLER],
+        [
+            each
+            for each in view.events
+            if each.component.role == CONTROLLER or each.component.kind == "slurm"
+        ],
+        [each for each in view.firings if each.labels.get("role") == CONTROLLER],
+        detects_by_eye=True,
+    )
+
+
+def milestones(fault: Fault, target: Target, view: View) -> Milestones:
+    """The milestones of a fault, as a view shows them."""
+    deviations = steady(view.findings)
+    errors = [each for each in view.events if each.kind == "failure"]
+    named = [each for each in view.firings if component_of(each.labels).kind != "slurm"]
+    right = [each for each in named if target.named_by(each.labels)]
+    return Milestones(
+        injected=Milestone(fault.start, f"marker {fault.id}"),
+        effect=_effect(deviations, view.events),
+        detected=_detected(view, deviations),
+        localised=_fired(right),
+        first_error=_event(errors[:1]),
+        last_error=_event(errors[-1:]),
+        ended=Milestone(fault.end, "marker last seen open" if fault.end else ""),
+        clear=_clear(view.firings),
+        misnamed=_misnamed(named, right, target),
+    )
+
+
+def _effect(deviations: Sequence[Finding], events: Sequence[Event]) -> Milestone:
+    first = [
+        Milestone(each.deviated, f"{each.component.label}: {each.title}") for each in deviations[:1]
+    ]
+    first += [_event([each]) for each in events[:1]]
+    return min(first, key=lambda each: each.time or 0.0, default=Milestone())
+
+
+def _detected(view: View, deviations: Sequence[Finding]) -> Milestone:
+    alerts = [each for each in view.firings if each.severity]
+    moments = [_fired(alerts)]
+    if view.detects_by_eye:
+        moments += [_event(view.events[:1]), _effect(deviations, ())]
+    seen = [each for each in moments if each.time is not None]
+    return min(seen, key=lambda each: each.time or 0.0, default=Milestone())
+
+
+def _fired(firings: Sequence[Firing]) -> Milestone:
+    if not firings:
+        return Milestone()
+    first = firings[0]
+    who = component_of(first.labels)
+    return Milestone(
+        first.start, first.name if who.kind == "slurm" else f"{first.name}: {who.label}"
+    )
+
+
+def _event(events: Sequence[Event]) -> Milestone:
+    if not events:
+        return Milestone()
+    event = events[0]
+    place = f" in {event.stage}" if event.stage else ""
+    return Milestone(event.time, f"{event.component.label}{place}: {event.text}")
+
+
+def _clear(firings: Sequence[Firing]) -> Milestone:
+    alerts = [each for each in firings if each.severity in PRESSING]
+    if not alerts or any(each.open for each in alerts):
+        return Milestone()
+    last = max(alerts, key=lambda each: each.end)
+    return Milestone(last.end, f"{last.name} is over, the last of {len(alerts)} alerts")
+
+
+def _misnamed(named: Sequence[Firing], right: Sequence[Firing], target: Target) -> tuple[str, ...]:
+    """Wrong ranks that were named no later than the right one; nodes and mounts do not count."""
+    until = right[0].start if right else float("inf")
+    wrong: list[Component] = []
+    for each in named:
+        who = component_of(each.labels)
+        if (
+            who.kind == "rank"
+            and each.start <= until
+            and not target.matches(who)
+            and who not in wrong
+        ):
+            wrong.append(who)
+    return tuple(each.label for each in wrong[:WRONG_SHOWN])
+
+
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A component with the first thing that was wrong with it."""
+    """A component with the first evidence against it."""
 
     component: Component
     time: float
@@ -37,11 +184,11 @@ class Suspect:
     right: bool
     """Whether the fault was put there."""
     waits: bool = False
-    """Whether it only waits for others, as far as this shows."""
+    """Whether the evidence shows no more than that it waits for others."""
 
     @property
     def slight(self) -> bool:
-        """Whether it never got far beyond its limit."""
+        """Whether it exceeded its limit only a little."""
         return self.severity < SLIGHT
 
 
@@ -77,35 +224,23 @@ def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
     before it comes before it, what was seen later after it, be it of the same component or not.
     A rank that is idle waits for others: its age accuses nobody.
     """
-    found: dict[Component, list[Suspect]] = {}
-    for each in steady(view.findings):
-        if each.signal.age and each.stage == IDLE:
-            continue
-        suspect = Suspect(
-            each.component,
-            each.deviated or 0.0,
-            each.stage,
-            each.title,
-            each.severity,
-            target.matches(each.component),
-            _waits(each),
-        )
-        found.setdefault(each.component, []).append(suspect)
+    suspected: dict[Component, list[Suspect]] = {}
     failed: dict[Component, float] = {}
+
+    def add(each: Finding | Event, when: float, evidence: str, severity: float) -> None:
+        right = target.matches(each.component)
+        waits = isinstance(each, Finding) and _waits(each)
+        one = Suspect(each.component, when, each.stage, evidence, severity, right, waits)
+        suspected.setdefault(each.component, []).append(one)
+
+    for finding in steady(view.findings):
+        if not (finding.signal.age and finding.stage == IDLE):
+            add(finding, finding.deviated or 0.0, finding.title, finding.severity)
     for event in view.events:
-        if event.component.kind == "slurm" or event.component.name == ANY:
-            continue
-        suspect = Suspect(
-            event.component,
-            event.time,
-            event.stage,
-            event.text,
-            math.inf,
-            target.matches(event.component),
-        )
-        found.setdefault(event.component, []).append(suspect)
-        failed.setdefault(event.component, event.time)
-    seen = [one.time for each in found.values() for one in each if one.severity < math.inf]
+        if event.component.kind != "slurm" and event.component.name != ANY:
+            add(event, event.time, event.text, math.inf)
+            failed.setdefault(event.component, event.time)
+    seen = [one.time for each in suspected.values() for one in each if one.severity < math.inf]
     origin = min(seen, default=0.0)
 
     def bucket(when: float) -> float:
@@ -116,7 +251,7 @@ def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
             return each.waits, each.slight, each.time, 0.0
         return each.waits, each.slight, bucket(each.time), -each.severity
 
-    firsts = [min(each, key=position) for each in found.values()]
+    firsts = [min(each, key=position) for each in suspected.values()]
     errors = {each: failed.get(each.component, math.inf) for each in firsts}
     exact = sorted(when for each, when in errors.items() if when <= each.time)
 
@@ -133,8 +268,8 @@ def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
 
 
 def _waits(finding: Finding) -> bool:
-    """Whether an idle rank does less than usual, or is only seen to have said something before; or
-    whether ranks that share a GPU use it less."""
+    """Whether the finding shows mere waiting: an idle rank does less than usual or set a scalar
+    before it idled, or ranks that share a GPU use it less."""
     base, peak = finding.baseline, finding.peak
     less = base is not None and peak is not None and peak < base.low
     if finding.component.kind == "gpu":
@@ -149,8 +284,8 @@ def diagnose(
     roles: Mapping[str, int],
     stages_open: Counter[str],
 ) -> Diagnosis:
-    """`roles` are the ranks of each role; `stages_open` in which stage how many ranks were when
-    it was detected."""
+    """Where a fault began and surfaced.  `roles` counts the ranks of each role, `stages_open` those
+    in each stage at the detection."""
     began = Place()
     if ordered:
         first = ordered[0]
@@ -186,7 +321,7 @@ def stage_distance(began: str, surfaced: str, seen: Collection[str] = PIPELINE) 
 
 
 def _surfaced(errors: Sequence[Event], stages_open: Counter[str]) -> tuple[Place, str]:
-    """The last error, which is what one reads first; without one, where most ranks hang."""
+    """The place of the last error, which one reads first; without errors, where most ranks hang."""
     if errors:
         last = errors[-1]
         place = Place(last.component.label, last.component.group, last.stage)
@@ -214,7 +349,8 @@ def _chain(ordered: Sequence[Suspect], began: Place, surfaced: Place) -> tuple[s
 def _unranked(
     ordered: Sequence[Suspect], target: Target, surfaced: Place, roles: Mapping[str, int]
 ) -> int | None:
-    """Logs of every rank of the role where it surfaced and of the role where it was put."""
+    """How many logs to read: every rank of the role where it surfaced and of the one where it was
+    put."""
     origins = {each.component.role for each in ordered if each.right and each.component.role}
     origins |= {
         role

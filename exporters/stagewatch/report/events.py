@@ -1,12 +1,28 @@
-"""Things that happened at a moment: exceptions, deaths, OOM kills, lines of logs, ends of jobs."""
+"""What happened at a moment: the marked fault; alerts and verdicts; exceptions, deaths, OOM kills,
+lines of logs, Xids and the end of the job."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from stagewatch.core.errors import StagewatchError
+from stagewatch.prometheus.api import PrometheusApi, Track
+from stagewatch.prometheus.selectors import select
 from stagewatch.report.components import Component, component_of
-from stagewatch.report.history import History, Line
+from stagewatch.report.history import History, Labels, Line, runs, usual_gap
+
+MAX_OPEN_SECONDS = 86400.0
+"""A marker that stays open for longer counts as still open."""
+
+_GAP = 300.0
+
+NOTES = ("FaultInjected", "FaultMarkerForgotten", "PageDuringFault")
+"""Alerts that detect nothing: they are about the marker, or repeat another alert."""
+
+VERDICTS = {"job:rl_stall:culprit": "culprit", "rank:rl_straggler:ratio": "straggler"}
+"""Recording rules that name a rank."""
 
 MOMENT_SECONDS = 1.0
 
@@ -15,8 +31,105 @@ ANY = "?"
 
 
 @dataclass(frozen=True, slots=True)
+class Fault:
+    """An injected fault.  Times are Unix seconds; no `end`: its marker was still open."""
+
+    id: str
+    fault_type: str
+    target: str
+    expected_stage: str
+    scenario: str
+    cluster: str
+    start: float
+    end: float | None
+
+
+def find_fault(api: PrometheusApi, id: str, days: float) -> Fault:
+    """The fault with a marker's id, of the last so many days.
+
+    `end` is when its marker was last seen open, which is at least 30 s after the start.
+    Raises `StagewatchError` with the ids that there are.
+    """
+    window = f"[{max(1, round(days * 24))}h]"
+    marker = select("fault_injection_active", id=id)
+    start = select("fault_injection_start_timestamp_seconds", id=id)
+    starts = api.query(f"max_over_time({start}{window})")
+    markers = api.query(f"max_over_time({marker}{window})")
+    if not starts or not markers:
+        others = api.query(f"count by (id) (max_over_time(fault_injection_active{window}))")
+        ids = sorted(each.labels.get("id", "") for each in others)
+        known = ", ".join(ids[:20]) if ids else "none at all"
+        raise StagewatchError(
+            f"no fault {id!r} was marked in the last {days:g} days (--days); there is: {known}"
+        )
+    labels = markers[0].labels
+    began = max(each.value for each in starts)
+    return Fault(
+        id=id,
+        fault_type=labels.get("fault_type", ""),
+        target=labels.get("target_worker", ""),
+        expected_stage=labels.get("expected_failure_stage", ""),
+        scenario=labels.get("scenario", ""),
+        cluster=labels.get("cluster", ""),
+        start=began,
+        end=_last_open(api, marker, began),
+    )
+
+
+def _last_open(api: PrometheusApi, marker: str, start: float) -> float | None:
+    """The last sample of a marker; None while it is open."""
+    latest = min(time.time(), start + MAX_OPEN_SECONDS)
+    seen, gap = start, 30.0
+    at = start
+    while at < latest:
+        until = min(at + 3600, latest)
+        tracks = api.samples(marker, at, until)
+        times = sorted({when for track in tracks for when, _ in track.samples})
+        if times:
+            seen, gap = max(seen, times[-1]), 3 * usual_gap(times)
+        elif at - seen > _GAP:
+            break
+        at = until
+    return None if latest - seen < gap else seen
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """One alert or verdict, from its first sample to its last.  `open`: still there at the end."""
+
+    name: str
+    labels: Mapping[str, str]
+    start: float
+    end: float
+    open: bool
+
+    @property
+    def severity(self) -> str:
+        """critical, warning, info; empty for a verdict."""
+        return self.labels.get("severity", "")
+
+
+def firings(tracks: Iterable[Track], until: float) -> list[Firing]:
+    """All runs of samples of ALERTS or of a verdict, by their start.
+
+    Two that differ only in the evidence of a verdict are two.
+    """
+    fired = []
+    for track in tracks:
+        name = track.labels.get("alertname") or VERDICTS.get(track.labels.get("__name__", ""), "")
+        if not name or name in NOTES:
+            continue
+        times = [when for when, _ in track.samples]
+        for start, end in runs(times):
+            late = until - end < 2.5 * usual_gap(times)
+            fired.append(Firing(name, track.labels, start, end, late))
+    return sorted(fired, key=lambda each: (each.start, each.name))
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
-    """`kind` is failure, gone, oom_kill, log, xid or job_end."""
+    """Something that happened to a component.  `kind` is failure, gone, oom_kill, log, xid or
+    job_end."""
 
     time: float
     kind: str
@@ -26,33 +139,30 @@ class Event:
 
 
 def events_of(
-    history: History, job: str, nodes: str, roles: Mapping[str, int], since: float
+    history: History, job: Labels, nodes: Labels, roles: Mapping[str, int], since: float
 ) -> list[Event]:
-    """What happened to a job and its nodes from a time on."""
-    first = _stamped(history, f"rl_rank_first_failure_timestamp_seconds{{{job}}}", "failure")
-    found = [
+    """The events of a job and its nodes since a time."""
+    first = _stamped(history, "rl_rank_first_failure_timestamp_seconds", job, "failure")
+    system = {**nodes, "job_id": "", "scope": "system"}
+    events = [
         *first,
         *_later_failures(history, job, roles, first),
-        *_stamped(history, f"log_oom_kill_last_timestamp_seconds{{{job}}}", "oom_kill"),
-        *_stamped(
-            history,
-            f'log_oom_kill_last_timestamp_seconds{{{nodes}, job_id="", scope="system"}}',
-            "oom_kill",
-        ),
-        *_stamped(history, f"log_first_match_timestamp_seconds{{{job}}}", "log"),
-        *_stamped(history, f"gpu_xid_last_timestamp_seconds{{{nodes}}}", "xid"),
+        *_stamped(history, "log_oom_kill_last_timestamp_seconds", job, "oom_kill"),
+        *_stamped(history, "log_oom_kill_last_timestamp_seconds", system, "oom_kill"),
+        *_stamped(history, "log_first_match_timestamp_seconds", job, "log"),
+        *_stamped(history, "gpu_xid_last_timestamp_seconds", nodes, "xid"),
         *_gone(history, job),
-        *_risen(history, f"rl_rank_cgroup_oom_kills_total{{{job}}}"),
+        *_oom_kills(history, job),
         *_job_end(history, job),
     ]
     # Stamps are of another clock than the scrape's.
-    seen = {_staged(event, first) for event in found if event.time >= since - 0.5}
+    seen = {_staged(event, first) for event in events if event.time >= since - 0.5}
     return sorted(seen, key=lambda event: event.time)
 
 
 def _staged(event: Event, first: Sequence[Event]) -> Event:
-    """With the stage that its rank's first exception left, if it is of the same moment: a line of a
-    log tells none."""
+    """The event with the stage of its rank's first exception, if both are of the same moment: a
+    line of a log has no stage."""
     stages = (
         other.stage
         for other in first
@@ -61,88 +171,74 @@ def _staged(event: Event, first: Sequence[Event]) -> Event:
     return event if event.stage else replace(event, stage=next(stages, ""))
 
 
-def _stamped(history: History, selector: str, kind: str) -> list[Event]:
-    """A series whose value is the time: each new value is an event."""
+def _stamped(history: History, metric: str, labels: Labels, kind: str) -> list[Event]:
+    """Events of series whose value is the time of the last event."""
     by = "role, rank, stage, error, pattern, node, gpu, xid, scope, job_id"
-    lines = history.lines(f"max by ({by}) (last_over_time({selector}[{{window}}]))", kind)
     return [
         Event(value, kind, component_of(line.labels), line.labels.get("stage", ""), _text(line))
-        for line in lines
-        for value in {value for value in line.values if value is not None}
+        for line in history.most(metric, labels, by, kind)
+        for value in {value for _, value in line.known()}
     ]
 
 
 def _later_failures(
-    history: History, job: str, roles: Mapping[str, int], first: Sequence[Event]
+    history: History, job: Labels, roles: Mapping[str, int], first: Sequence[Event]
 ) -> list[Event]:
-    """Exceptions that were not the first of their rank.  They are counted by role and stage, so
-    that the rank is known only where the role has but one."""
+    """Exceptions after the first of a rank.  Agents count them by role and stage, which identifies
+    the rank only in a role of one."""
     known = {(event.component.role, event.stage, event.text) for event in first}
-    query = (
-        "sum by (role, stage, error) "
-        f"(last_over_time(rl_stage_failures_total{{{job}}}[{{window}}]))"
-    )
-    found = []
-    for line in history.lines(query, "failures"):
+    failures = []
+    by = "role, stage, error"
+    for line in history.most("rl_stage_failures_total", job, by, "failures", "sum"):
         role, stage = line.labels.get("role", ""), line.labels.get("stage", "")
         error = line.labels.get("error", "")
-        before: float | None = 0.0 if line.values[:1] == [None] else None
-        for index, value in enumerate(line.values):
-            if value is None:
-                continue
-            rose = before is not None and value > before
-            if rose and (role, stage, error) not in known:
-                rank = "0" if roles.get(role) == 1 else ANY
-                component = Component("rank", role, rank)
-                found.append(Event(history.grid.time(index), "failure", component, stage, error))
-            before = value
-    return found
+        if (role, stage, error) in known:
+            continue
+        component = Component("rank", role, "0" if roles.get(role) == 1 else ANY)
+        failures += [
+            Event(history.grid.time(at), "failure", component, stage, error)
+            for at, _ in line.rises(0.0 if line.values[:1] == [None] else None)
+        ]
+    return failures
 
 
-def _gone(history: History, job: str) -> list[Event]:
-    query = f"min by (role, rank) (last_over_time(rl_rank_up{{{job}}}[{{window}}]))"
+def _gone(history: History, job: Labels) -> list[Event]:
+    lines = history.most("rl_rank_up", job, "role, rank", "ranks that died", "min")
     return [
-        Event(_first(history, line, 0.0), "gone", component_of(line.labels), "", "process gone")
-        for line in history.lines(query, "ranks that died")
+        _seen(history, line, line.values.index(0.0), "gone", "process gone")
+        for line in lines
         if 0.0 in line.values
     ]
 
 
-def _first(history: History, line: Line, value: float) -> float:
-    return history.grid.time(line.values.index(value))
+def _oom_kills(history: History, job: Labels) -> list[Event]:
+    lines = history.most("rl_rank_cgroup_oom_kills_total", job, "role, rank", "OOM kills")
+    return [
+        _seen(history, line, at, "oom_kill", "OOM kill in its cgroup")
+        for line in lines
+        for at, _ in line.rises()
+    ]
 
 
-def _risen(history: History, selector: str) -> list[Event]:
-    query = f"max by (role, rank) (last_over_time({selector}[{{window}}]))"
-    found = []
-    for line in history.lines(query, "OOM kills"):
-        before: float | None = None
-        for index, value in enumerate(line.values):
-            if value is not None and before is not None and value > before:
-                when = history.grid.time(index)
-                found.append(
-                    Event(when, "oom_kill", component_of(line.labels), "", "OOM kill in its cgroup")
-                )
-            before = before if value is None else value
-    return found
+def _seen(history: History, line: Line, at: int, kind: str, text: str) -> Event:
+    """An event by the look that saw it."""
+    return Event(history.grid.time(at), kind, component_of(line.labels), "", text)
 
 
-def _job_end(history: History, job: str) -> list[Event]:
-    """Slurm no longer calls the job running, though it still answers."""
-    query = f"max (last_over_time(slurm_job_info{{{job}}}[{{window}}]))"
-    slurm = component_of({})
-    lines = history.lines(query, "the job in Slurm")
+def _job_end(history: History, job: Labels) -> list[Event]:
+    """The end of the job: Slurm answers, and no longer lists it as running."""
+    grid = history.grid
+    lines = history.most("slurm_job_info", job, "", "the job in Slurm")
     if not lines:
         return []
-    known = [index for index, value in enumerate(lines[0].values) if value is not None]
-    if known[-1] >= history.grid.count - 1 - 3 * history.intervals.slurm / history.grid.step:
+    last = lines[0].known()[-1][0]
+    if last >= grid.count - 1 - 3 * history.intervals.slurm / grid.step:
         return []
-    when = history.grid.time(known[-1] + 1)
-    return [Event(when, "job_end", slurm, "", "job no longer runs")]
+    return [Event(grid.time(last + 1), "job_end", component_of({}), "", "job no longer runs")]
 
 
 def _text(line: Line) -> str:
-    labels: Mapping[str, str] = line.labels
+    labels = line.labels
     if labels.get("error"):
         return labels["error"]
     if labels.get("pattern"):

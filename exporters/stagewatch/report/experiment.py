@@ -1,8 +1,7 @@
-"""Gathers what is known of one injected fault and makes the experiment of it."""
+"""Gathers the evidence of one injected fault and makes an experiment of it."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,42 +9,53 @@ from dataclasses import dataclass
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.prometheus.api import PrometheusApi
+from stagewatch.prometheus.selectors import select
 from stagewatch.report.components import Component, Target, component_of, target_of
-from stagewatch.report.diagnosis import Diagnosis, Suspect, diagnose, suspects
-from stagewatch.report.events import events_of
-from stagewatch.report.fault import Fault, find_fault
-from stagewatch.report.findings import Finding, Scene, findings_of
-from stagewatch.report.firing import VERDICTS, Firing, firings
-from stagewatch.report.history import Grid, History, Line, measure, quoted
-from stagewatch.report.milestones import Milestones, View, controller_view, milestones
+from stagewatch.report.deviations import SIGNALS, Finding, Scene, findings_of, steady
+from stagewatch.report.diagnosis import (
+    Diagnosis,
+    Milestones,
+    Suspect,
+    View,
+    controller_view,
+    diagnose,
+    milestones,
+    suspects,
+)
+from stagewatch.report.events import VERDICTS, Fault, Firing, events_of, find_fault, firings
+from stagewatch.report.history import Grid, History, Labels, Values, measure, milliseconds
 from stagewatch.report.periods import Period, baseline_period, iso
 from stagewatch.report.progress import Progress
-from stagewatch.report.signals import SIGNALS, selectors
 from stagewatch.stages import STAGES
 
 LEAD_SECONDS = 60.0
 """Time before the injection that the figures show."""
+
+PANELS = 5
+PER_COMPONENT = 2
+PER_SIGNAL = 2
+"""Series that a figure shows at most, in all and of one component or signal."""
 
 _OTHER_STEPS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a person asked for."""
+    """The request for a report."""
 
     fault_id: str
     baseline: str = "10m-before"
     job_id: str = ""
     origin: str = ""
-    """Where the fault was put, if the marker's target does not say it so that it is understood."""
+    """Where the fault was put, if the marker's target does not name a component."""
     after: float = 300.0
-    """Seconds after the end of the fault that are looked at."""
+    """Seconds to look at after the end of the fault."""
     days: float = 31.0
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one view saw."""
+    """One view of the run, with its milestones and diagnosis."""
 
     view: View
     milestones: Milestones
@@ -68,19 +78,41 @@ class Experiment:
     grid: Grid
     full: Side
     controller: Side
-    stages: Mapping[Component, Sequence[str | None]]
-    job_running: Sequence[float | None]
-    """1 while Slurm had the job running; all None where Slurm is not watched."""
+    job_running: Values
+    """A value while Slurm had the job running; all None where Slurm is not watched."""
 
     @property
     def name(self) -> str:
-        """For a title."""
+        """The title of the report."""
         what = f"{self.fault.fault_type} on {self.fault.target or 'an unnamed target'}"
         return f"{self.fault.scenario or self.fault.id}: {what}"
 
+    def after(self, when: float | None) -> float | None:
+        """Seconds after the injection."""
+        return None if when is None else when - self.fault.start
+
+
+def telling(side: Side) -> list[Finding]:
+    """The series to show: at most two of a component and of a kind, in the order they deviated,
+    those of the first suspect first; where none deviated, some that have a baseline."""
+    chosen: list[Finding] = []
+    order = {suspect.component: at for at, suspect in enumerate(side.suspects)}
+    candidates = sorted(
+        steady(side.view.findings),
+        key=lambda each: (order.get(each.component, len(order)) > 0, each.deviated, -each.severity),
+    )
+    for each in candidates or [each for each in side.view.findings if each.baseline]:
+        mine = [one for one in chosen if one.component == each.component]
+        alike = any(one.signal == each.signal for one in mine)
+        kind = sum(one.signal == each.signal for one in chosen)
+        room = len(mine) < PER_COMPONENT and kind < PER_SIGNAL and len(chosen) < PANELS
+        if room and not alike:
+            chosen.append(each)
+    return chosen
+
 
 def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> Experiment:
-    """Ask for everything and put it together.  Raises `StagewatchError`."""
+    """Ask the server and put the experiment together.  Raises `StagewatchError`."""
     fault = find_fault(api, wanted.fault_id, wanted.days)
     baseline = baseline_period(wanted.baseline, fault.start)
     end = min(time.time(), (fault.end or time.time()) + wanted.after)
@@ -89,18 +121,20 @@ def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> E
     job_id = wanted.job_id or _only_job(api, fault)
     progress.expect(2 * len(SIGNALS) + _OTHER_STEPS + len(VERDICTS))
     history = History(api, run, progress, intervals=intervals)
-    past = History(api, baseline, progress, intervals=intervals)
-    members = _members(api, fault, job_id, run)
-    job, nodes = selectors(fault.cluster, job_id, members.nodes)
+    past = history.of(baseline)
+    job = {"cluster": fault.cluster, "job_id": job_id}
+    members = _members(api, fault, job, run)
+    nodes: Labels = {"cluster": fault.cluster, "node": members.nodes}
     stages = _stages(history, job)
     scene = Scene(history.grid, fault.start, stages, members.gpu_owner)
     findings: list[Finding] = []
     seen_since = baseline.end
     for signal in SIGNALS:
-        asked = signal.for_job(job, nodes)
-        before = past.lines(asked, f"{signal.name}, baseline")
-        seen_since = min([seen_since, *(_first_seen(past.grid, line) for line in before)])
-        findings += findings_of(signal, before, history.lines(asked, signal.name), scene)
+        before = past.lines(signal.expression(past, job, nodes), f"{signal.name}, baseline")
+        during = history.lines(signal.expression(history, job, nodes), signal.name)
+        firsts = [past.grid.time(line.known()[0][0]) for line in before if line.known()]
+        seen_since = min([seen_since, *firsts])
+        findings += findings_of(signal, before, during, scene)
     view = View(
         "full",
         findings,
@@ -108,9 +142,15 @@ def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> E
         _firings(history, fault, job_id, members.nodes),
     )
     target = target_of(wanted.origin or fault.target)
-    running = history.lines(
-        f"max (last_over_time(slurm_job_info{{{job}}}[{{window}}]))", "job state"
-    )
+    running = history.most("slurm_job_info", job, "", "job state")
+
+    def side(view: View) -> Side:
+        seen = milestones(fault, target, view)
+        ordered = suspects(view, target, tie=2 * history.grid.step)
+        open_now = _open_stages(view, stages, history.grid, seen.detected.time)
+        verdict = diagnose(view, ordered, target, members.roles, open_now)
+        return Side(view, seen, verdict, ordered)
+
     return Experiment(
         fault=fault,
         target=target,
@@ -121,16 +161,9 @@ def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> E
         run=run,
         interval=intervals.scrape,
         grid=history.grid,
-        full=_side(view, fault, target, members.roles, stages, history.grid),
-        controller=_side(controller_view(view), fault, target, members.roles, stages, history.grid),
-        stages=stages,
+        full=side(view),
+        controller=side(controller_view(view)),
         job_running=running[0].values if running else [None] * history.grid.count,
-    )
-
-
-def _first_seen(grid: Grid, line: Line) -> float:
-    return next(
-        (grid.time(at) for at, each in enumerate(line.values) if each is not None), math.inf
     )
 
 
@@ -143,9 +176,9 @@ class _Members:
 
 def _only_job(api: PrometheusApi, fault: Fault) -> str:
     """The one job with live ranks in the minute before the injection."""
-    ranks = f"rl_rank_up{{cluster={quoted(fault.cluster)}}}"
-    found = api.query(f"count by (job_id) (last_over_time({ranks}[60s]) == 1)", fault.start + 1)
-    jobs = sorted(each.labels.get("job_id", "") for each in found)
+    ranks = select("rl_rank_up", cluster=fault.cluster)
+    live = api.query(f"count by (job_id) (last_over_time({ranks}[60s]) == 1)", fault.start + 1)
+    jobs = sorted(each.labels.get("job_id", "") for each in live)
     if len(jobs) == 1:
         return jobs[0]
     if not jobs:
@@ -156,43 +189,57 @@ def _only_job(api: PrometheusApi, fault: Fault) -> str:
     raise StagewatchError(f"several jobs ran: choose with --job one of {', '.join(jobs[:20])}")
 
 
-def _members(api: PrometheusApi, fault: Fault, job_id: str, run: Period) -> _Members:
-    job = f"cluster={quoted(fault.cluster)}, job_id={quoted(job_id)}"
-    window = f"[{max(60, round(run.end - run.start))}s]"
-    found = api.query(
-        f"max by (node, role, rank, uuid) (last_over_time(rl_rank_info{{{job}}}{window}))", run.end
-    )
-    if not found:
-        raise StagewatchError(f"job {job_id!r} had no ranks around {iso(fault.start)}")
-    ranks = {component_of(each.labels) for each in found}
+def _members(api: PrometheusApi, fault: Fault, job: Mapping[str, str], run: Period) -> _Members:
+    """The ranks of the job during the run, with their nodes and GPUs."""
+    window = milliseconds(max(60.0, run.seconds))
+    infos = f"last_over_time({select('rl_rank_info', **job)}[{window}])"
+    members = api.query(f"max by (node, role, rank, uuid) ({infos})", run.end)
+    if not members:
+        raise StagewatchError(f"job {job['job_id']!r} had no ranks around {iso(fault.start)}")
+    ranks = {component_of(each.labels) for each in members}
     users: dict[str, set[Component]] = {}
-    for each in found:
+    for each in members:
         if uuid := each.labels.get("uuid"):
             users.setdefault(uuid, set()).add(component_of(each.labels))
     return _Members(
-        nodes=tuple(sorted({each.labels.get("node", "") for each in found})),
+        nodes=tuple(sorted({each.labels.get("node", "") for each in members})),
         roles=dict(sorted(Counter(rank.role for rank in ranks).items())),
         gpu_owner={uuid: next(iter(who)) for uuid, who in users.items() if len(who) == 1},
     )
 
 
-def _stages(history: History, job: str) -> dict[Component, Sequence[str | None]]:
-    query = f"max by (role, rank) (last_over_time(rl_rank_stage_code{{{job}}}[{{window}}]))"
+def _stages(history: History, job: Labels) -> dict[Component, list[str | None]]:
+    """The stage of each rank, by column."""
     return {
         component_of(line.labels): [
             None if value is None or not 0 <= value < len(STAGES) else STAGES[int(value)]
             for value in line.values
         ]
-        for line in history.lines(query, "stages")
+        for line in history.most("rl_rank_stage_code", job, "role, rank", "stages")
     }
+
+
+def _open_stages(
+    view: View, stages: Mapping[Component, Sequence[str | None]], grid: Grid, when: float | None
+) -> Counter[str]:
+    """How many ranks of a view were in each stage at a time, or at the end."""
+    last = grid.count - 1
+    column = last if when is None else min(grid.index(when), last)
+    shown = {finding.component for finding in view.findings}
+    return Counter(
+        stage
+        for component, by_column in stages.items()
+        if view.name == "full" or component in shown
+        if (stage := by_column[column]) and stage != "idle"
+    )
 
 
 def _firings(history: History, fault: Fault, job_id: str, nodes: Sequence[str]) -> list[Firing]:
     """Alerts and verdicts on the job, its nodes or the whole cluster that began with the fault."""
-    cluster = quoted(fault.cluster)
-    tracks = history.samples(f'ALERTS{{alertstate="firing", cluster={cluster}}}', "alerts")
+    alerts = select("ALERTS", alertstate="firing", cluster=fault.cluster)
+    tracks = history.samples(alerts, "alerts")
     for verdict in VERDICTS:
-        chosen = f"{verdict}{{cluster={cluster}, job_id={quoted(job_id)}}}"
+        chosen = select(verdict, cluster=fault.cluster, job_id=job_id)
         tracks += history.samples(chosen, verdict)
     return [
         each
@@ -201,26 +248,3 @@ def _firings(history: History, fault: Fault, job_id: str, nodes: Sequence[str]) 
         and each.labels.get("job_id", job_id) == job_id
         and each.labels.get("node", nodes[0]) in nodes
     ]
-
-
-def _side(
-    view: View,
-    fault: Fault,
-    target: Target,
-    roles: Mapping[str, int],
-    stages: Mapping[Component, Sequence[str | None]],
-    grid: Grid,
-) -> Side:
-    seen = milestones(fault, target, view)
-    ordered = suspects(view, target, tie=2 * grid.step)
-    at = seen.detected.time
-    column = grid.count - 1 if at is None else min(grid.index(at), grid.count - 1)
-    shown = {component for component in stages if view.name == "full"} | {
-        finding.component for finding in view.findings
-    }
-    open_now = Counter(
-        stage
-        for component, by_column in stages.items()
-        if component in shown and (stage := by_column[column]) and stage != "idle"
-    )
-    return Side(view, seen, diagnose(view, ordered, target, roles, open_now), ordered)

@@ -1,21 +1,29 @@
-"""Series over time on one grid, with gaps left as gaps."""
+"""Asks a server for series over a period, on one grid of times; gaps in the data stay gaps."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stagewatch.core.errors import SourceError
 from stagewatch.prometheus.api import PrometheusApi, Track
+from stagewatch.prometheus.selectors import Wanted, select
 from stagewatch.report.periods import Period, iso
 from stagewatch.report.progress import Progress
 
 MAX_COLUMNS = 1500
 """Times that a report looks at; a longer period is looked at in larger steps."""
+
+DAY = 86400.0
+
+Labels = Mapping[str, Wanted]
+"""Labels of a selector, as `select` takes them."""
+
+Values = Sequence[float | None]
+"""Values on a grid of times; None where no sample was taken, which is never read as a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +40,7 @@ class Grid:
         return self.start + (self.count - 1) * self.step
 
     def time(self, index: int) -> float:
-        """When a column is."""
+        """The time of a column."""
         return self.start + index * self.step
 
     def index(self, when: float) -> int:
@@ -42,14 +50,23 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One series on the grid; None where no sample was taken."""
+    """One series on the grid."""
 
     labels: Mapping[str, str]
     values: list[float | None]
 
-    def last_before(self, index: int) -> float | None:
-        """The last known value before a column."""
-        return next((value for value in reversed(self.values[:index]) if value is not None), None)
+    def known(self) -> list[tuple[int, float]]:
+        """The columns that have a value, with the value."""
+        return [(at, value) for at, value in enumerate(self.values) if value is not None]
+
+    def rises(self, before: float | None = None) -> list[tuple[int, float]]:
+        """The columns whose value is larger than the one before, with the value."""
+        rises = []
+        for at, value in self.known():
+            if before is not None and value > before:
+                rises.append((at, value))
+            before = value
+        return rises
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +77,18 @@ class Intervals:
     slurm: float
     rules: float
 
-    def of(self, expression: str) -> float:
-        """That of the series in an expression, by their names."""
-        if "slurm_" in expression:
+    def of(self, metric: str) -> float:
+        """The interval of a metric, by its name; that of a recording rule has colons."""
+        if "slurm_" in metric:
             return self.slurm
-        return self.rules if "ALERTS" in expression or _RECORDED.search(expression) else self.scrape
-
-
-_RECORDED = re.compile(r"\b\w+:\w+:\w+\b")
+        return self.rules if metric == "ALERTS" or ":" in metric else self.scrape
 
 
 class History:
     """Asks one server for one period.
 
-    Every expression has `{window}` where it looks back, so that a sample is seen until the next is
-    due and not for longer: the five minutes that a server looks back by itself would hide a gap.
+    A sample is seen until the next is due and not for longer: the five minutes that a server looks
+    back by itself would hide a gap.
     """
 
     def __init__(
@@ -89,23 +103,72 @@ class History:
         step = max(intervals.scrape, math.ceil(period.seconds / columns), 1.0)
         start = math.floor(period.start / step) * step
         self.api = api
+        self.period = period
         self.intervals = intervals
         self.grid = Grid(start, step, int((period.end - start) / step) + 1)
         self.progress = progress
 
+    def of(self, period: Period, columns: int = MAX_COLUMNS) -> History:
+        """The same server, asked for another period."""
+        return History(self.api, period, self.progress, intervals=self.intervals, columns=columns)
+
+    def last(self, metric: str, labels: Labels) -> str:
+        """PromQL for the sample in force of each series."""
+        return self.over("last", metric, labels)
+
+    def over(self, how: str, metric: str, labels: Labels) -> str:
+        """PromQL for the `last`, the largest (`max`) or another of a series' recent samples."""
+        return f"{how}_over_time({select(metric, **labels)}[{self._window(metric, 1.5)}])"
+
+    def rate(self, metric: str, labels: Labels) -> str:
+        """PromQL for a rate: it looks back further than a sample is in force, but not from a
+        gap."""
+        series = f"{select(metric, **labels)}[{self._window(metric, 5)}]"
+        return f"rate({series}) and {self.last(metric, labels)}"
+
+    def most(self, metric: str, labels: Labels, by: str, what: str, how: str = "max") -> list[Line]:
+        """The samples in force, the largest (or `how`) by some labels."""
+        by = f" by ({by})" if by else ""
+        return self.lines(f"{how}{by} ({self.last(metric, labels)})", what)
+
     def lines(self, expression: str, what: str) -> list[Line]:
         """The series that an expression yields."""
         self.progress.step(what)
-        interval = self.intervals.of(expression)
-        asked = expression.replace("{window}", _duration(max(1.5 * interval, self.grid.step)))
-        asked = asked.replace("{rate}", _duration(max(5 * interval, self.grid.step)))
-        tracks = self.api.query_range(asked, self.grid.start, self.grid.end, self.grid.step)
+        tracks = self.api.query_range(expression, self.grid.start, self.grid.end, self.grid.step)
         return [self._line(track) for track in tracks]
 
     def samples(self, selector: str, what: str) -> list[Track]:
         """Series as they were stored."""
         self.progress.step(what)
         return self.api.samples(selector, self.grid.start, self.grid.end)
+
+    def total(
+        self, function: str, metric: str, labels: Labels, by: str, what: str
+    ) -> dict[str, float]:
+        """A function of a range (such as `increase`) over the whole period, by a label; the server
+        is asked day by day."""
+        self.progress.step(what)
+        totals: dict[str, float] = {}
+        for seconds, end in self._days():
+            window = milliseconds(seconds)
+            query = f"sum by ({by}) ({function}({select(metric, **labels)}[{window}]))"
+            for each in self.api.query(query, end):
+                label = each.labels.get(by, "")
+                totals[label] = totals.get(label, 0.0) + each.value
+        return totals
+
+    def _days(self) -> list[tuple[float, float]]:
+        """Length and end of each whole day and of what is left.
+
+        A span ends just before the next begins, since servers differ in whether both ends count.
+        """
+        days, rest = divmod(self.grid.end - self.grid.start, DAY)
+        ends = [self.grid.start + (at + 1) * DAY for at in range(int(days))]
+        spans = [(DAY - 0.001, end) for end in ends]
+        return [*spans, (max(0.001, rest - 0.001), self.grid.end)] if rest > 0 else spans
+
+    def _window(self, metric: str, intervals: float) -> str:
+        return milliseconds(max(intervals * self.intervals.of(metric), self.grid.step))
 
     def _line(self, track: Track) -> Line:
         values: list[float | None] = [None] * self.grid.count
@@ -116,44 +179,66 @@ class History:
         return Line(track.labels, values)
 
 
+def by_job(lines: Iterable[Line]) -> dict[str, Line]:
+    """The line of each job, by its id."""
+    return {line.labels.get("job_id", ""): line for line in lines}
+
+
 def measure(
     api: PrometheusApi, cluster: str, times: Sequence[float], back: float = 600.0
 ) -> Intervals:
-    """The intervals on a cluster, by the time before the first of some times that has samples.
+    """Measure the intervals of a cluster, before the first of some times that has samples.
 
-    Raises `SourceError` where no node agent was scraped at any of them.
+    Raises `SourceError` where nothing was scraped at any of them.
     """
-    chosen = f"cluster={quoted(cluster)}"
-    scrape = _interval(api, f'up{{{chosen}, job="stagewatch"}}', times, back)
-    slurm = _interval(api, f'slurm_source_success{{{chosen}, source="jobs"}}', times, back)
-    rules = _interval(api, f"job:rl_ranks_live:count{{{chosen}}}", times, back)
-    if scrape is None:
-        scrape = _interval(api, f"up{{{chosen}}}", times, back)
+
+    def interval(metric: str, **labels: str) -> float | None:
+        selector = select(metric, cluster=cluster, **labels)
+        for when in times:
+            tracks = api.samples(selector, when - back, when)
+            usual = [
+                usual_gap([stamp for stamp, _ in track.samples])
+                for track in tracks
+                if len(track.samples) > 2
+            ]
+            if usual:
+                return max(0.1, round(statistics.median(usual), 1))
+        return None
+
+    scrape = interval("up", job="stagewatch") or interval("up")
     if scrape is None:
         around = ", ".join(iso(when) for when in times)
         raise SourceError(f"nothing of cluster {cluster!r} was scraped around {around}")
+    slurm = interval("slurm_source_success", source="jobs")
+    rules = interval("job:rl_ranks_live:count")
     return Intervals(scrape, slurm or max(scrape, 30.0), rules or max(scrape, 15.0))
 
 
-def _interval(
-    api: PrometheusApi, selector: str, times: Sequence[float], back: float
-) -> float | None:
+def milliseconds(seconds: float) -> str:
+    """A duration as PromQL writes it."""
+    return f"{math.ceil(round(seconds * 1000, 3))}ms"
+
+
+def usual_gap(times: Sequence[float]) -> float:
+    """The median distance of times; a minute where there is but one."""
+    if len(times) < 2:
+        return 60.0
+    return statistics.median(later - earlier for earlier, later in itertools.pairwise(times))
+
+
+def runs(times: Sequence[float], gap: float | None = None) -> list[tuple[float, float]]:
+    """Runs of times without a hole: longer than `gap`, or than 2.5 times the usual distance."""
+    limit = 2.5 * usual_gap(times) if gap is None else gap
+    spans: list[tuple[float, float]] = []
     for when in times:
-        usual = [
-            statistics.median(later - earlier for earlier, later in itertools.pairwise(stamps))
-            for track in api.samples(selector, when - back, when)
-            if len(stamps := [stamp for stamp, _ in track.samples]) > 2
-        ]
-        if usual:
-            return max(0.1, round(statistics.median(usual), 1))
-    return None
+        if spans and when - spans[-1][1] <= limit:
+            spans[-1] = (spans[-1][0], when)
+        else:
+            spans.append((when, when))
+    return spans
 
 
-def _duration(seconds: float) -> str:
-    return f"{math.ceil(seconds * 1000)}ms"
-
-
-def quoted(value: str) -> str:
-    """A label's value as PromQL writes it."""
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+def column_runs(values: Values, gap: int = 2) -> list[tuple[int, int]]:
+    """First and last columns of runs of known values; up to `gap` unknown ones are no hole."""
+    columns = [at for at, value in enumerate(values) if value is not None]
+    return [(int(first), int(last)) for first, last in runs(columns, gap + 1)]

@@ -1,14 +1,17 @@
-"""Periods of time as a person writes them, and times as a person reads them."""
+"""Periods, times and numbers, as a person writes and reads them."""
 
 from __future__ import annotations
 
 import calendar
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from stagewatch.core.config import duration
 from stagewatch.core.errors import ConfigError
+
+NOT_SEEN = "not seen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,21 +23,18 @@ class Period:
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Its length."""
         return self.end - self.start
-
-    def __contains__(self, when: float) -> bool:
-        return self.start <= when <= self.end
 
 
 def moment(text: str, flag: str) -> float:
     """Unix seconds of `2026-11-21T14:30:00Z` (without a zone: UTC) or of a plain number."""
     try:
         if re.fullmatch(r"\d+(\.\d+)?", text):
-            return float(text)
+            return datetime.fromtimestamp(float(text), timezone.utc).timestamp()
         when = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
         return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
-    except (ValueError, OverflowError) as error:
+    except (ValueError, OverflowError, OSError) as error:
         raise ConfigError(
             f"{flag} {text!r}: must be a time such as 2026-11-21T14:30:00Z, or Unix seconds"
         ) from error
@@ -49,20 +49,21 @@ def between(start: float, end: float, flag: str) -> Period:
 
 def baseline_period(text: str, injected: float) -> Period:
     """`START..END`, or `10m-before`: that long, up to the injection."""
-    if text.endswith("-before"):
-        try:
-            return Period(injected - duration(text.removesuffix("-before")), injected)
-        except ValueError as error:
-            raise ConfigError(
-                f"--baseline {text!r}: must be such as 10m-before, or START..END"
-            ) from error
     start, dots, end = text.partition("..")
-    if not dots:
-        raise ConfigError(f"--baseline {text!r}: must be such as 10m-before, or START..END")
-    found = between(moment(start, "--baseline"), moment(end, "--baseline"), "--baseline")
-    if found.end > injected:
-        raise ConfigError(f"--baseline: must end before the injection, {iso(injected)}")
-    return found
+    if dots:
+        period = between(moment(start, "--baseline"), moment(end, "--baseline"), "--baseline")
+        if period.end > injected:
+            raise ConfigError(f"--baseline: must end before the injection, {iso(injected)}")
+        return period
+    try:
+        length, before, rest = text.partition("-before")
+        if not before or rest:
+            raise ValueError(text)
+        return Period(injected - duration(length), injected)
+    except ValueError as error:
+        raise ConfigError(
+            f"--baseline {text!r}: must be such as 10m-before, or START..END"
+        ) from error
 
 
 def month(text: str) -> Period:
@@ -73,6 +74,17 @@ def month(text: str) -> Period:
     first = datetime(int(match[1]), int(match[2]), 1, tzinfo=timezone.utc)
     days = calendar.monthrange(first.year, first.month)[1]
     return Period(first.timestamp(), first.timestamp() + days * 86400)
+
+
+def union(periods: Iterable[Period]) -> list[Period]:
+    """The same time without overlaps."""
+    merged: list[Period] = []
+    for each in sorted(periods, key=lambda period: period.start):
+        if merged and each.start <= merged[-1].end:
+            merged[-1] = Period(merged[-1].start, max(merged[-1].end, each.end))
+        else:
+            merged.append(each)
+    return merged
 
 
 def iso(when: float) -> str:
@@ -86,12 +98,45 @@ def clock(when: float) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """How long, for a person; what is not known was not seen."""
+    """A length of time in seconds, minutes or hours."""
     if seconds is None:
-        return "not seen"
+        return NOT_SEEN
     sign, seconds = ("−" if seconds < 0 else ""), abs(seconds)
     if seconds < 120:
         return f"{sign}{seconds:.1f} s"
     if seconds < 7200:
         return f"{sign}{seconds / 60:.1f} min"
     return f"{sign}{seconds / 3600:.1f} h"
+
+
+def share(value: float | None) -> str:
+    """A share in percent, with as many digits as tell 99.9 from 99.99 %."""
+    if value is None:
+        return NOT_SEEN
+    return "100 %" if value == 1 else f"{100 * min(value, 0.99999):.3f} %"
+
+
+def hours(value: float | None) -> str:
+    """A count of hours."""
+    if value is None:
+        return NOT_SEEN
+    return f"{value:.2f}" if value >= 0.1 or not value else f"{value:.2g}"
+
+
+def number(value: float | None, unit: str = "") -> str:
+    """A value with its unit, in few digits."""
+    if value is None:
+        return "–"
+    if unit in ("B", "B/s"):
+        for size, prefix in ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")):
+            if abs(value) >= size:
+                return f"{value / size:.3g} {prefix}{unit}"
+        return f"{value:.3g} {unit}"
+    if unit == "ratio":
+        return f"{100 * value:.3g} %"
+    if unit == "s" and 0 < abs(value) < 0.9995e-3:  # what rounds to 1000 has the next unit
+        return f"{value * 1e6:.3g} µs"
+    if unit == "s" and 0 < abs(value) < 0.9995:
+        return f"{value * 1000:.3g} ms"
+    shown = f"{value:.4g}" if abs(value) < 1e6 else f"{value:.3e}"
+    return f"{shown} {unit}".rstrip()

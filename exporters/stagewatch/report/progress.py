@@ -1,4 +1,4 @@
-"""Shows on a terminal how far long work has come; elsewhere nothing."""
+"""Shows the progress of long work on a terminal."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Progress:
         self._done = 0
 
     def expect(self, steps: int) -> None:
-        """That many more steps are to come."""
+        """Add steps that are to come."""
         self._total += steps
 
     def step(self, what: str) -> None:
-        """The next of them begins."""
+        """Begin the next step."""
         self._done += 1
         if not self._live:
             return
@@ -32,7 +32,7 @@ class Progress:
         self._stream.flush()
 
     def close(self) -> None:
-        """Leave the line as it was before."""
+        """Clear the line."""
         if self._live:
             self._stream.write("\r\033[K")
             self._stream.flush()

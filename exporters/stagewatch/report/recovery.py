@@ -3,38 +3,108 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.prometheus.api import PrometheusApi
-from stagewatch.report.history import History, Line, measure, quoted
-from stagewatch.report.periods import Period, iso
-from stagewatch.report.phases import QUERIES_EACH, Phases, phases_of
+from stagewatch.prometheus.selectors import Regex, select
+from stagewatch.report.history import History, Labels, Line, measure, milliseconds
+from stagewatch.report.incidents import Incident, find_signs, incidents_of
+from stagewatch.report.periods import Period, iso, union
+from stagewatch.report.phases import QUERIES_EACH, Phases, absorbed, phases_of
 from stagewatch.report.progress import Progress
-from stagewatch.report.same_failure import absorbed
-from stagewatch.report.scrapes import Scrapes, scrapes_of, total_increase, unseen_seconds
-from stagewatch.report.signs import Incident, find_signs, incidents_of, union
-from stagewatch.report.slo import Slo, judge
 
 SWEEP_COLUMNS = 45_000
 """A month at a minute."""
 
 MAX_INCIDENTS = 200
-"""Looked at closely; those with jobs before those without, and the latest first."""
+"""Incidents to look at closely: those with jobs before those without, the latest first."""
 
-_QUERIES = 14
+MAX_FIGURES = 30
+"""Of one cluster."""
+
+_QUERIES = 17
+
+_AGENTS = Regex("stagewatch.*")
+"""The scrape jobs of node agents and of Slurm's agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a person asked for.  `budget` is the period that the error budget is of."""
+    """The request for a report.  `budget` is the period of the error budget."""
 
     period: Period
     budget: Period
     slo: float = 0.999
     cluster: str = ""
     throughput: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """A service level objective and its error budget, in seconds; `verdict` is met, missed or
+    undecided.
+
+    Undecided: it hangs on time in which nothing was seen, or no job was seen at all.
+    """
+
+    objective: float
+    budget: float
+    downtime: float
+    unseen: float
+    availability: float | None
+    verdict: str
+
+    @property
+    def left(self) -> float:
+        """What is left of the budget; negative when it is overspent."""
+        return self.budget - self.downtime
+
+
+def judge(
+    objective: float,
+    budget_period: float,
+    period: float,
+    downtime: float,
+    unseen: float,
+    *,
+    seen: bool,
+) -> Slo:
+    """Judge an objective: the budget covers `budget_period` (a whole month), availability
+    `period`."""
+    budget = (1 - objective) * budget_period
+    looked_at = period - unseen
+    if downtime > budget:
+        verdict = "missed"
+    elif not seen or downtime + unseen > budget:
+        verdict = "undecided"
+    else:
+        verdict = "met"
+    availability = max(0.0, 1 - downtime / looked_at) if seen and looked_at > 0 else None
+    return Slo(objective, budget, downtime, unseen, availability, verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class Scrapes:
+    """The scrapes of one job of a cluster.  `succeeded` and `attempted` are counts."""
+
+    job: str
+    targets: int
+    succeeded: float
+    attempted: float
+    seen: float
+    """Share of the period in which any target was scraped; the rest is unknown."""
+
+    @property
+    def success(self) -> float | None:
+        """Share of the attempted scrapes that succeeded."""
+        return self.succeeded / self.attempted if self.attempted else None
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of all possible data: scrapes that succeeded × time seen."""
+        return None if self.success is None else self.success * self.seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +134,17 @@ class ClusterRecovery:
 
     @property
     def wasted_gpu_hours(self) -> float | None:
-        """Both kinds together; None if neither is known."""
-        known = [self.stalled_gpu_hours, self.interrupted_gpu_hours]
-        return (
-            sum(each for each in known if each is not None)
-            if any(each is not None for each in known)
-            else None
-        )
+        """The sum of both kinds; None if neither is known."""
+        kinds = (self.stalled_gpu_hours, self.interrupted_gpu_hours)
+        known = [each for each in kinds if each is not None]
+        return sum(known) if known else None
+
+    @property
+    def scrapes_success(self) -> float | None:
+        """Share of all scrapes of stagewatch's agents that succeeded."""
+        mine = [each for each in self.scrapes if each.job.startswith("stagewatch")]
+        attempted = sum(each.attempted for each in mine)
+        return sum(each.succeeded for each in mine) / attempted if attempted else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +154,28 @@ class Recovery:
     asked: Asked
     clusters: Sequence[ClusterRecovery]
 
+    def shown(self) -> list[tuple[ClusterRecovery, Phases, str]]:
+        """The incidents that have a section and a figure of their own, with the figure's name."""
+        chosen = [
+            (cluster, each)
+            for cluster in self.clusters
+            for each in [one for one in cluster.incidents if one.told][:MAX_FIGURES]
+        ]
+        return [(*each, f"timeline-{at}") for at, each in enumerate(chosen, 1)]
+
 
 def make_recovery(api: PrometheusApi, asked: Asked, progress: Progress) -> Recovery:
-    """Ask for everything.  Raises `StagewatchError`, also where nothing was scraped at all."""
+    """Ask the server.  Raises `StagewatchError`, also where nothing was scraped at all."""
     names = [asked.cluster] if asked.cluster else _clusters(api, asked.period)
     progress.expect(_QUERIES * len(names))
     return Recovery(asked, [_cluster(api, asked, name, progress) for name in names])
 
 
 def _clusters(api: PrometheusApi, period: Period) -> list[str]:
-    window = f"[{max(60, round(period.seconds))}s]"
-    selector = f'up{{job=~"stagewatch.*"}}{window}'
-    found = api.query(f"count by (cluster) (count_over_time({selector}))", period.end)
-    names = sorted(each.labels.get("cluster", "") for each in found)
+    window = milliseconds(max(60.0, period.seconds))
+    scrapes = f"count_over_time({select('up', job=_AGENTS)}[{window}])"
+    clusters = api.query(f"count by (cluster) ({scrapes})", period.end)
+    names = sorted(each.labels.get("cluster", "") for each in clusters)
     if not names:
         raise StagewatchError(
             f"no agent was scraped from {iso(period.start)} to {iso(period.end)}: is this the "
@@ -103,69 +186,55 @@ def _clusters(api: PrometheusApi, period: Period) -> list[str]:
 
 def _cluster(api: PrometheusApi, asked: Asked, cluster: str, progress: Progress) -> ClusterRecovery:
     period = asked.period
-    chosen = f"cluster={quoted(cluster)}"
-    seen = _seen(api, chosen, period)
+    here = {"cluster": cluster}
+    seen = _seen(api, cluster, period)
     step = max(600.0, seen[1] - seen[0] if len(seen) > 1 else 0.0)
     intervals = measure(api, cluster, (seen[-1], seen[len(seen) // 2], seen[0]), step)
     first = max(period.start, seen[0] - _step(period))
     period = Period(first, period.end)
     history = History(api, period, progress, intervals=intervals, columns=SWEEP_COLUMNS)
     incidents = incidents_of(find_signs(history, cluster))
-    close = _worth_a_look(incidents)
+    close = sorted(incidents, key=lambda each: (not each.jobs, -each.start))[:MAX_INCIDENTS]
     progress.expect(QUERIES_EACH * len(close))
-    found = [
-        phases_of(
-            api,
-            incident,
-            cluster,
-            period,
-            progress,
-            intervals=intervals,
-            throughput=asked.throughput,
-        )
-        for incident in close
-    ]
-    looked_at = absorbed(found)
-    jobs = _largest(
-        history.lines(
-            f"count (count by (job_id) (last_over_time(slurm_job_info{{{chosen}}}[{{window}}])))",
-            "jobs",
-        )
-    ) or _largest(
-        history.lines(
-            f"count (count by (job_id) (last_over_time(rl_rank_up{{{chosen}}}[{{window}}])))",
-            "jobs",
-        )
+    looked_at = absorbed([phases_of(history, each, cluster, asked.throughput) for each in close])
+
+    def by_job(metric: str) -> list[Line]:
+        jobs = f"count by (job_id) ({history.last(metric, here)})"
+        return history.lines(f"count ({jobs})", "jobs")
+
+    jobs = _of(max, by_job("slurm_job_info")) or _of(max, by_job("rl_rank_up")) or 0
+    agents = {**here, "job": "stagewatch"}
+    # The median: while a node changes its state, it is counted in both.
+    nodes = _of(
+        statistics.median, history.most("slurm_cluster_nodes", here, "", "nodes", "sum")
+    ) or _of(statistics.median, history.most("up", agents, "", "nodes", "count"))
+    wasted = history.total(
+        "increase", "job:rl_wasted_gpu_seconds:total", here, "job_id", "wasted GPU time"
     )
-    nodes = _usual(
-        history.lines(f"sum (last_over_time(slurm_cluster_nodes{{{chosen}}}[{{window}}]))", "nodes")
-    ) or _usual(
-        history.lines(
-            f'count (last_over_time(up{{{chosen}, job="stagewatch"}}[{{window}}]))', "nodes"
-        )
-    )
-    wasted = total_increase(
-        history, f"job:rl_wasted_gpu_seconds:total{{{chosen}}}", "job_id", "wasted GPU time"
-    )
-    requeues = total_increase(
-        history, f"slurm_job_requeues_total{{{chosen}}}", "cluster", "requeues"
-    )
-    downtimes = union([each.downtime for each in looked_at if each.downtime])
-    down = sum(each.seconds for each in downtimes)
-    unseen = unseen_seconds(history, cluster)
+    requeues = history.total("increase", "slurm_job_requeues_total", here, "cluster", "requeues")
+    idle = [job.without_gpus for each in looked_at for job in each.jobs]
+    interrupted = [seconds for seconds in idle if seconds is not None]
+    down = union(each.downtime for each in looked_at if each.downtime)
     return ClusterRecovery(
         cluster=cluster,
         resolution=history.grid.step,
         incidents=sorted(looked_at, key=lambda each: each.began),
         left_out=len(incidents) - len(close),
-        scrapes=scrapes_of(history, cluster),
-        slo=judge(asked.slo, asked.budget.seconds, period.seconds, down, unseen, seen=bool(jobs)),
-        jobs_seen=jobs or 0,
+        scrapes=_scrapes(history, here),
+        slo=judge(
+            asked.slo,
+            asked.budget.seconds,
+            period.seconds,
+            sum(each.seconds for each in down),
+            _unseen_seconds(history, here),
+            seen=bool(jobs),
+        ),
+        jobs_seen=jobs,
         nodes=nodes,
         node_hours_out=_node_hours(incidents),
         stalled_gpu_hours=sum(wasted.values()) / 3600 if wasted else None,
-        interrupted_gpu_hours=_interrupted(looked_at),
-        runs_ended=total_increase(history, f"slurm_jobs_ended_total{{{chosen}}}", "state", "ends"),
+        interrupted_gpu_hours=sum(interrupted) / 3600 if interrupted else None,
+        runs_ended=history.total("increase", "slurm_jobs_ended_total", here, "state", "ends"),
         requeues=sum(requeues.values()) if requeues else None,
         first_seen=first,
     )
@@ -175,32 +244,51 @@ def _step(period: Period) -> float:
     return max(1.0, period.seconds / 1000)
 
 
-def _seen(api: PrometheusApi, chosen: str, period: Period) -> list[float]:
-    """When agents were scraped, to a thousandth of the period."""
+def _seen(api: PrometheusApi, cluster: str, period: Period) -> list[float]:
+    """Times at which agents were scraped, exact to a thousandth of the period."""
     step = _step(period)
-    query = f'count (last_over_time(up{{{chosen}, job=~"stagewatch.*"}}[{int(step * 1000)}ms]))'
-    tracks = api.query_range(query, period.start, period.end, step)
+    up = f"last_over_time({select('up', cluster=cluster, job=_AGENTS)}[{milliseconds(step)}])"
+    tracks = api.query_range(f"count ({up})", period.start, period.end, step)
     if not tracks:
         raise StagewatchError(
-            f"no agent of {chosen} was scraped from {iso(period.start)} to {iso(period.end)}"
+            f"no agent of cluster {cluster!r} was scraped from {iso(period.start)} to "
+            f"{iso(period.end)}"
         )
     return [when for when, _ in tracks[0].samples]
 
 
-def _worth_a_look(incidents: Sequence[Incident]) -> list[Incident]:
-    ordered = sorted(incidents, key=lambda each: (not each.jobs, -each.start))
-    return ordered[:MAX_INCIDENTS]
+def _of(how: Callable[[list[float]], float], lines: Sequence[Line]) -> int | None:
+    """A statistic of all values of some lines, rounded."""
+    values = [value for line in lines for _, value in line.known()]
+    return round(how(values)) if values else None
 
 
-def _largest(lines: Sequence[Line]) -> int | None:
-    values = [value for line in lines for value in line.values if value is not None]
-    return round(max(values)) if values else None
+def _scrapes(history: History, here: Labels) -> list[Scrapes]:
+    """By scrape job, those with most targets first."""
+    present = history.most("up", here, "job", "scrapes", "count")
+    succeeded = history.total("sum_over_time", "up", here, "job", "successes")
+    attempted = history.total("count_over_time", "up", here, "job", "attempts")
+    scrapes = []
+    for line in present:
+        job = line.labels.get("job", "")
+        known = [value for _, value in line.known()]
+        scrapes.append(
+            Scrapes(
+                job=job,
+                targets=round(max(known)),
+                succeeded=succeeded.get(job, 0.0),
+                attempted=attempted.get(job, 0.0),
+                seen=len(known) / history.grid.count,
+            )
+        )
+    return sorted(scrapes, key=lambda each: (-each.targets, each.job))
 
 
-def _usual(lines: Sequence[Line]) -> int | None:
-    """The median: while a node changes its state, it is counted in both."""
-    values = [value for line in lines for value in line.values if value is not None]
-    return round(statistics.median(values)) if values else None
+def _unseen_seconds(history: History, here: Labels) -> float:
+    """Time in which no agent of the cluster was scraped."""
+    lines = history.most("up", {**here, "job": _AGENTS}, "", "blind time", "count")
+    known = len(lines[0].known()) if lines else 0
+    return (history.grid.count - known) * history.grid.step
 
 
 def _node_hours(incidents: Sequence[Incident]) -> float:
@@ -211,17 +299,3 @@ def _node_hours(incidents: Sequence[Incident]) -> float:
             if sign.kind in ("drain", "down", "fail", "silent") and sign.end > sign.start:
                 out.setdefault(sign.node, []).append(Period(sign.start, sign.end))
     return sum(each.seconds for periods in out.values() for each in union(periods)) / 3600
-
-
-def _interrupted(incidents: Sequence[Phases]) -> float | None:
-    """GPUs of the jobs that stopped, times how long they did not train; None if not known."""
-    found = [
-        job.gpus * (job.restored - job.ended)
-        for each in incidents
-        for job in each.jobs
-        if job.interrupted
-        and job.gpus is not None
-        and job.ended is not None
-        and job.restored is not None
-    ]
-    return sum(found) / 3600 if found else None

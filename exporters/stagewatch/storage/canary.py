@@ -1,7 +1,7 @@
 """Free space and a small write on configured mounts, each phase timed.
 
-Everything that touches a mount happens in the helper process (`sources.helper`); this collector
-only asks it what it knows.
+Everything that touches a mount happens in the helper process, see `canary_child`; this collector
+only shows what the helper has.
 """
 
 from __future__ import annotations
@@ -9,22 +9,17 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.children.collector import JobsCollector, shown_for
+from stagewatch.core.children.helper import Jobs, JobSpec, JobState
+from stagewatch.core.collector import CollectorSpec
 from stagewatch.core.config import absolute_path, duration, listing, option, size
-from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.core.helper import Jobs, JobSpec, JobState
 from stagewatch.host.mounts import Mount, mount_of, read_mounts
-
-if TYPE_CHECKING:
-    from stagewatch.node_context import NodeContext
+from stagewatch.node_context import NodeContext
 
 log = logging.getLogger(__name__)
 
-STALE_AFTER = 3
-"""A result older than this many intervals is dropped, never shown frozen."""
 
 _MOUNT = ("mount",)
 _PHASE = ("mount", "phase")
@@ -118,27 +113,25 @@ class CanaryOptions:
     large_every: float = option(600.0, "time between two larger files", parse=duration)
 
 
-class CanaryCollector(Collector):
-    """What the helper found on each mount; `results_for` seconds at most are results shown."""
+class CanaryCollector(JobsCollector):
+    """Shows what the last canary on each mount went through."""
+
+    items = "mount"
 
     def __init__(self, jobs: Jobs, *, results_for: float, mountinfo: Path) -> None:
-        self._jobs = jobs
-        self._results_for = results_for
+        super().__init__(jobs, results_for=results_for)
         self._mountinfo = mountinfo
+        self._mounts: list[Mount] = []
         self._trouble: dict[str, str] = {}
         """What was last told of each directory, empty where its canary has worked since."""
 
     def collect(self) -> Samples:
-        if not self._jobs.names:
-            raise NoData("no mount is configured")
-        states = self._jobs.states()
-        mounts = read_mounts(self._mountinfo)
-        out = Samples()
-        for directory, state in states.items():
-            self._one(out, directory, state, mount_of(Path(directory), mounts))
-        return out
+        """From memory and the mount table; no mount is touched."""
+        self._mounts = read_mounts(self._mountinfo)
+        return super().collect()
 
-    def _one(self, out: Samples, name: str, state: JobState, mount: Mount | None) -> None:
+    def show(self, out: Samples, name: str, state: JobState) -> None:
+        mount = mount_of(Path(name), self._mounts)
         if mount is not None:
             out.add(INFO, 1, name, mount.point, mount.fstype, mount.source)
         if state.hung is not None:
@@ -146,7 +139,7 @@ class CanaryCollector(Collector):
             out.add(SUCCESS, 0, name)
             self._tell(name, f"hangs in {state.hung_phase}")
             return
-        result = state.fresh(self._results_for)
+        result = state.fresh(self.results_for)
         if result is None:
             return
         for key, metric in _SPACE.items():
@@ -196,7 +189,7 @@ def _build(options: CanaryOptions, node: NodeContext) -> CanaryCollector:
     jobs = {str(directory): job(directory, options) for directory in options.mounts}
     return CanaryCollector(
         node.helper.share("canary", jobs),
-        results_for=STALE_AFTER * options.every + options.deadline,
+        results_for=shown_for(options.every, options.deadline),
         mountinfo=node.options.proc / "self" / "mountinfo",
     )
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stagewatch.core.job_report import Report
+from stagewatch.core.children.worker import Report
 
 CHUNK = 1 << 20
 SYNC_EVERY = 8 << 20

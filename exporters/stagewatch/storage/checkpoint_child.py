@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stagewatch.core.job_report import Report
+from stagewatch.core.children.worker import Report
 from stagewatch.core.path_patterns import is_wild, matching
 
 MAX_DEPTH = 6

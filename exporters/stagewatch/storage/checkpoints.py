@@ -1,24 +1,21 @@
 """Checkpoints in configured directories: a broken one shows before somebody needs it.
 
-The directories are looked through by the helper process (`sources.helper`).
+The helper process looks through the directories, see `checkpoint_child`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.children.collector import JobsCollector, shown_for
+from stagewatch.core.children.helper import JobSpec, JobState
+from stagewatch.core.collector import CollectorSpec
 from stagewatch.core.config import duration, listing, option, text
-from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.core.helper import Jobs, JobSpec, JobState
+from stagewatch.node_context import NodeContext
 
-if TYPE_CHECKING:
-    from stagewatch.node_context import NodeContext
-
-STALE_AFTER = 3
 LOOK_SHARE = 0.5
 """Of the deadline: what a look takes at most before it ends by itself, incomplete."""
 
@@ -135,24 +132,14 @@ class CheckpointsOptions:
     )
 
 
-class CheckpointsCollector(Collector):
-    """What the helper found in each directory."""
+class CheckpointsCollector(JobsCollector):
+    """Shows what the last look through each directory has found."""
 
-    def __init__(self, jobs: Jobs, *, results_for: float) -> None:
-        self._jobs = jobs
-        self._results_for = results_for
+    items = "directory"
 
-    def collect(self) -> Samples:
-        if not self._jobs.names:
-            raise NoData("no directory is configured")
-        out = Samples()
-        for directory, state in self._jobs.states().items():
-            self._one(out, directory, state)
-        return out
-
-    def _one(self, out: Samples, directory: str, state: JobState) -> None:
+    def show(self, out: Samples, directory: str, state: JobState) -> None:
         out.add(STUCK, state.hung, directory)
-        result = state.fresh(self._results_for)
+        result = state.fresh(self.results_for)
         if result is None:
             return
         out.add(COMPLETE, int(result["complete"] and result["error"] is None), directory)
@@ -186,7 +173,7 @@ def _build(options: CheckpointsOptions, node: NodeContext) -> CheckpointsCollect
     jobs = {directory: job(directory, options) for directory in options.directories}
     return CheckpointsCollector(
         node.helper.share("checkpoints", jobs),
-        results_for=STALE_AFTER * options.every + options.deadline,
+        results_for=shown_for(options.every, options.deadline),
     )
 
 

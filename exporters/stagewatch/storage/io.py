@@ -8,21 +8,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option, regex
 from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.host.procfs import TICKS_PER_SECOND
+from stagewatch.node_context import NodeContext
 from stagewatch.storage.diskstats import Disk, read_disks
 from stagewatch.storage.lustre import LustreClient, read_lustre
-from stagewatch.storage.pressure import read_pressure
-
-if TYPE_CHECKING:
-    from stagewatch.node_context import NodeContext
 
 EXCLUDED_DISKS = r"(loop|ram|zram|fd|sr)\d+"
+
+_PRESSURE = re.compile(r"(some|full) .*\btotal=(\d+)")
 
 _DISK = ("device", "operation")
 _CLIENT = ("filesystem", "type", "operation")
@@ -131,6 +129,25 @@ class IoCollector(Collector):
         """Whole devices: partitions are not in /sys/block, where `/` in a name is written `!`."""
         whole = (self._sys / "block" / name.replace("/", "!")).exists()
         return whole and not self._excluded.fullmatch(name)
+
+
+def read_pressure(proc: Path) -> dict[tuple[str, str], float]:
+    """Stalled seconds since boot by resource and kind (some: a task waited; full: all did).
+
+    Only the totals of /proc/pressure/{cpu,memory,io} are read: they are exact over any interval,
+    unlike the kernel's own averages.  Empty on a kernel without them, or booted with psi=0.  See
+    https://docs.kernel.org/accounting/psi.html.
+    """
+    stalled = {}
+    for resource in ("cpu", "memory", "io"):
+        try:
+            text = (proc / "pressure" / resource).read_text("ascii", "replace")
+        except OSError:
+            continue
+        for line in text.splitlines():
+            if match := _PRESSURE.match(line):
+                stalled[resource, match[1]] = int(match[2]) / 1e6
+    return stalled
 
 
 def _disk(out: Samples, disk: Disk) -> None:

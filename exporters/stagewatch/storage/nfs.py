@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import listing, option, text
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
+from stagewatch.node_context import NodeContext
 from stagewatch.storage.mountstats import NfsMount, Operation, read_mountstats
-
-if TYPE_CHECKING:
-    from stagewatch.node_context import NodeContext
 
 OPERATIONS = ("READ", "WRITE", "COMMIT", "OPEN", "GETATTR", "LOOKUP")
 OTHER = "other"

@@ -5,7 +5,7 @@ The recording rules in `alerts/stalls.rules.yaml` hold the same numbers; a test 
 
 from __future__ import annotations
 
-from stagewatch.ranks.rank_record import RankRecord
+from stagewatch.ranks.records import RankRecord
 from stagewatch.record import BUCKET_BOUNDS
 
 MIN_SECONDS = 10.0

@@ -26,11 +26,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from stagewatch.client._api import DEFAULT_DIRECTORY
 from stagewatch.core.errors import ConfigError
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.record_directory import RecordDirectory
+from stagewatch.record import DEFAULT_DIRECTORY
 from stagewatch.verdict.evidence import Stacks, gather, text, why_none
 from stagewatch.verdict.facts import RankFacts, observe
 from stagewatch.verdict.table import table

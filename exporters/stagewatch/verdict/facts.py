@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.directory import Rank, RankDirectory
-from stagewatch.ranks.rank_record import Life
-from stagewatch.ranks.wait_class import Sample, WaitClass, classify
+from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.rank import Rank
+from stagewatch.ranks.records import Life
+from stagewatch.ranks.wait_class import Sample, WaitClass, classify, take_sample
 from stagewatch.verdict.budget import budget_seconds
 
 
@@ -63,32 +64,13 @@ def observe(
             sleep(pause)
         ranks = directory.look().ranks
         for rank in ranks:
-            sample = _sample(rank, proc)
+            alive = rank.life is Life.ALIVE
+            sample = take_sample(rank, proc, time.monotonic()) if alive else None
             if sample is not None:
                 windows.setdefault(rank.pid, []).append(sample)
     return [
         _facts(rank, windows.get(rank.pid, [])) for rank in ranks if rank.life is not Life.CLOSED
     ]
-
-
-def _sample(rank: Rank, proc: Procfs) -> Sample | None:
-    if rank.life is not Life.ALIVE:
-        return None
-    main = proc.stat(rank.pid, rank.pid)
-    scheduling = proc.scheduling(rank.pid, rank.pid)
-    if main is None or scheduling is None:
-        return None
-    lane = rank.record.training if rank.record else None
-    return Sample(
-        time=time.monotonic(),
-        state=main.state,
-        channel=proc.wait_channel(rank.pid, rank.pid),
-        run_seconds=main.user_seconds + main.system_seconds,
-        voluntary=scheduling.voluntary,
-        involuntary=scheduling.involuntary,
-        marks=lane.marks if lane else None,
-        page_faults=main.page_faults,
-    )
 
 
 def _facts(rank: Rank, window: list[Sample]) -> RankFacts:

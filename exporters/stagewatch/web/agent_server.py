@@ -1,38 +1,35 @@
-"""The agent's pages: which there are, and that none of them can harm another."""
+"""Which pages an agent serves; none of them can harm another."""
 
 from __future__ import annotations
 
 import gzip
 import logging
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stagewatch.core.errors import NoData
 from stagewatch.core.runner import Runner
 from stagewatch.web.connection import Limits
 from stagewatch.web.message import (
-    PLAIN_TEXT,
     Answer,
+    Refused,
     Request,
     Response,
-    accepts_gzip,
     plain,
 )
-from stagewatch.web.metrics_page import MetricsPage
+from stagewatch.web.metrics import MetricsPage
+from stagewatch.web.security import WebSecurity
 from stagewatch.web.server import HTTPServer
-from stagewatch.web.status.page import StatusPage
-
-if TYPE_CHECKING:
-    from stagewatch.web.security import WebSecurity
+from stagewatch.web.status import StatusPage
 
 log = logging.getLogger(__name__)
 
 _GZIP_FROM = 1024
-"""Bodies below this many bytes gain nothing by compression."""
+"""Compression saves nothing on bodies below this many bytes."""
 
 Route = Callable[[], tuple[str, bytes]]
 """Makes a further page: its content type and its body.  `NoData` becomes a 503 with its text."""
@@ -42,8 +39,8 @@ class AgentServer:
     """Serves `/metrics`, `/-/healthy`, `/-/ready`, the status page at `/`, and further routes.
 
     Construction binds the address; `start` begins to answer.  `web_config` is a file in the
-    format of `stagewatch.web.config_file`.  Raises `ConfigError` where the address cannot be had
-    or the file cannot be used.
+    format of `stagewatch.web.config_file`.  Raises `ConfigError` for an address that it cannot
+    bind and for a file that it cannot use.
     """
 
     def __init__(
@@ -57,7 +54,7 @@ class AgentServer:
         web_config: Path | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self._security = _security(web_config)
+        self._security = WebSecurity(web_config) if web_config is not None else None
         limits = limits or Limits()
         answers: dict[str, Answer] = {
             "/": StatusPage(runner, node=node, record_dir=record_dir, links=tuple(routes or ())),
@@ -70,16 +67,9 @@ class AgentServer:
         self._pages = {path: _Page(path, answer, limits) for path, answer in answers.items()}
         tls = self._security if self._security is not None and self._security.tls else None
         self._server = HTTPServer(address, self._answer, limits=limits, tls=tls)
-
-    @property
-    def scheme(self) -> str:
-        """`http` or `https`."""
-        return "https" if self._security is not None and self._security.tls else "http"
-
-    @property
-    def port(self) -> int:
-        """The port that is listened on, also where port 0 was asked for."""
-        return self._server.port
+        self.scheme = "https" if tls else "http"
+        self.port = self._server.port
+        """The port that the server listens on, also where port 0 was asked for."""
 
     def start(self) -> None:
         """Begin to answer, in the background."""
@@ -104,16 +94,8 @@ class AgentServer:
         return _compressed(page.answer(request), request)
 
 
-def _security(web_config: Path | None) -> WebSecurity | None:
-    if web_config is None:
-        return None
-    from stagewatch.web.security import WebSecurity
-
-    return WebSecurity(web_config)
-
-
 class _Page:
-    """One path; a limited number of answers are in the making at once.
+    """One path; it makes a limited number of answers at once.
 
     So a page that hangs holds a few connections, never all of them.
     """
@@ -131,6 +113,10 @@ class _Page:
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, "this page is busy", later)
         try:
             return self._make(request)
+        except Refused as refusal:
+            return plain(refusal.status, str(refusal))
+        except NoData as error:
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         except Exception as error:  # a defect in one page must not end the others
             message = f"{type(error).__name__}: {error}"
             if message != self._last_error:  # a scrape repeats; its traceback need not
@@ -142,7 +128,7 @@ class _Page:
 
 
 def _compressed(response: Response, request: Request) -> Response:
-    """The response in gzip where that is worth it and the client takes it."""
+    """The response in gzip where that saves bytes and the client takes it."""
     if len(response.body) < _GZIP_FROM:
         return response
     vary = ", ".join(filter(None, (response.headers.get("Vary"), "Accept-Encoding")))
@@ -153,12 +139,26 @@ def _compressed(response: Response, request: Request) -> Response:
     return replace(response, body=gzip.compress(response.body, 1, mtime=0), headers=headers)
 
 
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether a client takes gzip, by RFC 9110 section 12.5.3 (`gzip;q=0` is a refusal)."""
+    by_wildcard = False
+    for part in accept_encoding.lower().split(","):
+        coding, _, parameters = part.partition(";")
+        coding = coding.strip()
+        refused = re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", parameters) is not None
+        if coding in ("gzip", "x-gzip"):
+            return not refused
+        if coding == "*":
+            by_wildcard = not refused
+    return by_wildcard
+
+
 def _healthy(_: Request) -> Response:
     return plain(HTTPStatus.OK, "healthy")
 
 
 def ready(runner: Runner) -> Response:
-    """200 while at least one collector answers, else 503 with what each of them is doing."""
+    """200 while at least one collector answers, else 503 with the state of each of them."""
     if runner.ready():
         return plain(HTTPStatus.OK, "ready")
     if not runner.jobs:
@@ -180,10 +180,7 @@ def ready(runner: Runner) -> Response:
 
 def _further(route: Route) -> Answer:
     def answer(_: Request) -> Response:
-        try:
-            content_type, body = route()
-        except NoData as error:
-            return plain(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-        return Response(HTTPStatus.OK, content_type or PLAIN_TEXT, body)
+        content_type, body = route()
+        return Response(HTTPStatus.OK, content_type, body)
 
     return answer

@@ -1,8 +1,8 @@
 """The web-config file: TLS and basic authentication, in the format of Prometheus' exporter-toolkit.
 
 Format: https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md
-What of it is not supported here is refused, never passed over: a protection that somebody asked
-for must not be missing in silence.
+The reader refuses a key that it does not support and never passes over it: a protection that
+somebody asked for must not be missing in silence.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from stagewatch.core.errors import ConfigError
 
-EXTRA = "pip install 'stagewatch[web-config]'"
+_EXTRA = "pip install 'stagewatch[web-config]'"
+_T = TypeVar("_T")
 _MOST_BYTES = 1 << 20
 _MOST_COST = 18
 """bcrypt cost above which checking one password takes many seconds of CPU."""
@@ -41,21 +42,20 @@ _HEADERS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class TLSConfig:
-    """`tls_server_config`."""
+    """`tls_server_config`; the fields have the names of its keys."""
 
     cert_file: Path
     key_file: Path
     client_ca_file: Path | None = None
-    client_auth: ssl.VerifyMode = ssl.CERT_NONE
+    client_auth_type: ssl.VerifyMode = ssl.CERT_NONE
     client_allowed_sans: tuple[str, ...] = ()
     min_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
     max_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """What it is read from, beside the web-config file itself."""
-        files = (self.cert_file, self.key_file, self.client_ca_file)
-        return tuple([file for file in files if file is not None])
+        """The files that hold certificates and keys."""
+        return tuple(filter(None, (self.cert_file, self.key_file, self.client_ca_file)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class WebConfig:
 
     tls: TLSConfig | None = None
     users: Mapping[str, bytes] = field(default_factory=dict)
-    """bcrypt hashes by user name; without users nobody is asked for a password."""
+    """bcrypt hashes by user name; without users, nobody needs a password."""
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -73,7 +73,7 @@ def read_web_config(file: Path) -> WebConfig:
     try:
         import yaml
     except ImportError as error:
-        raise ConfigError(f"--web-config needs PyYAML and bcrypt: {EXTRA}") from error
+        raise ConfigError(f"--web-config needs PyYAML and bcrypt: {_EXTRA}") from error
     try:
         with file.open("rb") as handle:
             content = yaml.safe_load(handle.read(_MOST_BYTES))
@@ -93,7 +93,7 @@ def read_web_config(file: Path) -> WebConfig:
 
 
 class _Reader:
-    """Takes parsed YAML apart and says where in the file something is wrong."""
+    """Takes parsed YAML apart and says which key of the file is wrong."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -115,20 +115,9 @@ class _Reader:
 
     def tls(self, value: Any) -> TLSConfig | None:
         key = "tls_server_config"
-        table = self.table(
-            key,
-            value,
-            (
-                "cert_file",
-                "key_file",
-                "client_ca_file",
-                "client_auth_type",
-                "client_allowed_sans",
-                "min_version",
-                "max_version",
-                "prefer_server_cipher_suites",  # of no effect in TLS 1.3, and our default before
-            ),
-        )
+        # prefer_server_cipher_suites has no effect in TLS 1.3, and is our default before.
+        accepted = [item.name for item in fields(TLSConfig)] + ["prefer_server_cipher_suites"]
+        table = self.table(key, value, accepted)
         if not table:
             return None
         certificate, private = self._path(table, "cert_file"), self._path(table, "key_file")
@@ -175,9 +164,9 @@ class _Reader:
             users[name] = match[0].encode("ascii")
         if users:
             try:
-                import bcrypt  # noqa: F401 - so that its absence is known at the start
+                import bcrypt  # noqa: F401 - the start fails without it, not the first password
             except ImportError as error:
-                raise self.wrong(key, f"needs bcrypt: {EXTRA}") from error
+                raise self.wrong(key, f"needs bcrypt: {_EXTRA}") from error
         return users
 
     def headers(self, value: Any) -> Mapping[str, str]:
@@ -200,10 +189,10 @@ class _Reader:
         return None if value is None else self._file.parent / value
 
     def _choice(
-        self, table: Mapping[str, Any], name: str, known: Mapping[str, Any], default: str
-    ) -> Any:
+        self, table: Mapping[str, Any], name: str, choices: Mapping[str, _T], default: str
+    ) -> _T:
         value = table.get(name, default)
-        if not isinstance(value, str) or value not in known:
-            accepted = ", ".join(filter(None, known))
+        if not isinstance(value, str) or value not in choices:
+            accepted = ", ".join(filter(None, choices))
             raise self.wrong(f"tls_server_config.{name} = {value!r}", f"must be one of {accepted}")
-        return known[value]
+        return choices[value]

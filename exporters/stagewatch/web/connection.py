@@ -1,16 +1,17 @@
-"""One client's connection: every wait on it has an end, and another thread can cut it off."""
+"""One client's connection: every wait on it ends, and another thread can cut it off."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from http import HTTPStatus
+from typing import Any
 
-if TYPE_CHECKING:  # 4 MiB that an agent without TLS does without
-    import ssl
+from stagewatch.web.message import Refused
 
 _LINGER_SECONDS = 1.0
 _LINGER_BYTES = 1 << 20
@@ -26,7 +27,7 @@ class Limits:
     connections: int = 32
     """Connections at once; further ones are answered 503."""
     connections_per_peer: int = 16
-    """Of these, how many one address may hold, so that no single host locks out the others."""
+    """How many of these one address may hold, so that no single host locks out the others."""
     head_bytes: int = 16 << 10
     """Request line and headers together."""
     head_seconds: float = 5.0
@@ -34,23 +35,11 @@ class Limits:
     idle_seconds: float = 90.0
     """Between two requests; above Prometheus' usual interval, so that it can reuse connections."""
     send_seconds: float = 10.0
-    """For a whole response to be taken."""
+    """For the client to take a whole response."""
     at_once: int = 4
-    """Answers being made at the same time for one path; further requests wait."""
+    """Answers made at the same time for one path; further requests wait."""
     wait_seconds: float = 3.0
-    """How long they wait before they are answered 503."""
-
-
-class HeadTooLarge(Exception):
-    """The headers of a request go beyond the limit."""
-
-
-class HeadTooSlow(Exception):
-    """A request did not arrive in time."""
-
-
-class PlainHTTP(Exception):
-    """A client speaks HTTP where TLS is spoken."""
+    """How long they wait before the answer is 503."""
 
 
 class Connection:
@@ -66,15 +55,15 @@ class Connection:
         self._aborted = False
 
     def secure(self, context: ssl.SSLContext) -> Mapping[str, Any] | None:
-        """Shake hands; the client's certificate, if one was asked for and verified.
+        """Shake hands; returns the client's certificate where one was verified.
 
-        Raises `PlainHTTP`, or `OSError` (of which TLS errors are a kind).
+        Raises `Refused` for plain HTTP, or `OSError`, of which TLS errors are a kind.
         """
         deadline = time.monotonic() + self._limits.head_seconds
         self._sock.settimeout(self._limits.head_seconds)
         first = self._sock.recv(1, socket.MSG_PEEK)
         if first and first[0] != _TLS_HANDSHAKE:
-            raise PlainHTTP
+            raise Refused(HTTPStatus.BAD_REQUEST, "this port speaks HTTPS")
         secured = context.wrap_socket(self._sock, server_side=True, do_handshake_on_connect=False)
         self._sock = secured
         secured.settimeout(self._left(deadline))
@@ -84,7 +73,8 @@ class Connection:
     def receive_head(self) -> bytes | None:
         """The next request up to and with the empty line; None when the client is done.
 
-        Raises `HeadTooLarge`, `HeadTooSlow`, or `OSError` when the client is gone.
+        Raises `Refused` for a head that is too long or too slow, or `OSError` when the client
+        is gone.
         """
         limits = self._limits
         first_request = self.idle_since is None
@@ -103,13 +93,14 @@ class Connection:
                     del self._buffer[:end]
                     return head
                 if end or len(self._buffer) > limits.head_bytes:
-                    self._unread = True
-                    raise HeadTooLarge
+                    status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+                    raise Refused(status, "the headers are too long")
                 searched = len(self._buffer)
             piece = self._receive(deadline)
             if piece is None:
                 if searched or first_request:
-                    raise HeadTooSlow
+                    status = HTTPStatus.REQUEST_TIMEOUT
+                    raise Refused(status, "the request took too long to arrive")
                 return None
             if not piece:
                 return None
@@ -118,7 +109,7 @@ class Connection:
                 self._buffer = self._buffer.lstrip(b"\r\n")
 
     def _receive(self, deadline: float) -> bytes | None:
-        """What has arrived, empty at the end of the stream, None at the deadline."""
+        """The bytes that have arrived, empty at the end of the stream, None at the deadline."""
         try:
             self._sock.settimeout(self._left(deadline))
             return self._sock.recv(_PIECE >> 2)
@@ -134,15 +125,17 @@ class Connection:
             view = view[self._sock.send(view[:_PIECE]) :]
 
     def answered(self) -> None:
-        """Note that a response has been sent and the next request may come."""
+        """Note that the client has its response and may send the next request."""
         self.idle_since = time.monotonic()
 
-    def refuse_body(self) -> None:
-        """Note that the client may be sending more than will be read."""
+    def refuse(self, data: bytes) -> None:
+        """Send the last response to a client that may be sending more than will be read."""
         self._unread = True
+        with contextlib.suppress(OSError):
+            self.send(data)
 
     def close(self) -> None:
-        """Close; where the client may still be sending, first let it read what it was told.
+        """Close; a refused client first gets time to read the response.
 
         A socket closed with unread data sends a reset, which discards the response on its way.
         """
@@ -166,16 +159,15 @@ class Connection:
 
     def _left(self, deadline: float) -> float:
         if self._aborted:  # a handshake replaces the socket, perhaps just after it was shut down
-            raise ConnectionAbortedError("the connection was cut off")
+            raise ConnectionAbortedError("the server cut the connection off")
         left = deadline - time.monotonic()
         if left <= 0:
-            raise TimeoutError("the time for it is over")
+            raise TimeoutError("the client was too slow")
         return left
 
 
 def _end_of_head(data: bytearray, start: int) -> int:
     """Just past the first empty line, 0 if there is none; lines may end in LF alone."""
-    ends = [
-        found + len(mark) for mark in (b"\n\r\n", b"\n\n") if (found := data.find(mark, start)) >= 0
-    ]
+    marks = (b"\n\r\n", b"\n\n")
+    ends = [at + len(mark) for mark in marks if (at := data.find(mark, start)) >= 0]
     return min(ends, default=0)

@@ -1,7 +1,7 @@
 """Requests and responses as bytes and as values, apart from any socket.
 
-The parser takes what RFC 9112 allows a client to send and nothing else; whatever is doubtful
-(folded headers, bare carriage returns, spaces before a colon) is refused, not guessed at.
+The parser accepts what RFC 9112 allows a client to send and nothing else: it refuses folded
+headers, bare carriage returns and spaces before a colon, where other parsers would guess.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _REQUEST_LINE = re.compile(
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~\x80-\xff]*)\r?\n")
 
 
-class BadRequest(Exception):
-    """A request that is refused as it stands, with the status that says why."""
+class Refused(Exception):
+    """A request that gets no page, with the status and the text that say why."""
 
     def __init__(self, status: HTTPStatus, text: str) -> None:
         super().__init__(text)
@@ -33,7 +33,7 @@ class BadRequest(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request that has arrived whole; header names are in lower case, repeats are joined."""
+    """A whole request; header names are in lower case, and values of a repeated one are joined."""
 
     method: str
     path: str
@@ -46,7 +46,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer, whole."""
+    """A whole response."""
 
     status: HTTPStatus
     content_type: str
@@ -79,13 +79,13 @@ def plain(status: HTTPStatus, text: str, headers: Mapping[str, str] | None = Non
 
 
 def parse_head(head: bytes) -> Request:
-    """A request out of its line and headers, up to and with the empty line.
+    """Read a request's line and headers, up to and with the empty line.
 
-    Raises `BadRequest`; also for a request with a body, since no page takes one.
+    Raises `Refused` for what is malformed, and for a body, since no page takes one.
     """
     line = _REQUEST_LINE.match(head)
     if line is None:
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "not an HTTP/1.1 request")
+        raise Refused(HTTPStatus.BAD_REQUEST, "not an HTTP/1.1 request")
     headers: dict[str, str] = {}
     position = line.end()
     count = 0
@@ -93,17 +93,17 @@ def parse_head(head: bytes) -> Request:
         header = _HEADER.match(head, position)
         count += 1
         if header is None:
-            raise BadRequest(HTTPStatus.BAD_REQUEST, "malformed header")
+            raise Refused(HTTPStatus.BAD_REQUEST, "malformed header")
         if count > MAX_HEADERS:
-            raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers")
+            raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers")
         name = header[1].decode("ascii").lower()
         value = header[2].decode("latin-1").strip(" \t")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
         position = header.end()
     if line[4] == b"1" and "host" not in headers:
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "no Host header")
+        raise Refused(HTTPStatus.BAD_REQUEST, "no Host header")
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-        raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "requests have no body here")
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "requests have no body here")
     options = [option.strip() for option in headers.get("connection", "").lower().split(",")]
     return Request(
         method=line[1].decode("ascii"),
@@ -112,17 +112,3 @@ def parse_head(head: bytes) -> Request:
         headers=headers,
         keep_alive=line[4] == b"1" and "close" not in options,
     )
-
-
-def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether a client takes gzip, by RFC 9110 section 12.5.3 (`gzip;q=0` is a refusal)."""
-    by_wildcard = False
-    for part in accept_encoding.lower().split(","):
-        coding, _, parameters = part.partition(";")
-        coding = coding.strip()
-        refused = re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", parameters) is not None
-        if coding in ("gzip", "x-gzip"):
-            return not refused
-        if coding == "*":
-            by_wildcard = not refused
-    return by_wildcard

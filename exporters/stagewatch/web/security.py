@@ -1,15 +1,22 @@
-"""The web-config file in force: contexts for handshakes and the question who may ask.
+"""Decides who may ask: TLS, client certificates and passwords, as the web-config file says.
 
-Changes to the file, the certificate, its key or the authority are picked up within a second.
-A state that cannot be used (a certificate half written) is logged and the last good one kept.
+A change of the file, the certificate, its key or the authority takes effect within a second.
+Where the new state cannot be used (a certificate half written), the old one stays in force and the
+log says why.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import hmac
 import logging
+import secrets
 import ssl
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -17,7 +24,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from stagewatch.core.errors import ConfigError
-from stagewatch.web.basic_auth import BasicAuth, TooBusy
 from stagewatch.web.config_file import TLSConfig, WebConfig, read_web_config
 from stagewatch.web.message import Request, Response, plain
 
@@ -25,6 +31,12 @@ log = logging.getLogger(__name__)
 
 _LOOK_EVERY_SECONDS = 1.0
 _CHALLENGE = {"WWW-Authenticate": 'Basic realm="stagewatch", charset="UTF-8"'}
+
+_WAIT_SECONDS = 3.0
+"""How long a password waits for its check."""
+_REFUSALS_KEPT = 64
+_MOST_PASSWORD_BYTES = 72
+"""What bcrypt looks at; longer passwords are refused rather than cut."""
 
 Marks = tuple[tuple[int, int, int] | None, ...]
 
@@ -39,18 +51,17 @@ class _State:
 class WebSecurity:
     """What the web-config file asks for.  Raises `ConfigError` where it cannot be used."""
 
-    def __init__(self, file: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, file: Path) -> None:
         self._file = file
-        self._clock = clock
-        self._auth = BasicAuth()
+        self._auth = _BasicAuth()
         self._looking = threading.Lock()
-        self._looked = clock()
+        self._looked = time.monotonic()
         self._refused = ""
         self._state = self._read()
 
     @property
     def tls(self) -> bool:
-        """Whether connections are encrypted; fixed from the start on."""
+        """Whether connections are encrypted; only a restart changes it."""
         return self._state.context is not None
 
     def context(self) -> ssl.SSLContext:
@@ -62,7 +73,7 @@ class WebSecurity:
         return context
 
     def admits(self, certificate: Mapping[str, Any] | None) -> bool:
-        """Whether a client whose certificate was verified is one of those that may come."""
+        """Whether a client with this verified certificate may ask."""
         tls = self._state.config.tls
         # A resumed session is not verified again, and the certificate may have run out since.
         if certificate and ssl.cert_time_to_seconds(certificate["notAfter"]) < time.time():
@@ -73,13 +84,13 @@ class WebSecurity:
         return any(name in tls.client_allowed_sans for _, name in names)
 
     def answer(self, request: Request, make: Callable[[Request], Response]) -> Response:
-        """The response to a request if it may be made, else 401."""
+        """The response to a request whose user may ask, else 401."""
         self._look()
         config = self._state.config
         if config.users:
             try:
                 allowed = self._auth.allows(request.headers.get("authorization", ""), config.users)
-            except TooBusy:
+            except _TooBusy:
                 text = "too many passwords are being tried"
                 return plain(HTTPStatus.SERVICE_UNAVAILABLE, text, {"Retry-After": "5"})
             if not allowed:
@@ -90,16 +101,17 @@ class WebSecurity:
         return replace(response, headers={**response.headers, **config.headers})
 
     def _look(self) -> None:
-        """Take over what has changed; one thread looks, the others go on with what there is."""
-        if self._clock() - self._looked < _LOOK_EVERY_SECONDS:
+        """Take over what has changed; one thread looks, the others use the present state."""
+        if time.monotonic() - self._looked < _LOOK_EVERY_SECONDS:
             return
         if not self._looking.acquire(blocking=False):
             return
         try:
-            if _marks(self._file, self._state.config.tls) != self._state.marks:
+            tls = self._state.config.tls
+            if _marks(self._file, *(tls.files if tls else ())) != self._state.marks:
                 self._take_over()
         finally:
-            self._looked = self._clock()
+            self._looked = time.monotonic()
             self._looking.release()
 
     def _take_over(self) -> None:
@@ -110,7 +122,7 @@ class WebSecurity:
                     f"--web-config {self._file}: TLS is switched on or off by a restart only"
                 )
         except ConfigError as error:
-            if str(error) != self._refused:  # it is tried again every second
+            if str(error) != self._refused:  # every second tries again
                 log.warning("keeping the last good configuration: %s", error)
                 self._refused = str(error)
         else:
@@ -119,15 +131,16 @@ class WebSecurity:
             log.info("took over the changed web configuration %s", self._file)
 
     def _read(self) -> _State:
-        # Marked before they are read: a change in between is then seen the next time.
-        mark = _marks(self._file, None)
+        # The marks are taken before the files are read: the next look sees a change in between.
+        marks = _marks(self._file)
         config = read_web_config(self._file)
-        marks = mark + _marks(self._file, config.tls)[1:]
-        context = None if config.tls is None else make_context(self._file, config.tls)
-        return _State(config, context, marks)
+        if config.tls is None:
+            return _State(config, None, marks)
+        marks += _marks(*config.tls.files)
+        return _State(config, _make_context(self._file, config.tls), marks)
 
 
-def make_context(file: Path, tls: TLSConfig) -> ssl.SSLContext:
+def _make_context(file: Path, tls: TLSConfig) -> ssl.SSLContext:
     """A context for handshakes.  Raises `ConfigError` naming the file that cannot be used."""
 
     def encrypted() -> NoReturn:
@@ -138,8 +151,7 @@ def make_context(file: Path, tls: TLSConfig) -> ssl.SSLContext:
     context.maximum_version = tls.max_version
     for needed in tls.files:
         try:
-            with needed.open("rb"):
-                pass
+            needed.open("rb").close()
         except OSError as error:  # the ssl module's own message names no file
             raise ConfigError(f"--web-config {file}: {needed}: {error.strerror}") from error
     try:
@@ -157,17 +169,89 @@ def make_context(file: Path, tls: TLSConfig) -> ssl.SSLContext:
             raise ConfigError(
                 f"--web-config {file}: {tls.client_ca_file}: not a certificate authority's file"
             ) from error
-    context.verify_mode = tls.client_auth
+    context.verify_mode = tls.client_auth_type
     return context
 
 
-def _marks(file: Path, tls: TLSConfig | None) -> Marks:
-    """Inode, size and time of change of every file; None for one that is not there."""
+def _marks(*files: Path) -> Marks:
+    """Inode, size and time of change of every file; None for one that is missing."""
     marks: list[tuple[int, int, int] | None] = []
-    for path in (file, *(tls.files if tls else ())):
+    for path in files:
         try:
-            found = path.stat()
-            marks.append((found.st_ino, found.st_size, found.st_mtime_ns))
+            stat = path.stat()
+            marks.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
         except OSError:
             marks.append(None)
     return tuple(marks)
+
+
+class _TooBusy(Exception):
+    """Clients try passwords faster than they can be checked."""
+
+
+class _BasicAuth:
+    """Checks passwords against bcrypt hashes (RFC 7617); one at a time, since bcrypt costs CPU.
+
+    It remembers a checked password under a keyed digest of user, password and hash: a scrape
+    every second costs one bcrypt at the start, and a changed hash is checked anew.
+    """
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+        self._one_at_a_time = threading.Lock()
+        self._accepted: dict[str, bytes] = {}
+        self._refused: OrderedDict[bytes, None] = OrderedDict()
+
+    def allows(self, header: str, users: Mapping[str, bytes]) -> bool:
+        """Whether an `Authorization` header names one of the users with their password.
+
+        Takes as long for an unknown user as for a wrong password.  Raises `_TooBusy`.
+        """
+        credentials = _credentials(header)
+        if credentials is None:
+            return False
+        name, password = credentials
+        exists = name in users
+        hashed = users[name] if exists else next(iter(users.values()))
+        digest = self._digest(name, password, hashed)
+        if exists and hmac.compare_digest(self._accepted.get(name, b""), digest):
+            return True
+        if digest in self._refused:
+            return False
+        if not self._one_at_a_time.acquire(timeout=_WAIT_SECONDS):
+            raise _TooBusy
+        try:
+            right = _matches(password, hashed) and exists
+            if right:
+                self._accepted[name] = digest
+            else:
+                self._refused[digest] = None
+                if len(self._refused) > _REFUSALS_KEPT:
+                    self._refused.popitem(last=False)
+        finally:
+            self._one_at_a_time.release()
+        return right
+
+    def _digest(self, name: str, password: bytes, hashed: bytes) -> bytes:
+        parts = (name.encode(), password, hashed)
+        framed = b"".join([len(part).to_bytes(4, "big") + part for part in parts])
+        return hmac.digest(self._key, framed, hashlib.sha256)
+
+
+def _credentials(header: str) -> tuple[str, bytes] | None:
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        user, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
+        return (user.decode(), password) if colon else None
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _matches(password: bytes, hashed: bytes) -> bool:
+    import bcrypt
+
+    if len(password) > _MOST_PASSWORD_BYTES or b"\0" in password:
+        return False
+    return bcrypt.checkpw(password, hashed)

@@ -8,7 +8,6 @@ first, since that can hang too and the kernel does it anyway.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -16,16 +15,8 @@ import sys
 from typing import BinaryIO
 
 from stagewatch.core.errors import NoData, SourceError
+from stagewatch.core.processes import die_with_parent
 from stagewatch.gpu.nvml.driver import Driver
-
-PR_SET_PDEATHSIG = 1
-
-
-def die_with(parent: int) -> None:
-    """Have the kernel kill this process once its parent is gone."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it died before we asked
-        os._exit(1)
 
 
 def serve(requests: BinaryIO, replies: int) -> None:
@@ -51,7 +42,7 @@ def serve(requests: BinaryIO, replies: int) -> None:
 
 def main() -> None:
     """Run as `python -m stagewatch.gpu.nvml.child PARENT_PID`."""
-    die_with(int(sys.argv[1]))
+    die_with_parent(int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's business
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     replies = os.dup(1)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import time
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable
 from typing import Any
 
 from stagewatch.core.errors import NoData
 from stagewatch.gpu.nvml.answers import Codes, SessionBroken, plausible
 from stagewatch.gpu.nvml.calls import MIG_TIERS, TIERS
-from stagewatch.gpu.nvml.fields import Answer, ask, fields_by_tier
+from stagewatch.gpu.nvml.fields import ask, fields_by_tier
 from stagewatch.gpu.nvml.gpm import METRICS as GPM_METRICS
 from stagewatch.gpu.nvml.gpm import Gpm
 from stagewatch.gpu.nvml.inventory import Gpu, Inventory, text
@@ -102,16 +102,20 @@ class Driver:
         values: dict[Key, float] = {}
         for call in (TIERS if gpu.parent is None else MIG_TIERS)[tier]:
             if self._may_have(gpu, call):
-                with self._asking(gpu, call):
+                try:
                     values.update(call(self._nvml, gpu.handle))
+                    gpu.refused.pop(call, None)
+                except self._nvml.NVMLError as error:
+                    self._failed(gpu, error, call)
         if gpu.parent is None:
             self._ask_fields(gpu, tier, values)
         if tier == "fast" and gpu.profile is not None and self._may_have(gpu, "gpm"):
             whole = gpu.parent or gpu
-            with self._asking(gpu, "gpm"):
-                values.update(
-                    self._gpm.sample(gpu.profile, whole.handle, gpu.instance, self._round)
-                )
+            try:
+                values |= self._gpm.sample(gpu.profile, whole.handle, gpu.instance, self._round)
+                gpu.refused.pop("gpm", None)
+            except self._nvml.NVMLError as error:
+                self._failed(gpu, error, "gpm")
         kept = {key: float(value) for key, value in values.items() if plausible(key, value)}
         if gpu.lost or (gpu.parent is not None and gpu.parent.lost):
             return row | {"lost": True, "info": gpu.info, "values": {}}
@@ -128,30 +132,28 @@ class Driver:
         """Whether to ask the GPU for it: a refusal stands until the next round."""
         return not gpu.lost and gpu.refused.get(what) != self._round
 
-    @contextlib.contextmanager
-    def _asking(self, gpu: Gpu, *what: Hashable) -> Iterator[None]:
-        """Note what the driver refuses, and count what it fails; the other readings go on."""
-        try:
-            yield
-        except self._nvml.NVMLError as error:
-            if error.value in self._codes.absent:
-                gpu.refused.update(dict.fromkeys(what, self._round))
-            else:
-                self._inventory.failed(gpu, error)
+    def _failed(self, gpu: Gpu, error: Any, *what: Hashable) -> None:
+        """Note what the driver refuses, or count what it fails; the other readings go on."""
+        if error.value in self._codes.absent:
+            gpu.refused.update(dict.fromkeys(what, self._round))
         else:
-            for one in what:
-                gpu.refused.pop(one, None)
+            self._inventory.failed(gpu, error)
 
     def _ask_fields(self, gpu: Gpu, tier: str, values: dict[Key, float]) -> None:
         wanted = [field for field in self._fields[tier] if self._may_have(gpu, field)]
-        answers: list[Answer] = []
-        if wanted:
-            with self._asking(gpu, *wanted):
-                answers = ask(self._nvml, gpu.handle, wanted)
+        if not wanted:
+            return
+        try:
+            answers = ask(self._nvml, gpu.handle, wanted)
+        except self._nvml.NVMLError as error:
+            self._failed(gpu, error, *wanted)
+            return
         for field, code, value in answers:
-            if code in self._codes.absent:
+            if code == 0:
+                gpu.refused.pop(field, None)
+            elif code in self._codes.absent:
                 gpu.refused[field] = self._round
-            elif code:
+            else:
                 gpu.errors += 1
             if value is not None:
                 values.setdefault(field.key, value)

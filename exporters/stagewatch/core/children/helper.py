@@ -1,0 +1,133 @@
+"""The agent's side of the helper process, in which everything runs that may block.
+
+See `worker` for what it does.  Asking it for the state of its jobs never waits for a file
+system or a network, only for the helper itself, and for that not longer than a few seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from stagewatch.core.children.supervisor import PACKAGES, Supervisor
+
+_START = (
+    "import sys; sys.path += sys.argv[1:]; from stagewatch.core.children.worker import main; main()"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What the helper is to run, and when; `function` is `module:name`, loaded at its start."""
+
+    function: str
+    arguments: Mapping[str, Any]
+    interval: float
+    """Seconds between the starts of two runs."""
+    deadline: float
+    """Seconds after which a run is given up and its process killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """What is known of a job."""
+
+    result: dict[str, Any] | None
+    """Of the last run that ended by itself."""
+    age: float | None
+    """Seconds since then."""
+    hung: float | None
+    """Seconds since the phase began in which a run had to be given up; `None` once one ended."""
+    hung_since: float | None
+    """The same by the monotonic clock, which all processes share."""
+    hung_phase: str
+    worker: list[int] | None
+    """The process of the run under way, by pid and start; also one that an earlier helper left."""
+    runs: int
+    kills: int
+
+    def fresh(self, limit: float) -> dict[str, Any] | None:
+        """The result, unless it is older than `limit` seconds."""
+        return self.result if self.age is not None and self.age <= limit else None
+
+
+class Jobs(Protocol):
+    """The jobs of one collector."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """Of the jobs."""
+
+    def states(self) -> dict[str, JobState]:
+        """What is known of each; see `Helper.states`."""
+
+
+class Helper(Supervisor):
+    """One helper process for all collectors of an agent, safe to use from any thread.
+
+    It is started with the first question; `share` adds jobs before that.  Its owner closes it.
+    """
+
+    def __init__(
+        self,
+        jobs: Mapping[str, JobSpec] | None = None,
+        *,
+        packages: Sequence[Path] = (PACKAGES,),
+        timeout: float = 5.0,
+        restart_after: float = 10.0,
+    ) -> None:
+        start = [sys.executable, "-I", "-S", "-c", _START, *(str(p.resolve()) for p in packages)]
+        super().__init__(
+            "the helper",
+            lambda: start,
+            greeting=self._work,
+            timeout=timeout,
+            backoff=(restart_after, restart_after),
+            patience=1.0,
+        )
+        self._jobs: dict[str, JobSpec] = dict(jobs or {})
+        self._last: dict[str, JobState] = {}
+
+    @property
+    def names(self) -> Collection[str]:
+        """Of all jobs."""
+        return self._jobs.keys()
+
+    def share(self, owner: str, jobs: Mapping[str, JobSpec]) -> Jobs:
+        """Jobs of a collector, which gets to see no others."""
+        self._jobs |= {f"{owner} {name}": job for name, job in jobs.items()}
+        return _Shared(self, owner, jobs.keys())
+
+    def states(self, prefix: str = "") -> dict[str, JobState]:
+        """The state of the jobs whose names begin so; starts the helper where there is none.
+
+        Raises `Stuck` if the helper does not answer, `SourceError` if it has ended.
+        """
+        return self.ask(prefix, self._note)
+
+    def _note(self, answer: Mapping[str, Any]) -> dict[str, JobState]:
+        states = {name: JobState(**state) for name, state in answer.items()}
+        self._last |= states
+        return states
+
+    def _work(self) -> dict[str, Any]:
+        """All jobs for a new helper, each with the worker that an earlier one has left behind."""
+        left = {name: asdict(last) for name, last in self._last.items() if last.worker is not None}
+        return {
+            name: asdict(job) | {"left_behind": left.get(name)} for name, job in self._jobs.items()
+        }
+
+
+class _Shared:
+    def __init__(self, helper: Helper, owner: str, names: Collection[str]) -> None:
+        self._helper = helper
+        self._prefix = f"{owner} "
+        self.names = tuple(names)
+
+    def states(self) -> dict[str, JobState]:
+        """Without the owner's name."""
+        states = self._helper.states(self._prefix)
+        return {name.removeprefix(self._prefix): state for name, state in states.items()}

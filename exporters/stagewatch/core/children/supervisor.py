@@ -1,0 +1,298 @@
+"""One child process that answers lines of JSON with lines of JSON, and may never answer.
+
+A call into a driver or a dead mount can block for ever, in a state in which not even SIGKILL helps.
+So:
+
+* every question has a deadline; past it the child is killed, once, and `Stuck` is raised;
+* no second child is started while the first has not been reaped, since it would only hang as well;
+* after a failure the next start waits, longer each time and with jitter, since starting and
+  killing clients has itself been seen to wedge a driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import select
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import stagewatch
+from stagewatch.core.errors import NoData, SourceError, StagewatchError, Stuck
+
+T = TypeVar("T")
+
+PACKAGES = Path(stagewatch.__path__[0]).resolve().parent
+"""Where this very package lies, for the child to import."""
+
+MAX_LINE = 64 << 20
+"""Longest answer in bytes; more than that is no answer."""
+
+SHORT = 0.3
+"""How long to wait, in seconds, for what takes a moment in a healthy child."""
+
+
+class Supervisor:
+    """Starts the child with the first question, and again after it has ended or was given up.
+
+    `name` is what messages call it, and `answerer` whom it asks in turn.  A `greeting` is told to
+    each new child.  With `errors` its standard error becomes the reason why it has ended; without,
+    it is the agent's.  Any thread may ask; the one that starts a child must live as long as the
+    child where that has asked the kernel to die with its parent.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Callable[[], Sequence[str]],
+        *,
+        answerer: str = "",
+        greeting: Callable[[], object] | None = None,
+        errors: bool = False,
+        timeout: float = 5.0,
+        start_timeout: float = 30.0,
+        backoff: tuple[float, float] = (5.0, 300.0),
+        patience: float = SHORT,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name = name
+        self._answerer = answerer or name
+        self._command = command
+        self._greeting = greeting
+        self._errors = errors
+        self._timeout = timeout
+        self._start_timeout = start_timeout
+        self._backoff = backoff
+        self._patience = patience
+        self._clock = clock
+        self._child: _Child | None = None
+        self._answered = False
+        self._greeted = False
+        self._leave_by: float | None = None
+        self._failures = 0
+        self._not_before = 0.0
+        self._error: StagewatchError | None = None
+        self._closed = threading.Event()
+        self._wake_read, self._wake_write = os.pipe()
+        self._lock = threading.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the child, if there is one."""
+        child = self._child
+        return None if child is None else child.pid
+
+    def ask(self, question: object, read: Callable[[Any], T]) -> T:
+        """What `read` makes of the answer to a question.
+
+        Raises `Stuck` past the deadline and until a question has been answered again, and
+        `SourceError` where the child has ended.  What `read` raises counts as a failure too.
+        """
+        with self._lock:
+            child = self._ready()
+            try:
+                found = read(self._answer(child, question))
+            except StagewatchError as error:
+                self._failed(error)
+                raise
+            self._answered = True
+            self._failures = 0
+            self._error = None
+            return found
+
+    def dismiss(self) -> None:
+        """Have the child leave: politely first, by force when its time is up."""
+        with self._lock:
+            self._error = None
+            child = self._child
+            if child is None or self._reap():
+                return
+            now = self._clock()
+            if self._leave_by is None:
+                self._leave_by = now + self._timeout
+                child.terminate()
+                self._reap(SHORT)
+            elif now > self._leave_by:
+                child.kill()
+
+    def terminate(self) -> None:
+        """Ask the child to end.  Safe in a signal handler; returns at once."""
+        child = self._child
+        if child is not None:
+            child.terminate()
+
+    def close(self) -> None:
+        """End the child for good; waits no longer than its patience and a second."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        os.write(self._wake_write, b"x")
+        unused = self._lock.acquire(timeout=SHORT)
+        child = self._child
+        if child is not None:
+            child.terminate()
+            if not child.reap(self._patience):
+                child.kill()
+                child.reap(SHORT)
+        if unused:
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+            self._lock.release()
+
+    def _ready(self) -> _Child:
+        """The child to ask, started if need be."""
+        if self._closed.is_set():
+            raise SourceError(f"{self._name} is closed")
+        child = self._child
+        if child is not None:
+            if not child.killed and self._leave_by is None:
+                return child
+            if not self._reap():
+                raise Stuck(
+                    f"{self._name} (pid {child.pid}) does not end: "
+                    "it sits in a call that cannot be interrupted"
+                )
+        if self._error is not None and self._clock() < self._not_before:
+            raise type(self._error)(*self._error.args)
+        self._answered = False
+        self._leave_by = None
+        self._child = _Child(self._name, self._command(), errors=self._errors, clock=self._clock)
+        self._greeted = self._greeting is None
+        return self._child
+
+    def _answer(self, child: _Child, question: object) -> Any:
+        timeout = self._timeout if self._answered else self._start_timeout
+        if self._greeting is not None and not self._greeted:
+            self._greeted = True
+            child.tell(self._greeting())
+        child.tell(question)
+        line = child.line(self._clock() + timeout, self._wake_read)
+        if self._closed.is_set():
+            raise SourceError(f"{self._name} is closed")
+        if line is None:
+            raise Stuck(f"{self._answerer} has not answered for {timeout:g} s")
+        try:
+            return json.loads(line)
+        except ValueError as error:
+            raise SourceError(f"{self._name} wrote something else than JSON") from error
+
+    def _failed(self, error: StagewatchError) -> None:
+        """Give the child up, and put the next start off."""
+        if self._closed.is_set():
+            return
+        first, most = self._backoff
+        delay = min(most, first * 2 ** min(self._failures, 16))
+        if isinstance(error, NoData):
+            delay = most
+        self._failures += 1
+        self._not_before = self._clock() + delay * random.uniform(0.75, 1.25)  # noqa: S311
+        self._error = error
+        if self._child is not None:
+            self._child.kill()
+            self._reap(SHORT)
+
+    def _reap(self, timeout: float = 0.0) -> bool:
+        """Whether the child is gone for good, or is so within the time-out."""
+        if self._child is None or self._child.reap(timeout):
+            self._child = None
+            return True
+        return False
+
+
+class _Child:
+    """One process from its start until it is reaped.  It sees this very package."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], *, errors: bool, clock: Callable[[], float]
+    ) -> None:
+        path = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH", "")]))
+        self._name = name
+        self._clock = clock
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if errors else None,
+            bufsize=0,
+            cwd="/",  # `python -m` imports from the working directory first
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        pipes = (self._process.stdin, self._process.stdout, self._process.stderr)
+        self._pipes = [pipe for pipe in pipes if pipe is not None]
+        self._input, self._output, *self._errors = (pipe.fileno() for pipe in self._pipes)
+        for pipe in (self._output, *self._errors):
+            os.set_blocking(pipe, False)
+        self._buffer = bytearray()
+        self.killed = False
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def tell(self, message: object) -> None:
+        """Write one line.  Raises `SourceError` with its last words when it has ended."""
+        try:
+            os.write(self._input, json.dumps(message).encode() + b"\n")
+        except OSError as error:
+            raise self._ended() from error
+
+    def line(self, limit: float, wake: int) -> bytes | None:
+        """The next line from it; None past the limit of the clock, or once `wake` is readable.
+
+        Raises `SourceError` with its last words when it has ended.
+        """
+        poll = select.poll()
+        poll.register(self._output, select.POLLIN)
+        poll.register(wake, select.POLLIN)
+        searched = 0
+        while (end := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
+            left = limit - self._clock()
+            if left <= 0 or any(ready == wake for ready, _ in poll.poll(left * 1000)):
+                return None
+            with contextlib.suppress(BlockingIOError):
+                data = os.read(self._output, 1 << 18)
+                if not data:
+                    raise self._ended()
+                self._buffer += data
+            if len(self._buffer) > MAX_LINE:
+                raise SourceError(f"the answer of {self._name} has no end")
+        answer = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        return answer
+
+    def terminate(self) -> None:
+        """Ask it to end.  Safe in a signal handler."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """End it by force, once: no second signal makes a difference."""
+        if not self.killed:
+            self.killed = True
+            self._process.kill()
+
+    def reap(self, timeout: float = 0.0) -> bool:
+        """Whether it is gone for good, or is so within the time-out."""
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return False
+        for pipe in self._pipes:
+            with contextlib.suppress(OSError):
+                pipe.close()
+        return True
+
+    def _ended(self) -> SourceError:
+        words = ""
+        with contextlib.suppress(OSError):
+            for pipe in self._errors:
+                words = os.read(pipe, 1 << 16).decode("utf-8", "replace").strip()
+        reason = words.rpartition("\n")[2] or "no reason given"
+        return SourceError(f"{self._name} has ended: {reason}")

@@ -1,0 +1,91 @@
+"""Builds PromQL selectors, quoting every value: a job, a role or a node may have any name.
+
+https://prometheus.io/docs/prometheus/latest/querying/basics/
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
+"""What means something in an RE2 expression, as Go's regexp.QuoteMeta has it."""
+
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+
+_TOKEN = re.compile(
+    r"""
+    "(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*' | `[^`]*`  # a string, which may hold any word
+    | \#[^\n]*                                       # a comment
+    | [\w:]+                                         # a word or a number
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Regex:
+    """A label's whole value matches this RE2 expression."""
+
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """A label has any value but this one."""
+
+    value: str
+
+
+Wanted = str | Sequence[str] | Regex | Not
+"""What a label is to be: this value, exactly one of several, or as `Regex` and `Not` say."""
+
+
+def select(metric: str, /, **labels: Wanted) -> str:
+    """A selector such as `up{job="stagewatch", node=~"a|b"}`."""
+    if not _NAME.fullmatch(metric):
+        raise ValueError(f"{metric!r} is no name of a metric")
+    return f"{metric}{{{matchers(**labels)}}}"
+
+
+def matchers(**labels: Wanted) -> str:
+    """What stands between the braces of a selector."""
+    return ", ".join(_matcher(label, wanted) for label, wanted in labels.items())
+
+
+def insert(expression: str, word: str, chosen: str) -> str:
+    """PromQL that somebody else wrote, with `chosen` wherever `word` stands as a word of its own:
+    not in a string, a comment or a longer word."""
+    return _TOKEN.sub(lambda found: chosen if found[0] == word else found[0], expression)
+
+
+def quoted(value: str) -> str:
+    """A string literal.  Half a surrogate pair, which no label can hold, becomes U+FFFD."""
+    return f'"{_valid(value).translate(_ESCAPES)}"'
+
+
+def _matcher(label: str, wanted: Wanted) -> str:
+    if not _LABEL.fullmatch(label):
+        raise ValueError(f"{label!r} is no name of a label")
+    if isinstance(wanted, str):
+        return f"{label}={quoted(wanted)}"
+    if isinstance(wanted, Not):
+        return f"{label}!={quoted(wanted.value)}"
+    if isinstance(wanted, Regex):
+        return f"{label}=~{quoted(wanted.expression)}"
+    if not wanted:
+        raise ValueError(f"no value of {label!r} to choose from")
+    return f"{label}=~{quoted('|'.join(map(_literal, wanted)))}"
+
+
+def _literal(value: str) -> str:
+    """An RE2 expression that matches only this value."""
+    return _SPECIAL.sub(r"\\\g<0>", value)
+
+
+def _valid(text: str) -> str:
+    return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)

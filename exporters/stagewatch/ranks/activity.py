@@ -1,0 +1,128 @@
+"""What every rank's process is doing: its wait class, CPU time, switches and memory."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.host.procfs import Procfs
+from stagewatch.node_context import NodeContext
+from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.rank import RANK_LABELS, Rank
+from stagewatch.ranks.records import Life
+from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, WaitClass, classify, take_sample
+
+INFO = Metric(
+    "rl_rank_info",
+    "gauge",
+    "1 for every rank of this node, with its process and its GPU.",
+    (*RANK_LABELS, "local_rank", "pid", "uuid", "framework", "world_size"),
+)
+WAIT_CLASS = Metric(
+    "rl_rank_wait_class",
+    "gauge",
+    "1 for the class the rank's main thread is in: spin, parked, io, compute, stopped, "
+    "traced, gone, unknown.",
+    (*RANK_LABELS, "class"),
+)
+CPU = Metric(
+    "rl_rank_cpu_seconds_total",
+    "counter",
+    "CPU time of the rank's process, all threads, by mode (user, system).",
+    (*RANK_LABELS, "mode"),
+)
+RUN_QUEUE = Metric(
+    "rl_rank_run_queue_seconds_total",
+    "counter",
+    "Time the rank's main thread was runnable but waited for a core; absent without schedstat.",
+    RANK_LABELS,
+)
+SWITCHES = Metric(
+    "rl_rank_context_switches_total",
+    "counter",
+    "Context switches of the rank's main thread, by kind (voluntary, involuntary).",
+    (*RANK_LABELS, "kind"),
+)
+RESIDENT = Metric(
+    "rl_rank_resident_memory_bytes", "gauge", "Resident memory of the rank's process.", RANK_LABELS
+)
+THREADS = Metric("rl_rank_threads", "gauge", "Threads of the rank's process.", RANK_LABELS)
+
+
+class RanksCollector(Collector):
+    """Samples the main thread of every rank and classifies how it waits."""
+
+    def __init__(
+        self,
+        ranks: RankDirectory,
+        proc: Procfs,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ranks = ranks
+        self._proc = proc
+        self._clock = clock
+        self._windows: dict[tuple[int, int | None], deque[Sample]] = {}
+
+    def collect(self) -> Samples:
+        ranks = [rank for rank in self._ranks.look().ranks if rank.life is not Life.CLOSED]
+        if not ranks:
+            raise NoData("no rank on this node")
+        windows, self._windows = self._windows, {}
+        out = Samples()
+        for rank in ranks:
+            key = rank.pid, rank.start_ticks
+            window = self._windows[key] = windows.get(key) or deque(maxlen=WINDOW_SAMPLES)
+            self._one(out, rank, window)
+        return out
+
+    def _one(self, out: Samples, rank: Rank, window: deque[Sample]) -> None:
+        key = rank.key
+        out.add(
+            INFO,
+            1,
+            *key,
+            _text(rank.local_rank),
+            rank.pid or "",
+            rank.gpu,
+            rank.framework,
+            _text(rank.world_size),
+        )
+        if rank.life is Life.GONE:
+            out.add(WAIT_CLASS, 1, *key, WaitClass.GONE.value)
+            return
+        process = self._proc.stat(rank.pid)
+        sample = take_sample(rank, self._proc, self._clock())
+        if process is None or sample is None:  # hidden from us, or just ended
+            out.add(WAIT_CLASS, 1, *key, WaitClass.UNKNOWN.value)
+            return
+        window.append(sample)
+        out.add(WAIT_CLASS, 1, *key, classify(window).value)
+        out.add(CPU, process.user_seconds, *key, "user")
+        out.add(CPU, process.system_seconds, *key, "system")
+        out.add(SWITCHES, sample.voluntary, *key, "voluntary")
+        out.add(SWITCHES, sample.involuntary, *key, "involuntary")
+        out.add(RESIDENT, process.resident_bytes, *key)
+        out.add(THREADS, process.threads, *key)
+        out.add(RUN_QUEUE, sample.queue_seconds, *key)
+
+
+def _text(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+def _build(options: NoOptions, context: NodeContext) -> RanksCollector:
+    return RanksCollector(context.ranks, context.proc)
+
+
+SPEC = CollectorSpec(
+    name="ranks",
+    help="state, wait class, CPU, switches and memory of every process that is a rank",
+    interval=1.0,
+    options=NoOptions,
+    build=_build,
+)

@@ -1,0 +1,145 @@
+"""Signs that something is out of order, over a long period, and the incidents they make up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stagewatch.report.history import History, Labels, Line, column_runs
+
+JOIN_SECONDS = 300.0
+"""Signs of one node or job belong together when less than this is between them."""
+
+SILENT_COLUMNS = 3
+"""An agent counts as silent when it does not answer in this many looks in a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """Something out of order from `start` to `end`; `open` if it was so until the period's end.
+
+    `kind` is drain, down or fail (a node in Slurm), silent (an agent), fault (a marker), stall,
+    rank_gone or restart (a job).
+    """
+
+    kind: str
+    start: float
+    end: float
+    open: bool
+    node: str = ""
+    job_id: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Signs that belong together, in the order of their start."""
+
+    signs: tuple[Sign, ...]
+
+    @property
+    def start(self) -> float:
+        """When the first sign began."""
+        return self.signs[0].start
+
+    @property
+    def end(self) -> float:
+        """When the last sign ended, or the period did."""
+        return max(sign.end for sign in self.signs)
+
+    @property
+    def open(self) -> bool:
+        """Whether it was not over at the period's end."""
+        return any(sign.open for sign in self.signs)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that are out of order, else those where a marker lies."""
+        bad = {sign.node for sign in self.signs if sign.node and sign.kind != "fault"}
+        marked = {sign.node for sign in self.signs if sign.node}
+        return tuple(sorted(bad or marked))
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """The jobs that the signs name."""
+        return tuple(sorted({sign.job_id for sign in self.signs if sign.job_id}))
+
+    @property
+    def kinds(self) -> str:
+        """The kinds of its signs, with the first text of each."""
+        words: dict[str, str] = {}
+        for sign in self.signs:
+            words[sign.kind] = words.get(sign.kind) or sign.text
+        return "; ".join(
+            f"{kind.replace('_', ' ')}: {text}" if text else kind for kind, text in words.items()
+        )
+
+
+def unavailable(history: History, labels: Labels, by: str) -> list[Line]:
+    """Nodes while Slurm calls them drained, down or failing, by the rule or by Slurm's agent."""
+    rule = history.last("node:slurm_unavailable:info", labels)
+    agent = history.last("slurm_node_unavailable_info", labels)
+    return history.lines(f"max by ({by}) ({rule} or {agent})", "nodes out of service")
+
+
+def silent(history: History, labels: Labels) -> list[Line]:
+    """Nodes while their agent does not answer."""
+    up = history.over("max", "up", {**labels, "job": "stagewatch"})
+    return history.lines(f"max by (node) ({up}) == 0", "silent agents")
+
+
+def find_signs(history: History, cluster: str) -> list[Sign]:
+    """Everything out of order on a cluster, by start."""
+    chosen = {"cluster": cluster}
+    signs: list[Sign] = []
+
+    def add(line: Line, kind: str, text: str, least: int = 1) -> None:
+        grid = history.grid
+        node, job = line.labels.get("node", ""), line.labels.get("job_id", "")
+        for first, last in column_runs(line.values):
+            if last - first + 1 >= least:
+                end = min(grid.time(last + 1), grid.end)
+                is_open = last >= grid.count - 2
+                signs.append(Sign(kind, grid.time(first), end, is_open, node, job, text))
+
+    for line in unavailable(history, chosen, "node, kind, reason"):
+        add(line, line.labels.get("kind") or "drain", line.labels.get("reason", ""))
+    for line in silent(history, chosen):
+        add(line, "silent", "its agent does not answer", SILENT_COLUMNS)
+    by = "node, id, fault_type, target_worker"
+    for line in history.most("fault_injection_active", chosen, by, "faults"):
+        what = (line.labels.get("fault_type"), line.labels.get("target_worker"))
+        add(line, "fault", " on ".join(filter(None, what)))
+    for line in history.most("job:rl_stall:active", chosen, "job_id", "stalls"):
+        add(line, "stall", "no rank makes progress")
+    gone = {**chosen, "evidence": "process_gone"}
+    for line in history.most("job:rl_stall:culprit", gone, "node, job_id", "ranks gone"):
+        add(line, "rank_gone", "a rank's process ended without closing its record")
+    for line in history.most("slurm_job_restarts", chosen, "job_id", "restarts"):
+        job = line.labels.get("job_id", "")
+        for at, value in line.rises():
+            when = history.grid.time(at)
+            signs.append(Sign("restart", when, when, False, "", job, f"restart {value:.0f}"))
+    return sorted(signs, key=lambda sign: (sign.start, sign.kind, sign.node, sign.job_id))
+
+
+def incidents_of(signs: Sequence[Sign]) -> list[Incident]:
+    """Signs grouped; a fault marker belongs to whatever is near it in time."""
+    groups: list[list[Sign]] = []
+    for sign in signs:
+        near = [group for group in groups if any(_touch(sign, other) for other in group)]
+        merged = [each for group in near for each in group] + [sign]
+        groups = [group for group in groups if group not in near] + [merged]
+    incidents = [
+        Incident(tuple(sorted(group, key=lambda sign: (sign.start, sign.kind)))) for group in groups
+    ]
+    return sorted(incidents, key=lambda incident: incident.start)
+
+
+def _touch(one: Sign, other: Sign) -> bool:
+    apart = max(one.start, other.start) - min(one.end, other.end)
+    if apart > JOIN_SECONDS:
+        return False
+    same_node = bool(one.node) and one.node == other.node
+    same_job = bool(one.job_id) and one.job_id == other.job_id
+    return same_node or same_job or "fault" in (one.kind, other.kind)

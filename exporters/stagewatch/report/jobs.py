@@ -1,0 +1,242 @@
+"""What an incident did to a job: when it stopped, came back, and how fast it was then."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from stagewatch.prometheus.selectors import insert, matchers, select
+from stagewatch.report.history import Grid, History, Labels, Line, Values, by_job
+from stagewatch.report.incidents import JOIN_SECONDS, Sign
+from stagewatch.report.periods import Period
+
+BEFORE_SECONDS = 600.0
+"""Throughput is averaged over this time, before and after."""
+
+STANDSTILL_SECONDS = 60.0
+STANDSTILL_STEPS = 5
+"""A live job stands still when a sign names it and it completes no step for this long, and for the
+time of this many usual steps."""
+
+FAILURES = ("down", "fail", "silent")
+"""Signs at a node that end a job; a drain lets it end by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStory:
+    """What an incident did to one job.  Times are Unix seconds, None where not seen."""
+
+    job_id: str
+    hurt: bool
+    """Whether the incident explains an end of the job: a sign names it, or its node failed."""
+    ended: float | None = None
+    resumed: float | None = None
+    training: float | None = None
+    """A step was completed after the job resumed."""
+    stalled: tuple[Period, ...] = ()
+    standstill: Period | None = None
+    """It lived without completing a step: its ranks wait, or have given up."""
+    goes_on: bool = False
+    """Whether a step was completed after the standstill."""
+    gpus: float | None = None
+    throughput_before: float | None = None
+    throughput_after: float | None = None
+    throughput_unit: str = ""
+    steps_lost: float | None = None
+    """Last step before, less the first one after."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it stopped and came back, stopped by a failure, or stood still."""
+        stopped = self.ended is not None and (self.hurt or self.resumed is not None)
+        return stopped or bool(self.stalled) or self.standstill is not None
+
+    @property
+    def restored(self) -> float | None:
+        """When it trained again: at its first step, else when it ran, else when a stall ended."""
+        if self.ended is not None:
+            return self.training if self.training is not None else self.resumed
+        if self.standstill is not None:
+            return self.standstill.end if self.goes_on else None
+        return self.stalled[-1].end if self.stalled else None
+
+    @property
+    def throughput_change(self) -> float | None:
+        """As a share of what it was before; negative: slower."""
+        if not self.throughput_before or self.throughput_after is None:
+            return None
+        return (self.throughput_after - self.throughput_before) / self.throughput_before
+
+    @property
+    def without_gpus(self) -> float | None:
+        """GPU-seconds from its end until it was restored; None where that is not known."""
+        if not self.interrupted or None in (self.gpus, self.ended, self.restored):
+            return None
+        return (self.gpus or 0.0) * ((self.restored or 0.0) - (self.ended or 0.0))
+
+
+def stories(
+    history: History,
+    cluster: str,
+    running: Mapping[str, Values],
+    near: Period,
+    signs: Sequence[Sign],
+    throughput: str,
+) -> list[JobStory]:
+    """What became of each job that ran, where it stopped `near` the incident."""
+    if not running:
+        return []
+    grid, began = history.grid, near.start
+    jobs: Labels = {"cluster": cluster, "job_id": tuple(running)}
+    rates, unit = _throughput(history, jobs, throughput)
+    live = _live(history, "rl_rank_step", jobs)
+    steps = by_job(history.lines(f"max by (job_id) ({live})", "steps"))
+    held = by_job(history.most("rl_rank_info", jobs, "job_id", "GPUs of ranks", "count"))
+    held |= by_job(history.most("slurm_job_gpus", jobs, "job_id", "GPUs"))
+    requeued = by_job(history.most("slurm_job_requeue_timestamp_seconds", jobs, "job_id", "runs"))
+    started = by_job(history.most("slurm_job_start_timestamp_seconds", jobs, "job_id", "runs"))
+    jobs_told = []
+    for job, values in running.items():
+        ended, resumed = _stops(grid, values, near)
+        ended = _exact(ended, requeued.get(job), began)
+        resumed = _exact(resumed, started.get(job), began)
+        training, lost = _steps(grid, steps.get(job), ended, resumed)
+        hurt = any(_hurts(sign, job, ended, 3 * grid.step) for sign in signs)
+        standstill, goes_on = None, False
+        if hurt and ended is None:
+            standstill, goes_on = _standstill(grid, steps.get(job), near)
+        story = JobStory(
+            job_id=job,
+            hurt=hurt,
+            ended=ended,
+            resumed=resumed,
+            training=training,
+            stalled=tuple(
+                Period(s.start, s.end) for s in signs if s.kind == "stall" and s.job_id == job
+            ),
+            standstill=standstill,
+            goes_on=goes_on,
+            gpus=max((n for _, n in held[job].known() if n), default=None) if job in held else None,
+            steps_lost=lost,
+            throughput_unit=unit,
+        )
+        rate = rates.get(job) or rates.get("")
+        if rate is not None and story.interrupted:
+            until = story.restored
+            story = replace(
+                story,
+                throughput_before=_mean(rate, grid, began - BEFORE_SECONDS),
+                throughput_after=None if until is None else _mean(rate, grid, until),
+            )
+        jobs_told.append(story)
+    return jobs_told
+
+
+def _throughput(history: History, jobs: Labels, asked: str) -> tuple[dict[str, Line], str]:
+    """The throughput of each job and its unit: as asked for, with JOBS for the matchers; else
+    samples a second by the ranks; else steps a minute."""
+    if asked:
+        query = insert(asked, "JOBS", matchers(**jobs))
+        return by_job(history.lines(query, "throughput")), ""
+    rates = _live(history, "rl_scalar", {**jobs, "name": "samples_per_second"})
+    if samples := by_job(history.lines(f"sum by (job_id) ({rates})", "throughput")):
+        return samples, "samples/s"
+    rise = f"deriv({select('rl_rank_step', **jobs)}[5m])"
+    return by_job(history.lines(f"60 * max by (job_id) ({rise})", "steps")), "steps/min"
+
+
+def _live(history: History, metric: str, jobs: Labels) -> str:
+    """PromQL for live ranks only: those of an earlier run may still be exported as they ended."""
+    up = history.last("rl_rank_up", {"cluster": jobs["cluster"], "job_id": jobs["job_id"]})
+    return f"{history.last(metric, jobs)} and on (cluster, node, job_id, role, rank) ({up} == 1)"
+
+
+def _hurts(sign: Sign, job: str, ended: float | None, margin: float) -> bool:
+    """Whether a sign names the job, or is of a node's failure at the time of its end."""
+    if sign.job_id == job or ended is None:
+        return sign.job_id == job
+    return sign.kind in FAILURES and sign.start - margin <= ended <= sign.end + margin
+
+
+def _stops(grid: Grid, running: Values, near: Period) -> tuple[float | None, float | None]:
+    """When it first stopped near a period, and when it ran again for good: if it was put back once
+    more within five minutes, the last time counts."""
+    begin = max(0, grid.index(near.start - JOIN_SECONDS))
+    known = [(at, bool(value)) for at, value in enumerate(running) if value is not None]
+    ended: float | None = None
+    resumed: float | None = None
+    again: float | None = None  # when it stopped after that
+    for (_, was), (at, runs) in itertools.pairwise(known):
+        when = grid.time(at)
+        if at < begin or was == runs:
+            continue
+        if ended is None:
+            if runs:
+                continue
+            if when > near.end + JOIN_SECONDS:
+                break
+            ended = when
+        elif not runs:
+            again = when
+        elif resumed is None or (again is not None and again - resumed < JOIN_SECONDS):
+            resumed = when
+        else:
+            break
+    return ended, resumed
+
+
+def _exact(seen: float | None, told: Line | None, began: float) -> float | None:
+    """The moment by Slurm's own clock, if that is a little earlier than when it was seen."""
+    if seen is None or told is None:
+        return seen
+    times = [
+        value
+        for _, value in told.known()
+        if began - JOIN_SECONDS <= value <= seen < value + JOIN_SECONDS
+    ]
+    return max(times, default=seen)
+
+
+def _steps(
+    grid: Grid, steps: Line | None, ended: float | None, resumed: float | None
+) -> tuple[float | None, float | None]:
+    """When a step was completed after the job resumed, and how many had to be done again."""
+    if steps is None or ended is None or resumed is None:
+        return None, None
+    before = [value for at, value in steps.known() if at < grid.index(ended)]
+    first: float | None = None
+    for at, value in steps.known():
+        if at < grid.index(resumed):
+            continue
+        if first is not None and value > first:
+            lost = max(0.0, before[-1] - first) if before else None
+            return grid.time(at), lost
+        first = value if first is None else min(first, value)
+    return None, None
+
+
+def _standstill(grid: Grid, steps: Line | None, near: Period) -> tuple[Period | None, bool]:
+    """The first long time without a step that reaches into a period, and whether steps followed.
+
+    A usual step is the median of those before; of a job that showed no two steps nothing is said.
+    """
+    if steps is None:
+        return None, False
+    rises = [grid.time(at) for at, _ in steps.rises()]
+    usual = [b - a for a, b in itertools.pairwise(rises) if b <= near.start]
+    if not usual:
+        return None, False
+    least = max(STANDSTILL_SECONDS, STANDSTILL_STEPS * statistics.median(usual))
+    for begin, end in itertools.pairwise([*rises, grid.time(steps.known()[-1][0])]):
+        if end - begin >= least and end > near.start and begin < near.end + JOIN_SECONDS:
+            return Period(begin, end), end in rises
+    return None, False
+
+
+def _mean(line: Line, grid: Grid, start: float) -> float | None:
+    """The mean over ten minutes."""
+    first, end = max(0, grid.index(start)), max(0, grid.index(start + BEFORE_SECONDS))
+    chosen = [value for value in line.values[first:end] if value is not None]
+    return statistics.fmean(chosen) if chosen else None

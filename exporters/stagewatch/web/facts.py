@@ -1,0 +1,393 @@
+"""What the status page says: the latest series of a node as plain values.
+
+The templates decide how the page says it.  Metrics are looked up by name, so that no collector
+needs to be imported.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Generic, Literal, TypeVar
+
+from stagewatch.core.exposition import Histogram, Labels, Metric, Samples
+from stagewatch.core.runner import Job, Runner, Snapshot
+from stagewatch.core.words import duration
+
+WARM_CELSIUS = 75.0
+HOT_CELSIUS = 85.0
+"""Where the alert `GPUTemperatureHigh` begins."""
+
+FAULT_SHOWN_SECONDS = 30.0
+"""How long the fault collector reports a fault at least, also one that is closed."""
+
+_RANK = ("job_id", "role", "rank")
+_GPU = ("gpu", "uuid", "mig")
+_CPU = "rl_rank_cpu_seconds_total"
+_GPU_READINGS = (
+    "gpu_up",
+    "gpu_temperature_celsius",
+    "gpu_utilization_ratio",
+    "gpu_memory_used_bytes",
+    "gpu_power_watts",
+)
+"""A GPU that has one of these is shown, also without its `gpu_info`."""
+
+Key = tuple[str, ...]
+Tone = Literal["good", "warn", "bad", "plain"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One rank of a job."""
+
+    job_id: str
+    role: str
+    rank: str
+    wait: str
+    """Wait class, `gone` for a rank that has ended, empty where nobody reports one."""
+    pid: str
+    gpu: str
+    stage: str
+    substage: str
+    """The framework's own name of the stage, empty where it says no more than `stage`."""
+    open_seconds: float | None
+    step: float | None
+    progress_age: float | None
+    """Seconds since the last progress."""
+    cpu_share: float | None
+    """Share of one core between the last two collections."""
+    cpu_seconds: float | None
+    memory_bytes: float | None
+    failure: tuple[str, str] | None
+    """The first exception and the stage that raised it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GPU:
+    """One GPU or MIG instance."""
+
+    name: str
+    model: str
+    recorded: bool
+    """Its readings come from a file."""
+    lost: bool
+    celsius: float | None
+    slowdown_celsius: float | None
+    """The device's own limit."""
+    utilization: float | None
+    memory_bytes: float | None
+    memory_total_bytes: float | None
+    watts: float | None
+    limit_watts: float | None
+    jobs: Sequence[tuple[str, str]]
+    """Job and user of each allocation."""
+
+    @property
+    def heat(self) -> Tone:
+        """How alarming the temperature is."""
+        if self.celsius is None:
+            return "plain"
+        if self.celsius >= min(HOT_CELSIUS, self.slowdown_celsius or HOT_CELSIUS):
+            return "bad"
+        return "warn" if self.celsius >= WARM_CELSIUS else "good"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault that is open, or that began so lately that it is still shown."""
+
+    id: str
+    type: str
+    target: str
+    expected_stage: str
+    scenario: str
+    began: float | None
+    """Unix time."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorState:
+    """What a collector is doing."""
+
+    name: str
+    state: str
+    tone: Tone
+    last_success: float | None
+    """Unix time."""
+    took: float | None
+    interval: float
+    skipped: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subject(Generic[T]):
+    """The things of one kind on this node, and whether anybody knows of them."""
+
+    rows: Sequence[T]
+    known: bool
+    """Whether a collector answers; without an answer, no rows does not mean none."""
+    trouble: str
+    """Why the collector does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """Everything that the page says; a subject without a collector in this agent is None."""
+
+    ranks: Subject[Rank] | None
+    gpus: Subject[GPU] | None
+    faults: Subject[Fault] | None
+    collectors: Sequence[CollectorState]
+
+    def waits(self) -> list[tuple[str, int]]:
+        """How many ranks there are of each wait class, the most frequent first."""
+        return _counted(rank.wait or "unknown" for rank in _rows(self.ranks))
+
+    def slowest(self) -> Rank | None:
+        """The rank that has been without progress for longest."""
+        ranks = [rank for rank in _rows(self.ranks) if rank.progress_age is not None]
+        return max(ranks, key=lambda rank: rank.progress_age or 0.0, default=None)
+
+    def hottest(self) -> GPU | None:
+        """The GPU with the highest temperature."""
+        gpus = [gpu for gpu in _rows(self.gpus) if gpu.celsius is not None]
+        return max(gpus, key=lambda gpu: gpu.celsius or 0.0, default=None)
+
+    def fault_types(self) -> list[tuple[str, int]]:
+        """How many faults there are of each type, the most frequent first."""
+        return _counted(fault.type for fault in _rows(self.faults))
+
+
+def _rows(subject: Subject[T] | None) -> Sequence[T]:
+    return subject.rows if subject else ()
+
+
+def _counted(names: Iterable[str]) -> list[tuple[str, int]]:
+    return Counter(names).most_common()
+
+
+class Observer:
+    """Reads a runner's latest collections; remembers CPU times to tell the use between them."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._jobs = runner.jobs
+        self._cpu_taken = 0.0
+        self._cpu_seconds: Mapping[Key, float] = {}
+        self._cpu_shares: Mapping[Key, float] = {}
+
+    def look(self) -> NodeFacts:
+        """The facts of this moment."""
+        fresh = [snapshot for job in self._jobs.values() if (snapshot := job.fresh()) is not None]
+        series = _Series(snapshot.samples for snapshot in fresh)
+        return NodeFacts(
+            self._subject(_ranks(series, self._shares(fresh)), "ranks", "stages"),
+            self._subject(_gpus(series), "gpu"),
+            self._subject(_faults(series), "faults"),
+            [_collector(job) for job in self._jobs.values()],
+        )
+
+    def _subject(self, rows: Sequence[T], *names: str) -> Subject[T] | None:
+        sources = [self._jobs[name] for name in names if name in self._jobs]
+        if not sources:
+            return None
+        return Subject(rows, any(job.answering() for job in sources), _trouble(sources[0]))
+
+    def _shares(self, snapshots: Sequence[Snapshot]) -> Mapping[Key, float]:
+        """The share of one core that each rank used; the first view of a rank has none yet."""
+        for snapshot in snapshots:
+            totals = _Series([snapshot.samples]).sums(_CPU, _RANK)
+            if not totals:
+                continue
+            if snapshot.taken > self._cpu_taken:
+                before = self._cpu_seconds
+                self._cpu_shares = {
+                    key: (total - before[key]) / (snapshot.taken - self._cpu_taken)
+                    for key, total in totals.items()
+                    if total >= before.get(key, total + 1)
+                }
+                self._cpu_taken, self._cpu_seconds = snapshot.taken, totals
+            return self._cpu_shares
+        return {}
+
+
+class _Series:
+    """The series of several collections, by the names of metrics and labels."""
+
+    def __init__(self, collections: Iterable[Samples]) -> None:
+        self._families: dict[str, list[tuple[Metric, Mapping[Labels, float | Histogram]]]] = {}
+        for samples in collections:
+            for metric, family in list(samples.families.items()):
+                self._families.setdefault(metric.name, []).append((metric, family))
+
+    def of(self, name: str) -> Iterator[tuple[dict[str, str], float]]:
+        """The labels and value of each series of a metric; none if nobody reports it."""
+        for metric, family in self._families.get(name, ()):
+            for labels, value in family.items():
+                if not isinstance(value, Histogram):
+                    yield dict(zip(metric.labels, labels, strict=True)), value
+
+    def by(self, name: str, keys: Sequence[str]) -> dict[Key, float]:
+        """The values of a metric by these of its labels; a label it lacks counts as empty."""
+        return {_key(labels, keys): value for labels, value in self.of(name)}
+
+    def reader(self, keys: Sequence[str]) -> Callable[[str, Key], float | None]:
+        """A function that looks up a metric's value by these of its labels."""
+        values = cache(lambda name: self.by(name, keys))
+        return lambda name, key: values(name).get(key)
+
+    def sums(self, name: str, keys: Sequence[str]) -> dict[Key, float]:
+        """The values of a metric, added up over the labels that are not among these."""
+        out: dict[Key, float] = {}
+        for labels, value in self.of(name):
+            key = _key(labels, keys)
+            out[key] = out.get(key, 0.0) + value
+        return out
+
+    def labels(self, name: str, keys: Sequence[str]) -> dict[Key, dict[str, str]]:
+        """All labels of a metric's series (such as `gpu_info`) by some of them."""
+        return {_key(labels, keys): labels for labels, _ in self.of(name)}
+
+
+def _key(labels: Mapping[str, str], keys: Sequence[str]) -> Key:
+    return tuple([labels.get(key, "") for key in keys])
+
+
+def _natural(key: Key) -> tuple[tuple[int, int, str], ...]:
+    """Sorts label values as people do: numbers by size and before words."""
+    return tuple(
+        [
+            (0, int(part), "") if part.isdecimal() and len(part) < 20 else (1, 0, part)
+            for part in key
+        ]
+    )
+
+
+def _ranks(series: _Series, cpu_shares: Mapping[Key, float]) -> list[Rank]:
+    """Every rank of the node, those that are gone first."""
+    value = series.reader(_RANK)
+    up = series.by("rl_rank_up", _RANK)
+    info = series.labels("rl_rank_info", _RANK)
+    in_force = [labels for labels, one in series.of("rl_rank_wait_class") if one]
+    waits = {_key(labels, _RANK): labels["class"] for labels in in_force}
+    stages = series.labels("rl_rank_stage_open_seconds", _RANK)
+    cpu_seconds = series.sums(_CPU, _RANK)
+    failures = series.labels("rl_rank_first_failure_timestamp_seconds", _RANK)
+    gpu_of = {uuid: gpu for gpu, uuid, _ in series.labels("gpu_info", _GPU)}
+
+    def rank(key: Key) -> Rank:
+        labels, stage, failure = info.get(key, {}), stages.get(key, {}), failures.get(key)
+        substage = stage.get("substage", "")
+        job_id, role, name = key
+        return Rank(
+            job_id=job_id,
+            role=role,
+            rank=name,
+            wait="gone" if up.get(key) == 0 else waits.get(key, ""),
+            pid=labels.get("pid", ""),
+            gpu=gpu_of.get(labels.get("uuid", ""), ""),
+            stage=stage.get("stage", ""),
+            substage=substage if substage != stage.get("stage") else "",
+            open_seconds=value("rl_rank_stage_open_seconds", key),
+            step=value("rl_rank_step", key),
+            progress_age=value("rl_rank_progress_age_seconds", key),
+            cpu_share=cpu_shares.get(key),
+            cpu_seconds=cpu_seconds.get(key),
+            memory_bytes=value("rl_rank_resident_memory_bytes", key),
+            failure=(failure.get("error", ""), failure.get("stage", "")) if failure else None,
+        )
+
+    ranks = [rank(key) for key in sorted({*up, *info, *waits, *stages}, key=_natural)]
+    return sorted(ranks, key=lambda rank: rank.wait != "gone")
+
+
+def _gpus(series: _Series) -> list[GPU]:
+    info = series.labels("gpu_info", _GPU)
+    value = series.reader(_GPU)
+    jobs: dict[Key, list[tuple[str, str]]] = {}
+    for labels, _ in series.of("gpu_job_info"):
+        job = (labels.get("job_id", ""), labels.get("user", ""))
+        jobs.setdefault(_key(labels, _GPU), []).append(job)
+
+    def gpu(key: Key) -> GPU:
+        labels = info.get(key, {})
+        index, uuid, mig = key
+        return GPU(
+            name="/".join(filter(None, (index, mig))),
+            model=labels.get("model") or labels.get("type") or uuid,
+            recorded=labels.get("source") == "recorded",
+            lost=value("gpu_up", key) == 0,
+            celsius=value("gpu_temperature_celsius", key),
+            slowdown_celsius=value("gpu_temperature_slowdown_celsius", key),
+            utilization=value("gpu_utilization_ratio", key),
+            memory_bytes=value("gpu_memory_used_bytes", key),
+            memory_total_bytes=value("gpu_memory_total_bytes", key),
+            watts=value("gpu_power_watts", key),
+            limit_watts=value("gpu_power_limit_watts", key),
+            jobs=jobs.get(key, ()),
+        )
+
+    keys = {*info, *(key for name in _GPU_READINGS for key in series.by(name, _GPU))}
+    return [gpu(key) for key in sorted(keys, key=_natural)]
+
+
+def _faults(series: _Series) -> list[Fault]:
+    began = series.by("fault_injection_start_timestamp_seconds", ("id",))
+    return [
+        Fault(
+            id=labels.get("id", ""),
+            type=labels.get("fault_type", ""),
+            target=labels.get("target_worker", ""),
+            expected_stage=labels.get("expected_failure_stage", ""),
+            scenario=labels.get("scenario", ""),
+            began=began.get((labels.get("id", ""),)),
+        )
+        for labels, value in series.of("fault_injection_active")
+        if value
+    ]
+
+
+def _collector(job: Job) -> CollectorState:
+    state, tone = _state(job)
+    message = job.error or (job.nothing if job.no_data else "")
+    if stuck := job.stuck_seconds():
+        past = f"{duration(stuck)} past its deadline of {duration(job.deadline)}"
+        message = f"{past}: {job.error}" if job.error else past
+    return CollectorState(
+        name=job.name,
+        state=state,
+        tone=tone,
+        last_success=job.last_success,
+        took=job.duration,
+        interval=job.interval,
+        skipped=job.skipped(),
+        message=message,
+    )
+
+
+def _state(job: Job) -> tuple[str, Tone]:
+    """What a collector is doing, in a word or two."""
+    if job.stuck_seconds():
+        return "stuck", "bad"
+    if job.error is not None:
+        return "failing", "bad"
+    if job.no_data:
+        return "nothing here", "plain"
+    if job.duration is None:
+        return "starting", "plain"
+    return ("ok", "good") if job.answering() else ("stale", "warn")
+
+
+def _trouble(job: Job) -> str:
+    """Why nothing is known of a collector's subject, empty while it answers."""
+    if job.answering():
+        return ""
+    if job.stuck_seconds():
+        return f"Nothing is known: the collector {job.name} is stuck."
+    if job.error is not None:
+        return f"Nothing is known: the collector {job.name} fails: {job.error[:300]}"
+    return "Not collected yet."

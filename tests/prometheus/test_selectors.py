@@ -1,0 +1,91 @@
+"""Selectors are read back as what they were built from, whatever others named their jobs."""
+
+from __future__ import annotations
+
+import re
+
+import promql_parser
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from stagewatch.prometheus.selectors import Not, Regex, insert, matchers, quoted, select
+
+UGLY = (
+    some.text() | some.text(alphabet="\"\\'\n`{}[]()|.*+?^$,=~ GCLJOBS\t\0-_é€") | some.just("CL")
+)
+
+
+def read(selector: str) -> tuple[str | None, dict[str, tuple[str, str]]]:
+    """Name of the metric; operator and value by label."""
+    parsed = promql_parser.parse(selector)
+    assert isinstance(parsed, promql_parser.VectorSelector)
+    return parsed.name, {each.name: (str(each.op), each.value) for each in parsed.matchers.matchers}
+
+
+def test_a_selector_reads_as_promql() -> None:
+    shown = select(
+        "up", cluster="lab", node=["a", "b.c"], stage=Not("idle"), job=Regex("stagewatch.*")
+    )
+    assert shown == (r'up{cluster="lab", node=~"a|b\\.c", stage!="idle", job=~"stagewatch.*"}')
+    assert select("job:rl_stall:active") == "job:rl_stall:active{}"
+    assert matchers(job_id="7") == 'job_id="7"'
+
+
+@given(UGLY, UGLY)
+def test_any_value_is_read_back(one: str, other: str) -> None:
+    name, found = read(select("up", node=one, stage=Not(other)))
+    assert name == "up"
+    assert found == {"node": ("MatchOp.Equal", one), "stage": ("MatchOp.NotEqual", other)}
+
+
+@given(some.lists(UGLY, min_size=1, max_size=4), UGLY)
+def test_one_of_several_values_matches_these_and_no_other(names: list[str], other: str) -> None:
+    _, found = read(select("up", node=names))
+    operator, expression = found["node"]
+    assert operator == "MatchOp.Re"
+    matching = [name for name in [*names, other] if re.fullmatch(expression, name)]
+    assert matching == [*names, *([other] if other in names else [])]
+
+
+@pytest.mark.parametrize("label", ["", "a-b", "a b", 'a="1", b', "é"])
+def test_what_is_no_label_is_refused(label: str) -> None:
+    with pytest.raises(ValueError, match="no name of a label"):
+        matchers(**{label: "x"})
+
+
+@pytest.mark.parametrize("metric", ["", "up{}", "1up", "a b"])
+def test_what_is_no_metric_is_refused(metric: str) -> None:
+    with pytest.raises(ValueError, match="no name of a metric"):
+        select(metric)
+
+
+def test_one_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="no value of 'node'"):
+        select("up", node=[])
+
+
+def test_half_a_surrogate_pair_can_be_sent() -> None:
+    assert quoted("a\udc80b") == '"a\ufffdb"'
+
+
+@pytest.mark.parametrize(
+    ("expression", "inserted"),
+    [
+        ("sum by (job_id) (x{JOBS})", 'sum by (job_id) (x{job_id="1"})'),
+        ('x{JOBS, a="JOBS"}', 'x{job_id="1", a="JOBS"}'),
+        (r'x{a="\"JOBS", JOBS}', r'x{a="\"JOBS", job_id="1"}'),
+        ("x{a='JOBS', b=`\\`, JOBS}", "x{a='JOBS', b=`\\`, job_id=\"1\"}"),
+        ("MY_JOBS{JOBS} + JOBS:x + JOBS2", 'MY_JOBS{job_id="1"} + JOBS:x + JOBS2'),
+        ("x{JOBS} # of all JOBS\n+ y{JOBS}", 'x{job_id="1"} # of all JOBS\n+ y{job_id="1"}'),
+        ("x", "x"),
+    ],
+)
+def test_matchers_are_inserted_for_a_word_of_its_own(expression: str, inserted: str) -> None:
+    assert insert(expression, "JOBS", 'job_id="1"') == inserted
+
+
+@given(UGLY)
+def test_inserted_matchers_are_read_back(name: str) -> None:
+    _, found = read(insert('x{JOBS, a="JOBS"}', "JOBS", matchers(job_id=name)))
+    assert found == {"job_id": ("MatchOp.Equal", name), "a": ("MatchOp.Equal", "JOBS")}

@@ -1,0 +1,150 @@
+"""Series of the ranks collector for real and forged processes."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Samples
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.activity import (
+    CPU,
+    INFO,
+    RESIDENT,
+    RUN_QUEUE,
+    THREADS,
+    WAIT_CLASS,
+    RanksCollector,
+)
+from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.record_directory import RecordDirectory
+from stagewatch.ranks.records import Life
+from stagewatch.ranks.wait_class import MIN_SAMPLES
+from stagewatch.record import H_CLOSED
+from tests.fixed_node import FixedNode
+from tests.golden import assert_golden
+from tests.records import patched, place, real_record
+from tests.running import Python
+from tests.waiting import wait_for
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FixedNode:
+    return FixedNode(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def collector(node: FixedNode) -> RanksCollector:
+    return RanksCollector(node.ranks(), node.proc, clock=itertools.count(1000.0).__next__)
+
+
+def looked(collector: RanksCollector, times: int = MIN_SAMPLES) -> Samples:
+    for _ in range(times):
+        found = collector.collect()
+    return found
+
+
+def wait_class(found: Samples, *key: str) -> str:
+    (name,) = (labels[3] for labels in found.families[WAIT_CLASS] if labels[:3] == key)
+    return name
+
+
+def test_the_whole_exposition(collector: RanksCollector) -> None:
+    assert_golden(looked(collector), "ranks.prom")
+
+
+def test_the_odd_rank_shows_by_its_class(collector: RanksCollector) -> None:
+    found = looked(collector)
+    assert wait_class(found, "540", "train", "0") == "spin"
+    assert wait_class(found, "540", "train", "7") == "parked"
+    assert wait_class(found, "540", "rollout", "1") == "gone"
+    assert wait_class(found, "541", "unknown", "3") == "io"
+
+
+def test_too_few_looks_are_no_picture(collector: RanksCollector) -> None:
+    found = looked(collector, MIN_SAMPLES - 1)
+    assert wait_class(found, "540", "train", "0") == "unknown"
+    assert wait_class(found, "540", "rollout", "1") == "gone"  # which its record alone tells
+
+
+def test_time_of_all_threads_and_waits_of_the_main_one(collector: RanksCollector) -> None:
+    found = looked(collector, 1)
+    key = ("540", "train", "0")
+    assert found.value(CPU, *key, "user") == 12345.67
+    assert found.value(CPU, *key, "system") == 45.0
+    assert found.value(RUN_QUEUE, *key) == 5.6
+    assert found.value(THREADS, *key) == 37
+    assert found.value(RESIDENT, *key) == 500000 * 4096
+    assert found.value(RUN_QUEUE, "541", "unknown", "3") is None  # a kernel without schedstat
+
+
+def test_a_gone_rank_has_its_identity_and_no_process_facts(collector: RanksCollector) -> None:
+    found = looked(collector, 1)
+    key = ("540", "rollout", "1")
+    assert found.value(INFO, *key, "1", "4999", "GPU-1", "demo", "8") == 1
+    assert found.value(CPU, *key, "user") is None
+
+
+def test_a_process_that_may_not_be_seen_is_unknown_rather_than_gone(
+    node: FixedNode, collector: RanksCollector, tmp_path: Path
+) -> None:
+    """As under hidepid, or when it ends between two reads."""
+    shutil.rmtree(tmp_path / "proc" / "4242" / "task")
+    found = looked(collector)
+    assert wait_class(found, "540", "train", "0") == "unknown"
+    assert wait_class(found, "540", "train", "7") == "parked"
+
+
+def test_a_rank_that_ended_well_is_shown_no_more(record_dir: Path, tmp_path: Path) -> None:
+    """Its record lingers for a few seconds, so that its totals are not missed."""
+    draft = tmp_path / "draft-of-one"
+    draft.mkdir()
+    raw = real_record(draft)
+    place(record_dir, patched(raw, {H_CLOSED: 1}))
+    proc = Procfs(tmp_path)
+    ranks = RankDirectory(RecordDirectory(record_dir, proc), proc)
+    assert [rank.life for rank in ranks.ranks()] == [Life.CLOSED]
+    with pytest.raises(NoData):
+        RanksCollector(ranks, proc).collect()
+
+
+def test_no_rank_is_no_data(tmp_path: Path) -> None:
+    proc = Procfs(tmp_path)
+    ranks = RankDirectory(RecordDirectory(tmp_path, proc), proc)
+    with pytest.raises(NoData):
+        RanksCollector(ranks, proc).collect()
+
+
+def test_a_real_rank_is_followed_from_work_to_a_hang(python: Python, record_dir: Path) -> None:
+    script = python(
+        """
+        import sys, time
+        from pathlib import Path
+        import stagewatch
+        stagewatch.init(job_id=540, rank=0)
+        step = 0
+        while not Path(sys.argv[1]).exists():
+            step += 1
+            with stagewatch.stage("train", step=step):
+                sum(range(1000))
+        while True:
+            pass
+        """,
+        record_dir / "go",
+        STAGEWATCH_DIR=str(record_dir),
+    )
+    proc = Procfs()
+    records = RecordDirectory(record_dir, proc)
+    ranks = RankDirectory(records, proc, by_environment=False, fresh_for=0)
+    collector = RanksCollector(ranks, proc)
+    key = ("540", "train", "0")
+    wait_for(ranks.ranks, "a record that is not in the middle of a store")
+    wait_for(lambda: wait_class(collector.collect(), *key) == "compute", "the class compute")
+    (record_dir / "go").touch()
+    wait_for(lambda: wait_class(collector.collect(), *key) == "spin", "the class spin")
+    script.kill()
+    wait_for(lambda: wait_class(collector.collect(), *key) == "gone", "the class gone")

@@ -1,0 +1,148 @@
+"""Which processes count toward a rank, on real process trees, and counters over them."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.families import ProcessFamilies, RankCounter
+from tests.ranks.fakes import FakeRanks, families, program
+from tests.waiting import wait_for
+
+TREE = """
+import subprocess, sys
+children = []
+for line in sys.stdin:
+    if line.strip() == "child":
+        children.append(subprocess.Popen(["sleep", "1000"]))
+        print(children[-1].pid)
+    else:
+        for child in children:
+            child.kill(); child.wait()
+        print("ended")
+"""
+ORPHAN = """
+import subprocess, sys
+for line in sys.stdin:
+    middle = subprocess.Popen(
+        [sys.executable, "-uc", "import subprocess, sys\\n"
+         "print(subprocess.Popen(['sleep', '1000'], stdout=subprocess.DEVNULL).pid)\\n"
+         "sys.stdin.readline()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    print(middle.stdout.readline().strip())
+    sys.stdin.readline()
+    middle.stdin.write("go\\n"); middle.stdin.flush(); middle.wait()
+    print("gone")
+"""
+
+
+def test_descendants_belong_to_their_rank_while_they_live() -> None:
+    ranks = FakeRanks()
+    look = families(ranks).look
+    with program(TREE) as one, program(TREE) as two:
+        ranks.add(one.pid, 0)
+        ranks.add(two.pid, 1)
+        child = int(one.ask("child"))
+        found = look()
+        assert found.members["7", "train", "0"] == (one.pid, child)
+        assert found.members["7", "train", "1"] == (two.pid,)
+        assert found.rank_of[child] == ("7", "train", "0")
+        assert os.getpid() in found.processes
+        assert os.getpid() not in found.rank_of
+        one.ask("end")
+        assert look().members["7", "train", "0"] == (one.pid,)
+
+
+def test_a_process_that_lost_its_parent_stays_with_its_rank() -> None:
+    ranks = FakeRanks()
+    look = families(ranks).look
+    with program(ORPHAN) as rank:
+        ranks.add(rank.pid, 0)
+        grandchild = int(rank.ask("start"))
+        assert grandchild in look().rank_of
+        assert rank.ask("end the one between") == "gone"
+        found = look()
+        try:
+            assert found.processes[grandchild].parent != rank.pid
+            assert grandchild in found.members["7", "train", "0"]
+        finally:
+            os.kill(grandchild, 9)
+
+
+def test_a_rank_started_by_a_rank_is_its_own() -> None:
+    ranks = FakeRanks()
+    with program(TREE) as rank:
+        child = int(rank.ask("child"))
+        ranks.add(rank.pid, 0)
+        ranks.add(child, 1)
+        found = families(ranks).look()
+        assert found.members["7", "train", "0"] == (rank.pid,)
+        assert found.members["7", "train", "1"] == (child,)
+        rank.ask("end")
+
+
+def test_a_rank_that_is_gone_has_no_family() -> None:
+    ranks = FakeRanks()
+    look = families(ranks).look
+    with program(TREE) as rank:
+        ranks.add(rank.pid, 0)
+        assert look().members
+    wait_for(lambda: not look().members, "no family")
+
+
+def test_looking_is_shared_and_costs_a_bounded_share_of_time() -> None:
+    now = [0.0]
+
+    class SlowProcfs(Procfs):
+        looks = 0
+
+        def pids(self) -> list[int]:
+            self.looks += 1
+            now[0] += 1.0  # a second a look
+            return super().pids()
+
+    proc = SlowProcfs()
+    found = ProcessFamilies(FakeRanks(), proc, fresh_for=2.0, clock=lambda: now[0])
+    found.look()
+    now[0] += 100
+    found.look()
+    assert proc.looks == 1, "one second in a hundred is too much"
+    now[0] += 150
+    found.look()
+    assert proc.looks == 2
+
+
+def test_what_a_member_had_counted_stays_when_it_ends() -> None:
+    counter = RankCounter()
+    assert counter.update("rank 0", 100, 50) == 50
+    assert counter.update("rank 0", 100, 70) == 70
+    assert counter.update("rank 0", 100, 30) == 70, "a member with 40 ended"
+    assert counter.update("rank 0", 100, 35) == 75
+
+
+def test_a_new_process_of_a_rank_starts_afresh() -> None:
+    counter = RankCounter()
+    counter.update("rank 0", 100, 50)
+    assert counter.update("rank 0", 200, 5) == 5
+
+
+def test_ranks_that_are_gone_are_forgotten() -> None:
+    counter = RankCounter()
+    counter.update("rank 0", 100, 50)
+    counter.update("rank 1", 100, 50)
+    counter.forget_unseen()
+    counter.update("rank 1", 100, 60)
+    counter.forget_unseen()
+    assert counter.update("rank 0", 100, 10) == 10
+    assert counter.update("rank 1", 100, 70) == 70
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1))
+def test_it_never_falls_and_never_exceeds_what_was_added(sums: list[int]) -> None:
+    counter = RankCounter()
+    totals = [counter.update("r", 1, value) for value in sums]
+    assert totals == sorted(totals)
+    assert totals[-1] >= max(sums)

@@ -1,0 +1,148 @@
+"""Figures that can be printed, whatever stands in them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from xml.etree import ElementTree
+
+import matplotlib
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from stagewatch.report.drawing import SMALL, Drawing, Mark, TimeAxis, clean, fitted, text_width
+from stagewatch.report.figures import LARGEST, Bar, Group, diagnosis, limits, timeline
+from stagewatch.report.history import Grid
+from stagewatch.report.incidents import Incident, Sign
+from stagewatch.report.jobs import JobStory
+from stagewatch.report.phases import Phases
+
+HOSTILE = [
+    "$x_1^2$",
+    "a$b",
+    "$\\undefined{",
+    "漢字",
+    "\x00\x1b[31m\n",
+    "<b>&amp;",
+    "\u202eabc",
+    "x" * 9000,
+]
+
+
+def words(drawing: Drawing) -> list[str]:
+    """The text that a figure shows."""
+    root = ElementTree.fromstring(drawing.inline())
+    return ["".join(each.itertext()) for each in root.iter() if each.tag.endswith("}text")]
+
+
+def bars(title: str, what: str, seconds: float | None) -> Drawing:
+    """A figure with texts that others chose."""
+    return diagnosis([Group(title, [Bar(what, seconds, "detect")], 60.0)])
+
+
+def incident(node: str = "n1", job: str = "7") -> Phases:
+    """A drain with a job, none of which lasts long."""
+    signs = (
+        Sign("fault", 1000, 1001, False, node),
+        Sign("drain", 1010, 1500, True, node, text=node),
+    )
+    running = {job: [1.0] * 10 + [0.0] * 20 + [None] * 10 + [1.0] * 60}
+    return Phases(
+        Incident(signs),
+        began=1000,
+        resolution=5,
+        injected=1000,
+        detected=1002,
+        drained=1004,
+        node_back=1490,
+        jobs=(JobStory(job, True, ended=1050, resumed=1495),),
+        grid=Grid(950, 10, 100),
+        running=running,
+    )
+
+
+def test_hostile_labels_are_drawn_as_they_are() -> None:
+    groups = [Group(text, [Bar(text, 5.0, "detect")], 60.0) for text in HOSTILE]
+    shown = words(diagnosis(groups))
+    for text in HOSTILE:
+        assert text in shown or not text.isprintable() or len(text) > 20
+    assert all(each.isprintable() and len(each) < 200 for each in shown)
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_node_and_a_job_of_any_name_are_drawn(text: str) -> None:
+    shown = words(timeline(incident(text, text), "timeline-1"))
+    assert all(each.isprintable() and len(each) < 200 for each in shown)
+
+
+def test_hostile_labels_are_in_every_file() -> None:
+    groups = [Group(text, [Bar(text, None, "detect")], 60.0) for text in HOSTILE]
+    files = diagnosis(groups).files()
+    assert sorted(files) == ["diagnosis.pdf", "diagnosis.png", "diagnosis.svg"]
+    assert all(files.values())
+
+
+@settings(max_examples=15)
+@given(some.text(), some.none() | some.floats(0, 1e12))
+def test_any_text_makes_a_drawing_that_parses(text: str, seconds: float | None) -> None:
+    drawing = bars(text, text, seconds)
+    ElementTree.fromstring(drawing.inline())
+    ElementTree.fromstring(drawing.svg().removeprefix('<?xml version="1.0" encoding="UTF-8"?>\n'))
+
+
+def test_no_text_is_smaller_than_seven_points() -> None:
+    for drawing in (bars("title", "detected", 3.0), timeline(incident(), "timeline-1")):
+        text = drawing.svg()
+        unit = drawing.width * 72 / float(re.findall(r'viewBox="0 0 ([0-9.]+)', text)[0])
+        found = re.findall(r"font(?:-size)?: [^;]*?([0-9.]+)px", text)
+        sizes = [float(size) * unit for size in found]
+        assert sizes
+        assert min(sizes) >= SMALL == 7.0
+        assert f"min-width: {drawing.width:g}in" in drawing.inline()
+
+
+def test_a_figure_is_the_same_every_time() -> None:
+    assert timeline(incident(), "a").files() == timeline(incident(), "a").files()
+    assert timeline(incident(), "a").svg() != timeline(incident(), "b").svg()
+
+
+def test_a_drawing_leaves_the_settings_of_matplotlib_alone() -> None:
+    before = dict(matplotlib.rcParams)
+    bars("title", "detected", 3.0).files()
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_what_was_not_seen_is_no_bar_of_length_zero() -> None:
+    group = Group("view", [Bar("detected", None, "detect"), Bar("localised", 0.0, "localise")], 60)
+    drawing = diagnosis([group])
+    assert "not seen in 60.0 s" in words(drawing)
+    assert len(re.findall(r"fill: url\(#", drawing.inline())) == 1
+
+
+@given(some.text(max_size=200), some.floats(0.3, 3.0), some.booleans())
+def test_a_fitted_text_is_no_wider_than_its_room(text: str, width: float, bold: bool) -> None:
+    assert text_width(fitted(text, width, bold=bold), bold=bold) <= width
+
+
+def test_a_text_that_fits_is_not_cut() -> None:
+    assert fitted("rollout 2", 1.0) == "rollout 2"
+    assert clean("a\tb") == "a�b"
+
+
+@given(
+    some.lists(some.tuples(some.floats(-60, 400), some.sampled_from(["clear", "job ended 5 s"])))
+)
+def test_words_of_marks_never_overlap(given: list[tuple[float, str]]) -> None:
+    axis = TimeAxis(-60, 400, 6.0, [Mark(when, words, "clear") for when, words in given])
+    for one, other in itertools.combinations(axis.labels, 2):
+        apart = one.end <= other.start or other.end <= one.start
+        assert apart or one.row != other.row
+
+
+@given(some.lists(some.floats(-LARGEST, LARGEST) | some.floats(0, 1e-300), min_size=1))
+def test_an_axis_has_a_length_and_all_values_on_it(values: list[float]) -> None:
+    low, high = limits(values)
+    assert high - low > 1e-9 * max(abs(low), abs(high))
+    assert low <= max(min(values), low)
+    assert all(low - 1e-30 <= value <= high for value in values)

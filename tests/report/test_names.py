@@ -1,0 +1,110 @@
+"""Names that look like a part of a query: whatever a node or a job is called, it is found."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from stagewatch.core.processes import Children
+from stagewatch.prometheus.api import PrometheusApi
+from stagewatch.report.experiment import Wanted, make_experiment
+from stagewatch.report.periods import Period
+from stagewatch.report.progress import Progress
+from stagewatch.report.recovery import Asked, make_recovery
+from tests.report.filled import Past, Value, filled_prometheus
+from tests.report.hyperpod import T
+
+NAMES = (
+    "plain",
+    "GCL-gpu-01",
+    "NODES-1",
+    "{window}",
+    "slurm_1",
+    "a.b|c",
+    'quote"d',
+    "back\\slash",
+    "li\nne",
+)
+ENDED, BACK = T + 60, T + 200
+
+
+def named(cluster: str, node: str, job: str) -> Past:
+    """A job whose only node is drained, and comes back."""
+    past = Past(T - 600, T + 600, step=5.0)
+    where = {"cluster": cluster, "node": node}
+    rank = {**where, "job_id": job, "role": "train", "rank": "0"}
+    out = within(ENDED, BACK)
+
+    def runs(when: float) -> float | None:
+        return None if ENDED <= when < BACK else 1.0
+
+    past.add("up", 1.0, **where, job="stagewatch")
+    past.add("up", 1.0, cluster=cluster, job="stagewatch-slurm")
+    past.add("slurm_source_success", 1.0, cluster=cluster, source="jobs")
+    past.add("slurm_node_unavailable_info", out, **where, kind="drain", reason="")
+    past.add("slurm_job_info", runs, cluster=cluster, job_id=job)
+    past.add("slurm_job_node", runs, **where, job_id=job)
+    past.add("rl_rank_up", 1.0, **rank)
+    past.add("rl_rank_info", 1.0, **rank, pid="1", uuid="GPU-1")
+    past.add("rl_rank_step", lambda when: (when - T + 600) // 10, **rank)
+    past.add("rl_scalar", 7.0, **rank, name="JOBS a second")
+    past.add("gpu_utilization_ratio", lambda when: 0.9 if when < T + 10 else 0.1, **where, gpu="0")
+    marker = {**where, "id": "f-1"}
+    past.add("fault_injection_active", within(T, T + 60), **marker, fault_type="x")
+    past.add("fault_injection_start_timestamp_seconds", within(T, T + 60, T), **marker)
+    return past
+
+
+def within(start: float, end: float, value: float = 1.0) -> Value:
+    """A value between two times."""
+    return lambda when: value if start <= when < end else None
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    """Of a cluster, its node and its job at once."""
+    return str(request.param)
+
+
+@pytest.fixture
+def api(name: str, children: Children, tmp_path: Path) -> Iterator[PrometheusApi]:
+    """A server that has seen them."""
+    with closing(server(children, tmp_path, name)) as api:
+        yield api
+
+
+def server(children: Children, directory: Path, name: str) -> PrometheusApi:
+    """A Prometheus with the history of that name."""
+    if shutil.which("prometheus") is None:
+        pytest.skip("needs prometheus, from Debian's package of that name")
+    return PrometheusApi(filled_prometheus(children, directory / "p", named(name, name, name)))
+
+
+def test_any_name_of_a_node_is_found_in_an_experiment(api: PrometheusApi, name: str) -> None:
+    found = make_experiment(api, Wanted("f-1"), Progress())
+    assert (found.job_id, found.nodes) == (name, (name,))
+    used = [each for each in found.full.view.findings if each.signal.name == "GPU utilisation"]
+    assert [each.peak for each in used] == [0.1]
+
+
+def test_any_name_of_a_node_is_found_in_a_recovery(api: PrometheusApi, name: str) -> None:
+    period = Period(T - 600, T + 600)
+    (incident,) = make_recovery(api, Asked(period, period), Progress()).clusters[0].incidents
+    assert incident.incident.nodes == (name,)
+    assert incident.drained == ENDED
+    assert [job.job_id for job in incident.jobs] == [name]
+
+
+def test_throughput_may_have_the_placeholder_in_a_string(
+    children: Children, tmp_path: Path
+) -> None:
+    period = Period(T - 600, T + 600)
+    throughput = 'avg by (job_id) (rl_scalar{name="JOBS a second", JOBS})'
+    asked = Asked(period, period, throughput=throughput)
+    with closing(server(children, tmp_path, "plain")) as api:
+        (incident,) = make_recovery(api, asked, Progress()).clusters[0].incidents
+    assert [job.throughput_before for job in incident.jobs] == [7.0]
