@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,6 +149,23 @@ def test_close_ends_a_command_that_is_running(commands: Path, tmp_path: Path) ->
     thread.join(60)
     assert not thread.is_alive()
     assert "signal 9" in str(errors[0])
+
+
+def test_close_ends_a_command_that_is_being_started(
+    commands: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process is there before the thread that starts it has taken note of it."""
+    runner = CommandRunner()
+    start = subprocess.Popen
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        process = start(*arguments, **options)
+        runner.close()
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(SourceError, match="signal 9"):
+        runner.run([script(commands, "squeue", "exec sleep 1000")], 5)
 
 
 def test_no_descriptor_is_left_open(commands: Path) -> None:

@@ -74,6 +74,7 @@ class CommandRunner:
     max_output: int = MAX_OUTPUT
     _unreaped: subprocess.Popen[bytes] | None = None
     _running: subprocess.Popen[bytes] | None = None
+    _closed: bool = False
 
     def run(self, argv: Sequence[str], timeout: float, *, accept_status: bool = False) -> bytes:
         """Run a command, and return what it prints on standard output.
@@ -101,6 +102,8 @@ class CommandRunner:
         except OSError as error:
             raise SourceError(f"{argv[0]} cannot be run: {error.strerror}") from error
         self._running = process
+        if self._closed:  # while the command was being started
+            _kill_group(process)
         try:
             output = self._finish(process, name, timeout, accept_status)
         finally:
@@ -111,7 +114,8 @@ class CommandRunner:
         return output
 
     def close(self) -> None:
-        """Kill what is running, from another thread."""
+        """Kill what is running or about to run, from another thread; after the last `run`."""
+        self._closed = True
         process = self._running
         if process is not None:
             _kill_group(process)
