@@ -185,7 +185,6 @@ def test_a_table_that_no_command_reads_is_named(tmp_path: Path) -> None:
         (["--agent", "slurm", "--rest-url", "foo"], "unix:/PATH of the socket"),
         (["--agent", "slurm", "--rest-url", "unix:relative"], "unix:/PATH of the socket"),
         (["--agent", "slurm", "--rest-url", "http://:6820"], "http://HOST:PORT"),
-        (["--agent", "slurm", "--builtin-url", "host:6817"], "http://HOST:PORT"),
     ],
 )
 def test_what_the_agent_could_not_use_is_refused_before_it_starts(

@@ -69,8 +69,6 @@ class AgentCommand(Generic[OptionsT, ContextT]):
     specs: Callable[[], tuple[AnySpec[ContextT], ...]]
     context: Callable[[OptionsT], ContextT]
     routes: Callable[[ContextT], Mapping[str, Route]] = lambda context: {}
-    validate: Callable[[OptionsT, Mapping[str, object]], None] = lambda options, values: None
-    """Given its options and all values by key; raises `ConfigError` where they do not fit."""
 
     def settings(self) -> dict[str, tuple[Setting, ...]]:
         """All its settings by the group they are shown under in `--help`."""
@@ -92,7 +90,6 @@ class AgentCommand(Generic[OptionsT, ContextT]):
         settings = tuple(item for group in self.settings().values() for item in group)
         values = values_of(arguments, settings, self.name, environ)
         options = fill(self.options, values)
-        self.validate(options, values)
         return AgentConfig(options, settings, values)
 
     def jobs(self, values: Mapping[str, object], context: ContextT) -> list[Job]:

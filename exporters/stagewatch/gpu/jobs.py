@@ -22,9 +22,15 @@ from stagewatch.gpu.collector import SPEC as GPU_COLLECTOR
 from stagewatch.gpu.directory import GpuDirectory, GpuFacts
 from stagewatch.gpu.readings import GPU
 from stagewatch.host.procfs import Procfs
-from stagewatch.slurm.cgroup_paths import parse_slurm_cgroup
-from stagewatch.slurm.cgroups import CgroupJob, SlurmCgroups
-from stagewatch.slurm.prolog import PrologJob, numbers, read_prolog, uuids
+from stagewatch.slurm.node_jobs import (
+    CgroupJob,
+    PrologJob,
+    SlurmCgroups,
+    numbers,
+    parse_slurm_cgroup,
+    read_prolog,
+    uuids,
+)
 
 if TYPE_CHECKING:
     from stagewatch.node_context import NodeContext

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.slurm.events.cluster import ClusterEvents
-from stagewatch.slurm.events.state_file import StateFile
+from stagewatch.slurm.events.state import ClusterEvents, StateFile
 from tests.slurm.ledger_scene import T, node, record
 
 

@@ -12,7 +12,7 @@ MAX_HOSTS = 200_000
 
 @lru_cache(maxsize=8192)
 def expand(text: str) -> tuple[str, ...]:
-    """The host names of a list, in its order.  Raises `ValueError` for what is not one."""
+    """The host names of a list, in its order.  Raises `ValueError` for any other text."""
     if text in ("", "(null)", "None assigned", "N/A"):
         return ()
     names: list[str] = []
@@ -22,6 +22,14 @@ def expand(text: str) -> tuple[str, ...]:
             if len(names) > MAX_HOSTS:
                 raise ValueError(f"host list of more than {MAX_HOSTS} names: {text[:60]!r}")
     return tuple(names)
+
+
+def expand_or_none(text: str) -> tuple[str, ...]:
+    """The host names of a list; none of a text that is no list."""
+    try:
+        return expand(text)
+    except ValueError:
+        return ()
 
 
 def _split(text: str) -> Iterator[str]:
