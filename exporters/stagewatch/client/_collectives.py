@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from stagewatch.client import _api
-from stagewatch.client.hooks.warning import warn_once
+from stagewatch.client._harmless import warn_once
 
 # Every member of the group must enter these, the same number of times; point-to-point is not.
 COLLECTIVES = (
@@ -43,6 +43,7 @@ COLLECTIVES = (
 )
 
 _NAME_SIZE = 32
+_SUBJECT = "watch_collectives"
 
 
 def watch_collectives(distributed: ModuleType) -> Callable[[], None]:
@@ -70,7 +71,7 @@ def watch_collectives(distributed: ModuleType) -> Callable[[], None]:
                     setattr(distributed, name, new)
                     replaced.append((name, old, new))
     except Exception as error:
-        warn_once("watch_collectives", f"collectives are not counted: {error}")
+        warn_once(_SUBJECT, f"collectives are not counted: {error}", _SUBJECT)
         stop()
     return stop
 
@@ -94,7 +95,7 @@ def _counting(
             if name is not None:
                 _api.collective(name)
         except Exception as error:
-            warn_once("watch_collectives", f"a collective was not counted: {error}")
+            warn_once(_SUBJECT, f"a collective was not counted: {error}", _SUBJECT)
         return function(*args, **kwargs)
 
     counted.__stagewatch__ = True  # type: ignore[attr-defined]

@@ -14,10 +14,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from stagewatch.client._harmless import warn_once
 from stagewatch.client.hooks.names import Names
 from stagewatch.client.hooks.patching import Patches, UnknownShape
 from stagewatch.client.hooks.span import Span
-from stagewatch.client.hooks.warning import warn_once
 from stagewatch.client.hooks.wrapping import starts, stops, with_stage
 
 Stages = Mapping[str, str | None]
@@ -111,6 +111,6 @@ def _hook(framework: str, plan: Callable[[Patches], None]) -> Callable[[], None]
         plan(patches)
         patches.apply()
     except Exception as error:
-        warn_once(framework, f"not hooked: {error}")
+        warn_once(framework, f"not hooked: {error}", framework)
         patches.undo()
     return patches.undo

@@ -14,11 +14,9 @@ from types import TracebackType
 from typing import Any
 
 from stagewatch.client import _api
-from stagewatch.client._arguments import whole_step
-from stagewatch.client._ending import on_purpose
+from stagewatch.client._harmless import swallow, whole_step
 from stagewatch.client._lane import Lane
 from stagewatch.client._recorder import Recorder
-from stagewatch.client._warning import swallow
 from stagewatch.client.hooks.names import Names
 from stagewatch.record import SUBSTAGE_SIZE, pad
 from stagewatch.stages import CODES, OTHER
@@ -84,8 +82,8 @@ class Span:
             self._lane = None
             if _innermost.get() is self:
                 _innermost.set(_open(self._outer))
-            if error is not None and not on_purpose(error):
-                _api._failed(self._code, error, lane, self._step)
+            if error is not None:
+                _api.count_failure(self._code, error, lane, self._step)
         except BaseException as problem:
             lane, self._lane = self._lane, None
             if lane is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from stagewatch.client._decorating import decorated
+from stagewatch.client._api import decorated
 from stagewatch.client.hooks.names import Names
 from stagewatch.client.hooks.patching import Wrapping
 from stagewatch.client.hooks.span import Span
