@@ -20,8 +20,8 @@ import pytest
 
 import stagewatch
 from stagewatch import client as package
-from stagewatch.client.hooks.names import TRL
 from stagewatch.client.hooks.span import Span
+from stagewatch.client.hooks.trl import NAMES as TRL
 from tests.client.hooking import completed, fresh_client, record
 
 HERE = str(Path(package.__file__).parent)

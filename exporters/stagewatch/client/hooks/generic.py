@@ -15,10 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stagewatch.client._harmless import warn_once
-from stagewatch.client.hooks.names import Names
-from stagewatch.client.hooks.patching import Patches, UnknownShape
-from stagewatch.client.hooks.span import Span
-from stagewatch.client.hooks.wrapping import starts, stops, with_stage
+from stagewatch.client.hooks.patching import Patches, plan_timer, with_stage
+from stagewatch.client.hooks.span import Names, Span
 
 Stages = Mapping[str, str | None]
 """Own name to canonical stage; None for a span that is to be passed over."""
@@ -94,15 +92,6 @@ class TimerLog(logging.Handler):
         if passed:
             self.emit(record)
         return passed
-
-
-def plan_timer(patches: Patches, timer: type, names: Names, start: str, stop: str) -> None:
-    """Plan to hook a timer class.  Raises `UnknownShape`."""
-    if not isinstance(timer, type):
-        raise UnknownShape(f"{timer!r} is not a class")
-    spans: dict[tuple[int, str], Span] = {}
-    patches.plan(timer, start, starts(names, spans))
-    patches.plan(timer, stop, stops(names, spans))
 
 
 def _hook(framework: str, plan: Callable[[Patches], None]) -> Callable[[], None]:

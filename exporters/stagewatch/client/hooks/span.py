@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -17,7 +19,6 @@ from stagewatch.client import _api
 from stagewatch.client._harmless import swallow, whole_step
 from stagewatch.client._lane import Lane
 from stagewatch.client._recorder import Recorder
-from stagewatch.client.hooks.names import Names
 from stagewatch.record import SUBSTAGE_SIZE, pad
 from stagewatch.stages import CODES, OTHER
 
@@ -29,6 +30,37 @@ _MAX_NAMES = 1024
 _innermost: ContextVar[Span | None] = ContextVar("stagewatch_span", default=None)
 _known: dict[tuple[str, str], tuple[int, bytes]] = {}
 _began = False
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a framework calls its stages and its metrics."""
+
+    framework: str
+    stages: Mapping[str, str | None]
+    """The framework's own name, which becomes the substage, to the canonical stage.
+
+    None marks a span that shows no stage: it wraps a whole step, or waits for others.  A name that
+    is not listed belongs to the stage it runs in, and is `other` where none is open.
+    """
+    scalars: Mapping[str, str] = field(default_factory=dict)
+    """Name of a logged metric to the name of the scalar."""
+    single_controller: bool = False
+    """Whether one process without a rank drives workers that have one."""
+    rank_variables: tuple[str, ...] = ("STAGEWATCH_RANK", "RANK")
+    """The variables that the framework's workers have and its controller lacks.  Slurm's are not
+    among them: a Ray cluster that was started by `srun` hands them down to every process."""
+    roles: Mapping[str, str] = field(default_factory=dict)
+    """Own names that only processes of a certain role use."""
+
+
+def by_stage(*, silent: tuple[str, ...] = (), **stages: tuple[str, ...]) -> dict[str, str | None]:
+    """`Names.stages` out of the names of each canonical stage; `silent` ones show no stage."""
+    own = [*silent, *(name for names in stages.values() for name in names)]
+    if len(own) != len(set(own)):
+        raise ValueError(f"a name stands under two stages: {sorted(own)}")
+    listed = {name: stage for stage, names in stages.items() for name in names}
+    return dict.fromkeys(silent) | listed
 
 
 class Span:
