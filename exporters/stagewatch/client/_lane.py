@@ -181,15 +181,16 @@ class Lane:
         words[base] = self._sequence
 
     def _mark(self, words: memoryview, base: int, now: int) -> None:
-        """Progress at a time, and the gap since the last; the caller minds the sequence.
+        """Record progress at a time, and the gap since the last; the caller keeps the sequence.
 
         A stage's first gap is left out: it holds the compiler, the first batch, and the wait for
-        whichever rank starts last, and would hide a stall for the next hundred gaps.
+        whichever rank starts last, and would hide a stall for the next hundred gaps.  So is one
+        that ends before it begins: a signal handler has made a mark since `now` was read.
         """
         last = self._last
         if last and not self._warm[self._code]:
             self._warm[self._code] = True
-        elif last:
+        elif last and last <= now:
             gap = now - last
             totals = base + L_TOTALS + self._code * TOTAL_WORDS
             words[totals + T_GAP_SUM] += gap
