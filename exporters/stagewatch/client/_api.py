@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from stagewatch.client._harmless import MAX_STEP, swallow, warn_once, whole_step
@@ -113,7 +112,7 @@ def heartbeat(step: int | None = None) -> None:
 
 
 def scalar(name: str, value: float) -> None:
-    """Publish the last value of a quantity such as reward, kl or batch_size."""
+    """Record the latest value of a quantity such as reward, kl or batch_size."""
     recorder = _recorder
     if recorder is None:
         return
@@ -124,7 +123,7 @@ def scalar(name: str, value: float) -> None:
 
 
 def collective(group: str = "world") -> None:
-    """Count that this rank enters a collective of the process group."""
+    """Count one entry of this rank into a collective of the process group."""
     recorder = _recorder
     if recorder is None:
         return
@@ -137,8 +136,8 @@ def collective(group: str = "world") -> None:
 class stage:
     """The stage this thread is in, recorded on *enter*: a stage that hangs never exits.
 
-    `name` is a canonical stage; any other name is recorded as substage of `other`.  Works as a
-    context manager and as a decorator of functions, coroutines and generators, and may be nested.
+    `name` is a canonical stage; any other name is recorded as a substage of `other`.  Use it as a
+    context manager, nested or not, or as a decorator of functions, coroutines and generators.
     """
 
     __slots__ = ("_code", "_label", "_lane", "_slot", "_started", "_step")
@@ -148,7 +147,7 @@ class stage:
             self._code, self._label = _names[name, substage]
         except (KeyError, TypeError):  # not seen before, or nothing that can be a key
             self._code, self._label = _learn_name(name, substage)
-        except Exception as error:  # of the name's own hash
+        except Exception as error:  # the name's own hash raised it
             swallow("the name of a stage cannot be used", error)
             self._code, self._label = _learn_name(name, substage)
         if step is not None and not (type(step) is int and -1 <= step <= MAX_STEP):
@@ -175,12 +174,7 @@ class stage:
             swallow("a stage was not recorded", error)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             lane = self._lane
             if lane is None:
@@ -198,14 +192,14 @@ class stage:
     async def __aenter__(self) -> stage:
         return self.__enter__()
 
-    async def __aexit__(self, *raised: Any) -> None:
-        self.__exit__(*raised)
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self.__exit__(kind, error, traceback)
 
     def __call__(self, function: _F) -> _F:
         return decorated(self._again, function)  # type: ignore[return-value]
 
     def _again(self) -> stage:
-        """A fresh one: calls of a decorated function may overlap."""
+        """A fresh object, since calls of a decorated function may overlap."""
         copy: stage = object.__new__(stage)
         copy._code, copy._label, copy._step = self._code, self._label, self._step
         copy._lane = None

@@ -1,4 +1,4 @@
-"""Puts a board together: variables, annotations, links, and panels that flow into rows."""
+"""Builds a board: variables, annotations, links, and panels that flow into rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RANGES = (
 )
 
 _STEP = "10s"
-"""Of annotations; Grafana's default of a minute would miss what is shorter."""
+"""The step of annotations; Grafana's default of a minute would miss shorter events."""
 
 _ALPHABETICAL, _NUMERICAL = 1, 3
 _ON_TIME_RANGE = 2
@@ -132,7 +132,7 @@ def _variable(name: str) -> Variable:
 
 
 def _annotations() -> list[dict[str, Any]]:
-    """What is drawn across every panel: injected faults, alerts (detection) and recoveries.
+    """The events that every panel shows: injected faults, alerts (detection) and recoveries.
 
     Only samples above 0 become events, and samples at most one step apart merge into a region.
     """

@@ -41,7 +41,7 @@ def _path_to_board(uid: str, variable: str) -> str:
 
 
 TO_NODE = _path_to_board("stagewatch-gpu-health", "node")
-"""Where a table's cells lead: the board of what they name, with the same time range and cluster."""
+"""The path to the board of the node in a table's cell, with the same time range and cluster."""
 TO_JOB = _path_to_board("stagewatch-job", "job_id")
 
 
@@ -67,7 +67,7 @@ def stat(
     width: int = 4,
     rows: int = 4,
 ) -> Panel:
-    """One number with its recent past behind it."""
+    """One number in front of a graph of its recent past."""
     field = _field(unit, thresholds, mappings)
     options = {
         "colorMode": "value",
@@ -95,7 +95,7 @@ def timeseries(
     width: int = 12,
     rows: int = 8,
 ) -> Panel:
-    """Lines over time; given thresholds are drawn as lines."""
+    """Lines over time; thresholds, if there are any, are lines too."""
     field = _field(unit, thresholds or NEUTRAL, ())
     field["color"] = {"mode": "palette-classic"}
     field |= {name: v for name, v in (("min", minimum), ("max", maximum)) if v is not None}
@@ -205,7 +205,7 @@ def text(title: str, content: str) -> Panel:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: a query whose value it shows, joined by the table's keys."""
+    """A column of a table: it shows the value of a query, joined by the table's keys."""
 
     title: str
     expr: str

@@ -1,6 +1,6 @@
 """OpenRLHF: the methods of its controller and of the plain classes inside its Ray actors.
 
-The actor classes themselves are left alone: Ray ships those by value.
+The actor classes themselves stay as they are: Ray ships them by value.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NAMES = Names(
 def _methods(
     owner: str, *methods: str, parameters: tuple[str, ...] = ()
 ) -> Callable[[ModuleType, Patches], None]:
-    """A hook of a module that makes each of these methods a stage of its own name."""
+    """A plan for a module in which each of these methods becomes a stage of its own name."""
 
     def hook(module: ModuleType, patches: Patches) -> None:
         for method in methods:

@@ -1,4 +1,4 @@
-"""TRL: its profiling contexts, and what the Trainer does between them.
+"""TRL: its profiling contexts, and the parts of a training step between them.
 
 The contexts cover generation, rewards and the forward pass.  The backward pass and the optimizer
 step, where a lost peer shows first, lie outside them: `train` therefore stays open from
@@ -42,7 +42,7 @@ NAMES = Names(
 
 
 class _Steps(threading.local):
-    """The stages that outlast the function which begins them, per thread."""
+    """A thread's stages that stay open after the function that began them has returned."""
 
     def __init__(self) -> None:
         self.train: Span | None = None
