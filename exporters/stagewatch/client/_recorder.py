@@ -24,6 +24,8 @@ _LAST_FAILURE = record.H_LAST_FAILURE, record.S_LAST_ERROR, record.S_LAST_MESSAG
 class _Table(dict[Any, int]):
     """Where in the record each entry of a table is, by its key."""
 
+    __slots__ = ("entry_size", "limit", "name_size", "start")
+
     def __init__(self, start: int, entry_size: int, name_size: int, limit: int) -> None:
         super().__init__()
         self.start = start
