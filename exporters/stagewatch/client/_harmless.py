@@ -1,4 +1,4 @@
-"""The one warning a process gets, and what may be swallowed after it."""
+"""Keeps the client from harming a trainer: few warnings, no errors, odd arguments made to fit."""
 
 from __future__ import annotations
 
@@ -9,27 +9,40 @@ from typing import Any
 
 log = logging.getLogger("stagewatch")
 
-_warned = False
+MAX_STEP = 2**63 - 1
+
+_warned: set[str] = set()
 
 
-def warn_once(what: str, why: object) -> None:
-    """Log a warning the first time; a trainer's log is not ours to fill.  Never raises."""
-    global _warned  # noqa: PLW0603
-    if not _warned:
-        _warned = True
+def warn_once(what: str, why: object, subject: str = "") -> None:
+    """Log one warning per subject; a trainer's log is not ours to fill.  Never raises."""
+    if subject not in _warned:
+        _warned.add(subject)
         with contextlib.suppress(Exception):
             log.warning("stagewatch: %s", f"{what}: {why}")
 
 
 def swallow(what: str, error: BaseException) -> None:
-    """Warn of an error of our own making, while it is being handled.
+    """Warn of an exception that our own code raised and that is being handled.
 
-    One that came out of a signal handler at just that moment, a time-out's, is the trainer's: it
-    goes on, as do KeyboardInterrupt and the like.
+    Raises it again if it is the trainer's: KeyboardInterrupt and the like, or one that a signal
+    handler (a time-out's) raised while our code happened to run.
     """
     if not isinstance(error, Exception) or _is_from_handler(error):
         raise error
     warn_once(what, error)
+
+
+def whole_step(step: object) -> int | None:
+    """The step as the record can hold it; None, with a warning, where it cannot.  Never raises."""
+    try:
+        number = int(step)  # type: ignore[call-overload]
+        if -1 <= number <= MAX_STEP:
+            return int(number)
+        warn_once("a step was not recorded", f"{number} does not fit into 63 bits")
+    except Exception as error:
+        swallow("a step was not recorded", error)
+    return None
 
 
 def _is_from_handler(error: BaseException) -> bool:
