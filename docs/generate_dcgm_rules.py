@@ -25,6 +25,8 @@ HEAD = """\
 # Not here: DCGM_FI_DEV_*_VIOLATION, since its unit is not the same in all versions, and a count of
 # XIDs, since DCGM_FI_DEV_XID_ERRORS holds the last number only: repeats cannot be seen in it.
 groups:
+  - name: dcgm
+    rules:
 """
 
 BY = "cluster, node, gpu, uuid, mig"
@@ -224,10 +226,8 @@ def by_severity() -> dict[str, list[str]]:
 
 def document() -> str:
     """The whole file."""
-    groups = (("dcgm", overlap_rule() + simple_rules() + other_rules()), ("dcgm-xid", xid_rules()))
-    return HEAD + "".join(
-        f"  - name: {name}\n    rules:\n" + "".join(rules) for name, rules in groups
-    )
+    rules = overlap_rule() + simple_rules() + other_rules() + xid_rules()
+    return HEAD + "".join(rules)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,6 @@ SLURM = {
 
 NOTHING_HERE = {
     "slurm_accounting": "slurmrestd has no events of nodes",
-    "slurm_builtin": "no endpoint is configured",
 }
 """Collectors that find nothing of their kind, alone as among the others, and why."""
 
@@ -170,6 +169,9 @@ def this_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str,
         "api": "rest",
         "rest_url": server.url,
         "bin_dir": tmp,
+        "jobs_interval": 0.02,
+        "nodes_interval": 0.02,
+        "accounting_interval": 0.02,
         "diagnostics_interval": 0.02,
         "ping_interval": 0.02,
         "reservations_interval": 0.02,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch import node
-from stagewatch.core.unknown_variables import unknown_variables
+from stagewatch.cli import unknown_variables
 from stagewatch.slurm import agent as slurm
 from tests.node_agent import NodeAgent
 from tests.running import clean_environ
@@ -168,6 +168,16 @@ def test_a_table_that_was_not_checked_is_named(tmp_path: Path) -> None:
     assert run("check-config", "--config", str(file), "--agent", "slurm").returncode == 2
 
 
+def test_a_table_that_no_command_reads_is_named(tmp_path: Path) -> None:
+    (file := tmp_path / "stagewatch.toml").write_text("[node]\n[slrum]\n[x]\n[inspect]\n")
+    done = run("check-config", "--config", str(file))
+    assert (done.returncode, done.stdout) == (0, "all defaults\n")
+    assert done.stderr.splitlines() == [
+        f"stagewatch: warning: {file}: unknown table [slrum] has no effect; did you mean [slurm]?",
+        f"stagewatch: warning: {file}: unknown table [x] has no effect",
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "accepted"),
     [
@@ -175,7 +185,6 @@ def test_a_table_that_was_not_checked_is_named(tmp_path: Path) -> None:
         (["--agent", "slurm", "--rest-url", "foo"], "unix:/PATH of the socket"),
         (["--agent", "slurm", "--rest-url", "unix:relative"], "unix:/PATH of the socket"),
         (["--agent", "slurm", "--rest-url", "http://:6820"], "http://HOST:PORT"),
-        (["--agent", "slurm", "--builtin-url", "host:6817"], "http://HOST:PORT"),
     ],
 )
 def test_what_the_agent_could_not_use_is_refused_before_it_starts(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 import stagewatch
+from stagewatch.core.processes import Children
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[1]
 
@@ -133,3 +136,78 @@ def test_the_rules_are_found_in_the_wheel(bare: Path) -> None:
     assert (directory / "stalls.rules.yaml").read_bytes() == (
         ROOT / "alerts" / "stalls.rules.yaml"
     ).read_bytes()
+
+
+EXTRAS = ("node", "slurm", "web-config", "dashboards", "report", "demo", "evidence")
+EVERY = frozenset(EXTRAS)
+NOWHERE = "http://127.0.0.1:9"
+COMMANDS: dict[tuple[str, ...], tuple[frozenset[str], int]] = {
+    ("inspect", "--job", "none", "--record-dir", "{tmp}"): (EVERY, 0),
+    ("inspect", "--job", "1", "--prometheus", NOWHERE): (
+        frozenset({"slurm", "report", "demo"}),
+        1,
+    ),
+    ("assets", "export", "{tmp}/assets"): (EVERY, 0),
+    ("fault", "list", "--fault-dir", "{tmp}", "--undo-dir", "{tmp}/undo"): (EVERY, 0),
+    (
+        *("fault", "inject", "cpu", "--target", "all", "--for", "1s", "--dry-run"),
+        *("--fault-dir", "{tmp}", "--undo-dir", "{tmp}/undo"),
+    ): (EVERY, 0),
+    ("check", "--list"): (EVERY, 0),
+    ("check-config",): (frozenset({"node", "slurm", "demo"}), 0),
+    ("check-config", "--agent", "slurm"): (frozenset({"node", "slurm", "demo"}), 0),
+    ("demo", "--scenario", "list"): (frozenset({"slurm", "report", "demo"}), 0),
+    ("report", "recovery", "--prometheus", NOWHERE, "--output", "{tmp}/report"): (
+        frozenset({"report", "demo"}),
+        1,
+    ),
+}
+"""Commands, the extras with any of which each works, and its exit status then."""
+
+
+@pytest.fixture(scope="module", params=EXTRAS)
+def installed(
+    request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path]:
+    """An extra, and the `bin` of an environment in which it alone was installed."""
+    extra: str = request.param
+    directory = tmp_path_factory.mktemp(extra)
+    venv.create(directory, symlinks=True)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    python = directory / "bin" / "python"
+    done = run(*pip, "--python", python, "install", f"{wheel}[{extra}]")
+    if done.returncode and "No matching distribution" in done.stderr:
+        pytest.skip("needs an index of packages")
+    assert done.returncode == 0, done.stderr
+    return extra, directory / "bin"
+
+
+def test_no_command_advises_to_install_what_is_installed(
+    installed: tuple[str, Path], tmp_path: Path
+) -> None:
+    """Each works, or says in one line which other extra it needs."""
+    extra, binaries = installed
+    for words, (extras, status) in COMMANDS.items():
+        command = [word.format(tmp=tmp_path) for word in words]
+        done = run(binaries / "stagewatch", *command)
+        said = f"{extra}: {command}: {done.stdout}{done.stderr}"
+        assert "Traceback" not in done.stderr, said
+        advice = re.search(r"pip install 'stagewatch\[([\w-]+)\]'", done.stderr)
+        if extra in extras:
+            assert (done.returncode, advice) == (status, None), said
+        else:
+            assert advice, said
+            assert advice[1] in extras, said
+
+
+@pytest.mark.parametrize("installed", ["node", "slurm"], indirect=True)
+def test_an_agent_starts_with_its_own_extra(installed: tuple[str, Path], tmp_path: Path) -> None:
+    extra, binaries = installed
+    state = ["--state-dir", tmp_path] if extra == "slurm" else ["--record-dir", tmp_path]
+    command = [binaries / "stagewatch", extra, "--listen", "127.0.0.1:0", *state]
+    with Children() as children:
+        agent = children.start([str(word) for word in command], log=tmp_path / "log")
+        wait_for(lambda: " agent on http://" in (tmp_path / "log").read_text(), "it listens")
+        agent.terminate()
+        assert agent.wait(timeout=60) == 0, (tmp_path / "log").read_text()
+    assert "Traceback" not in (tmp_path / "log").read_text()

@@ -1,6 +1,6 @@
-"""stagewatch: what is wrong in a GPU training cluster, and where it began.
+"""stagewatch shows what is wrong in a GPU training cluster, and where it began.
 
-This is the client a trainer imports; it needs the standard library alone.
+A trainer imports this client, which needs the standard library alone.
 
     import stagewatch
 
@@ -9,7 +9,7 @@ This is the client a trainer imports; it needs the standard library alone.
         ...
     stagewatch.heartbeat(step=10)
     stagewatch.scalar("reward", 0.3)
-    stagewatch.install("trl")  # or: let the framework's own timers say it
+    stagewatch.install("trl")  # or: record the framework's own timers
     stagewatch.watch_collectives(torch.distributed)
 """
 

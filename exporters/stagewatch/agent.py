@@ -10,16 +10,22 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from stagewatch.core.collector import AnySpec
-from stagewatch.core.config import Setting, add_flags, fill, read_file, resolve, settings_of, show
+from stagewatch.core.config import (
+    Setting,
+    add_config_flag,
+    add_flags,
+    fill,
+    settings_of,
+    show,
+    values_of,
+)
 from stagewatch.core.context import AgentOptions, Context
 from stagewatch.core.runner import Job, Runner
-from stagewatch.core.signals import incoming
 from stagewatch.web.agent_server import AgentServer, Route
 
 log = logging.getLogger(__name__)
@@ -63,8 +69,6 @@ class AgentCommand(Generic[OptionsT, ContextT]):
     specs: Callable[[], tuple[AnySpec[ContextT], ...]]
     context: Callable[[OptionsT], ContextT]
     routes: Callable[[ContextT], Mapping[str, Route]] = lambda context: {}
-    validate: Callable[[OptionsT, Mapping[str, object]], None] = lambda options, values: None
-    """Given its options and all values by key; raises `ConfigError` where they do not fit."""
 
     def settings(self) -> dict[str, tuple[Setting, ...]]:
         """All its settings by the group they are shown under in `--help`."""
@@ -75,13 +79,7 @@ class AgentCommand(Generic[OptionsT, ContextT]):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """All its flags."""
-        parser.add_argument(
-            "--config",
-            type=Path,
-            metavar="FILE",
-            default=os.environ.get("STAGEWATCH_CONFIG"),
-            help=f"TOML file with a table [{self.name}] [STAGEWATCH_CONFIG]",
-        )
+        add_config_flag(parser, self.name)
         for title, settings in self.settings().items():
             add_flags(parser.add_argument_group(title), settings)
 
@@ -90,16 +88,8 @@ class AgentCommand(Generic[OptionsT, ContextT]):
     ) -> AgentConfig[OptionsT]:
         """Its configuration.  Raises `ConfigError` with one line saying what to mend."""
         settings = tuple(item for group in self.settings().values() for item in group)
-        file = Path(arguments.config) if arguments.config else None
-        values = resolve(
-            settings,
-            flags=vars(arguments),
-            environ=environ,
-            file=read_file(file, self.name) if file else {},
-            where=f"{file} [{self.name}]",
-        )
+        values = values_of(arguments, settings, self.name, environ)
         options = fill(self.options, values)
-        self.validate(options, values)
         return AgentConfig(options, settings, values)
 
     def jobs(self, values: Mapping[str, object], context: ContextT) -> list[Job]:
@@ -144,3 +134,23 @@ class AgentCommand(Generic[OptionsT, ContextT]):
         runner.close()
         context.close()
         return 0
+
+
+def incoming(*numbers: signal.Signals) -> Iterator[signal.Signals]:
+    """These signals from now on, as they come; to be called in the main thread.
+
+    A handler that sets an Event will not do: it may run while the main thread holds that event's
+    lock on its way into `wait`, and never return; or before the thread has gone to sleep, and be
+    missed.  The interpreter's wake-up descriptor knows neither: what is written stays to be read.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in numbers:
+        signal.signal(number, lambda *_: None)
+
+    def stream() -> Iterator[signal.Signals]:
+        while True:
+            yield signal.Signals(os.read(reader, 1)[0])
+
+    return stream()

@@ -1,7 +1,10 @@
-"""Where the alert rules and dashboards are: in the wheel, or beside the sources in a checkout."""
+"""Writes out the alert rules with their runbooks and the dashboards, for a Prometheus and a Grafana
+of yours: `stagewatch assets export DIR` fills DIR/alerts and DIR/dashboards."""
 
 from __future__ import annotations
 
+import argparse
+import shutil
 from pathlib import Path
 
 from stagewatch.core.errors import StagewatchError
@@ -10,8 +13,45 @@ _PACKAGE = Path(__file__).parent
 
 
 def assets(name: str) -> Path:
-    """The directory `alerts` or `dashboards`."""
+    """The directory `alerts` or `dashboards`: in the wheel, or beside the sources."""
     for candidate in (_PACKAGE / "_assets" / name, _PACKAGE.parent.parent / name):
         if candidate.is_dir():
             return candidate
     raise StagewatchError(f"this installation lacks its {name}: install stagewatch again")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `stagewatch assets`."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    export = actions.add_parser("export", help="write them to a directory", description=__doc__)
+    export.add_argument("directory", type=Path, metavar="DIR", help="made if it is not there")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Files of an earlier export are replaced, others are left alone."""
+    written = export(arguments.directory)
+    print(f"{len(written)} files are in {arguments.directory}")
+    return 0
+
+
+def export(directory: Path) -> list[Path]:
+    """Write everything below `directory`; what was written.  Raises `StagewatchError`."""
+    alerts, dashboards = assets("alerts"), assets("dashboards")
+    sources = [
+        *sorted(alerts.glob("*.rules.yaml")),
+        *sorted(alerts.glob("runbooks/*.md")),
+        *sorted(dashboards.glob("generated/*.json")),
+    ]
+    written = []
+    try:
+        for source in sources:
+            if source.suffix == ".json":
+                target = directory / "dashboards" / source.name
+            else:
+                target = directory / "alerts" / source.relative_to(alerts)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+            written.append(target)
+    except OSError as error:
+        raise StagewatchError(f"cannot write to {error.filename}: {error.strerror}") from error
+    return written

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import errno
 import logging
 import os
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import stagewatch
+from stagewatch.core.config import PREFIX, tables
 from stagewatch.core.errors import ConfigError, StagewatchError
 
 DESCRIPTION = """\
@@ -28,11 +31,10 @@ flags win over variables, variables over the file.
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a subcommand; returns the exit status (2: something given cannot be used)."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    if argv[:1] == ["check"]:  # its status 2 drains a node, so that bad usage has another there
-        fitness: int = _import("stagewatch.check.command", "check").run(argv[1:])
-        return fitness
     try:
         status = _run(argv)
+    except ModuleNotFoundError as error:
+        return _lacking(argv[0], error)
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT):  # not of what it wrote
             raise
@@ -46,6 +48,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
+def _lacking(command: str, error: ModuleNotFoundError) -> int:
+    """The exit status where a package is missing; tells what to install for the command."""
+    if (error.name or "").startswith("stagewatch"):
+        raise error
+    extra = command if command in ("slurm", "demo", "report") else "node"
+    install = f"pip install 'stagewatch[{extra}]'"
+    print(f"stagewatch: {command} needs {error.name}: {install}", file=sys.stderr)
+    return 3 if command == "check" else 1  # 1 and 2 of check are verdicts on the node
+
+
 def _unwritten(error: OSError) -> int:
     """The exit status where the output could not be written; tells why, if anybody reads it."""
     if isinstance(error, BrokenPipeError):  # `stagewatch inspect | head`
@@ -55,6 +67,9 @@ def _unwritten(error: OSError) -> int:
 
 
 def _run(argv: list[str]) -> int:
+    if argv[:1] == ["check"]:  # its status 2 drains a node, so that bad usage has another there
+        fitness: int = import_module("stagewatch.check.command").run(argv[1:])
+        return fitness
     arguments = _parser(argv).parse_args(argv)
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
@@ -110,7 +125,7 @@ _COMMANDS = {
     "report": _Command(
         "stagewatch.report.command", "report on an injected fault, or on failures and recoveries"
     ),
-    "assets": _Command("stagewatch.assets_command", "write out the alert rules and dashboards"),
+    "assets": _Command("stagewatch.assets", "write out the alert rules and dashboards"),
 }
 
 
@@ -121,7 +136,7 @@ def _add_commands(
     for name, command in _COMMANDS.items():
         parser = commands.add_parser(name, help=command.help)
         if argv[:1] == [name]:
-            module = _import(command.module, name)
+            module: Any = import_module(command.module)
             parser.description = module.__doc__
             parser.formatter_class = argparse.RawDescriptionHelpFormatter
             module.add_arguments(parser)
@@ -155,14 +170,14 @@ def _add_agents(
 
 def _complete_agent(parser: argparse.ArgumentParser, name: str) -> None:
     """Add an agent's flags, and what running it or checking them does."""
-    agent = _import(_AGENT_MODULES[name], name).COMMAND
+    agent: Any = import_module(_AGENT_MODULES[name]).COMMAND
     parser.description = parser.description or agent.help
     parser.usage = "%(prog)s [options]"  # a line for each of a hundred would hide the description
     agent.add_arguments(parser)
 
     def run(arguments: argparse.Namespace) -> int:
         config = agent.configure(arguments, os.environ)
-        warnings = _misspelt(name)
+        warnings = [*_misspelt(name), *_unknown_tables(arguments.config, name)]
         if "agent" not in arguments:
             for warning in warnings:
                 logging.warning(warning)
@@ -183,8 +198,6 @@ def _misspelt(name: str) -> list[str]:
     Agents may share one file of variables, so those of another agent pass; it is only imported
     where there is something to be told.
     """
-    from stagewatch.core.unknown_variables import unknown_variables
-
     known: set[str] = set()
     found: list[str] = []
     for each in sorted(_AGENTS, key=lambda agent: agent != name):
@@ -197,25 +210,56 @@ def _misspelt(name: str) -> list[str]:
     return found
 
 
-def _unchecked(file: Path | str | None, name: str) -> Iterator[str]:
-    """The other agents' tables in a file of which only one has been checked."""
-    from stagewatch.core.config import tables
+_OTHERS = frozenset(
+    PREFIX + name
+    for name in (
+        *("CONFIG", "DIR", "STATE_DIR", "FAULT_DIR", "UNDO_DIR", "FAULT_ID"),
+        *("JOB_ID", "RANK", "ROLE", "FRAMEWORK", "COLLECTIVES"),  # the client's
+        *("JOBS_DIR", "PATH", "NODE", "CLUSTER"),  # of the scripts in deploy/
+        *("RUN", "RUNTIME", "IMAGE", "NETWORK", "BUILD_NETWORK", "APT_PACKAGES"),  # compose.yaml
+        "FRAMEWORKS",  # of the tests
+    )
+)
+"""Variables that are no option of an agent."""
 
+_OTHER_PREFIXES = tuple(f"{PREFIX}{name.upper()}_" for name in (*_COMMANDS, "prometheus", "bench"))
+"""The other commands' variables, and those of the benchmarks."""
+
+_SERVICE = re.compile(r"\w+_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_\w+)?)")
+"""What Kubernetes gives every pod for a service, one that is called stagewatch-node, say.
+https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables"""
+
+
+def unknown_variables(environ: Iterable[str], known: Collection[str]) -> Iterator[str]:
+    """A line for each name of `environ` that should be one of `known` and is not."""
+    for name in sorted(environ):
+        if (
+            not name.startswith(PREFIX)
+            or name.startswith(_OTHER_PREFIXES)
+            or name in known
+            or name in _OTHERS
+            or _SERVICE.fullmatch(name)
+        ):
+            continue
+        close = difflib.get_close_matches(name, (*known, *_OTHERS), 1, cutoff=0.8)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        yield f"unknown variable {name} has no effect{hint}"
+
+
+def _unchecked(file: Path | None, name: str) -> Iterator[str]:
+    """The other agents' tables in a file of which only one has been checked."""
     for other in (tables(Path(file), name).keys() & _AGENTS.keys()) - {name} if file else ():
         yield f"{file}: [{other}] was not checked; for that: --agent {other}"
 
 
-def _import(module: str, command: str) -> Any:
-    """A module, or an end with what to install for the command."""
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("stagewatch"):
-            raise
-        extra = command if command in (*_AGENTS, "demo", "report") else "node"
-        raise SystemExit(
-            f"stagewatch: {command} needs {error.name}: pip install 'stagewatch[{extra}]'"
-        ) from error
+def _unknown_tables(file: Path | None, name: str) -> Iterator[str]:
+    """A line for each table of a file that no command reads."""
+    known = {*_AGENTS, *_COMMANDS, "prometheus"}
+    for table in tables(Path(file), name) if file else ():
+        if table not in known:
+            close = difflib.get_close_matches(table, known, 1)
+            hint = f"; did you mean [{close[0]}]?" if close else ""
+            yield f"{file}: unknown table [{table}] has no effect{hint}"
 
 
 if __name__ == "__main__":

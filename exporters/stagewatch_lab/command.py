@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 
+from stagewatch.demo.options import DemoOptions
 from stagewatch_lab.rl import run as rl
 from stagewatch_lab.rl.scenarios import SCENARIOS as RL_SCENARIOS
 from stagewatch_lab.slurm import run as slurm
 from stagewatch_lab.slurm.scenarios import SCENARIOS as SLURM_SCENARIOS
-
-add_arguments = rl.add_arguments
 
 
 def summaries() -> Mapping[str, str]:
@@ -21,8 +19,8 @@ def summaries() -> Mapping[str, str]:
     }
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: DemoOptions) -> int:
     """Play the scenario that was asked for; the exit status is 0 if its place was named."""
-    if arguments.scenario in SLURM_SCENARIOS:
-        return slurm.run(arguments)
-    return rl.run(arguments)
+    if options.scenario in SLURM_SCENARIOS:
+        return slurm.run(options)
+    return rl.run(options)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 ALERTS = Path(__file__).parents[2] / "alerts"
 
@@ -56,11 +57,17 @@ def play(
     expected: Sequence[tuple[str, str, Mapping[str, float]]],
     *,
     interval: str = "2s",
+    backwards: bool = False,
 ) -> None:
-    """Assert what an expression has at a time, of input series given in promtool's notation."""
+    """Assert what an expression has at a time, of input series given in promtool's notation.
+
+    Groups are evaluated as they follow each other in the files, or the last one first.
+    """
+    order = [group for name in rules for group in group_names(ALERTS / name)]
     test: dict[str, Any] = {
         "rule_files": [str(ALERTS / name) for name in rules],
         "evaluation_interval": interval,
+        "group_eval_order": order[::-1] if backwards else order,
         "tests": [
             {
                 "interval": interval,
@@ -82,7 +89,17 @@ def play(
     }
     file = directory / "made-up.test.yaml"
     file.write_text(json.dumps(test))  # JSON is YAML
+    check(file)
+
+
+def check(file: Path) -> None:
+    """Assert that promtool is content with a test file."""
     done = subprocess.run(
         ["promtool", "test", "rules", file], capture_output=True, text=True, timeout=250
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def group_names(rules: Path) -> list[str]:
+    """The groups of a file of rules, as they follow each other."""
+    return [group["name"] for group in yaml.safe_load(rules.read_text())["groups"]]

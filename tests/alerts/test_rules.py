@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.alerts.rule_files import every_rule
 from tests.dashboards.boards import GENERATED, ROOT, load
 
 ALERTS = ROOT / "alerts"
@@ -106,6 +107,27 @@ def test_the_texts_of_an_alert_are_asserted(subject: str, name: str) -> None:
         assert alert["exp_labels"]["severity"] == rule["labels"]["severity"]
         assert alert["exp_annotations"].keys() == rule["annotations"].keys()
         assert "{{" not in alert["exp_annotations"]["description"]
+
+
+def test_no_expression_is_longer_than_a_dozen_lines() -> None:
+    long = {
+        f"{rule.file}: {rule.name}": lines
+        for rule in every_rule()
+        if (lines := len(rule.expression.strip().splitlines())) > 12
+    }
+    assert long == {}
+
+
+@pytest.mark.parametrize("subject", [subject for subject in SUBJECTS if subject != "dcgm"])
+def test_the_thresholds_of_a_file_stand_at_its_head(subject: str) -> None:
+    """Of dcgm, which is generated, they stand in the generator's table."""
+    file = f"{subject}.rules.yaml"
+    head = (ALERTS / file).read_text().partition("\ngroups:")[0].partition("# Thresholds")[2]
+    told = {float(number) for number in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])", head)}
+    compared = {
+        abs(number) for rule in every_rule() if rule.file == file for number in rule.numbers
+    }
+    assert compared - {0, 1} <= told
 
 
 def test_there_is_a_runbook_for_every_alert_and_none_of_one_that_is_gone() -> None:

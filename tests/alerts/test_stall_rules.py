@@ -1,7 +1,12 @@
-"""The recording rules against `inspect`: hundreds of made-up jobs, judged by both."""
+"""The recording rules and `inspect` judge the same ranks: by a table, at each threshold, at random.
+
+The two hold their thresholds apart, in PromQL and in Python: cases just under and just over each
+show that they mean the same.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from pathlib import Path
 from typing import Any
@@ -11,9 +16,16 @@ import pytest
 from stagewatch.ranks.records import StageTotals, parse
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import BUCKET_BOUNDS, BUCKETS
-from stagewatch.verdict.budget import FACTOR, MIN_SECONDS, PATIENCE_SECONDS, budget_seconds
+from stagewatch.verdict.budget import (
+    FACTOR,
+    MIN_GAPS,
+    MIN_SECONDS,
+    PATIENCE_SECONDS,
+    budget_seconds,
+)
 from stagewatch.verdict.facts import RankFacts
-from stagewatch.verdict.verdict import judge
+from stagewatch.verdict.failures import failed
+from stagewatch.verdict.verdict import Verdict, judge
 from tests.alerts.promtool import Series, evaluate, needs_promtool, series
 from tests.records import real_record
 from tests.verdict.jobs import HEALTHY, job
@@ -90,6 +102,195 @@ def exported(ranks: list[RankFacts]) -> Series:
             out.add("rl_progress_gap_seconds_bucket", 90, **teach, le=bound)
         out.add("rl_progress_gap_seconds_count", 90, **teach)
     return out
+
+
+LATE: dict[str, Any] = {"progress_age_seconds": 412.0, "wait_class": WaitClass.SPIN}
+BEHIND = {"collectives": {"world": 219}}
+IO, STOPPED, PARKED = (
+    {"wait_class": wait_class} for wait_class in (WaitClass.IO, WaitClass.STOPPED, WaitClass.PARKED)
+)
+COMPUTING = {"wait_class": WaitClass.COMPUTE}
+UNKNOWN = {"wait_class": WaitClass.UNKNOWN}
+TABLE: dict[str, tuple[dict[str, dict[str, Any]], list[int], str]] = {
+    "all-spin": ({}, [], "group_only"),
+    "one-behind": ({"rank_5": BEHIND}, [5], "collective_behind"),
+    "two-behind": ({"rank_2": BEHIND, "rank_5": BEHIND}, [2, 5], "collective_behind"),
+    "two-behind-one-in-io": ({"rank_2": BEHIND, "rank_5": BEHIND | IO}, [5], "io_blocked"),
+    "parked-behind-one-in-io": (
+        {"rank_2": BEHIND | PARKED, "rank_5": BEHIND | IO},
+        [5],
+        "io_blocked",
+    ),
+    "two-behind-in-io": ({"rank_2": BEHIND | IO, "rank_5": BEHIND | IO}, [2, 5], "io_blocked"),
+    "two-behind-one-stopped": ({"rank_2": BEHIND, "rank_5": BEHIND | STOPPED}, [5], "odd_one_out"),
+    "behind-in-io-and-stopped": (
+        {"rank_1": BEHIND, "rank_2": BEHIND | IO, "rank_5": BEHIND | STOPPED},
+        [5],
+        "odd_one_out",
+    ),
+    "one-behind-one-in-io": ({"rank_2": BEHIND, "rank_5": IO}, [2], "collective_behind"),
+    "one-in-io": ({"rank_5": IO}, [5], "io_blocked"),
+    "one-in-io-one-stopped": ({"rank_2": IO, "rank_5": STOPPED}, [5], "odd_one_out"),
+    "one-in-io-one-parked": ({"rank_2": PARKED, "rank_5": IO}, [5], "io_blocked"),
+    "one-parked": ({"rank_5": PARKED}, [5], "odd_one_out"),
+    "one-parked-elsewhere": ({"rank_5": PARKED | {"stage": "cleanup"}}, [5], "left_loop_early"),
+    "behind-elsewhere": (
+        {"rank_5": BEHIND | PARKED | {"stage": "cleanup"}},
+        [5],
+        "left_loop_early",
+    ),
+    "one-gone": ({"rank_5": {"wait_class": WaitClass.GONE}}, [5], "process_gone"),
+    "gone-beside-one-in-io": (
+        {"rank_2": IO, "rank_5": {"wait_class": WaitClass.GONE}},
+        [5],
+        "process_gone",
+    ),
+}
+"""What makes which ranks of eight differ, who is at fault, and by what evidence."""
+
+
+def aged(seconds: float, **more: Any) -> dict[str, Any]:
+    return {"progress_age_seconds": seconds, **more}
+
+
+def ranks_with(count: int, difference: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {f"rank_{rank}": difference for rank in range(count)}
+
+
+THRESHOLDS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
+    "budget-learnt": (1, {"rank_0": aged(11.8)}, {"rank_0": aged(11.95)}),
+    "budget-least": (
+        2,
+        {"rank_0": aged(9.9, stage="cleanup")},
+        {"rank_0": aged(10.1, stage="cleanup")},
+    ),
+    **{
+        f"patience-{stage}": (
+            2,
+            {"rank_0": aged(seconds - 1, stage=stage)},
+            {"rank_0": aged(seconds + 1, stage=stage)},
+        )
+        for stage, seconds in (("checkpoint", 900), ("init", 1800), ("eval", 1800))
+    },
+    "computing": (2, {"rank_0": COMPUTING | aged(899)}, {"rank_0": COMPUTING | aged(901)}),
+    "half-learnt": (
+        4,
+        ranks_with(3, {"stage": "cleanup"}),
+        ranks_with(2, {"stage": "cleanup"}),
+    ),
+    "odd-by-class": (6, ranks_with(2, PARKED), ranks_with(3, PARKED)),
+    "odd-by-sequence": (6, ranks_with(2, BEHIND), ranks_with(3, BEHIND)),
+    "odd-by-sequence-in-io": (6, ranks_with(2, BEHIND | IO), ranks_with(3, BEHIND | IO)),
+    "unknown": (
+        6,
+        ranks_with(2, UNKNOWN) | {"rank_5": IO},
+        ranks_with(3, UNKNOWN) | {"rank_5": IO},
+    ),
+}
+"""Jobs on either side of a threshold: how many ranks, and what makes some of them differ."""
+
+
+def judged_by_both(directory: Path, ranks: list[RankFacts]) -> dict[str, Verdict]:
+    """The verdicts of `inspect` by job, after the rules were seen to say the same of all jobs."""
+    verdicts = judge(ranks)
+    keys = {
+        verdict.job_id: {"cluster": "c", "job_id": verdict.job_id, "role": verdict.role}
+        for verdict in verdicts
+    }
+    assert len(keys) == len(verdicts)
+    evaluate(
+        directory,
+        "stalls.rules.yaml",
+        exported(ranks),
+        {
+            "max by (job_id, rank, evidence) (job:rl_stall:culprit)": {
+                series("", job_id=rank.job_id, rank=rank.rank, evidence=verdict.evidence): 1
+                for verdict in verdicts
+                for rank in verdict.culprits
+            },
+            "job:rl_stall:group_only": {
+                series("job:rl_stall:group_only", **keys[verdict.job_id]): 1
+                for verdict in verdicts
+                if verdict.evidence == "group_only"
+            },
+            "job:rl_stall:active ^ 0": {
+                series("", **keys[verdict.job_id]): 1 for verdict in verdicts if verdict.stalled
+            },
+        },
+    )
+    return {verdict.job_id: verdict for verdict in verdicts}
+
+
+def test_the_rules_and_inspect_name_the_same_ranks_by_the_same_evidence(tmp_path: Path) -> None:
+    """Of ranks that are behind, one in I/O or stopped is the cause, and its peers are innocent."""
+    ranks = [
+        with_budget(rank)
+        for name, (special, _, _) in TABLE.items()
+        for rank in job(8, LATE, job_id=name, **special)
+    ]
+    verdicts = judged_by_both(tmp_path, ranks)
+    assert {
+        name: ([rank.rank for rank in verdict.culprits], verdict.evidence)
+        for name, verdict in verdicts.items()
+    } == {name: (named, evidence) for name, (_, named, evidence) in TABLE.items()}
+
+
+def test_the_rules_hold_the_same_numbers(tmp_path: Path) -> None:
+    """Each threshold turns the verdict of both, between the same two cases."""
+    ranks = [
+        with_budget(rank)
+        for name, (size, *sides) in THRESHOLDS.items()
+        for side, special in zip(("under", "over"), sides, strict=True)
+        for rank in job(size, LATE, job_id=f"{name}-{side}", **special)
+    ]
+    verdicts = judged_by_both(tmp_path, ranks)
+
+    def outcome(job_id: str) -> tuple[bool, int]:
+        return verdicts[job_id].stalled, len(verdicts[job_id].culprits)
+
+    same = [name for name in THRESHOLDS if outcome(f"{name}-under") == outcome(f"{name}-over")]
+    assert same == []
+
+
+@pytest.mark.parametrize(("gaps", "learnt"), [(MIN_GAPS - 1, False), (MIN_GAPS, True)])
+def test_the_rules_and_inspect_learn_of_as_many_gaps(
+    gaps: int, learnt: bool, tmp_path: Path
+) -> None:
+    directory = tmp_path / "ranks"
+    directory.mkdir()
+    counts = (gaps, *(0,) * (BUCKETS - 1))
+    totals = {"train": StageTotals((0,) * BUCKETS, 0.0, counts, 0.0)}
+    taught = dataclasses.replace(parse(real_record(directory)), totals=totals)
+    assert budget_seconds(taught, "train") == (MIN_SECONDS, learnt)
+    given = Series()
+    key = {"cluster": "c", "job_id": "7", "role": "train"}
+    given.add("rl_rank_up", 1, **key, rank=0)
+    for bound in (repr(BUCKET_BOUNDS[0]), "+Inf"):
+        given.add("rl_progress_gap_seconds_bucket", gaps, **key, stage="train", le=bound)
+    given.add("rl_progress_gap_seconds_count", gaps, **key, stage="train")
+    expected = {series("", **key, stage="train"): MIN_SECONDS} if learnt else {}
+    expression = "max without () (job_role_stage:rl_stall_budget:seconds)"
+    evaluate(tmp_path, "stalls.rules.yaml", given, {expression: expected})
+
+
+@pytest.mark.parametrize(
+    ("progress_age", "given_up"), [(94.9, False), (95.1, True)], ids=["went-on", "gave-up"]
+)
+def test_the_rules_and_inspect_give_an_exception_as_long_to_settle(
+    progress_age: float, given_up: bool, tmp_path: Path
+) -> None:
+    """A mark of progress within five seconds of an exception 100 s ago is the exception's own."""
+    (rank,) = job(
+        1,
+        {"progress_age_seconds": progress_age, "first_failure_age_seconds": 100.0},
+    )
+    assert failed([rank]) is given_up
+    given = exported([rank])
+    key = {"cluster": "c", "job_id": rank.job_id, "role": rank.role}
+    # The rules are evaluated at 60 s.
+    given.add("rl_rank_first_failure_timestamp_seconds", 60 - 100, **key, node="n0", rank=rank.rank)
+    expected = {series("role:rl_given_up:ranks", **key): 1} if given_up else {}
+    evaluate(tmp_path, "stages.rules.yaml", given, {"role:rl_given_up:ranks": expected})
 
 
 def test_the_rules_name_whom_inspect_names(tmp_path: Path) -> None:

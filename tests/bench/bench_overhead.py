@@ -24,8 +24,8 @@ from types import ModuleType
 from typing import Any
 
 import stagewatch
-from stagewatch.client.hooks.names import TRL
 from stagewatch.client.hooks.span import Span
+from stagewatch.client.hooks.trl import NAMES as TRL
 from tests.bench.table import row
 
 PAIRS = 3000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stagewatch.slurm.transport.text.parts import FIELD, RECORD
+from stagewatch.slurm.transport.text import FIELD, RECORD
 
 NOW = 1_790_000_000
 GPUS_OF_A_NODE = 8

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import bcrypt
 import pytest
 
 from stagewatch.check.facts import gpus_on_bus, mount_points
@@ -16,14 +17,18 @@ from stagewatch.core.processes import Children
 from stagewatch.demo.cluster import free_port
 from tests.fakes.nvml import FakeNvml
 from tests.waiting import wait_for
+from tests.web.certificates import Authority
 
 OURS = ("--skip", "clock,agent")  # not the business of the machine that runs the tests
 
 
 def check(*arguments: str, port: int = 1, **environ: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "stagewatch.check.command", "--agent", f"127.0.0.1:{port}"]
+    return check_as_is("--agent", f"127.0.0.1:{port}", *arguments, **environ)
+
+
+def check_as_is(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*command, *arguments],
+        [sys.executable, "-m", "stagewatch.check.command", *arguments],
         capture_output=True,
         text=True,
         env={**os.environ, **environ},
@@ -142,7 +147,9 @@ def test_an_agent_that_cannot_read_the_kernel_log_is_a_warning(
         done = wait_for(
             lambda: (
                 found
-                if "kernel log" in (found := slow("--skip", "clock", port=port)).stdout
+                if (found := slow("--skip", "clock", port=port)).stdout.startswith(
+                    "warn: the kernel log"
+                )
                 else None
             ),
             "the check tells of it",
@@ -168,6 +175,67 @@ def test_driver_that_hangs_is_known_from_the_agent(agent: int, nvml: FakeNvml) -
         "it is to be drained",
     )
     assert drained.stdout.startswith("drain: the NVIDIA driver has not answered for ")
+
+
+@pytest.fixture
+def secured(nvml: FakeNvml, tmp_path: Path, authority: Authority) -> Iterator[int]:
+    """The port of a node agent behind TLS and a password."""
+    server = authority.issue()
+    hashed = bcrypt.hashpw(b"s3cret", bcrypt.gensalt(5)).decode()
+    (tmp_path / "web.yml").write_text(
+        f"tls_server_config:\n  cert_file: {server.certificate}\n  key_file: {server.key}\n"
+        f"basic_auth_users:\n  slurm: {hashed}\n"
+    )
+    (tmp_path / "password").write_text("slurm:s3cret\n")
+    port = free_port()
+    with Children() as children:
+        children.start(
+            [sys.executable, "-m", "stagewatch.cli", "node", "--listen", f"127.0.0.1:{port}",
+             "--web-config", str(tmp_path / "web.yml"),
+             "--collector.gpu.timeout", "500ms", "--no-collector.kmsg.enabled"],
+            log=tmp_path / "agent.log",
+        )  # fmt: skip
+        yield port
+
+
+def test_an_agent_behind_tls_and_a_password_is_asked_like_any(
+    secured: int, nvml: FakeNvml, authority: Authority, tmp_path: Path
+) -> None:
+    """Also of what it alone knows: how long the driver has been hanging."""
+    file = tmp_path / "stagewatch.toml"
+    file.write_text(
+        f'[check]\nagent = "https://localhost:{secured}"\nca_file = "{authority.file}"\n'
+        f'basic_auth_file = "{tmp_path / "password"}"\nskip = ["clock"]\ntimeout = "60s"\n'
+    )
+
+    def verdict() -> str:
+        return check_as_is("--config", str(file), "--driver-stuck", "1s").stdout
+
+    wait_for(lambda: verdict() == "ok: 8 GPUs\n", "it is healthy")
+    nvml.set("hang.nvmlDeviceGetUtilizationRates", 1)
+    wait_for(
+        lambda: verdict().startswith("drain: the NVIDIA driver has not answered for "),
+        "it is to be drained",
+    )
+
+
+def test_what_keeps_an_agent_from_answering_is_told_with_what_to_give(
+    secured: int, authority: Authority, tmp_path: Path
+) -> None:
+    flags = ["--skip", "clock", "--timeout", "60s", "--agent"]
+    url = f"https://localhost:{secured}"
+    trusted = [*flags, url, "--ca-file", str(authority.file)]
+    wait_for(lambda: "refuses access" in check_as_is(*trusted).stdout, "the agent answers")
+    assert "(HTTP status 401): --basic-auth-file" in check_as_is(*trusted).stdout
+    assert "is not accepted" in (done := check_as_is(*flags, url)).stdout
+    assert "--ca-file" in done.stdout
+    assert "refuses access" in check_as_is(*flags, url, "--insecure").stdout
+    assert "give --agent https://" in check_as_is(*flags, f"localhost:{secured}").stdout
+    bad = check_as_is(*flags, url, "--ca-file", str(tmp_path / "none.pem"))
+    assert (bad.returncode, bad.stdout) == (3, "")
+    assert (
+        bad.stderr == f"stagewatch: --ca-file {tmp_path / 'none.pem'}: No such file or directory\n"
+    )
 
 
 def test_gpus_on_the_bus_are_counted(tmp_path: Path) -> None:

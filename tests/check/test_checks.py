@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.check.checks import CHECKS, Finding, Level, judge
+from stagewatch.check.checks import CHECKS, SKIPPABLE, CheckOptions, Finding, Level, judge
 from stagewatch.check.command import MAX_LINE, line
-from stagewatch.check.facts import Facts
-from stagewatch.check.options import SKIPPABLE, CheckOptions
-from stagewatch.check.series import parse
+from stagewatch.check.facts import Facts, parse
 
 GPU = 'gpu="3",uuid="U3"'
 HEALTHY = """\

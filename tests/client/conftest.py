@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import stagewatch
-from stagewatch.client import _warning
+from stagewatch.client import _harmless
 from stagewatch.ranks.records import RankRecord, parse
 from tests.client.hooking import Write, fresh_client
 
@@ -45,7 +45,7 @@ class Clock:
 @pytest.fixture
 def warned(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that has not warned yet."""
-    monkeypatch.setattr(_warning, "_warned", False)
+    monkeypatch.setattr(_harmless, "_warned", set())
 
 
 @pytest.fixture

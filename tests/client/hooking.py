@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import stagewatch
-from stagewatch.client import _api, _warning
-from stagewatch.client.hooks import span, warning
+from stagewatch.client import _api, _harmless
+from stagewatch.client.hooks import span
 from stagewatch.ranks.records import CorruptRecord, RankRecord, parse
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,8 +64,7 @@ def fresh_client(directory: Path) -> Iterator[Path]:
         patch.setenv("STAGEWATCH_DIR", str(directory))
         patch.setattr(span, "_began", False)
         patch.setattr(_api, "_framework", "")
-        patch.setattr(_warning, "_warned", False)
-        patch.setattr(warning, "_warned", set())
+        patch.setattr(_harmless, "_warned", set())
         stagewatch.close()
         try:
             yield directory

@@ -113,7 +113,7 @@ def test_a_function_imported_by_name_is_hooked_too(directory: Path, imported: bo
     assert not hasattr(original, "__stagewatch__")
 
 
-@pytest.mark.usefixtures("slime")
+@pytest.mark.usefixtures("directory", "slime")
 def test_modules_keep_their_own_loader_and_functions_can_be_pickled() -> None:
     uninstall = stagewatch.install("slime")
     module = importlib.import_module("slime.rollout.base_types")
@@ -152,6 +152,7 @@ def test_an_unknown_version_gets_one_warning_and_no_hook(
     uninstall()
 
 
+@pytest.mark.usefixtures("directory")
 def test_an_error_in_the_frameworks_own_import_is_its_own(write: Write) -> None:
     write("slime.observability.timer", "raise OSError('its own')")
     uninstall = stagewatch.install("slime")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from stagewatch.client.hooks.names import AREAL, NEMO_RL, OPENRLHF, SLIME, TRL, VERL, Names
+from stagewatch.client._install import FRAMEWORKS
+from stagewatch.client.hooks.span import Names
 from stagewatch.stages import CODES
 from tests.client.hooking import frameworks_path
 
-ALL = (TRL, AREAL, VERL, OPENRLHF, SLIME, NEMO_RL)
+ALL = [import_module(f"stagewatch.client.hooks.{name}").NAMES for name in FRAMEWORKS]
 
 OPENRLHF_METHODS = {
     "trainer/ppo_utils/samples_generator.py": {

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import stagewatch
-from stagewatch.client.hooks.names import Names
-from stagewatch.client.hooks.span import Span, inside, mark, publish
+from stagewatch.client.hooks.span import Names, Span, by_stage, inside, mark, publish
 from tests.client.hooking import completed, record, records
 
 NAMES = Names(
@@ -268,3 +267,13 @@ def test_a_worker_of_a_single_controller_is_told_from_the_controller(
         pass
     found = record(directory)
     assert (found.role, found.rank) == (role, rank)
+
+
+def test_a_name_under_two_stages_is_refused() -> None:
+    assert by_stage(silent=("step",), train=("fit", "upd")) == {
+        "step": None,
+        "fit": "train",
+        "upd": "train",
+    }
+    with pytest.raises(ValueError, match="two stages"):
+        by_stage(rollout=("gen",), eval=("gen",))

@@ -20,8 +20,9 @@ import pytest
 
 import stagewatch
 from stagewatch import client as package
-from stagewatch.client.hooks.names import TRL
 from stagewatch.client.hooks.span import Span
+from stagewatch.client.hooks.trl import NAMES as TRL
+from tests.client.conftest import Client, Clock
 from tests.client.hooking import completed, fresh_client, record
 
 HERE = str(Path(package.__file__).parent)
@@ -175,6 +176,26 @@ def test_a_handler_that_records_itself_disturbs_nothing(
     assert set(shown) == {"checkpoint"}
     assert completed(record(directory))["checkpoint"] == len(shown)
     assert record(directory).dropped == 0
+
+
+def test_a_handler_that_beats_after_the_time_was_read_makes_no_gap_negative(
+    clock: Clock, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stagewatch.heartbeat()
+    stagewatch.heartbeat()  # the first gap is left out
+    pending = ["a signal"]
+
+    def read_then_interrupted(which: int) -> int:
+        now = clock(which)
+        if pending:
+            pending.clear()
+            clock.forward(2)
+            stagewatch.heartbeat()
+        return now
+
+    monkeypatch.setattr("stagewatch.client._lane._read_clock", read_then_interrupted)
+    stagewatch.heartbeat()
+    assert client.record().totals["idle"].gap_seconds == 2
 
 
 def test_an_error_of_our_own_is_still_swallowed(

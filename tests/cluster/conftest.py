@@ -72,24 +72,6 @@ def bare(keeper: Keeper, munge: Munge) -> SlurmCluster:
     return cluster
 
 
-@pytest.fixture(scope="session")
-def annex(
-    keeper: Keeper,
-    munge: Munge,
-    accounting: Accounting,
-    lab: SlurmCluster,
-) -> SlurmCluster:
-    """A second cluster under the lab's slurmdbd, which knows it as `annex`."""
-    spec = ClusterSpec(
-        nodes=(NodeSpec(("x1",), gpus=(("a100", 4),)),),
-        partitions=("all Nodes=x1 Default=YES DefMemPerCPU=100",),
-        name="annex",
-    )
-    cluster = SlurmCluster(keeper, keeper.make_directory("slurm-annex-"), spec, munge, accounting)
-    cluster.start()
-    return cluster
-
-
 @pytest.fixture
 def slurm(lab: SlurmCluster) -> SlurmCluster:
     """The lab, idle and empty."""

@@ -8,8 +8,7 @@ from typing import TypeVar
 
 from stagewatch.core.exposition import Samples
 from stagewatch.slurm.cluster import Cluster, Timing
-from stagewatch.slurm.transport.command import CommandRunner, environment
-from stagewatch.slurm.transport.text.cli import SlurmCli
+from stagewatch.slurm.transport.command import CommandRunner, SlurmCli, environment
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.cluster.independent import Numbers
 from tests.waiting import wait_for
@@ -17,15 +16,19 @@ from tests.waiting import wait_for
 T = TypeVar("T")
 
 
-def cli(slurm: SlurmCluster, cluster: str = "") -> SlurmCli:
+def cli(slurm: SlurmCluster) -> SlurmCli:
     """The commands, asking this cluster and no other."""
     environ = environment(slurm.env)
-    return SlurmCli(cluster=cluster, runner=lambda: CommandRunner(environ))
+    return SlurmCli(runner=lambda: CommandRunner(environ))
 
 
 def observed(slurm: SlurmCluster, state_file: Path | None = None) -> Cluster:
     """The sources and ledgers of this cluster."""
-    return Cluster(cli(slurm), Timing(timeout=30), state_file=state_file)
+    return Cluster(
+        cli(slurm),
+        Timing(timeout=30, jobs_interval=0, nodes_interval=0, accounting_interval=0),
+        state_file=state_file,
+    )
 
 
 def numbers(samples: Samples, *leave_out: str) -> Numbers:

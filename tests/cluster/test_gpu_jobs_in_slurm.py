@@ -10,8 +10,7 @@ import pytest
 
 from stagewatch.gpu.jobs import from_cgroup
 from stagewatch.host.procfs import Procfs
-from stagewatch.slurm.cgroups import CgroupJob
-from stagewatch.slurm.prolog import PrologJob, read_prolog
+from stagewatch.slurm.node_jobs import CgroupJob, PrologJob, read_prolog
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from stagewatch_lab.slurm.configuration import ClusterSpec, NodeSpec
 from stagewatch_lab.slurm.keeping import Keeper

@@ -13,11 +13,9 @@ from stagewatch.slurm.collectors import controller as slurm_controller
 from stagewatch.slurm.collectors import jobs as slurm_jobs
 from stagewatch.slurm.collectors import nodes as slurm_nodes
 from stagewatch.slurm.collectors import queue as slurm_queue
-from stagewatch.slurm.transport.client import SlurmClient
-from stagewatch.slurm.transport.command import CommandRunner, environment
-from stagewatch.slurm.transport.http import HttpReader
-from stagewatch.slurm.transport.json.cli import SlurmJsonCli
-from stagewatch.slurm.transport.rest import SlurmRest
+from stagewatch.slurm.transport import SlurmClient
+from stagewatch.slurm.transport.command import CommandRunner, SlurmJsonCli, environment
+from stagewatch.slurm.transport.rest import HttpReader, SlurmRest
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from stagewatch_lab.slurm.keeping import Keeper
 from stagewatch_lab.slurm.services import Rest

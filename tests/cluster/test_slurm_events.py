@@ -12,8 +12,7 @@ import pytest
 from stagewatch.core.exposition import Samples
 from stagewatch.slurm.cluster import Cluster
 from stagewatch.slurm.collectors import events as slurm_events
-from stagewatch.slurm.collectors.accounting import AccountingCollector
-from stagewatch.slurm.collectors.events import EventsCollector
+from stagewatch.slurm.collectors.events import AccountingCollector, EventsCollector
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from stagewatch_lab.slurm.waiting import TookTooLong
 from tests.cluster import independent
@@ -55,7 +54,7 @@ def watch(slurm: SlurmCluster, tmp_path: Path) -> Iterator[Watch]:
     watch = Watch(slurm, tmp_path / "state" / "slurm.json")
     watch.look(accounting=True)
     yield watch
-    watch.events.close()
+    watch.cluster.close()
 
 
 def same_as_sacct(watch: Watch) -> None:
@@ -167,7 +166,7 @@ def test_counters_go_on_where_they_were_after_a_restart_of_the_agent(
     first = slurm.submit(script="exit 1")
     slurm.wait_job(first, "FAILED")
     assert watch.ended("FAILED", accounting=True) == 1
-    watch.events.close()
+    watch.cluster.close()
     second = slurm.submit(script="exit 1")
     slurm.wait_job(second, "FAILED")
     successor = Watch(slurm, tmp_path / "state" / "slurm.json")

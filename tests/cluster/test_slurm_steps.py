@@ -10,8 +10,7 @@ import pytest
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
 from stagewatch.slurm.collectors import steps as slurm_steps
-from stagewatch.slurm.collectors.steps import StepsCollector
-from stagewatch.slurm.step_probe import StepProbe
+from stagewatch.slurm.collectors.steps import StepProbe, StepsCollector
 from stagewatch.slurm.transport.command import CommandRunner, environment
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.cluster.observing import observed

@@ -11,10 +11,14 @@ import pytest
 
 from stagewatch.core.config import (
     add_flags,
+    add_options,
     address,
     fill,
     listing,
+    number,
+    one_of,
     option,
+    options_of,
     resolve,
     settings_of,
     text,
@@ -144,3 +148,62 @@ def test_help_shows_default_and_variable(capsys: pytest.CaptureFixture[str]) -> 
     assert "[default: 1s; STAGEWATCH_INTERVAL]" in shown
     assert "[default: none; STAGEWATCH_MOUNTS]" in shown
     assert "100 % less" in shown
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """Options of an action of a command."""
+
+    job: str = option("", "which job")
+    url: str = option("http://a", "which server", flag="--server")
+    days: float = option(31.0, "how far back", parse=number)
+    form: str = option("html", "form of the page", parse=one_of("html", "json"))
+
+
+def told(
+    flags: list[str], file: Path | None = None, environ: dict[str, str] | None = None
+) -> tuple[Story, Options]:
+    """What a command with an action gets, from two tables."""
+    parser = argparse.ArgumentParser()
+    actions = parser.add_subparsers(dest="action")
+    tell = actions.add_parser("tell")
+    add_options(tell, {"report.tell": Story, "shared": Options}, without=("shared.quiet",))
+    config = [] if file is None else ["--config", str(file)]
+    arguments = parser.parse_args(["tell", *config, *flags])
+    story = options_of(arguments, Story, "report.tell", environ or {})
+    return story, options_of(arguments, Options, "shared", environ or {})
+
+
+def test_an_action_has_a_table_of_its_own_and_shares_another(tmp_path: Path) -> None:
+    (file := tmp_path / "c.toml").write_text(
+        '[report.tell]\njob = "540"\ndays = 2\n[report.other]\nx = 1\n[shared]\nlimit = 3\n'
+    )
+    environ = {"STAGEWATCH_REPORT_TELL_DAYS": "3", "STAGEWATCH_SHARED_LIMIT": ""}
+    story, shared = told(["--server", "http://b"], file, environ)
+    assert story == Story(job="540", url="http://b", days=3.0)
+    assert shared == Options(limit=3)
+
+
+def test_a_flag_may_be_left_out() -> None:
+    with pytest.raises(SystemExit):
+        told(["--quiet"])
+    assert told([], environ={"STAGEWATCH_SHARED_QUIET": "1"})[1].quiet
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("[report]\njob = 1\n", "job = 1: must stand in a table, [report.tell]"),
+        ("[report.tel]\njob = 1\n", "unknown table [report.tel]; did you mean [report.tell]?"),
+        ("[report.tell]\nday = 1\n", "[report.tell]: unknown key day; did you mean days?"),
+        ("[report.tell]\ndays = 0\n", "[report.tell]: days = 0: must be a number above zero"),
+        ("[report.tell]\nform = 'x'\n", "[report.tell]: form = 'x': must be html or json"),
+    ],
+)
+def test_a_mistake_in_the_table_of_an_action_is_named(
+    content: str, problem: str, tmp_path: Path
+) -> None:
+    (file := tmp_path / "c.toml").write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        told([], file)
+    assert problem in str(caught.value)

@@ -10,17 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stagewatch.core.config import (
+    absolute_path,
     address,
     boolean,
     duration,
+    http_url,
     integer,
     listing,
     path,
     show,
+    show_size,
     size,
     text,
 )
-from stagewatch.core.values import absolute_path, http_url, show_size
 
 
 @pytest.mark.parametrize(

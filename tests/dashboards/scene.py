@@ -144,7 +144,8 @@ class Scene:
         command += ["--state-dir", str(self.directory / "slurm-state")]
         for name in ("queue", "nodes", "accounting", "events", "controller", "sources"):
             command += [f"--collector.slurm-{name}.interval", "2s"]
-        command += ["--diagnostics-interval", "2s", "--ping-interval", "2s"]
+        for name in ("jobs", "nodes", "accounting", "diagnostics", "ping"):
+            command += [f"--{name}-interval", "2s"]
         path = {"PYTHONPATH": os.pathsep.join(sys.path)}
         log = self.directory / "slurm-agent.log"
         self.children.start(command, environ={**environ, **path}, log=log)

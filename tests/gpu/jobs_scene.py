@@ -8,7 +8,7 @@ from pathlib import Path
 from stagewatch.gpu.directory import GpuDirectory
 from stagewatch.gpu.jobs import GpuJobsCollector
 from stagewatch.host.procfs import Procfs
-from stagewatch.slurm.cgroups import SlurmCgroups
+from stagewatch.slurm.node_jobs import SlurmCgroups
 from tests.fake_clock import Clock
 from tests.gpu.gpu_scene import Series, metrics
 

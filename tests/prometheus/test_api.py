@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import http.server
 import json
+import ssl
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import certifi
 import pytest
 
 from stagewatch.core.errors import ConfigError, SourceError
 from stagewatch.demo.cluster import free_port
 from stagewatch.prometheus.api import MAX_POINTS, Alert, PrometheusApi, Series, Track
+from stagewatch.prometheus.options import PrometheusOptions
+from tests.web.certificates import Authority, Issued
 
 
 class Server:
@@ -44,6 +50,15 @@ class Server:
     def answer(self, data: Any) -> None:
         """Success, with this data."""
         self.body = json.dumps({"status": "success", "data": data}).encode()
+
+    def encrypt(self, issued: Issued, authority: Authority) -> None:
+        """From now on by TLS, for clients with a certificate."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(issued.certificate, issued.key)
+        context.load_verify_locations(authority.file)
+        context.verify_mode = ssl.CERT_REQUIRED
+        self._http.socket = context.wrap_socket(self._http.socket, server_side=True)
+        self.url = f"https://localhost:{self._http.server_port}"
 
     def close(self) -> None:
         self._http.shutdown()
@@ -168,3 +183,43 @@ def test_a_credential_is_sent_only_where_one_is_given(server: Server, api: Prome
     known.query("up")
     known.close()
     assert server.authorization == "Bearer secret"
+
+
+@pytest.mark.parametrize("trusting", ["ca_file", "insecure"])
+def test_a_server_behind_tls_is_asked_as_the_options_say(
+    server: Server,
+    authority: Authority,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    trusting: str,
+) -> None:
+    """Whatever bundle of authorities the environment names for requests."""
+    issued, mine = authority.issue(), authority.issue("reader")
+    server.encrypt(issued, authority)
+    (tmp_path / "password").write_text("reader:s3cret\n")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", certifi.where())
+    options = PrometheusOptions(
+        url=server.url,
+        timeout=30.0,
+        basic_auth_file=tmp_path / "password",
+        client_cert_file=mine.certificate,
+        client_key_file=mine.key,
+        **({"ca_file": authority.file} if trusting == "ca_file" else {"insecure": True}),
+    )
+    server.answer({"resultType": "vector", "result": []})
+    api = PrometheusApi.of(options)
+    assert api.query("up") == []
+    api.close()
+    assert server.authorization == "Basic cmVhZGVyOnMzY3JldA=="
+    doubting = PrometheusApi.of(replace(options, ca_file=None, insecure=False))
+    with pytest.raises(SourceError, match="its certificate is not accepted"):
+        doubting.query("up")
+    doubting.close()
+
+
+@pytest.mark.parametrize("name", ["ca_file", "client_cert_file", "bearer_token_file"])
+def test_a_file_of_no_use_is_named_with_its_flag(name: str, tmp_path: Path) -> None:
+    (file := tmp_path / "file").write_bytes(b"\xff")
+    options = PrometheusOptions(**{name: file})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} {file}: "):
+        PrometheusApi.of(options)

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Samples
+from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.model import (
+    Claim,
     Controller,
     Diagnostics,
     EndedJob,
@@ -21,10 +23,8 @@ from stagewatch.slurm.model import (
     Records,
     Reservation,
 )
-from stagewatch.slurm.source import Source
-from stagewatch.slurm.transport.json import diagnostics as slurm_json_diag
-from stagewatch.slurm.transport.json import records as slurm_json
-from stagewatch.slurm.transport.text.job_detail import Claim
+from stagewatch.slurm.transport import diagnostics
+from stagewatch.slurm.transport import json as slurm_json
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "slurm" / "24.11-v0.0.42.json"
 PARTS = json.loads(FIXTURE.read_text())
@@ -57,7 +57,7 @@ class Canned:
     def diagnostics(self, timeout: float) -> Diagnostics:
         """The controller's statistics."""
         self._count("diagnostics")
-        return slurm_json_diag.diagnostics(PARTS["diag"])
+        return diagnostics.parse_json(PARTS["diag"])
 
     def ping(self, timeout: float) -> tuple[Controller, ...]:
         """The controllers."""

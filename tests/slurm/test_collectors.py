@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stagewatch.core.errors import NoData, SourceError
-from stagewatch.slurm.cluster import Cluster, Timing
-from stagewatch.slurm.collectors import builtin as slurm_builtin
+from stagewatch.slurm.agent import collector_specs
+from stagewatch.slurm.cluster import Cluster, Source, Timing
 from stagewatch.slurm.collectors import controller as slurm_controller
 from stagewatch.slurm.collectors import jobs as slurm_jobs
 from stagewatch.slurm.collectors import nodes as slurm_nodes
@@ -18,21 +19,19 @@ from stagewatch.slurm.collectors import sources as slurm_sources
 from stagewatch.slurm.collectors import steps as slurm_steps
 from stagewatch.slurm.collectors.discovery import DiscoveryCollector
 from stagewatch.slurm.collectors.events import EventsCollector
-from stagewatch.slurm.collectors.jobs import JobsCollector
+from stagewatch.slurm.collectors.jobs import JobsCollector, agreed
 from stagewatch.slurm.context import SlurmOptions, slurm_context
 from stagewatch.slurm.model import (
+    Claim,
     Job,
     NodeGpus,
     Records,
     RpcCount,
 )
-from stagewatch.slurm.source import Source
-from stagewatch.slurm.transport.builtin import Builtin
+from stagewatch.slurm.transport import json as slurm_json
 from stagewatch.slurm.transport.command import NoAnswer
-from stagewatch.slurm.transport.json import records as slurm_json
-from stagewatch.slurm.transport.text.job_detail import Claim, agreed, parse
+from stagewatch.slurm.transport.text import parse_claims
 from tests.fake_clock import Clock
-from tests.golden import valid
 from tests.slurm.scene import PARTS, Canned, big_cluster, series
 
 T = 1750000000
@@ -59,19 +58,37 @@ def test_no_cycle_asks_the_controller_for_more_than_four_requests() -> None:
     assert all(source.reading is not None for source in cluster.sources[:6])
 
 
+def test_all_collectors_together_ask_no_more_than_one_reader_of_each_source(
+    tmp_path: Path,
+) -> None:
+    """Whoever comes first asks, and the others share the answer."""
+    clock, client = Clock(0.0), Canned()
+    cluster = Cluster(client, Timing(), clock=clock)
+    context = replace(slurm_context(SlurmOptions(state_dir=tmp_path)), cluster=cluster)
+    values = {s.key: s.default for spec in collector_specs() for s in spec.settings()}
+    collectors = [spec.make(values, context) for spec in collector_specs() if spec.default]
+    of_cycles = []
+    for cycle in range(40):
+        client.requests = 0
+        for second in (0, 5, 10):  # the most frequent collectors run every 5 s
+            clock.now = cycle * 15 + second + 0.003
+            for collector in collectors:
+                with suppress(NoData):
+                    collector.collect()
+        of_cycles.append(client.requests)
+    assert max(of_cycles) == 4
+    assert sum(of_cycles[20:]) == 77  # 3.85 a cycle
+
+
 def test_what_a_failed_source_feeds_fails_with_its_reason(tmp_path: Path) -> None:
     """Having nothing is for what the cluster does not have."""
     context = slurm_context(SlurmOptions(state_dir=tmp_path))
     client = Canned()
     client.down = True
     cluster = Cluster(client, Timing())
-    context = replace(context, clusters=(cluster,))
-    for collector in (JobsCollector(cluster), DiscoveryCollector(context)):
-        with pytest.raises(NoData):
-            collector.collect()
-    for source in (cluster.jobs, cluster.nodes):
-        with pytest.raises(SourceError):
-            source.refresh()
+    context = replace(context, cluster=cluster)
+    with pytest.raises(SourceError):
+        cluster.nodes.refresh()
     for collector in (JobsCollector(cluster), DiscoveryCollector(context)):
         with pytest.raises(SourceError, match="no controller"):
             collector.collect()
@@ -101,13 +118,13 @@ def test_sources_tell_age_and_success_without_asking() -> None:
     assert collector.collect().families == {}
     cluster.jobs.refresh()
     client.down = True
-    clock.now = 7
+    clock.now = 17
     with pytest.raises(SourceError):
         cluster.jobs.refresh()
     found = collector.collect()
     assert client.requests == 4
     assert found.value(slurm_sources.SUCCESS, "jobs") == 0
-    assert found.value(slurm_sources.AGE, "jobs") == 7
+    assert found.value(slurm_sources.AGE, "jobs") == 17
     assert found.value(slurm_sources.FAILURES, "jobs") == 1
 
 
@@ -162,7 +179,7 @@ def test_claims_are_believed_only_where_they_add_up() -> None:
         b"JobId=1 JobName=x Nodes=n[1-2] CPU_IDs=0-3 Mem=100 GRES=gpu:h200:2(IDX:0,5) "
         b"MinCPUsNode=1\nJobId=2 Nodes=n[1 CPU_IDs=0 Mem=1 GRES=gpu:1(IDX:0)\nrubbish\n"
     )
-    found = parse(shown)
+    found = parse_claims(shown)
     assert found.items == ((1, "n1", (0, 5)), (1, "n2", (0, 5)))
     assert found.malformed == 1
 
@@ -173,21 +190,6 @@ def test_heaviest_users_are_named_and_the_rest_is_other() -> None:
     found = slurm_controller.fold(users, 3)
     assert [each.name for each in found] == ["u29", "u28", "u27", "other"]
     assert sum(each.count for each in found) == sum(each.count for each in users)
-
-
-def test_builtin_endpoint_is_shown_under_names_of_our_own() -> None:
-    """Its sums are counters here; without an address there is nothing."""
-    values = {"jobs": 5.0, "jobs_running": 3.0, "jobs_cpus_alloc": 9.0, "nodes_idle": 2.0}
-    values |= {"schedule_cycle_tot": 2.5e6, "sched_exit_timeout": 4.0, "bf_exit_end": 1.0}
-    source = Source("builtin", lambda timeout: Builtin(values), timeout=1)
-    found = slurm_builtin.BuiltinCollector(source).collect()
-    assert found.value(slurm_builtin.JOBS, "running") == 3
-    assert found.value(slurm_builtin.CYCLE_SECONDS) == 2.5
-    assert found.value(slurm_builtin.EXITS, "main", "timeout") == 4
-    assert found.value(slurm_builtin.JOBS, "cpus_alloc") is None
-    assert valid(found)
-    with pytest.raises(NoData):
-        slurm_builtin.BuiltinCollector(None).collect()
 
 
 class Probe:

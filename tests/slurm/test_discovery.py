@@ -47,14 +47,14 @@ def served(discovery: Discovery, path: str = "/sd") -> object:
 
 def test_every_node_and_exporter_is_a_group_with_its_labels() -> None:
     """Changing facts are for relabelling; only cluster and node become labels."""
-    discovery = Discovery(EXPORTERS)
+    discovery = Discovery(EXPORTERS, cluster="big")
     nodes = [
         node("n10", flags=frozenset(["DRAIN"]), state="MIXED", partitions=("gpu", "all")),
         node("n9", address="10.0.0.9", gpus=()),
         node("n99", state="FUTURE"),
         node("v6", address="fd00::1"),
     ]
-    discovery.update("big", targets_of(nodes, "big"))
+    discovery.update(targets_of(nodes))
     groups = served(discovery)
     assert isinstance(groups, list)
     assert [group["targets"] for group in groups] == [
@@ -71,7 +71,7 @@ def test_every_node_and_exporter_is_a_group_with_its_labels() -> None:
         "__meta_slurm_gpu_types": ",h200,",
     }
     assert len(served(discovery, "/sd/dcgm")) == 3  # type: ignore[arg-type]
-    by_name = targets_of(nodes, "big", by_name=True)
+    by_name = targets_of(nodes, by_name=True)
     assert [target.address for target in by_name] == ["n9", "n10", "v6"]
 
 
@@ -82,15 +82,13 @@ def test_before_the_first_list_there_is_no_empty_list() -> None:
 
 
 def test_the_last_good_list_outlives_the_agent(tmp_path: Path) -> None:
-    """Of the clusters that are still watched."""
-    first = Discovery(EXPORTERS, clusters=["a", "b"], memory=tmp_path)
-    first.update("a", targets_of([node("n1")], "a"))
-    first.update("b", targets_of([node("n2")], "b"))
-    second = Discovery(EXPORTERS, clusters=["a", "b"], memory=tmp_path)
+    """Of the cluster that is still watched, and of no other."""
+    first = Discovery(EXPORTERS, cluster="a", memory=tmp_path)
+    first.update(targets_of([node("n1")]))
+    second = Discovery(EXPORTERS, cluster="a", memory=tmp_path)
     assert served(second) == served(first)
-    assert second.counts() == {"a": 1, "b": 1}
-    third = Discovery(EXPORTERS, clusters=["b"], memory=tmp_path)
-    assert third.counts() == {"b": 1}
+    assert second.targets == first.targets
+    assert Discovery(EXPORTERS, cluster="b", memory=tmp_path).targets is None
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"a": [[1]]}', b'{"a": 5}', b"\xff" * 9])
@@ -99,27 +97,27 @@ def test_memory_that_cannot_be_used_is_ignored(
 ) -> None:
     """It is said once, and the next list replaces it."""
     (tmp_path / "discovery.json").write_bytes(content)
-    discovery = Discovery(EXPORTERS, clusters=["a"], memory=tmp_path)
+    discovery = Discovery(EXPORTERS, cluster="a", memory=tmp_path)
     assert len(caplog.messages) == 1
     with pytest.raises(NoData):
         discovery.routes()["/sd"]()
-    discovery.update("a", targets_of([node("n1")], "a"))
-    assert Discovery(EXPORTERS, clusters=["a"], memory=tmp_path).counts() == {"a": 1}
+    discovery.update(targets_of([node("n1")]))
+    assert Discovery(EXPORTERS, cluster="a", memory=tmp_path).targets == discovery.targets
 
 
 def test_files_for_file_sd_are_whole_and_change_only_with_the_list(tmp_path: Path) -> None:
     """One for each exporter, readable by Prometheus."""
     directory = tmp_path / "sd"
     discovery = Discovery(EXPORTERS, directory=directory)
-    discovery.update("a", targets_of([node("n1")], "a"))
+    discovery.update(targets_of([node("n1")]))
     assert sorted(path.name for path in directory.iterdir()) == ["dcgm.json", "stagewatch.json"]
     path = directory / "dcgm.json"
     assert path.read_bytes() == discovery.routes()["/sd/dcgm"]()[1]
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     before = path.stat().st_ino
-    discovery.update("a", targets_of([node("n1")], "a"))
+    discovery.update(targets_of([node("n1")]))
     assert path.stat().st_ino == before
-    discovery.update("a", targets_of([node("n1"), node("n2")], "a"))
+    discovery.update(targets_of([node("n1"), node("n2")]))
     assert path.stat().st_ino != before
 
 
@@ -130,7 +128,7 @@ def test_directory_that_cannot_be_written_is_said_once(
     (tmp_path / "file").write_text("in the way")
     discovery = Discovery(EXPORTERS, directory=tmp_path / "file" / "sd")
     for number in range(3):
-        discovery.update("a", targets_of([node(f"n{number}")], "a"))
+        discovery.update(targets_of([node(f"n{number}")]))
     assert len(caplog.messages) == 1
     assert len(served(discovery, "/sd/dcgm")) == 1  # type: ignore[arg-type]
 
@@ -138,8 +136,8 @@ def test_directory_that_cannot_be_written_is_said_once(
 def test_order_does_not_depend_on_the_order_of_the_list() -> None:
     """So that an unchanged cluster is an unchanged answer."""
     nodes = [node("n2"), node("n10"), node("n1")]
-    assert targets_of(nodes, "") == targets_of(reversed(nodes), "")
-    assert [target.node for target in targets_of(nodes, "")] == ["n1", "n2", "n10"]
+    assert targets_of(nodes) == targets_of(reversed(nodes))
+    assert [target.node for target in targets_of(nodes)] == ["n1", "n2", "n10"]
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 300)), min_size=2))
@@ -160,6 +158,6 @@ def test_any_names_can_be_ordered(names: list[str]) -> None:
 def test_any_name_makes_valid_json(name: str, partitions: list[str]) -> None:
     """Names come from slurm.conf, and are quoted all the same."""
     discovery = Discovery([Exporter("x", 1)])
-    discovery.update("c", [Target("c", name, name, tuple(partitions), "IDLE", (), ())])
+    discovery.update((Target(name, name, tuple(partitions), "IDLE", (), ()),))
     (group,) = served(discovery)  # type: ignore[misc]
     assert group["labels"]["node"] == name

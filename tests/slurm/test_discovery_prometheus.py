@@ -13,8 +13,8 @@ import pytest
 import requests
 
 from stagewatch.core.runner import Runner
-from stagewatch.slurm.discovery import Discovery, Exporter, Target, targets_of
-from stagewatch.slurm.transport.json import records as slurm_json
+from stagewatch.slurm.discovery import Discovery, Exporter, targets_of
+from stagewatch.slurm.transport import json as slurm_json
 from stagewatch.web.agent_server import AgentServer
 from stagewatch_lab.slurm.keeping import Keeper
 from stagewatch_lab.slurm.services import environment, free_ports
@@ -82,10 +82,10 @@ def test_prometheus_keeps_its_targets_while_there_is_no_list(
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not installed")
     nodes = slurm_json.nodes(PARTS["nodes"]).items
-    targets = targets_of(nodes, "big")
+    targets = targets_of(nodes)
     exporters = (Exporter("stagewatch", 9947), Exporter("dcgm", 9400))
-    discovery = Discovery(exporters, directory=tmp_path / "sd")
-    discovery.update("big", targets)
+    discovery = Discovery(exporters, cluster="big", directory=tmp_path / "sd")
+    discovery.update(targets)
     current = [discovery]
     routes = {"/sd/stagewatch": lambda: current[0].routes()["/sd/stagewatch"]()}
     server = AgentServer(("127.0.0.1", 0), Runner([]), node="sd", routes=routes)
@@ -118,8 +118,8 @@ def test_prometheus_keeps_its_targets_while_there_is_no_list(
         wait_for(asked.is_set, "Prometheus to ask once more")
         assert set(prometheus.targets("nodes")) == set(found)
 
-        grown: list[Target] = [*targets, replace(targets[0], node="n6", address="n6")]
-        discovery.update("big", grown)
+        grown = (*targets, replace(targets[0], node="n6", address="n6"))
+        discovery.update(grown)
         current[0] = discovery
         wait_for(lambda: "n6:9947" in prometheus.targets("nodes"), "the new node by HTTP")
         wait_for(lambda: "n6:9400" in prometheus.targets("files"), "the new node by file")

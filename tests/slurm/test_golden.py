@@ -9,7 +9,7 @@ from stagewatch.slurm.collectors import nodes as slurm_nodes
 from stagewatch.slurm.collectors import queue as slurm_queue
 from stagewatch.slurm.collectors import reservations as slurm_reservations
 from stagewatch.slurm.collectors.events import EventsCollector
-from stagewatch.slurm.transport.json import records as slurm_json
+from stagewatch.slurm.transport import json as slurm_json
 from tests.fake_clock import Clock
 from tests.golden import assert_golden
 from tests.slurm.scene import PARTS, Canned, known

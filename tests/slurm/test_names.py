@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.slurm import hostlist as slurm_hostlist
 from stagewatch.slurm.gres import expand_indices, gpus_of_tres, node_gpus
+from stagewatch.slurm.hosts import expand
 from stagewatch.slurm.model import NodeGpus
 from stagewatch.slurm.states import (
     REASON_CLASSES,
@@ -91,7 +91,7 @@ def test_no_gres_is_fatal(configured: str, used: str) -> None:
 )
 def test_host_list(text: str, hosts: tuple[str, ...]) -> None:
     """Ranges keep their leading zeros; several groups multiply."""
-    assert slurm_hostlist.expand(text) == hosts
+    assert expand(text) == hosts
 
 
 @pytest.mark.parametrize(
@@ -100,14 +100,14 @@ def test_host_list(text: str, hosts: tuple[str, ...]) -> None:
 def test_host_list_that_is_none_is_refused(text: str) -> None:
     """So is one that would fill the memory."""
     with pytest.raises(ValueError, match=r".+"):
-        slurm_hostlist.expand(text)
+        expand(text)
 
 
 @given(st.text("n1[]-,0 x", max_size=30))
 def test_no_host_list_is_fatal(text: str) -> None:
     """A list or a ValueError."""
     try:
-        assert all(isinstance(name, str) for name in slurm_hostlist.expand(text))
+        assert all(isinstance(name, str) for name in expand(text))
     except ValueError:
         return
 

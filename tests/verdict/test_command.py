@@ -152,8 +152,8 @@ def test_a_directory_that_was_named_and_does_not_exist_is_an_error(tmp_path: Pat
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr == (
-        f"stagewatch: {'--record-dir' if flag else 'STAGEWATCH_DIR'} {absent} does not exist: give "
-        "the directory that the ranks write to, or leave it out for /run/stagewatch/ranks\n"
+        f"stagewatch: {'--record-dir' if flag else 'STAGEWATCH_DIR'} = {str(absent)!r}: "
+        "must be a directory that exists\n"
     )
 
 
@@ -167,8 +167,8 @@ def test_a_node_where_nothing_was_ever_set_up() -> None:
 def test_a_directory_that_is_none_is_one_line_and_status_2(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     inspect = Inspect(tmp_path / "file", "none")
-    assert inspect().startswith(
-        f"stagewatch: --record-dir {tmp_path / 'file'} is no directory: give "
+    assert inspect() == (
+        f"stagewatch: --record-dir = {str(tmp_path / 'file')!r}: must be a directory that exists\n"
     )
     assert inspect.status == 2
 

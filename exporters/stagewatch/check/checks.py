@@ -7,9 +7,69 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
-from stagewatch.check.facts import Facts
-from stagewatch.check.options import SKIPPABLE, CheckOptions
-from stagewatch.check.series import One, Series
+from stagewatch.check.facts import Facts, One, Series
+from stagewatch.core.access import Access
+from stagewatch.core.config import address, listing, option, show, text
+
+SKIPPABLE = (
+    "agent",
+    "driver",
+    "gpu_count",
+    "gpu_type",
+    "xid",
+    "ecc",
+    "remap",
+    "recovery",
+    "temperature",
+    "throttle",
+    "nvlink",
+    "fabric",
+    "pcie",
+    "persistence",
+    "orphans",
+    "clock",
+    "mounts",
+)
+"""Every check, in the order in which their reasons are given."""
+
+
+def check_name(value: object) -> str:
+    """the name of a check (`stagewatch check --list` shows them)"""
+    if value not in SKIPPABLE:
+        raise ValueError
+    return str(value)
+
+
+def agent_url(value: object) -> str:
+    """HOST:PORT, http://HOST:PORT or https://HOST:PORT"""
+    scheme, _, rest = text(value).rpartition("://")
+    host, port = address(rest)
+    if scheme not in ("", "http", "https"):
+        raise ValueError
+    return f"{scheme or 'http'}://{show((host or '127.0.0.1', port))}"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions(Access):
+    """Options of `stagewatch check`."""
+
+    agent: str = option(
+        "http://127.0.0.1:9947",
+        "this node's agent, as HOST:PORT, or https://HOST:PORT where it has TLS; without one the "
+        "driver is asked directly",
+        parse=agent_url,
+    )
+    timeout: float = option(1.5, "answer within this time, whatever hangs")
+    skip: tuple[str, ...] = option((), "checks to leave out", parse=listing(check_name))
+    gpus: int = option(0, "GPUs this node must have; 0: as many as are on its PCI bus")
+    gpu_type: str = option("", "model they must be, as in gpu_info's type (h200, a6000)")
+    xid_window: float = option(3600.0, "how long an XID counts against the node")
+    driver_stuck: float = option(60.0, "how long the driver may hang before the node is drained")
+    clock_offset: float = option(0.01, "most the clock may be off")
+    mounts: tuple[str, ...] = option(
+        (), "directories that must be mounted and answer", parse=listing(text)
+    )
+    orphan_age: float = option(60.0, "how long a process may hold a GPU after its job's end")
 
 
 class Level(IntEnum):
@@ -64,7 +124,7 @@ def _asked(series: Series) -> bool:
 
 
 def _failing(series: Series) -> Iterator[str]:
-    """Collectors of the agent that fail; of a driver that hangs, a check of its own tells."""
+    """Collectors of the agent that fail; a separate check reports a hung driver."""
     for one in series("stagewatch_collector_success"):
         name = one.labels.get("collector", "")
         hangs = series.value("stagewatch_collector_stuck_seconds", collector="gpu")
@@ -74,7 +134,7 @@ def _failing(series: Series) -> Iterator[str]:
 
 def agent(facts: Facts, options: CheckOptions) -> Found:
     if not facts.agent:
-        yield Level.WARN, "the node agent does not answer"
+        yield Level.WARN, facts.agent_problem
     elif not _asked(facts.series):
         yield Level.WARN, "the node agent has not read the GPUs"
     if failing := list(_failing(facts.series)):

@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from stagewatch.check.checks import Finding, Level, judge
+from stagewatch.check.checks import SKIPPABLE, CheckOptions, Finding, Level, judge
 from stagewatch.check.facts import Facts, gather
-from stagewatch.check.options import SKIPPABLE, CheckOptions
-from stagewatch.core.config import Setting, add_flags, fill, read_file, resolve, settings_of
+from stagewatch.core.config import add_options, options_of
 from stagewatch.core.errors import ConfigError
 
 BROKEN = 3
@@ -32,14 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `stagewatch check`."""
     parser.add_argument("--json", action="store_true", help="print every check with its findings")
     parser.add_argument("--list", action="store_true", help="print the names of the checks")
-    parser.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        default=os.environ.get("STAGEWATCH_CONFIG"),
-        help="TOML file with a table [check] [STAGEWATCH_CONFIG]",
-    )
-    add_flags(parser.add_argument_group("what is checked"), _settings())
+    add_options(parser, {"check": CheckOptions})
 
 
 def run_arguments(arguments: argparse.Namespace) -> int:
@@ -48,11 +38,12 @@ def run_arguments(arguments: argparse.Namespace) -> int:
         print("\n".join(SKIPPABLE))
         return 0
     try:
-        options = _options(arguments)
+        options = options_of(arguments, CheckOptions, "check")
+        mounts = () if "mounts" in options.skip else options.mounts
+        facts = gather(options.agent, options, mounts, options.timeout)
     except ConfigError as error:
         print(f"stagewatch: {error}", file=sys.stderr)
         return BROKEN
-    facts = gather(options)
     findings = judge(facts, options)
     level = max((finding.level for finding in findings), default=Level.OK)
     print(_json(findings, options, level) if arguments.json else line(findings, facts, level))
@@ -92,32 +83,6 @@ def _json(findings: Sequence[Finding], options: CheckOptions, level: Level) -> s
     }
     content = {"status": level.name.lower(), "checks": checks, "skipped": list(options.skip)}
     return json.dumps(content, indent=2)
-
-
-def _settings() -> list[Setting]:
-    return [
-        Setting(
-            item.key,
-            item.default,
-            item.parse,
-            item.help,
-            "STAGEWATCH_CHECK_" + item.key.upper(),
-        )
-        for item in settings_of(CheckOptions)
-    ]
-
-
-def _options(arguments: argparse.Namespace) -> CheckOptions:
-    file = Path(arguments.config) if arguments.config else None
-    values = resolve(
-        _settings(),
-        flags=vars(arguments),
-        environ=os.environ,
-        file=read_file(file, "check") if file else {},
-        where=f"{file} [check]",
-    )
-    options: CheckOptions = fill(CheckOptions, values)
-    return options
 
 
 if __name__ == "__main__":

@@ -5,20 +5,93 @@ from __future__ import annotations
 import contextlib
 import http.client
 import re
+import ssl
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from stagewatch.check.options import CheckOptions
-from stagewatch.check.series import One, Series, from_samples, parse
+from stagewatch.core.access import Access
 from stagewatch.core.collector import Collector
-from stagewatch.core.errors import NoData, StagewatchError
+from stagewatch.core.errors import NoData, SourceError, StagewatchError
+from stagewatch.core.exposition import Samples
 
 MAX_TEXT = 64 << 20
 _DISPLAY_CLASSES = ("0x0300", "0x0302")
 _NVIDIA = "0x10de"
+_TLS_HINT = ": if it has TLS, give --agent https://HOST:PORT"
+
+
+_LINE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? ([^ ]+)")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """One series."""
+
+    labels: dict[str, str]
+    value: float
+
+    @property
+    def gpu(self) -> str:
+        """The GPU it is about, as an operator would call it."""
+        mig = f" instance {self.labels['mig']}" if self.labels.get("mig") else ""
+        return f"GPU {self.labels.get('gpu') or self.labels.get('pci_bus_id') or '?'}{mig}"
+
+
+class Series:
+    """All series by metric name."""
+
+    def __init__(self, found: Iterable[tuple[str, One]] = ()) -> None:
+        self._by_name: dict[str, list[One]] = {}
+        for name, one in found:
+            self._by_name.setdefault(name, []).append(one)
+
+    def __call__(self, name: str, **labels: str) -> list[One]:
+        """The series of a metric whose labels include these."""
+        return [one for one in self._by_name.get(name, ()) if labels.items() <= one.labels.items()]
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """The value of the first of them."""
+        found = self(name, **labels)
+        return found[0].value if found else None
+
+    def nonzero(self, name: str, **labels: str) -> list[One]:
+        """Those with another value than 0."""
+        return [one for one in self(name, **labels) if one.value]
+
+
+def parse(text: str) -> Series:
+    """Prometheus' text format; lines that are none are passed over."""
+    return Series(_parse_lines(text))
+
+
+def _parse_lines(text: str) -> Iterator[tuple[str, One]]:
+    for line in text.splitlines():
+        match = _LINE.fullmatch(line)
+        if match is None:
+            continue
+        labels = {
+            name: re.sub(r"\\.", lambda found: _ESCAPES.get(found[0], found[0]), value)
+            for name, value in _LABEL.findall(match[2] or "")
+        }
+        try:
+            yield match[1], One(labels, float(match[3]))
+        except ValueError:
+            continue
+
+
+def from_samples(samples: Samples) -> Iterator[tuple[str, One]]:
+    """What collectors of this process found."""
+    for metric, family in samples.families.items():
+        for labels, value in family.items():
+            if isinstance(value, (int, float)):
+                pairs = zip(metric.labels, labels, strict=True)
+                yield metric.name, One({k: v for k, v in pairs if v}, float(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +109,38 @@ class Facts:
     """Why a part could not be read, by collector."""
     mounts: dict[str, str] = field(default_factory=dict)
     """What is wrong with each directory that must be mounted; empty where nothing is."""
+    agent_problem: str = "the node agent does not answer"
+    """Why it gave none, where it did not."""
 
 
-def gather(options: CheckOptions, sys: Path = Path("/sys")) -> Facts:
-    """Everything, within the options' time-out."""
-    limit = time.monotonic() + options.timeout
-    wanted = () if "mounts" in options.skip else options.mounts
-    probes = {path: _probe(path) for path in wanted}
+def gather(
+    agent: str,
+    access: Access,
+    mounts: Iterable[str],
+    timeout: float,
+    sys: Path = Path("/sys"),
+) -> Facts:
+    """Everything, within so many seconds; `agent` is the URL of this node's.
+
+    Raises `ConfigError` where a file that `access` names is of no use.
+    """
+    limit = time.monotonic() + timeout
+    probes = {path: _probe(path) for path in mounts}
     errors: dict[str, str] = {}
-    text = _ask_agent(options.agent, limit)
-    series = Series(_ask_node(limit, errors)) if text is None else parse(text)
+    problem = ""
+    try:
+        series = parse(_ask_agent(agent, access, limit))
+    except SourceError as error:
+        problem = str(error)
+        series = Series(_ask_node(limit, errors))
     return Facts(
         series,
-        text is not None,
+        not problem,
         time.time(),
         gpus_on_bus(sys),
         errors,
         {path: _outcome(path, probe, limit) for path, probe in probes.items()},
+        problem,
     )
 
 
@@ -67,18 +155,42 @@ def gpus_on_bus(sys: Path) -> int:
     return count
 
 
-def _ask_agent(address: tuple[str, int], limit: float) -> str | None:
-    host, port = address
+def _ask_agent(url: str, access: Access, limit: float) -> str:
+    """The agent's metrics.  Raises `SourceError` with what kept it from telling them."""
+    parts = urlsplit(url)
+    headers = {"Accept": "text/plain", "Authorization": access.authorization()}
+    if not headers["Authorization"]:
+        del headers["Authorization"]
     left = max(0.05, (limit - time.monotonic()) / 2)
-    connection = http.client.HTTPConnection(host or "127.0.0.1", port, timeout=left)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=left)
+    plain = parts.scheme == "http"
+    if not plain:
+        connection = http.client.HTTPSConnection(
+            parts.hostname or "", parts.port, timeout=left, context=access.context()
+        )
     try:
-        connection.request("GET", "/metrics", headers={"Accept": "text/plain"})
+        connection.request("GET", "/metrics", headers=headers)
         answer = connection.getresponse()
+        if answer.status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
+            raise SourceError(
+                f"the node agent refuses access (HTTP status {answer.status}): --basic-auth-file"
+            )
         if answer.status != http.HTTPStatus.OK:
-            return None
+            hint = _TLS_HINT if answer.status == http.HTTPStatus.BAD_REQUEST and plain else ""
+            raise SourceError(f"the node agent answers with HTTP status {answer.status}{hint}")
         return answer.read(MAX_TEXT).decode("utf-8", "replace")
-    except (OSError, http.client.HTTPException):
-        return None
+    except ssl.SSLCertVerificationError as error:
+        raise SourceError(
+            f"the certificate of the node agent is not accepted ({error.verify_message}): --ca-file"
+        ) from error
+    except ssl.SSLError as error:
+        reason = (error.reason or "no agreement").replace("_", " ").lower()
+        raise SourceError(f"no TLS with the node agent: {reason}") from error
+    except (ConnectionResetError, http.client.HTTPException) as error:
+        hint = _TLS_HINT if plain else ""
+        raise SourceError(f"the node agent closes the connection{hint}") from error
+    except OSError as error:
+        raise SourceError("the node agent does not answer") from error
     finally:
         connection.close()
 

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
+import inspect
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
-from stagewatch.client._arguments import MAX_STEP, NAMES, learn_name, whole_step
-from stagewatch.client._decorating import decorated
-from stagewatch.client._ending import before_child_exits, fatal_error, on_purpose
+from stagewatch.client._harmless import MAX_STEP, swallow, warn_once, whole_step
 from stagewatch.client._lane import Lane
 from stagewatch.client._recorder import Recorder
-from stagewatch.client._warning import swallow, warn_once
 from stagewatch.identity import identify
-from stagewatch.record import DEFAULT_DIRECTORY
-from stagewatch.stages import IDLE
+from stagewatch.record import DEFAULT_DIRECTORY, SUBSTAGE_SIZE, pad
+from stagewatch.stages import CODES, IDLE, OTHER
+
+MAX_NAMES = 1024
+"""Most stage names whose code is remembered; names with a counter in them would fill memory."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+_names: dict[tuple[object, object], tuple[int, bytes]] = {}
+"""Code and stored label by the name and substage that a caller gave."""
 
 _recorder: Recorder | None = None
 _framework = ""
@@ -39,9 +44,10 @@ def init(
 ) -> None:
     """Begin this process' stage record.
 
-    What is not given comes from the variables of Slurm, torchrun, MPI, Ray and the like; the
-    directory from `STAGEWATCH_DIR`.  Where no record can be made (no agent on this node, a full
-    disk) one warning is logged and every call does nothing.  A second call begins a new record.
+    Arguments that are left out come from the variables of Slurm, torchrun, MPI, Ray and the like;
+    the directory from `STAGEWATCH_DIR`.  Where no record can be made (no agent on this node, a
+    full disk) one warning is logged and every call does nothing.  A second call begins a new
+    record.
     """
     global _recorder  # noqa: PLW0603 - one record a process, that is the point
     try:
@@ -58,14 +64,14 @@ def init(
         )
         where = directory or os.environ.get("STAGEWATCH_DIR") or DEFAULT_DIRECTORY
         _recorder = Recorder(Path(where), identity)
-        before_child_exits(_at_exit)
+        _before_child_exits(_at_exit)
         _recorder.lane()  # lane 0 belongs to the thread that begins: the training thread
     except Exception as error:
         warn_once("no stage record, the agent will not see this rank's stages", error)
 
 
 def name_framework(name: str) -> None:
-    """The framework of this process' record, now and after `init`, unless `init` is told another.
+    """Name the framework in this process' record, and in the next one unless `init` names another.
 
     May raise; for the hooks, not for trainers.
     """
@@ -76,7 +82,7 @@ def name_framework(name: str) -> None:
 
 
 def close() -> None:
-    """End the record as a clean exit does; also called at exit."""
+    """End the record as a clean exit does; the interpreter's exit calls it too."""
     global _recorder
     recorder, _recorder = _recorder, None
     try:
@@ -87,7 +93,7 @@ def close() -> None:
 
 
 def heartbeat(step: int | None = None) -> None:
-    """Say that this thread has made progress, and which step it is at."""
+    """Record that this thread has made progress, and the step it is at."""
     recorder = _recorder
     if recorder is None:
         return
@@ -105,7 +111,7 @@ def heartbeat(step: int | None = None) -> None:
 
 
 def scalar(name: str, value: float) -> None:
-    """Publish the last value of a quantity such as reward, kl or batch_size."""
+    """Record the latest value of a quantity such as reward, kl or batch_size."""
     recorder = _recorder
     if recorder is None:
         return
@@ -116,7 +122,7 @@ def scalar(name: str, value: float) -> None:
 
 
 def collective(group: str = "world") -> None:
-    """Count that this rank enters a collective of the process group."""
+    """Count one entry of this rank into a collective of the process group."""
     recorder = _recorder
     if recorder is None:
         return
@@ -129,20 +135,20 @@ def collective(group: str = "world") -> None:
 class stage:
     """The stage this thread is in, recorded on *enter*: a stage that hangs never exits.
 
-    `name` is a canonical stage; any other name is recorded as substage of `other`.  Works as a
-    context manager and as a decorator of functions, coroutines and generators, and may be nested.
+    `name` is a canonical stage; any other name is recorded as a substage of `other`.  Use it as a
+    context manager, nested or not, or as a decorator of functions, coroutines and generators.
     """
 
     __slots__ = ("_code", "_label", "_lane", "_slot", "_started", "_step")
 
     def __init__(self, name: str, step: int | None = None, *, substage: str = "") -> None:
         try:
-            self._code, self._label = NAMES[name, substage]
+            self._code, self._label = _names[name, substage]
         except (KeyError, TypeError):  # not seen before, or nothing that can be a key
-            self._code, self._label = learn_name(name, substage)
-        except Exception as error:  # of the name's own hash
+            self._code, self._label = _learn_name(name, substage)
+        except Exception as error:  # the name's own hash raised it
             swallow("the name of a stage cannot be used", error)
-            self._code, self._label = learn_name(name, substage)
+            self._code, self._label = _learn_name(name, substage)
         if step is not None and not (type(step) is int and -1 <= step <= MAX_STEP):
             step = whole_step(step)
         self._step = step
@@ -167,20 +173,15 @@ class stage:
             swallow("a stage was not recorded", error)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             lane = self._lane
             if lane is None:
                 return
             lane.leave(self._slot, self._code, self._started)
             self._lane = None
-            if error is not None and not on_purpose(error):
-                _failed(self._code, error, lane, self._step)
+            if error is not None:
+                count_failure(self._code, error, lane, self._step)
         except BaseException as problem:
             lane, self._lane = self._lane, None
             if lane is not None:
@@ -190,35 +191,122 @@ class stage:
     async def __aenter__(self) -> stage:
         return self.__enter__()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.__exit__(kind, error, traceback)
 
     def __call__(self, function: _F) -> _F:
         return decorated(self._again, function)  # type: ignore[return-value]
 
     def _again(self) -> stage:
-        """A fresh one: calls of a decorated function may overlap."""
+        """A fresh object, since calls of a decorated function may overlap."""
         copy: stage = object.__new__(stage)
         copy._code, copy._label, copy._step = self._code, self._label, self._step
         copy._lane = None
         return copy
 
 
-def _failed(code: int, error: BaseException, lane: Lane, step: int | None) -> None:
-    """Count an exception once, where it first left a stage, however many stages it passes."""
+def decorated(
+    enter: Callable[[], contextlib.AbstractContextManager[Any]], function: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The function, which enters a fresh context at each call; calls may overlap.
+
+    A generator's context is open from its first value to its end, also while it waits to be asked.
+    """
+    if inspect.isasyncgenfunction(function):
+
+        @functools.wraps(function)
+        async def async_generator(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+            with enter():
+                inner = function(*args, **kwargs)
+                try:
+                    value = await inner.__anext__()
+                    while True:
+                        try:
+                            sent = yield value
+                        except GeneratorExit:
+                            raise
+                        except BaseException as error:
+                            value = await inner.athrow(error)
+                        else:
+                            value = await inner.asend(sent)
+                except StopAsyncIteration:
+                    return
+                finally:
+                    await inner.aclose()
+
+        return async_generator
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def coroutine(*args: Any, **kwargs: Any) -> Any:
+            with enter():
+                return await function(*args, **kwargs)
+
+        return coroutine
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def generator(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+            with enter():
+                return (yield from function(*args, **kwargs))
+
+        return generator
+
+    @functools.wraps(function)
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        with enter():
+            return function(*args, **kwargs)
+
+    return plain
+
+
+def count_failure(code: int, error: BaseException, lane: Lane, step: int | None) -> None:
+    """Count an exception in the stage that it left first, however many stages it passes.
+
+    One that steers the flow (a cancelled task, `sys.exit(0)`) is no failure.
+    """
     recorder = _recorder
-    if recorder is None:
+    if recorder is None or _is_on_purpose(error):
         return
     recorder.last_words = lane, lane.marks
     if not getattr(error, "_stagewatch_seen", False):
         recorder.failure(code, error, lane.step if step is None else step)
         with contextlib.suppress(AttributeError):  # one with slots counts in each stage it passes
             error._stagewatch_seen = True  # type: ignore[attr-defined]
+
+
+def _is_on_purpose(error: BaseException) -> bool:
+    """Whether an exception steers the flow."""
+    if isinstance(error, SystemExit):
+        return error.code in (None, 0)
+    if isinstance(error, (GeneratorExit, StopIteration, StopAsyncIteration, KeyboardInterrupt)):
+        return True
+    return type(error).__name__ == "CancelledError"  # by name: asyncio takes long to import
+
+
+def _learn_name(name: object, substage: object) -> tuple[int, bytes]:
+    """The code and the label of a stage, kept in `_names` for the next time.  Never raises."""
+    try:
+        own, part = str(name), str(substage)
+        code = CODES.get(own, OTHER)
+        label = part or (own if code == OTHER and own != "other" else "")
+        known = code, pad(label, SUBSTAGE_SIZE)
+        if len(_names) < MAX_NAMES:
+            with contextlib.suppress(TypeError):  # a name that cannot be a key
+                _names[name, substage] = known
+        return known
+    except Exception as error:
+        swallow("the name of a stage cannot be used", error)
+        return OTHER, bytes(SUBSTAGE_SIZE)
+
+
+def _before_child_exits(call: Callable[[], None]) -> None:
+    """Children of multiprocessing skip `atexit`; they have finalizers of their own."""
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None:
+        from multiprocessing.util import Finalize
+
+        Finalize(None, call, exitpriority=0)
 
 
 def _at_exit() -> None:
@@ -229,19 +317,29 @@ def _at_exit() -> None:
     """
     global _recorder  # noqa: PLW0603
     try:
-        error = fatal_error()
-        lane = _recorder.lane() if _recorder is not None and error is not None else None
-        if error is not None and lane is not None:
-            _failed(IDLE, error, lane, None)
-        if error is not None or (_recorder is not None and _recorder.ended_in_failure()):
+        recorder = _recorder
+        error = _fatal_error()
+        if recorder is not None and error is not None:
+            lane = recorder.lane()
+            if lane is not None:
+                count_failure(IDLE, error, lane, None)
+        if error is not None or (recorder is not None and recorder.ended_in_failure()):
             _recorder = None
     except Exception as problem:
         warn_once("the last exception was not recorded", problem)
     close()
 
 
+def _fatal_error() -> BaseException | None:
+    """While the interpreter exits: the exception that ends it, if it is a failure."""
+    error = sys.exc_info()[1]  # what ends a child of multiprocessing is still in flight
+    if error is None and not hasattr(sys, "ps1"):  # interactive sessions outlive their errors
+        error = getattr(sys, "last_value", None)
+    return None if error is None or _is_on_purpose(error) else error
+
+
 def _forget() -> None:
-    """After fork: the record is the parent's, a child begins its own with `init`."""
+    """In a forked child: the record is the parent's, the child begins its own with `init`."""
     global _recorder
     recorder, _recorder = _recorder, None
     if recorder is not None:

@@ -1,7 +1,7 @@
-"""Counts the entries into collectives per process group, as a rank's own sequence number.
+"""Counts a rank's entries into collectives, per process group.
 
-The functions of the module object are wrapped, so what calls them through it is seen: the
-frameworks, FSDP, DeepSpeed.  What happens below Python is not: the buckets that
+It wraps the functions of `torch.distributed`, so it counts callers that go through that module:
+the frameworks, FSDP, DeepSpeed.  It cannot count what happens below Python: the buckets that
 DistributedDataParallel reduces during backward.
 """
 
@@ -15,9 +15,10 @@ from types import ModuleType
 from typing import Any
 
 from stagewatch.client import _api
-from stagewatch.client.hooks.warning import warn_once
+from stagewatch.client._harmless import warn_once
 
-# Every member of the group must enter these, the same number of times; point-to-point is not.
+# Every member of the group must enter each of these equally often; point-to-point calls are not
+# among them.
 COLLECTIVES = (
     "all_gather",
     "all_gather_coalesced",
@@ -43,14 +44,15 @@ COLLECTIVES = (
 )
 
 _NAME_SIZE = 32
+_SUBJECT = "watch_collectives"
 
 
 def watch_collectives(distributed: ModuleType) -> Callable[[], None]:
     """Count each entry into a collective of `torch.distributed`, before it can block.
 
-    The default group is called `world`, another one by its description and its name, which
-    PyTorch keeps equal on all its ranks.  Watching twice counts once.  Returns a function that
-    stops it.  Never raises.
+    The default group is called `world`, any other by its description and its name, which PyTorch
+    keeps equal on all its ranks.  A second call changes nothing.  Returns a function that stops
+    the counting.  Never raises.
     """
     replaced: list[tuple[str, Any, Any]] = []
 
@@ -70,7 +72,7 @@ def watch_collectives(distributed: ModuleType) -> Callable[[], None]:
                     setattr(distributed, name, new)
                     replaced.append((name, old, new))
     except Exception as error:
-        warn_once("watch_collectives", f"collectives are not counted: {error}")
+        warn_once(_SUBJECT, f"collectives are not counted: {error}", _SUBJECT)
         stop()
     return stop
 
@@ -78,7 +80,7 @@ def watch_collectives(distributed: ModuleType) -> Callable[[], None]:
 def _counting(
     distributed: ModuleType, function: Callable[..., Any], is_compiling: Callable[[], bool]
 ) -> Callable[..., Any] | None:
-    """The function, counted on enter; None where it takes no group."""
+    """A function that counts each call first; None if the original takes no group."""
     parameters = list(inspect.signature(function).parameters)
     if "group" not in parameters:
         return None
@@ -87,14 +89,14 @@ def _counting(
 
     @functools.wraps(function)
     def counted(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling():  # tracing is no entry, and the compiler knows the function itself
+        if is_compiling():  # tracing enters nothing, and the compiler handles the original
             return function(*args, **kwargs)
         try:
             name = name_of(kwargs.get("group") if len(args) <= position else args[position])
             if name is not None:
                 _api.collective(name)
         except Exception as error:
-            warn_once("watch_collectives", f"a collective was not counted: {error}")
+            warn_once(_SUBJECT, f"a collective was not counted: {error}", _SUBJECT)
         return function(*args, **kwargs)
 
     counted.__stagewatch__ = True  # type: ignore[attr-defined]
@@ -119,7 +121,7 @@ def _namer(distributed: ModuleType) -> Callable[[Any], str | None]:
 
 @functools.lru_cache(maxsize=256)
 def _short(description: str, name: str) -> str:
-    """The name as the record can hold it, without losing what tells groups apart."""
+    """The name, shortened to what the record holds so that groups stay distinct."""
     described = description and description != "undefined"
     full = f"{description}:{name}" if described else name
     if len(full.encode()) <= _NAME_SIZE:

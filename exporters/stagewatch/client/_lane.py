@@ -46,8 +46,8 @@ NO_SLOT = -1
 class Lane:
     """The single writer of lane `index`.
 
-    `marks` counts its marks of progress; `step` is the last one given, -1 for none; `opened` are
-    the slots of the open stages, the one entered last at the end.
+    `marks` counts its marks of progress; `step` is the latest step, -1 before the first; `opened`
+    holds the slots of the open stages, in the order of entry.
     """
 
     __slots__ = (
@@ -96,8 +96,8 @@ class Lane:
         words[base] = self._sequence
 
     def settle(self, opened: list[int]) -> None:
-        """Put the lane in order with these stages open, after an exception in the middle of a
-        change: a signal handler of the trainer's may raise at any point."""
+        """Put the lane in order, with these stages open, after an exception in the middle of a
+        change: a trainer's signal handler may raise at any point."""
         words = self._words
         base = self._base
         words[base] = self._sequence + 1
@@ -116,7 +116,7 @@ class Lane:
         self._raw = raw
 
     def heartbeat(self, step: int | None) -> None:
-        """A mark of progress, with the step where it changed."""
+        """Record progress, and the step if one is given."""
         if step is not None:
             self.step = step
         words = self._words
@@ -181,15 +181,16 @@ class Lane:
         words[base] = self._sequence
 
     def _mark(self, words: memoryview, base: int, now: int) -> None:
-        """Progress at a time, and the gap since the last; the caller minds the sequence.
+        """Record progress at a time, and the gap since the last; the caller keeps the sequence.
 
         A stage's first gap is left out: it holds the compiler, the first batch, and the wait for
-        whichever rank starts last, and would hide a stall for the next hundred gaps.
+        whichever rank starts last, and would hide a stall for the next hundred gaps.  So is one
+        that ends before it begins: a signal handler has made a mark since `now` was read.
         """
         last = self._last
         if last and not self._warm[self._code]:
             self._warm[self._code] = True
-        elif last:
+        elif last and last <= now:
             gap = now - last
             totals = base + L_TOTALS + self._code * TOTAL_WORDS
             words[totals + T_GAP_SUM] += gap

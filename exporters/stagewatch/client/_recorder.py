@@ -12,54 +12,26 @@ import time
 from pathlib import Path
 from typing import Any
 
+from stagewatch import record
 from stagewatch.client._lane import Lane
 from stagewatch.identity import Identity
-from stagewatch.record import (
-    COLLECTIVE_SIZE,
-    COLLECTIVES,
-    COLLECTIVES_AT,
-    FAILURE_SIZE,
-    FAILURE_TYPE_SIZE,
-    FAILURES,
-    FAILURES_AT,
-    GROUP_SIZE,
-    H_CLOSED,
-    H_CREATED_BOOT,
-    H_CREATED_WALL,
-    H_DROPPED,
-    H_FIRST_FAILURE,
-    H_LAST_FAILURE,
-    H_LOCAL_RANK,
-    H_MAGIC,
-    H_PID,
-    H_PID_NAMESPACE,
-    H_RANK,
-    H_SEQUENCE,
-    H_SIZE,
-    H_START_TICKS,
-    H_VERSION,
-    H_WORLD_SIZE,
-    LANES,
-    MAGIC,
-    RECORD_SIZE,
-    S_BOOT_ID,
-    S_FIRST_ERROR,
-    S_FIRST_MESSAGE,
-    S_FRAMEWORK,
-    S_GPU,
-    S_HOST,
-    S_JOB_ID,
-    S_LAST_ERROR,
-    S_LAST_MESSAGE,
-    S_ROLE,
-    SCALAR_NAME_SIZE,
-    SCALAR_SIZE,
-    SCALARS,
-    SCALARS_AT,
-    VERSION,
-    WORD,
-    pad,
-)
+from stagewatch.record import WORD, pad
+
+_FIRST_FAILURE = record.H_FIRST_FAILURE, record.S_FIRST_ERROR, record.S_FIRST_MESSAGE
+_LAST_FAILURE = record.H_LAST_FAILURE, record.S_LAST_ERROR, record.S_LAST_MESSAGE
+
+
+class _Table(dict[Any, int]):
+    """Where in the record each entry of a table is, by its key."""
+
+    __slots__ = ("entry_size", "limit", "name_size", "start")
+
+    def __init__(self, start: int, entry_size: int, name_size: int, limit: int) -> None:
+        super().__init__()
+        self.start = start
+        self.entry_size = entry_size
+        self.name_size = name_size
+        self.limit = limit
 
 
 class Recorder:
@@ -75,9 +47,9 @@ class Recorder:
         self._fd = os.open(self.path, flags, 0o600)
         try:
             # Without the space reserved, a full tmpfs would end the trainer with SIGBUS later.
-            os.posix_fallocate(self._fd, 0, RECORD_SIZE)
+            os.posix_fallocate(self._fd, 0, record.RECORD_SIZE)
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._map = mmap.mmap(self._fd, RECORD_SIZE)
+            self._map = mmap.mmap(self._fd, record.RECORD_SIZE)
             self._raw = memoryview(self._map)
             self._words = self._raw.cast("q")
             self._numbers = self._raw.cast("d")
@@ -92,11 +64,17 @@ class Recorder:
             raise
         self._local = threading.local()
         self._tables = threading.RLock()  # held for microseconds; an RLock for signal handlers
-        self._lanes = [Lane(self._words, self._raw, i) for i in range(LANES)]
+        self._lanes = [Lane(self._words, self._raw, i) for i in range(record.LANES)]
         self._lanes_free = self._lanes[::-1]
-        self._scalars: dict[str, int] = {}
-        self._collectives: dict[str, int] = {}
-        self._failures: dict[tuple[int, str], int] = {}
+        self._scalars = _Table(
+            record.SCALARS_AT, record.SCALAR_SIZE, record.SCALAR_NAME_SIZE, record.SCALARS
+        )
+        self._collectives = _Table(
+            record.COLLECTIVES_AT, record.COLLECTIVE_SIZE, record.GROUP_SIZE, record.COLLECTIVES
+        )
+        self._failures = _Table(
+            record.FAILURES_AT, record.FAILURE_SIZE, record.FAILURE_TYPE_SIZE, record.FAILURES
+        )
         self.last_words: tuple[Lane, int] | None = None
         """The lane that an exception last left a stage in, and its marks at that time."""
 
@@ -110,7 +88,7 @@ class Recorder:
         try:
             lane = self._lanes_free.pop()
         except IndexError:
-            self._words[H_DROPPED] += 1
+            self._words[record.H_DROPPED] += 1
             return None
         lane.adopt(threading.get_native_id())
         self._local.hold = _Hold(lane, self._lanes_free)
@@ -120,9 +98,7 @@ class Recorder:
         """Keep the last value under a name."""
         at = self._scalars.get(name)
         if at is None:
-            at = self._entry(
-                self._scalars, name, pad(name, SCALAR_NAME_SIZE), SCALARS_AT, SCALAR_SIZE, SCALARS
-            )
+            at = self._add(self._scalars, name, name)
             if at is None:
                 return
         self._numbers[at // WORD + 5] = value
@@ -133,14 +109,7 @@ class Recorder:
         """Count one entry into a collective of a process group."""
         at = self._collectives.get(group)
         if at is None:
-            at = self._entry(
-                self._collectives,
-                group,
-                pad(group, GROUP_SIZE),
-                COLLECTIVES_AT,
-                COLLECTIVE_SIZE,
-                COLLECTIVES,
-            )
+            at = self._add(self._collectives, group, group)
             if at is None:
                 return
         word = at // WORD
@@ -151,78 +120,72 @@ class Recorder:
         """Count an exception that left a stage; the first one is kept for good."""
         kind = type(error).__name__
         with self._tables:
-            self._words[H_SEQUENCE] |= 1
+            self._words[record.H_SEQUENCE] |= 1
             at = self._failures.get((code, kind))
             if at is None:
-                at = self._entry(
-                    self._failures,
-                    (code, kind),
-                    pad(kind, FAILURE_TYPE_SIZE),
-                    FAILURES_AT,
-                    FAILURE_SIZE,
-                    FAILURES,
-                )
+                at = self._add(self._failures, (code, kind), kind)
                 if at is not None:
                     self._words[at // WORD + 6] = code
             if at is not None:
                 self._words[at // WORD + 7] += 1
-            if not self._words[H_FIRST_FAILURE]:
-                self._describe(H_FIRST_FAILURE, S_FIRST_ERROR, S_FIRST_MESSAGE, code, error, step)
-            self._describe(H_LAST_FAILURE, S_LAST_ERROR, S_LAST_MESSAGE, code, error, step)
-            self._words[H_SEQUENCE] += 1
+            if not self._words[record.H_FIRST_FAILURE]:
+                self._describe(_FIRST_FAILURE, code, error, step)
+            self._describe(_LAST_FAILURE, code, error, step)
+            self._words[record.H_SEQUENCE] += 1
 
     def ended_in_failure(self) -> bool:
-        """Whether an exception was the last thing its thread recorded: one that was caught far
-        out, to be logged before `sys.exit(1)`, ends a process as much as one that was not."""
+        """Whether an exception was the last thing its thread recorded.
+
+        One that was caught far out, to be logged before `sys.exit(1)`, ends a process as much as
+        one that was not.
+        """
         return self.last_words is not None and self.last_words[0].marks == self.last_words[1]
 
     def name_framework(self, name: str) -> None:
-        """Say which framework this is, where that was not known from the beginning."""
+        """Write the framework into a record that began without one."""
         self.framework = name
-        self._words[H_SEQUENCE] += 1
-        self._text(S_FRAMEWORK, name)
-        self._words[H_SEQUENCE] += 1
+        self._words[record.H_SEQUENCE] += 1
+        self._text(record.S_FRAMEWORK, name)
+        self._words[record.H_SEQUENCE] += 1
 
     def close(self) -> None:
-        """Mark the record as closed by its owner and remove it; a forked child does nothing."""
-        self._words[H_CLOSED] = 1
+        """Mark the record as closed by its owner and remove it."""
+        self._words[record.H_CLOSED] = 1
         with contextlib.suppress(OSError):
             self.path.unlink()
         os.close(self._fd)
 
     def disown(self) -> None:
-        """In a forked child, where the mapping is the parent's: what still writes (a stage that
-        was entered before the fork) writes to memory of its own."""
-        raw = memoryview(bytearray(RECORD_SIZE))
+        """In a forked child: let a stage that was entered before the fork write to memory of the
+        child's own, since the mapping is the parent's."""
+        raw = memoryview(bytearray(record.RECORD_SIZE))
         words = raw.cast("q")
         for lane in self._lanes:
             lane.move(words, raw)
         os.close(self._fd)
 
-    def _entry(
-        self, table: dict[Any, int], key: Any, name: bytes, start: int, size: int, limit: int
-    ) -> int | None:
+    def _add(self, table: _Table, key: Any, name: str) -> int | None:
         """The place of a new entry, with its name written; None (counted) if the table is full."""
+        label = pad(name, table.name_size)
         with self._tables:
             if key in table:
                 return table[key]
-            if len(table) >= limit:
-                self._words[H_DROPPED] += 1
+            if len(table) >= table.limit:
+                self._words[record.H_DROPPED] += 1
                 return None
-            at = start + len(table) * size
-            self._raw[at : at + len(name)] = name
+            at = table.start + len(table) * table.entry_size
+            self._raw[at : at + len(label)] = label
             table[key] = at
             return at
 
     def _describe(
         self,
-        word: int,
-        kind: tuple[int, int],
-        message: tuple[int, int],
+        place: tuple[int, tuple[int, int], tuple[int, int]],
         code: int,
         error: BaseException,
         step: int,
     ) -> None:
+        word, kind, message = place
         self._text(kind, type(error).__name__)
         try:
             self._text(message, str(error))
@@ -239,24 +202,25 @@ class Recorder:
 
     def _write_header(self, identity: Identity) -> None:
         words = self._words
-        words[H_VERSION], words[H_SIZE] = VERSION, RECORD_SIZE
-        words[H_PID] = self.pid
-        words[H_PID_NAMESPACE] = Path("/proc/self/ns/pid").stat().st_ino
+        words[record.H_VERSION], words[record.H_SIZE] = record.VERSION, record.RECORD_SIZE
+        words[record.H_PID] = self.pid
+        words[record.H_PID_NAMESPACE] = Path("/proc/self/ns/pid").stat().st_ino
         # Field 22 of /proc/self/stat; the command in field 2 may hold spaces and brackets.
         stat = Path("/proc/self/stat").read_text(errors="replace")
-        words[H_START_TICKS] = int(stat.rpartition(")")[2].split()[19])
-        words[H_CREATED_WALL] = time.time_ns()
-        words[H_CREATED_BOOT] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        words[H_RANK] = identity.rank
-        words[H_LOCAL_RANK] = identity.local_rank
-        words[H_WORLD_SIZE] = identity.world_size
-        self._text(S_BOOT_ID, Path("/proc/sys/kernel/random/boot_id").read_text().strip())
-        self._text(S_JOB_ID, identity.job_id)
-        self._text(S_ROLE, identity.role)
-        self._text(S_FRAMEWORK, identity.framework)
-        self._text(S_HOST, os.uname().nodename)
-        self._text(S_GPU, identity.gpu)
-        self._raw[H_MAGIC * WORD : (H_MAGIC + 1) * WORD] = MAGIC  # last: the record is complete
+        words[record.H_START_TICKS] = int(stat.rpartition(")")[2].split()[19])
+        words[record.H_CREATED_WALL] = time.time_ns()
+        words[record.H_CREATED_BOOT] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        words[record.H_RANK] = identity.rank
+        words[record.H_LOCAL_RANK] = identity.local_rank
+        words[record.H_WORLD_SIZE] = identity.world_size
+        self._text(record.S_BOOT_ID, Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        self._text(record.S_JOB_ID, identity.job_id)
+        self._text(record.S_ROLE, identity.role)
+        self._text(record.S_FRAMEWORK, identity.framework)
+        self._text(record.S_HOST, os.uname().nodename)
+        self._text(record.S_GPU, identity.gpu)
+        at = record.H_MAGIC * WORD
+        self._raw[at : at + WORD] = record.MAGIC  # last: the record is complete
 
 
 class _Hold:

@@ -94,13 +94,42 @@ class CollectorSpec(AnySpec[Context_contra], Generic[Options, Context_contra]):
 
     options: type[Options]
     build: Callable[[Options, Context_contra], Collector]
+    fed_by: AnySpec[Context_contra] | None = None
+    """The collector that keeps fresh what this one reads; where that is switched off, this one
+    runs it for itself."""
 
     def _own_settings(self) -> tuple[Setting, ...]:
         return tuple(settings_of(self.options, self.prefix))
 
     def make(self, values: Mapping[str, object], context: Context_contra) -> Collector:
         """The collector, out of resolved values by key."""
-        return self.build(fill(self.options, values, self.prefix), context)
+        collector = self.build(fill(self.options, values, self.prefix), context)
+        if self.fed_by is None or self.fed_by.schedule(values).enabled:
+            return collector
+        return _Fed(self.fed_by.make(values, context), collector)
+
+
+class _Fed(Collector):
+    """A collector with the one that feeds it, of which it shows nothing."""
+
+    def __init__(self, feeder: Collector, collector: Collector) -> None:
+        self._feeder = feeder
+        self._collector = collector
+
+    def collect(self) -> Samples:
+        """What the collector makes of what the feeder has just read."""
+        self._feeder.collect()
+        return self._collector.collect()
+
+    def release(self) -> None:
+        """Both."""
+        self._feeder.release()
+        self._collector.release()
+
+    def close(self) -> None:
+        """Both."""
+        self._feeder.close()
+        self._collector.close()
 
 
 @dataclass(frozen=True, slots=True)

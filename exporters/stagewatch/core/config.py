@@ -1,68 +1,39 @@
 """Options declared once as dataclass fields, set by flags, variables or one TOML file.
 
-A field `interval = option(1.0, "...", parse=duration)` of a command's dataclass becomes the flag
-`--interval`, the variable `STAGEWATCH_INTERVAL` and the key `interval` of the command's table in
-the file.  Flags win over variables, variables over the file, the file over the default.
+A field `interval = option(1.0, "...", parse=duration)` of the options of `[node]` becomes the flag
+`--interval`, the variable `STAGEWATCH_INTERVAL` and the key `interval` of that table in the file;
+options of other commands have the table in their variables, as `STAGEWATCH_CHECK_GPUS` of
+`[check]`.  Flags win over variables, variables over the file, the file over the default.
+
+A command calls `add_options` with its dataclasses by table, and `options_of` for each of them.
+What it takes beside options (a directory to write to, an action) stays with argparse.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import ipaddress
+import math
+import os
 import re
+import shlex
+import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
+from urllib.parse import urlsplit
 
-from stagewatch.core.environment_file import mistaken_for_toml
 from stagewatch.core.errors import ConfigError
-from stagewatch.core.values import (
-    Parse,
-    absolute_path,
-    address,
-    boolean,
-    duration,
-    http_url,
-    integer,
-    listing,
-    path,
-    regex,
-    show,
-    show_size,
-    size,
-    text,
-)
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+PREFIX = "STAGEWATCH_"
+"""What every variable begins with."""
 
-__all__ = [
-    "Parse",
-    "Setting",
-    "absolute_path",
-    "add_flags",
-    "address",
-    "boolean",
-    "duration",
-    "fill",
-    "http_url",
-    "integer",
-    "listing",
-    "option",
-    "path",
-    "read_file",
-    "regex",
-    "resolve",
-    "settings_of",
-    "show",
-    "size",
-    "tables",
-    "text",
-]
+Parse = Callable[[Any], Any]
+"""Makes a value of text or of what TOML holds.  Its docstring says what it accepts; it raises
+`ValueError` or `TypeError` for all else."""
 
 
 class OptionsClass(Protocol):
@@ -73,14 +44,23 @@ class OptionsClass(Protocol):
 
 T = TypeVar("T", bound=OptionsClass)
 
-_BY_TYPE: dict[type, Parse] = {bool: boolean, int: integer, float: duration, str: text}
 
+def option(
+    default: Any,
+    help: str,
+    *,
+    parse: Parse | None = None,
+    env: str | None = None,
+    flag: str | None = None,
+) -> Any:
+    """A dataclass field that can be configured.
 
-def option(default: Any, help: str, *, parse: Parse | None = None, env: str | None = None) -> Any:
-    """A dataclass field that can be configured.  `parse` follows from the default if not given."""
+    `parse` follows from the default; `env` and `flag` are for names other than the usual ones.
+    """
     if parse is None:
         parse = path if isinstance(default, Path) else _BY_TYPE[type(default)]
-    return field(default=default, metadata={"help": help, "parse": parse, "env": env})
+    metadata = {"help": help, "parse": parse, "env": env, "flag": flag}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,29 +72,88 @@ class Setting:
     parse: Parse
     help: str
     env: str
-
-    @property
-    def flag(self) -> str:
-        """The command-line flag."""
-        return "--" + self.key.replace("_", "-")
+    flag: str
 
     @property
     def attribute(self) -> str:
         """The attribute argparse stores the flag under."""
-        return "setting:" + self.key
+        return "setting:" + self.flag
 
     def show(self, value: Any) -> str:
         """A value of it as a person would write it."""
-        return show_size(value) if self.parse is size and value is not None else show(value)
+        if value is None:
+            return ""
+        if type(value) is float and self.parse is not duration:
+            return f"{value:g}"
+        return show_size(value) if self.parse is size else show(value)
 
 
-def settings_of(options: type[OptionsClass], prefix: str = "") -> Iterator[Setting]:
-    """The settings that a dataclass of options declares."""
+def settings_of(
+    options: type[OptionsClass], prefix: str = "", *, env: str = PREFIX, short: bool = False
+) -> Iterator[Setting]:
+    """The settings that a dataclass of options declares; `short` flags go without the prefix."""
     for item in fields(options):
         key = prefix + item.name
-        default = item.default if item.default is not MISSING else None
-        name = item.metadata["env"] or "STAGEWATCH_" + re.sub(r"\W", "_", key).upper()
-        yield Setting(key, default, item.metadata["parse"], item.metadata["help"], name)
+        yield Setting(
+            key,
+            item.default if item.default is not MISSING else None,
+            item.metadata["parse"],
+            item.metadata["help"],
+            item.metadata["env"] or env + re.sub(r"\W", "_", key).upper(),
+            item.metadata["flag"] or "--" + (item.name if short else key).replace("_", "-"),
+        )
+
+
+def fill(options: type[T], values: Mapping[str, object], prefix: str = "") -> T:
+    """An instance of a dataclass of options out of resolved values."""
+    make: Callable[..., T] = options
+    return make(**{item.name: values[prefix + item.name] for item in fields(options)})
+
+
+def add_options(
+    parser: argparse.ArgumentParser,
+    tables: Mapping[str, type[OptionsClass]],
+    *,
+    without: Collection[str] = (),
+) -> None:
+    """The flags of some dataclasses by the table each is set in, and `--config`.
+
+    Those `without` a flag, as `prometheus.url`, can be set in the file and by variables only.
+    """
+    add_config_flag(parser, *tables)
+    for table, options in tables.items():
+        settings = _table_settings(options, table)
+        chosen = [item for item in settings if f"{table}.{item.key}" not in without]
+        add_flags(parser.add_argument_group(f"[{table}]"), chosen)
+
+
+def options_of(
+    arguments: argparse.Namespace,
+    options: type[T],
+    table: str,
+    environ: Mapping[str, str] | None = None,
+) -> T:
+    """The options of one table; an empty variable counts as none.  Raises `ConfigError`."""
+    environ = os.environ if environ is None else environ
+    given = {name: value for name, value in environ.items() if value}
+    return fill(options, values_of(arguments, _table_settings(options, table), table, given))
+
+
+def _table_settings(options: type[OptionsClass], table: str) -> tuple[Setting, ...]:
+    env = PREFIX + re.sub(r"\W", "_", table).upper() + "_"
+    return tuple(settings_of(options, env=env))
+
+
+def add_config_flag(parser: argparse.ArgumentParser, *tables: str) -> None:
+    """`--config`, whose help names the tables that the command reads."""
+    names = " and ".join(f"[{table}]" for table in tables)
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        default=os.environ.get("STAGEWATCH_CONFIG"),
+        help=f"TOML file with {'tables' if tables[1:] else 'a table'} {names} [STAGEWATCH_CONFIG]",
+    )
 
 
 def add_flags(parser: argparse._ArgumentGroup, settings: Iterable[Setting]) -> None:
@@ -131,17 +170,42 @@ def add_flags(parser: argparse._ArgumentGroup, settings: Iterable[Setting]) -> N
                 help=help,
             )
         else:
-            metavar = setting.key.rsplit(".", 1)[-1].upper()
+            metavar = setting.flag.rsplit(".", 1)[-1].lstrip("-").replace("-", "_").upper()
             parser.add_argument(setting.flag, dest=setting.attribute, metavar=metavar, help=help)
 
 
+def values_of(
+    arguments: argparse.Namespace,
+    settings: Iterable[Setting],
+    table: str,
+    environ: Mapping[str, str],
+) -> dict[str, Any]:
+    """The values of settings that share a table, by key.  Raises `ConfigError`."""
+    file = Path(arguments.config) if arguments.config else None
+    return resolve(
+        settings,
+        flags=vars(arguments),
+        environ=environ,
+        file=read_file(file, table) if file else {},
+        where=f"{file} [{table}]",
+    )
+
+
 def read_file(file: Path, table: str) -> dict[str, Any]:
-    """The given table of a TOML file, flattened to dotted keys."""
-    content = tables(file, table)
-    close = difflib.get_close_matches(table, content, 1)
-    if table not in content and close:
-        raise ConfigError(f"{file}: unknown table [{close[0]}]; did you mean [{table}]?")
-    return dict(_flatten(content.get(table, {})))
+    """A table of a TOML file, such as `node` or `report.fault`, flattened to dotted keys."""
+    content: Mapping[str, Any] = tables(file, table)
+    parent = ""
+    for name in table.split("."):
+        close = difflib.get_close_matches(name, content, 1)
+        if name not in content and close:
+            meant = f"did you mean [{parent}{name}]?"
+            raise ConfigError(f"{file}: unknown table [{parent}{close[0]}]; {meant}")
+        for key, value in content.items():
+            if not isinstance(value, dict):
+                raise ConfigError(f"{file}: {key} = {value!r}: must stand in a table, [{table}]")
+        content = content.get(name, {})
+        parent += f"{name}."
+    return dict(_flatten(content))
 
 
 def tables(file: Path, table: str) -> dict[str, dict[str, Any]]:
@@ -150,7 +214,11 @@ def tables(file: Path, table: str) -> dict[str, dict[str, Any]]:
         raw = file.read_bytes()
     except OSError as error:
         raise ConfigError(f"--config {file}: {error.strerror}") from error
-    hint = mistaken_for_toml(raw, file, table)
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:  # imported here, so that a command without a file does without the package
+        import tomli as tomllib
+    hint = _mistaken_for_toml(raw, file, table)
     try:
         content: dict[str, Any] = tomllib.loads(raw.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -162,6 +230,23 @@ def tables(file: Path, table: str) -> dict[str, dict[str, Any]]:
                 raise ConfigError(f"--config {file}: {hint}")
             raise ConfigError(f"{file}: {key} = {value!r}: must stand in a table, [{table}]")
     return content
+
+
+_ASSIGNMENT = re.compile(rb"^[ \t]*(?:export[ \t]+)?STAGEWATCH_\w+=", re.MULTILINE)
+
+
+def _mistaken_for_toml(raw: bytes, file: Path, table: str) -> str:
+    """What to do with a file that sets STAGEWATCH_ variables; empty where it does not.
+
+    `table` is the command it was given to.
+    """
+    if not _ASSIGNMENT.search(raw):
+        return ""
+    agent = " --agent slurm" if table == "slurm" else ""
+    return (
+        "is no TOML but an environment file (variables, as systemd reads them); to check it: "
+        f"(set -a; . {shlex.quote(str(file.absolute()))}; stagewatch check-config{agent})"
+    )
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -210,7 +295,168 @@ def resolve(
     return values
 
 
-def fill(options: type[T], values: Mapping[str, object], prefix: str = "") -> T:
-    """An instance of a dataclass of options out of resolved values."""
-    make: Callable[..., T] = options
-    return make(**{item.name: values[prefix + item.name] for item in fields(options)})
+def text(value: Any) -> str:
+    """a string"""
+    if not isinstance(value, str):
+        raise ValueError
+    return value
+
+
+def path(value: Any) -> Path:
+    """a path"""
+    return Path(text(value))
+
+
+def absolute_path(value: Any) -> Path:
+    """an absolute path"""
+    if not (found := path(value)).is_absolute():
+        raise ValueError
+    return found
+
+
+def existing_directory(value: Any) -> Path:
+    """a directory that exists"""
+    found = path(value)
+    try:
+        if not stat.S_ISDIR(found.stat().st_mode):
+            raise ValueError
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ValueError from error
+    except OSError:
+        pass  # whoever reads it says why it cannot be
+    return found
+
+
+def http_url(value: Any) -> str:
+    """http://HOST:PORT or https://HOST:PORT, or empty"""
+    parts = urlsplit(text(value))
+    if value and (parts.scheme not in ("http", "https") or not parts.hostname):
+        raise ValueError
+    if parts.port == 0:  # which raises for what is no port at all
+        raise ValueError
+    return text(value)
+
+
+def integer(value: Any) -> int:
+    """a whole number that is not negative"""
+    if isinstance(value, (bool, float)):
+        raise ValueError
+    number = int(value)
+    if number < 0:
+        raise ValueError
+    return number
+
+
+def boolean(value: Any) -> bool:
+    """true or false"""
+    if isinstance(value, bool):
+        return value
+    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if not isinstance(value, str) or value.lower() not in known:
+        raise ValueError
+    return known[value.lower()]
+
+
+def duration(value: Any) -> float:
+    """a duration above zero such as 500ms, 1s, 5m or 2h (a plain number is seconds)"""
+    if isinstance(value, bool):
+        raise ValueError
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", str(value).strip())
+    if not match:
+        raise ValueError
+    seconds = float(match[1]) * {"ms": 1e-3, "m": 60, "h": 3600, "d": 86400}.get(match[2], 1)
+    if not 0 < seconds <= 366 * 86400:
+        raise ValueError
+    return seconds
+
+
+def size(value: Any) -> int:
+    """a size such as 4096, 64KiB, 16MiB or 1GiB (a plain number is bytes)"""
+    if isinstance(value, bool):
+        raise ValueError
+    match = re.fullmatch(r"(\d{1,15})\s*(?:([KMGT])iB)?", str(value).strip())
+    if not match:
+        raise ValueError
+    return int(match[1]) << 10 * " KMGT".index(match[2] or " ")
+
+
+def regex(value: Any) -> str:
+    """a regular expression"""
+    try:
+        re.compile(text(value))
+    except re.error as error:
+        raise ValueError from error
+    return text(value)
+
+
+def address(value: Any) -> tuple[str, int]:
+    """HOST:PORT, or :PORT for every interface, [IPV6]:PORT for IPv6"""
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]/\s]*):(\d{1,5})", text(value).strip())
+    if not match or int(match[2]) > 65535:
+        raise ValueError
+    if match[1].startswith("["):
+        ipaddress.IPv6Address(match[1].strip("[]"))
+    return match[1].strip("[]"), int(match[2])
+
+
+def listing(each: Parse) -> Parse:
+    """A list of values: a TOML array, or one string with commas."""
+
+    def parse(value: Any) -> tuple[Any, ...]:
+        items = value if isinstance(value, list) else text(value).split(",")
+        stripped = (item.strip() if isinstance(item, str) else item for item in items)
+        return tuple(each(item) for item in stripped if item != "")
+
+    parse.__doc__ = f"a list (an array, or separated by commas), each {each.__doc__}"
+    return parse
+
+
+def number(value: Any) -> float:
+    """a number above zero"""
+    if isinstance(value, bool) or not 0 < float(value) < math.inf:
+        raise ValueError
+    return float(value)
+
+
+def one_of(*names: str) -> Parse:
+    """One of some words."""
+
+    def parse(value: Any) -> str:
+        if value not in names:
+            raise ValueError
+        return str(value)
+
+    parse.__doc__ = " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return parse
+
+
+_BY_TYPE: dict[type, Parse] = {bool: boolean, int: integer, float: duration, str: text}
+
+_DURATION_UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
+
+
+def show(value: Any) -> str:
+    """A value as a person would write it in the file or on the command line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return _show_duration(value)
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], int):
+        return f"[{value[0]}]:{value[1]}" if ":" in value[0] else f"{value[0]}:{value[1]}"
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def show_size(amount: int) -> str:
+    """A number of bytes in the largest unit that divides it."""
+    power = max(power for power in range(5) if amount % (1 << 10 * power) == 0)
+    return f"{amount >> 10 * power}{('', 'KiB', 'MiB', 'GiB', 'TiB')[power]}" if amount else "0"
+
+
+def _show_duration(seconds: float) -> str:
+    """In the largest unit that divides it; seconds where none does."""
+    for length, unit in _DURATION_UNITS:
+        if seconds and seconds % length == 0:
+            return f"{seconds / length:.0f}{unit}"
+    return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"

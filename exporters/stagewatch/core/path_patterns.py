@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from stagewatch.core import words
+
 MAX_NAME = 64
 """Longest name taken from a path; users make these."""
 
@@ -74,4 +76,4 @@ def _regex(part: str, placeholders: Mapping[str, str]) -> re.Pattern[str]:
 
 def printable(name: str) -> str:
     """A name as it may be a label."""
-    return "".join(c if c.isprintable() else "?" for c in name[:MAX_NAME])
+    return words.printable(name, MAX_NAME)

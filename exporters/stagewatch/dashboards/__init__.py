@@ -1,40 +1,39 @@
-"""The house library of dashboards: content in `dashboards/NAME.dashboard.py` and the
-`dashboards/sections` that the longer ones import, shape in here.
+"""The library of the dashboards: their content is in `/dashboards`, their shape in here.
 
-It stands on grafanalib, which the agents never load: only this subpackage imports it.
+`/dashboards/NAME.dashboard.py` builds a board (`board.py`) out of panels (`panels.py`), whose
+colours and value mappings (`look.py`) mean the same on all boards; `generate.py` writes each as
+JSON in the shape of `modern.py`.  Open `panels.py` first.  Only this package imports grafanalib.
 """
 
 from stagewatch.dashboards.board import board, section
-from stagewatch.dashboards.links import TO_JOB, TO_NODE
 from stagewatch.dashboards.look import (
     AMBER,
     ANY_IS_AMBER,
     ANY_IS_BAD,
-    BLUE,
     GREEN,
     GREY,
     RED,
     STAGE_NAMES,
-    Threshold,
     mapping,
     steps,
 )
 from stagewatch.dashboards.panels import (
+    TO_JOB,
+    TO_NODE,
+    Column,
     Query,
     bar_gauge,
     heatmap,
     stat,
     state_timeline,
-    text,
+    table,
     timeseries,
 )
-from stagewatch.dashboards.tables import Column, table
 
 __all__ = [
     "AMBER",
     "ANY_IS_AMBER",
     "ANY_IS_BAD",
-    "BLUE",
     "GREEN",
     "GREY",
     "RED",
@@ -43,7 +42,6 @@ __all__ = [
     "TO_NODE",
     "Column",
     "Query",
-    "Threshold",
     "bar_gauge",
     "board",
     "heatmap",
@@ -53,6 +51,5 @@ __all__ = [
     "state_timeline",
     "steps",
     "table",
-    "text",
     "timeseries",
 ]

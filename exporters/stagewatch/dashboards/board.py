@@ -1,4 +1,4 @@
-"""Puts a board together: variables, annotations, links, and panels that flow into rows."""
+"""Builds a board: variables, annotations, links, and panels that flow into rows."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 
 from grafanalib import core
 
-from stagewatch.dashboards.annotations import house_annotations
-from stagewatch.dashboards.modern import Dashboard, Panel, Row
-from stagewatch.dashboards.panels import text
-from stagewatch.dashboards.variables import variables
+from stagewatch.dashboards.modern import DATASOURCE, Dashboard, Panel, Row, Variable
+from stagewatch.dashboards.panels import expand, text
 
 COLUMNS = 24
 TAG = "stagewatch"
@@ -25,6 +23,34 @@ _RANGES = (
     ("Last 7 days", "now-7d"),
     ("Last 30 days", "now-30d"),
 )
+
+_STEP = "10s"
+"""The step of annotations; Grafana's default of a minute would miss shorter events."""
+
+_ALPHABETICAL, _NUMERICAL = 1, 3
+_ON_TIME_RANGE = 2
+# A node in several partitions has them in one label, with commas between.
+_NODE_AGENTS = 'up{job="stagewatch", cluster=~"$cluster", partition=~"(|.*,)($partition)(|,.*)"}'
+_VARIABLES = {
+    "cluster": (
+        "Clusters that agents are scraped from.",
+        'label_values(up{job=~"stagewatch.*"}, cluster)',
+    ),
+    "partition": (
+        "Slurm partitions; also narrows the list of nodes, if nodes carry the label.",
+        'label_values(slurm_nodes{cluster=~"$cluster"}, partition)',
+    ),
+    "node": ("Nodes with an agent.", f"label_values({_NODE_AGENTS}, node)"),
+    "gpu": (
+        "NVML index of the GPU.",
+        'label_values(gpu_info{cluster=~"$cluster", node=~"$node"}, gpu)',
+    ),
+    "job_id": (
+        "Jobs that had ranks in this time range.",
+        'label_values(rl_rank_info{cluster=~"$cluster"}, job_id)',
+    ),
+}
+"""Description and query by name, always in this order, so that links carry them between boards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,42 +75,150 @@ def board(
     guide: str,
     variables_used: Iterable[str],
     sections: Sequence[Section],
-    tags: Sequence[str] = (),
 ) -> Dashboard:
-    """A whole board; `guide` is the Markdown that says how to read it."""
+    """A whole board; `guide` is Markdown that explains how to read it."""
     dashboard: Dashboard = Dashboard(
         title=title,
         uid=uid,
         description=description,
-        tags=[TAG, *tags],
+        tags=[TAG],
         refresh="30s",
         graphTooltip=1,  # one crosshair over all panels
         time=core.Time("now-1h", "now"),
-        picker=_time_picker(),
-        templating=core.Templating(list=variables(variables_used)),
-        annotations=core.Annotations(list=house_annotations()),
+        picker={
+            "refresh_intervals": ["10s", "30s", "1m", "5m", "15m", "1h"],
+            "quick_ranges": [
+                {"display": name, "from": start, "to": "now"} for name, start in _RANGES
+            ],
+        },
+        templating=core.Templating(list=_variables(variables_used)),
+        annotations=core.Annotations(list=_annotations()),
         links=[core.DashboardLink(type="dashboards", tags=[TAG], keepTime=True, includeVars=True)],
         panels=_lay_out([Section("", (text("How to read this board", guide),)), *sections]),
     ).auto_panel_ids()
     return dashboard
 
 
+def _variables(names: Iterable[str]) -> list[Variable]:
+    """The data source, the cluster, and those named, in the order of every board."""
+    wanted = {"cluster", *names}
+    if "node" in wanted:
+        wanted.add("partition")  # the query of the nodes uses it
+    source = Variable(
+        name="datasource",
+        label="Data source",
+        description="The Prometheus that scrapes the agents.",
+        type="datasource",
+        query="prometheus",
+        refresh=1,
+    )
+    return [source, *(_variable(name) for name in _VARIABLES if name in wanted)]
+
+
+def _variable(name: str) -> Variable:
+    description, query = _VARIABLES[name]
+    several = name != "job_id"
+    return Variable(
+        name=name,
+        label={"job_id": "Job", "gpu": "GPU"}.get(name, name.capitalize()),
+        description=description,
+        query=query,
+        refresh=_ON_TIME_RANGE,
+        sort=_NUMERICAL if name in ("gpu", "job_id") else _ALPHABETICAL,
+        multi=several,
+        includeAll=several,
+        allValue=".*" if several else None,
+    )
+
+
+def _annotations() -> list[dict[str, Any]]:
+    """The events that every panel shows: injected faults, alerts (detection) and recoveries.
+
+    Only samples above 0 become events, and samples at most one step apart merge into a region.
+    """
+    return [
+        _annotation(
+            "Faults injected",
+            "max by (id, fault_type, target_worker, expected_failure_stage, scenario)"
+            " (fault_injection_active{CLUSTER})",
+            color="red",
+            title="{{fault_type}} on {{target_worker}}",
+            text="Injected: {{id}}, expected to surface in {{expected_failure_stage}}",
+            tags="fault_type,target_worker,scenario",
+        ),
+        _annotation(
+            "Alerts",
+            "max by (alertname, severity, node, job_id, rank, gpu)"
+            ' (ALERTS{CLUSTER, alertstate="firing", severity=~"critical|warning"})',
+            color="orange",
+            title="{{alertname}}",
+            text="Detected: node {{node}} job {{job_id}} rank {{rank}} GPU {{gpu}}",
+            tags="alertname,severity",
+        ),
+        _annotation(
+            "Nodes back",
+            "max by (node, kind) (node:recovery:event{CLUSTER})",
+            color="green",
+            title="{{node}} is back",
+            text="Recovered from: {{kind}}",
+            tags="node,kind",
+        ),
+        _annotation(
+            "Jobs back",
+            "max by (job_id, role) (job:recovery:event{CLUSTER})",
+            color="green",
+            title="Job {{job_id}} goes on",
+            text="Recovered: {{role}} ranks make progress again",
+            tags="job_id,role",
+        ),
+    ]
+
+
+def _annotation(
+    name: str, expr: str, *, color: str, title: str, text: str, tags: str
+) -> dict[str, Any]:
+    expr = expand(expr)
+    return {
+        "name": name,
+        "datasource": DATASOURCE,
+        "enable": True,
+        "hide": False,
+        "iconColor": color,
+        "expr": expr,
+        "step": _STEP,
+        "titleFormat": title,
+        "textFormat": text,
+        "tagKeys": tags,
+        "useValueForTime": False,
+        "target": {
+            "datasource": DATASOURCE,
+            "expr": expr,
+            "interval": _STEP,
+            "range": True,
+            "refId": "annotation",
+        },
+    }
+
+
 def _lay_out(sections: Iterable[Section]) -> list[Any]:
     """Rows and panels with their places; each section begins on a new line."""
     placed: list[Any] = []
     y = 0
-    for each in sections:
-        row = None
-        if each.title:
-            position = core.GridPos(h=1, w=COLUMNS, x=0, y=y)
-            row = Row(title=each.title, gridPos=position, collapsed=each.collapsed, panels=[])
-            placed.append(row)
+    for heading in sections:
+        if heading.title:
+            inside = list(heading.panels) if heading.collapsed else []
+            placed.append(
+                Row(
+                    title=heading.title,
+                    gridPos=core.GridPos(h=1, w=COLUMNS, x=0, y=y),
+                    collapsed=heading.collapsed,
+                    panels=inside,
+                )
+            )
             y += 1
-        below = _flow(each.panels, y)
-        if row is not None and each.collapsed:
-            row.panels = list(each.panels)
-        else:
-            placed += each.panels
+        below = _flow(heading.panels, y)
+        if not heading.collapsed:
+            placed += heading.panels
             y = below
     return placed
 
@@ -99,10 +233,3 @@ def _flow(panels: Iterable[Panel], y: int) -> int:
         x += panel.width
         height = max(height, panel.rows)
     return y + height
-
-
-def _time_picker() -> dict[str, Any]:
-    return {
-        "refresh_intervals": ["10s", "30s", "1m", "5m", "15m", "1h"],
-        "quick_ranges": [{"display": name, "from": start, "to": "now"} for name, start in _RANGES],
-    }

@@ -48,7 +48,7 @@ def stale(directory: Path) -> list[Path]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status 0; 1 if something is out of date."""
+    """Write or compare the files; returns 1 if one is out of date or there is nothing to write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="write nothing, only compare")
     parser.add_argument("directory", nargs="?", type=Path, default=Path("dashboards"))
@@ -72,14 +72,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _importable_sections(directory: Path) -> Iterator[None]:
-    """The package `sections` of this directory, forgotten after: another directory has its own."""
+    """Import `sections` from this directory, and forget it after: another one has its own."""
     place = str(directory.resolve())
     sys.path.insert(0, place)
     try:
         yield
     finally:
         sys.path.remove(place)
-        for name in [each for each in sys.modules if each.partition(".")[0] == SECTIONS]:
+        for name in [name for name in sys.modules if name.partition(".")[0] == SECTIONS]:
             del sys.modules[name]
 
 

@@ -1,4 +1,4 @@
-"""Colours, thresholds and value mappings, so that red means the same on every board."""
+"""Colours, thresholds and value mappings, which mean the same on every board."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ AMBER = "orange"
 RED = "red"
 BLUE = "blue"
 GREY = "#8e8e8e"
-"""Nothing to judge: neither good nor bad."""
+"""Neither good nor bad."""
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """From `value` on (in the panel's unit) a reading has this colour; `None`: from the bottom."""
+    """The colour of readings from `value` up, in the panel's unit; `None` is from the bottom."""
 
     color: str
     value: float | None = None
@@ -66,4 +66,4 @@ _STAGE_COLORS = {
     "other": "dark-purple",
 }
 STAGE_NAMES = mapping({str(code): (name, _STAGE_COLORS[name]) for name, code in CODES.items()})
-"""`rl_rank_stage_code` as text, the same colours wherever stages are drawn."""
+"""`rl_rank_stage_code` as text, in the colours that every board uses for stages."""

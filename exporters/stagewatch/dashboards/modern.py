@@ -1,4 +1,4 @@
-"""grafanalib's classes, writing the JSON that Grafana 11 and later keeps on disk.
+"""grafanalib's classes, which here write the JSON that Grafana 11 and later keeps on disk.
 
 grafanalib 0.7.1 writes `schemaVersion` 12, at which Grafana runs every migration since 2016, one of
 which overwrites `graphTooltip`; it also sets `maxDataPoints` 100 and `intervalFactor` 2, which turn
@@ -46,8 +46,6 @@ class Panel(core.Panel):  # type: ignore[misc]
             json["targets"] = self.targets
         if self.transformations:
             json["transformations"] = self.transformations
-        if self.repeat.variable:
-            json["repeat"] = self.repeat.variable
         return json
 
 
@@ -73,7 +71,7 @@ class Target(core.Target):  # type: ignore[misc]
 
     def to_json_data(self) -> dict[str, Any]:
         """Only the keys that Grafana itself would write."""
-        json = {
+        return {
             "datasource": DATASOURCE,
             "editorMode": "code",
             "expr": self.expr,
@@ -83,7 +81,6 @@ class Target(core.Target):  # type: ignore[misc]
             "legendFormat": self.legendFormat or "__auto",
             "refId": self.refId,
         }
-        return json | ({"interval": self.interval} if self.interval else {})
 
 
 @_fields

@@ -14,18 +14,18 @@ import signal
 import time
 from collections.abc import Mapping
 from importlib import import_module
-from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
+from stagewatch.core.config import add_options, options_of
 from stagewatch.core.errors import ConfigError
 from stagewatch.demo.cluster import JOB_ID, NODES, RANKS, DemoCluster
+from stagewatch.demo.options import SYNC_STALL, DemoOptions
 from stagewatch.demo.own_command import own_command
 from stagewatch.demo.progress import Progress
 from stagewatch.prometheus.api import Alert, PrometheusApi
 
 ARMED = f'job_role_stage:rl_stall_budget:seconds{{job_id="{JOB_ID}", stage="train"}}'
-SYNC_STALL = "sync-stall"
 SOURCES = "S0 to S4: the account each is modelled on, #: the fault in it; see docs/scenarios.md"
 EXPECTED = ("StalledHeartbeat", "BusyPollHang")
 
@@ -36,58 +36,33 @@ class Lab(Protocol):
     def summaries(self) -> Mapping[str, str]:
         """What goes wrong in each scenario, by name."""
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """The flags that only these scenarios have."""
-
-    def run(self, arguments: argparse.Namespace) -> int:
+    def run(self, options: DemoOptions) -> int:
         """Play one; the exit status."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `stagewatch demo`."""
-    parser.add_argument(
-        "--scenario",
-        default=SYNC_STALL,
-        metavar="NAME",
-        help=f"what goes wrong, or list for all of them [default: {SYNC_STALL}]",
-    )
-    parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C")
-    parser.add_argument("--seed", type=int, metavar="N", help="choose the rank that leaves early")
-    parser.add_argument(
-        "--baseline-steps",
-        type=int,
-        default=10,
-        metavar="N",
-        help="healthy steps before the fault, 0.5 s each in sync-stall [default: 10]",
-    )
-    parser.add_argument(
-        "--cache",
-        type=Path,
-        default=Path(".cache"),
-        metavar="DIR",
-        help="where a fetched Prometheus is kept [default: .cache]",
-    )
-    if lab := _lab():
-        lab.add_arguments(parser)
+    add_options(parser, {"demo": DemoOptions})
     parser.epilog = f"scenarios ({SOURCES}):\n{_table()}"
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit status 0 if the stack named where it began, 1 if not."""
-    if arguments.scenario == "list":
+    options = options_of(arguments, DemoOptions, "demo")
+    if options.scenario == "list":
         print(_table())
         return 0
     lab = _lab()
     names = (SYNC_STALL, *(lab.summaries() if lab else ()))
-    if arguments.scenario not in names:
+    if options.scenario not in names:
         hint = "" if lab else "; the others come with a clone of the repository (make demo)"
         raise ConfigError(
-            f"--scenario {arguments.scenario}: must be list or one of {', '.join(names)}{hint}"
+            f"--scenario {options.scenario}: must be list or one of {', '.join(names)}{hint}"
         )
     signal.signal(signal.SIGTERM, _interrupt)
-    if lab is None or arguments.scenario == SYNC_STALL:
-        return _sync_stall(arguments)
-    return lab.run(arguments)
+    if lab is None or options.scenario == SYNC_STALL:
+        return _sync_stall(options)
+    return lab.run(options)
 
 
 def _lab() -> Lab | None:
@@ -101,10 +76,10 @@ def _lab() -> Lab | None:
     return lab
 
 
-def _sync_stall(arguments: argparse.Namespace) -> int:
+def _sync_stall(options: DemoOptions) -> int:
     show = Progress()
     show.step("finding Prometheus (on the PATH, as a package, or a container)")
-    with DemoCluster(cache=arguments.cache, seed=arguments.seed) as cluster:
+    with DemoCluster(cache=options.cache, seed=options.seed) as cluster:
         show.step(f"starting {len(NODES)} node agents, {RANKS} ranks of job {JOB_ID}, Prometheus")
         api = cluster.start()
         show.say(f"Prometheus   {api.alerts_page()}")
@@ -112,7 +87,7 @@ def _sync_stall(arguments: argparse.Namespace) -> int:
             show.say(f"{node}       http://{address}/")
         show.step("training; the rules learn how long a step may take")
         show.wait_until(lambda: bool(api.query(ARMED)), 120, "the rules did not learn a budget")
-        steps = arguments.baseline_steps
+        steps = options.baseline_steps
         show.wait_until(lambda: cluster.steps() >= steps, 120 + 4 * steps, f"not {steps} steps")
         injected = cluster.inject_stall()
         show.step(
@@ -120,7 +95,7 @@ def _sync_stall(arguments: argparse.Namespace) -> int:
         )
         fired = _watch(api, show, injected)
         named = _report(cluster, fired)
-        if arguments.keep:
+        if options.keep:
             print("\nEverything keeps running; Ctrl-C ends it.  Try, in another terminal:")
             for node in NODES:
                 inspect = f"{own_command()} inspect --record-dir {cluster.record_dir(node)}"

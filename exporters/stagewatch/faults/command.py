@@ -18,6 +18,7 @@ from typing import Any
 
 from stagewatch.core.config import (
     Setting,
+    add_config_flag,
     add_flags,
     duration,
     fill,
@@ -72,27 +73,9 @@ class FaultOptions:
     )
 
 
-class _KindSetting(Setting):
-    """A setting of one kind: `size` of disk-fill is the key `disk-fill.size` and just --size."""
-
-    __slots__ = ()
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.key.rpartition(".")[2].replace("_", "-")
-
-
 def _settings_of(kind: Kind[Any]) -> list[Setting]:
-    return [
-        _KindSetting(
-            item.key,
-            item.default,
-            item.parse,
-            item.help,
-            item.env.replace("STAGEWATCH_", "STAGEWATCH_FAULT_", 1),
-        )
-        for item in settings_of(kind.options, f"{kind.name}.")
-    ]
+    """`size` of disk-fill is the key `disk-fill.size` and just --size."""
+    return list(settings_of(kind.options, f"{kind.name}.", env="STAGEWATCH_FAULT_", short=True))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -152,15 +135,8 @@ def _add_marker_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("files")
-    add_flags(group, settings_of(FaultOptions))
-    group.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        default=os.environ.get("STAGEWATCH_CONFIG"),
-        help="TOML file with a table [fault], and [fault.KIND] for a kind [STAGEWATCH_CONFIG]",
-    )
+    add_config_flag(parser, "fault", "fault.KIND")
+    add_flags(parser.add_argument_group("files"), settings_of(FaultOptions))
 
 
 def _no_time(text: str) -> None:

@@ -18,12 +18,19 @@ from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
+from stagewatch.gpu.collector import SPEC as GPU_COLLECTOR
 from stagewatch.gpu.directory import GpuDirectory, GpuFacts
 from stagewatch.gpu.readings import GPU
 from stagewatch.host.procfs import Procfs
-from stagewatch.slurm.cgroup_paths import parse_slurm_cgroup
-from stagewatch.slurm.cgroups import CgroupJob, SlurmCgroups
-from stagewatch.slurm.prolog import PrologJob, numbers, read_prolog, uuids
+from stagewatch.slurm.node_jobs import (
+    CgroupJob,
+    PrologJob,
+    SlurmCgroups,
+    numbers,
+    parse_slurm_cgroup,
+    read_prolog,
+    uuids,
+)
 
 if TYPE_CHECKING:
     from stagewatch.node_context import NodeContext
@@ -256,4 +263,5 @@ SPEC = CollectorSpec(
     interval=5.0,
     options=GpuJobsOptions,
     build=_build,
+    fed_by=GPU_COLLECTOR,
 )

@@ -26,7 +26,7 @@ from stagewatch.kernel_log.lines import (
     parse_xid,
 )
 from stagewatch.kernel_log.reader import KernelRecord, Kmsg
-from stagewatch.slurm.cgroup_paths import parse_slurm_cgroup
+from stagewatch.slurm.node_jobs import parse_slurm_cgroup
 
 if TYPE_CHECKING:
     from stagewatch.node_context import NodeContext

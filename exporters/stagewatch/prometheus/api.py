@@ -11,10 +11,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import requests
+import urllib3
 from requests.auth import AuthBase
 
 from stagewatch.core.errors import ConfigError, SourceError
 from stagewatch.prometheus.failure import why_unanswered
+from stagewatch.prometheus.options import PrometheusOptions
 
 MAX_POINTS = 2000
 """Points asked of a range query at once; servers refuse more than 11,000 (Prometheus) or 30,000."""
@@ -53,8 +55,17 @@ class Alert:
 class PrometheusApi:
     """A server at a base URL.  Whatever asks it raises `SourceError` with a line to act on."""
 
-    def __init__(self, url: str, *, timeout: float = 10.0, authorization: str = "") -> None:
-        """`authorization` is the value of that header, such as `Bearer ...`.
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 10.0,
+        authorization: str = "",
+        verify: bool | str | None = None,
+        certificate: str | tuple[str, str] | None = None,
+    ) -> None:
+        """`authorization` is the value of that header, such as `Bearer ...`; `verify` and
+        `certificate` are what requests takes.
 
         Raises `ConfigError` where `url` is none.
         """
@@ -64,11 +75,27 @@ class PrometheusApi:
         self._session = requests.Session()
         if authorization:
             self._session.auth = _Authorization(authorization)
+        # Given with each request: to the session's own, requests prefers REQUESTS_CA_BUNDLE.
+        self._tls: dict[str, Any] = {"verify": verify, "cert": certificate}
+
+    @classmethod
+    def of(cls, options: PrometheusOptions) -> PrometheusApi:
+        """The server that the options name.  Raises `ConfigError` where a file is of no use."""
+        options.context()  # names the file, which requests would not
+        if options.insecure:
+            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        return cls(
+            options.url,
+            timeout=options.timeout,
+            authorization=options.authorization(),
+            verify=options.verify,
+            certificate=options.certificate,
+        )
 
     def ready(self) -> bool:
         """Whether the server says that it is ready to answer."""
         try:
-            return self._session.get(f"{self._url}/-/ready", timeout=self._timeout).ok
+            return self._fetch("/-/ready").ok
         except requests.RequestException:
             return False
 
@@ -77,7 +104,7 @@ class PrometheusApi:
         unpacked package none, so that the API must do."""
         for path in ("/alerts", "/classic/alerts"):
             try:
-                if self._session.get(self._url + path, timeout=self._timeout).ok:
+                if self._fetch(path).ok:
                     return self._url + path
             except requests.RequestException:
                 break
@@ -131,10 +158,13 @@ class PrometheusApi:
         """Close the connections."""
         self._session.close()
 
+    def _fetch(self, path: str, parameters: dict[str, str] | None = None) -> requests.Response:
+        url = self._url + path
+        return self._session.get(url, params=parameters, timeout=self._timeout, **self._tls)
+
     def _get(self, path: str, parameters: dict[str, str]) -> dict[str, Any]:
         try:
-            url = f"{self._url}/api/v1/{path}"
-            answer = self._session.get(url, params=parameters, timeout=self._timeout)
+            answer = self._fetch(f"/api/v1/{path}", parameters)
         except requests.RequestException as error:
             why = why_unanswered(error, self._timeout)
             raise SourceError(f"{self._where} does not answer: {why}") from error

@@ -2,54 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from stagewatch.agent import AgentCommand
 from stagewatch.core.collector import AnySpec
-from stagewatch.core.errors import ConfigError
-from stagewatch.slurm.collectors import accounting as slurm_accounting
-from stagewatch.slurm.collectors import builtin as slurm_builtin
-from stagewatch.slurm.collectors import controller as slurm_controller
-from stagewatch.slurm.collectors import discovery as slurm_discovery
-from stagewatch.slurm.collectors import events as slurm_events
-from stagewatch.slurm.collectors import jobs as slurm_jobs
-from stagewatch.slurm.collectors import nodes as slurm_nodes
-from stagewatch.slurm.collectors import queue as slurm_queue
-from stagewatch.slurm.collectors import reservations as slurm_reservations
-from stagewatch.slurm.collectors import sources as slurm_sources
-from stagewatch.slurm.collectors import steps as slurm_steps
+from stagewatch.slurm.collectors import (
+    controller,
+    discovery,
+    events,
+    jobs,
+    nodes,
+    queue,
+    reservations,
+    sources,
+    steps,
+)
 from stagewatch.slurm.context import SlurmContext, SlurmOptions, slurm_context
-
-
-def validate(options: SlurmOptions, values: Mapping[str, object]) -> None:
-    """Raises `ConfigError` where options do not fit together."""
-    if len(options.clusters) > 1 and (options.api == "rest" or options.builtin_url):
-        raise ConfigError(
-            "--clusters: slurmrestd and the built-in endpoint speak for one cluster each; "
-            "run one agent for each cluster, or use --api text or json"
-        )
-    enabled, method = (values[f"{slurm_steps.SPEC.prefix}{key}"] for key in ("enabled", "method"))
-    if options.clusters and enabled and method == "sstat":
-        raise ConfigError(
-            "--collector.slurm-steps.method: sstat can ask the local cluster only; "
-            "with --clusters use srun"
-        )
 
 
 def collector_specs() -> tuple[AnySpec[SlurmContext], ...]:
     """Every collector of the Slurm agent, in the order of the exposition."""
     return (
-        slurm_queue.SPEC,
-        slurm_nodes.SPEC,
-        slurm_events.SPEC,
-        slurm_accounting.SPEC,
-        slurm_controller.SPEC,
-        slurm_jobs.SPEC,
-        slurm_reservations.SPEC,
-        slurm_steps.SPEC,
-        slurm_builtin.SPEC,
-        slurm_discovery.SPEC,
-        slurm_sources.SPEC,
+        queue.SPEC,
+        nodes.SPEC,
+        events.SPEC,
+        events.ACCOUNTING_SPEC,
+        controller.SPEC,
+        jobs.SPEC,
+        reservations.SPEC,
+        steps.SPEC,
+        discovery.SPEC,
+        sources.SPEC,
     )
 
 
@@ -61,5 +42,4 @@ COMMAND = AgentCommand(
     specs=collector_specs,
     context=slurm_context,
     routes=lambda context: context.discovery.routes(),
-    validate=validate,
 )

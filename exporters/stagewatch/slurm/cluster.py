@@ -1,134 +1,291 @@
-"""One cluster as the agent sees it: its sources, shared by the collectors."""
+"""The cluster as the agent sees it: its sources, each of which many collectors share.
+
+A source is one kind of data (the queue, the nodes, ...): fetched when it is due by whichever
+collector comes first, and its last good reading kept.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import floor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Generic, TypeVar
 
-from stagewatch.slurm.events.cluster import ClusterEvents
-from stagewatch.slurm.model import (
-    Controller,
-    Diagnostics,
-    EndedJob,
-    Job,
-    License,
-    Node,
-    NodeEvent,
-    Records,
-    Reservation,
-)
-from stagewatch.slurm.source import Source
-from stagewatch.slurm.transport.client import SlurmClient
-from stagewatch.slurm.transport.text.job_detail import Claim
+from stagewatch.core.config import option
+from stagewatch.core.errors import NoData, SourceError, StagewatchError
+from stagewatch.slurm.events.state import ClusterEvents
+from stagewatch.slurm.model import Claim, Records
+from stagewatch.slurm.transport import SlurmClient
 
-if TYPE_CHECKING:
-    from stagewatch.slurm.transport.builtin import Builtin, BuiltinEndpoint
+T_co = TypeVar("T_co", covariant=True)
+
+SOON = 10.0
+"""Most seconds between the first failure of a source and its next try."""
+MAX_BACKOFF = 60.0
+"""Most seconds between two tries of a source that keeps failing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
-    """When the sources are asked, in seconds.
+class Reading(Generic[T_co]):
+    """Data and when it was taken."""
 
-    The queue and the nodes follow their collectors' intervals (15 and 30 s).  The others keep
-    to the cycles in which the nodes are not asked for, so that no cycle of 15 s puts more than 4
-    requests to the controller: 2 for the queue, and 2 for the nodes or 1 or 2 for what is here.
+    data: T_co
+    taken: float
+    """Monotonic seconds at the end of the fetch, for ages."""
+    asked: float
+    """Unix time at its beginning."""
+    sequence: int
+
+
+def records_of(reading: Reading[Records[T_co]] | None) -> tuple[T_co, ...]:
+    """The records of a reading; none where there is no reading."""
+    return reading.data.items if reading else ()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """How a source does; `age` and `response` are in seconds."""
+
+    name: str
+    tried: bool
+    success: bool
+    age: float | None
+    response: float | None
+    failures: int
+    """Failures since the agent's start."""
+    error: str | None
+
+
+class Source(Generic[T_co]):
+    """One kind of data about the cluster, fetched by the first reader and shared by all.
+
+    At most one fetch is under way.  `interval` is the time between two fetches, in seconds; `phase`
+    puts off the first one, so that sources of one controller do not all ask at once.  A source
+    with an interval of 0 is due at any time.  `reading` and `status` never wait.
     """
 
-    timeout: float = 10.0
-    accounting_timeout: float = 30.0
-    diagnostics: float = 30.0
-    ping: float = 60.0
-    reservations: float = 300.0
-    licenses: float = 300.0
+    def __init__(
+        self,
+        name: str,
+        fetch: Callable[[float], T_co],
+        *,
+        timeout: float,
+        interval: float = 0.0,
+        phase: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.name = name
+        self.reading: Reading[T_co] | None = None
+        """The last good data, however old."""
+        self._fetch = fetch
+        self._timeout = timeout
+        self._interval = interval
+        self._clock = clock
+        self._wall = wall
+        self._due = clock() + phase
+        self._ended = threading.Condition()
+        self._under_way = False
+        self._in_a_row = 0
+        self._not_before = 0.0
+        self._failures = 0
+        self._error: StagewatchError | None = NoData(f"{name}: not asked for yet")
+        """What the last fetch raised."""
+        self._response: float | None = None
+
+    @property
+    def nothing(self) -> bool:
+        """Whether the last answer was that there is nothing of the kind."""
+        return self._response is not None and isinstance(self._error, NoData)
+
+    def refresh(self) -> T_co:
+        """Return the data, fetched anew if it is due.
+
+        Waits for a fetch that another thread has begun, at most as long as a fetch may take.
+        Raises what the last fetch raised (`SourceError`, `Stuck` or `NoData`), also while the
+        source is left alone after a failure.
+        """
+        if self._begin(wait=True):
+            self._try()
+        reading, error = self.reading, self._error
+        if error is not None or reading is None:
+            raise error or NoData(f"{self.name}: not asked for yet")
+        return reading.data
+
+    def keep_fresh(self) -> Reading[T_co] | None:
+        """Return the last good reading at once, and fetch in the background if it is due.
+
+        For collectors that need the data only beside their own; without an interval of its own a
+        source is fetched by `refresh` alone.
+        """
+        if self._interval and self._begin(wait=False):
+            try:
+                threading.Thread(target=self._try, name=f"fetch-{self.name}", daemon=True).start()
+            except RuntimeError:  # no more threads for this user: the next reader tries again
+                self._end()
+        return self.reading
+
+    def _begin(self, *, wait: bool) -> bool:
+        """Decide whether the caller fetches; with `wait`, after a fetch of another thread."""
+        with self._ended:
+            if self._under_way:
+                if wait and not self._ended.wait_for(lambda: not self._under_way, self._timeout):
+                    raise SourceError(f"{self.name}: the fetch before this one is still under way")
+                return False
+            self._under_way = self._clock() >= (self._not_before if self._in_a_row else self._due)
+            return self._under_way
+
+    def _try(self) -> None:
+        started, asked = self._clock(), self._wall()
+        try:
+            data = self._fetch(self._timeout)
+        except NoData as error:
+            self._answered(started, error)
+            self.reading = None
+        except StagewatchError as error:
+            self._failed(started, error)
+        else:
+            sequence = self.reading.sequence + 1 if self.reading else 1
+            self.reading = Reading(data, self._clock(), asked, sequence)
+            self._answered(started, None)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        with self._ended:
+            self._under_way = False
+            self._ended.notify_all()
+
+    def status(self) -> SourceStatus:
+        """The state of the source now, without waiting."""
+        reading, error = self.reading, self._error
+        failed = error is not None and not isinstance(error, NoData)
+        return SourceStatus(
+            name=self.name,
+            tried=self._response is not None,
+            success=not failed,
+            age=None if reading is None else max(0.0, self._clock() - reading.taken),
+            response=self._response,
+            failures=self._failures,
+            error=str(error) if failed else None,
+        )
+
+    def _answered(self, started: float, nothing: NoData | None) -> None:
+        self._in_a_row = 0
+        self._error = nothing
+        self._response = self._clock() - started
+        if self._interval:
+            self._due += self._interval * (floor((started - self._due) / self._interval) + 1)
+
+    def _failed(self, started: float, error: StagewatchError) -> None:
+        """Schedule the next try: soon after the first failure, later after more of them."""
+        now = self._clock()
+        self._in_a_row += 1
+        self._failures += 1
+        self._error = error
+        self._response = now - started
+        pause = min(MAX_BACKOFF, self._timeout * (2 ** min(self._in_a_row, 10) - 2))
+        self._not_before = max(started + min(self._interval, SOON), now + pause)
+
+
+@dataclass(frozen=True)  # without slots, since the agent's options inherit from it
+class Timing:
+    """The times at which the sources are asked, in seconds.
+
+    What comes after the nodes keeps to the cycles in which they are not asked for, so that no cycle
+    of 15 s puts more than 4 requests to the controller: 2 for the queue, and 2 for the nodes or 1
+    or 2 for the others.
+    """
+
+    timeout: float = option(
+        10.0, "time after which a command or request to Slurm is given up; less than MessageTimeout"
+    )
+    accounting_timeout: float = option(
+        30.0, "time after which sacct or sacctmgr is given up; slurmdbd may be slow without harm"
+    )
+    jobs_interval: float = option(15.0, "time between two readings of the queue")
+    nodes_interval: float = option(30.0, "time between two readings of the nodes")
+    accounting_interval: float = option(60.0, "time between two readings of accounting")
+    diagnostics_interval: float = option(30.0, "time between two readings of sdiag")
+    ping_interval: float = option(60.0, "time between two pings of the controllers")
+    reservations_interval: float = option(300.0, "time between two readings of the reservations")
+    licenses_interval: float = option(300.0, "time between two readings of the licences")
 
     def phase(self, cycle: int) -> float:
         """The beginning of an odd cycle, counted from 0: nodes are asked for in even ones."""
-        return self.diagnostics / 2 * cycle
+        return self.diagnostics_interval / 2 * cycle
 
 
 class Cluster:
-    """The sources of one cluster.  Each is refreshed by one collector, and read by any."""
+    """The sources that all collectors share, and the events counted from them."""
 
     def __init__(
         self,
         client: SlurmClient,
         timing: Timing,
         *,
-        name: str = "",
-        title: str = "",
         state_file: Path | None = None,
-        builtin: BuiltinEndpoint | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self.name = name
-        """What it is asked for by; empty for the local one."""
-        self.title = title or name
-        """What it is called in service discovery."""
         self._client = client
-        self._endpoint = builtin
         self._timing = timing
         self._clock = clock
         self._wall = wall
         self.events = ClusterEvents(state_file, wall=wall)
-        self._sources: list[Source[Any]] = []
-        self.jobs: Source[Records[Job]] = self._source("jobs", client.jobs)
-        self.nodes: Source[Records[Node]] = self._source("nodes", client.nodes)
-        self.diagnostics: Source[Diagnostics] = self._source(
-            "diagnostics", client.diagnostics, timing.diagnostics, timing.phase(1)
+        self._sources: list[Source[object]] = []
+        self.jobs = self._source("jobs", client.jobs, timing.jobs_interval)
+        self.nodes = self._source("nodes", client.nodes, timing.nodes_interval)
+        self.diagnostics = self._source(
+            "diagnostics", client.diagnostics, timing.diagnostics_interval, timing.phase(1)
         )
-        self.ping: Source[tuple[Controller, ...]] = self._source(
-            "ping", client.ping, timing.ping, timing.phase(1)
+        self.ping = self._source("ping", client.ping, timing.ping_interval, timing.phase(1))
+        self.reservations = self._source(
+            "reservations", client.reservations, timing.reservations_interval, timing.phase(3)
         )
-        self.reservations: Source[Records[Reservation]] = self._source(
-            "reservations", client.reservations, timing.reservations, timing.phase(3)
+        self.licenses = self._source(
+            "licenses", client.licenses, timing.licenses_interval, timing.phase(7)
         )
-        self.licenses: Source[Records[License]] = self._source(
-            "licenses", client.licenses, timing.licenses, timing.phase(7)
-        )
-        self.ended_jobs: Source[Records[EndedJob]] = self._source(
+        self.ended_jobs = self._source(
             "accounting_jobs",
             lambda timeout: client.ended_jobs(timeout, self.events.window()),
+            timing.accounting_interval,
             timeout=timing.accounting_timeout,
         )
-        self.node_events: Source[Records[NodeEvent]] = self._source(
+        self.node_events = self._source(
             "accounting_nodes",
             lambda timeout: client.node_events(timeout, self.events.window()),
+            timing.accounting_interval,
             timeout=timing.accounting_timeout,
-        )
-
-        self.builtin: Source[Builtin] | None = (
-            None if builtin is None else self._source("builtin", builtin.read)
         )
 
     def gpu_claims(self) -> Source[Records[Claim]]:
-        """Which job has which GPUs, once a minute between two pings; only if told to ask."""
+        """A further source, asked once a minute between two pings: which job has which GPUs."""
         return self._source("gpu_indices", self._client.gpu_claims, 60.0, self._timing.phase(3))
 
     @property
-    def sources(self) -> tuple[Source[Any], ...]:
-        """All of them."""
+    def sources(self) -> tuple[Source[object], ...]:
+        """Every source, in the order of their first questions."""
         return tuple(self._sources)
 
     def close(self) -> None:
-        """Give up whatever is under way."""
+        """End every question under way and save the counters, after the last collection."""
         self._client.close()
-        if self._endpoint is not None:
-            self._endpoint.close()
+        self.events.save(now=True)
 
     def _source(
         self,
         name: str,
-        fetch: Callable[[float], Any],
-        interval: float = 0.0,
+        fetch: Callable[[float], T_co],
+        interval: float,
         phase: float = 0.0,
         *,
         timeout: float | None = None,
-    ) -> Source[Any]:
-        source: Source[Any] = Source(
+    ) -> Source[T_co]:
+        source = Source(
             name,
             fetch,
             timeout=timeout or self._timing.timeout,

@@ -1,28 +1,19 @@
-"""What the collectors of the Slurm agent share: its options, and the cluster that they ask."""
+"""What the collectors of the Slurm agent share: its options, its cluster and the list of nodes."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from stagewatch.core.collector import Collector
-from stagewatch.core.config import address, http_url, listing, option, path, text
+from stagewatch.core.config import address, http_url, listing, option, path
 from stagewatch.core.context import AgentOptions
 from stagewatch.slurm.cluster import Cluster, Timing
-from stagewatch.slurm.conf import cluster_name
-from stagewatch.slurm.discovery import Discovery, Exporter, targets_of
-from stagewatch.slurm.fleet import Fleet
-from stagewatch.slurm.model import Node
-from stagewatch.slurm.transport.client import SlurmClient
-from stagewatch.slurm.transport.json.cli import SlurmJsonCli
-from stagewatch.slurm.transport.text.cli import SlurmCli
-
-if TYPE_CHECKING:
-    from stagewatch.slurm.transport.builtin import BuiltinEndpoint
+from stagewatch.slurm.discovery import Discovery, Exporter
+from stagewatch.slurm.transport import SlurmClient
+from stagewatch.slurm.transport.command import SlurmCli, SlurmJsonCli
 
 
 def exporter(value: str) -> Exporter:
@@ -48,19 +39,13 @@ def rest_url(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmOptions(AgentOptions):
+class SlurmOptions(Timing, AgentOptions):
     """Options of `stagewatch slurm` as a whole; collectors add their own."""
 
     listen: tuple[str, int] = option(
         ("127.0.0.1", 9948),
         "address to serve /metrics, /sd and the status page on; :9948 for every interface",
         parse=address,
-    )
-    clusters: tuple[str, ...] = option(
-        (),
-        "clusters to ask by name (squeue -M, needs slurmdbd), each in a label `cluster`; "
-        "without it the local one, and no label",
-        parse=listing(text),
     )
     api: str = option(
         "text",
@@ -74,22 +59,9 @@ class SlurmOptions(AgentOptions):
         parse=rest_url,
     )
     rest_user: str = option("", "user name that goes with the token")
-    rest_token_file: Path | None = option(
-        None, "file with a JWT for slurmrestd or the built-in endpoint", parse=path
-    )
-    builtin_url: str = option(
-        "",
-        "address of slurmctld's own metrics endpoint (25.11 and later), http://HOST:PORT",
-        parse=http_url,
-    )
+    rest_token_file: Path | None = option(None, "file with a JWT for slurmrestd", parse=path)
     bin_dir: Path | None = option(
         None, "directory of Slurm's commands, where they are not on PATH", parse=path
-    )
-    timeout: float = option(
-        10.0, "after which a command or request to Slurm is given up; less than MessageTimeout"
-    )
-    accounting_timeout: float = option(
-        30.0, "after which sacct or sacctmgr is given up; slurmdbd may be slow without harm"
     )
     state_dir: Path = option(
         Path("/var/lib/stagewatch"),
@@ -101,17 +73,13 @@ class SlurmOptions(AgentOptions):
     )
     sd_exporters: tuple[Exporter, ...] = option(
         (Exporter("stagewatch", 9947),),
-        "what listens on every node and is listed at /sd and /sd/NAME",
+        "exporters that listen on every node, listed at /sd and /sd/NAME",
         parse=listing(exporter),
     )
     sd_by_name: bool = option(False, "list nodes by NodeName instead of by NodeAddr")
     sd_dir: Path | None = option(
         None, "directory to write NAME.json files for file_sd into", parse=path
     )
-    diagnostics_interval: float = option(30.0, "time between two readings of sdiag")
-    ping_interval: float = option(60.0, "time between two pings of the controllers")
-    reservations_interval: float = option(300.0, "time between two readings of the reservations")
-    licenses_interval: float = option(300.0, "time between two readings of the licences")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,36 +87,20 @@ class SlurmContext:
     """What the collectors of one agent share."""
 
     options: SlurmOptions
-    clusters: tuple[Cluster, ...]
+    cluster: Cluster
     discovery: Discovery
 
-    def per_cluster(self, build: Callable[[Cluster], Collector]) -> Collector:
-        """One collector, or where clusters are named, one for each with its label."""
-        if not self.options.clusters:
-            return build(self.clusters[0])
-        longest = max(self.options.timeout, self.options.accounting_timeout)
-        return Fleet(
-            {cluster.name: build(cluster) for cluster in self.clusters}, patience=3 * longest
-        )
-
     def close(self) -> None:
-        """Give up every command and request that is under way."""
-        for cluster in self.clusters:
-            cluster.close()
-
-    def discover(self, cluster: Cluster, nodes: Iterable[Node]) -> None:
-        """Hand a cluster's nodes to service discovery."""
-        targets = targets_of(nodes, cluster.title, by_name=self.options.sd_by_name)
-        self.discovery.update(cluster.title, targets)
+        """End every question under way and save the counters."""
+        self.cluster.close()
 
 
-def _client(options: SlurmOptions, cluster: str) -> SlurmClient:
+def _client(options: SlurmOptions) -> SlurmClient:
     if options.api == "text":
-        return SlurmCli(cluster=cluster, prefix=options.bin_dir)
+        return SlurmCli(prefix=options.bin_dir)
     if options.api == "json":
-        return SlurmJsonCli(cluster=cluster, prefix=options.bin_dir)
-    from stagewatch.slurm.transport.http import HttpReader
-    from stagewatch.slurm.transport.rest import SlurmRest
+        return SlurmJsonCli(prefix=options.bin_dir)
+    from stagewatch.slurm.transport.rest import HttpReader, SlurmRest
 
     def reader() -> HttpReader:
         return HttpReader(
@@ -158,40 +110,35 @@ def _client(options: SlurmOptions, cluster: str) -> SlurmClient:
     return SlurmRest(reader)
 
 
-def _builtin(options: SlurmOptions) -> BuiltinEndpoint | None:
-    if not options.builtin_url:
-        return None
-    from stagewatch.slurm.transport.builtin import BuiltinEndpoint
-    from stagewatch.slurm.transport.http import HttpReader
-
-    return BuiltinEndpoint(HttpReader(options.builtin_url, token_file=options.rest_token_file))
-
-
 def slurm_context(options: SlurmOptions) -> SlurmContext:
-    """The shared parts, out of the agent's options."""
-    timing = Timing(
-        timeout=options.timeout,
-        accounting_timeout=options.accounting_timeout,
-        diagnostics=options.diagnostics_interval,
-        ping=options.ping_interval,
-        reservations=options.reservations_interval,
-        licenses=options.licenses_interval,
-    )
-    clusters = tuple(
-        Cluster(
-            _client(options, name),
-            timing,
-            name=name,
-            title=name or options.cluster_name or cluster_name(os.environ),
-            state_file=options.state_dir / f"slurm{'-' if name else ''}{name}.json",
-            builtin=_builtin(options),
-        )
-        for name in options.clusters or ("",)
-    )
+    """Build the shared parts from the agent's options."""
+    cluster = Cluster(_client(options), options, state_file=options.state_dir / "slurm.json")
     discovery = Discovery(
         options.sd_exporters,
-        clusters=[cluster.title for cluster in clusters],
+        cluster=options.cluster_name or cluster_name(os.environ),
         memory=options.state_dir,
         directory=options.sd_dir,
     )
-    return SlurmContext(options, clusters, discovery)
+    return SlurmContext(options, cluster, discovery)
+
+
+_PLACES = (
+    Path("/etc/slurm/slurm.conf"),
+    Path("/run/slurm/conf/slurm.conf"),
+    Path("/etc/slurm-llnl/slurm.conf"),
+    Path("/usr/local/etc/slurm.conf"),
+)
+_CLUSTER_NAME = re.compile(r"^\s*ClusterName\s*=\s*([\w.-]+)", re.IGNORECASE | re.MULTILINE)
+
+
+def cluster_name(environ: Mapping[str, str]) -> str:
+    """`ClusterName` of the slurm.conf that Slurm's commands use; empty if there is none to read."""
+    given = environ.get("SLURM_CONF")
+    for place in (Path(given),) if given else _PLACES:
+        try:
+            match = _CLUSTER_NAME.search(place.read_text(errors="replace"))
+        except OSError:
+            continue
+        if match:
+            return match[1].lower()
+    return ""

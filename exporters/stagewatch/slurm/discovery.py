@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from stagewatch.core.errors import NoData
+from stagewatch.core.files import write_atomically
 from stagewatch.slurm.model import Node
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ Route = Callable[[], tuple[str, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Exporter:
-    """Something that listens on every node."""
+    """An exporter that listens on a port of every node."""
 
     name: str
     port: int
@@ -42,7 +42,6 @@ class Exporter:
 class Target:
     """A node, as far as discovery needs it; this much is kept on disk."""
 
-    cluster: str
     node: str
     address: str
     partitions: tuple[str, ...]
@@ -51,11 +50,10 @@ class Target:
     gpu_types: tuple[str, ...]
 
 
-def targets_of(nodes: Iterable[Node], cluster: str, *, by_name: bool = False) -> list[Target]:
-    """The nodes to scrape, in their natural order; nodes that are yet to come are left out."""
-    found = [
+def targets_of(nodes: Iterable[Node], *, by_name: bool = False) -> tuple[Target, ...]:
+    """The nodes to scrape, in natural order, without those of the state FUTURE."""
+    targets = [
         Target(
-            cluster=cluster,
             node=node.name,
             address=node.name if by_name else node.address,
             partitions=node.partitions,
@@ -66,7 +64,7 @@ def targets_of(nodes: Iterable[Node], cluster: str, *, by_name: bool = False) ->
         for node in nodes
         if node.state != "FUTURE"
     ]
-    return sorted(found, key=lambda target: natural(target.node))
+    return tuple(sorted(targets, key=lambda target: natural(target.node)))
 
 
 def natural(name: str) -> tuple[tuple[str, int], ...]:
@@ -74,14 +72,14 @@ def natural(name: str) -> tuple[tuple[str, int], ...]:
     return tuple((text, int(number or -1)) for text, number in re.findall(r"(\D*)(\d{0,18})", name))
 
 
-def body(targets: Iterable[Target], exporters: Iterable[Exporter]) -> bytes:
+def body(cluster: str, targets: Iterable[Target], exporters: Iterable[Exporter]) -> bytes:
     """The target groups of some exporters, as Prometheus reads them."""
     exporters = tuple(exporters)
     groups = [
         {
             "targets": [_address(target.address, exporter.port)],
             "labels": {
-                **({"cluster": target.cluster} if target.cluster else {}),
+                **({"cluster": cluster} if cluster else {}),
                 "node": target.node,
                 "__meta_slurm_exporter": exporter.name,
                 "__meta_slurm_partitions": _listed(target.partitions),
@@ -107,7 +105,7 @@ def _listed(values: Iterable[str]) -> str:
 
 
 class Discovery:
-    """The last good list of each cluster, ready to be served, and its files.
+    """The last good list of the cluster's nodes, ready to be served, and its files.
 
     `memory` is the directory of the list that outlives the agent: an agent that starts while the
     controller is down must not tell Prometheus that there are no nodes.
@@ -117,114 +115,91 @@ class Discovery:
         self,
         exporters: Iterable[Exporter],
         *,
-        clusters: Iterable[str] = ("",),
+        cluster: str = "",
         memory: Path | None = None,
         directory: Path | None = None,
     ) -> None:
-        self.exporters = tuple(exporters)
+        self.cluster = cluster
+        self.targets: tuple[Target, ...] | None = None
+        """The nodes to scrape; `None` until the controller has answered once."""
+        self._exporters = tuple(exporters)
         self._memory = memory / "discovery.json" if memory else None
         self._directory = directory
-        self._by_cluster: dict[str, list[Target]] = {}
         self._bodies: dict[str, bytes] = {}
         self._said = ""
-        self._recall(frozenset(clusters))
+        if self._memory is not None:
+            self._recall(self._memory)
 
     def routes(self) -> Mapping[str, Route]:
         """`/sd` for all exporters, `/sd/NAME` for one of them."""
-        paths = {"/sd": "", **{f"/sd/{each.name}": each.name for each in self.exporters}}
+        paths = {
+            "/sd": "",
+            **{f"/sd/{exporter.name}": exporter.name for exporter in self._exporters},
+        }
         return {path: self._route(name) for path, name in paths.items()}
 
-    def update(self, cluster: str, targets: list[Target]) -> None:
+    def update(self, targets: tuple[Target, ...]) -> None:
         """Take a new list; files are written only where something changed."""
-        if self._by_cluster.get(cluster) == targets:
-            return
-        self._by_cluster[cluster] = targets
-        self._render()
-        self._write_files()
-
-    def counts(self) -> dict[str, int]:
-        """How many nodes there are to scrape, by cluster."""
-        return {cluster: len(targets) for cluster, targets in self._by_cluster.items()}
+        if self.targets != targets:
+            self._render(targets)
+            self._write_files()
 
     def _route(self, name: str) -> Route:
         def answer() -> tuple[str, bytes]:
-            found = self._bodies.get(name)
-            if found is None:
+            content = self._bodies.get(name)
+            if content is None:
                 # An empty list would make Prometheus forget every target; a failure does not.
                 raise NoData("no list of nodes yet: the controller has not answered")
-            return JSON, found
+            return JSON, content
 
         return answer
 
-    def _render(self) -> None:
-        targets = [
-            target for cluster in sorted(self._by_cluster) for target in self._by_cluster[cluster]
-        ]
-        bodies = {"": body(targets, self.exporters)}
-        for exporter in self.exporters:
-            bodies[exporter.name] = body(targets, [exporter])
+    def _render(self, targets: tuple[Target, ...]) -> None:
+        bodies = {"": body(self.cluster, targets, self._exporters)}
+        for exporter in self._exporters:
+            bodies[exporter.name] = body(self.cluster, targets, [exporter])
         self._bodies = bodies
+        self.targets = targets
 
     def _write_files(self) -> None:
-        try:
-            if self._memory is not None:
-                kept = {
-                    cluster: [_to_json(target) for target in targets]
-                    for cluster, targets in self._by_cluster.items()
-                }
-                _replace(self._memory, json.dumps(kept, separators=(",", ":")).encode())
-            if self._directory is not None:
-                for exporter in self.exporters:
-                    path = self._directory / f"{exporter.name}.json"
-                    _replace(path, self._bodies[exporter.name])
-        except OSError as error:
-            self._say(f"service discovery: {error.filename}: {error.strerror}")
-        else:
-            self._said = ""
+        files: dict[Path, bytes] = {}
+        if self._memory is not None:
+            kept = {self.cluster: list(map(astuple, self.targets or ()))}
+            files[self._memory] = json.dumps(kept, separators=(",", ":")).encode()
+        if self._directory is not None:
+            for exporter in self._exporters:
+                files[self._directory / f"{exporter.name}.json"] = self._bodies[exporter.name]
+        for path, data in files.items():
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(path, data, mode=0o644)  # Prometheus is another user
+            except OSError as error:
+                self._say(f"{path} cannot be written: {error.strerror}")
+                return
+        self._said = ""
 
-    def _recall(self, clusters: frozenset[str]) -> None:
-        if self._memory is None:
-            return
+    def _recall(self, memory: Path) -> None:
         try:
-            kept = json.loads(self._memory.read_bytes())
-            found = {
-                str(cluster): [_from_json(each) for each in targets]
-                for cluster, targets in kept.items()
-                if cluster in clusters
-            }
+            kept = json.loads(memory.read_bytes())
+            targets = kept.get(self.cluster)
+            if targets is not None:
+                self._render(tuple(map(_from_json, targets)))
         except FileNotFoundError:
             return
         except OSError as error:
-            self._say(f"service discovery: {self._memory}: {error.strerror}")
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            self._say(f"service discovery: {self._memory} is not usable, and is ignored: {error}")
-        else:
-            if found:
-                self._by_cluster = found
-                self._render()
+            self._say(f"{memory} cannot be read: {error.strerror}")
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            self._say(f"{memory} is not usable, and is ignored: {error}")
 
     def _say(self, message: str) -> None:
         if message != self._said:
-            log.warning("%s", message)
+            log.warning("service discovery: %s", message)
             self._said = message
 
 
-def _to_json(target: Target) -> list[object]:
-    return [
-        target.cluster,
-        target.node,
-        target.address,
-        target.partitions,
-        target.state,
-        target.flags,
-        target.gpu_types,
-    ]
-
-
 def _from_json(saved: list[object]) -> Target:
-    cluster, node, address, partitions, state, flags, gpu_types = saved
+    node, address, partitions, state, flags, gpu_types = saved
     return Target(
-        cluster=str(cluster),
         node=str(node),
         address=str(address),
         partitions=_strings(partitions),
@@ -238,15 +213,3 @@ def _strings(saved: object) -> tuple[str, ...]:
     if not isinstance(saved, list):
         raise ValueError(f"not a list: {saved!r:.40}")
     return tuple(map(str, saved))
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file whole, readable by Prometheus under another user."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.chmod(0o644)
-    temporary.replace(path)

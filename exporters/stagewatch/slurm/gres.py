@@ -24,7 +24,7 @@ def count(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def gpus_of_tres(text: str) -> GpuCounts | None:
-    """The GPUs in a TRES list, `None` where it does not mention any.
+    """The GPUs of a TRES list; `None` if it mentions none.
 
     What `gres/gpu` counts beyond the typed entries is of no named type.
     """
@@ -82,8 +82,8 @@ def _gpu_items(text: str, times: int) -> Iterator[tuple[str, int]]:
     yield from totals.items()
 
 
-def _counts(found: Mapping[str, int]) -> GpuCounts:
-    return tuple(sorted((kind, number) for kind, number in found.items() if number))
+def _counts(counts: Mapping[str, int]) -> GpuCounts:
+    return tuple(sorted((kind, number) for kind, number in counts.items() if number))
 
 
 @lru_cache(maxsize=4096)
@@ -96,10 +96,10 @@ def node_gpus(configured: str, used: str) -> tuple[NodeGpus, ...]:
     have = {kind: number for kind, number, _ in _node_items(configured)}
     allocated: dict[str, int] = {}
     indices: dict[str, tuple[int, ...]] = {}
-    for kind, number, found in _node_items(used):
+    for kind, number, held in _node_items(used):
         target = kind if kind in have or len(have) != 1 else next(iter(have))
         allocated[target] = allocated.get(target, 0) + number
-        indices[target] = (*indices.get(target, ()), *found)
+        indices[target] = (*indices.get(target, ()), *held)
     return tuple(
         NodeGpus(kind, number, allocated.get(kind, 0), indices.get(kind, ()))
         for kind, number in sorted(have.items())
@@ -122,8 +122,8 @@ def _node_items(text: str) -> Iterator[tuple[str, int, tuple[int, ...]]]:
         kind = ":".join(part for part in parts[1:-1] if part != "no_consume").lower()
         before, seen = totals.get(kind, (0, ()))
         totals[kind] = (before + number, seen + _indices(detail))
-    for kind, (number, found) in totals.items():
-        yield kind, number, found
+    for kind, (number, held) in totals.items():
+        yield kind, number, held
 
 
 def _indices(detail: str) -> tuple[int, ...]:
@@ -132,8 +132,8 @@ def _indices(detail: str) -> tuple[int, ...]:
 
 
 def expand_indices(text: str) -> tuple[int, ...]:
-    """The numbers of `0-2,5`; nothing for what is not such a list."""
-    found: list[int] = []
+    """The numbers of a list such as `0-2,5`; empty for any other text."""
+    numbers: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
         if not first.isdecimal() or not (last or first).isdecimal():
@@ -141,10 +141,16 @@ def expand_indices(text: str) -> tuple[int, ...]:
         low, high = int(first), int(last or first)
         if high - low > _MAX_INDEX:
             return ()
-        found += range(low, high + 1)
-    return tuple(found)
+        numbers += range(low, high + 1)
+    return tuple(numbers)
+
+
+def indices_of(gres: str) -> tuple[int, ...]:
+    """The GPU indices in `gpu:h200:2(IDX:3-4)`."""
+    by_type = node_gpus(re.sub(r"\([^)]*\)", "", gres), gres)
+    return tuple(sorted(index for gpus in by_type for index in gpus.indices))
 
 
 def total(counts: Iterable[tuple[str, int]]) -> int:
-    """All GPUs, whatever their type."""
+    """The number of GPUs of all types."""
     return sum(number for _, number in counts)

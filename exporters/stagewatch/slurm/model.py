@@ -6,20 +6,23 @@ Times are Unix seconds; `None` where Slurm does not know.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 GpuCounts = tuple[tuple[str, int], ...]
 """GPUs by type in lower case, sorted; the type is empty where none was named."""
 
-T = TypeVar("T")
+Claim = tuple[int, str, tuple[int, ...]]
+"""Which GPUs of which node a job says it has: job id, node, indices.  To be checked."""
+
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Records(Generic[T]):
-    """What one reading gave, and how much of the answer could not be understood."""
+class Records(Generic[T_co]):
+    """The records of one answer, and how many of them could not be read."""
 
-    items: tuple[T, ...]
+    items: tuple[T_co, ...]
     malformed: int = 0
 
 
@@ -52,6 +55,11 @@ class Job:
     signal: int = 0
     gres_detail: tuple[str, ...] = ()
     """Per node, what it holds there, where the source says (`gpu:h200:2(IDX:0-1)`)."""
+
+    @property
+    def partition(self) -> str:
+        """The first of its partitions: where it runs, if it does."""
+        return self.partitions[0] if self.partitions else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +178,3 @@ class NodeEvent:
     end: int | None
     reason: str
     user: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unrecognised:
-    """Values that this version of stagewatch has no name for, by kind."""
-
-    counts: Mapping[str, int] = field(default_factory=dict)

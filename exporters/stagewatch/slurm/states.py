@@ -90,11 +90,7 @@ _FLAG_ALIASES = {
     "DRAINED": "DRAIN",
     "DRAINING": "DRAIN",
 }
-_BASE_ALIASES = {
-    "ALLOC": "ALLOCATED",
-    "MIX": "MIXED",
-    "UNK": "UNKNOWN",
-}
+_BASE_ALIASES = {"ALLOC": "ALLOCATED", "MIX": "MIXED", "UNK": "UNKNOWN"}
 _COMPOUND = {
     "DRAINED": ("IDLE", "DRAIN"),
     "DRAINING": ("MIXED", "DRAIN"),
@@ -124,7 +120,7 @@ _SENTENCES = (
 
 
 def node_availability(state: str, flags: frozenset[str]) -> str | None:
-    """Why a node takes no new jobs: `down`, `fail`, `drain`; `None` where it does.
+    """The reason a node takes no new jobs: `down`, `fail` or `drain`; `None` if it takes them.
 
     UNKNOWN is none of them: every idle node is so from a start of slurmctld until it has answered
     it (sinfo(1)).  Its flags are kept, and one that is dead becomes NOT_RESPONDING.
@@ -169,8 +165,8 @@ def job_state_of_list(names: list[str]) -> str:
     for flag in JOB_FLAGS:
         if flag in upper:
             return flag
-    known = sorted(upper & JOB_STATES)
-    return known[0] if known else _bounded(next(iter(sorted(upper)), "UNKNOWN"))
+    states = sorted(upper & JOB_STATES)
+    return states[0] if states else _bounded(next(iter(sorted(upper)), "UNKNOWN"))
 
 
 @lru_cache(maxsize=4096)

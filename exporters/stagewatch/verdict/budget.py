@@ -1,6 +1,7 @@
 """How long a stage may go without a mark of progress.
 
-The recording rules in `alerts/stalls.rules.yaml` hold the same numbers; a test compares them.
+The recording rules in `alerts/stalls.rules.yaml` mean the same: tests/alerts/test_stall_rules.py
+gives cases on either side of each threshold to both.
 """
 
 from __future__ import annotations

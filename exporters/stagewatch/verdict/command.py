@@ -21,13 +21,15 @@ import dataclasses
 import json
 import os
 import shutil
-import stat
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from stagewatch.core.config import add_options, existing_directory, option, options_of
 from stagewatch.core.errors import ConfigError
 from stagewatch.host.procfs import Procfs
+from stagewatch.prometheus.options import PrometheusOptions
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.record import DEFAULT_DIRECTORY
@@ -40,49 +42,55 @@ LOOKS = 6
 PAUSE_SECONDS = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class InspectOptions:
+    """Options of `stagewatch inspect`."""
+
+    json: bool = option(False, "print JSON instead of a table")
+    job: str = option("", "only this job; every job if empty")
+    evidence: bool = option(
+        False, "also show the stacks of a suspect and of one other rank, by py-spy"
+    )
+    prometheus: str = option("", "ask the server at this URL about the whole job; needs --job")
+    record_dir: Path = option(
+        Path(DEFAULT_DIRECTORY),
+        "directory of the stage records, to which the ranks write",
+        parse=existing_directory,
+        env="STAGEWATCH_DIR",
+    )
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `stagewatch inspect`."""
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--job", metavar="ID", help="only this job [default: every job]")
-    parser.add_argument(
-        "--evidence",
-        action="store_true",
-        help="also show the stacks of a suspect and of one other rank, by py-spy",
-    )
-    parser.add_argument(
-        "--prometheus", metavar="URL", help="ask this server about the whole job; needs --job"
-    )
-    parser.add_argument(
-        "--record-dir",
-        type=Path,
-        metavar="DIR",
-        help=f"directory of the stage records [default: {DEFAULT_DIRECTORY}; STAGEWATCH_DIR]",
-    )
+    tables = {"inspect": InspectOptions, "prometheus": PrometheusOptions}
+    add_options(parser, tables, without=("prometheus.url",))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """The exit status, as `--help` tells it."""
-    if arguments.prometheus:
-        return _tell(arguments.prometheus, arguments.job, arguments.json)
+    options = options_of(arguments, InspectOptions, "inspect")
+    if options.prometheus:
+        server = options_of(arguments, PrometheusOptions, "prometheus")
+        return _tell(replace(server, url=options.prometheus), options.job, options.json)
+    record_dir = options.record_dir
     proc = Procfs()
-    record_dir = _record_directory(arguments.record_dir)
     directory = RankDirectory(RecordDirectory(record_dir, proc), proc, fresh_for=0.1)
     if sys.stderr.isatty():
         print(f"watching for {LOOKS * PAUSE_SECONDS:.0f} s ...", end="\r", file=sys.stderr)
     facts = observe(directory, proc, looks=LOOKS, pause=PAUSE_SECONDS)
     if sys.stderr.isatty():
         print("\033[K", end="", file=sys.stderr)
-    facts = [fact for fact in facts if arguments.job in (None, fact.job_id)]
+    facts = [fact for fact in facts if options.job in ("", fact.job_id)]
     verdicts = judge(facts)
-    stacks = gather(facts, verdicts) if arguments.evidence else []
-    if arguments.json:
+    stacks = gather(facts, verdicts) if options.evidence else []
+    if options.json:
         print(json.dumps(as_json(facts, verdicts, stacks), indent=2))
     elif facts:
         print(table(facts, verdicts, colour=_colour(), width=_width()))
-        if arguments.evidence:
+        if options.evidence:
             print(text(stacks) if stacks else f"\n{why_none(verdicts)}")
     else:
-        job = f" of job {arguments.job}" if arguments.job else ""
+        job = f" of job {options.job}" if options.job else ""
         print(
             f"No rank{job} on this node: no stage record in {record_dir}, and no process "
             "that may be read has RANK or SLURM_PROCID in its environment."
@@ -92,28 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 3 if any(verdict.wrong for verdict in verdicts) else 0
 
 
-def _record_directory(given: Path | None) -> Path:
-    """Where to look.  Raises `ConfigError` where somebody has named a place that is none; the
-    default is missing on a node where no rank ever ran."""
-    variable = os.environ.get("STAGEWATCH_DIR")
-    if given is None and not variable:
-        return Path(DEFAULT_DIRECTORY)
-    directory = given or Path(variable or "")
-    try:
-        problem = "" if stat.S_ISDIR(directory.stat().st_mode) else "is no directory"
-    except (FileNotFoundError, NotADirectoryError):
-        problem = "does not exist"
-    except OSError:
-        problem = ""  # told by whoever reads it
-    if problem:
-        raise ConfigError(
-            f"{'STAGEWATCH_DIR' if given is None else '--record-dir'} {directory} {problem}: give "
-            f"the directory that the ranks write to, or leave it out for {DEFAULT_DIRECTORY}"
-        )
-    return directory
-
-
-def _tell(url: str, job_id: str | None, as_json: bool) -> int:
+def _tell(server: PrometheusOptions, job_id: str, as_json: bool) -> int:
     """Print the story of a job as a Prometheus knows it."""
     if not job_id:
         raise ConfigError("--prometheus needs --job ID: whose story is to be told")
@@ -124,7 +111,7 @@ def _tell(url: str, job_id: str | None, as_json: bool) -> int:
         raise ConfigError(
             f"--prometheus needs {error.name}: pip install 'stagewatch[report]'"
         ) from error
-    api = PrometheusApi(url)
+    api = PrometheusApi.of(server)
     try:
         story = Teller(api, job_id).tell()
     finally:

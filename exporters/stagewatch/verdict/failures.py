@@ -7,7 +7,8 @@ from stagewatch.verdict.facts import RankFacts
 from stagewatch.verdict.words import Ranks, age, doing, span, step, who
 
 SETTLE_SECONDS = 5.0
-"""A raised exception closes the stages around it: marks of this much later are still its own."""
+"""An exception closes the stages around it and an agent looks once a second, so that progress
+within this time is still its own.  The rule role:rl_given_up:ranks allows it as long."""
 
 
 def silent(live: Ranks) -> bool:

@@ -10,13 +10,11 @@ from typing import Protocol
 
 from stagewatch.prometheus.api import Series
 from stagewatch.verdict.budget import MIN_SECONDS
+from stagewatch.verdict.failures import SETTLE_SECONDS
 
 Rank = tuple[str, str]
 """Number and node."""
 
-SETTLE_SECONDS = 5.0
-"""A raised exception closes the stages around it and an agent looks once a second, so that marks of
-this much later are still the exception's own."""
 SHOWN = 6
 
 _DOING = {

@@ -151,10 +151,14 @@ def _localise(live: Ranks) -> tuple[tuple[RankFacts, ...], str]:
     """Who stands out, and by what: the collective sequence first, then the odd wait class."""
     behind = _minority(live, _behind(live))
     if behind:
-        if all(rank.wait_class is WaitClass.IO for rank in behind):
-            return behind, "io_blocked"
-        if all(rank.wait_class is WaitClass.STOPPED for rank in behind):
-            return behind, "odd_one_out"
+        # No peer can bring a rank to stop or to wait for storage: others may be behind for it.
+        for wait_class, evidence in (
+            (WaitClass.STOPPED, "odd_one_out"),
+            (WaitClass.IO, "io_blocked"),
+        ):
+            cause = tuple(rank for rank in behind if rank.wait_class is wait_class)
+            if cause:
+                return cause, evidence
         early = _left_early(live, behind)
         return behind, "left_loop_early" if early else "collective_behind"
     if 2 * sum(rank.wait_class is WaitClass.UNKNOWN for rank in live) >= len(live):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import time
-from pathlib import Path
 
 from stagewatch.core.errors import ConfigError
+from stagewatch.demo.options import DemoOptions
 from stagewatch.demo.own_command import own_command
 from stagewatch.demo.progress import Progress
 from stagewatch_lab.rl.experiment import Experiment, Record
@@ -23,46 +22,24 @@ MOMENT_SECONDS = 0.02
 """A stage may last but a third of a second."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags that only these scenarios have."""
-    group = parser.add_argument_group("scenarios of the RL system")
-    group.add_argument(
-        "--train", type=int, default=8, metavar="N", help="train workers, 2 to 32 [default: 8]"
-    )
-    group.add_argument(
-        "--rollout", type=int, default=4, metavar="N", help="rollout workers, 2 to 16 [default: 4]"
-    )
-    group.add_argument(
-        "--pace",
-        type=float,
-        default=60.0,
-        metavar="N",
-        help="seconds of the modelled system in one second; a step is one of 360 s [default: 60]",
-    )
-    group.add_argument(
-        "--json", type=Path, metavar="FILE", help="write down what happened, for a report"
-    )
-    group.add_argument("--fault-id", metavar="ID", help="the marker's name [default: the scenario]")
-
-
-def run(arguments: argparse.Namespace) -> int:
+def run(options: DemoOptions) -> int:
     """Exit status 0 if where it began was named, 1 if not."""
-    _check(arguments)
+    _check(options)
     show = Progress()
     show.step("finding Prometheus (on the PATH, as a package, or a container)")
-    lab = RlLab(cache=arguments.cache)
+    lab = RlLab(cache=options.cache)
     scenario = None
     try:
-        workers = f"{arguments.train} train and {arguments.rollout} rollout workers"
+        workers = f"{options.train} train and {options.rollout} rollout workers"
         show.step(f"starting {len(lab.nodes)} node agents, Prometheus and job {JOB_ID}: {workers}")
         job = lab.job(
             JOB_ID,
-            trains=arguments.train,
-            rollouts=arguments.rollout,
-            cpu_share=_cpu_share(SCENARIOS[arguments.scenario], arguments.rollout),
-            pace=arguments.pace,
+            trains=options.train,
+            rollouts=options.rollout,
+            cpu_share=_cpu_share(SCENARIOS[options.scenario], options.rollout),
+            pace=options.pace,
         )
-        scenario = SCENARIOS[arguments.scenario](lab, job)
+        scenario = SCENARIOS[options.scenario](lab, job)
         api = lab.start()
         scenario.prepare()
         for means in scenario.means:
@@ -71,20 +48,20 @@ def run(arguments: argparse.Namespace) -> int:
         show.say(f"Prometheus   {api.alerts_page()}")
         for node, address in lab.agents.items():
             show.say(f"{node}       http://{address}/")
-        experiment = Experiment(scenario, api, show.say, arguments.fault_id or scenario.name)
+        experiment = Experiment(scenario, api, show.say, options.fault_id or scenario.name)
         show.step("training; the rules learn how long each stage takes")
-        steps = arguments.baseline_steps
-        slow = START_SECONDS + 20 * steps * 60 / arguments.pace
+        steps = options.baseline_steps
+        slow = START_SECONDS + 20 * steps * 60 / options.pace
         show.wait_until(lambda: experiment.warmed_up(steps), slow, "no baseline")
         show.wait_until(experiment.due, 120, f"no step reached {scenario.stage}", MOMENT_SECONDS)
         show.step(f"FAULT {scenario.source}: {scenario.summary} ({scenario.target})")
         record = experiment.inject()
         _watch(experiment, show)
         experiment.end()
-        if arguments.json:
-            record.save(arguments.json)
+        if options.json:
+            record.save(options.json)
         named = _report(record, experiment)
-        if arguments.keep:
+        if options.keep:
             _keep(lab, record)
         api.close()
     finally:
@@ -145,12 +122,12 @@ def _cpu_share(kind: type[Scenario], rollouts: int) -> float:
     return min(kind.cpu_share, 0.5 * cores / rollouts)
 
 
-def _check(arguments: argparse.Namespace) -> None:
+def _check(options: DemoOptions) -> None:
     for name, value, least, most in (
-        ("--train", arguments.train, 2, 32),
-        ("--rollout", arguments.rollout, 2, 16),
-        ("--baseline-steps", arguments.baseline_steps, 3, 1000),
-        ("--pace", arguments.pace, 1, 120),
+        ("--train", options.train, 2, 32),
+        ("--rollout", options.rollout, 2, 16),
+        ("--baseline-steps", options.baseline_steps, 3, 1000),
+        ("--pace", options.pace, 1, 120),
     ):
         if not least <= value <= most:
             raise ConfigError(f"{name} {value}: must be from {least} to {most}")

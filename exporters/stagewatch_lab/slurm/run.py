@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import signal
 
+from stagewatch.demo.options import DemoOptions
 from stagewatch.demo.progress import Progress
 from stagewatch_lab.slurm.lab import NODES, SlurmLab
 from stagewatch_lab.slurm.rules import FOR_SECONDS
@@ -12,23 +12,23 @@ from stagewatch_lab.slurm.scenarios import SCENARIOS, play
 from stagewatch_lab.slurm.story import Story
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: DemoOptions) -> int:
     """Exit status 0 if all came to pass; `StagewatchError` says what did not.
 
     Raises `ConfigError` where Slurm's daemons are not installed, or not by root.
     """
     show = Progress()
     show.step(f"starting MariaDB, slurmdbd, slurmctld, {len(NODES)} slurmd, agents, Prometheus")
-    with SlurmLab(arguments.cache) as lab:
+    with SlurmLab(options.cache) as lab:
         show.say(f"Prometheus   {lab.api.alerts_page()}")
         show.say(f"Slurm        SLURM_CONF={lab.slurm.config}")
         show.say(f"alerts wait {FOR_SECONDS} s at most; all else of the rules is as shipped")
-        show.step(f"{arguments.scenario}: {SCENARIOS[arguments.scenario].help}")
-        story = play(lab, arguments.scenario, show.say, fault_id=arguments.fault_id or "")
-        if arguments.json:
-            story.save(arguments.json)
+        show.step(f"{options.scenario}: {SCENARIOS[options.scenario].help}")
+        story = play(lab, options.scenario, show.say, fault_id=options.fault_id)
+        if options.json:
+            story.save(options.json)
         _report(story)
-        if arguments.keep:
+        if options.keep:
             print("\nEverything keeps running; Ctrl-C ends it.  Try, in another terminal:")
             print(f"  SLURM_CONF={lab.slurm.config} sinfo")
             print(f"  SLURM_CONF={lab.slurm.config} sacct -D -X", flush=True)

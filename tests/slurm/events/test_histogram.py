@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.slurm.events.histogram import GrowingHistogram
+from stagewatch.slurm.events.jobs import GrowingHistogram
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=30))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
+import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stagewatch.core.errors import NoData, SourceError, Stuck
-from stagewatch.slurm.transport.command import CommandRunner, NoAnswer, environment
-from stagewatch.slurm.transport.text.cli import SlurmCli
+from stagewatch.slurm.transport.command import CommandRunner, NoAnswer, SlurmCli, environment
 from tests.waiting import wait_for
 
 
@@ -151,6 +151,23 @@ def test_close_ends_a_command_that_is_running(commands: Path, tmp_path: Path) ->
     assert "signal 9" in str(errors[0])
 
 
+def test_close_ends_a_command_that_is_being_started(
+    commands: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process is there before the thread that starts it has taken note of it."""
+    runner = CommandRunner()
+    start = subprocess.Popen
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        process = start(*arguments, **options)
+        runner.close()
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(SourceError, match="signal 9"):
+        runner.run([script(commands, "squeue", "exec sleep 1000")], 5)
+
+
 def test_no_descriptor_is_left_open(commands: Path) -> None:
     """After successes, failures and kills."""
     good = script(commands, "squeue", "echo x")
@@ -176,20 +193,6 @@ Only 'accounting_storage/slurmdbd' is supported.' >&2; exit 1"""
     client = SlurmCli(prefix=commands)
     with pytest.raises(NoData, match="no accounting"):
         client.ended_jobs(10, 600)
-
-
-def test_cluster_is_asked_for_by_name(commands: Path, tmp_path: Path) -> None:
-    """-M goes to every command but sacctmgr, which has a condition of its own."""
-    for name in ("squeue", "scontrol", "sdiag", "sacct", "sacctmgr"):
-        script(commands, name, f'echo "{name} $@" >> {tmp_path}/asked')
-    client = SlurmCli(cluster="annex", prefix=commands)
-    for ask in (client.jobs, client.nodes, client.diagnostics, client.reservations):
-        with contextlib.suppress(SourceError, NoData):  # what they print is empty
-            ask(10)
-    client.ended_jobs(10, 600)
-    client.node_events(10, 600)
-    for line in (tmp_path / "asked").read_text().strip().split("\n"):
-        assert ("cluster=annex" in line) if "sacctmgr" in line else ("--clusters=annex" in line)
 
 
 def test_environment_keeps_what_finds_the_cluster() -> None:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from stagewatch.core.errors import SourceError
 from stagewatch.slurm.model import Controller, Job, License, NodeGpus, Reservation, RpcCount
-from stagewatch.slurm.transport.json import diagnostics as slurm_json_diag
-from stagewatch.slurm.transport.json import records as slurm_json
-from stagewatch.slurm.transport.json.values import exit_status, moment, number
+from stagewatch.slurm.transport import diagnostics
+from stagewatch.slurm.transport import json as slurm_json
+from stagewatch.slurm.transport.json import exit_status, moment, number
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "slurm"
 VERSIONS = sorted(path.stem for path in FIXTURES.glob("*-v0.0.*.json"))
@@ -109,7 +109,7 @@ def test_nodes_are_the_same_in_every_shape(version: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_rest_is_the_same_in_every_shape(version: str) -> None:
     """Diagnostics in seconds, controllers, reservations and licences."""
-    found = slurm_json_diag.diagnostics(load(version, "diag"))
+    found = diagnostics.parse_json(load(version, "diag"))
     assert found.since == T
     assert found.values["main_last_cycle"] == pytest.approx(0.0015)
     assert found.values["backfill_mean_cycle"] == pytest.approx(0.03)

@@ -1,4 +1,4 @@
-"""slurmrestd and the built-in endpoint over HTTP: tokens, versions, failures, slow servers."""
+"""slurmrestd over HTTP: tokens, versions, failures, slow servers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 
 from stagewatch.core.errors import NoData, SourceError, Stuck
-from stagewatch.slurm.transport.builtin import BuiltinEndpoint, parse
-from stagewatch.slurm.transport.http import HttpFailure, HttpReader
-from stagewatch.slurm.transport.rest import SlurmRest
+from stagewatch.slurm.transport.rest import HttpFailure, HttpReader, SlurmRest
 from tests.waiting import wait_for
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "slurm" / "24.11-v0.0.42.json"
@@ -257,44 +255,3 @@ def test_nobody_there_is_said_plainly() -> None:
             HttpReader(f"http://127.0.0.1:{port}").get("/x", 10)
         said.add(str(caught.value))
     assert said == {f"http://127.0.0.1:{port} cannot be asked: Connection refused"}
-
-
-METRICS = {
-    "/metrics/jobs": b"# HELP slurm_jobs Total number of jobs\n# TYPE slurm_jobs gauge\n"
-    b"slurm_jobs 42\nslurm_jobs_running 15\nslurm_jobs_pending 27\nslurm_jobs_cpus_alloc 9\n",
-    "/metrics/nodes": b'slurm_nodes 100\nslurm_nodes_idle 85\nslurm_node_cpus{node="n1"} 96\n',
-    "/metrics/scheduler": b"slurm_schedule_cycle_tot 2500000\nslurm_bf_cycle_tot 1e6\n"
-    b"slurm_sched_exit_timeout 3\n",
-}
-
-
-def test_builtin_endpoint_is_read_where_it_is(server: Server) -> None:
-    """Three pages; series of single nodes are left out."""
-    server.answer = lambda path: (200, METRICS[path])
-    found = BuiltinEndpoint(HttpReader(server.url)).read(10)
-    assert found.values["jobs_pending"] == 27
-    assert found.by_suffix("nodes_") == {"idle": 85}
-    assert found.values["bf_cycle_tot"] == 1e6
-    assert not [name for name in found.values if name.startswith("node_")]
-    assert [path for path, _ in server.asked] == list(METRICS)
-
-
-@pytest.mark.parametrize(
-    ("status", "hint"),
-    [(404, "MetricsType=metrics/openmetrics"), (303, "standby"), (401, "token"), (500, "500")],
-)
-def test_builtin_endpoint_that_refuses_says_what_to_do(
-    server: Server, status: int, hint: str
-) -> None:
-    """By status."""
-    server.answer = lambda path: (status, b"")
-    with pytest.raises(SourceError, match=hint):
-        BuiltinEndpoint(HttpReader(server.url)).read(10)
-
-
-def test_builtin_endpoint_of_something_else_is_no_answer(server: Server) -> None:
-    """Some other web server on that port."""
-    server.answer = lambda path: (200, b"<html>hello</html>")
-    with pytest.raises(SourceError, match="no metrics of Slurm's"):
-        BuiltinEndpoint(HttpReader(server.url)).read(10)
-    assert parse(b'slurm_jobs NaN\nslurm_jobs{a="b"} 1\nother 3\n\xff\n') == {}

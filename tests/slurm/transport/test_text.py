@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.slurm.model import Controller, License, NodeGpus
-from stagewatch.slurm.transport.text import scontrol as slurm_scontrol
-from stagewatch.slurm.transport.text import sdiag as slurm_sdiag
-from stagewatch.slurm.transport.text import squeue as slurm_squeue
-from stagewatch.slurm.transport.text.parts import FIELD, RECORD, records, split_pairs
+from stagewatch.slurm.transport import diagnostics, text
+from stagewatch.slurm.transport.text import FIELD, RECORD, records, split_pairs
 
 JOB = {
     "JobID": "7",
@@ -54,7 +52,7 @@ def line(**changes: str) -> str:
 
 def test_job_is_read_with_unknown_times_absent() -> None:
     """N/A and NONE are no times; the default partition's star is no part of its name."""
-    (job,) = slurm_squeue.parse(line().encode()).items
+    (job,) = text.parse_jobs(line().encode()).items
     assert (job.job_id, job.partitions, job.gpus) == (7, ("gpu",), (("h200", 4),))
     assert (job.submit, job.eligible, job.start, job.end) == (1750000000, None, 1750000060, None)
     assert (job.account, job.restarts, job.reason) == ("", 1, "")
@@ -63,7 +61,7 @@ def test_job_is_read_with_unknown_times_absent() -> None:
 def test_pending_tasks_of_an_array_are_one_record_with_their_number() -> None:
     """squeue --array prints each; they are equal."""
     pending = line(State="PENDING", Reason="Priority", ArrayJobID="7")
-    found = slurm_squeue.parse((pending * 1000 + line(JobID="8", ArrayJobID="7")).encode())
+    found = text.parse_jobs((pending * 1000 + line(JobID="8", ArrayJobID="7")).encode())
     assert [(job.job_id, job.tasks, job.array_job_id) for job in found.items] == [
         (7, 1000, None),
         (8, 1, 7),
@@ -84,7 +82,7 @@ def test_gpus_of_a_job_that_slurm_does_not_track(
     request_: dict[str, str], gpus: tuple[tuple[str, int], ...]
 ) -> None:
     """Without gres/gpu among the TRES the job's own request says how many."""
-    (job,) = slurm_squeue.parse(line(**{"tres-alloc": "cpu=2", **request_}).encode()).items
+    (job,) = text.parse_jobs(line(**{"tres-alloc": "cpu=2", **request_}).encode()).items
     assert job.gpus == gpus
 
 
@@ -94,30 +92,30 @@ def test_gpus_of_a_job_that_slurm_does_not_track(
 )
 def test_exit_code_is_a_wait_status_or_a_pair(status: str, expected: tuple[int, int]) -> None:
     """22.05 prints the raw status, later versions code:signal."""
-    (job,) = slurm_squeue.parse(line(State="FAILED", exit_code=status).encode()).items
+    (job,) = text.parse_jobs(line(State="FAILED", exit_code=status).encode()).items
     assert (job.exit_code, job.signal) == expected
 
 
 def test_output_cut_short_keeps_what_is_whole() -> None:
     """The last record has lost its end."""
     whole = line(JobID="1") + line(JobID="2")
-    found = slurm_squeue.parse(whole.encode()[:-40])
+    found = text.parse_jobs(whole.encode()[:-40])
     assert [job.job_id for job in found.items] == [1]
     assert found.malformed == 1
 
 
 def test_empty_queue_is_no_error_and_a_message_is() -> None:
     """No output means no jobs; other output is told as it is."""
-    assert slurm_squeue.parse(b"").items == ()
+    assert text.parse_jobs(b"").items == ()
     with pytest.raises(SourceError, match="not a list"):
-        slurm_squeue.parse(b"slurm_load_jobs error: Unable to contact slurm controller\n")
+        text.parse_jobs(b"slurm_load_jobs error: Unable to contact slurm controller\n")
 
 
 def test_state_and_reason_of_a_later_version_are_kept_as_they_are() -> None:
     """Unknown names are bounded names all the same."""
-    (job,) = slurm_squeue.parse(line(State="FROZEN", JobID="9").encode()).items
+    (job,) = text.parse_jobs(line(State="FROZEN", JobID="9").encode()).items
     assert job.state == "FROZEN"
-    (job,) = slurm_squeue.parse(line(State="PENDING", Reason="BrandNewReason").encode()).items
+    (job,) = text.parse_jobs(line(State="PENDING", Reason="BrandNewReason").encode()).items
     assert job.reason == "BrandNewReason"
 
 
@@ -125,7 +123,7 @@ def test_state_and_reason_of_a_later_version_are_kept_as_they_are() -> None:
 def test_no_text_is_fatal_to_the_queue(parts: list[str]) -> None:
     """A good record amid anything is read, and the rest is counted or refused as a whole."""
     output = RECORD.join([*parts, line().rstrip(RECORD + "\n"), ""]).encode(errors="replace")
-    found = slurm_squeue.parse(output)
+    found = text.parse_jobs(output)
     assert [job for job in found.items if job.job_id == 7 and job.user == "ada"]
 
 
@@ -133,12 +131,12 @@ def test_no_text_is_fatal_to_the_queue(parts: list[str]) -> None:
 def test_no_bytes_are_fatal(output: bytes) -> None:
     """Every parser reads, refuses with a SourceError, or says that there is nothing."""
     for parse in (
-        slurm_squeue.parse,
-        slurm_scontrol.parse_nodes,
-        slurm_scontrol.parse_reservations,
-        slurm_scontrol.parse_licenses,
-        slurm_scontrol.parse_ping,
-        slurm_sdiag.parse,
+        text.parse_jobs,
+        text.parse_nodes,
+        text.parse_reservations,
+        text.parse_licenses,
+        text.parse_ping,
+        diagnostics.parse_text,
     ):
         try:
             parse(output)
@@ -155,7 +153,7 @@ def test_records_come_back_with_their_multiplicity(rows: list[list[str]]) -> Non
 
 def test_node_is_read() -> None:
     """Base state, flags, partitions, GPUs with their indices, address and times."""
-    (node,) = slurm_scontrol.parse_nodes((NODE + "\n").encode()).items
+    (node,) = text.parse_nodes((NODE + "\n").encode()).items
     assert (node.name, node.state, node.flags) == ("h1", "MIXED", {"DRAIN"})
     assert node.partitions == ("gpu", "urgent")
     assert node.gpus == (NodeGpus("h200", 8, 6, (0, 1, 2, 5, 6, 7)),)
@@ -168,7 +166,7 @@ def test_reason_can_hold_anything_and_changes_nothing_else(said: str) -> None:
     """Brackets, `State=IDLE`, `|`: the signature is the last one before other free text."""
     said = said.replace(" Comment=", "").replace(" Extra=", "")
     output = f"{NODE}Reason={said} [root@1795245024]\n".encode()
-    (node,) = slurm_scontrol.parse_nodes(output).items
+    (node,) = text.parse_nodes(output).items
     assert (node.name, node.state, node.flags) == ("h1", "MIXED", {"DRAIN"})
     assert (node.reason_user, node.reason_time) == ("root", 1795245024)
     assert node.reason in (" ".join(said.split()), "")
@@ -193,14 +191,14 @@ def test_reason_with_user_and_time(
     free_text: str, reason: str, user: str, when: int | None
 ) -> None:
     """Line breaks come as spaces; a comment is not part of the reason."""
-    (node,) = slurm_scontrol.parse_nodes(f"{NODE}{free_text}\n".encode()).items
+    (node,) = text.parse_nodes(f"{NODE}{free_text}\n".encode()).items
     assert (node.reason, node.reason_user, node.reason_time) == (reason, user, when)
 
 
 def test_node_without_gres_used_counts_what_is_allocated_as_tres() -> None:
     """Where --details is not honoured."""
-    text = re.sub(r"GresUsed=\S+ ", "", NODE).replace("AllocTRES=cpu=3", "AllocTRES=gres/gpu=5")
-    (node,) = slurm_scontrol.parse_nodes(text.encode()).items
+    shown = re.sub(r"GresUsed=\S+ ", "", NODE).replace("AllocTRES=cpu=3", "AllocTRES=gres/gpu=5")
+    (node,) = text.parse_nodes(shown.encode()).items
     assert node.gpus == (NodeGpus("h200", 8, 5),)
 
 
@@ -210,15 +208,15 @@ def test_reservations_licences_and_controllers() -> None:
         b"ReservationName=r1 StartTime=1795245050 EndTime=1795245650 Duration=00:10:00 Nodes=c[1-2]"
         b" NodeCnt=2 CoreCnt=8 Flags=MAINT,SPEC_NODES State=ACTIVE\n"
     )
-    (found,) = slurm_scontrol.parse_reservations(shown).items
+    (found,) = text.parse_reservations(shown).items
     assert (found.name, found.state, found.end, found.nodes) == ("r1", "ACTIVE", 1795245650, 2)
     assert (found.node_list, found.flags) == ("c[1-2]", ("MAINT", "SPEC_NODES"))
-    assert slurm_scontrol.parse_reservations(b"No reservations in the system\n").items == ()
+    assert text.parse_reservations(b"No reservations in the system\n").items == ()
     shown = b"LicenseName=matlab Total=20 Used=15 Free=5 Reserved=0 Remote=no\n"
-    assert slurm_scontrol.parse_licenses(shown).items == (License("matlab", 20, 15, 5, 0),)
-    assert slurm_scontrol.parse_licenses(b"No licenses configured in Slurm.\n").items == ()
+    assert text.parse_licenses(shown).items == (License("matlab", 20, 15, 5, 0),)
+    assert text.parse_licenses(b"No licenses configured in Slurm.\n").items == ()
     shown = b"Slurmctld(primary) at ctl1 is DOWN\nSlurmctld(backup) at ctl2 is UP\n"
-    assert slurm_scontrol.parse_ping(shown) == (
+    assert text.parse_ping(shown) == (
         Controller("ctl1", "primary", up=False),
         Controller("ctl2", "backup", up=True),
     )
@@ -275,7 +273,7 @@ Pending RPC statistics
 
 def test_sdiag_is_read_by_section() -> None:
     """The same label means something else in each; times become seconds."""
-    found = slurm_sdiag.parse(SDIAG)
+    found = diagnostics.parse_text(SDIAG)
     assert found.since == 1795244998
     assert found.values == {
         "server_threads": 3,

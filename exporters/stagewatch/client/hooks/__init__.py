@@ -1,1 +1,7 @@
-"""Hooks into RL frameworks' own timers: one module each, imported only when it is installed."""
+"""Hooks into the timers of RL frameworks: one module per framework.
+
+`stagewatch.install` imports a framework's module, which lists the framework's own names for its
+stages (`NAMES`) and says for each of the framework's modules what to replace (`MODULES`).
+`patching.py` replaces functions, `span.py` records what they time.  `generic.py` is for other
+frameworks, `ray_worker.py` for Ray's workers.  Open `slime.py`, the shortest, first.
+"""

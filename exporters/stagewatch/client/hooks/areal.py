@@ -5,14 +5,78 @@ A pair is one stage: the inner span counts as part of the outer one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from stagewatch.client.hooks.names import AREAL as NAMES
-from stagewatch.client.hooks.patching import Patches, UnknownShape
-from stagewatch.client.hooks.span import mark, publish
-from stagewatch.client.hooks.wrapping import with_stage
+from stagewatch.client.hooks.patching import Patches, class_in, reported, with_stage
+from stagewatch.client.hooks.span import Names, by_stage, mark, publish
+
+# Names such as `ppo_actor.ppo_update` are those of the workers that the trainer calls.
+NAMES = Names(
+    "areal",
+    by_stage(
+        rollout=("rollout", "train.rollout", "generate"),
+        reward=("reward",),
+        logprob=(
+            "critic_values",
+            "train.compute_values",
+            "ref_logp",
+            "train.ref_logp",
+            "teacher_logp",
+            "train.teacher_logp",
+            "recompute_logp",
+            "train.recompute_logp",
+            "ppo_actor.compute_logp",
+            "ppo_critic.compute_values",
+            "dpo_engine.compute_logp",
+        ),
+        advantage=(
+            "compute_advantage",
+            "train.compute_advantage",
+            "ppo_actor.compute_advantages",
+        ),
+        train=(
+            "train_step",
+            "train.ppo_update",
+            "train.sft_step",
+            "train.rw_step",
+            "train.dpo_step",
+            "critic_train_step",
+            "train.critic_ppo_update",
+            "ppo_actor.ppo_update",
+            "ppo_critic.ppo_update",
+            "lm_engine.train_lm",
+            "rw_engine.train_rw",
+            "dpo_engine.train_dpo",
+            "megatron_engine.forward_backward",
+            "megatron_engine.step",
+        ),
+        weights_update=(
+            "update_weights",
+            "train.update_weights",
+            "megatron_engine.update_weights_from_distributed",
+            "megatron_engine.update_weights_from_disk",
+        ),
+        checkpoint=("save", "train.save", "checkpoint_for_recover", "train.checkpoint"),
+        eval=(
+            "eval",
+            "train.eval",
+            "lm_engine.evaluate_lm",
+            "rw_engine.evaluate_rw",
+            "dpo_engine.evaluate_dpo",
+        ),
+    ),
+    scalars={
+        "ppo_actor/task_reward/avg": "reward",
+        "ppo_actor/kl_rewards/avg": "kl",
+        "ppo_actor/seq_len/avg": "seqlen",
+        "ppo_actor/n_seqs": "batch_size",
+        "ppo_actor/update/version_stats/sample_staleness_theta_avg": "staleness",
+    },
+    single_controller=True,
+    rank_variables=("STAGEWATCH_RANK", "RANK", "SLURM_PROCID"),
+    roles={"generate": "rollout", "run_agent": "rollout"},
+)
 
 
 def _scopes(module: ModuleType, patches: Patches) -> None:
@@ -29,9 +93,7 @@ def _scopes(module: ModuleType, patches: Patches) -> None:
 
 def _timings(module: ModuleType, patches: Patches) -> None:
     """`areal.utils.stats_tracker`."""
-    tracker = getattr(module, "DistributedStatsTracker", None)
-    if tracker is None:
-        raise UnknownShape("areal.utils.stats_tracker.DistributedStatsTracker is not there")
+    tracker = class_in(module, "DistributedStatsTracker")
     patches.plan(tracker, "record_timing", with_stage(NAMES), "key")
     # The module's own function is a method that was bound before the class was changed.
     patches.plan(module, "record_timing", with_stage(NAMES), "key")
@@ -39,22 +101,16 @@ def _timings(module: ModuleType, patches: Patches) -> None:
 
 def _statistics(module: ModuleType, patches: Patches) -> None:
     """`areal.utils.stats_logger`."""
-    logger = getattr(module, "StatsLogger", None)
-    if logger is None:
-        raise UnknownShape("areal.utils.stats_logger.StatsLogger is not there")
 
-    def commit(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(
-            self: Any, epoch: Any, step: Any, global_step: Any, data: Any, *args: Any, **kwargs: Any
-        ) -> Any:
-            mark(NAMES, global_step)
-            for values in data if isinstance(data, list) else [data]:
-                publish(NAMES, values)
-            return original(self, epoch, step, global_step, data, *args, **kwargs)
+    def commit(
+        self: Any, epoch: Any, step: Any, global_step: Any, data: Any, *_: Any, **__: Any
+    ) -> None:
+        mark(NAMES, global_step)
+        for values in data if isinstance(data, list) else [data]:
+            publish(NAMES, values)
 
-        return wrapped
-
-    patches.plan(logger, "commit", commit, "epoch", "step", "global_step", "data")
+    logger = class_in(module, "StatsLogger")
+    patches.plan(logger, "commit", reported(commit), "epoch", "step", "global_step", "data")
 
 
 MODULES = {

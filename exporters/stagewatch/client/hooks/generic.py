@@ -1,4 +1,4 @@
-"""For a framework without a hook of its own: its timers, its context managers, its log.
+"""Hooks the timers, context managers or log of a framework that has no hook of its own.
 
 from stagewatch.client.hooks import generic
 
@@ -14,14 +14,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stagewatch.client.hooks.names import Names
-from stagewatch.client.hooks.patching import Patches, UnknownShape
-from stagewatch.client.hooks.span import Span
-from stagewatch.client.hooks.warning import warn_once
-from stagewatch.client.hooks.wrapping import starts, stops, with_stage
+from stagewatch.client._harmless import warn_once
+from stagewatch.client.hooks.patching import Patches, plan_timer, with_stage
+from stagewatch.client.hooks.span import Names, Span
 
 Stages = Mapping[str, str | None]
-"""Own name to canonical stage; None for a span that is to be passed over."""
+"""Own name to canonical stage; None for a span that shows no stage."""
 
 _LINE = re.compile(r"(?P<name>\S+) (?P<event>start|end|stop)\b")
 
@@ -74,35 +72,26 @@ class TimerLog(logging.Handler):
         self._open: dict[tuple[int | None, str], Span] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Begin or end the span that the line tells of."""
+        """Begin or end the span that the line names."""
         try:
-            found = self._pattern.search(record.getMessage())
-        except Exception:  # a line with wrong arguments is for its own handlers to complain of
+            line = self._pattern.search(record.getMessage())
+        except Exception:  # the other handlers complain of a line with wrong arguments
             return
-        if found is None:
+        if line is None:
             return
-        key = (record.thread, found["name"])
-        if found["event"] == "start":
-            span = self._open[key] = Span(self._names, found["name"])
+        key = (record.thread, line["name"])
+        if line["event"] == "start":
+            span = self._open[key] = Span(self._names, line["name"])
             span.begin()
         elif key in self._open:
             self._open.pop(key).finish()
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """As any handler's, but without its lock, which would be waited for."""
+        """Emit without the lock of `logging.Handler`, which a trainer's thread would wait for."""
         passed = bool(self.filter(record))
         if passed:
             self.emit(record)
         return passed
-
-
-def plan_timer(patches: Patches, timer: type, names: Names, start: str, stop: str) -> None:
-    """Plan to hook a timer class.  Raises `UnknownShape`."""
-    if not isinstance(timer, type):
-        raise UnknownShape(f"{timer!r} is not a class")
-    spans: dict[tuple[int, str], Span] = {}
-    patches.plan(timer, start, starts(names, spans))
-    patches.plan(timer, stop, stops(names, spans))
 
 
 def _hook(framework: str, plan: Callable[[Patches], None]) -> Callable[[], None]:
@@ -111,6 +100,6 @@ def _hook(framework: str, plan: Callable[[Patches], None]) -> Callable[[], None]
         plan(patches)
         patches.apply()
     except Exception as error:
-        warn_once(framework, f"not hooked: {error}")
+        warn_once(framework, f"not hooked: {error}", framework)
         patches.undo()
     return patches.undo

@@ -1,6 +1,6 @@
 """OpenRLHF: the methods of its controller and of the plain classes inside its Ray actors.
 
-The actor classes themselves are left alone: Ray ships those by value.
+The actor classes themselves stay as they are: Ray ships them by value.
 """
 
 from __future__ import annotations
@@ -9,27 +9,53 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from stagewatch.client.hooks.names import OPENRLHF as NAMES
-from stagewatch.client.hooks.patching import Patches, UnknownShape
-from stagewatch.client.hooks.span import Span, mark, publish
-from stagewatch.client.hooks.wrapping import as_stage
+from stagewatch.client.hooks.patching import Patches, as_stage, class_in
+from stagewatch.client.hooks.span import Names, Span, by_stage, mark, publish
+
+# `RewardModelActor.forward` and the like are `execute_batch` of the workers, by the class that
+# runs it.
+NAMES = Names(
+    "openrlhf",
+    by_stage(
+        rollout=("generate_samples",),
+        reward=("RewardModelActor.forward",),
+        logprob=(
+            "make_experience",
+            "PolicyModelActor.forward",
+            "ReferenceModelActor.forward",
+            "CriticModelActor.forward",
+        ),
+        advantage=("compute_advantages_and_returns",),
+        train=("ppo_train",),
+        weights_update=("broadcast_to_vllm",),
+        checkpoint=("save_logs_and_checkpoints", "save_ckpt", "save_model"),
+        eval=("generate_eval_samples",),
+    ),
+    scalars={
+        "rollout/reward_mean": "reward",
+        "kl": "kl",
+        "rollout/response_length_mean": "seqlen",
+        "rollout/num_samples": "batch_size",
+    },
+    single_controller=True,
+)
 
 
 def _methods(
     owner: str, *methods: str, parameters: tuple[str, ...] = ()
 ) -> Callable[[ModuleType, Patches], None]:
-    """A hook of a module that makes each of these methods a stage of its own name."""
+    """A plan for a module in which each of these methods becomes a stage of its own name."""
 
     def hook(module: ModuleType, patches: Patches) -> None:
         for method in methods:
-            patches.plan(_class(module, owner), method, as_stage(NAMES, method), *parameters)
+            patches.plan(class_in(module, owner), method, as_stage(NAMES, method), *parameters)
 
     return hook
 
 
 def _trainer(module: ModuleType, patches: Patches) -> None:
     """`openrlhf.trainer.ppo_trainer`: the controller's side."""
-    trainer = _class(module, "BasePPOTrainer")
+    trainer = class_in(module, "BasePPOTrainer")
 
     def save(original: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(
@@ -43,7 +69,10 @@ def _trainer(module: ModuleType, patches: Patches) -> None:
         return wrapped
 
     patches.plan(
-        trainer, "ppo_train", as_stage(NAMES, "ppo_train", lambda _, step: step), "global_steps"
+        trainer,
+        "ppo_train",
+        as_stage(NAMES, "ppo_train", lambda _, global_steps: global_steps),
+        "global_steps",
     )
     patches.plan(trainer, "broadcast_to_vllm", as_stage(NAMES, "broadcast_to_vllm"))
     patches.plan(trainer, "save_logs_and_checkpoints", save, "global_step", "logs_dict")
@@ -61,14 +90,7 @@ def _workers(module: ModuleType, patches: Patches) -> None:
 
         return wrapped
 
-    patches.plan(_class(module, "BaseModelActor"), "execute_batch", execute, "method_name")
-
-
-def _class(module: ModuleType, name: str) -> Any:
-    found = getattr(module, name, None)
-    if not isinstance(found, type):
-        raise UnknownShape(f"{module.__name__}.{name} is not there")
-    return found
+    patches.plan(class_in(module, "BaseModelActor"), "execute_batch", execute, "method_name")
 
 
 MODULES = {

@@ -1,4 +1,4 @@
-"""Replaces functions of a framework, all or none of a set, and puts them back."""
+"""Replaces functions of a framework by ones that record stages, all or none, and puts them back."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
+
+from stagewatch.client._api import decorated
+from stagewatch.client._harmless import swallow
+from stagewatch.client.hooks.span import Names, Span
 
 Wrapping = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Makes the new function out of the old one."""
@@ -17,21 +21,15 @@ class UnknownShape(Exception):
     """The framework is not as this hook knows it; says what is missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    owner: Any
-    name: str
-    old: Any
-    new: Any
-
-
-@dataclass(slots=True)
 class Patches:
-    """Changes that are planned first, so that a surprise leaves everything as it was."""
+    """Changes that are planned first, so that a surprise leaves everything as it was.
 
-    package: str
-    """Modules of this package that imported a replaced function by name get the new one."""
-    _changes: list[_Change] = field(default_factory=list)
+    Modules of `package` that imported a replaced function by name get the new one too.
+    """
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+        self._changes: list[tuple[Any, str, Any, Any]] = []
 
     def plan(self, owner: Any, name: str, wrap: Wrapping, *parameters: str) -> None:
         """Replace `owner.name`, which must take these parameters.  Raises `UnknownShape`."""
@@ -42,27 +40,27 @@ class Patches:
             raise UnknownShape(f"{where} is not there")
         if getattr(function, "__stagewatch__", False):
             return
-        known = _parameters(function)
+        taken = _parameters(function)
         for parameter in parameters:
-            if parameter not in known:
+            if parameter not in taken:
                 raise UnknownShape(f"{where} takes no {parameter!r}")
         made = functools.wraps(function)(wrap(function))
         made.__stagewatch__ = True  # type: ignore[attr-defined]
         new = type(old)(made) if isinstance(old, (classmethod, staticmethod)) else made
-        self._changes.append(_Change(owner, name, old, new))
+        self._changes.append((owner, name, old, new))
 
     def apply(self) -> None:
         """Carry the plan out."""
-        for change in self._changes:
-            setattr(change.owner, change.name, change.new)
-            self._rename(change.owner, change.old, change.new)
+        for owner, name, old, new in self._changes:
+            setattr(owner, name, new)
+            self._rename(owner, old, new)
 
     def undo(self) -> None:
-        """Put everything back that is still as it was left."""
-        for change in reversed(self._changes):
-            if vars(change.owner).get(change.name) is change.new:
-                setattr(change.owner, change.name, change.old)
-            self._rename(change.owner, change.new, change.old)
+        """Put everything back that nobody has changed since."""
+        for owner, name, old, new in reversed(self._changes):
+            if vars(owner).get(name) is new:
+                setattr(owner, name, old)
+            self._rename(owner, new, old)
         self._changes.clear()
 
     def _rename(self, owner: Any, old: Any, new: Any) -> None:
@@ -70,10 +68,145 @@ class Patches:
         if not inspect.ismodule(owner):
             return
         for name, module in list(sys.modules.items()):
-            if name.partition(".")[0] == self.package:
+            if name.partition(".")[0] == self._package:
                 for attribute, value in list(getattr(module, "__dict__", {}).items()):
                     if value is old:
                         setattr(module, attribute, new)
+
+
+def class_in(module: ModuleType, name: str) -> Any:
+    """The class of that name in a module.  Raises `UnknownShape`."""
+    owner = getattr(module, name, None)
+    if not isinstance(owner, type):
+        raise UnknownShape(f"{module.__name__}.{name} is not there")
+    return owner
+
+
+def as_stage(names: Names, name: str, step: Callable[..., Any] | None = None) -> Wrapping:
+    """A call is a span; `step` takes the call's arguments and returns its step."""
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with Span(names, name, _step_of(step, args, kwargs)):
+                return original(*args, **kwargs)
+
+        return wrapped
+
+    return wrap
+
+
+def with_stage(names: Names, step: Callable[..., Any] | None = None) -> Wrapping:
+    """The function makes a context manager for the span that its first string argument names."""
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            inner = original(*args, **kwargs)
+            name = next((a for a in (*args, *kwargs.values()) if isinstance(a, str)), None)
+            if name is None:
+                return inner
+            return _Within(Span(names, name, _step_of(step, args, kwargs)), inner)
+
+        return wrapped
+
+    return wrap
+
+
+def reported(report: Callable[..., None]) -> Wrapping:
+    """A call is reported, with the arguments it is given, before it runs."""
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            try:
+                report(*args, **kwargs)
+            except BaseException as error:
+                swallow("a call was not reported", error)
+            return original(*args, **kwargs)
+
+        return wrapped
+
+    return wrap
+
+
+def plan_timer(patches: Patches, timer: type, names: Names, start: str, stop: str) -> None:
+    """Plan to hook a timer class, whose methods take a name.  Raises `UnknownShape`."""
+    if not isinstance(timer, type):
+        raise UnknownShape(f"{timer!r} is not a class")
+    spans: dict[tuple[int, str], Span] = {}
+
+    def starting(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(self: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, name, *args, **kwargs)  # it may refuse to start twice
+            key = (id(self), str(name))
+            if key in spans:  # of a timer that is gone, at the same address
+                spans[key].end()
+            spans[key] = Span(names, str(name))
+            spans[key].begin()
+            return result
+
+        return wrapped
+
+    def stopping(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(self: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
+            span = spans.pop((id(self), str(name)), None)
+            if span is not None:
+                span.finish()
+            return original(self, name, *args, **kwargs)
+
+        return wrapped
+
+    patches.plan(timer, start, starting)
+    patches.plan(timer, stop, stopping)
+
+
+class _Within:
+    """A span around a framework's own context manager, sync or async as that one is."""
+
+    __slots__ = ("_inner", "_span")
+
+    def __init__(self, span: Span, inner: Any) -> None:
+        self._span = span
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def __enter__(self) -> Any:
+        self._span.begin()
+        try:
+            return self._inner.__enter__()
+        except BaseException as error:
+            self._span.end(error)
+            raise
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> Any:
+        try:
+            suppressed = self._inner.__exit__(kind, error, traceback)
+        except BaseException as problem:
+            self._span.end(problem)
+            raise
+        self._span.end(None if suppressed else error)
+        return suppressed
+
+    async def __aenter__(self) -> Any:
+        self._span.begin()
+        try:
+            return await self._inner.__aenter__()
+        except BaseException as error:
+            self._span.end(error)
+            raise
+
+    async def __aexit__(self, kind: Any, error: BaseException | None, traceback: Any) -> Any:
+        try:
+            suppressed = await self._inner.__aexit__(kind, error, traceback)
+        except BaseException as problem:
+            self._span.end(problem)
+            raise
+        self._span.end(None if suppressed else error)
+        return suppressed
+
+    def __call__(self, function: Callable[..., Any]) -> Any:
+        """Used as a decorator, as context managers made by `contextlib` may be."""
+        return self._inner(decorated(self._span.again, function))
 
 
 def _parameters(function: Callable[..., Any]) -> set[str]:
@@ -81,3 +214,12 @@ def _parameters(function: Callable[..., Any]) -> set[str]:
         return set(inspect.signature(function).parameters)
     except (TypeError, ValueError):
         return set()
+
+
+def _step_of(step: Callable[..., Any] | None, args: Any, kwargs: Any) -> Any:
+    if step is None:
+        return None
+    try:
+        return step(*args, **kwargs)
+    except Exception:  # called in a way this hook does not know: the stage counts, not the step
+        return None

@@ -1,11 +1,11 @@
-"""Ray's worker set-up hook: what `stagewatch.install` does, in every worker.
+"""Ray's worker set-up hook: it calls `stagewatch.install` in every worker.
 
     ray.init(runtime_env={
         "worker_process_setup_hook": "stagewatch.client.hooks.ray_worker.setup",
         "env_vars": {"STAGEWATCH_FRAMEWORK": "verl"},
     })
 
-A worker's record begins with its first stage, by when its framework has told it its rank.
+A worker's record begins with its first stage; by then its framework has given it a rank.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from stagewatch.client._install import install
 
 
 def setup() -> None:
-    """Install the hook of `STAGEWATCH_FRAMEWORK`, or all of them; never raises.
+    """Install the hook of `STAGEWATCH_FRAMEWORK`, or all hooks without it.  Never raises.
 
-    With `STAGEWATCH_COLLECTIVES=1` the worker's collectives are counted too.
+    `STAGEWATCH_COLLECTIVES=1` also counts the worker's collectives.
     """
     install(
         os.environ.get("STAGEWATCH_FRAMEWORK") or None,

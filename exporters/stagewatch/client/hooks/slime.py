@@ -6,18 +6,29 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from stagewatch.client.hooks.generic import plan_timer
-from stagewatch.client.hooks.names import SLIME as NAMES
-from stagewatch.client.hooks.patching import Patches, UnknownShape
-from stagewatch.client.hooks.span import Span
+from stagewatch.client.hooks.patching import Patches, class_in, plan_timer
+from stagewatch.client.hooks.span import Names, Span, by_stage
+
+NAMES = Names(
+    "slime",
+    by_stage(
+        silent=("train", "train_wait"),
+        rollout=("rollout",),
+        eval=("eval",),
+        logprob=("log_probs", "ref_log_probs", "teacher_log_probs"),
+        train=("data_preprocess", "actor_train"),
+        weights_update=("ref_model_update", "update_weights"),
+        checkpoint=("save_model",),
+        other=("sleep", "wake_up"),
+    ),
+    single_controller=True,
+    roles={"rollout": "rollout", "eval": "rollout"},
+)
 
 
 def _timer(module: ModuleType, patches: Patches) -> None:
     """`slime.observability.timer`; before 0.3.1 `slime.utils.timer`."""
-    timer = getattr(module, "Timer", None)
-    if timer is None:
-        raise UnknownShape(f"{module.__name__}.Timer is not there")
-    plan_timer(patches, timer, NAMES, start="start", stop="end")
+    plan_timer(patches, class_in(module, "Timer"), NAMES, start="start", stop="end")
 
 
 def _rollout(module: ModuleType, patches: Patches) -> None:

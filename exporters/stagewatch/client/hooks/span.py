@@ -1,7 +1,7 @@
-"""A framework's own timed span, recorded as a stage when it is entered.
+"""Records a framework's own timed spans as stages, each when it is entered.
 
 Spans of one task nest.  One that opens inside a span of the same stage shows as its substage and
-is not counted again; inside `train` and `eval` everything is part of them, since the same
+is not counted again.  Inside `train` and `eval` every span is part of them, since the same
 functions run there for another purpose.
 """
 
@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from contextvars import ContextVar
-from types import TracebackType
+from dataclasses import dataclass, field
 from typing import Any
 
 from stagewatch.client import _api
-from stagewatch.client._arguments import whole_step
-from stagewatch.client._ending import on_purpose
+from stagewatch.client._harmless import swallow, whole_step
 from stagewatch.client._lane import Lane
 from stagewatch.client._recorder import Recorder
-from stagewatch.client._warning import swallow
-from stagewatch.client.hooks.names import Names
 from stagewatch.record import SUBSTAGE_SIZE, pad
 from stagewatch.stages import CODES, OTHER
 
@@ -33,11 +31,41 @@ _known: dict[tuple[str, str], tuple[int, bytes]] = {}
 _began = False
 
 
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a framework calls its stages and its metrics."""
+
+    framework: str
+    stages: Mapping[str, str | None]
+    """The framework's own name, which becomes the substage, to the canonical stage.
+
+    None marks a span that shows no stage: it wraps a whole step, or waits for others.  A name that
+    is not listed belongs to the stage it runs in, and is `other` where none is open.
+    """
+    scalars: Mapping[str, str] = field(default_factory=dict)
+    """Name of a logged metric to the name of the scalar."""
+    single_controller: bool = False
+    """Whether one process without a rank drives workers that have one."""
+    rank_variables: tuple[str, ...] = ("STAGEWATCH_RANK", "RANK")
+    """The variables that the framework's workers have and its controller lacks.  Slurm's are not
+    among them: a Ray cluster that was started by `srun` hands them down to every process."""
+    roles: Mapping[str, str] = field(default_factory=dict)
+    """Own names that only processes of a certain role use."""
+
+
+def by_stage(*, silent: tuple[str, ...] = (), **stages: tuple[str, ...]) -> dict[str, str | None]:
+    """`Names.stages` out of the names of each canonical stage; `silent` ones show no stage."""
+    own = [*silent, *(name for names in stages.values() for name in names)]
+    if len(own) != len(set(own)):
+        raise ValueError(f"a name stands under two stages: {sorted(own)}")
+    listed = {name: stage for stage, names in stages.items() for name in names}
+    return dict.fromkeys(silent) | listed
+
+
 class Span:
     """One pass through a span that the framework calls `name`.  Never raises.
 
-    Use it as a context manager, or call `begin` and `end`, which may happen in any order among
-    spans.
+    Use it as a context manager, or call `begin` and `end`; spans may end in any order.
     """
 
     __slots__ = (
@@ -66,16 +94,16 @@ class Span:
         self._entering: tuple[Lane, int] | None = None
 
     def begin(self) -> None:
-        """Open the stage."""
+        """Open the stage in the record."""
         try:
             self._begin()
             return
-        except BaseException as error:  # who does not return will not be ended
+        except BaseException as error:  # a span whose beginning raised is never ended
             self._abandon()
             swallow("a span was not recorded", error)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Close it; an exception counts as a failure of the stage."""
+        """Close the stage; an exception counts as its failure."""
         try:
             lane = self._lane
             if lane is None:
@@ -84,8 +112,8 @@ class Span:
             self._lane = None
             if _innermost.get() is self:
                 _innermost.set(_open(self._outer))
-            if error is not None and not on_purpose(error):
-                _api._failed(self._code, error, lane, self._step)
+            if error is not None:
+                _api.count_failure(self._code, error, lane, self._step)
         except BaseException as problem:
             lane, self._lane = self._lane, None
             if lane is not None:
@@ -93,13 +121,13 @@ class Span:
             swallow("the end of a span was not recorded", problem)
 
     def finish(self) -> None:
-        """Close it where nobody says whether an exception passes: a timer's `stop`."""
+        """Close the stage where the caller, a timer's `stop`, does not know of an exception."""
         if self._lane is not None:
             error = sys.exc_info()[1]
             self.end(error if error is not None and id(error) != self._handled else None)
 
     def again(self) -> Span:
-        """A fresh one of the same name: passes may overlap."""
+        """A fresh span of the same name, since passes may overlap."""
         return Span(self._names, self._name, self._step)
 
     def __enter__(self) -> Span:
@@ -110,17 +138,12 @@ class Span:
             self._abandon()
             raise
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.end(error)
 
     @property
     def is_open(self) -> bool:
-        """Whether it shows in the record now."""
+        """Whether the record shows this span now."""
         return self._lane is not None
 
     def _begin(self) -> None:
@@ -162,13 +185,13 @@ def inside(stage: str) -> bool:
 
 
 def mark(names: Names, step: Any = None) -> None:
-    """A mark of progress, at the step the framework says it is at."""
+    """Record progress, at the step that the framework reports."""
     if _record_of(names, "") is not None:
         _api.heartbeat(step)
 
 
 def publish(names: Names, values: Any) -> None:
-    """Record those of the logged values that have a canonical name.  Never raises."""
+    """Record the logged values that have a canonical name.  Never raises."""
     try:
         if _record_of(names, "") is not None:
             for own, name in names.scalars.items():
@@ -192,9 +215,9 @@ def _resolve(names: Names, name: str) -> tuple[int, bytes]:
 
 
 def _record_of(names: Names, name: str) -> Recorder | None:
-    """This process' record, begun now if nobody did: by now a worker knows its rank.
+    """This process' record, which begins here unless `init` was called: a worker now has its rank.
 
-    Once only: a record that was closed stays closed, and the children of a fork are not the rank.
+    It begins once only: a closed record stays closed, and the children of a fork are not the rank.
     """
     global _began  # noqa: PLW0603
     if not _began:
@@ -208,10 +231,10 @@ def _record_of(names: Names, name: str) -> Recorder | None:
 
 
 def _part(names: Names, name: str) -> dict[str, Any]:
-    """Role and rank of a process whose launcher did not say.
+    """Role and rank of a process whose launcher gave it none.
 
-    Without a rank of its own it is the one that drives the workers, or one of several helpers,
-    which are told apart by their pid.
+    A process without a rank is the controller, which drives the workers, or one of several
+    helpers, whose pids stand for their ranks.
     """
     ranked = any(os.environ.get(variable) for variable in names.rank_variables)
     part: dict[str, Any] = {}

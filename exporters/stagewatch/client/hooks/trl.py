@@ -1,4 +1,4 @@
-"""TRL: its profiling contexts, and what the Trainer does between them.
+"""TRL: its profiling contexts, and the parts of a training step between them.
 
 The contexts cover generation, rewards and the forward pass.  The backward pass and the optimizer
 step, where a lost peer shows first, lie outside them: `train` therefore stays open from
@@ -12,15 +12,37 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from stagewatch.client.hooks.names import TRL as NAMES
-from stagewatch.client.hooks.patching import Patches, UnknownShape
-from stagewatch.client.hooks.span import Span, inside, mark, publish
+from stagewatch.client.hooks.patching import Patches, UnknownShape, as_stage, class_in, reported
+from stagewatch.client.hooks.span import Names, Span, by_stage, inside, mark, publish
 
 _TRAINING = "compute_loss"
 
+NAMES = Names(
+    "trl",
+    by_stage(
+        silent=("_prepare_inputs",),
+        init=("train",),
+        rollout=("transformers.generate", "transformers.generate_batch", "vLLM.generate"),
+        reward=("_calculate_rewards",),
+        logprob=("_get_per_token_logps_and_entropies", "_get_per_token_logps"),
+        train=(_TRAINING,),
+        weights_update=("sync_weights",),
+        eval=("evaluate", "predict"),
+        checkpoint=("_save_checkpoint", "save_model"),
+    ),
+    scalars={
+        "reward": "reward",
+        "kl": "kl",
+        "loss": "loss",
+        "grad_norm": "grad_norm",
+        "completions/mean_length": "seqlen",
+        "train_samples_per_second": "samples_per_second",
+    },
+)
+
 
 class _Steps(threading.local):
-    """The stages that outlast the function which begins them, per thread."""
+    """A thread's stages that stay open after the function that began them has returned."""
 
     def __init__(self) -> None:
         self.train: Span | None = None
@@ -43,9 +65,7 @@ _steps = _Steps()
 
 def _contexts(module: ModuleType, patches: Patches) -> None:
     """`trl.extras.profiling` since 0.27, where a context is an object."""
-    context = getattr(module, "ProfilingContext", None)
-    if context is None:
-        raise UnknownShape("trl.extras.profiling.ProfilingContext is not there")
+    context = class_in(module, "ProfilingContext")
 
     def enter(original: Callable[..., Any]) -> Callable[..., Any]:
         def __enter__(self: Any) -> Any:
@@ -76,26 +96,12 @@ def _contexts(module: ModuleType, patches: Patches) -> None:
 
 def _trainer(module: ModuleType, patches: Patches) -> None:
     """`transformers.trainer`."""
-    trainer = getattr(module, "Trainer", None)
-    if trainer is None:
-        raise UnknownShape("transformers.trainer.Trainer is not there")
 
-    def stage(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-            def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-                with Span(NAMES, name, _step(self)):
-                    return original(self, *args, **kwargs)
+    def before_loss(self: Any, *_: Any, **__: Any) -> None:
+        _steps.begin_training(_step(self))
 
-            return wrapped
-
-        return wrap
-
-    def before_loss(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-            _steps.begin_training(_step(self))
-            return original(self, *args, **kwargs)
-
-        return wrapped
+    def log(self: Any, logs: Any, *_: Any, **__: Any) -> None:
+        publish(NAMES, logs)
 
     def train(original: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -112,42 +118,28 @@ def _trainer(module: ModuleType, patches: Patches) -> None:
 
         return wrapped
 
-    def log(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(self: Any, logs: Any, *args: Any, **kwargs: Any) -> Any:
-            publish(NAMES, logs)
-            return original(self, logs, *args, **kwargs)
-
-        return wrapped
-
+    trainer = class_in(module, "Trainer")
     patches.plan(trainer, "train", train)
     # Every trainer's loss is computed within this one, whether it has a profiling context or not.
-    patches.plan(trainer, "compute_loss_context_manager", before_loss)
-    patches.plan(trainer, "evaluate", stage("evaluate"))
-    patches.plan(trainer, "predict", stage("predict"))
-    patches.plan(trainer, "_save_checkpoint", stage("_save_checkpoint"))
-    patches.plan(trainer, "save_model", stage("save_model"))
-    patches.plan(trainer, "log", log, "logs")
+    patches.plan(trainer, "compute_loss_context_manager", reported(before_loss))
+    for name in ("evaluate", "predict", "_save_checkpoint", "save_model"):
+        patches.plan(trainer, name, as_stage(NAMES, name, _step))
+    patches.plan(trainer, "log", reported(log), "logs")
 
 
 def _callbacks(module: ModuleType, patches: Patches) -> None:
     """`transformers.trainer_callback`: the Trainer's own events."""
-    handler = getattr(module, "CallbackHandler", None)
-    if handler is None:
-        raise UnknownShape("transformers.trainer_callback.CallbackHandler is not there")
 
-    def ends_step(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(self: Any, args: Any, state: Any, *rest: Any, **kwargs: Any) -> Any:
-            _steps.end()
-            mark(NAMES, getattr(state, "global_step", None))
-            return original(self, args, state, *rest, **kwargs)
+    def ends_step(self: Any, args: Any, state: Any, *_: Any, **__: Any) -> None:
+        _steps.end()
+        mark(NAMES, getattr(state, "global_step", None))
 
-        return wrapped
-
+    handler = class_in(module, "CallbackHandler")
     for event in ("on_train_begin", "on_substep_end", "on_step_end"):
-        patches.plan(handler, event, ends_step, "state")
+        patches.plan(handler, event, reported(ends_step), "state")
 
 
-def _step(trainer: Any) -> Any:
+def _step(trainer: Any, *_: Any, **__: Any) -> Any:
     return getattr(getattr(trainer, "state", None), "global_step", None)
 
 

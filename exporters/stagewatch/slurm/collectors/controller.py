@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import integer, option
 from stagewatch.core.errors import NoData, StagewatchError
 from stagewatch.core.exposition import Metric, Samples
+from stagewatch.slurm.cluster import Source
+from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Controller, Diagnostics, RpcCount
-from stagewatch.slurm.source import Source
 
-if TYPE_CHECKING:
-    from stagewatch.slurm.context import SlurmContext
-
-UP = Metric(
-    "slurm_controller_up",
-    "gauge",
-    "1 if this slurmctld answers a ping.",
-    ("host", "role"),
-)
+UP = Metric("slurm_controller_up", "gauge", "1 if this slurmctld answers a ping.", ("host", "role"))
 RPCS = Metric(
     "slurm_controller_rpcs_total",
     "counter",
@@ -80,10 +72,7 @@ _GAUGES = {
         "slurm_backfill_cycle_max_seconds",
         "Longest backfill cycle since the counters' reset.",
     ),
-    "backfill_last_depth": (
-        "slurm_backfill_depth",
-        "Jobs considered by the last backfill cycle.",
-    ),
+    "backfill_last_depth": ("slurm_backfill_depth", "Jobs considered by the last backfill cycle."),
     "backfill_queue_length": (
         "slurm_backfill_queue_length",
         "Jobs pending when the last backfill cycle began.",
@@ -129,7 +118,7 @@ class ControllerCollector(Collector):
         self._top = top
 
     def collect(self) -> Samples:
-        """Ask for what is due; one of the two is enough."""
+        """Export the pings and the diagnostics; one of the two is enough."""
         out = Samples()
         errors: list[StagewatchError] = []
         try:
@@ -137,8 +126,8 @@ class ControllerCollector(Collector):
         except StagewatchError as error:
             errors.append(error)
             controllers = _none_answers(self._ping)
-        for each in controllers:
-            out.add(UP, int(each.up), each.host, each.role)
+        for controller in controllers:
+            out.add(UP, int(controller.up), controller.host, controller.role)
         try:
             _diagnostics(out, self._diagnostics.refresh(), self._top)
         except StagewatchError as error:
@@ -150,26 +139,28 @@ class ControllerCollector(Collector):
 
 
 def _none_answers(ping: Source[tuple[Controller, ...]]) -> tuple[Controller, ...]:
-    """A ping that fails or does not come back: the controllers known before, none of them up."""
+    """The controllers of the last good ping, all of them down, while a ping fails."""
     if ping.reading is None or ping.status().success:
         return ()
-    return tuple(Controller(each.host, each.role, up=False) for each in ping.reading.data)
+    return tuple(
+        Controller(controller.host, controller.role, up=False) for controller in ping.reading.data
+    )
 
 
-def _diagnostics(out: Samples, found: Diagnostics, top: int) -> None:
+def _diagnostics(out: Samples, diagnostics: Diagnostics, top: int) -> None:
     for key, metric in (*GAUGES.items(), *COUNTERS.items()):
-        out.add(metric, found.values.get(key))
-    for each in found.by_type:
-        out.add(RPCS, each.count, each.name)
-        out.add(RPC_SECONDS, each.seconds, each.name)
-    for each in fold(found.by_user, top):
-        out.add(USER_RPCS, each.count, each.name)
-        out.add(USER_RPC_SECONDS, each.seconds, each.name)
+        out.add(metric, diagnostics.values.get(key))
+    for rpc in diagnostics.by_type:
+        out.add(RPCS, rpc.count, rpc.name)
+        out.add(RPC_SECONDS, rpc.seconds, rpc.name)
+    for rpc in fold(diagnostics.by_user, top):
+        out.add(USER_RPCS, rpc.count, rpc.name)
+        out.add(USER_RPC_SECONDS, rpc.seconds, rpc.name)
 
 
 def fold(users: Iterable[RpcCount], top: int) -> list[RpcCount]:
-    """The `top` users by time, and one record for all others."""
-    ranked = sorted(users, key=lambda each: (-each.seconds, each.name))
+    """Keep the `top` users by time, and add up all others in one record."""
+    ranked = sorted(users, key=lambda user: (-user.seconds, user.name))
     rest = ranked[top:]
     if not rest:
         return ranked
@@ -178,9 +169,7 @@ def fold(users: Iterable[RpcCount], top: int) -> list[RpcCount]:
 
 
 def _build(options: ControllerOptions, context: SlurmContext) -> Collector:
-    return context.per_cluster(
-        lambda cluster: ControllerCollector(cluster.diagnostics, cluster.ping, top=options.top)
-    )
+    return ControllerCollector(context.cluster.diagnostics, context.cluster.ping, top=options.top)
 
 
 SPEC = CollectorSpec(

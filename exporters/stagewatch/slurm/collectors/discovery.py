@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Metric, Samples
-
-if TYPE_CHECKING:
-    from stagewatch.slurm.context import SlurmContext
+from stagewatch.slurm.context import SlurmContext
+from stagewatch.slurm.discovery import targets_of
 
 TARGETS = Metric(
     "slurm_discovery_targets",
@@ -20,28 +17,26 @@ TARGETS = Metric(
 
 
 class DiscoveryCollector(Collector):
-    """Hands new lists of nodes over; asks nobody."""
+    """Hands each new list of nodes to service discovery."""
 
     def __init__(self, context: SlurmContext) -> None:
         self._context = context
-        self._applied: dict[str, int] = {}
+        self._applied = 0
 
     def collect(self) -> Samples:
-        """From memory; files are written when the list has changed."""
-        for cluster in self._context.clusters:
-            reading = cluster.nodes.reading
-            if reading is not None and self._applied.get(cluster.name) != reading.sequence:
-                self._context.discover(cluster, reading.data.items)
-                self._applied[cluster.name] = reading.sequence
-        counts = self._context.discovery.counts()
-        if not counts:
-            for cluster in self._context.clusters:
-                if (failure := cluster.nodes.status().error) is not None:
-                    raise SourceError(f"no list of nodes: {failure}")
+        """Update the list and its files if the nodes have changed, without waiting for them."""
+        nodes, discovery = self._context.cluster.nodes, self._context.discovery
+        reading = nodes.keep_fresh()
+        if reading is not None and self._applied != reading.sequence:
+            by_name = self._context.options.sd_by_name
+            discovery.update(targets_of(reading.data.items, by_name=by_name))
+            self._applied = reading.sequence
+        if discovery.targets is None:
+            if (failure := nodes.status().error) is not None:
+                raise SourceError(f"no list of nodes: {failure}")
             raise NoData("no list of nodes yet")
         out = Samples()
-        for name, number in counts.items():
-            out.add(TARGETS, number, name)
+        out.add(TARGETS, len(discovery.targets), discovery.cluster)
         return out
 
 

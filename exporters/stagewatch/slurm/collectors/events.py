@@ -1,6 +1,8 @@
 """Events as counters: how jobs end, requeues, and nodes that leave service.
 
-Fed by what the other collectors have fetched; asks nobody.
+Fed by the readings of the queue, the nodes and accounting, whoever asked for them.
+
+Accounting has a collector of its own, so that a slow slurmdbd holds up nothing else.
 """
 
 from __future__ import annotations
@@ -8,17 +10,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TypeVar
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.errors import NoData, StagewatchError
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.slurm.model import Job
-from stagewatch.slurm.source import Source
+from stagewatch.slurm.cluster import Cluster, Reading, Source, records_of
+from stagewatch.slurm.context import SlurmContext
+from stagewatch.slurm.model import EndedJob, Job, NodeEvent, Records
 from stagewatch.slurm.states import ENDED_STATES, REASON_CLASSES
 
-if TYPE_CHECKING:
-    from stagewatch.slurm.cluster import Cluster
-    from stagewatch.slurm.context import SlurmContext
+T = TypeVar("T")
 
 ENDED = Metric(
     "slurm_jobs_ended_total",
@@ -110,7 +112,7 @@ _TOP_RESTARTS = 50
 
 
 class EventsCollector(Collector):
-    """Moves new readings of a cluster's sources into its ledgers, and shows those."""
+    """Feeds new readings to the ledgers, and exports their counters."""
 
     def __init__(self, cluster: Cluster, *, wall: Callable[[], float] = time.time) -> None:
         self._cluster = cluster
@@ -118,35 +120,32 @@ class EventsCollector(Collector):
         self._applied: dict[str, int] = {}
 
     def collect(self) -> Samples:
-        """From memory; the state file is written now and then."""
+        """Count new readings without waiting for one, and save the counters every half minute."""
         cluster, events = self._cluster, self._cluster.events
-        if self._is_new(cluster.jobs) and (queue := cluster.jobs.reading):
+        if queue := self._new(cluster.jobs):
             events.jobs.observe_queue(queue.data.items, queue.asked)
-        if self._is_new(cluster.ended_jobs) and (ended := cluster.ended_jobs.reading):
+        if ended := self._new(cluster.ended_jobs):
             complete = self._nothing_under_way()
             events.jobs.observe_accounting(ended.data.items, asked=ended.asked, complete=complete)
         elif cluster.ended_jobs.nothing:
             events.jobs.no_accounting(self._wall())
-        if self._is_new(cluster.nodes) and (nodes := cluster.nodes.reading):
+        if nodes := self._new(cluster.nodes):
             events.nodes.observe_nodes(nodes.data.items, nodes.asked)
-        if self._is_new(cluster.node_events) and (found := cluster.node_events.reading):
-            events.nodes.observe_events(found.data.items, found.asked)
+        if periods := self._new(cluster.node_events):
+            events.nodes.observe_events(periods.data.items, periods.asked)
         events.save()
         return self._measure()
 
-    def close(self) -> None:
-        """Save what was counted."""
-        self._cluster.events.save(now=True)
-
-    def _is_new(self, source: Source[Any]) -> bool:
-        reading = source.reading
+    def _new(self, source: Source[T]) -> Reading[T] | None:
+        """The source's last reading, if it has not been counted yet."""
+        reading = source.keep_fresh()
         if reading is None or self._applied.get(source.name) == reading.sequence:
-            return False
+            return None
         self._applied[source.name] = reading.sequence
-        return True
+        return reading
 
     def _nothing_under_way(self) -> bool:
-        """Whether the controller owes slurmdbd nothing, as far as known."""
+        """Whether the controller has nothing left to send to slurmdbd, by its last diagnostics."""
         reading = self._cluster.diagnostics.reading
         return reading is None or not reading.data.values.get("dbd_queue")
 
@@ -168,8 +167,8 @@ class EventsCollector(Collector):
             for partition, histogram in histograms.items():
                 out.add_histogram(metric, histogram.exposed(), partition)
         out.add(UNACCOUNTED, jobs.unaccounted)
-        for metric, known in ((FROM_ACCOUNTING, jobs.accounting), (KEPT, events.kept)):
-            out.add(metric, None if known is None else int(known))
+        for metric, truth in ((FROM_ACCOUNTING, jobs.accounting), (KEPT, events.kept)):
+            out.add(metric, None if truth is None else int(truth))
         for metric, counted in ((NODE_FAILURES, nodes.failures), (NODE_FLAPS, nodes.flaps)):
             for why in product(("drain", "down", "fail"), REASON_CLASSES):
                 out.add(metric, 0, *why)  # so that the first one is an increase
@@ -179,28 +178,25 @@ class EventsCollector(Collector):
         out.add(SLURMD_RESTARTS, nodes.slurmd_restarts)
         for node, failure in nodes.recent.items():
             out.add(LAST_FAILURE, failure.when, node, failure.kind, failure.reason_class)
-        reading = self._cluster.jobs.reading
-        restarted(out, reading.data.items if reading else ())
+        restarted(out, records_of(self._cluster.jobs.reading))
         return out
 
     def _partitions(self) -> Iterable[str]:
-        reading = self._cluster.nodes.reading
-        nodes = reading.data.items if reading else ()
+        nodes = records_of(self._cluster.nodes.reading)
         return sorted({partition for node in nodes for partition in node.partitions})
 
 
 def restarted(out: Samples, jobs: Iterable[Job]) -> None:
-    """Add the jobs in the queue that were restarted most often."""
-    found = [job for job in jobs if job.restarts and job.state not in ENDED_STATES]
-    found.sort(key=lambda job: (-job.restarts, job.job_id))
-    for job in found[:_TOP_RESTARTS]:
-        partition = job.partitions[0] if job.partitions else ""
-        out.add(RESTARTS, job.restarts, job.job_id, partition, job.user)
-        out.add(REQUEUED_AT, job.submit, job.job_id, partition, job.user)
+    """Add the jobs in the queue with the most restarts."""
+    busiest = [job for job in jobs if job.restarts and job.state not in ENDED_STATES]
+    busiest.sort(key=lambda job: (-job.restarts, job.job_id))
+    for job in busiest[:_TOP_RESTARTS]:
+        out.add(RESTARTS, job.restarts, job.job_id, job.partition, job.user)
+        out.add(REQUEUED_AT, job.submit, job.job_id, job.partition, job.user)
 
 
 def _build(options: NoOptions, context: SlurmContext) -> Collector:
-    return context.per_cluster(EventsCollector)
+    return EventsCollector(context.cluster)
 
 
 SPEC = CollectorSpec(
@@ -209,4 +205,46 @@ SPEC = CollectorSpec(
     interval=5,
     options=NoOptions,
     build=_build,
+)
+
+
+RECORDS = Metric(
+    "slurm_accounting_records",
+    "gauge",
+    "Records in the last answer of accounting, by kind (jobs, nodes); most were known already.",
+    ("kind",),
+)
+
+
+class AccountingCollector(Collector):
+    """Asks accounting, whose answers the events collector counts."""
+
+    def __init__(self, jobs: Source[Records[EndedJob]], nodes: Source[Records[NodeEvent]]) -> None:
+        self._sources: dict[str, Source[Records[object]]] = {"jobs": jobs, "nodes": nodes}
+
+    def collect(self) -> Samples:
+        """Ask for jobs and nodes; if one of them fails, raise its error after both were tried."""
+        out = Samples()
+        errors: list[StagewatchError] = []
+        for kind, source in self._sources.items():
+            try:
+                out.add(RECORDS, len(source.refresh().items), kind)
+            except StagewatchError as error:
+                errors.append(error)
+        failures = [error for error in errors if not isinstance(error, NoData)]
+        if failures or errors:
+            raise (failures or errors)[0]
+        return out
+
+
+def _build_accounting(options: NoOptions, context: SlurmContext) -> Collector:
+    return AccountingCollector(context.cluster.ended_jobs, context.cluster.node_events)
+
+
+ACCOUNTING_SPEC = CollectorSpec(
+    name="slurm_accounting",
+    help="ended jobs and events of nodes from slurmdbd (sacct, sacctmgr)",
+    interval=60,
+    options=NoOptions,
+    build=_build_accounting,
 )

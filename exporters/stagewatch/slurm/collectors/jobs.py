@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import integer, option
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.slurm import hostlist as slurm_hostlist
+from stagewatch.slurm.cluster import Cluster, Source, records_of
 from stagewatch.slurm.collectors.queue import HOLDING
-from stagewatch.slurm.gres import total
-from stagewatch.slurm.model import Job, Node, Records
-from stagewatch.slurm.source import Source
-from stagewatch.slurm.transport.text.job_detail import Claim, agreed, indices_of
-
-if TYPE_CHECKING:
-    from stagewatch.slurm.cluster import Cluster
-    from stagewatch.slurm.context import SlurmContext
+from stagewatch.slurm.context import SlurmContext
+from stagewatch.slurm.gres import indices_of, total
+from stagewatch.slurm.hosts import expand_or_none
+from stagewatch.slurm.model import Claim, Job, Node, Records
 
 INFO = Metric(
     "slurm_job_info",
@@ -60,7 +55,7 @@ class JobsOptions:
 
 
 class JobsCollector(Collector):
-    """Joins the queue with the nodes; asks nobody unless told to."""
+    """Joins running jobs of the queue with their nodes and GPUs."""
 
     def __init__(
         self,
@@ -75,11 +70,13 @@ class JobsCollector(Collector):
         self._claims = claims
 
     def collect(self) -> Samples:
-        """From memory, and from the details where they were asked for."""
-        jobs, nodes = self._cluster.jobs.last().items, self._cluster.nodes.reading
+        """Read the queue, and each job's GPUs from scontrol where that is switched on."""
+        jobs, nodes = (
+            self._cluster.jobs.refresh().items,
+            records_of(self._cluster.nodes.keep_fresh()),
+        )
         claims = self._claims.refresh().items if self._claims else ()
-        known = nodes.data.items if nodes else ()
-        return measure(jobs, known, claims, *self._limits)
+        return measure(jobs, nodes, claims, *self._limits)
 
 
 def measure(
@@ -89,21 +86,20 @@ def measure(
     max_jobs: int = 1000,
     max_job_nodes: int = 5000,
 ) -> Samples:
-    """The jobs' metrics; `claims` are what scontrol says about GPU indices."""
+    """Count running GPU jobs; `claims` are GPU indices as scontrol tells them."""
     nodes = tuple(nodes)
     running = sorted(
         (job for job in jobs if job.state in HOLDING and job.gpus and job.node_list),
         key=lambda job: (-total(job.gpus), job.job_id),
     )
-    placed = {job.job_id: _nodes_of(job) for job in running}
+    placed = {job.job_id: expand_or_none(job.node_list) for job in running}
     indices = _indices(running, placed, nodes, claims)
     out = Samples()
     pairs = 0
     shown = running[:max_jobs]
     for job in shown:
-        partition = job.partitions[0] if job.partitions else ""
         array = job.array_job_id or ""
-        out.add(INFO, 1, job.job_id, array, job.user, job.account, partition)
+        out.add(INFO, 1, job.job_id, array, job.user, job.account, job.partition)
         out.add(GPUS, total(job.gpus), job.job_id)
         out.add(START, job.start, job.job_id)
         for name in placed[job.job_id]:
@@ -114,35 +110,54 @@ def measure(
     return out
 
 
-def _nodes_of(job: Job) -> tuple[str, ...]:
-    try:
-        return slurm_hostlist.expand(job.node_list)
-    except ValueError:
-        return ()
-
-
 def _indices(
     running: Iterable[Job],
     placed: Mapping[int, tuple[str, ...]],
     nodes: tuple[Node, ...],
     claims: Iterable[Claim],
 ) -> Mapping[tuple[int, str], tuple[int, ...]]:
-    """GPU indices by job and node, where they are certain."""
+    """Certain GPU indices by job and node."""
     running = tuple(running)
     sharers = Counter(name for job in running for name in placed[job.job_id])
     on_node = {node.name: node for node in nodes}
-    found: dict[tuple[int, str], tuple[int, ...]] = {}
+    certain: dict[tuple[int, str], tuple[int, ...]] = {}
     told = list(claims)
     for job in running:
         for position, name in enumerate(placed[job.job_id]):
             node = on_node.get(name)
             if node is not None and sharers[name] == 1:
                 allocated = [index for gpus in node.gpus for index in gpus.indices]
-                found[job.job_id, name] = tuple(sorted(allocated))
+                certain[job.job_id, name] = tuple(sorted(allocated))
             elif position < len(job.gres_detail):
                 told.append((job.job_id, name, indices_of(job.gres_detail[position])))
     held = {(job.job_id, name) for job in running for name in placed[job.job_id]}
-    return {**agreed(told, nodes, held), **found}
+    return {**agreed(told, nodes, held), **certain}
+
+
+Placement = Mapping[tuple[int, str], tuple[int, ...]]
+"""GPU indices by job id and node."""
+
+
+def agreed(
+    claims: Iterable[Claim], nodes: Iterable[Node], held: Collection[tuple[int, str]]
+) -> Placement:
+    """Keep the claims of those nodes on which all claims add up.
+
+    Only claims of jobs that run on the node (`held`) count.  No GPU may be claimed twice, and
+    together the claims must be what the node calls allocated.
+    """
+    by_node: defaultdict[str, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        if claim[:2] in held:
+            by_node[claim[1]].append(claim)
+    placement: dict[tuple[int, str], tuple[int, ...]] = {}
+    for node in nodes:
+        of_node = by_node.get(node.name, [])
+        allocated = sorted(index for gpus in node.gpus for index in gpus.indices)
+        claimed = sorted(index for _, _, indices in of_node for index in indices)
+        if claimed == allocated:
+            placement.update({(job, name): indices for job, name, indices in of_node})
+    return placement
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -157,13 +172,11 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def _build(options: JobsOptions, context: SlurmContext) -> Collector:
-    return context.per_cluster(
-        lambda cluster: JobsCollector(
-            cluster,
-            max_jobs=options.max_jobs,
-            max_job_nodes=options.max_job_nodes,
-            claims=cluster.gpu_claims() if options.gpu_indices else None,
-        )
+    return JobsCollector(
+        context.cluster,
+        max_jobs=options.max_jobs,
+        max_job_nodes=options.max_job_nodes,
+        claims=context.cluster.gpu_claims() if options.gpu_indices else None,
     )
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TypeVar
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.gpu.model_names import gpu_model
+from stagewatch.slurm.cluster import Source
+from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Node, NodeGpus, Records
-from stagewatch.slurm.source import Source
 from stagewatch.slurm.states import node_availability, reason_class
-
-if TYPE_CHECKING:
-    from stagewatch.slurm.context import SlurmContext
 
 STATE = Metric("slurm_node_state", "gauge", "1 for the node's base state.", ("node", "state"))
 FLAG = Metric(
@@ -64,11 +62,12 @@ CLUSTER_GPUS = Metric(
     "GPUs by state as in slurm_gpus, each once.",
     ("gpu_type", "state"),
 )
+LabelsT = TypeVar("LabelsT", bound=tuple[str, ...])
 GPU_STATES = ("allocated", "free", "free_drained", "down")
 
 
 class NodesCollector(Collector):
-    """Counts what one snapshot of the nodes holds."""
+    """Exports the nodes of one snapshot and counts their states and GPUs."""
 
     def __init__(self, nodes: Source[Records[Node]]) -> None:
         self._nodes = nodes
@@ -99,7 +98,7 @@ def model(configured: str) -> str:
 
 
 def measure(nodes: Iterable[Node]) -> Samples:
-    """The nodes' metrics."""
+    """Count nodes and GPUs by state, and tell why nodes are out of service."""
     out = Samples()
     availability: Counter[tuple[str, str]] = Counter()
     states: Counter[tuple[str, str]] = Counter()
@@ -119,10 +118,10 @@ def measure(nodes: Iterable[Node]) -> Samples:
             states[partition, node.state] += 1
         if kind is not None:
             _unavailable(out, node, kind)
-        for each in node.gpus:
-            name = each.type or "untyped"
-            out.add(NODE_GPUS, each.configured, node.name, name, model(each.type))
-            for state, number in zip(GPU_STATES, gpu_states(node, each), strict=True):
+        for of_type in node.gpus:
+            name = of_type.type or "untyped"
+            out.add(NODE_GPUS, of_type.configured, node.name, name, model(of_type.type))
+            for state, number in zip(GPU_STATES, gpu_states(node, of_type), strict=True):
                 cluster_gpus[name, state] += number
                 for partition in node.partitions:
                     gpus[partition, name, state] += number
@@ -141,13 +140,13 @@ def _unavailable(out: Samples, node: Node, kind: str) -> None:
     out.add(SINCE, node.reason_time, node.name, kind)
 
 
-def _write(out: Samples, metric: Metric, counts: Any) -> None:
+def _write(out: Samples, metric: Metric, counts: Mapping[LabelsT, int]) -> None:
     for labels, number in counts.items():
         out.add(metric, number, *labels)
 
 
 def _build(options: NoOptions, context: SlurmContext) -> Collector:
-    return context.per_cluster(lambda cluster: NodesCollector(cluster.nodes))
+    return NodesCollector(context.cluster.nodes)
 
 
 SPEC = CollectorSpec(

@@ -6,18 +6,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import integer, option
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.slurm import hostlist as slurm_hostlist
+from stagewatch.slurm.cluster import Source
+from stagewatch.slurm.context import SlurmContext
+from stagewatch.slurm.hosts import expand_or_none
 from stagewatch.slurm.model import Job, Node, Records
-from stagewatch.slurm.source import Source
 from stagewatch.slurm.states import ENDED_STATES
-
-if TYPE_CHECKING:
-    from stagewatch.slurm.context import SlurmContext
 
 JOBS = Metric(
     "slurm_jobs", "gauge", "Jobs that have not ended, array tasks counted one by one.", ("state",)
@@ -89,7 +86,7 @@ class QueueOptions:
 
 
 class QueueCollector(Collector):
-    """Counts what one snapshot of the queue holds."""
+    """Counts the jobs and GPUs of one snapshot of the queue."""
 
     def __init__(
         self,
@@ -107,20 +104,20 @@ class QueueCollector(Collector):
     def collect(self) -> Samples:
         """Fetch the queue and count it."""
         jobs = self._jobs.refresh()
-        reading = self._nodes.reading if self._nodes else None
+        reading = self._nodes.keep_fresh() if self._nodes else None
         types = only_types(reading.data.items) if reading else {}
         return measure(jobs.items, now=self._wall(), top=self._top, types=types)
 
 
 def only_types(nodes: Iterable[Node]) -> dict[str, str]:
-    """The GPU type of each node that has one type only."""
+    """The GPU types of nodes that have a single type, by node."""
     return {node.name: node.gpus[0].type for node in nodes if len(node.gpus) == 1}
 
 
 def measure(
     jobs: Iterable[Job], *, now: float, top: int, types: Mapping[str, str] | None = None
 ) -> Samples:
-    """The queue's metrics; `now` is Unix time, for ages.
+    """Count the jobs of the queue; `now` is Unix time, for their ages.
 
     `types` tells a running job's GPU type by its node where Slurm only counts its GPUs, as with
     gres/gpu alone in AccountingStorageTRES.
@@ -161,12 +158,15 @@ def measure(
 
 
 def gpus_held_or_wanted(job: Job, types: Mapping[str, str]) -> list[tuple[str, int]]:
-    """GPUs by type over all the tasks of a record, in states where they mean something."""
+    """GPUs by type that all tasks of a record hold or wait for."""
     if not job.gpus:
         return []
     if job.state in HOLDING:
         return [
-            (kind or types.get(_first(job.node_list)) or "unknown", number * job.tasks)
+            (
+                kind or types.get(next(iter(expand_or_none(job.node_list)), "")) or "unknown",
+                number * job.tasks,
+            )
             for kind, number in job.gpus
         ]
     if job.state in WAITING:
@@ -174,17 +174,10 @@ def gpus_held_or_wanted(job: Job, types: Mapping[str, str]) -> list[tuple[str, i
     return []
 
 
-def _first(node_list: str) -> str:
-    try:
-        return next(iter(slurm_hostlist.expand(node_list)), "")
-    except ValueError:
-        return ""
-
-
 def _fold_reasons(
     queue: Mapping[tuple[str, str, str], int],
 ) -> Iterator[tuple[tuple[str, str, str], int]]:
-    """The counts, with reasons beyond a generous number of different ones in `other`."""
+    """Fold all but the most frequent reasons into `other`."""
     reasons: Counter[str] = Counter()
     for (_, _, reason), number in queue.items():
         reasons[reason] += number
@@ -196,7 +189,7 @@ def _fold_reasons(
 
 
 class _Share:
-    """Jobs and GPUs by owner; only the busiest keep their names."""
+    """Jobs and GPUs by owner, of which the busiest keep their names."""
 
     def __init__(self) -> None:
         self._jobs: Counter[tuple[str, str]] = Counter()
@@ -228,9 +221,7 @@ class _Share:
 
 
 def _build(options: QueueOptions, context: SlurmContext) -> Collector:
-    return context.per_cluster(
-        lambda cluster: QueueCollector(cluster.jobs, cluster.nodes, top=options.top)
-    )
+    return QueueCollector(context.cluster.jobs, context.cluster.nodes, top=options.top)
 
 
 SPEC = CollectorSpec(

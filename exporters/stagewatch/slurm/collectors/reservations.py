@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData, StagewatchError
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.slurm import hostlist as slurm_hostlist
+from stagewatch.slurm.cluster import Source, records_of
+from stagewatch.slurm.context import SlurmContext
+from stagewatch.slurm.hosts import expand_or_none
 from stagewatch.slurm.model import License, Node, Records, Reservation
-from stagewatch.slurm.source import Source
-
-if TYPE_CHECKING:
-    from stagewatch.slurm.context import SlurmContext
 
 NODES = Metric(
     "slurm_reservation_nodes", "gauge", "Nodes of a reservation.", ("reservation", "state")
@@ -50,7 +47,7 @@ _MOST = 500
 
 
 class ReservationsCollector(Collector):
-    """Shows what the controller keeps apart."""
+    """Exports reservations with their GPUs, and licences."""
 
     def __init__(
         self,
@@ -63,20 +60,19 @@ class ReservationsCollector(Collector):
         self._nodes = nodes
 
     def collect(self) -> Samples:
-        """Ask for what is due; one of the two is enough."""
+        """Read reservations and licences; one of the two is enough."""
         out = Samples()
         errors: list[StagewatchError] = []
         try:
-            reading = self._nodes.reading
-            found = self._reservations.refresh().items
-            _reservations(out, found, reading.data.items if reading else ())
+            reservations = self._reservations.refresh().items
+            _reservations(out, reservations, records_of(self._nodes.keep_fresh()))
         except StagewatchError as error:
             errors.append(error)
         try:
-            for each in self._licenses.refresh().items[:_MOST]:
-                out.add(LICENSES, each.total, each.name, "total")
-                out.add(LICENSES, each.used, each.name, "used")
-                out.add(LICENSES, each.reserved, each.name, "reserved")
+            for license in self._licenses.refresh().items[:_MOST]:
+                out.add(LICENSES, license.total, license.name, "total")
+                out.add(LICENSES, license.used, license.name, "used")
+                out.add(LICENSES, license.reserved, license.name, "reserved")
         except StagewatchError as error:
             errors.append(error)
         failures = [error for error in errors if not isinstance(error, NoData)]
@@ -89,31 +85,24 @@ class ReservationsCollector(Collector):
 
 def _reservations(out: Samples, reservations: Iterable[Reservation], nodes: Iterable[Node]) -> None:
     gpus = {node.name: node.gpus for node in nodes}
-    for each in tuple(reservations)[:_MOST]:
-        out.add(NODES, each.nodes, each.name, each.state)
-        out.add(START, each.start, each.name)
-        out.add(END, each.end, each.name)
-        for flag in each.flags:
-            out.add(FLAG, 1, each.name, flag)
+    for reservation in tuple(reservations)[:_MOST]:
+        out.add(NODES, reservation.nodes, reservation.name, reservation.state)
+        out.add(START, reservation.start, reservation.name)
+        out.add(END, reservation.end, reservation.name)
+        for flag in reservation.flags:
+            out.add(FLAG, 1, reservation.name, flag)
         counts: dict[str, int] = {}
-        for name in _expand(each.node_list):
+        for name in expand_or_none(reservation.node_list):
             for held in gpus.get(name, ()):
                 kind = held.type or "untyped"
                 counts[kind] = counts.get(kind, 0) + held.configured
         for kind, number in counts.items():
-            out.add(GPUS, number, each.name, kind)
-
-
-def _expand(node_list: str) -> tuple[str, ...]:
-    try:
-        return slurm_hostlist.expand(node_list)
-    except ValueError:
-        return ()
+            out.add(GPUS, number, reservation.name, kind)
 
 
 def _build(options: NoOptions, context: SlurmContext) -> Collector:
-    return context.per_cluster(
-        lambda cluster: ReservationsCollector(cluster.reservations, cluster.licenses, cluster.nodes)
+    return ReservationsCollector(
+        context.cluster.reservations, context.cluster.licenses, context.cluster.nodes
     )
 
 

@@ -1,19 +1,15 @@
-"""How the sources do: whether they answer, how fast, and how old their last good data is.
+"""The health of the sources: whether they answer, how fast, and the age of their last good data.
 
-Nothing is asked here; a source that hangs cannot delay this collector.
+This collector asks nobody, so that a source that hangs cannot delay it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.exposition import Metric, Samples
+from stagewatch.slurm.cluster import Cluster
+from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Records
-
-if TYPE_CHECKING:
-    from stagewatch.slurm.cluster import Cluster
-    from stagewatch.slurm.context import SlurmContext
 
 _LABEL = ("source",)
 SUCCESS = Metric(
@@ -36,13 +32,13 @@ MALFORMED = Metric(
 
 
 class SourcesCollector(Collector):
-    """Exports the status of every source of one cluster."""
+    """Exports the state of every source that was asked at least once."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def collect(self) -> Samples:
-        """From memory."""
+        """Read the states from memory."""
         out = Samples()
         for source in self._cluster.sources:
             status = source.status()
@@ -59,7 +55,7 @@ class SourcesCollector(Collector):
 
 
 def _build(options: NoOptions, context: SlurmContext) -> Collector:
-    return context.per_cluster(SourcesCollector)
+    return SourcesCollector(context.cluster)
 
 
 SPEC = CollectorSpec(

@@ -1,26 +1,84 @@
 """Whether the steps of running GPU jobs answer Slurm: `srun` blocks while `ssh` to the node works.
 
 Off unless enabled, since each probe asks the controller, the nodes and the step daemons.
+
+`sstat` goes from the controller's list of steps to the slurmd of each node and on to the step
+daemon; it starts nothing.  `srun` starts `true` as a further step beside what runs (--overlap), as
+a user's own `srun --jobid` would; that takes the job's owner or root.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import duration, integer, option
-from stagewatch.core.errors import NoData
+from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Metric, Samples
+from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.collectors.queue import HOLDING
+from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.gres import total
 from stagewatch.slurm.model import Job, Records
-from stagewatch.slurm.source import Source
-from stagewatch.slurm.step_probe import METHODS, StepProbe
-from stagewatch.slurm.transport.command import NoAnswer
+from stagewatch.slurm.transport.command import CommandRunner, NoAnswer
 
-if TYPE_CHECKING:
-    from stagewatch.slurm.context import SlurmContext
+METHODS = ("sstat", "srun")
+
+
+class StepProbe:
+    """Asks the steps of one job for a sign of life."""
+
+    def __init__(
+        self,
+        *,
+        method: str = "sstat",
+        prefix: Path | None = None,
+        runner: Callable[[], CommandRunner] = CommandRunner,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._method = method
+        self._command = str(prefix / method) if prefix else method
+        self._runner = runner()
+        self._clock = clock
+
+    def probe(self, job_id: int, timeout: float) -> float:
+        """Ask a job's steps, and return after how many seconds they had answered.
+
+        Raises `NoData` where the job has no step to ask, `NoAnswer` where one did not answer in
+        `timeout` seconds, and another `SourceError` where it could not be asked at all.
+        """
+        begin = self._clock()
+        try:
+            output = self._runner.run(self._argv(job_id), timeout)
+        except SourceError as error:
+            if _has_no_steps(str(error)):
+                raise NoData(f"job {job_id} has no steps") from error
+            raise
+        if self._method == "sstat" and not output.strip():  # it fails with status 0
+            raise NoAnswer("sstat: a step did not answer its node's slurmd")
+        return self._clock() - begin
+
+    def close(self) -> None:
+        """Kill a probe that is under way."""
+        self._runner.close()
+
+    def _argv(self, job_id: int) -> list[str]:
+        if self._method == "sstat":
+            arguments = ["--allsteps", "--noheader", "--parsable2", "--format=JobID"]
+            return [self._command, *arguments, f"--jobs={job_id}"]
+        arguments = ["--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--quiet", "true"]
+        return [self._command, f"--jobid={job_id}", *arguments]
+
+
+def _has_no_steps(message: str) -> bool:
+    return any(
+        sign in message
+        for sign in ("No steps running", "couldn't get steps", "has expired", "Invalid job id")
+    )
+
 
 RESPONSIVE = Metric(
     "slurm_step_responsive",
@@ -36,7 +94,7 @@ RESPONSE = Metric(
 )
 
 
-def method(value: Any) -> str:
+def method(value: object) -> str:
     """sstat or srun"""
     if value not in METHODS:
         raise ValueError
@@ -56,19 +114,14 @@ class StepsOptions:
         "must be root or the job's owner",
         parse=method,
     )
-    timeout: float = option(8.0, "after which a step is taken not to answer", parse=duration)
+    timeout: float = option(8.0, "time after which a step counts as not answering", parse=duration)
 
 
 class StepsCollector(Collector):
     """Probes one job at each collection, and remembers the others' answers."""
 
     def __init__(
-        self,
-        jobs: Source[Records[Job]],
-        probe: StepProbe,
-        *,
-        most: int = 20,
-        timeout: float = 8.0,
+        self, jobs: Source[Records[Job]], probe: StepProbe, *, most: int = 20, timeout: float = 8.0
     ) -> None:
         self._jobs = jobs
         self._probe = probe
@@ -78,11 +131,11 @@ class StepsCollector(Collector):
         self._turn: list[int] = []
 
     def collect(self) -> Samples:
-        """Ask the next job's steps; nobody's while the controller gives no answer itself."""
+        """Ask the next job's steps; ask none while the controller itself does not answer."""
+        reading = self._jobs.keep_fresh()
         if not self._jobs.status().success:
             self._answers.clear()
             raise NoData("the controller does not answer, so nothing can be said of steps")
-        reading = self._jobs.reading
         chosen = _largest(reading.data.items, self._most) if reading else []
         if not chosen:
             raise NoData("no GPU job is running")
@@ -90,7 +143,9 @@ class StepsCollector(Collector):
         self._turn += [job for job in chosen if job not in self._turn]
         job = self._turn.pop(0)
         self._turn.append(job)
-        self._answers = {each: answer for each, answer in self._answers.items() if each in chosen}
+        self._answers = {
+            job_id: answer for job_id, answer in self._answers.items() if job_id in chosen
+        }
         try:
             self._answers[job] = self._probe.probe(job, self._timeout)
         except NoData:
@@ -98,9 +153,9 @@ class StepsCollector(Collector):
         except NoAnswer:
             self._answers[job] = None
         out = Samples()
-        for each, answer in self._answers.items():
-            out.add(RESPONSIVE, int(answer is not None), each)
-            out.add(RESPONSE, answer, each)
+        for job_id, answer in self._answers.items():
+            out.add(RESPONSIVE, int(answer is not None), job_id)
+            out.add(RESPONSE, answer, job_id)
         return out
 
     def close(self) -> None:
@@ -115,13 +170,11 @@ def _largest(jobs: tuple[Job, ...], most: int) -> list[int]:
 
 
 def _build(options: StepsOptions, context: SlurmContext) -> Collector:
-    return context.per_cluster(
-        lambda cluster: StepsCollector(
-            cluster.jobs,
-            StepProbe(method=options.method, cluster=cluster.name, prefix=context.options.bin_dir),
-            most=options.jobs,
-            timeout=options.timeout,
-        )
+    return StepsCollector(
+        context.cluster.jobs,
+        StepProbe(method=options.method, prefix=context.options.bin_dir),
+        most=options.jobs,
+        timeout=options.timeout,
     )
 
 

@@ -9,13 +9,58 @@ accounting, and counts as nothing until that, or a day, has come.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from stagewatch.slurm.events.histogram import RUN_BOUNDS, WAIT_BOUNDS, GrowingHistogram
+from stagewatch.core.exposition import Histogram
 from stagewatch.slurm.model import EndedJob, Job
 from stagewatch.slurm.states import ENDED_STATES, exit_class
+
+WAIT_BOUNDS = (1.0, 10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0, 259200.0)
+"""Seconds; a pending alert looks at 30 minutes."""
+
+RUN_BOUNDS = (10.0, 60.0, 300.0, 900.0, 3600.0, 10800.0, 21600.0, 43200.0, 86400.0, 259200.0)
+
+
+@dataclass(slots=True)
+class GrowingHistogram:
+    """Counts of values by upper bound."""
+
+    bounds: tuple[float, ...]
+    counts: list[int] = field(default_factory=list)
+    sum: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = self.counts or [0] * (len(self.bounds) + 1)
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def exposed(self) -> Histogram:
+        """The histogram in the form of an exposition."""
+        cumulative, total = [], 0
+        for number in self.counts[:-1]:
+            total += number
+            cumulative.append(total)
+        return Histogram(self.bounds, tuple(cumulative), total + self.counts[-1], self.sum)
+
+    def dump(self) -> dict[str, Any]:
+        """The content for the state file."""
+        return {"bounds": list(self.bounds), "counts": self.counts, "sum": self.sum}
+
+    @classmethod
+    def load(cls, saved: Mapping[str, Any], bounds: tuple[float, ...]) -> GrowingHistogram:
+        """Load from the state file; empty if its bounds are of another version."""
+        counts = [int(number) for number in saved["counts"]]
+        if tuple(saved["bounds"]) != bounds or len(counts) != len(bounds) + 1:
+            return cls(bounds)
+        return cls(bounds, counts, float(saved["sum"]))
+
 
 OVERLAP = 600.0
 """Seconds that accounting is read again, for records that come late or under another clock."""
@@ -34,7 +79,7 @@ class _Live(NamedTuple):
 
 
 class _Awaited(NamedTuple):
-    """A run that is in the queue no more and has no record yet."""
+    """A run that has left the queue and has no record in accounting yet."""
 
     partition: str
     tasks: int
@@ -43,7 +88,7 @@ class _Awaited(NamedTuple):
 
 
 class JobLedger:
-    """The counters; fed from one thread.  All times are Unix seconds."""
+    """Counts how runs end; fed from one thread.  All times are Unix seconds."""
 
     def __init__(self, now: float) -> None:
         self.ended: Counter[tuple[str, str]] = Counter()
@@ -70,28 +115,27 @@ class JobLedger:
 
     @property
     def unaccounted(self) -> int:
-        """Jobs that vanished and that accounting has not told about."""
-        return sum(each.tasks for each in self._awaited.values())
+        """The number of jobs that left the queue and have no record in accounting yet."""
+        return sum(awaited.tasks for awaited in self._awaited.values())
 
     def observe_queue(self, jobs: Iterable[Job], now: float) -> None:
-        """Take in one snapshot of the queue."""
+        """Count the ends and requeues that a snapshot of the queue shows."""
         live: dict[Run, _Live] = {}
         latest: dict[int, int] = {}
         restarts: dict[int, int] = {}
         ended: dict[Run, EndedJob] = {}
         for job in jobs:
             submit = job.submit or 0
-            partition = job.partitions[0] if job.partitions else ""
             latest[job.job_id] = submit
             if job.restarts:
-                self._count_restarts(job, partition)
+                self._count_restarts(job)
                 restarts[job.job_id] = job.restarts
             if job.state in ENDED_STATES:
-                _add_ended(ended, job, partition)
+                _add_ended(ended, job)
             else:
                 was = live.get((job.job_id, submit))
                 tasks = job.tasks + (was.tasks if was else 0)
-                live[job.job_id, submit] = _Live(partition, tasks)
+                live[job.job_id, submit] = _Live(job.partition, tasks)
         for record in ended.values():
             self._end(record)
         for run, was in self._live.items():
@@ -106,10 +150,10 @@ class JobLedger:
     def observe_accounting(
         self, records: Iterable[EndedJob], *, asked: float, complete: bool
     ) -> None:
-        """Take in what accounting had recorded when it was asked.
+        """Count the runs that accounting has recorded.
 
-        `complete` says that the controller had nothing left to send to slurmdbd; without that the
-        same time is asked for again.
+        `complete` says that the controller had nothing left to send to slurmdbd; otherwise the
+        next question goes back as far as this one.
         """
         self.accounting = True
         for record in records:
@@ -119,14 +163,14 @@ class JobLedger:
         self._settle(asked)
 
     def no_accounting(self, now: float) -> None:
-        """There is none: what vanished without a final state is unknown for good."""
+        """Note that there is no accounting: runs that left in no final state stay unknown."""
         self.accounting = False
         self._watermark = now
         self._settle(now)
 
-    def _count_restarts(self, job: Job, partition: str) -> None:
+    def _count_restarts(self, job: Job) -> None:
         if self._restarts is not None:  # restarts from before the first snapshot do not count
-            self.requeues[partition] += max(0, job.restarts - self._restarts.get(job.job_id, 0))
+            self.requeues[job.partition] += max(0, job.restarts - self._restarts.get(job.job_id, 0))
 
     def _end(self, job: EndedJob) -> None:
         run = (job.job_id, job.submit)
@@ -143,7 +187,7 @@ class JobLedger:
             _histogram(self.run, job.partition, RUN_BOUNDS).observe(max(0, job.end - job.start))
 
     def _settle(self, now: float) -> None:
-        """Give up on runs that nobody will tell about, and forget what is past telling."""
+        """Call runs without a record UNKNOWN after a day, and forget old ones."""
         for run, awaited in tuple(self._awaited.items()):
             if self.accounting is False:
                 state = "REQUEUED" if awaited.requeued else "UNKNOWN"
@@ -154,7 +198,7 @@ class JobLedger:
             del self._awaited[run]
             self._seen[run] = int(awaited.last_seen)
             self.ended[awaited.partition, state] += awaited.tasks
-        awaited_since = [each.last_seen for each in self._awaited.values()]
+        awaited_since = [awaited.last_seen for awaited in self._awaited.values()]
         self.window_start = max(min([self._watermark, *awaited_since]) - OVERLAP, now - FARTHEST)
         oldest = self.window_start - OVERLAP
         if oldest > self._oldest:
@@ -162,32 +206,32 @@ class JobLedger:
             self._seen = {run: end for run, end in self._seen.items() if end >= oldest}
 
     def dump(self) -> dict[str, Any]:
-        """For the state file."""
+        """The content for the state file."""
         return {
             "ended": [[*key, number] for key, number in self.ended.items()],
             "failed": [[*key, number] for key, number in self.failed.items()],
             "requeues": dict(self.requeues),
-            "wait": {name: each.dump() for name, each in self.wait.items()},
-            "run": {name: each.dump() for name, each in self.run.items()},
+            "wait": {name: histogram.dump() for name, histogram in self.wait.items()},
+            "run": {name: histogram.dump() for name, histogram in self.run.items()},
             "oldest": self._oldest,
             "watermark": self._watermark,
             "last_poll": self._last_poll,
             "seen": [[*run, end] for run, end in self._seen.items()],
-            "awaited": [[*run, *each] for run, each in self._awaited.items()],
+            "awaited": [[*run, *awaited] for run, awaited in self._awaited.items()],
             "restarts": list((self._restarts or {}).items()),
         }
 
     @classmethod
     def load(cls, saved: Mapping[str, Any]) -> JobLedger:
-        """From the state file.  Raises `KeyError`, `TypeError` or `ValueError` if it is broken."""
+        """Load the content.  Raises `KeyError`, `TypeError` or `ValueError` if it is broken."""
         ledger = cls(float(saved["watermark"]))  # accounting is asked for what came since
         ledger.ended.update({(str(p), str(s)): int(n) for p, s, n in saved["ended"]})
         ledger.failed.update({(str(p), str(c)): int(n) for p, c, n in saved["failed"]})
         ledger.requeues.update({str(p): int(n) for p, n in saved["requeues"].items()})
-        for name, each in saved["wait"].items():
-            ledger.wait[name] = GrowingHistogram.load(each, WAIT_BOUNDS)
-        for name, each in saved["run"].items():
-            ledger.run[name] = GrowingHistogram.load(each, RUN_BOUNDS)
+        for name, kept in saved["wait"].items():
+            ledger.wait[name] = GrowingHistogram.load(kept, WAIT_BOUNDS)
+        for name, kept in saved["run"].items():
+            ledger.run[name] = GrowingHistogram.load(kept, RUN_BOUNDS)
         ledger._oldest = float(saved["oldest"])
         ledger._last_poll = float(saved["last_poll"])
         ledger._seen = {(int(job), int(submit)): int(end) for job, submit, end in saved["seen"]}
@@ -204,8 +248,8 @@ def _histogram(
     return histograms.setdefault(partition, GrowingHistogram(bounds))
 
 
-def _add_ended(ended: dict[Run, EndedJob], job: Job, partition: str) -> None:
-    """Take in a run that the queue shows in its final state, once its end is known.
+def _add_ended(ended: dict[Run, EndedJob], job: Job) -> None:
+    """Add a run that the queue shows in its final state, if it has an end.
 
     An array's tasks that were cancelled together are one run, in however many records.
     """
@@ -219,7 +263,7 @@ def _add_ended(ended: dict[Run, EndedJob], job: Job, partition: str) -> None:
         state=job.state,
         exit_code=job.exit_code,
         signal=job.signal,
-        partition=partition,
+        partition=job.partition,
         user=job.user,
         account=job.account,
         submit=job.submit or 0,

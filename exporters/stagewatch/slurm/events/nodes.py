@@ -32,7 +32,7 @@ class Failure(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """Between these two snapshots a node left service."""
+    """The two snapshots between which a node left service."""
 
     after: float
     before: float
@@ -45,7 +45,7 @@ class _Known(NamedTuple):
 
 
 class NodeLedger:
-    """The counters; fed from one thread.  All times are Unix seconds."""
+    """Counts how nodes leave service; fed from one thread.  All times are Unix seconds."""
 
     def __init__(self, now: float) -> None:
         self.failures: Counter[tuple[str, str]] = Counter()
@@ -63,17 +63,17 @@ class NodeLedger:
         self._spans: dict[str, list[_Span]] = {}
 
     def observe_nodes(self, nodes: Iterable[Node], now: float) -> None:
-        """Take in one snapshot of the nodes."""
-        known: dict[str, _Known] = {}
+        """Count the changes since the snapshot before."""
+        seen: dict[str, _Known] = {}
         for node in nodes:
             unknown = node.state == "UNKNOWN"
             if unknown and not node.flags & _PASSING:  # for a moment after each start of slurmctld
                 if self._known and node.name in self._known:
-                    known[node.name] = self._known[node.name]
+                    seen[node.name] = self._known[node.name]
                 continue
             flags = node.flags if unknown else node.flags - _PASSING
             kind = node_availability(node.state, flags)
-            known[node.name] = _Known(kind, node.boot_time, node.slurmd_start_time)
+            seen[node.name] = _Known(kind, node.boot_time, node.slurmd_start_time)
             if self._known is None:
                 continue
             before = self._known.get(node.name)
@@ -82,11 +82,11 @@ class NodeLedger:
                 self.slurmd_restarts += _later(before.slurmd, node.slurmd_start_time)
             if kind is not None and _RANK[kind] > _RANK[before.kind if before else None]:
                 self._left(node, kind, now)
-        self._known = known
+        self._known = seen
         self._last_poll = now
 
     def observe_events(self, events: Iterable[NodeEvent], now: float) -> None:
-        """Take in accounting's events; those that a snapshot saw are known already."""
+        """Count the events of accounting that no snapshot has shown."""
         for event in events:
             key = (event.node, event.start)
             if key in self._seen or event.start < self._oldest:
@@ -133,23 +133,23 @@ class NodeLedger:
         self._spans = {name: spans for name, spans in kept.items() if spans}
 
     def dump(self) -> dict[str, Any]:
-        """For the state file."""
+        """The content for the state file."""
         return {
             "failures": [[*key, number] for key, number in self.failures.items()],
             "flaps": [[*key, number] for key, number in self.flaps.items()],
             "reboots": self.reboots,
             "slurmd_restarts": self.slurmd_restarts,
-            "recent": {name: list(each) for name, each in self.recent.items()},
+            "recent": {name: list(state) for name, state in self.recent.items()},
             "oldest": self._oldest,
             "last_poll": self._last_poll,
-            "known": {name: list(each) for name, each in (self._known or {}).items()},
+            "known": {name: list(state) for name, state in (self._known or {}).items()},
             "seen": [[*key] for key in self._seen],
             "spans": {name: [list(span) for span in spans] for name, spans in self._spans.items()},
         }
 
     @classmethod
     def load(cls, saved: Mapping[str, Any]) -> NodeLedger:
-        """From the state file.  Raises `KeyError`, `TypeError` or `ValueError` if it is broken."""
+        """Load the content.  Raises `KeyError`, `TypeError` or `ValueError` if it is broken."""
         ledger = cls(float(saved["oldest"]))
         ledger.failures.update({(str(k), str(c)): int(n) for k, c, n in saved["failures"]})
         ledger.flaps.update({(str(k), str(c)): int(n) for k, c, n in saved["flaps"]})
@@ -158,8 +158,8 @@ class NodeLedger:
         for name, (when, kind, why) in saved["recent"].items():
             ledger.recent[name] = Failure(float(when), str(kind), str(why))
         ledger._last_poll = float(saved["last_poll"])
-        known = {name: _Known(*each) for name, each in saved["known"].items()}
-        ledger._known = known or None
+        seen = {name: _Known(*state) for name, state in saved["known"].items()}
+        ledger._known = seen or None
         ledger._seen = {(str(name), int(start)): int(start) for name, start in saved["seen"]}
         for name, spans in saved["spans"].items():
             ledger._spans[name] = [_Span(float(after), float(to)) for after, to in spans]
@@ -167,5 +167,5 @@ class NodeLedger:
 
 
 def _later(before: int | None, now: int | None) -> int:
-    """1 if a start time moved on; slurmd reports it within a second or so of itself."""
+    """1 if a start time moved on by more than the second or two that slurmd is off."""
     return int(before is not None and now is not None and now - before > 2)

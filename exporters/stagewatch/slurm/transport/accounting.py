@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from stagewatch.slurm.model import EndedJob, NodeEvent, Records
 from stagewatch.slurm.states import ENDED_STATES, job_state
-from stagewatch.slurm.transport.text.parts import FIELD, known, seconds
+from stagewatch.slurm.transport.text import FIELD, name_of, seconds
 
 _FIELDS = (
     "JobIDRaw",
@@ -54,7 +54,7 @@ def job_arguments(ago: float) -> tuple[str, ...]:
     )
 
 
-def event_arguments(ago: float, cluster: str = "") -> tuple[str, ...]:
+def event_arguments(ago: float) -> tuple[str, ...]:
     """Arguments of sacctmgr for every event of a node in the last `ago` seconds."""
     return (
         "--noheader",
@@ -62,15 +62,14 @@ def event_arguments(ago: float, cluster: str = "") -> tuple[str, ...]:
         "list",
         "event",
         "event=Node",
-        *([f"cluster={cluster}"] if cluster else []),
         f"start=now-{max(1, int(ago))}seconds",
         "format=NodeName,Start,End,State,User,Reason",
     )
 
 
 def parse_jobs(output: bytes) -> Records[EndedJob]:
-    """The runs that have ended; no output means that there were none."""
-    found, malformed = [], 0
+    """The ended runs that sacct prints; no output means that there were none."""
+    jobs, malformed = [], 0
     for line in output.decode(errors="replace").split("\n"):
         if not line.strip():
             continue
@@ -80,12 +79,12 @@ def parse_jobs(output: bytes) -> Records[EndedJob]:
             malformed += 1
             continue
         if job is not None:
-            found.append(job)
-    return Records(tuple(found), malformed)
+            jobs.append(job)
+    return Records(tuple(jobs), malformed)
 
 
 def _job(values: list[str]) -> EndedJob | None:
-    """`None` for a run that has not ended after all."""
+    """Read one run; `None` if it has not ended after all."""
     if len(values) != len(_FIELDS):
         raise ValueError("a record of another shape")
     raw, shown, state, code, submit, eligible, start, end = values[:8]
@@ -102,8 +101,8 @@ def _job(values: list[str]) -> EndedJob | None:
         exit_code=int(exit_code) if exit_code.isdecimal() else 0,
         signal=int(signal) if signal.isdecimal() else 0,
         partition=sys.intern(partition.partition(",")[0]),
-        user=sys.intern(known(user)),
-        account=sys.intern(known(account)),
+        user=sys.intern(name_of(user)),
+        account=sys.intern(name_of(account)),
         submit=submitted,
         eligible=seconds(eligible),
         start=seconds(start) if tres else None,
@@ -134,25 +133,25 @@ def array_tasks(text: str) -> int:
 
 
 def parse_events(output: bytes) -> Records[NodeEvent]:
-    """The events of nodes; the reason comes last, since it may hold anything."""
-    found, malformed = [], 0
+    """The events that sacctmgr prints; the reason comes last, since it may hold anything."""
+    events, malformed = [], 0
     for record in _event_records(output.decode(errors="replace")):
         name, start, end, state, user, reason = record.split("|", 5)
         begun = seconds(start)
         if begun is None:
             malformed += 1
         elif name:  # without a name it is about the whole cluster
-            found.append(
+            events.append(
                 NodeEvent(
                     node=name,
                     state=state,
                     start=begun,
                     end=seconds(end),
-                    reason=known(" ".join(reason.split())),
+                    reason=name_of(" ".join(reason.split())),
                     user=user.partition("(")[0],
                 )
             )
-    return Records(tuple(found), malformed)
+    return Records(tuple(events), malformed)
 
 
 def _event_records(text: str) -> Iterator[str]:

@@ -1,4 +1,9 @@
-"""Runs Slurm's commands: with a deadline, a limit on the output, and a known environment."""
+"""Asks a cluster through Slurm's commands, in text or in JSON.
+
+A command runs with a deadline, a limit on its output, and an environment that is known.  JSON says
+which GPUs each job has, and no reason is cut short; it costs several times the time and memory of
+text, and what an installed version offers only in text is read in text.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +14,25 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO
 
-from stagewatch.core.errors import SourceError, Stuck
+from stagewatch.core.errors import NoData, SourceError, Stuck
+from stagewatch.slurm.model import (
+    Claim,
+    Controller,
+    Diagnostics,
+    EndedJob,
+    Job,
+    License,
+    Node,
+    NodeEvent,
+    Records,
+    Reservation,
+)
+from stagewatch.slurm.transport import accounting, diagnostics, json, text
 
 MAX_OUTPUT = 512 * 1024 * 1024
 """Bytes of output after which a command is taken to run wild."""
@@ -55,9 +74,10 @@ class CommandRunner:
     max_output: int = MAX_OUTPUT
     _unreaped: subprocess.Popen[bytes] | None = None
     _running: subprocess.Popen[bytes] | None = None
+    _closed: bool = False
 
     def run(self, argv: Sequence[str], timeout: float, *, accept_status: bool = False) -> bytes:
-        """What the command prints on standard output.
+        """Run a command, and return what it prints on standard output.
 
         With `accept_status` a command that fails but printed something has answered.
 
@@ -82,6 +102,8 @@ class CommandRunner:
         except OSError as error:
             raise SourceError(f"{argv[0]} cannot be run: {error.strerror}") from error
         self._running = process
+        if self._closed:  # while the command was being started
+            _kill_group(process)
         try:
             output = self._finish(process, name, timeout, accept_status)
         finally:
@@ -92,7 +114,8 @@ class CommandRunner:
         return output
 
     def close(self) -> None:
-        """Kill what is running, from another thread."""
+        """Kill what is running or about to run, from another thread; after the last `run`."""
+        self._closed = True
         process = self._running
         if process is not None:
             _kill_group(process)
@@ -130,9 +153,9 @@ class CommandRunner:
 def _read(
     process: subprocess.Popen[bytes], timeout: float, limit: int
 ) -> tuple[bytearray, bytearray, bool]:
-    """Standard output, standard error, and whether the process has ended by itself in time."""
+    """Read standard output and error, and tell whether the process ended by itself in time."""
     deadline = time.monotonic() + timeout
-    found: dict[str, bytearray] = {"out": bytearray(), "err": bytearray()}
+    printed: dict[str, bytearray] = {"out": bytearray(), "err": bytearray()}
     with selectors.DefaultSelector() as selector:
         pipes: tuple[tuple[IO[bytes] | None, str], ...] = (
             (process.stdout, "out"),
@@ -145,20 +168,20 @@ def _read(
             left = deadline - time.monotonic()
             ready = selector.select(left) if left > 0 else []
             if not ready:
-                return found["out"], found["err"], False
+                return printed["out"], printed["err"], False
             for key, _ in ready:
                 chunk = os.read(key.fd, 1 << 20)
                 if not chunk:
                     selector.unregister(key.fileobj)
-                elif key.data == "out" or len(found["err"]) < _MAX_COMPLAINT:
-                    found[key.data] += chunk
-            if len(found["out"]) > limit:
-                return found["out"], found["err"], False
+                elif key.data == "out" or len(printed["err"]) < _MAX_COMPLAINT:
+                    printed[key.data] += chunk
+            if len(printed["out"]) > limit:
+                return printed["out"], printed["err"], False
     try:
         process.wait(timeout=max(0.1, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
-        return found["out"], found["err"], False
-    return found["out"], found["err"], True
+        return printed["out"], printed["err"], False
+    return printed["out"], printed["err"], True
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -174,5 +197,124 @@ def _status(process: subprocess.Popen[bytes]) -> str:
 def _one_line(complaint: bytearray) -> str:
     """The last line of a complaint, without what differs from one time to the next."""
     lines = complaint.decode(errors="replace").strip().splitlines()
-    said = lines[-1].strip()[:300] if lines else "it said nothing"
-    return re.sub(r"^\S+: error: (?=\S)", "", said)
+    last = lines[-1].strip()[:300] if lines else "it said nothing"
+    return re.sub(r"^\S+: error: (?=\S)", "", last)
+
+
+class SlurmCli:
+    """Asks in text, one method for each kind of data; see `SlurmClient`.
+
+    `prefix` is the directory of the commands, where they are not on PATH.
+    """
+
+    def __init__(
+        self, *, prefix: Path | None = None, runner: Callable[[], CommandRunner] = CommandRunner
+    ) -> None:
+        self._prefix = prefix
+        self._make_runner = runner
+        self._runners: dict[str, CommandRunner] = {}
+
+    def jobs(self, timeout: float) -> Records[Job]:
+        """The queue: 2 requests to the controller (squeue loads the partitions too)."""
+        return text.parse_jobs(self._run("jobs", timeout, "squeue", *text.JOBS))
+
+    def nodes(self, timeout: float) -> Records[Node]:
+        """The nodes: 2 requests to the controller (scontrol loads the partitions too)."""
+        return text.parse_nodes(self._run("nodes", timeout, "scontrol", *text.NODES))
+
+    def diagnostics(self, timeout: float) -> Diagnostics:
+        """The controller's statistics: 1 request."""
+        return diagnostics.parse_text(self._run("diagnostics", timeout, "sdiag"))
+
+    def ping(self, timeout: float) -> tuple[Controller, ...]:
+        """Which controllers answer: 1 request to each."""
+        output = self._run("ping", timeout, "scontrol", *text.PING, accept_status=True)
+        return text.parse_ping(output)
+
+    def reservations(self, timeout: float) -> Records[Reservation]:
+        """The reservations: 1 request."""
+        output = self._run("reservations", timeout, "scontrol", *text.RESERVATIONS)
+        return text.parse_reservations(output)
+
+    def licenses(self, timeout: float) -> Records[License]:
+        """The licences: 1 request."""
+        return text.parse_licenses(self._run("licenses", timeout, "scontrol", *text.LICENSES))
+
+    def ended_jobs(self, timeout: float, ago: float) -> Records[EndedJob]:
+        """Runs that ended: nothing to the controller, one query to slurmdbd."""
+        arguments = accounting.job_arguments(ago)
+        return accounting.parse_jobs(self._account("ended_jobs", timeout, "sacct", *arguments))
+
+    def node_events(self, timeout: float, ago: float) -> Records[NodeEvent]:
+        """Events of nodes: one query to slurmdbd."""
+        arguments = accounting.event_arguments(ago)
+        return accounting.parse_events(
+            self._account("node_events", timeout, "sacctmgr", *arguments)
+        )
+
+    def gpu_claims(self, timeout: float) -> Records[Claim]:
+        """Which job has which GPUs: 2 requests to the controller (scontrol loads the nodes too)."""
+        return text.parse_claims(self._run("gpu_claims", timeout, "scontrol", *text.JOB_DETAILS))
+
+    def close(self) -> None:
+        """Kill every command that is running."""
+        for runner in tuple(self._runners.values()):
+            runner.close()
+
+    def _run(
+        self,
+        source: str,
+        timeout: float,
+        command: str,
+        *arguments: str,
+        accept_status: bool = False,
+    ) -> bytes:
+        runner = self._runners.setdefault(source, self._make_runner())
+        name = str(self._prefix / command) if self._prefix else command
+        return runner.run([name, *arguments], timeout, accept_status=accept_status)
+
+    def _account(self, source: str, timeout: float, command: str, *arguments: str) -> bytes:
+        try:
+            return self._run(source, timeout, command, *arguments)
+        except SourceError as error:
+            if any(sign in str(error) for sign in accounting.DISABLED):
+                raise NoData("the cluster has no accounting (slurmdbd)") from error
+            raise
+
+
+_SCONTROL_HAS_JSON = (23, 2)
+
+
+class SlurmJsonCli(SlurmCli):
+    """Asks for the queue, the nodes and the diagnostics in JSON, for the rest in text."""
+
+    _version: tuple[int, int] | None = None
+
+    def jobs(self, timeout: float) -> Records[Job]:
+        """The queue: 1 request to the controller."""
+        output = self._run("jobs", timeout, "squeue", "--json", "--all", "--states=all")
+        return json.jobs(json.document(output, "squeue --json"))
+
+    def nodes(self, timeout: float) -> Records[Node]:
+        """The nodes: 2 requests to the controller."""
+        if self._installed(timeout) >= _SCONTROL_HAS_JSON:
+            command: tuple[str, ...] = ("scontrol", "--json", "--details", "--all", "show", "nodes")
+        else:
+            command = ("sinfo", "--json", "--all")
+        output = self._run("nodes", timeout, *command)
+        return json.nodes(json.document(output, f"{command[0]} --json"))
+
+    def diagnostics(self, timeout: float) -> Diagnostics:
+        """The controller's statistics: 1 request."""
+        if self._installed(timeout) < _SCONTROL_HAS_JSON:
+            return super().diagnostics(timeout)
+        output = self._run("diagnostics", timeout, "sdiag", "--json")
+        return diagnostics.parse_json(json.document(output, "sdiag --json"))
+
+    def _installed(self, timeout: float) -> tuple[int, int]:
+        """Major and minor version of the commands, asked once; the controller is not."""
+        if self._version is None:
+            output = self._run("version", timeout, "squeue", "--version")
+            match = re.search(rb"(\d+)\.(\d+)", output)
+            self._version = (int(match[1]), int(match[2])) if match else (0, 0)
+        return self._version

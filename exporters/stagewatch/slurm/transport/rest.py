@@ -1,16 +1,29 @@
 """Asks a cluster through slurmrestd, over HTTP or a Unix socket.
 
-https://slurm.schedmd.com/rest.html.  The version of the API is the newest that both sides know.
+https://slurm.schedmd.com/rest.html.  The version of the API is the newest that both sides know.  A
+page is read within a given time; a token goes into a header, is read from its file at each request,
+since JWTs are renewed, and is never logged.
 """
 
 from __future__ import annotations
 
 import re
+import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
 
-from stagewatch.core.errors import NoData, SourceError
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection
+from urllib3.connectionpool import HTTPConnectionPool
+
+from stagewatch.core.errors import NoData, SourceError, Stuck
 from stagewatch.slurm.model import (
+    Claim,
     Controller,
     Diagnostics,
     EndedJob,
@@ -21,11 +34,165 @@ from stagewatch.slurm.model import (
     Records,
     Reservation,
 )
-from stagewatch.slurm.transport.http import HttpFailure, HttpReader
-from stagewatch.slurm.transport.json import diagnostics as slurm_json_diag
-from stagewatch.slurm.transport.json import records as slurm_json
-from stagewatch.slurm.transport.json.values import Object
-from stagewatch.slurm.transport.text.job_detail import Claim
+from stagewatch.slurm.transport import diagnostics, json
+from stagewatch.slurm.transport.json import Object
+
+MAX_BODY = 512 * 1024 * 1024
+_MAX_COMPLAINT = 64 * 1024
+
+
+class HttpFailure(Exception):
+    """A status other than 200."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(f"HTTP status {status}")
+        self.status = status
+        self.body = body
+
+
+class HttpReader:
+    """GETs from one server; one request at a time.
+
+    `url` is `http://host:port`, `https://...` or `unix:/path/of/the/socket`.
+    """
+
+    def __init__(
+        self, url: str, *, user: str = "", token_file: Path | None = None, max_body: int = MAX_BODY
+    ) -> None:
+        self._user = user
+        self._token_file = token_file
+        self._max_body = max_body
+        self._session = requests.Session()
+        self._session.trust_env = False  # no proxy, no .netrc
+        self._where = url
+        self._base = url.rstrip("/")
+        self._call: _Call | None = None
+        if url.startswith("unix:"):
+            self._base = "http+unix://" + quote(url.removeprefix("unix:"), safe="")
+            self._session.mount("http+unix://", _UnixAdapter())
+
+    def get(self, path: str, timeout: float, query: Mapping[str, str] | None = None) -> bytes:
+        """The body of a page.
+
+        Raises `HttpFailure` for a status other than 200, `SourceError` where no server answers,
+        where the answer is not complete after `timeout` seconds, or is too large, and `Stuck`
+        while a request that was given up has not come to its end.
+        """
+        if self._call is not None and not self._call.done.is_set():
+            raise Stuck(f"{self._where}: the request before this one has not come to its end")
+        self._call = _Call(lambda: self._get(path, timeout, dict(query or {})))
+        outcome = self._call.wait(timeout)
+        if outcome is None:
+            raise SourceError(f"{self._where} gave no answer within {timeout:g} s")
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._session.close()
+
+    def _get(self, path: str, timeout: float, query: dict[str, str]) -> bytes:
+        try:
+            answer = self._session.get(
+                self._base + path,
+                params=query,
+                headers=self._headers(),
+                timeout=timeout,
+                stream=True,
+                allow_redirects=False,
+            )
+            with answer:
+                body = self._read(answer)
+        except requests.Timeout as error:
+            raise SourceError(f"{self._where} gave no answer within {timeout:g} s") from error
+        except requests.RequestException as error:
+            raise SourceError(f"{self._where} cannot be asked: {_cause(error)}") from error
+        if answer.status_code != 200:
+            raise HttpFailure(answer.status_code, body[:_MAX_COMPLAINT])
+        return body
+
+    def _read(self, answer: requests.Response) -> bytes:
+        body = bytearray()
+        for chunk in answer.iter_content(1 << 16):
+            body += chunk
+            if len(body) > self._max_body:
+                raise SourceError(f"{self._where} sent more than {self._max_body >> 20} MiB")
+        return bytes(body)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": "application/json"}
+        if self._user:
+            headers["X-SLURM-USER-NAME"] = self._user
+        if self._token_file is not None:
+            try:
+                token = self._token_file.read_text().strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise SourceError(f"{self._token_file}: the token cannot be read") from error
+            headers["X-SLURM-USER-TOKEN"] = token.removeprefix("SLURM_JWT=")
+        return headers
+
+
+class _Call:
+    """A call in a thread of its own, which can be given up.
+
+    The time-outs of a socket bound each wait, not their sum, and not the resolver's.
+    """
+
+    def __init__(self, call: Callable[[], bytes]) -> None:
+        self.done = threading.Event()
+        self._result: bytes | BaseException | None = None
+        threading.Thread(target=self._run, args=(call,), name="http", daemon=True).start()
+
+    def wait(self, timeout: float) -> bytes | BaseException | None:
+        """The body or the error; `None` if the call is still under way after `timeout` seconds."""
+        return self._result if self.done.wait(timeout) else None
+
+    def _run(self, call: Callable[[], bytes]) -> None:
+        try:
+            self._result = call()
+        except BaseException as error:  # handed over, whatever it is
+            self._result = error
+        finally:
+            self.done.set()
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost reason, which reads the same each time: no object addresses."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return type(error).__name__
+
+
+class _UnixConnection(HTTPConnection):
+    def connect(self) -> None:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(self.timeout if isinstance(self.timeout, (int, float)) else None)
+            connection.connect(unquote(self.host))
+        except BaseException:
+            connection.close()
+            raise
+        self.sock = connection
+
+
+class _UnixPool(HTTPConnectionPool):
+    ConnectionCls = _UnixConnection
+
+
+class _UnixAdapter(HTTPAdapter):
+    """Takes `http+unix://%2Fpath%2Fof%2Fsocket/page`."""
+
+    def get_connection_with_tls_context(
+        self, request: requests.PreparedRequest, *_: Any, **__: Any
+    ) -> Any:
+        return _UnixPool(urlsplit(request.url or "").netloc)
+
+    def request_url(self, request: requests.PreparedRequest, proxies: Any) -> str:
+        return request.path_url
+
 
 OLDEST, NEWEST = 36, 45
 """Versions v0.0.N whose shapes are known."""
@@ -35,13 +202,10 @@ _ENDED = "BOOT_FAIL,CANCELLED,COMPLETED,DEADLINE,FAILED,NODE_FAIL,OUT_OF_MEMORY,
 
 
 class SlurmRest:
-    """One method for each kind of data; see `SlurmClient`."""
+    """Asks slurmrestd, one method for each kind of data; see `SlurmClient`."""
 
     def __init__(
-        self,
-        reader: Callable[[], HttpReader],
-        *,
-        wall: Callable[[], float] = time.time,
+        self, reader: Callable[[], HttpReader], *, wall: Callable[[], float] = time.time
     ) -> None:
         self._make_reader = reader
         self._readers: dict[str, HttpReader] = {}
@@ -50,28 +214,28 @@ class SlurmRest:
 
     def jobs(self, timeout: float) -> Records[Job]:
         """The queue."""
-        return slurm_json.jobs(self._ask("jobs", "slurm", "jobs", timeout))
+        return json.jobs(self._ask("jobs", "slurm", "jobs", timeout))
 
     def nodes(self, timeout: float) -> Records[Node]:
         """The nodes."""
-        return slurm_json.nodes(self._ask("nodes", "slurm", "nodes", timeout))
+        return json.nodes(self._ask("nodes", "slurm", "nodes", timeout))
 
     def diagnostics(self, timeout: float) -> Diagnostics:
         """The controller's statistics."""
-        return slurm_json_diag.diagnostics(self._ask("diagnostics", "slurm", "diag", timeout))
+        return diagnostics.parse_json(self._ask("diagnostics", "slurm", "diag", timeout))
 
     def ping(self, timeout: float) -> tuple[Controller, ...]:
         """Which controllers answer."""
-        return slurm_json.ping(self._ask("ping", "slurm", "ping", timeout))
+        return json.ping(self._ask("ping", "slurm", "ping", timeout))
 
     def reservations(self, timeout: float) -> Records[Reservation]:
         """The reservations."""
-        found = self._ask("reservations", "slurm", "reservations", timeout)
-        return slurm_json.reservations(found)
+        answer = self._ask("reservations", "slurm", "reservations", timeout)
+        return json.reservations(answer)
 
     def licenses(self, timeout: float) -> Records[License]:
         """The licences."""
-        return slurm_json.licenses(self._ask("licenses", "slurm", "licenses", timeout))
+        return json.licenses(self._ask("licenses", "slurm", "licenses", timeout))
 
     def ended_jobs(self, timeout: float, ago: float) -> Records[EndedJob]:
         """Runs that ended.  Before v0.0.39 those of requeued jobs are not listed: `NoData`."""
@@ -83,15 +247,15 @@ class SlurmRest:
             "skip_steps": "true",
             "show_duplicates": "true",
         }
-        found = self._ask("accounting_jobs", "slurmdb", "jobs", timeout, query)
-        return slurm_json.ended_jobs(found)
+        answer = self._ask("accounting_jobs", "slurmdb", "jobs", timeout, query)
+        return json.ended_jobs(answer)
 
     def node_events(self, timeout: float, ago: float) -> Records[NodeEvent]:
         """slurmrestd has no events of nodes."""
         raise NoData("slurmrestd has no events of nodes")
 
     def gpu_claims(self, timeout: float) -> Records[Claim]:
-        """Nothing beyond what the queue says itself."""
+        """None, since the queue itself tells the GPUs of its jobs."""
         return Records(())
 
     def close(self) -> None:
@@ -116,12 +280,14 @@ class SlurmRest:
                 raise NoData("slurmrestd has no accounting") from failure
             if failure.status == 404:
                 self._version = None  # it was upgraded, perhaps
-            said = _error_in(failure.body)
-            raise SourceError(f"slurmrestd: {failure}{f': {said}' if said else ''}") from failure
-        return slurm_json.document(body, f"slurmrestd {path}")
+            complaint = _error_in(failure.body)
+            raise SourceError(
+                f"slurmrestd: {failure}{f': {complaint}' if complaint else ''}"
+            ) from failure
+        return json.document(body, f"slurmrestd {path}")
 
     def _reader(self, source: str) -> HttpReader:
-        """One for each source: a reader asks for one thing at a time."""
+        """The source's own reader, since a reader asks for one page at a time."""
         return self._readers.setdefault(source, self._make_reader())
 
     def _known_version(self, reader: HttpReader, timeout: float) -> int:
@@ -132,7 +298,7 @@ class SlurmRest:
             body = reader.get("/openapi/v3", timeout)
         except HttpFailure as failure:
             raise SourceError(f"slurmrestd: {failure}") from failure
-        paths = slurm_json.document(body, "slurmrestd /openapi/v3").get("paths")
+        paths = json.document(body, "slurmrestd /openapi/v3").get("paths")
         matches = (_VERSION.match(path) for path in (paths if isinstance(paths, dict) else ()))
         offered = {int(match[1]) for match in matches if match}
         usable = [number for number in offered if OLDEST <= number <= NEWEST]
@@ -145,8 +311,8 @@ class SlurmRest:
 
 def _error_in(body: bytes) -> str:
     try:
-        slurm_json.document(body, "")
+        json.document(body, "")
     except SourceError as error:
-        said = str(error).removeprefix(": ")
-        return "" if "JSON" in said else said
+        complaint = str(error).removeprefix(": ")
+        return "" if "JSON" in complaint else complaint
     return ""

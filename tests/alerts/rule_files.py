@@ -1,0 +1,70 @@
+"""The shipped rules as objects: what each records, and what it reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import promql_parser
+import yaml
+
+from tests.alerts.promtool import ALERTS
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One recording or alerting rule, and where it stands."""
+
+    file: str
+    group: str
+    position: int
+    """Prometheus evaluates the rules of a group in this order, one after the other."""
+    name: str
+    records: bool
+    expression: str
+
+    @property
+    def reads(self) -> set[str]:
+        """The names of the series that the expression selects."""
+        nodes = self._nodes()
+        selectors = [node for node in nodes if isinstance(node, promql_parser.VectorSelector)]
+        selectors += [
+            node.vector_selector for node in nodes if isinstance(node, promql_parser.MatrixSelector)
+        ]
+        return {selector.name for selector in selectors if selector.name}
+
+    @property
+    def numbers(self) -> set[float]:
+        """The numbers that the expression computes or compares with; no shares of quantiles."""
+        nodes = self._nodes()
+        shares = [node.param for node in nodes if isinstance(node, promql_parser.AggregateExpr)]
+        for node in nodes:
+            if isinstance(node, promql_parser.Call) and "quantile" in node.func.name:
+                shares += node.args
+        numbers, left_out = (
+            Counter(node.val for node in some if isinstance(node, promql_parser.NumberLiteral))
+            for some in (nodes, shares)
+        )
+        return set(numbers - left_out)
+
+    def _nodes(self) -> list[Any]:
+        nodes: list[Any] = []
+
+        def visit(node: Any) -> bool:
+            nodes.append(node)
+            return True
+
+        promql_parser.walk(promql_parser.parse(self.expression), visit)
+        return nodes
+
+
+def every_rule() -> Iterator[Rule]:
+    """The rules of all files."""
+    for path in sorted(ALERTS.glob("*.rules.yaml")):
+        for group in yaml.safe_load(path.read_text())["groups"]:
+            for position, rule in enumerate(group["rules"]):
+                name = rule.get("record") or rule["alert"]
+                where = (path.name, group["name"], position)
+                yield Rule(*where, name, "record" in rule, rule["expr"])

@@ -1,0 +1,130 @@
+"""No outcome depends on the order of groups: Prometheus evaluates each at a moment of its own.
+
+Within a group the rules are evaluated one after the other, at one moment.  A rule that reads what
+another group records may see it as it was an interval ago.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.alerts.promtool import ALERTS, check, group_names, needs_promtool
+from tests.alerts.rule_files import Rule, every_rule
+
+RULES = list(every_rule())
+LASTING = {
+    ("stalls", "stall_budgets"): (
+        "a budget is learnt of all gaps a job has ever shown; one more evaluation does not move "
+        "it, and the least budgets are constants"
+    ),
+    ("stages", "stage_baselines"): "a baseline is made of half an hour",
+    ("stages", "stalls"): (
+        "an excuse keeps a stage out of StageOverdue (10 s) and Straggler (2 s), which fire at "
+        "their second evaluation at the earliest: it is seen by then"
+    ),
+    ("stalls", "stages"): (
+        "a straggler was slow for seconds before a stall begins, and stays so; the alerts it turns "
+        "on or off wait 5 s, for a second evaluation"
+    ),
+    ("training", "stalls"): (
+        "ThroughputDropped waits two minutes and looks back over five for excuses"
+    ),
+    ("gpu", "dcgm"): "a reading of dcgm-exporter under our name is as old as one that was scraped",
+    ("gpu_links", "dcgm"): "likewise",
+    ("slurm", "dcgm"): "likewise; SlurmGPUTypeMismatch waits ten minutes",
+    ("faults", "ALERTS"): (
+        "PageDuringFault is a note that goes out beside any alert of any group, and changes none"
+    ),
+}
+"""Groups that may read another group's records, and why the order makes no difference to each."""
+OWN_PAST = {
+    "node:slurm_unavailable:info": "a node that does not answer is what it was before",
+    "job:rl_wasted_gpu_seconds:total": "a counter goes on from its last value",
+    "gpu_xid_last_timestamp_seconds": "the time of the last error is kept until the next",
+}
+"""Records that read their own last value, on purpose."""
+
+
+def recorders() -> dict[str, list[Rule]]:
+    """The rules that record a series, by its name."""
+    recorded: dict[str, list[Rule]] = {}
+    for rule in RULES:
+        if rule.records:
+            recorded.setdefault(rule.name, []).append(rule)
+    return recorded
+
+
+def reads_across_groups() -> dict[tuple[str, str], set[str]]:
+    """Which rules read another group's records, by the two groups."""
+    recorded = recorders()
+    reads: dict[tuple[str, str], set[str]] = {}
+    for rule in RULES:
+        for name in rule.reads:
+            sources = {"ALERTS"} if name.startswith("ALERTS") else set()
+            sources |= {writer.group for writer in recorded.get(name, ())} - {rule.group}
+            for source in sources:
+                reads.setdefault((rule.group, source), set()).add(f"{rule.name} reads {name}")
+    return reads
+
+
+def test_a_rule_reads_what_another_group_records_only_where_that_lasts() -> None:
+    reads = reads_across_groups()
+    assert {pair: names for pair, names in reads.items() if pair not in LASTING} == {}
+    assert reads.keys() == LASTING.keys()
+
+
+def test_no_record_adds_up_or_compares_what_another_group_records() -> None:
+    """Such a sum keeps the error of a moment for ever; an alert's ends with its next evaluation."""
+    reads = reads_across_groups()
+    lookers_back = {rule.name for rule in RULES if rule.records and rule.name in rule.reads}
+    assert not [
+        read for names in reads.values() for read in names if read.split()[0] in lookers_back
+    ]
+
+
+def test_within_a_group_a_record_stands_before_its_readers() -> None:
+    recorded = recorders()
+    late = {
+        rule.name
+        for rule in RULES
+        for name in rule.reads
+        for writers in [[w for w in recorded.get(name, ()) if w.group == rule.group]]
+        if writers and min(writer.position for writer in writers) >= rule.position
+    }
+    assert late == OWN_PAST.keys()
+
+
+def of_groups_that_read_each_other() -> list[Path]:
+    """The promtool tests in which the order of groups could show."""
+    pairs = reads_across_groups()
+    tests = []
+    for path in sorted((ALERTS / "tests").glob("*.test.yaml")):
+        files = [
+            ALERTS / Path(name).name for name in yaml.safe_load(path.read_text())["rule_files"]
+        ]
+        loaded = {group for file in files for group in group_names(file)}
+        if any(loaded.issuperset(pair) for pair in pairs):
+            tests.append(path)
+    return tests
+
+
+@needs_promtool
+@pytest.mark.parametrize("backwards", [False, True], ids=["in-order", "backwards"])
+@pytest.mark.parametrize(
+    "path", of_groups_that_read_each_other(), ids=lambda path: path.name.partition(".")[0]
+)
+def test_alerts_are_the_same_whichever_group_is_evaluated_first(
+    path: Path, backwards: bool, tmp_path: Path
+) -> None:
+    text = path.read_text()
+    files = [ALERTS / Path(name).name for name in yaml.safe_load(text)["rule_files"]]
+    order = [group for file in files for group in group_names(file)]
+    copy = tmp_path / path.name
+    copy.write_text(
+        f"group_eval_order: {order[::-1] if backwards else order}\n"
+        + text.replace("  - ../", f"  - {ALERTS}/")
+    )
+    check(copy)
