@@ -35,7 +35,7 @@ SOURCES = {
         "S0",
         "one of 64 ranks leaves a loop that ends by the clock, the others begin one more lap",
         "one rank, train",
-        "nowhere: the log stops, the job never exits",
+        "nowhere (the log stops, the job never exits)",
         "–",
         "64 ranks",
         "by hand, over ssh",
@@ -51,7 +51,7 @@ SOURCES = {
         "rollout, “NCCL timeout”",
         "2",
         "48 logs",
-        "not said",
+        "not stated",
         (
             Evidence(
                 "weights_update", "15–20 s → 3600 s", r"stage (open|duration) \(weights_update"
@@ -74,11 +74,11 @@ SOURCES = {
         "rollout worker 8, rollout",
         "train, “Batch size mismatch”",
         "1",
-        "not said",
-        "not said",
+        "not stated",
+        "not stated",
         (
             Evidence("time a sample", "1.2 → 7.5 s", r"scalar \(.*sample_seconds"),
-            Evidence("waiting for a core", "not said", "run-queue wait"),
+            Evidence("waiting for a core", "not stated", "run-queue wait"),
             Evidence("batch size", "1600 → 1500", r"scalar \(.*batch_size", ""),
             Evidence("GPU utilisation", "85 → 40 %", "GPU utilisation"),
             Evidence("SM activity", "80 → 35 %", "SM activity"),
@@ -105,8 +105,8 @@ SOURCES = {
         "controller, event to rollout worker 0",
         "rollout, “CUDA out of memory”",
         "1",
-        "not said",
-        "not said",
+        "not stated",
+        "not stated",
         (
             Evidence("event", "50 ms → 300 s", r"stage open \(rollout", "controller"),
             Evidence("GPU utilisation", "85 → 0 %", "GPU utilisation", ""),
@@ -119,8 +119,8 @@ SOURCES = {
         "controller, event to rollout worker 0",
         "rollout, “CUDA out of memory”",
         "1",
-        "not said",
-        "not said",
+        "not stated",
+        "not stated",
         (Evidence("resolving", "at once → fails", r"probe \(.*dns", ""),),
     ),
     "full-storage": Source(
@@ -129,7 +129,7 @@ SOURCES = {
         "checkpoint, step N",
         "weights_update, step N + 1, “Checkpoint corrupted: EOFError”",
         "1 stage, 1 step",
-        "not said",
+        "not stated",
         "an hour later",
         (
             Evidence("checkpoint", "30 s → 3600 s", r"stage (open|duration) \(checkpoint", "train"),

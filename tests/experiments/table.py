@@ -19,13 +19,13 @@ _PATH = re.compile(r"(?<!\S)/\S*/(?=[^/\s]+/[^/\s]+)")
 COLUMNS = (
     "#",
     "scenario",
-    "began: put / seen",
+    "began: injected / seen",
     "surfaced: source / seen",
     "detected",
     "localised",
     "with the controller alone: detected / localised",
     "hops: source / seen",
-    "places: without / with",
+    "places to look at: without / with",
     "2σ alone",
 )
 
@@ -45,9 +45,10 @@ def document(directory: Path, command: str) -> str:
     lines = [
         "# Experiments",
         "",
-        f"Written by `{command}`; every number was measured in one run of each scenario on one",
-        "machine, by the report that [reports.md](reports.md) defines. “Source” is what the",
-        "documents that asked for the scenario say of a cluster with GPUs.",
+        f"`{command}` writes this page. It measured every number in one run of each",
+        "scenario on one machine, by the report that [reports.md](reports.md) defines. “Source” is",
+        "the account of a cluster with GPUs on which the scenario is modelled; see",
+        "[scenarios.md](scenarios.md).",
         "",
     ]
     if experiments:
@@ -70,19 +71,20 @@ def _summary(experiments: Mapping[str, Report]) -> Iterator[str]:
         cells = (
             source.number if source else report["fault"]["scenario"],
             name,
-            f"{', '.join(report['origin']) or 'not said'} / {_place(seen['began'])}",
-            f"{source.surfaced if source else 'not said'} / {_place(seen['surfaced'])}",
+            f"{', '.join(report['origin']) or 'not stated'} / {_place(seen['began'])}",
+            f"{source.surfaced if source else 'not stated'} / {_place(seen['surfaced'])}",
             span(after["detected"]),
             span(after["localised"]),
             f"{span(other['detected'])} / {span(other['localised'])}",
-            f"{source.hops if source else 'not said'} / {_or_not(seen['hops'])}",
+            f"{source.hops if source else 'not stated'} / {_or_not(seen['hops'])}",
             f"{_or_not(seen['places_unranked'])} / {_or_not(seen['places_ranked'])}",
             span(_first_two_sigma(report)),
         )
         yield _row(cells)
     yield ""
-    yield "All times are after the injection. “2σ alone”: the first series that stays beyond"
-    yield "mean ± 2σ, whichever it is; it detects, and accuses whatever fluctuates."
+    yield "All times count from the injection. A hop leads from one role, or stage, to the next, on"
+    yield "the way from where the fault began to where it surfaced. “2σ alone” is the first series,"
+    yield "whichever it is, that stays beyond mean ± 2σ; it detects and accuses whatever fluctuates."
 
 
 def _evidence(name: str, report: Report) -> Iterator[str]:
@@ -90,7 +92,7 @@ def _evidence(name: str, report: Report) -> Iterator[str]:
     yield f"## {source.number if source else report['fault']['scenario']}: {name}"
     yield ""
     if source:
-        yield f"Source: {source.fault}. Began in {source.began}; surfaced in {source.surfaced}."
+        yield f"Source: {source.fault}. Began: {source.began}. Surfaced: {source.surfaced}."
     ranks = (f"{count} {role or 'ranks'}" for role, count in report["ranks_by_role"].items())
     baseline = span(report["baseline"]["end"] - report["baseline"]["start"])
     every = span(report["scrape_interval_seconds"])
@@ -162,7 +164,7 @@ def _place(place: Report) -> str:
 
 
 def _or_not(value: float | None) -> str:
-    return "not seen" if value is None else f"{value:g}"
+    return "not known" if value is None else f"{value:g}"
 
 
 def _row(cells: Iterable[object]) -> str:
