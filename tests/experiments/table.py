@@ -83,8 +83,8 @@ def _summary(experiments: Mapping[str, Report]) -> Iterator[str]:
         yield _row(cells)
     yield ""
     yield "All times count from the injection. A hop leads from one role, or stage, to the next, on"
-    yield "the way from where the fault began to where it surfaced. “2σ alone” is the first series,"
-    yield "whichever it is, that stays beyond mean ± 2σ; it detects and accuses whatever fluctuates."
+    yield "the way from where the fault began to where it surfaced. “2σ alone” is whichever series"
+    yield "is the first to stay beyond mean ± 2σ: it detects, and accuses whatever fluctuates."
 
 
 def _evidence(name: str, report: Report) -> Iterator[str]:
