@@ -22,12 +22,12 @@ a counter); one without a unit is a number of what its meaning says, or 1 and 0 
 
 
 def tables() -> dict[str, list[Metric]]:
-    """The metrics of every module that declares some, by module name."""
-    found: dict[str, list[Metric]] = {}
+    """The metrics that each room declares, by the name of the room."""
+    rooms: dict[str, list[Metric]] = {}
     for module in pkgutil.walk_packages(stagewatch.__path__, "stagewatch."):
         if module.name.startswith(("stagewatch.client.hooks", "stagewatch.__main__")):
             continue
-        if module.name.endswith((".child", ".janitor")):  # programs, not modules to import
+        if module.name.endswith(".janitor"):  # programs, not modules to import
             continue
         content = vars(importlib.import_module(module.name)).values()
         metrics = [
@@ -37,20 +37,20 @@ def tables() -> dict[str, list[Metric]]:
             if isinstance(item, Metric)
         ]
         if metrics:
-            found[module.name] = metrics
-    return found
+            rooms.setdefault(module.name.split(".")[1], []).extend(metrics)
+    return rooms
 
 
 def document() -> str:
-    """The whole page; a metric stands under the first module that holds it."""
+    """The whole page; a metric stands under the first room that holds it."""
     parts = [HEAD]
     seen: set[str] = set()
-    for module, metrics in tables().items():
+    for room, metrics in tables().items():
         new = sorted({m.name: m for m in metrics if m.name not in seen}.values(), key=_name)
         if not new:
             continue
         seen |= {metric.name for metric in new}
-        parts.append(f"\n## {module.removeprefix('stagewatch.')}\n")
+        parts.append(f"\n## {room}\n")
         parts.append("| metric | type | labels | meaning |\n| --- | --- | --- | --- |")
         for metric in new:
             labels = ", ".join(metric.labels)

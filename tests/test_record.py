@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from stagewatch import record as layout
 from stagewatch.core.exposition import render
 from stagewatch.ranks.directory import Census
-from stagewatch.ranks.rank import rank_of
+from stagewatch.ranks.model import rank_of
 from stagewatch.ranks.records import CorruptRecord, RankRecord, parse
 from stagewatch.ranks.stages import StagesCollector
 from stagewatch.record import (

@@ -11,7 +11,7 @@ from pathlib import Path
 from stagewatch.core.processes import die_with_parent
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.families import ProcessFamilies
-from stagewatch.ranks.rank import Rank
+from stagewatch.ranks.model import Rank
 
 
 class FakeRanks:

@@ -9,7 +9,7 @@ import pytest
 
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.environment_scan import RESCAN_SECONDS, SCAN_SECONDS, EnvironmentScan
-from stagewatch.ranks.rank import Rank
+from stagewatch.ranks.model import Rank
 from tests.fake_clock import Clock
 from tests.golden import FIXTURES
 from tests.running import Python

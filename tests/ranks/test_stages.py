@@ -13,7 +13,7 @@ from stagewatch.core.exposition import Histogram, Samples
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks import stages
 from stagewatch.ranks.directory import Census, RankDirectory
-from stagewatch.ranks.rank import rank_of
+from stagewatch.ranks.model import rank_of
 from stagewatch.ranks.record_directory import LINGER_SECONDS, RecordDirectory
 from stagewatch.ranks.records import Life, RankRecord, parse
 from stagewatch.ranks.stages import (

@@ -9,7 +9,7 @@ import pytest
 
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.ranks.directory import Census
-from stagewatch.ranks.rank import rank_of
+from stagewatch.ranks.model import rank_of
 from stagewatch.ranks.records import Failure, Frame, RankRecord, parse
 from stagewatch.ranks.stages import (
     COLLECTIVES,

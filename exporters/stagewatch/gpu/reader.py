@@ -19,7 +19,7 @@ class Released(StagewatchError):
 
 def child_command() -> list[str]:
     """The command of the reader process."""
-    return [sys.executable, "-m", "stagewatch.gpu.nvml.child", str(os.getpid())]
+    return [sys.executable, "-m", "stagewatch.gpu.nvml.driver", str(os.getpid())]
 
 
 class GpuReader(Supervisor):

@@ -6,6 +6,6 @@ started.  The collectors read from these two: `stages`, `activity` (with `wait_c
 `processes`, `blocked_tasks`, `sockets` (with `flows` and `socket_diag`).  Open `directory` first.
 
 Other subjects attribute what they show to ranks by `RankDirectory.ranks` and
-`ProcessFamilies.look`, which their context hands them; both speak in the names of `rank`.
+`ProcessFamilies.look`, which their context hands them; both speak in the names of `model`.
 `verdict` and `faults` read the directory itself, and `verdict` also the wait class.
 """

@@ -12,7 +12,7 @@ from stagewatch.core.exposition import Metric, Samples
 from stagewatch.host.procfs import Procfs
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.rank import RANK_LABELS, Rank
+from stagewatch.ranks.model import RANK_LABELS, Rank
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, WaitClass, classify, take_sample
 

@@ -17,7 +17,7 @@ from stagewatch.core.exposition import Metric, Samples
 from stagewatch.host.procfs import TICKS_PER_SECOND, Procfs, read_bytes
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.families import ProcessFamilies, RankCounter
-from stagewatch.ranks.rank import RANK_LABELS, RankKey
+from stagewatch.ranks.model import RANK_LABELS, RankKey
 
 MAX_THREADS = 512
 """Threads looked at of one rank."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.environment_scan import EnvironmentScan
-from stagewatch.ranks.rank import Rank, rank_of
+from stagewatch.ranks.model import Rank, rank_of
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.records import Life, RankRecord
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from stagewatch.core.words import printable
 from stagewatch.host.procfs import Procfs
 from stagewatch.identity import identify, rank_variables
-from stagewatch.ranks.rank import Rank
+from stagewatch.ranks.model import Rank
 
 SCAN_SECONDS = 5.0
 """How often the scan looks for new processes."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 from stagewatch.host.procfs import ProcessStat, Procfs
-from stagewatch.ranks.rank import Rank, RankKey
+from stagewatch.ranks.model import Rank, RankKey
 from stagewatch.ranks.records import Life
 
 MAX_SHARE = 0.005

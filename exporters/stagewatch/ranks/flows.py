@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stagewatch.ranks.rank import RankKey
+from stagewatch.ranks.model import RankKey
 from stagewatch.ranks.socket_diag import TcpSocket, TcpStatistics
 
 MAX_PORTS = 16

@@ -10,7 +10,7 @@ from stagewatch.core.exposition import Metric, Samples
 from stagewatch.host.procfs import read_bytes
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.families import ProcessFamilies, RankCounter
-from stagewatch.ranks.rank import RANK_LABELS, RankKey
+from stagewatch.ranks.model import RANK_LABELS, RankKey
 
 BYTES = Metric(
     "rl_rank_io_bytes_total",

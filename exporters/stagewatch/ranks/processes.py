@@ -14,7 +14,7 @@ from stagewatch.host.cgroups import Cgroups, oom_kills
 from stagewatch.host.procfs import read_bytes
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.families import Families, ProcessFamilies
-from stagewatch.ranks.rank import RANK_LABELS, RankKey
+from stagewatch.ranks.model import RANK_LABELS, RankKey
 
 HOLD_SECONDS = 300.0
 """How long the OOM kills of a rank's cgroup are shown after its end."""

@@ -17,7 +17,7 @@ from stagewatch.core.exposition import Metric, Samples
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.flows import MAX_PORTS, Flow, FlowTotals
-from stagewatch.ranks.rank import RANK_LABELS, RankKey
+from stagewatch.ranks.model import RANK_LABELS, RankKey
 from stagewatch.ranks.socket_diag import NamespaceSockets, TcpSocket, dump, namespace_of
 
 MAX_DESCRIPTORS = 65_536

@@ -13,7 +13,7 @@ from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Histogram, Metric, Samples
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.rank import RANK_LABELS
+from stagewatch.ranks.model import RANK_LABELS
 from stagewatch.ranks.records import Life, RankRecord, StageTotals
 from stagewatch.record import BUCKET_BOUNDS
 from stagewatch.stages import CODES

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.rank import Rank
+from stagewatch.ranks.model import Rank
 
 MIN_SAMPLES = 5
 WINDOW_SAMPLES = 10

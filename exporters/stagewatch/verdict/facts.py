@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.rank import Rank
+from stagewatch.ranks.model import Rank
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.wait_class import Sample, WaitClass, classify, take_sample
 from stagewatch.verdict.budget import budget_seconds

@@ -123,7 +123,7 @@ def test_what_belongs_to_stagewatch() -> None:
     for argv in (
         ["/opt/stagewatch/bin/python", "/opt/stagewatch/bin/stagewatch", "node"],
         ["/usr/bin/stagewatch", "slurm"],
-        [sys.executable, "-m", "stagewatch.gpu.nvml.child"],
+        [sys.executable, "-m", "stagewatch.gpu.nvml.driver"],
     ):
         assert is_stagewatch(argv)
     for argv in (["python", "train.py", "--logger", "stagewatch"], ["python", "-m", "torch"], []):

@@ -1,9 +1,9 @@
 """The NVIDIA driver through NVML; the only code that touches `pynvml`.
 
-Everything here runs in a child process (`child`), because a call of the driver may never return;
-the agent talks to it through `stagewatch.gpu.reader`.  `driver` is the session (open it first) with
-the GPUs of `inventory`, and asks for what stands in `calls`, `fields` and `gpm`; `answers` judges
-what comes back.
+Everything here runs in a child process, because a call of the driver may never return; the agent
+talks to it through `stagewatch.gpu.reader`.  `driver` is that process and its session (open it
+first) with the GPUs of `inventory`; it asks for what stands in `calls`, `fields` and `gpm`, and
+`answers` judges what comes back.
 
 The child answers with a *frame*, plain JSON, which is also what a recording consists of::
 
