@@ -35,8 +35,8 @@ from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.record import DEFAULT_DIRECTORY
 from stagewatch.verdict.evidence import Stacks, gather, text, why_none
 from stagewatch.verdict.facts import RankFacts, observe
+from stagewatch.verdict.judge import Verdict, judge
 from stagewatch.verdict.table import table
-from stagewatch.verdict.verdict import Verdict, judge
 
 LOOKS = 6
 PAUSE_SECONDS = 0.5
@@ -106,19 +106,20 @@ def _tell(server: PrometheusOptions, job_id: str, as_json: bool) -> int:
         raise ConfigError("--prometheus needs --job ID: whose story is to be told")
     try:
         from stagewatch.prometheus.api import PrometheusApi
-        from stagewatch.verdict.story import Teller
+        from stagewatch.verdict.story import tell
     except ImportError as error:
         raise ConfigError(
             f"--prometheus needs {error.name}: pip install 'stagewatch[report]'"
         ) from error
     api = PrometheusApi.of(server)
     try:
-        story = Teller(api, job_id).tell()
+        story = tell(api, job_id)
     finally:
         api.close()
-    print(
-        json.dumps(dataclasses.asdict(story), indent=2) if as_json else "\n".join(story.sentences)
-    )
+    if as_json:
+        print(json.dumps(dataclasses.asdict(story), indent=2))
+    else:
+        print("\n".join(story.sentences))
     return 3 if story.wrong else 0
 
 
