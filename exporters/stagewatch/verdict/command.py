@@ -28,6 +28,7 @@ from typing import Any
 
 from stagewatch.core.config import add_options, existing_directory, option, options_of
 from stagewatch.core.errors import ConfigError
+from stagewatch.core.words import printable
 from stagewatch.host.procfs import Procfs
 from stagewatch.prometheus.options import PrometheusOptions
 from stagewatch.ranks.directory import RankDirectory
@@ -119,7 +120,7 @@ def _tell(server: PrometheusOptions, job_id: str, as_json: bool) -> int:
     if as_json:
         print(json.dumps(dataclasses.asdict(story), indent=2))
     else:
-        print("\n".join(story.sentences))
+        print("\n".join(map(printable, story.sentences)))
     return 3 if story.wrong else 0
 
 
