@@ -9,7 +9,7 @@ its state and WCHAN the kernel function in which it sleeps, shortened (--json ha
 
 exit status:
   0  nothing appears to be wrong, also where there is no rank
-  1  no look was possible: a server does not answer or knows no such job, or a directory is unreadable
+  1  no look was possible: a server does not answer or knows no such job, a directory is unreadable
   2  an option cannot be used
   3  something is wrong: a job hangs, has stopped after an exception or waits for a straggler, or a
      rank is gone, that is, its process ended without closing its record
