@@ -10,7 +10,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from stagewatch.demo.cluster import free_port
+from stagewatch.demo.stack import free_port
 from tests.waiting import wait_for
 
 TRAINER = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stagewatch.demo.options import DemoOptions
+from stagewatch.demo.scenario import DemoOptions
 from stagewatch_lab.rl import run as rl
 from stagewatch_lab.rl.scenarios import SCENARIOS as RL_SCENARIOS
 from stagewatch_lab.slurm import run as slurm

@@ -11,7 +11,7 @@ import requests
 import yaml
 
 from stagewatch.core.processes import Children
-from stagewatch.demo.cluster import free_port
+from stagewatch.demo.stack import free_port
 from tests.alerts.alertmanager import SOURCE, Manager
 from tests.alerts.listener import Listener
 from tests.waiting import wait_for

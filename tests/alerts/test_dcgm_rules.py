@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from stagewatch.core.processes import Children
-from stagewatch.demo.cluster import free_port
+from stagewatch.demo.stack import free_port
 from stagewatch.gpu.collector import INFO
 from stagewatch.gpu.readings import GPU, METRICS
 from tests.waiting import wait_for

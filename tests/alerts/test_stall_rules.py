@@ -16,16 +16,15 @@ import pytest
 from stagewatch.ranks.records import StageTotals, parse
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import BUCKET_BOUNDS, BUCKETS
-from stagewatch.verdict.budget import (
+from stagewatch.verdict.facts import RankFacts
+from stagewatch.verdict.judge import Verdict, failed, judge
+from stagewatch.verdict.thresholds import (
     FACTOR,
     MIN_GAPS,
     MIN_SECONDS,
     PATIENCE_SECONDS,
     budget_seconds,
 )
-from stagewatch.verdict.facts import RankFacts
-from stagewatch.verdict.failures import failed
-from stagewatch.verdict.verdict import Verdict, judge
 from tests.alerts.promtool import Series, evaluate, needs_promtool, series
 from tests.records import real_record
 from tests.verdict.jobs import HEALTHY, job

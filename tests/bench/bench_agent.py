@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from stagewatch.core.processes import Children
-from stagewatch.demo.cluster import free_port, wait_for
+from stagewatch.demo.stack import free_port, wait_for
 from tests.bench.table import percentile, row
 from tests.fakes.nvml import FakeNvml, build
 

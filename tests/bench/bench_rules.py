@@ -22,8 +22,8 @@ import requests
 
 from stagewatch.assets import assets
 from stagewatch.core.processes import Children
-from stagewatch.demo.cluster import free_port, wait_for
 from stagewatch.demo.prometheus import arguments
+from stagewatch.demo.stack import free_port, wait_for
 from tests.bench.table import row
 
 NODES = int(os.environ.get("STAGEWATCH_BENCH_NODES", "1024"))

@@ -18,7 +18,7 @@ import requests
 from stagewatch.core.collector import Collector
 from stagewatch.core.exposition import render
 from stagewatch.core.processes import Children
-from stagewatch.demo.cluster import free_port, wait_for
+from stagewatch.demo.stack import free_port, wait_for
 from stagewatch.host.procfs import Procfs
 from stagewatch.logs import child as log_child
 from stagewatch.logs.collector import LogsOptions

@@ -22,8 +22,9 @@ from pathlib import Path
 import requests
 
 from stagewatch.core.processes import Children
-from stagewatch.demo.cluster import DemoCluster, free_port
 from stagewatch.demo.prometheus import arguments
+from stagewatch.demo.stack import free_port
+from stagewatch.demo.sync_stall import DemoCluster
 from stagewatch.prometheus.api import PrometheusApi
 from tests.fakes.nvml import FakeNvml
 from tests.network.test_infiniband import INFINIBAND, port, write

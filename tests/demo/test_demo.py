@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stagewatch.demo.cluster import RANKS
+from stagewatch.demo.sync_stall import RANKS
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SAY = "from stagewatch.demo.own_command import own_command; print(own_command())"
+SAY = "from stagewatch.demo.scenario import own_command; print(own_command())"
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.errors import StagewatchError
-from stagewatch.demo.cluster import DemoCluster
-from stagewatch.demo.progress import Progress
 from stagewatch.demo.prometheus import IMAGE, arguments, prometheus_command, write_config
 from stagewatch.demo.rank import Board
+from stagewatch.demo.scenario import Progress
+from stagewatch.demo.sync_stall import DemoCluster
 from tests.running import Python
 from tests.waiting import wait_for
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stagewatch.core.processes import Children
-from stagewatch.demo.cluster import free_port
+from stagewatch.demo.stack import free_port
 from tests.waiting import wait_for
 
 Samples = dict[float, float]

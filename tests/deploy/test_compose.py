@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stagewatch.demo.cluster import free_port
+from stagewatch.demo.stack import free_port
 from stagewatch.prometheus.api import PrometheusApi
 from tests.deploy.engine import (
     ROOT,

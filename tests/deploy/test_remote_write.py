@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from stagewatch.core.processes import Children
-from stagewatch.demo.cluster import RECORDINGS, free_port
+from stagewatch.demo.stack import free_port
+from stagewatch.demo.sync_stall import RECORDINGS
 from tests.dashboards.boards import NAMES, all_queries, filled
 from tests.deploy.engine import ROOT
 from tests.deploy.store import MISSING, Pages, Prometheus, Store

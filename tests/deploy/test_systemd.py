@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stagewatch.demo.cluster import free_port
+from stagewatch.demo.stack import free_port
 from tests.deploy.engine import (
     CERTIFICATES,
     ROOT,

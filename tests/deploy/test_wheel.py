@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.processes import Children
-from stagewatch.demo.cluster import free_port
+from stagewatch.demo.stack import free_port
 from tests.deploy.engine import ROOT
 from tests.waiting import wait_for
 

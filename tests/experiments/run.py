@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stagewatch.cli import main
 from stagewatch.core.processes import Children
-from stagewatch.demo.cluster import JOB_ID
+from stagewatch.demo.sync_stall import JOB_ID
 from stagewatch.prometheus.api import PrometheusApi
 
 LIMIT_SECONDS = 1800.0

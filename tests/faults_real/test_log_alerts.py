@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.processes import Children
-from stagewatch.demo.cluster import free_port
 from stagewatch.demo.prometheus import arguments, write_config
+from stagewatch.demo.stack import free_port
 from stagewatch.prometheus.api import Alert, PrometheusApi
 from stagewatch_lab.rl import memory_limit
 from stagewatch_lab.rl.memory_limit import MemoryLimit

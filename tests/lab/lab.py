@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stagewatch.core.processes import Children
-from stagewatch.demo.cluster import free_port
 from stagewatch.demo.prometheus import arguments, prometheus_command, write_config
 from stagewatch.demo.rank import Board
-from stagewatch.demo.stack import only
+from stagewatch.demo.stack import free_port, only
 from stagewatch.prometheus.api import PrometheusApi, Series
 from tests.running import clean_environ
 from tests.waiting import wait_for

@@ -15,7 +15,7 @@ import certifi
 import pytest
 
 from stagewatch.core.errors import ConfigError, SourceError
-from stagewatch.demo.cluster import free_port
+from stagewatch.demo.stack import free_port
 from stagewatch.prometheus.api import MAX_POINTS, Alert, PrometheusApi, Series, Track
 from stagewatch.prometheus.options import PrometheusOptions
 from tests.web.certificates import Authority, Issued

@@ -15,7 +15,7 @@ import requests
 import urllib3
 
 from stagewatch.core.errors import SourceError
-from stagewatch.demo.cluster import free_port
+from stagewatch.demo.stack import free_port
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.prometheus.failure import why_unanswered
 

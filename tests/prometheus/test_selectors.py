@@ -66,7 +66,7 @@ def test_one_of_nothing_is_refused() -> None:
 
 
 def test_half_a_surrogate_pair_can_be_sent() -> None:
-    assert quoted("a\udc80b") == '"a\ufffdb"'
+    assert quoted("a\udc80b") == r'"a\ufffdb"'
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from stagewatch.ranks.wait_class import (
     Sample,
     WaitClass,
     classify,
-    sleeps_in,
 )
 from tests.running import Python
 from tests.waiting import wait_for
@@ -214,22 +213,3 @@ def test_every_window_has_a_class_and_few_samples_no_verdict(samples: list[Sampl
         assert found in (WaitClass.UNKNOWN, WaitClass.GONE)
     if samples and samples[-1].state in "ZX":
         assert found is WaitClass.GONE
-
-
-@pytest.mark.parametrize(
-    ("channel", "expected"),
-    [
-        ("futex_wait_queue", "futex"),
-        ("futex_do_wait", "futex"),
-        ("do_epoll_wait", "epoll"),
-        ("ep_poll", "poll"),
-        ("hrtimer_nanosleep", "nanosleep"),
-        ("nfs_wait_client_init_complete", "nfs"),
-        ("do_sys_poll", "poll"),
-        ("anon_pipe_read", "pipe"),
-        ("kernel_clone", "kernel_clone"),
-        ("", ""),
-    ],
-)
-def test_wait_channels_are_named_by_class(channel: str, expected: str) -> None:
-    assert sleeps_in(channel) == expected

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch.cli import main
-from stagewatch.demo.cluster import free_port
+from stagewatch.demo.stack import free_port
 
 
 def report(url: str, directory: Path) -> int:

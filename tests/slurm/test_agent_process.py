@@ -15,7 +15,7 @@ import bcrypt
 import pytest
 
 from stagewatch.core.processes import Children
-from stagewatch.demo.cluster import free_port
+from stagewatch.demo.stack import free_port
 from tests.waiting import wait_for
 from tests.web.certificates import Authority
 from tests.web.http_helpers import GENEROUS

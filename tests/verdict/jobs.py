@@ -7,7 +7,7 @@ from typing import Any
 
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.facts import RankFacts
-from stagewatch.verdict.verdict import Verdict, judge
+from stagewatch.verdict.judge import Verdict, judge
 
 HEALTHY = RankFacts(
     job_id="540",

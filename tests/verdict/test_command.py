@@ -18,7 +18,7 @@ from stagewatch.core.processes import Children
 from stagewatch.demo.rank import Board
 from stagewatch.record import DEFAULT_DIRECTORY
 from stagewatch.verdict.command import as_json
-from stagewatch.verdict.verdict import judge
+from stagewatch.verdict.judge import judge
 from tests.running import Python, clean_environ
 from tests.verdict.jobs import PARKED, SPINNING, job
 from tests.waiting import wait_for

@@ -10,7 +10,7 @@ import pytest
 
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict import evidence
-from stagewatch.verdict.verdict import judge
+from stagewatch.verdict.judge import judge
 from tests.verdict.jobs import HEALTHY, PARKED, SPINNING, job
 
 LEFT = PARKED | {"stage": "cleanup", "step": 219, "collectives": {"world": 219}}

@@ -11,7 +11,7 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.prometheus.api import PrometheusApi
-from stagewatch.verdict.story import Story, Teller
+from stagewatch.verdict.story import Story, tell
 from tests.report.filled import Past, filled_prometheus
 from tests.verdict.past_server import Then
 
@@ -42,7 +42,7 @@ def story(children: Children, tmp_path: Path) -> Iterator[Story]:
         evidence="stage_behind",
     )
     api = PrometheusApi(filled_prometheus(children, tmp_path / "p", past))
-    yield Teller(Then(api, NOW), JOB, NOW).tell()
+    yield tell(Then(api, NOW), JOB, NOW)
     api.close()
 
 

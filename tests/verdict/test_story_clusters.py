@@ -11,7 +11,7 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.prometheus.api import PrometheusApi
-from stagewatch.verdict.story import Story, Teller
+from stagewatch.verdict.story import Story, tell
 from tests.report.filled import Past, filled_prometheus
 from tests.verdict.past_server import Then
 
@@ -39,7 +39,7 @@ def story(children: Children, tmp_path: Path) -> Iterator[Story]:
     for verdict in ("job:rl_stall:active", "job:rl_stall:group_only"):
         past.add(verdict, 1.0, cluster="a", job_id=JOB, role="train")
     api = PrometheusApi(filled_prometheus(children, tmp_path / "p", past))
-    yield Teller(Then(api, NOW), JOB, NOW).tell()
+    yield tell(Then(api, NOW), JOB, NOW)
     api.close()
 
 
@@ -50,7 +50,7 @@ def test_each_clusters_job_has_a_story_of_its_own(story: Story) -> None:
     assert hung.endswith(" at step 7.")
     assert at_work == (
         "Job 540 (train) of cluster b, 4 ranks on n1: in progress at step 900; every rank has "
-        "moved within 1 s."
+        "moved within 1.0 s."
     )
     assert story.wrong
 

@@ -10,7 +10,7 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.prometheus.api import PrometheusApi
-from stagewatch.verdict.story import Story, Teller
+from stagewatch.verdict.story import Story, tell
 from tests.report.filled import Past, filled_prometheus
 from tests.verdict.past_server import Then
 
@@ -62,7 +62,7 @@ class Scene:
 
     def tell(self) -> Story:
         api = PrometheusApi(filled_prometheus(self._children, self._directory / "p", self.past))
-        story = Teller(Then(api, NOW), JOB, NOW).tell()
+        story = tell(Then(api, NOW), JOB, NOW)
         api.close()
         return story
 
@@ -94,8 +94,8 @@ def test_a_job_whose_ranks_all_raised_and_whose_worker_is_gone_has_stopped(scene
     assert "Of them 3 are parked in idle, 1 is gone in rollout." in story.sentences
     assert head(story, "train") == (
         "Job 700 (train), 8 ranks on node-a: stopped at step 13: 8 of 8 ranks raised an "
-        "exception, rank 2 on node-a first (3 min ago), and no rank has completed anything for "
-        "3 min."
+        "exception, rank 2 on node-a first (3 min 1 s ago), and no rank has completed anything for "
+        "2 min 59 s."
     )
     assert [each for each in story.sentences if each.startswith("First failure: rank 2 (train)")]
     assert "in progress" not in "\n".join(story.sentences)
@@ -107,7 +107,9 @@ def test_a_job_that_goes_on_after_an_exception_is_in_progress(scene: Scene) -> N
     for rank in range(2):
         scene.rank("train", rank, 2.0, stage="train", kind="compute", raised=60.0)
     story = scene.tell()
-    assert head(story, "train").endswith("in progress at step 13; every rank has moved within 2 s.")
+    assert head(story, "train").endswith(
+        "in progress at step 13; every rank has moved within 2.0 s."
+    )
     assert [each for each in story.sentences if each.startswith("First failure: ")]
     assert not story.wrong
 
@@ -118,7 +120,7 @@ def test_a_job_that_went_on_after_an_exception_and_idles_now_has_not_failed(scen
     scene.rule("job:rl_stall:excused", "train", excuse="idle")
     story = scene.tell()
     assert head(story, "train").endswith(
-        "idle at step 13; no rank has completed anything for 60 s."
+        "idle at step 13; no rank has completed anything for 1 min."
     )
     assert not story.wrong
 
@@ -136,7 +138,7 @@ def test_ranks_that_go_on_without_one_that_is_gone_are_told_with_it(scene: Scene
     story = scene.tell()
     assert head(story, "rollout").endswith(
         "goes on at step 13 although rank 3 on node-a is gone; every other rank has moved within "
-        "2 s."
+        "2.0 s."
     )
     assert story.wrong
 

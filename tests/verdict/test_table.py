@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.verdict.judge import judge
 from stagewatch.verdict.table import short_channel, table
-from stagewatch.verdict.verdict import judge
+from stagewatch.verdict.words import sleeps_in
 from tests.verdict.jobs import PARKED, SPINNING, job
 
 LONG = "poll_schedule_timeout.constprop.0"
@@ -17,8 +18,8 @@ def test_the_table_marks_who_is_overdue_and_colours_who_is_named() -> None:
     plain = table(ranks, judge(ranks), colour=False)
     assert plain.splitlines()[:3] == [
         "JOB  ROLE   RANK   PID  STAGE       OPEN  STEP  PROGRESS  S  WCHAN           CPU  CLASS",
-        "540  train     0  4000  train       2.0s   220     6.9m!  R  -              100%  spin",
-        "540  train     1  4001  other/wait  2.0s   220     6.9m!  S  futex_do_wait    0%  parked",
+        "540  train     0  4000  train       2.0s   220  6min52s!  R  -              100%  spin",
+        "540  train     1  4001  other/wait  2.0s   220  6min52s!  S  futex_do_wait    0%  parked",
     ]
     assert "! no progress for longer than the stage may take" in plain.splitlines()
     coloured = table(ranks, judge(ranks), colour=True).splitlines()
@@ -71,3 +72,22 @@ def test_a_usual_row_fits_the_terminal(channel: str, width: int | None) -> None:
     assert max(map(len, lines)) <= (width or 100)
     assert lines[1].split()[0] == "540123"
     assert lines[1].split()[-1] == "parked"
+
+
+@pytest.mark.parametrize(
+    ("channel", "expected"),
+    [
+        ("futex_wait_queue", "futex"),
+        ("futex_do_wait", "futex"),
+        ("do_epoll_wait", "epoll"),
+        ("ep_poll", "poll"),
+        ("hrtimer_nanosleep", "nanosleep"),
+        ("nfs_wait_client_init_complete", "nfs"),
+        ("do_sys_poll", "poll"),
+        ("anon_pipe_read", "pipe"),
+        ("kernel_clone", "kernel_clone"),
+        ("", ""),
+    ],
+)
+def test_wait_channels_are_named_by_class(channel: str, expected: str) -> None:
+    assert sleeps_in(channel) == expected

@@ -3,8 +3,8 @@
 Exit status: 0 healthy, 1 with a warning, 2 to be drained, 3 when the check itself could not be made
 (a bad option).
 
-Takes no action and needs no agent, though with one it is faster and knows more: how long the
-driver has hung, and processes that outlived their job.
+The check takes no action and needs no agent.  With one it is faster and knows more: how long the
+driver has hung, and which processes outlived their job.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import json
 import sys
 from collections.abc import Sequence
 
-from stagewatch.check.checks import SKIPPABLE, CheckOptions, Finding, Level, judge
 from stagewatch.check.facts import Facts, gather
+from stagewatch.check.judge import CHECKS, CheckOptions, Finding, Level, judge
 from stagewatch.core.config import add_options, options_of
 from stagewatch.core.errors import ConfigError
 
 BROKEN = 3
-"""Exit status for a check that could not be made: never one that drains a node."""
+"""Exit status of a check that could not be made; it must not drain a node."""
 
 MAX_LINE = 500
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_arguments(arguments: argparse.Namespace) -> int:
     """Check, print, and return the exit status."""
     if arguments.list:
-        print("\n".join(SKIPPABLE))
+        print("\n".join(CHECKS))
         return 0
     try:
         options = options_of(arguments, CheckOptions, "check")
@@ -64,7 +64,7 @@ def run(argv: Sequence[str] | None = None) -> int:
 def line(findings: Sequence[Finding], facts: Facts, level: Level) -> str:
     """The verdict in one line, the worst reasons first."""
     if not findings:
-        gpus = sum(one.value > 0 for one in facts.series("gpu_up") if "mig" not in one.labels)
+        gpus = sum(gpu.value > 0 for gpu in facts.series("gpu_up") if "mig" not in gpu.labels)
         return f"ok: {gpus} GPUs"
     reasons = "; ".join(dict.fromkeys(finding.reason for finding in findings))
     text = " ".join(f"{level.name.lower()}: {reasons}".split())
@@ -78,7 +78,7 @@ def _json(findings: Sequence[Finding], options: CheckOptions, level: Level) -> s
             for finding in findings
             if finding.check == name
         ]
-        for name in SKIPPABLE
+        for name in CHECKS
         if name not in options.skip
     }
     content = {"status": level.name.lower(), "checks": checks, "skipped": list(options.skip)}

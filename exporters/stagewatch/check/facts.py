@@ -30,15 +30,20 @@ _ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
 
 
 @dataclass(frozen=True, slots=True)
-class One:
-    """One series."""
+class Sample:
+    """The labels and the value of one series."""
 
     labels: dict[str, str]
     value: float
 
     @property
+    def uuid(self) -> str:
+        """The GPU's UUID."""
+        return self.labels.get("uuid", "")
+
+    @property
     def gpu(self) -> str:
-        """The GPU it is about, as an operator would call it."""
+        """The GPU of the series, as an operator would call it."""
         mig = f" instance {self.labels['mig']}" if self.labels.get("mig") else ""
         return f"GPU {self.labels.get('gpu') or self.labels.get('pci_bus_id') or '?'}{mig}"
 
@@ -46,61 +51,64 @@ class One:
 class Series:
     """All series by metric name."""
 
-    def __init__(self, found: Iterable[tuple[str, One]] = ()) -> None:
-        self._by_name: dict[str, list[One]] = {}
-        for name, one in found:
-            self._by_name.setdefault(name, []).append(one)
+    def __init__(self, samples: Iterable[tuple[str, Sample]] = ()) -> None:
+        self._by_name: dict[str, list[Sample]] = {}
+        for name, sample in samples:
+            self._by_name.setdefault(name, []).append(sample)
 
-    def __call__(self, name: str, **labels: str) -> list[One]:
+    def __call__(self, name: str, **labels: str) -> list[Sample]:
         """The series of a metric whose labels include these."""
-        return [one for one in self._by_name.get(name, ()) if labels.items() <= one.labels.items()]
+        return [
+            sample
+            for sample in self._by_name.get(name, ())
+            if labels.items() <= sample.labels.items()
+        ]
 
     def value(self, name: str, **labels: str) -> float | None:
-        """The value of the first of them."""
-        found = self(name, **labels)
-        return found[0].value if found else None
+        """The value of the first such series."""
+        return next((sample.value for sample in self(name, **labels)), None)
 
-    def nonzero(self, name: str, **labels: str) -> list[One]:
-        """Those with another value than 0."""
-        return [one for one in self(name, **labels) if one.value]
+    def nonzero(self, name: str, **labels: str) -> list[Sample]:
+        """The series whose value is not 0."""
+        return [sample for sample in self(name, **labels) if sample.value]
 
 
 def parse(text: str) -> Series:
-    """Prometheus' text format; lines that are none are passed over."""
+    """Read Prometheus' text format; other lines are passed over."""
     return Series(_parse_lines(text))
 
 
-def _parse_lines(text: str) -> Iterator[tuple[str, One]]:
+def _parse_lines(text: str) -> Iterator[tuple[str, Sample]]:
     for line in text.splitlines():
         match = _LINE.fullmatch(line)
         if match is None:
             continue
         labels = {
-            name: re.sub(r"\\.", lambda found: _ESCAPES.get(found[0], found[0]), value)
+            name: re.sub(r"\\.", lambda escape: _ESCAPES.get(escape[0], escape[0]), value)
             for name, value in _LABEL.findall(match[2] or "")
         }
         try:
-            yield match[1], One(labels, float(match[3]))
+            yield match[1], Sample(labels, float(match[3]))
         except ValueError:
             continue
 
 
-def from_samples(samples: Samples) -> Iterator[tuple[str, One]]:
-    """What collectors of this process found."""
+def from_samples(samples: Samples) -> Iterator[tuple[str, Sample]]:
+    """The series that a collector of this process has gathered."""
     for metric, family in samples.families.items():
         for labels, value in family.items():
             if isinstance(value, (int, float)):
                 pairs = zip(metric.labels, labels, strict=True)
-                yield metric.name, One({k: v for k, v in pairs if v}, float(value))
+                yield metric.name, Sample({k: v for k, v in pairs if v}, float(value))
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that the checks judge."""
+    """Everything that the checks judge."""
 
     series: Series
     agent: bool
-    """Whether an agent gave them; otherwise they are of this moment alone."""
+    """Whether the agent gave them; the node itself shows only the present moment."""
     now: float
     """Unix time, seconds."""
     on_bus: int
@@ -108,9 +116,9 @@ class Facts:
     errors: dict[str, str] = field(default_factory=dict)
     """Why a part could not be read, by collector."""
     mounts: dict[str, str] = field(default_factory=dict)
-    """What is wrong with each directory that must be mounted; empty where nothing is."""
+    """The problem of each directory that must be mounted; empty where there is none."""
     agent_problem: str = "the node agent does not answer"
-    """Why it gave none, where it did not."""
+    """Why the agent gave no facts, where it did not."""
 
 
 def gather(
@@ -120,7 +128,7 @@ def gather(
     timeout: float,
     sys: Path = Path("/sys"),
 ) -> Facts:
-    """Everything, within so many seconds; `agent` is the URL of this node's.
+    """Gather the facts within `timeout` seconds; `agent` is the URL of this node's agent.
 
     Raises `ConfigError` where a file that `access` names is of no use.
     """
@@ -145,7 +153,7 @@ def gather(
 
 
 def gpus_on_bus(sys: Path) -> int:
-    """NVIDIA's display and 3D controllers."""
+    """The number of NVIDIA's display and 3D controllers."""
     count = 0
     for device in (sys / "bus/pci/devices").glob("*"):
         with contextlib.suppress(OSError):
@@ -156,7 +164,7 @@ def gpus_on_bus(sys: Path) -> int:
 
 
 def _ask_agent(url: str, access: Access, limit: float) -> str:
-    """The agent's metrics.  Raises `SourceError` with what kept it from telling them."""
+    """The agent's metrics.  Raises `SourceError` with the reason where it gives none."""
     parts = urlsplit(url)
     headers = {"Accept": "text/plain", "Authorization": access.authorization()}
     if not headers["Authorization"]:
@@ -195,8 +203,8 @@ def _ask_agent(url: str, access: Access, limit: float) -> str:
         connection.close()
 
 
-def _ask_node(limit: float, errors: dict[str, str]) -> Iterator[tuple[str, One]]:
-    """The same collectors as the agent's, once each."""
+def _ask_node(limit: float, errors: dict[str, str]) -> Iterator[tuple[str, Sample]]:
+    """What the agent's collectors give in a single run here."""
     from stagewatch.clock.collector import ClockCollector
     from stagewatch.gpu.collector import GpuCollector
     from stagewatch.gpu.reader import GpuReader
@@ -226,7 +234,7 @@ def _ask_node(limit: float, errors: dict[str, str]) -> Iterator[tuple[str, One]]
 
 
 def _probe(path: str) -> subprocess.Popen[bytes]:
-    """Look at the filesystem in another process: one that hangs can only be left behind."""
+    """Look at a filesystem in another process: where it hangs, that can only be left behind."""
     return subprocess.Popen(
         ["stat", "--file-system", "--format=%T", "--", path],
         stdin=subprocess.DEVNULL,

@@ -1,1 +1,7 @@
-"""A real job that really hangs, watched by the real stack, on one machine."""
+"""`stagewatch demo`: a job of real processes really hangs, and the real stack says where it began.
+
+`sync_stall` starts a `stack` (node agents, `prometheus` with the shipped rules) and a job, makes
+one `rank` leave the loop early and waits for the alerts.  The repository's scenarios share
+`scenario` with it; `job` is the endless job of compose.yaml; `janitor` cleans up after a demo that
+was killed.  Open `sync_stall` first.
+"""

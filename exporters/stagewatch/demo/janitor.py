@@ -17,7 +17,7 @@ PATIENCE_SECONDS = 30.0
 
 
 def remove(directory: Path) -> None:
-    """Remove a directory that processes on their way out may still write to."""
+    """Remove a directory to which processes may still write as they end."""
     limit = time.monotonic() + PATIENCE_SECONDS
     while directory.exists() and time.monotonic() < limit:
         shutil.rmtree(directory, ignore_errors=True)

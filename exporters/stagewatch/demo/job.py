@@ -1,4 +1,4 @@
-"""A job of real processes that trains, hangs, is killed and starts again, for ever.
+"""Runs a job of real processes that trains, hangs, is killed and starts again, for ever.
 
 `python -m stagewatch.demo.job [--ranks N] [--train SECONDS] [--hang SECONDS]` is what the profile
 `demo` of compose.yaml runs beside a node agent.  It hangs as `stagewatch demo` does: one rank
@@ -11,17 +11,20 @@ import argparse
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
 from stagewatch.core.processes import Children
-from stagewatch.demo.cluster import SKEW_SECONDS
 from stagewatch.demo.rank import Board
 
 FIRST_JOB_ID = 540
+SKEW_SECONDS = 3.0
+"""How far the clock of the rank that leaves early is ahead: more than a step."""
 
 
 def main() -> None:
@@ -43,6 +46,22 @@ def main() -> None:
         job_id += 1
 
 
+def start_rank(
+    children: Children,
+    board: Path,
+    rank: int,
+    size: int,
+    *,
+    early: bool,
+    environ: Mapping[str, str],
+    log: Path | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start one rank of a job; the clock of an `early` one is ahead."""
+    command = [sys.executable, "-m", "stagewatch.demo.rank", str(board)]
+    command += [str(rank), str(size), str(SKEW_SECONDS if early else 0.0)]
+    return children.start(command, log=log, environ=environ)
+
+
 def _run(job_id: int, ranks: int, train: float, hang: float) -> None:
     early = random.randrange(ranks)  # noqa: S311 - any rank will do
     environ = os.environ | {"STAGEWATCH_JOB_ID": str(job_id)}
@@ -50,9 +69,7 @@ def _run(job_id: int, ranks: int, train: float, hang: float) -> None:
         path = Path(directory) / "board"
         Board.create(path, ranks)
         for rank in range(ranks):
-            skew = SKEW_SECONDS if rank == early else 0.0
-            command = [sys.executable, "-m", "stagewatch.demo.rank", str(path)]
-            children.start([*command, str(rank), str(ranks), str(skew)], environ=environ)
+            start_rank(children, path, rank, ranks, early=rank == early, environ=environ)
         print(f"job {job_id}: {ranks} ranks train for {train:g} s", flush=True)
         time.sleep(train)
         Board(path, ranks).set_stop(time.time() + SKEW_SECONDS)

@@ -1,4 +1,4 @@
-"""A private Prometheus for the demo: found, or fetched as the distribution's package."""
+"""Finds a Prometheus for the demo, or fetches the distribution's package, and configures it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,10 @@ TARGET = """\
 def prometheus_command(cache: Path) -> list[str]:
     """The command that runs Prometheus: from the PATH, an unpacked package, or a container.
 
-    Raises `StagewatchError` where none of them can be had.
+    Raises `StagewatchError` where none of them is available.
     """
-    found = shutil.which("prometheus")
-    if found:
-        return [found]
+    if installed := shutil.which("prometheus"):
+        return [installed]
     unpacked = cache / "prometheus" / "usr" / "bin" / "prometheus"
     if unpacked.exists() or _unpack(cache):
         return [str(unpacked)]
@@ -55,7 +54,7 @@ def prometheus_command(cache: Path) -> list[str]:
 
 
 def write_config(directory: Path, targets: Mapping[str, str]) -> Path:
-    """A configuration that scrapes agents (node name -> address) and loads the shipped rules."""
+    """Write a configuration that scrapes agents (node name -> address) with the shipped rules."""
     file = directory / "prometheus.yml"
     lines = [TARGET.format(address=address, node=node) for node, address in targets.items()]
     rules = directory / "rules"
@@ -65,7 +64,7 @@ def write_config(directory: Path, targets: Mapping[str, str]) -> Path:
 
 
 def arguments(command: list[str], config: Path, port: int) -> list[str]:
-    """The whole command line; a container gets the configuration's directory mounted."""
+    """The whole command line; a container sees the directory of the configuration."""
     directory = config.parent
     command = list(command)
     if IMAGE in command:

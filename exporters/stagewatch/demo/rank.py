@@ -18,7 +18,7 @@ from pathlib import Path
 import stagewatch
 
 STOP_AT = 0
-"""Index of the word that holds when to leave the loop, in nanoseconds of wall time; 0: never."""
+"""Index of the word with the time to leave the loop, in nanoseconds of wall time; 0: never."""
 COUNTERS = 1
 """Index of the first rank's count of all-reduces."""
 
@@ -38,15 +38,15 @@ class Board:
         path.write_bytes(bytes(8 * (COUNTERS + size)))
 
     def stop_at(self) -> float:
-        """When to leave the loop, Unix seconds; 0: never."""
+        """The time to leave the loop, Unix seconds; 0: never."""
         return self._words[STOP_AT] / 1e9
 
     def set_stop(self, when: float) -> None:
-        """Tell all ranks when to leave the loop."""
+        """Set the time at which all ranks leave the loop, Unix seconds."""
         self._words[STOP_AT] = int(when * 1e9)
 
     def all_reduce(self, rank: int) -> None:
-        """Return once every rank has entered as often as this one; spins meanwhile."""
+        """Enter, and spin until every rank has entered as often as this one."""
         self.enter(rank)
         mine = self._counters[rank]
         while min(self._counters) < mine:
@@ -58,7 +58,7 @@ class Board:
         self._counters[rank] += 1
 
     def laps(self) -> int:
-        """How many all-reduces the rank that is furthest has entered."""
+        """The number of all-reduces that the furthest rank has entered."""
         return max(self._counters)
 
     def complete(self, rank: int) -> bool:

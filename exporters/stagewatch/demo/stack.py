@@ -1,4 +1,4 @@
-"""What watches a demo: node agents and a Prometheus with the shipped rules, on one machine."""
+"""Runs what watches a demo: node agents and a Prometheus with the shipped rules, on one machine."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from stagewatch.prometheus.api import PrometheusApi
 
 
 class Stack:
-    """Agents of some nodes and a Prometheus; leaving the context ends and removes everything,
-    also what was started as one of its `children` and written below its `directory`."""
+    """Agents of some nodes and a Prometheus.
+
+    `stop` also ends what was started as one of its `children` and removes its `directory`.
+    """
 
     def __init__(self, *, cache: Path, nodes: Sequence[str]) -> None:
         self._prometheus = prometheus_command(cache)  # first: without it nothing is begun
@@ -44,7 +46,7 @@ class Stack:
                 directory.mkdir(parents=True)
 
     def start_agent(self, node: str, *flags: str, around: Sequence[str] = ()) -> None:
-        """Start a node's agent; `around` is a command that runs another."""
+        """Start a node's agent; `around` is a command that runs it."""
         address = f"127.0.0.1:{free_port()}"
         command = [sys.executable, "-m", "stagewatch.cli", "node", "--listen", address]
         command += ["--node-name", node]
@@ -73,11 +75,11 @@ class Stack:
             write_marker(self.fault_dir(node), marker)
 
     def record_dir(self, node: str) -> Path:
-        """Where the ranks of a node keep their records."""
+        """The directory of the records of a node's ranks."""
         return self.directory / node / "ranks"
 
     def fault_dir(self, node: str) -> Path:
-        """Where the fault markers of a node are."""
+        """The directory of a node's fault markers."""
         return self.directory / node / "faults"
 
     def stop(self) -> None:
@@ -95,7 +97,7 @@ class Stack:
 
 
 def only(wanted: Collection[str]) -> list[str]:
-    """Flags that leave a node agent these collectors alone."""
+    """Flags that switch off all collectors of a node agent but these."""
     from stagewatch.node import collector_specs
 
     unwanted = [spec.name for spec in collector_specs() if spec.name not in wanted]
@@ -111,7 +113,7 @@ def free_port() -> int:
 
 
 def wait_for(condition: Callable[[], object], seconds: float, pause: float = 0.25) -> bool:
-    """Whether the condition came true within the time."""
+    """Whether the condition becomes true within so many seconds."""
     limit = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > limit:

@@ -15,7 +15,12 @@ _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 """What means something in an RE2 expression, as Go's regexp.QuoteMeta has it."""
 
-_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+_ESCAPES = str.maketrans(
+    {"\\": "\\\\", '"': '\\"', "\n": "\\n"}
+    | dict.fromkeys(map(chr, [*range(0xD800, 0xE000), 0xFFFD]), r"\ufffd")
+)
+"""Half a surrogate pair, which no label can hold, becomes U+FFFD; and that is escaped, since
+Prometheus refuses the character itself as if it were no UTF-8."""
 
 _TOKEN = re.compile(
     r"""
@@ -64,8 +69,8 @@ def insert(expression: str, word: str, chosen: str) -> str:
 
 
 def quoted(value: str) -> str:
-    """A string literal.  Half a surrogate pair, which no label can hold, becomes U+FFFD."""
-    return f'"{_valid(value).translate(_ESCAPES)}"'
+    """A string literal."""
+    return f'"{value.translate(_ESCAPES)}"'
 
 
 def _matcher(label: str, wanted: Wanted) -> str:
@@ -85,7 +90,3 @@ def _matcher(label: str, wanted: Wanted) -> str:
 def _literal(value: str) -> str:
     """An RE2 expression that matches only this value."""
     return _SPECIAL.sub(r"\\\g<0>", value)
-
-
-def _valid(text: str) -> str:
-    return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)

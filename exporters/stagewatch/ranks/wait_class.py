@@ -126,11 +126,3 @@ def classify(samples: Sequence[Sample]) -> WaitClass:
     if share("RS") >= 0.8 and cpu >= 0.3:
         return WaitClass.COMPUTE
     return WaitClass.UNKNOWN
-
-
-def sleeps_in(channel: str) -> str:
-    """A wait channel by kind, since kernels rename functions (futex_wait_queue, futex_do_wait)."""
-    for name in ("futex", "epoll", "nfs", "rpc", "fuse", "pipe", "nanosleep", "select", "poll"):
-        if name in channel:
-            return name
-    return channel

@@ -1,1 +1,6 @@
-"""One look at this node's ranks, with a verdict; needs no agent."""
+"""`stagewatch inspect`: one look at the ranks of this node, with a verdict for each job.
+
+`facts` looks at every rank for a few seconds, `judge` decides whether a job hangs or has stopped
+and which rank is at fault, `table` prints both, and `evidence` adds stacks.  With --prometheus,
+`story` tells of a whole job instead, from the recording rules.  Open `judge` first.
+"""

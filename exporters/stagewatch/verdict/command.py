@@ -1,15 +1,16 @@
-"""Looks at the ranks of this node for a few seconds, shows what each is doing, and gives a verdict
-per job.  Needs no agent; as root, or as the ranks' own user, it sees the most.  With --prometheus,
-tells the story of one job over all its nodes instead.
+"""Shows what every rank of this node is doing, and gives a verdict on each job.
+
+The command looks for a few seconds and needs no agent; root, or the user of the ranks, sees the
+most.  With --prometheus it tells the story of one job over all its nodes instead.
 
 A ! behind PROGRESS marks a rank that has gone without progress for longer than its stage may take.
 PROGRESS is the time since its last mark of progress, OPEN the time that its stage has been open, S
-its state and WCHAN the kernel function it sleeps in, shortened (--json has it whole).
+its state and WCHAN the kernel function in which it sleeps, shortened (--json has the whole name).
 
 exit status:
-  0  nothing is wrong as far as can be seen, also where there is no rank
-  1  could not look: the server does not answer or knows no such job, a directory cannot be read
-  2  something given cannot be used
+  0  nothing appears to be wrong, also where there is no rank
+  1  no look was possible: a server does not answer or knows no such job, a directory is unreadable
+  2  an option cannot be used
   3  something is wrong: a job hangs, has stopped after an exception or waits for a straggler, or a
      rank is gone, that is, its process ended without closing its record
 """
@@ -28,6 +29,7 @@ from typing import Any
 
 from stagewatch.core.config import add_options, existing_directory, option, options_of
 from stagewatch.core.errors import ConfigError
+from stagewatch.core.words import printable
 from stagewatch.host.procfs import Procfs
 from stagewatch.prometheus.options import PrometheusOptions
 from stagewatch.ranks.directory import RankDirectory
@@ -35,8 +37,8 @@ from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.record import DEFAULT_DIRECTORY
 from stagewatch.verdict.evidence import Stacks, gather, text, why_none
 from stagewatch.verdict.facts import RankFacts, observe
+from stagewatch.verdict.judge import Verdict, judge
 from stagewatch.verdict.table import table
-from stagewatch.verdict.verdict import Verdict, judge
 
 LOOKS = 6
 PAUSE_SECONDS = 0.5
@@ -67,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """The exit status, as `--help` tells it."""
+    """Look and print; returns the exit status, which `--help` explains."""
     options = options_of(arguments, InspectOptions, "inspect")
     if options.prometheus:
         server = options_of(arguments, PrometheusOptions, "prometheus")
@@ -101,31 +103,32 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _tell(server: PrometheusOptions, job_id: str, as_json: bool) -> int:
-    """Print the story of a job as a Prometheus knows it."""
+    """Print the story of a job as a Prometheus knows it; returns the exit status."""
     if not job_id:
-        raise ConfigError("--prometheus needs --job ID: whose story is to be told")
+        raise ConfigError("--prometheus needs --job ID, the job whose story it tells")
     try:
         from stagewatch.prometheus.api import PrometheusApi
-        from stagewatch.verdict.story import Teller
+        from stagewatch.verdict.story import tell
     except ImportError as error:
         raise ConfigError(
             f"--prometheus needs {error.name}: pip install 'stagewatch[report]'"
         ) from error
     api = PrometheusApi.of(server)
     try:
-        story = Teller(api, job_id).tell()
+        story = tell(api, job_id)
     finally:
         api.close()
-    print(
-        json.dumps(dataclasses.asdict(story), indent=2) if as_json else "\n".join(story.sentences)
-    )
+    if as_json:
+        print(json.dumps(dataclasses.asdict(story), indent=2))
+    else:
+        print("\n".join(map(printable, story.sentences)))
     return 3 if story.wrong else 0
 
 
 def as_json(
     facts: list[RankFacts], verdicts: list[Verdict], stacks: list[Stacks]
 ) -> dict[str, Any]:
-    """Everything found, for programs."""
+    """The facts, verdicts and stacks, for programs."""
     return {
         "stacks": [dataclasses.asdict(one) for one in stacks],
         "ranks": [dataclasses.asdict(fact) | {"overdue": fact.overdue} for fact in facts],
@@ -147,7 +150,7 @@ def as_json(
 
 
 def _width() -> int | None:
-    """Columns of the terminal; `None` where the output goes elsewhere."""
+    """The columns of the terminal; `None` where the output goes elsewhere."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

@@ -1,4 +1,4 @@
-"""Stacks of a suspect and of one rank of the majority, taken by py-spy without stopping them.
+"""Takes the stacks of a suspect and of one rank of the majority, by py-spy, without stopping them.
 
 https://github.com/benfred/py-spy
 """
@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stagewatch.core.words import printable
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.facts import RankFacts
-from stagewatch.verdict.verdict import Verdict
+from stagewatch.verdict.judge import Verdict
 
 DEADLINE_SECONDS = 20.0
 MAX_FRAMES = 30
@@ -44,9 +45,9 @@ class Stacks:
 def gather(
     facts: Sequence[RankFacts], verdicts: Sequence[Verdict], run: Run | None = None
 ) -> list[Stacks]:
-    """For every job in which something is wrong: the first culprit that lives, and a rank of the
-    largest class among the others."""
-    found = []
+    """The stacks of two ranks of every job that is wrong: the first culprit that lives, and one of
+    the most frequent wait class among the others."""
+    taken = []
     for verdict in verdicts:
         if not verdict.wrong:
             continue
@@ -58,16 +59,16 @@ def gather(
         ]
         suspects = [fact for fact in verdict.culprits if fact in live][:1]
         others = [fact for fact in live if fact not in verdict.culprits]
-        found += [_stacks(fact, "suspect", run or _run) for fact in suspects]
+        taken += [_stacks(fact, "suspect", run or _run) for fact in suspects]
         if others:
             usual = Counter(fact.wait_class for fact in others).most_common(1)[0][0]
             one = next(fact for fact in others if fact.wait_class is usual)
-            found.append(_stacks(one, "majority", run or _run))
-    return found
+            taken.append(_stacks(one, "majority", run or _run))
+    return taken
 
 
 def text(stacks: Sequence[Stacks]) -> str:
-    """For a person."""
+    """The stacks as a person reads them."""
     lines = []
     for one in stacks:
         lines += ["", f"job {one.job_id} rank {one.rank} ({one.role}), pid {one.pid}, {one.why}:"]
@@ -79,7 +80,7 @@ def text(stacks: Sequence[Stacks]) -> str:
 
 
 def why_none(verdicts: Sequence[Verdict]) -> str:
-    """Said where no stack was taken."""
+    """Why no stack was taken."""
     if any(verdict.wrong for verdict in verdicts):
         return "No stacks: no process of a job in which something is wrong lives here."
     return "No stacks: they are taken only of a job in which something is wrong, and none is."
@@ -105,10 +106,10 @@ def _dump(pid: int, run: Run) -> tuple[tuple[tuple[str, tuple[str, ...]], ...], 
     except OSError as error:
         return (), f"{program}: {error.strerror}"
     if done.returncode:
-        said = " ".join(done.stderr.split())
-        if "ermission" in said or "not permitted" in said:
+        complaint = printable(" ".join(done.stderr.split()))
+        if "ermission" in complaint or "not permitted" in complaint:
             return (), "not permitted: run as root, or as the user of the job with ptrace allowed"
-        return (), f"py-spy: {said[:200] or f'exit status {done.returncode}'}"
+        return (), f"py-spy: {complaint[:200] or f'exit status {done.returncode}'}"
     try:
         return tuple(_thread(thread) for thread in json.loads(done.stdout)), ""
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -121,11 +122,7 @@ def _thread(thread: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
         for frame in thread["frames"][:MAX_FRAMES]
     ]
     name = str(thread.get("thread_name") or thread.get("os_thread_id") or thread["thread_id"])
-    return _printable(name), tuple(map(_printable, frames))
-
-
-def _printable(said: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in said)
+    return printable(name), tuple(map(printable, frames))
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""What `inspect` finds out about each rank, from its record and a few looks at its process."""
+"""Gathers facts about each rank of this node, from its record and a few looks at its process."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.wait_class import Sample, WaitClass, classify, take_sample
-from stagewatch.verdict.budget import budget_seconds
+from stagewatch.verdict.thresholds import budget_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class RankFacts:
-    """One rank at one moment.  `None` where it cannot be known, as without a record."""
+    """One rank at one moment.  What cannot be known, as without a record, is `None`."""
 
     job_id: str
     role: str
@@ -31,7 +31,7 @@ class RankFacts:
     budget_seconds: float | None
     """How long this stage may go without a mark of progress."""
     armed: bool
-    """Whether the budget was learnt from gaps already seen."""
+    """Whether gaps that this rank has shown have taught the budget."""
     collectives: dict[str, int]
     state: str
     wait_channel: str
@@ -83,6 +83,7 @@ def _facts(rank: Rank, window: list[Sample]) -> RankFacts:
     alive = rank.life is Life.ALIVE and bool(window)
     seconds = window[-1].time - window[0].time if len(window) > 1 else 0.0
     budget, armed = budget_seconds(record, stage) if record and stage else (None, False)
+    ran = window[-1].run_seconds - window[0].run_seconds if seconds else 0.0
     return RankFacts(
         job_id=rank.job_id,
         role=rank.role,
@@ -99,11 +100,7 @@ def _facts(rank: Rank, window: list[Sample]) -> RankFacts:
         collectives=dict(record.collectives) if record else {},
         state=window[-1].state if alive else "-",
         wait_channel=window[-1].channel if alive else "",
-        cpu_ratio=(
-            (window[-1].run_seconds - window[0].run_seconds) / seconds
-            if alive and seconds
-            else None
-        ),
+        cpu_ratio=ran / seconds if alive and seconds else None,
         wait_class=WaitClass.GONE if rank.life is Life.GONE else classify(window),
         first_failure=f"{first.error} in {first.stage}" if first else "",
         first_failure_time=first.time if first else None,

@@ -1,16 +1,24 @@
-"""The story of a whole job in a few sentences, out of what the recording rules say of it."""
+"""Tells the story of a whole job in a few sentences, from its ranks and the recording rules."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from stagewatch.core.errors import StagewatchError
+from stagewatch.core.words import duration
 from stagewatch.prometheus.api import Series
-from stagewatch.verdict.role_story import SHOWN, RoleStory, RoleTeller, clock, long, node_of
+from stagewatch.prometheus.selectors import select
+from stagewatch.verdict.thresholds import MIN_SECONDS, SETTLE_SECONDS
+from stagewatch.verdict.words import DOING
 
-Labels = dict[str, str]
+Rank = tuple[str, str]
+"""Number and node."""
+
+SHOWN = 6
 
 _MEANING = {
     "process_gone": "its process has ended without closing its record",
@@ -19,6 +27,12 @@ _MEANING = {
     "io_blocked": "it waits for storage",
     "odd_one_out": "it waits unlike all others",
     "stage_behind": "its peers have completed that stage, and the job waits for it",
+}
+_EXCUSES = {
+    "computing": "a rank computes something long",
+    "debugger": "a debugger holds a rank",
+    "long_stage": "a rank is in a stage that may take long",
+    "idle": "no stage is open",
 }
 
 
@@ -32,7 +46,7 @@ class Queries(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What is known of a job."""
+    """The sentences about a job."""
 
     job_id: str
     sentences: tuple[str, ...]
@@ -40,129 +54,233 @@ class Story:
     """Whether anything is wrong with it, as far as the rules and the ranks' records show."""
 
 
-class Teller:
-    """Asks a Prometheus about one job, at one moment (Unix seconds)."""
+def tell(api: Queries, job_id: str, now: float | None = None) -> Story:
+    """The story of a job as of `now` (Unix seconds); each cluster with such a job adds its own.
 
-    def __init__(self, api: Queries, job_id: str, now: float | None = None) -> None:
-        self._api = api
-        self._job_id = job_id
-        self._now = time.time() if now is None else now
-
-    def tell(self) -> Story:
-        """The whole story.  Raises `StagewatchError` where the server does not know the job.
-
-        Where several clusters have a job of this id, each has a story of its own.
-        """
-        ups = self._api.query(f'rl_rank_up{{job_id="{_quoted(self._job_id)}"}}')
-        if not ups:
-            raise StagewatchError(
-                f"no node agent that this Prometheus scrapes shows a rank of job {self._job_id}"
-            )
-        clusters = sorted({found.labels.get("cluster", "") for found in ups})
-        stories = [
-            _OfCluster(self._api, self._job_id, self._now, cluster, alone=len(clusters) == 1).tell()
-            for cluster in clusters
-        ]
-        return Story(
-            self._job_id,
-            tuple(sentence for story in stories for sentence in story.sentences),
-            any(story.wrong for story in stories),
+    Raises `StagewatchError` where the server does not know the job.
+    """
+    ups = api.query(select("rl_rank_up", job_id=job_id))
+    if not ups:
+        raise StagewatchError(
+            f"no node agent that this Prometheus scrapes shows a rank of job {job_id}"
         )
+    now = time.time() if now is None else now
+    clusters = sorted({up.labels.get("cluster", "") for up in ups})
+    stories = [_of_cluster(api, job_id, name, now, alone=len(clusters) == 1) for name in clusters]
+    return Story(
+        job_id,
+        tuple(sentence for story in stories for sentence in story.sentences),
+        any(story.wrong for story in stories),
+    )
 
 
-class _OfCluster:
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """Asks the server about the series that have these labels."""
+
+    api: Queries
+    labels: dict[str, str]
+
+    def __call__(self, metric: str, form: str = "{0}") -> list[Series]:
+        """The series of a metric, or of an expression in which {0} stands for their selector."""
+        return self.api.query(form.format(select(metric, **self.labels)))
+
+
+def _of_cluster(api: Queries, job_id: str, cluster: str, now: float, *, alone: bool) -> Story:
     """The story of the job that one cluster knows by this id; the empty name is no label."""
-
-    def __init__(self, api: Queries, job_id: str, now: float, cluster: str, *, alone: bool) -> None:
-        self._api = api
-        self._job_id = job_id
-        self._now = now
-        self._cluster = cluster
-        self._alone = alone
-
-    def tell(self) -> Story:
-        ups = self._ask("rl_rank_up")
-        roles = [
-            self._role(role, [found for found in ups if found.labels.get("role", "") == role])
-            for role in sorted({found.labels.get("role", "") for found in ups})
-        ]
-        sentences = [sentence for role in roles for sentence in role.sentences]
-        behind = self._ask("rank:rl_stall:stage_behind")
-        culprits = self._ask("job:rl_stall:culprit") + behind
-        sentences += [_culprit(found.labels) for found in culprits[:SHOWN]]
-        if len(culprits) > SHOWN:
-            sentences.append(f"And {len(culprits) - SHOWN} more ranks at fault.")
-        # A role that waits for the rank that is behind hangs without a culprit of its own.
-        nobody = [] if behind else self._ask("job:rl_stall:group_only")
-        if nobody:
-            sentences.append("No rank stands out: suspect the transport, a switch or a GPU.")
-        slow = self._ask("rank:rl_straggler:ratio")
-        sentences += [
-            f"Straggler: rank {found.labels['rank']} on {node_of(found.labels)}, in "
-            f"{found.labels['stage']} for {found.value:.1f} times what its peers take."
-            for found in slow[:SHOWN]
-        ]
-        sentences += (
-            self._failure() + self._waste() + self._faults({node_of(u.labels) for u in ups})
-        )
-        wrong = bool(culprits or nobody or slow) or any(role.wrong for role in roles)
-        return Story(self._job_id, tuple(sentences), wrong)
-
-    def _role(self, role: str, ups: list[Series]) -> RoleStory:
-        cluster = "" if self._alone else f" of cluster {self._cluster or 'without a name'}"
-
-        def ask(metric: str, form: str = "{0}") -> list[Series]:
-            return self._ask(metric, role, form)
-
-        teller = RoleTeller(ask, ups, self._now)
-        return teller.tell(f"Job {self._job_id} ({role}){cluster}")
-
-    def _failure(self) -> list[str]:
-        found = min(
-            self._ask("rl_rank_first_failure_timestamp_seconds"),
-            key=lambda series: series.value,
-            default=None,
-        )
-        if found is None:
-            return []
-        labels = found.labels
-        return [
-            f"First failure: rank {labels['rank']} ({labels['role']}) on {node_of(labels)} raised "
-            f"{labels['error']} in {labels['stage']} at {clock(found.value, self._now)}."
-        ]
-
-    def _waste(self) -> list[str]:
-        seconds = sum(found.value for found in self._ask("job:rl_wasted_gpu_seconds:total"))
-        return [f"Wasted so far: {long(seconds)} of GPU time."] if seconds > 0 else []
-
-    def _faults(self, nodes: set[str]) -> list[str]:
-        return [
-            f"A fault is being injected on {node_of(found.labels)}: {found.labels['fault_type']}, "
-            f"id {found.labels['id']}, at {found.labels.get('target_worker') or 'no one worker'}."
-            for found in self._api.query(
-                f'fault_injection_active{{cluster="{_quoted(self._cluster)}"}} == 1'
-            )
-            if node_of(found.labels) in nodes
-        ][:SHOWN]
-
-    def _ask(self, metric: str, role: str | None = None, form: str = "{0}") -> list[Series]:
-        matchers = [
-            f'cluster="{_quoted(self._cluster)}"',
-            f'job_id="{_quoted(self._job_id)}"',
-        ]
-        if role is not None:
-            matchers.append(f'role="{_quoted(role)}"')
-        return self._api.query(form.format(f"{metric}{{{', '.join(matchers)}}}"))
+    ask = _Ask(api, {"cluster": cluster, "job_id": job_id})
+    ups = ask("rl_rank_up")
+    where = "" if alone else f" of cluster {cluster or 'without a name'}"
+    roles, sentences = [], []
+    for name in sorted({up.labels.get("role", "") for up in ups}):
+        of_role = [up for up in ups if up.labels.get("role", "") == name]
+        roles.append(role := _Role(_Ask(api, {**ask.labels, "role": name}), of_role, now))
+        sentences += role.sentences(f"Job {job_id} ({name}){where}")
+    behind = ask("rank:rl_stall:stage_behind")
+    culprits = ask("job:rl_stall:culprit") + behind
+    sentences += [_culprit(culprit.labels) for culprit in culprits[:SHOWN]]
+    if len(culprits) > SHOWN:
+        sentences.append(f"And {len(culprits) - SHOWN} more ranks at fault.")
+    # A role that waits for the rank that is behind hangs without a culprit of its own.
+    nobody = [] if behind else ask("job:rl_stall:group_only")
+    if nobody:
+        sentences.append("No rank stands out: suspect the transport, a switch or a GPU.")
+    slow = ask("rank:rl_straggler:ratio")
+    sentences += [
+        f"Straggler: rank {rank.labels['rank']} on {_node(rank.labels)}, in "
+        f"{rank.labels['stage']} for {rank.value:.1f} times what its peers take."
+        for rank in slow[:SHOWN]
+    ]
+    failures = ask("rl_rank_first_failure_timestamp_seconds")
+    if failures:
+        sentences.append(_first_failure(min(failures, key=lambda failure: failure.value), now))
+    wasted = sum(total.value for total in ask("job:rl_wasted_gpu_seconds:total"))
+    if wasted > 0:
+        sentences.append(f"Wasted so far: {duration(wasted)} of GPU time.")
+    sentences += _faults(api, cluster, {_node(up.labels) for up in ups})
+    wrong = bool(culprits or nobody or slow) or any(role.wrong for role in roles)
+    return Story(job_id, tuple(sentences), wrong)
 
 
-def _culprit(labels: Labels) -> str:
+def _culprit(labels: dict[str, str]) -> str:
     evidence = labels.get("evidence", "")
     return (
         f"Culprit: rank {labels['rank']} ({labels['role']}), pid {labels.get('pid') or 'unknown'} "
-        f"on {node_of(labels)}, in {labels.get('stage') or 'no known stage'}: "
+        f"on {_node(labels)}, in {labels.get('stage') or 'no known stage'}: "
         f"{_MEANING.get(evidence, evidence)} ({evidence})."
     )
 
 
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _first_failure(failure: Series, now: float) -> str:
+    labels = failure.labels
+    return (
+        f"First failure: rank {labels['rank']} ({labels['role']}) on {_node(labels)} raised "
+        f"{labels['error']} in {labels['stage']} at {_clock(failure.value, now)}."
+    )
+
+
+def _faults(api: Queries, cluster: str, nodes: set[str]) -> list[str]:
+    active = api.query(f"{select('fault_injection_active', cluster=cluster)} == 1")
+    return [
+        f"A fault is being injected on {_node(fault.labels)}: {fault.labels['fault_type']}, "
+        f"id {fault.labels['id']}, at {fault.labels.get('target_worker') or 'no one worker'}."
+        for fault in active
+        if _node(fault.labels) in nodes
+    ][:SHOWN]
+
+
+class _Role:
+    """One role of a job: does it hang, has it stopped, is it idle or in progress?"""
+
+    def __init__(self, ask: _Ask, ups: Sequence[Series], now: float) -> None:
+        """Ask for everything; `ups` are the role's `rl_rank_up`."""
+        self._now = now
+        self._ups = ups
+        living = {up.labels["rank"] for up in ups if up.value}
+        self._gone = sorted(
+            (_rank(up) for up in ups if up.labels["rank"] not in living),
+            key=lambda rank: (rank[0].zfill(9), rank[1]),
+        )
+        self._ages = ask("rank:rl_progress_age:seconds")
+        self._stalled = bool(ask("job:rl_stall:active"))
+        self._excuses = {series.labels["excuse"] for series in ask("job:rl_stall:excused")}
+        self._late = {
+            _rank(series)
+            for kind in ("armed", "unarmed")
+            for series in ask(f"rank:rl_stall_{kind}:overdue_seconds")
+        }
+        self._failures = sorted(
+            ask("rl_rank_first_failure_timestamp_seconds"), key=lambda failure: failure.value
+        )
+        # The rules' ages are as old as a scrape: only the samples show what followed an exception.
+        last = ask("rl_rank_progress_age_seconds", "timestamp({0}) - {0}")
+        self._last_progress = max((series.value for series in last), default=None)
+        self._stages = {
+            _rank(series): series.labels["stage"] for series in ask("rl_rank_stage_open_seconds")
+        }
+        self._classes = ask("rl_rank_wait_class")
+        steps = [series.value for series in ask("rl_rank_step")]
+        self._step = f" at step {max(steps):.0f}" if steps else ""
+        self._stopped = (
+            bool(self._ages)
+            and not self._stalled
+            and self._excuses <= {"idle"}
+            and all(map(self._silent, self._ages))
+            and (bool(self._gone) or self._failed())
+        )
+        """Whether no rank goes on after an exception or a death: every rank that lives is overdue,
+        or is idle and not just between two steps, and nothing was completed since."""
+        self.wrong = self._stopped or self._stalled or bool(self._gone)
+        """Whether it hangs, has stopped after an exception, or has lost a rank."""
+
+    def sentences(self, job: str) -> list[str]:
+        """What the role does; `job` names the job and the role."""
+        nodes = sorted({_node(up.labels) for up in self._ups})
+        count = f"{len(self._ups)} rank{'s' if len(self._ups) > 1 else ''}"
+        on = ", ".join(nodes[:SHOWN]) + (
+            f" and {len(nodes) - SHOWN} more nodes" if len(nodes) > SHOWN else ""
+        )
+        sentences = [f"{job}, {count} on {on}: {self._state()}."]
+        doing = Counter(
+            (rank.labels["class"], self._stages.get(_rank(rank), "?")) for rank in self._classes
+        ).most_common(SHOWN)
+        if doing:
+            parts = [
+                f"{count} {DOING.get(kind, (kind, kind))[count > 1]} in {stage}"
+                for (kind, stage), count in doing
+            ]
+            sentences.append(f"Of them {', '.join(parts)}.")
+        excuses = sorted(self._excuses & _EXCUSES.keys())
+        if excuses and not self._stalled and not self._stopped:
+            whys = " and ".join(_EXCUSES[excuse] for excuse in excuses)
+            sentences.append(f"Not called a stall, for {whys}.")
+        return sentences
+
+    def _silent(self, age: Series) -> bool:
+        idle = age.labels.get("stage") == "idle" and age.value >= MIN_SECONDS
+        return idle or _rank(age) in self._late
+
+    def _failed(self) -> bool:
+        """Whether no rank has completed anything since the last exception."""
+        if not self._failures or self._last_progress is None:
+            return False
+        return self._last_progress <= self._failures[-1].value + SETTLE_SECONDS
+
+    def _state(self) -> str:
+        oldest = duration(max((age.value for age in self._ages), default=0.0))
+        least = min((age.value for age in self._ages), default=0.0)
+        youngest = duration(least)
+        if not self._ages:
+            ended = f"; it was{self._step}" if self._step else ""
+            return "; ".join([f"no rank of it lives{ended}", *self._raised()])
+        if self._stalled:
+            since = _clock(self._now - least, self._now)
+            return f"no progress since {since} ({youngest}){self._step}"
+        if self._stopped:
+            why = [self._lost()] if self._gone else []
+            why += self._raised() if self._failed() else []
+            other = "no other rank" if self._gone else "no rank"
+            why.append(f"{other} has completed anything for {youngest}")
+            return f"stopped{self._step}: {', '.join(why[:-1])}, and {why[-1]}"
+        if self._gone:
+            return (
+                f"goes on{self._step} although {self._lost()}; every other rank has moved within "
+                f"{oldest}"
+            )
+        if "idle" in self._excuses and least >= MIN_SECONDS:
+            return f"idle{self._step}; no rank has completed anything for {youngest}"
+        return f"in progress{self._step}; every rank has moved within {oldest}"
+
+    def _lost(self) -> str:
+        shown = [f"{rank} on {node}" for rank, node in self._gone[:SHOWN]]
+        if len(self._gone) > SHOWN:
+            shown.append(f"{len(self._gone) - SHOWN} more")
+        if len(self._gone) == 1:
+            return f"rank {shown[0]} is gone"
+        return f"ranks {', '.join(shown[:-1])} and {shown[-1]} are gone"
+
+    def _raised(self) -> list[str]:
+        if not self._failures:
+            return []
+        first = self._failures[0]
+        count = len({_rank(failure) for failure in self._failures})
+        where = f"rank {first.labels['rank']} on {_node(first.labels)}"
+        some = f"{count} of {len(self._ups)} ranks raised an exception, {where} first"
+        if count == 1:
+            some = f"{where} raised an exception"
+        return [f"{some} ({duration(self._now - first.value)} ago)"]
+
+
+def _node(labels: dict[str, str]) -> str:
+    """The node of a series."""
+    return labels.get("node") or labels.get("instance") or "an unknown node"
+
+
+def _rank(series: Series) -> Rank:
+    return series.labels["rank"], _node(series.labels)
+
+
+def _clock(when: float, now: float) -> str:
+    """The local time of day, with the date unless it is today's."""
+    today = time.strftime("%F", time.localtime(now))
+    return time.strftime("%F %T", time.localtime(when)).removeprefix(f"{today} ")

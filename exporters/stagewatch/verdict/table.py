@@ -1,13 +1,14 @@
-"""The ranks of a node as a table, with a sentence per role of a job under it."""
+"""Lays out the ranks of a node as a table, with a sentence for each role of a job under it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from stagewatch.ranks.wait_class import sleeps_in
+from stagewatch.core.words import duration
 from stagewatch.verdict.facts import RankFacts
-from stagewatch.verdict.verdict import Verdict
+from stagewatch.verdict.judge import Verdict
+from stagewatch.verdict.words import sleeps_in
 
 MAX_CHANNEL = 16
 MIN_CHANNEL = 6
@@ -29,7 +30,7 @@ def table(
     colour: bool,
     width: int | None = None,
 ) -> str:
-    """At most `width` columns wide, as far as shorter wait channels and gaps can make it so."""
+    """The whole text, fitted to `width` columns as far as shorter wait channels and gaps allow."""
     accused = {_key(rank) for verdict in verdicts for rank in verdict.culprits}
     lines = []
     for number, line in enumerate(_lines([_row(fact) for fact in facts], width)):
@@ -48,8 +49,10 @@ def table(
 
 
 def short_channel(channel: str, most: int = MAX_CHANNEL) -> str:
-    """A wait channel in at most so many characters: without what compilers add, then by the kind of
-    wait where the name says it, then cut."""
+    """A wait channel in at most so many characters.
+
+    What compilers add goes first, then the kind of wait replaces the name, then the name is cut.
+    """
     name = _COMPILED.sub("", channel)
     if len(name) > most:
         name = sleeps_in(name)
@@ -103,11 +106,8 @@ def _row(fact: RankFacts) -> tuple[str, ...]:
 
 
 def _age(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    if seconds < 60:
-        return f"{seconds:.1f}s"
-    return f"{seconds / 60:.1f}m" if seconds < 3600 else f"{seconds / 3600:.1f}h"
+    """One word, so that a program may split a row at its blanks."""
+    return "-" if seconds is None else duration(seconds).replace(" ", "")
 
 
 def _key(fact: RankFacts) -> tuple[str, str, int]:

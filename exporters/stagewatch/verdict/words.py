@@ -1,4 +1,4 @@
-"""How `inspect` puts a group of ranks into words."""
+"""Puts into words which ranks there are, and what they do."""
 
 from __future__ import annotations
 
@@ -8,28 +8,17 @@ from collections.abc import Sequence
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.facts import RankFacts
 
-Ranks = Sequence[RankFacts]
-
-_ONE = {
-    WaitClass.SPIN: "spins",
-    WaitClass.COMPUTE: "computes",
-    WaitClass.PARKED: "is parked",
-    WaitClass.IO: "waits for storage",
-    WaitClass.STOPPED: "is stopped",
-    WaitClass.TRACED: "is held by a debugger",
-    WaitClass.GONE: "is gone",
-    WaitClass.UNKNOWN: "is unclear",
+DOING: dict[str, tuple[str, str]] = {
+    WaitClass.SPIN: ("spins", "spin"),
+    WaitClass.COMPUTE: ("computes", "compute"),
+    WaitClass.PARKED: ("is parked", "are parked"),
+    WaitClass.IO: ("waits for storage", "wait for storage"),
+    WaitClass.STOPPED: ("is stopped", "are stopped"),
+    WaitClass.TRACED: ("is held by a debugger", "are held by a debugger"),
+    WaitClass.GONE: ("is gone", "are gone"),
+    WaitClass.UNKNOWN: ("is unclear", "are unclear"),
 }
-_MANY = {
-    WaitClass.SPIN: "spin",
-    WaitClass.COMPUTE: "compute",
-    WaitClass.PARKED: "are parked",
-    WaitClass.IO: "wait for storage",
-    WaitClass.STOPPED: "are stopped",
-    WaitClass.TRACED: "are held by a debugger",
-    WaitClass.GONE: "are gone",
-    WaitClass.UNKNOWN: "are unclear",
-}
+"""What one rank of a wait class does, and what several do."""
 BEEN = {
     WaitClass.SPIN: "spinning",
     WaitClass.COMPUTE: "computing",
@@ -38,18 +27,19 @@ BEEN = {
     WaitClass.STOPPED: "stopped by a signal",
     WaitClass.UNKNOWN: "without progress",
 }
+_KINDS = ("futex", "epoll", "nfs", "rpc", "fuse", "pipe", "nanosleep", "select", "poll")
 
 
-def doing(ranks: Ranks) -> str:
+def doing(ranks: Sequence[RankFacts]) -> str:
     """How many ranks do what."""
     counts = Counter(rank.wait_class for rank in ranks).most_common()
     return ", ".join(
-        f"{count} ranks {_MANY[kind]}" if count > 1 else f"1 rank {_ONE[kind]}"
+        f"{count} {'ranks' if count > 1 else 'rank'} {DOING[kind][count > 1]}"
         for kind, count in counts
     )
 
 
-def who(ranks: Ranks) -> str:
+def who(ranks: Sequence[RankFacts]) -> str:
     """The ranks by number and process."""
     if len(ranks) == 1:
         return f"rank {ranks[0].rank} (pid {ranks[0].pid})"
@@ -57,17 +47,6 @@ def who(ranks: Ranks) -> str:
     return f"ranks {shown}" + (f" and {len(ranks) - 4} more" if len(ranks) > 4 else "")
 
 
-def age(ranks: Ranks) -> float:
-    """How long ago the last progress of any of them was, seconds."""
-    return min((rank.progress_age_seconds or 0.0 for rank in ranks), default=0.0)
-
-
-def step(ranks: Ranks) -> str:
-    """The furthest step that any of them is at."""
-    steps = [rank.step for rank in ranks if rank.step is not None]
-    return str(max(steps)) if steps else "unknown"
-
-
-def span(seconds: float) -> str:
-    """A time span for a person."""
-    return f"{seconds:.0f} s" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+def sleeps_in(channel: str) -> str:
+    """A wait channel by kind, since kernels rename functions (futex_wait_queue, futex_do_wait)."""
+    return next((kind for kind in _KINDS if kind in channel), channel)

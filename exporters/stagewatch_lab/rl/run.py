@@ -7,9 +7,7 @@ import signal
 import time
 
 from stagewatch.core.errors import ConfigError
-from stagewatch.demo.options import DemoOptions
-from stagewatch.demo.own_command import own_command
-from stagewatch.demo.progress import Progress
+from stagewatch.demo.scenario import DemoOptions, Progress, own_command
 from stagewatch_lab.rl.experiment import Experiment, Record
 from stagewatch_lab.rl.lab import RlLab
 from stagewatch_lab.rl.scenario import Scenario

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from stagewatch.demo.options import DemoOptions
-from stagewatch.demo.progress import Progress
+from stagewatch.demo.scenario import DemoOptions, Progress
 from stagewatch_lab.slurm.lab import NODES, SlurmLab
 from stagewatch_lab.slurm.rules import FOR_SECONDS
 from stagewatch_lab.slurm.scenarios import SCENARIOS, play

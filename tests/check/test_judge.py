@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.check.checks import CHECKS, SKIPPABLE, CheckOptions, Finding, Level, judge
 from stagewatch.check.command import MAX_LINE, line
 from stagewatch.check.facts import Facts, parse
+from stagewatch.check.judge import CHECKS, CheckOptions, Finding, Level, judge
 
 GPU = 'gpu="3",uuid="U3"'
 HEALTHY = """\
@@ -138,10 +138,10 @@ def test_each_check_is_left_out_by_its_name_and_takes_no_other_along() -> None:
         options = CheckOptions(skip=skip, gpu_type="a6000")
         return {finding.check for finding in found(text, options, **everything)}
 
-    assert names() == set(SKIPPABLE)
-    for check in SKIPPABLE:
-        assert names(check) == set(SKIPPABLE) - {check}
-    assert names(*SKIPPABLE) == set()
+    assert names() == set(CHECKS)
+    for check in CHECKS:
+        assert names(check) == set(CHECKS) - {check}
+    assert names(*CHECKS) == set()
 
 
 @pytest.mark.parametrize(
@@ -242,10 +242,6 @@ def test_worst_reason_comes_first_and_the_line_stays_one() -> None:
 def test_endless_reasons_are_cut() -> None:
     findings = [Finding("xid", Level.DRAIN, f"reason {number}") for number in range(500)]
     assert len(line(findings, facts(), Level.DRAIN)) == MAX_LINE
-
-
-def test_every_check_has_a_name_to_leave_it_out_by() -> None:
-    assert set(CHECKS) == set(SKIPPABLE)
 
 
 @given(st.text(max_size=300))

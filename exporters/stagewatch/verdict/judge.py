@@ -1,26 +1,35 @@
-"""The verdict over the ranks of one job on one node: trigger, then localise, or abstain.
+"""Judges the ranks of each job on this node: has it hung or stopped, and which rank is at fault?
 
-The cluster-wide verdict is the work of the recording rules (`alerts/stalls.rules.yaml`), in the
-same order; this one is for a person who could only log in to the node.
+It first decides whether the ranks are stalled, then names a culprit, or abstains.  The recording
+rules (`alerts/stalls.rules.yaml`) judge a whole cluster in the same order; this verdict is for a
+person who could only log in to the node.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stagewatch.ranks.wait_class import WaitClass, sleeps_in
-from stagewatch.verdict.budget import COMPUTING_SECONDS, MIN_SECONDS, PATIENCE_SECONDS
+from stagewatch.core.words import duration
+from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.facts import RankFacts
-from stagewatch.verdict.failures import failed, first_failure, silent, stopped
-from stagewatch.verdict.words import BEEN, Ranks, age, doing, span, step, who
+from stagewatch.verdict.thresholds import (
+    COMPUTING_SECONDS,
+    MIN_SECONDS,
+    PATIENCE_SECONDS,
+    SETTLE_SECONDS,
+)
+from stagewatch.verdict.words import BEEN, doing, sleeps_in, who
+
+Ranks = Sequence[RankFacts]
 
 _IDLE = "no stage is open, all are idle"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is wrong with one role of a job as far as this node shows."""
+    """What is wrong with one role of a job, as far as this node shows."""
 
     job_id: str
     role: str
@@ -28,8 +37,8 @@ class Verdict:
     """Whether no rank makes progress any more."""
     evidence: str
     """`process_gone`, `left_loop_early`, `collective_behind`, `io_blocked`, `odd_one_out`,
-    `group_only`, `raised` (stopped since an exception), or empty where nothing is wrong or nothing
-    can be said."""
+    `group_only`, `raised` (stopped since an exception), or empty where nothing is wrong or the
+    facts do not suffice."""
     culprits: tuple[RankFacts, ...]
     sentence: str
 
@@ -41,10 +50,9 @@ class Verdict:
 
 def judge(ranks: Ranks) -> list[Verdict]:
     """A verdict for each role of each job on this node."""
-    jobs = Counter((rank.job_id, rank.role) for rank in ranks)
     return [
         _judge_role([rank for rank in ranks if (rank.job_id, rank.role) == key], ranks, key)
-        for key in sorted(jobs)
+        for key in sorted({(rank.job_id, rank.role) for rank in ranks})
     ]
 
 
@@ -54,14 +62,14 @@ def _judge_role(ranks: Ranks, node: Ranks, key: tuple[str, str]) -> Verdict:
     job = f"job {job_id} ({role})" if others else f"job {job_id}"
     gone = tuple(rank for rank in ranks if rank.wait_class is WaitClass.GONE)
     live = tuple(rank for rank in ranks if rank.wait_class is not WaitClass.GONE)
-    first = first_failure(ranks)
+    first = _first_failure(ranks)
     failure = f"; first failure: {first}" if first else ""
     stuck = stalled(live, others)
     if not live:
         whole = "its only rank here is" if len(gone) == 1 else f"all its {len(gone)} ranks here are"
         return Verdict(job_id, role, False, "process_gone", (), f"{job}: {whole} gone{failure}")
     if gone:
-        still = f", without progress for {span(age(live))}" if silent(live) else ""
+        still = f", without progress for {_since(live)}" if _silent(live) else ""
         sentence = (
             f"{job}: {who(gone)} ended without closing its record; {doing(live)}{still}{failure}"
         )
@@ -69,8 +77,8 @@ def _judge_role(ranks: Ranks, node: Ranks, key: tuple[str, str]) -> Verdict:
     if stuck:
         return _stuck(job, live, failure)
     excused = excuse(live)
-    if failed(live) and silent(live) and excused in ("", _IDLE):
-        return Verdict(job_id, role, False, "raised", (), f"{job}: {stopped(ranks, live)}")
+    if failed(live) and _silent(live) and excused in ("", _IDLE):
+        return Verdict(job_id, role, False, "raised", (), f"{job}: {_stopped(ranks, live)}")
     return Verdict(job_id, role, False, "", (), f"{job}: {_going(live, excused)}{failure}")
 
 
@@ -81,18 +89,18 @@ def _stuck(job: str, live: Ranks, failure: str) -> Verdict:
         sentence = _accuse(job, live, culprits, evidence)
         return Verdict(job_id, role, True, evidence, culprits, sentence + failure)
     sentence = (
-        f"{job}: no progress for {span(age(live))} at step {step(live)}: {doing(live)}; no rank of "
+        f"{job}: no progress for {_since(live)} at step {_step(live)}: {doing(live)}; no rank of "
         f"this node stands out, so suspect the transport, a GPU or a rank of another node{failure}"
     )
     return Verdict(job_id, role, True, "group_only", (), sentence)
 
 
 def _going(live: Ranks, excused: str) -> str:
-    """Of ranks that do not hang: a rank between two steps is parked, and yet makes progress."""
+    """The sentence on ranks that do not hang; one that is parked between two steps progresses."""
     known = [rank for rank in live if rank.progress_age_seconds is not None]
     held = any(rank.wait_class is WaitClass.TRACED for rank in live)
     if known and not held and not failed(live) and all(map(_moved, known)):
-        moved = f"in progress at step {step(known)}, last progress {span(age(known))} ago"
+        moved = f"in progress at step {_step(known)}, last progress {_since(known)} ago"
         return f"{moved}; at this moment {doing(live)}"
     if excused:
         return f"{doing(live)}: {excused}"
@@ -103,18 +111,19 @@ def _going(live: Ranks, excused: str) -> str:
         return (
             f"{doing(live)}: {overdue} of {len(live)} overdue, the others still within their budget"
         )
-    return f"{doing(live)}: step {step(known)}, last progress {span(age(known))} ago"
+    return f"{doing(live)}: step {_step(known)}, last progress {_since(known)} ago"
 
 
 def _moved(rank: RankFacts) -> bool:
-    """Just now."""
+    """Whether the rank has just made progress."""
     seconds = rank.progress_age_seconds
     return seconds is not None and seconds < MIN_SECONDS and not rank.overdue
 
 
 def stalled(live: Ranks, others: Ranks) -> bool:
-    """Every live rank is overdue, at least half of them against a budget they have taught, there is
-    no excuse, and nobody of the job's `others` sets up or saves, which the rest may wait for."""
+    """Whether every live rank is overdue, at least half of them by a budget that they have taught,
+    without an excuse, while none of the job's `others` sets up or saves: the rest may wait for
+    that."""
     return (
         bool(live)
         and all(rank.overdue for rank in live)
@@ -125,7 +134,7 @@ def stalled(live: Ranks, others: Ranks) -> bool:
 
 
 def excuse(live: Ranks) -> str:
-    """What looks like a stall and is none; empty if there is no such thing."""
+    """Why what looks like a stall is none; empty without such a reason."""
     for rank in live:
         since = rank.progress_age_seconds or 0.0
         if rank.wait_class is WaitClass.TRACED:
@@ -148,10 +157,10 @@ def _sets_up_or_saves(rank: RankFacts) -> bool:
 
 
 def _localise(live: Ranks) -> tuple[tuple[RankFacts, ...], str]:
-    """Who stands out, and by what: the collective sequence first, then the odd wait class."""
+    """The ranks that stand out, and the evidence: the collective sequence, then the wait class."""
     behind = _minority(live, _behind(live))
     if behind:
-        # No peer can bring a rank to stop or to wait for storage: others may be behind for it.
+        # No peer can stop a rank or make it wait for storage, but such a rank holds up its peers.
         for wait_class, evidence in (
             (WaitClass.STOPPED, "odd_one_out"),
             (WaitClass.IO, "io_blocked"),
@@ -189,16 +198,16 @@ def _behind(live: Ranks) -> tuple[RankFacts, ...]:
 
 
 def _left_early(live: Ranks, suspects: Ranks) -> bool:
-    """Parked where none of their peers is, while those all spin: they wait for them inside the
-    loop that they have left.  Another stage, or a step that none of the peers is at."""
+    """Whether the suspects are parked, in a stage or at a step of their own, while all peers spin:
+    those wait inside the loop that the suspects have left."""
     others = [rank for rank in live if rank not in suspects]
     stages = {rank.stage for rank in others}
     steps = [rank.step for rank in others if rank.step is not None]
 
     def elsewhere(rank: RankFacts) -> bool:
-        step = rank.step
-        outside = step is not None and bool(steps) and not min(steps) <= step <= max(steps)
-        return rank.stage not in stages or outside
+        if rank.stage not in stages:
+            return True
+        return rank.step is not None and bool(steps) and not min(steps) <= rank.step <= max(steps)
 
     return (
         all(rank.wait_class is WaitClass.PARKED for rank in suspects)
@@ -217,10 +226,67 @@ def _accuse(job: str, live: Ranks, culprits: Ranks, evidence: str) -> str:
     one = len(culprits) == 1
     sentence = (
         f"{job}: {doing(others)}, {who(culprits)} {'has' if one else 'have'} been {state} "
-        f"for {span(age(culprits))} at step {step(culprits)}"
+        f"for {_since(culprits)} at step {_step(culprits)}"
     )
     if evidence == "left_loop_early":
         return f"{sentence}: {'it' if one else 'they'} left the loop early"
     if evidence == "collective_behind":
         return f"{sentence}: {'it' if one else 'they'} entered fewer collectives than the others"
     return sentence
+
+
+def failed(ranks: Ranks) -> bool:
+    """Whether no rank has completed anything since the last exception that one raised."""
+    raised = [rank.first_failure_age_seconds for rank in ranks]
+    last = min((seconds for seconds in raised if seconds is not None), default=None)
+    moved = [rank.progress_age_seconds for rank in ranks]
+    since = min((seconds for seconds in moved if seconds is not None), default=None)
+    return last is not None and since is not None and since >= last - SETTLE_SECONDS
+
+
+def _silent(live: Ranks) -> bool:
+    """Whether every rank is overdue, or is idle and not just between two steps."""
+    return bool(live) and all(
+        rank.overdue or (rank.stage == "idle" and (rank.progress_age_seconds or 0.0) >= MIN_SECONDS)
+        for rank in live
+    )
+
+
+def _raised(ranks: Ranks) -> list[RankFacts]:
+    """The ranks that raised an exception, the first first: the others usually follow from it."""
+    raised = [rank for rank in ranks if rank.first_failure_age_seconds is not None]
+    return sorted(raised, key=lambda rank: rank.first_failure_time or 0.0)
+
+
+def _first_failure(ranks: Ranks) -> str:
+    """Which rank raised first, what, in which stage and when; empty if none did."""
+    raised = _raised(ranks)
+    if not raised:
+        return ""
+    first = raised[0]
+    ago = duration(first.first_failure_age_seconds or 0.0)
+    return f"{who((first,))}, {first.first_failure}, {ago} ago"
+
+
+def _stopped(ranks: Ranks, live: Ranks) -> str:
+    """The sentence on ranks that do nothing any more since an exception."""
+    count = len(_raised(ranks))
+    raised = f"{count} of {len(ranks)} ranks raised an exception, first"
+    if count == 1:
+        raised = "an exception was raised by"
+    none = "none has" if len(live) > 1 else "it has not"
+    return (
+        f"stopped at step {_step(live)}: {raised} {_first_failure(ranks)}; {doing(live)}, and "
+        f"{none} completed anything for {_since(live)}"
+    )
+
+
+def _since(ranks: Ranks) -> str:
+    """How long ago the last progress of any of them was."""
+    return duration(min((rank.progress_age_seconds or 0.0 for rank in ranks), default=0.0))
+
+
+def _step(ranks: Ranks) -> str:
+    """The furthest step of any of them."""
+    steps = [rank.step for rank in ranks if rank.step is not None]
+    return str(max(steps)) if steps else "unknown"

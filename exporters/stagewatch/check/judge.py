@@ -1,4 +1,4 @@
-"""The checks: each yields what it finds wrong with the node, and whether a job may still start."""
+"""Judges the facts: every check yields what is wrong, and whether a job may still start."""
 
 from __future__ import annotations
 
@@ -7,35 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
-from stagewatch.check.facts import Facts, One, Series
+from stagewatch.check.facts import Facts, Sample, Series
 from stagewatch.core.access import Access
 from stagewatch.core.config import address, listing, option, show, text
-
-SKIPPABLE = (
-    "agent",
-    "driver",
-    "gpu_count",
-    "gpu_type",
-    "xid",
-    "ecc",
-    "remap",
-    "recovery",
-    "temperature",
-    "throttle",
-    "nvlink",
-    "fabric",
-    "pcie",
-    "persistence",
-    "orphans",
-    "clock",
-    "mounts",
-)
-"""Every check, in the order in which their reasons are given."""
 
 
 def check_name(value: object) -> str:
     """the name of a check (`stagewatch check --list` shows them)"""
-    if value not in SKIPPABLE:
+    if value not in CHECKS:
         raise ValueError
     return str(value)
 
@@ -94,23 +73,23 @@ Check = Callable[[Facts, CheckOptions], Found]
 
 
 def judge(facts: Facts, options: CheckOptions) -> list[Finding]:
-    """What every check that is not left out finds, the worst first."""
+    """The findings of every check that is not left out, the worst first."""
     found = [
         Finding(name, level, reason)
-        for name in SKIPPABLE
+        for name, check in CHECKS.items()
         if name not in options.skip
-        for level, reason in CHECKS[name](facts, options)
+        for level, reason in check(facts, options)
     ]
     return sorted(found, key=lambda finding: -finding.level)
 
 
-def _gpus(ones: Iterable[One]) -> str:
-    """`GPU 3, GPU 5`, each once."""
-    return ", ".join(dict.fromkeys(one.gpu for one in ones))
+def _gpus(samples: Iterable[Sample]) -> str:
+    """`GPU 3, GPU 5`, without repetition."""
+    return ", ".join(dict.fromkeys(sample.gpu for sample in samples))
 
 
-def _by_uuid(ones: Iterable[One]) -> dict[str, float]:
-    return {one.labels["uuid"]: one.value for one in ones}
+def _by_uuid(samples: Iterable[Sample]) -> dict[str, float]:
+    return {sample.uuid: sample.value for sample in samples}
 
 
 def _released(series: Series) -> bool:
@@ -118,17 +97,17 @@ def _released(series: Series) -> bool:
 
 
 def _asked(series: Series) -> bool:
-    """Whether the agent's GPU collector has come to any end yet."""
+    """Whether the agent's GPU collector has finished a round, in whatever way."""
     names = ("stagewatch_collector_success", "stagewatch_collector_no_data")
     return any(series(name, collector="gpu") for name in names)
 
 
 def _failing(series: Series) -> Iterator[str]:
     """Collectors of the agent that fail; a separate check reports a hung driver."""
-    for one in series("stagewatch_collector_success"):
-        name = one.labels.get("collector", "")
+    for sample in series("stagewatch_collector_success"):
+        name = sample.labels.get("collector", "")
         hangs = series.value("stagewatch_collector_stuck_seconds", collector="gpu")
-        if not one.value and not (name == "gpu" and hangs):
+        if not sample.value and not (name == "gpu" and hangs):
             yield name
 
 
@@ -159,8 +138,8 @@ def gpu_count(facts: Facts, options: CheckOptions) -> Found:
     series = facts.series
     if _released(series) or "gpu" in facts.errors or (facts.agent and not _asked(series)):
         return
-    whole = [one for one in series("gpu_up") if "mig" not in one.labels]
-    down = [one for one in whole if not one.value]
+    whole = [sample for sample in series("gpu_up") if "mig" not in sample.labels]
+    down = [sample for sample in whole if not sample.value]
     expected = options.gpus or facts.on_bus
     stuck = series.value("stagewatch_collector_stuck_seconds", collector="gpu")
     if down:
@@ -174,23 +153,23 @@ def gpu_count(facts: Facts, options: CheckOptions) -> Found:
 def gpu_type(facts: Facts, options: CheckOptions) -> Found:
     if not options.gpu_type:
         return
-    for one in facts.series("gpu_info"):
-        if one.labels.get("type") != options.gpu_type:
-            found = one.labels.get("type", "of unknown type")
-            yield Level.DRAIN, f"{one.gpu} is {found}, not {options.gpu_type}"
+    for sample in facts.series("gpu_info"):
+        if sample.labels.get("type") != options.gpu_type:
+            found = sample.labels.get("type", "of unknown type")
+            yield Level.DRAIN, f"{sample.gpu} is {found}, not {options.gpu_type}"
 
 
 def xid(facts: Facts, options: CheckOptions) -> Found:
-    for one in facts.series("gpu_xid_last_timestamp_seconds"):
-        if facts.now - one.value > options.xid_window:
+    for sample in facts.series("gpu_xid_last_timestamp_seconds"):
+        if facts.now - sample.value > options.xid_window:
             continue
-        severity, number = one.labels["severity"], one.labels["xid"]
+        severity, number = sample.labels["severity"], sample.labels["xid"]
         info = facts.series("gpu_xid_info", xid=number)
         meaning = f" ({info[0].labels['meaning']})" if info else ""
         if severity == "critical":
-            yield Level.DRAIN, f"XID {number} on {one.gpu}{meaning}"
+            yield Level.DRAIN, f"XID {number} on {sample.gpu}{meaning}"
         elif severity in ("warning", "unknown"):
-            yield Level.WARN, f"XID {number} on {one.gpu}{meaning}"
+            yield Level.WARN, f"XID {number} on {sample.gpu}{meaning}"
 
 
 def ecc(facts: Facts, options: CheckOptions) -> Found:
@@ -224,10 +203,10 @@ _ACTIONS = {
 
 
 def recovery(facts: Facts, options: CheckOptions) -> Found:
-    for one in facts.series.nonzero("gpu_recovery_action"):
-        action = _ACTIONS.get(int(one.value), f"recovery action {one.value:.0f}")
-        level = Level.WARN if one.value == 3 else Level.DRAIN
-        yield level, f"the driver asks for {action} of {one.gpu}"
+    for sample in facts.series.nonzero("gpu_recovery_action"):
+        action = _ACTIONS.get(int(sample.value), f"recovery action {sample.value:.0f}")
+        level = Level.WARN if sample.value == 3 else Level.DRAIN
+        yield level, f"the driver asks for {action} of {sample.gpu}"
 
 
 def temperature(facts: Facts, options: CheckOptions) -> Found:
@@ -235,10 +214,10 @@ def temperature(facts: Facts, options: CheckOptions) -> Found:
     least = _by_uuid(facts.series("gpu_temperature_margin_limit_celsius", limit="slowdown"))
     margins = _by_uuid(facts.series("gpu_temperature_margin_celsius"))
     hot = [
-        one
-        for one in facts.series("gpu_temperature_celsius")
-        if one.value >= limits.get(one.labels["uuid"], math.inf)
-        or margins.get(one.labels["uuid"], math.inf) <= least.get(one.labels["uuid"], -math.inf)
+        sample
+        for sample in facts.series("gpu_temperature_celsius")
+        if sample.value >= limits.get(sample.uuid, math.inf)
+        or margins.get(sample.uuid, math.inf) <= least.get(sample.uuid, -math.inf)
     ]
     if hot:
         yield Level.WARN, f"{_gpus(hot)} at the slowdown temperature"
@@ -251,51 +230,51 @@ def throttle(facts: Facts, options: CheckOptions) -> Found:
 
 
 def nvlink(facts: Facts, options: CheckOptions) -> Found:
-    active: dict[str, list[One]] = {}
-    for one in facts.series("gpu_nvlink_up"):
-        active.setdefault(one.gpu, []).append(one)
-    counts = {gpu: sum(one.value > 0 for one in links) for gpu, links in active.items()}
+    active: dict[str, list[Sample]] = {}
+    for sample in facts.series("gpu_nvlink_up"):
+        active.setdefault(sample.gpu, []).append(sample)
+    counts = {gpu: sum(sample.value > 0 for sample in links) for gpu, links in active.items()}
     best = max(counts.values(), default=0)  # a board without a bridge has none at all, rightly
     for gpu, count in counts.items():
         if count < best:
-            down = [one.labels["link"] for one in active[gpu] if not one.value]
+            down = [sample.labels["link"] for sample in active[gpu] if not sample.value]
             yield Level.DRAIN, f"NVLink {', '.join(down)} of {gpu} down ({count} of {best} up)"
 
 
 def fabric(facts: Facts, options: CheckOptions) -> Found:
     if failed := facts.series.nonzero("gpu_fabric_failed"):
         yield Level.DRAIN, f"{_gpus(failed)} could not join the NVSwitch fabric"
-    if waiting := [one for one in facts.series("gpu_fabric_state") if one.value < 3]:
+    if waiting := [sample for sample in facts.series("gpu_fabric_state") if sample.value < 3]:
         yield Level.DRAIN, f"{_gpus(waiting)} not in the NVSwitch fabric: is its manager running?"
-    for one in facts.series.nonzero("gpu_fabric_unhealthy"):
-        yield Level.WARN, f"fabric of {one.gpu}: {one.labels['condition']}"
+    for sample in facts.series.nonzero("gpu_fabric_unhealthy"):
+        yield Level.WARN, f"fabric of {sample.gpu}: {sample.labels['condition']}"
 
 
 def pcie(facts: Facts, options: CheckOptions) -> Found:
     most = _by_uuid(facts.series("gpu_pcie_link_width_max"))
-    for one in facts.series("gpu_pcie_link_width"):
-        width = most.get(one.labels["uuid"], 0)
-        if one.value < width:
-            yield Level.DRAIN, f"PCIe x{one.value:.0f} of x{width:.0f} on {one.gpu}"
-    # An idle GPU steps down to a lower generation, so only one at full speed tells.
-    busy = {one.labels["uuid"] for one in facts.series("gpu_performance_state") if not one.value}
+    for sample in facts.series("gpu_pcie_link_width"):
+        width = most.get(sample.uuid, 0)
+        if sample.value < width:
+            yield Level.DRAIN, f"PCIe x{sample.value:.0f} of x{width:.0f} on {sample.gpu}"
+    # An idle GPU steps down to a lower generation, so only busy ones count.
+    busy = {sample.uuid for sample in facts.series("gpu_performance_state") if not sample.value}
     most = _by_uuid(facts.series("gpu_pcie_link_generation_max"))
-    for one in facts.series("gpu_pcie_link_generation"):
-        best = most.get(one.labels["uuid"], 0)
-        if one.labels["uuid"] in busy and one.value < best:
-            yield Level.WARN, f"PCIe generation {one.value:.0f} of {best:.0f} on {one.gpu}"
+    for sample in facts.series("gpu_pcie_link_generation"):
+        best = most.get(sample.uuid, 0)
+        if sample.uuid in busy and sample.value < best:
+            yield Level.WARN, f"PCIe generation {sample.value:.0f} of {best:.0f} on {sample.gpu}"
 
 
 def persistence(facts: Facts, options: CheckOptions) -> Found:
-    if off := [one for one in facts.series("gpu_persistence_mode") if not one.value]:
+    if off := [sample for sample in facts.series("gpu_persistence_mode") if not sample.value]:
         yield Level.WARN, f"persistence mode off on {_gpus(off)}"
 
 
 def orphans(facts: Facts, options: CheckOptions) -> Found:
-    for one in facts.series("gpu_orphaned_process_seconds"):
-        if one.value >= options.orphan_age:
-            pid, job = one.labels["pid"], one.labels["job_id"]
-            yield Level.DRAIN, f"process {pid} of ended job {job} holds {one.gpu}"
+    for sample in facts.series("gpu_orphaned_process_seconds"):
+        if sample.value >= options.orphan_age:
+            pid, job = sample.labels["pid"], sample.labels["job_id"]
+            yield Level.DRAIN, f"process {pid} of ended job {job} holds {sample.gpu}"
 
 
 def clock(facts: Facts, options: CheckOptions) -> Found:
@@ -315,22 +294,8 @@ def mounts(facts: Facts, options: CheckOptions) -> Found:
 CHECKS: dict[str, Check] = {
     check.__name__: check
     for check in (
-        agent,
-        driver,
-        gpu_count,
-        gpu_type,
-        xid,
-        ecc,
-        remap,
-        recovery,
-        temperature,
-        throttle,
-        nvlink,
-        fabric,
-        pcie,
-        persistence,
-        orphans,
-        clock,
-        mounts,
+        agent, driver, gpu_count, gpu_type, xid, ecc, remap, recovery, temperature, throttle,
+        nvlink, fabric, pcie, persistence, orphans, clock, mounts,
     )
-}
+}  # fmt: skip
+"""Every check, in the order of their reasons."""

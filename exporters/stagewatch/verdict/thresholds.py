@@ -1,7 +1,7 @@
-"""How long a stage may go without a mark of progress.
+"""When a rank without progress counts as stalled: every threshold of the verdict and the story.
 
-The recording rules in `alerts/stalls.rules.yaml` mean the same: tests/alerts/test_stall_rules.py
-gives cases on either side of each threshold to both.
+The recording rules in `alerts/stalls.rules.yaml` have the same: tests/alerts/test_stall_rules.py
+gives both of them cases just under and just over each threshold.
 """
 
 from __future__ import annotations
@@ -10,19 +10,22 @@ from stagewatch.ranks.records import RankRecord
 from stagewatch.record import BUCKET_BOUNDS
 
 MIN_SECONDS = 10.0
-"""No stall is called before this."""
+"""No rank is overdue before this, whatever its stage."""
 FACTOR = 3.0
-"""Times the 99th percentile of the gaps seen."""
+"""The budget of a stage, in 99th percentiles of the gaps between its marks of progress."""
 MIN_GAPS = 3
-"""A stage is armed once a rank has shown this many gaps."""
+"""A stage is armed once its rank has shown this many gaps."""
 PATIENCE_SECONDS = {"init": 1800.0, "checkpoint": 900.0, "eval": 1800.0}
-"""For stages that are long by nature: never less than this."""
+"""The least budget of a stage that is long by nature."""
 COMPUTING_SECONDS = 900.0
 """How long a rank may visibly compute (compile, tokenize) without a mark of progress."""
+SETTLE_SECONDS = 5.0
+"""How long progress after an exception may still belong to it: the exception closes the stages
+around it, and an agent looks once a second.  The rule role:rl_given_up:ranks allows as long."""
 
 
 def budget_seconds(record: RankRecord, stage: str) -> tuple[float, bool]:
-    """The budget of a stage, and whether it was learnt from this rank's own gaps."""
+    """The budget of a stage, and whether this rank's own gaps have taught it."""
     patience = max(PATIENCE_SECONDS.get(stage, 0.0), MIN_SECONDS)
     totals = record.totals.get(stage)
     if totals is None or sum(totals.gaps) < MIN_GAPS:
@@ -33,8 +36,7 @@ def budget_seconds(record: RankRecord, stage: str) -> tuple[float, bool]:
 def _quantile(counts: tuple[int, ...], share: float) -> float:
     """As PromQL's `histogram_quantile`: linear within the bucket, the last bound beyond it."""
     wanted = share * sum(counts)
-    below = 0
-    lower = 0.0
+    below, lower = 0, 0.0
     for bound, count in zip(BUCKET_BOUNDS, counts, strict=False):
         if count and below + count >= wanted:
             return lower + (bound - lower) * (wanted - below) / count

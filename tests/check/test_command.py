@@ -14,7 +14,7 @@ import pytest
 
 from stagewatch.check.facts import gpus_on_bus, mount_points
 from stagewatch.core.processes import Children
-from stagewatch.demo.cluster import free_port
+from stagewatch.demo.stack import free_port
 from tests.fakes.nvml import FakeNvml
 from tests.waiting import wait_for
 from tests.web.certificates import Authority

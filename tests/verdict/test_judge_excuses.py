@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from stagewatch.ranks.wait_class import WaitClass
-from stagewatch.verdict.budget import COMPUTING_SECONDS
-from stagewatch.verdict.verdict import judge
+from stagewatch.verdict.judge import judge
+from stagewatch.verdict.thresholds import COMPUTING_SECONDS
 from tests.verdict.jobs import PARKED, SPINNING, job
 
 OVERDUE: dict[str, Any] = {"progress_age_seconds": 412.0}

@@ -19,7 +19,7 @@ IDLE: dict[str, Any] = PARKED | {"stage": "idle", "progress_age_seconds": 300.0}
 
 def test_what_is_told_of_a_job_at_work() -> None:
     assert verdict(job(2)).sentence == (
-        "job 540: in progress at step 220, last progress 2 s ago; at this moment 2 ranks compute"
+        "job 540: in progress at step 220, last progress 2.0 s ago; at this moment 2 ranks compute"
     )
     slow = job(2, rank_1=SPINNING)
     assert verdict(slow).sentence == (
@@ -33,7 +33,8 @@ def test_a_rank_that_sleeps_between_its_steps_makes_progress(stage: str) -> None
     found = verdict(job(1, PARKED | {"stage": stage, "progress_age_seconds": 0.3}))
     assert found.evidence == ""
     assert found.sentence == (
-        "job 540: in progress at step 220, last progress 0 s ago; at this moment 1 rank is parked"
+        "job 540: in progress at step 220, last progress 300 ms ago; at this moment 1 rank is "
+        "parked"
     )
 
 
@@ -43,15 +44,15 @@ def test_ranks_that_idle_since_they_raised_have_stopped() -> None:
     assert (found.stalled, found.evidence, found.culprits) == (False, "raised", ())
     assert found.sentence == (
         "job 540: stopped at step 220: 3 of 3 ranks raised an exception, first rank 1 (pid 4001), "
-        "RuntimeError in train, 301 s ago; 3 ranks are parked, and none has completed anything "
-        "for 300 s"
+        "RuntimeError in train, 5 min 1 s ago; 3 ranks are parked, and none has completed anything "
+        "for 5 min"
     )
 
 
 def test_a_rank_alone_that_has_stopped_is_told_of_in_the_singular() -> None:
     assert verdict(job(1, IDLE | RAISED)).sentence == (
         "job 540: stopped at step 220: an exception was raised by rank 0 (pid 4000), RuntimeError "
-        "in train, 300 s ago; 1 rank is parked, and it has not completed anything for 300 s"
+        "in train, 5 min ago; 1 rank is parked, and it has not completed anything for 5 min"
     )
 
 
@@ -70,7 +71,7 @@ def test_a_job_that_went_on_after_an_exception_has_not_stopped(
     assert found.evidence == ""
     assert said in found.sentence
     assert found.sentence.endswith(
-        "; first failure: rank 2 (pid 4002), RuntimeError in train, 300 s ago"
+        "; first failure: rank 2 (pid 4002), RuntimeError in train, 5 min ago"
     )
 
 
@@ -85,7 +86,7 @@ def test_a_stall_is_told_with_the_first_failure() -> None:
     found = verdict(job(8, SPINNING, rank_5=LEFT | RAISED))
     assert (found.evidence, found.culprits[0].rank) == ("left_loop_early", 5)
     assert found.sentence.endswith(
-        "it left the loop early; first failure: rank 5 (pid 4005), RuntimeError in train, 300 s ago"
+        "it left the loop early; first failure: rank 5 (pid 4005), RuntimeError in train, 5 min ago"
     )
 
 

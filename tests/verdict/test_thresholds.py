@@ -9,7 +9,7 @@ import pytest
 from stagewatch.assets import assets
 from stagewatch.ranks.records import RankRecord, StageTotals, parse
 from stagewatch.record import BUCKETS
-from stagewatch.verdict.budget import (
+from stagewatch.verdict.thresholds import (
     MIN_SECONDS,
     PATIENCE_SECONDS,
     budget_seconds,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.facts import RankFacts
-from stagewatch.verdict.verdict import judge
+from stagewatch.verdict.judge import judge
 from tests.verdict.jobs import HEALTHY, LEFT, PARKED, SPINNING, job, verdict
 
 OVERDUE: dict[str, Any] = {"progress_age_seconds": 412.0}
@@ -32,8 +32,8 @@ def test_job_540() -> None:
     assert found.stalled
     assert (found.evidence, [rank.pid for rank in found.culprits]) == ("left_loop_early", [4005])
     assert found.sentence == (
-        "job 540: 7 ranks spin, rank 5 (pid 4005) has been parked in futex for 412 s at step 220: "
-        "it left the loop early"
+        "job 540: 7 ranks spin, rank 5 (pid 4005) has been parked in futex for 6 min 52 s at step "
+        "220: it left the loop early"
     )
 
 
@@ -112,8 +112,8 @@ def test_a_rank_that_is_gone_is_named_with_the_first_failure() -> None:
     assert (found.evidence, [rank.rank for rank in found.culprits]) == ("process_gone", [2, 6])
     assert found.stalled
     assert found.sentence.endswith(
-        "6 ranks spin, without progress for 412 s; first failure: rank 6 (pid 4006), MemoryError "
-        "in train, 300 s ago"
+        "6 ranks spin, without progress for 6 min 52 s; first failure: rank 6 (pid 4006), "
+        "MemoryError in train, 5 min ago"
     )
 
 

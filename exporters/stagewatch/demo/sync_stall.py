@@ -1,0 +1,167 @@
+"""The sync stall: a job over two node agents hangs, and the alerts name the rank that began it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import stagewatch
+from stagewatch.demo.job import SKEW_SECONDS, start_rank
+from stagewatch.demo.rank import Board
+from stagewatch.demo.scenario import DemoOptions, Progress, own_command
+from stagewatch.demo.stack import Stack
+from stagewatch.faults.markers import Marker
+from stagewatch.prometheus.api import Alert, PrometheusApi
+from stagewatch.prometheus.selectors import select
+
+NODES = ("node-a", "node-b")
+RANKS = 8
+JOB_ID = "540"
+RECORDINGS = Path(stagewatch.__path__[0]) / "recordings"
+ARMED = select("job_role_stage:rl_stall_budget:seconds", job_id=JOB_ID, stage="train")
+EXPECTED = ("StalledHeartbeat", "BusyPollHang")
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One process of the demo's job."""
+
+    rank: int
+    node: str
+    process: subprocess.Popen[bytes]
+
+
+class DemoCluster(Stack):
+    """Everything that the demo starts; leaving the context ends and removes it all."""
+
+    def __init__(self, *, cache: Path, seed: int | None = None) -> None:
+        super().__init__(cache=cache, nodes=NODES)
+        self.early = random.Random(seed).randrange(RANKS)  # noqa: S311
+        self.ranks: list[Rank] = []
+        self._board = self.directory / "board"
+
+    def start(self) -> PrometheusApi:
+        """Start agents, ranks and Prometheus, and wait until it answers."""
+        for node in NODES:
+            recorded = not Path("/dev/nvidiactl").exists()
+            recording = str(RECORDINGS / f"h200-{node}.jsonl")
+            flags = ["--collector.gpu.recording", recording] if recorded else []
+            self.start_agent(node, *flags)
+        Board.create(self._board, RANKS)
+        for rank in range(RANKS):
+            self._start_rank(rank)
+        return self.start_prometheus()
+
+    def steps(self) -> int:
+        """The number of steps that the job has begun."""
+        return Board(self._board, RANKS).laps()
+
+    def inject_stall(self) -> float:
+        """End the job's time and write a fault marker; returns when that was (Unix seconds)."""
+        now = time.time()
+        Board(self._board, RANKS).set_stop(now + SKEW_SECONDS)
+        self.mark(
+            Marker(
+                id="sync-stall",
+                fault_type="sync_stall",
+                start=now,
+                target_worker=f"rank_{self.early}",
+                expected_failure_stage="train",
+                scenario="S0",
+            )
+        )
+        return now
+
+    def __enter__(self) -> DemoCluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _start_rank(self, rank: int) -> None:
+        node = NODES[rank * len(NODES) // RANKS]
+        environ = os.environ | {
+            "STAGEWATCH_DIR": str(self.record_dir(node)),
+            "STAGEWATCH_JOB_ID": JOB_ID,
+        }
+        process = start_rank(
+            self.children,
+            self._board,
+            rank,
+            RANKS,
+            early=rank == self.early,
+            environ=environ,
+            log=self.directory / f"rank-{rank}.log",
+        )
+        self.ranks.append(Rank(rank, node, process))
+
+
+def play(options: DemoOptions) -> int:
+    """Play the scenario; exit status 0 if the stack named the rank that left early."""
+    show = Progress()
+    show.step("finding Prometheus (on the PATH, as a package, or a container)")
+    with DemoCluster(cache=options.cache, seed=options.seed) as cluster:
+        show.step(f"starting {len(NODES)} node agents, {RANKS} ranks of job {JOB_ID}, Prometheus")
+        api = cluster.start()
+        show.say(f"Prometheus   {api.alerts_page()}")
+        for node, address in cluster.agents.items():
+            show.say(f"{node}       http://{address}/")
+        show.step("training; the rules learn how long a step may take")
+        show.wait_until(lambda: bool(api.query(ARMED)), 120, "the rules did not learn a budget")
+        steps = options.baseline_steps
+        show.wait_until(lambda: cluster.steps() >= steps, 120 + 4 * steps, f"not {steps} steps")
+        injected = cluster.inject_stall()
+        show.step(
+            f"step {cluster.steps()}, and time is up: one rank, its clock ahead, leaves first"
+        )
+        fired = _watch(api, show, injected)
+        named = _report(cluster, fired)
+        if options.keep:
+            print("\nEverything keeps running; Ctrl-C ends it.  Try, in another terminal:")
+            for node in NODES:
+                inspect = f"{own_command()} inspect --record-dir {cluster.record_dir(node)}"
+                print(f"  {inspect}", flush=True)
+            signal.pause()
+        api.close()
+    return 0 if named else 1
+
+
+def _watch(api: PrometheusApi, show: Progress, injected: float) -> dict[str, tuple[float, Alert]]:
+    """The alerts that fire, each with the seconds since the injection."""
+    fired: dict[str, tuple[float, Alert]] = {}
+
+    def all_fired() -> bool:
+        for alert in api.alerts():
+            if alert.state == "firing" and alert.name not in fired:
+                fired[alert.name] = (time.time() - injected, alert)
+                show.say(f"ALERT {alert.name}: {alert.annotations['description']}")
+        return all(name in fired for name in EXPECTED)
+
+    show.wait_until(all_fired, 120, f"{' and '.join(EXPECTED)} did not both fire")
+    return fired
+
+
+def _report(cluster: DemoCluster, fired: dict[str, tuple[float, Alert]]) -> bool:
+    """Print what fired; returns whether the culprit named is the rank that really left."""
+    truth = cluster.ranks[cluster.early]
+    labels = fired["BusyPollHang"][1].labels
+    named = (labels["rank"], labels["node"], labels["pid"]) == (
+        str(truth.rank),
+        truth.node,
+        str(truth.process.pid),
+    )
+    print("\nAlert              fired after the end of the job's time")
+    for name, (after, _) in sorted(fired.items(), key=lambda item: item[1][0]):
+        print(f"{name:<18} {after:5.1f} s")
+    print(
+        f"\nCulprit named      rank {labels['rank']} on {labels['node']}, pid {labels['pid']}, "
+        f"stage {labels['stage']}, evidence {labels['evidence']}"
+        f"\nReally left early  rank {truth.rank} on {truth.node}, pid {truth.process.pid}"
+        f"\nVerdict            the {'right' if named else 'WRONG'} rank was named"
+    )
+    return named
