@@ -31,6 +31,8 @@ OF_PROMETHEUS = {
     "prometheus_tsdb_head_series",
 }
 OF_THE_PROCESS = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
+OF_SLURMCTLD = {"slurmctld_schedule_cycle_tot", "slurmctld_bf_cycle_tot"}
+"""Of its own endpoint, under the names that deploy/prometheus/slurmctld.yml gives them."""
 OF_NODE_EXPORTER = {
     "node_netstat_Tcp_CurrEstab",
     "node_netstat_Tcp_OutSegs",
@@ -69,7 +71,7 @@ def rules(path: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def known() -> set[str]:
     recorded = {rule["record"] for path in RULE_FILES for rule in rules(path) if "record" in rule}
-    return declared() | recorded | OF_PROMETHEUS | OF_THE_PROCESS | OF_NODE_EXPORTER
+    return declared() | recorded | OF_PROMETHEUS | OF_THE_PROCESS | OF_SLURMCTLD | OF_NODE_EXPORTER
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -47,7 +47,8 @@ def test_every_scenario_is_listed_with_a_line(capsys: pytest.CaptureFixture[str]
     [
         (["--scenario", "meteor"], "--scenario meteor: must be list or one of sync-stall, "),
         (["--scenario", "masked-oom", "--train", "1"], "--train 1: must be from 2 to 32"),
-        (["--scenario", "masked-oom", "--pace", "0"], "--pace 0.0: must be from 1 to 120"),
+        (["--scenario", "masked-oom", "--pace", "0"], "--pace = '0': must be a number above zero"),
+        (["--scenario", "masked-oom", "--pace", "0.5"], "--pace 0.5: must be from 1 to 120"),
     ],
 )
 def test_what_cannot_be_run_is_said_in_a_line(
