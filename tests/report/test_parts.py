@@ -114,8 +114,8 @@ def test_spans_are_short_and_what_is_unknown_was_not_seen() -> None:
         "not seen",
         "0.0 s",
         "2.3 s",
-        "2.3 min",
-        "2.2 h",
+        "2 min 18 s",
+        "2 h 13 min",
         "−5.0 s",
     ]
 

@@ -24,6 +24,8 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
 from matplotlib.textpath import text_to_path
 
+from stagewatch.core.words import printable
+
 ONE_COLUMN = 3.5
 TWO_COLUMNS = 7.0
 """Widths in inches."""
@@ -187,7 +189,7 @@ def clean(text: str) -> str:
     """Text that any file can hold: of limited length, without characters that control terminals or
     the direction of writing."""
     shown = text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT // 2]}…{text[-MAX_TEXT // 2 :]}"
-    return "".join(c if c.isprintable() else "�" for c in shown)
+    return printable(shown, substitute="�")
 
 
 def text_width(text: str, *, bold: bool = False) -> float:

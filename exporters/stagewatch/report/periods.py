@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
+from stagewatch.core import words
 from stagewatch.core.config import duration
 from stagewatch.core.errors import ConfigError
 
@@ -98,15 +99,11 @@ def clock(when: float) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A length of time in seconds, minutes or hours."""
+    """A length of time; below two minutes to a tenth of a second, as delays are compared."""
     if seconds is None:
         return NOT_SEEN
-    sign, seconds = ("−" if seconds < 0 else ""), abs(seconds)
-    if seconds < 120:
-        return f"{sign}{seconds:.1f} s"
-    if seconds < 7200:
-        return f"{sign}{seconds / 60:.1f} min"
-    return f"{sign}{seconds / 3600:.1f} h"
+    short = abs(seconds) < 120
+    return f"{seconds:.1f} s".replace("-", "−") if short else words.duration(seconds)
 
 
 def share(value: float | None) -> str:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from stagewatch.core.words import printable
 from stagewatch.report.deviations import Finding
 from stagewatch.report.diagnosis import MOMENTS
 from stagewatch.report.experiment import Experiment, Side, telling
@@ -243,7 +244,7 @@ def _cell(value: Any) -> Any:
     if value is None:
         return ""
     if isinstance(value, str):
-        text = "".join(c if c.isprintable() else " " for c in value)
+        text = printable(value, substitute=" ")
         return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
     if isinstance(value, float):
         return f"{value:.10g}" if math.isfinite(value) else ""
