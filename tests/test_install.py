@@ -158,7 +158,7 @@ COMMANDS: dict[tuple[str, ...], tuple[frozenset[str], int]] = {
     ("check-config", "--agent", "slurm"): (frozenset({"node", "slurm", "demo"}), 0),
     ("demo", "--scenario", "list"): (frozenset({"slurm", "report", "demo"}), 0),
     ("report", "recovery", "--prometheus", NOWHERE, "--output", "{tmp}/report"): (
-        frozenset({"report", "demo"}),
+        frozenset({"report"}),
         1,
     ),
 }
