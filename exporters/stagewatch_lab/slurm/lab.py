@@ -56,8 +56,7 @@ INTERVALS = {
     **{f"collector.slurm-{name}.interval": "1s" for name in ("queue", "nodes", "accounting")},
     **{f"collector.slurm-{name}.interval": "1s" for name in ("events", "jobs", "controller")},
     "collector.slurm-sources.interval": "500ms",
-    "diagnostics-interval": "1s",
-    "ping-interval": "1s",
+    **{f"{name}-interval": "1s" for name in ("jobs", "nodes", "accounting", "diagnostics", "ping")},
     "timeout": "2s",
 }
 
