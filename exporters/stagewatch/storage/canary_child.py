@@ -34,7 +34,7 @@ class _Failed(Exception):
 def run(
     arguments: dict[str, Any], leftover: dict[str, Any] | None, report: Report
 ) -> dict[str, Any]:
-    """One canary in `directory`; the result's parts are described in `collectors.canary`.
+    """One canary in `directory`; the result's parts are described in `stagewatch.storage.canary`.
 
     Arguments: directory, bytes, floor_bytes, large_bytes (0 for none), large_interval (seconds).
     """
