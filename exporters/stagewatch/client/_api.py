@@ -16,7 +16,7 @@ from stagewatch.client._harmless import MAX_STEP, swallow, warn_once, whole_step
 from stagewatch.client._lane import Lane
 from stagewatch.client._recorder import Recorder
 from stagewatch.identity import identify
-from stagewatch.record import DEFAULT_DIRECTORY, SUBSTAGE_SIZE, pad
+from stagewatch.record import DEFAULT_DIRECTORY, OP_CODES, SUBSTAGE_SIZE, pad
 from stagewatch.stages import CODES, IDLE, OTHER
 
 MAX_NAMES = 1024
@@ -121,15 +121,69 @@ def scalar(name: str, value: float) -> None:
         swallow("a scalar was not recorded", error)
 
 
-def collective(group: str = "world") -> None:
-    """Count one entry of this rank into a collective of the process group."""
+def expect(seconds: float) -> None:
+    """Announce a pause of up to this many seconds from now on: no alarm until it is over.
+
+    A mark of progress does not end it, `expect(0)` does.
+    """
     recorder = _recorder
     if recorder is None:
         return
     try:
-        recorder.collective(group)
+        recorder.expect(float(seconds))
     except Exception as error:
-        swallow("a collective was not recorded", error)
+        swallow("the pause to expect was not recorded", error)
+
+
+class collective:
+    """One entry of this rank into a collective of a process group, counted when it is called.
+
+    As a context manager it also tells the end: the rank is inside until the block is left.  A bare
+    call tells none: the rank counts as inside until any thread makes a mark of progress or enters
+    another collective.
+
+    `op` is a name of `torch.distributed` such as all_reduce; `size` how many members the group
+    has; `elements` how many the tensor has, where all members must give as many; `peer` the rank
+    that a send or receive is with, in group `p2p`.
+    """
+
+    __slots__ = ("_entry", "_recorder")
+
+    def __init__(
+        self,
+        group: str = "world",
+        *,
+        op: str = "",
+        size: int | None = None,
+        elements: int = 0,
+        peer: int | None = None,
+    ) -> None:
+        self._entry: tuple[int, int] | None = None
+        self._recorder = recorder = _recorder
+        if recorder is None:
+            return
+        try:
+            code = OP_CODES.get(op, 0)
+            self._entry = recorder.enter(
+                group, code, size or 0, elements, -1 if peer is None else peer
+            )
+        except BaseException as error:
+            swallow("a collective was not recorded", error)
+
+    def __enter__(self) -> collective:
+        if self._entry is not None and self._recorder is not None:
+            self._recorder.tell(self._entry[0])
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        entry, recorder = self._entry, self._recorder
+        if entry is None or recorder is None or recorder is not _recorder:  # in a forked child
+            return
+        try:
+            recorder.leave(*entry)
+        except BaseException as problem:
+            recorder.leave(*entry)
+            swallow("the end of a collective was not recorded", problem)
 
 
 class stage:
