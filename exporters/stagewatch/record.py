@@ -62,13 +62,15 @@ GROUP_SIZE = 32
 # Words after the group's name.  The boot time of the last entry stands last and is stored first: a
 # reader that copies upwards and finds the old time has copied the rest before it changed.
 C_SEQUENCE, C_LEFT = 0, 1  # entries; boot time when the last was left
-C_TOLD = 2  # 1 where the writer tells the end of the entry
+C_CALL = 2  # position of the operation in OPS + TOLD + (peer's rank + 1) * PEER
 C_SIZE = 3  # members of the group, 0 where unknown
-C_OP = 4  # position in OPS
-C_ELEMENTS = 5  # of the tensor, where all members must have as many; else 0
-C_PEER = 6  # rank that a send or receive is with, -1 for all else
-C_ENTERED = 7
-COLLECTIVE_SIZE = GROUP_SIZE + 8 * WORD
+C_ELEMENTS = 4  # of the tensor, where all members must have as many; else 0
+C_ENTERED = 5
+COLLECTIVE_SIZE = GROUP_SIZE + 6 * WORD
+TOLD = 1 << 8
+"""In `C_CALL`: the writer tells the end of the entry."""
+PEER = 1 << 16
+"""In `C_CALL`: the unit of what names a send's or receive's peer; without one it is 0."""
 COLLECTIVES_AT = FAILURES_AT + FAILURES * FAILURE_SIZE
 
 SCALARS = 64
@@ -140,6 +142,11 @@ OP_CODES = {name: code for code, name in enumerate(OPS)}
 
 POINT_TO_POINT = "p2p"
 """The group that sends and receives are recorded under; its sequence compares with no other's."""
+
+
+def call_of(op: str, peer: int = -1) -> int:
+    """What `C_CALL` holds for an operation, with this rank as the peer, whose end is not told."""
+    return OP_CODES.get(op, 0) + (max(peer, -1) + 1) * PEER
 
 
 def pad(text: str, size: int) -> bytes:

@@ -16,7 +16,7 @@ from stagewatch.client._harmless import MAX_STEP, swallow, warn_once, whole_step
 from stagewatch.client._lane import Lane
 from stagewatch.client._recorder import Recorder
 from stagewatch.identity import identify
-from stagewatch.record import DEFAULT_DIRECTORY, OP_CODES, SUBSTAGE_SIZE, pad
+from stagewatch.record import DEFAULT_DIRECTORY, OP_CODES, SUBSTAGE_SIZE, TOLD, call_of, pad
 from stagewatch.stages import CODES, IDLE, OTHER
 
 MAX_NAMES = 1024
@@ -147,7 +147,7 @@ class collective:
     that a send or receive is with, in group `p2p`.
     """
 
-    __slots__ = ("_entry", "_recorder")
+    __slots__ = ("_call", "_entry", "_recorder")
 
     def __init__(
         self,
@@ -163,16 +163,14 @@ class collective:
         if recorder is None:
             return
         try:
-            code = OP_CODES.get(op, 0)
-            self._entry = recorder.enter(
-                group, code, size or 0, elements, -1 if peer is None else peer
-            )
+            self._call = OP_CODES.get(op, 0) if peer is None else call_of(op, peer)
+            self._entry = recorder.enter(group, self._call, size or 0, elements)
         except BaseException as error:
             swallow("a collective was not recorded", error)
 
     def __enter__(self) -> collective:
         if self._entry is not None and self._recorder is not None:
-            self._recorder.tell(self._entry[0])
+            self._recorder.call(self._entry[0], self._call | TOLD)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:

@@ -195,9 +195,7 @@ class Lane:
             gap = now - last
             code = self._code
             totals = base + L_TOTALS + code * TOTAL_WORDS
-            longest = words[totals + T_GAP_LONGEST]
-            if gap > longest:
-                words[totals + T_GAP_LONGEST] = gap
+            recent = 0
             if self._warm[code]:
                 words[totals + T_GAP_SUM] += gap
                 bucket = (gap // BUCKET_UNIT_NS).bit_length()
@@ -207,6 +205,8 @@ class Lane:
                 words[totals + T_GAP_RECENT] = gap if gap > recent else recent
             else:
                 self._warm[code] = True
+            if gap > recent and gap > words[totals + T_GAP_LONGEST]:
+                words[totals + T_GAP_LONGEST] = gap
         self._last = now
         self.marks += 1
         words[base + L_PROGRESS] = now

@@ -16,14 +16,12 @@ from stagewatch import record
 from stagewatch.client._lane import Lane
 from stagewatch.identity import Identity
 from stagewatch.record import (
+    C_CALL,
     C_ELEMENTS,
     C_ENTERED,
     C_LEFT,
-    C_OP,
-    C_PEER,
     C_SEQUENCE,
     C_SIZE,
-    C_TOLD,
     COLLECTIVE_SIZE,
     COLLECTIVES,
     COLLECTIVES_AT,
@@ -141,7 +139,6 @@ class Recorder:
                 at = self._groups_free.pop()
                 word = (at + GROUP_SIZE) // WORD
                 words[word + C_SEQUENCE] = sequence
-                words[word + C_PEER] = -1
                 self._raw[at : at + GROUP_SIZE] = label
                 self._groups[group] = word
             words[word + C_SIZE] = size
@@ -157,9 +154,9 @@ class Recorder:
                 self._groups_free.append(at)
 
     def enter(
-        self, group: str, op: int, size: int, elements: int, peer: int
+        self, group: str, call: int, size: int = 0, elements: int = 0
     ) -> tuple[int, int] | None:
-        """Count one entry into a collective of a process group; its end is not told.
+        """Count one entry into a collective of a process group; `call` is what `C_CALL` holds.
 
         Returns the word after the entry's name, and the time; None where the table is full.
         """
@@ -170,18 +167,16 @@ class Recorder:
                 return None
         words = self._words
         words[word + C_ENTERED] = now = _read_clock(_BOOT)
-        words[word + C_TOLD] = 0
+        words[word + C_CALL] = call
         words[word + C_SEQUENCE] += 1
-        words[word + C_OP] = op
         words[word + C_ELEMENTS] = elements
-        words[word + C_PEER] = peer
         if size:
             words[word + C_SIZE] = size
         return word, now
 
-    def tell(self, word: int) -> None:
-        """Promise to tell the end of an entry that `enter` has just begun."""
-        self._words[word + C_TOLD] = 1
+    def call(self, word: int, call: int) -> None:
+        """Change what an entry says of the call."""
+        self._words[word + C_CALL] = call
 
     def leave(self, word: int, entered: int) -> None:
         """Tell the end of an entry, unless the group was entered again since."""

@@ -394,18 +394,18 @@ def _groups(raw: bytes, words: memoryview) -> dict[str, Group]:
             sequence=max(0, words[at + layout.C_SEQUENCE]),
             entered=max(0, words[at + layout.C_ENTERED]) / 1e9,
             left=max(0, words[at + layout.C_LEFT]) / 1e9,
-            told=words[at + layout.C_TOLD] == 1,
+            told=bool(words[at + layout.C_CALL] & layout.TOLD),
             size=_optional(words[at + layout.C_SIZE]) or None,
-            op=_op(words[at + layout.C_OP]),
+            op=_op(words[at + layout.C_CALL] % layout.TOLD),
             elements=max(0, words[at + layout.C_ELEMENTS]) or None,
-            peer=_optional(words[at + layout.C_PEER]),
+            peer=_optional(words[at + layout.C_CALL] // layout.PEER - 1),
         )
         for name, at in _entries(raw, *table)
     }
 
 
 def _op(code: int) -> str:
-    return layout.OPS[code if 0 <= code < len(layout.OPS) else 0]
+    return layout.OPS[code if code < len(layout.OPS) else 0]
 
 
 def _scalars(raw: bytes, words: memoryview) -> dict[str, float]:
