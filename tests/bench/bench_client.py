@@ -1,4 +1,4 @@
-"""What a heartbeat, a stage and a collective cost a trainer, each in batches whose median is shown."""
+"""Costs of a heartbeat, a stage and a collective: the median of batches."""
 
 from __future__ import annotations
 

@@ -30,6 +30,10 @@ _names: dict[tuple[object, object], tuple[int, bytes]] = {}
 _recorder: Recorder | None = None
 _framework = ""
 
+groups: dict[str, Any] = {}
+"""Process groups that `watch_collectives` knows, with `name`, `size` and `sequence`: a record that
+begins later, or anew, shows them too."""
+
 
 def init(
     role: str | None = None,
@@ -65,6 +69,8 @@ def init(
         where = directory or os.environ.get("STAGEWATCH_DIR") or DEFAULT_DIRECTORY
         _recorder = Recorder(Path(where), identity)
         _before_child_exits(_at_exit)
+        for group in list(groups.values()):
+            _recorder.join(group.name, group.size, group.sequence)
         _recorder.lane()  # lane 0 belongs to the thread that begins: the training thread
     except Exception as error:
         warn_once("no stage record, the agent will not see this rank's stages", error)
@@ -394,6 +400,7 @@ def _forget() -> None:
     """In a forked child: the record is the parent's, the child begins its own with `init`."""
     global _recorder
     recorder, _recorder = _recorder, None
+    groups.clear()
     if recorder is not None:
         recorder.disown()
 

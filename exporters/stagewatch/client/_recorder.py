@@ -174,6 +174,16 @@ class Recorder:
             words[word + C_SIZE] = size
         return word, now
 
+    def again(self, group: str, call: int) -> tuple[int, int] | None:
+        """Enter a group to wait for what it has entered before: nothing is counted."""
+        word = self._groups.get(group)
+        if word is None:
+            return None
+        words = self._words
+        words[word + C_ENTERED] = now = _read_clock(_BOOT)
+        words[word + C_CALL] = call
+        return word, now
+
     def call(self, word: int, call: int) -> None:
         """Change what an entry says of the call."""
         self._words[word + C_CALL] = call

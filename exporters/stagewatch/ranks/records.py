@@ -194,11 +194,7 @@ class RankRecord:
         return {
             name: group
             for name, group in self.groups.items()
-            if (
-                group.left < group.entered
-                if group.told
-                else marked <= group.entered == newest and newest > 0
-            )
+            if group.left < group.entered and (group.told or marked <= group.entered == newest)
         }
 
     @property
