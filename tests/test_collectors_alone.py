@@ -39,6 +39,7 @@ NODE = {
     "gpu": "gpu_up",
     "gpu_jobs": "gpu_job_info",
     "kmsg": "gpu_xid_errors_total",
+    "census": "stagewatch_record_directory_available_bytes",
     "stages": "rl_rank_step",
     "ranks": "rl_rank_cpu_seconds_total",
     "rank_io": "rl_rank_io_bytes_total",

@@ -11,8 +11,10 @@ from stagewatch.core.config import address, option
 from stagewatch.core.context import AgentOptions
 from stagewatch.gpu.directory import GpuDirectory
 from stagewatch.gpu.xids import XidLedger
+from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.environment_scan import EnvironmentScan
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.record import DEFAULT_DIRECTORY
@@ -57,6 +59,7 @@ class NodeContext:
 
     options: NodeOptions
     proc: Procfs
+    files: GuardedFiles
     records: RecordDirectory
     ranks: RankDirectory
     families: ProcessFamilies
@@ -67,6 +70,7 @@ class NodeContext:
     def close(self) -> None:
         """End the helper process with its workers, and close the stage records."""
         self.helper.close()
+        self.files.close()
         self.records.close()
 
 
@@ -74,5 +78,7 @@ def node_context(options: NodeOptions) -> NodeContext:
     """The shared parts, out of the agent's options."""
     proc = Procfs(options.proc)
     records = RecordDirectory(options.record_dir, proc)
-    ranks = RankDirectory(records, proc, by_environment=options.ranks_by_environment)
-    return NodeContext(options, proc, records, ranks, ProcessFamilies(ranks.ranks, proc))
+    files = GuardedFiles(options.proc)
+    scan = EnvironmentScan(proc, files) if options.ranks_by_environment else None
+    ranks = RankDirectory(records, scan)
+    return NodeContext(options, proc, files, records, ranks, ProcessFamilies(ranks.ranks, proc))

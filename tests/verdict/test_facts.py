@@ -28,7 +28,7 @@ def raw(tmp_path: Path) -> bytes:
 def directory(record_dir: Path, tmp_path: Path) -> Iterator[RankDirectory]:
     proc = Procfs(tmp_path)
     with closing(RecordDirectory(record_dir, proc)) as records:
-        yield RankDirectory(records, proc)
+        yield RankDirectory(records)
 
 
 def look(directory: RankDirectory, proc: Path) -> list[RankFacts]:

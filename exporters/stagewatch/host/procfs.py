@@ -2,6 +2,8 @@
 
 Processes end between two reads all the time, so every reader returns `None` for one that is gone
 or that the agent may not look at: reading another user's takes CAP_SYS_PTRACE.
+
+No file read here waits for the memory map of the process it tells of; `guarded` reads those.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from pathlib import Path
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
-MAX_ENVIRON = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +111,6 @@ class Procfs:
         name = raw.decode("ascii", "replace").strip("\0\n ")
         return "" if name == "0" else name
 
-    def environ(self, pid: int) -> dict[str, str] | None:
-        """The environment that a process was started with; `None` if it is gone or hidden."""
-        raw = read_bytes(f"{self._root}/{pid}/environ", MAX_ENVIRON)
-        if raw is None:
-            return None
-        pairs = (item.partition(b"=") for item in raw.split(b"\0") if b"=" in item)
-        return {
-            key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
-            for key, _, value in pairs
-        }
-
     def cgroups(self, pid: int) -> list[str]:
         """Paths of the cgroups a process is in, one per hierarchy; empty if it is gone."""
         raw = read_bytes(f"{self._root}/{pid}/cgroup") or b""
@@ -145,6 +135,14 @@ class Procfs:
         """A random id of this boot of the kernel, empty where unknown."""
         raw = read_bytes(f"{self._root}/sys/kernel/random/boot_id") or b""
         return raw.decode("ascii", "replace").strip()
+
+
+def variables(environ: bytes) -> dict[str, str]:
+    """The variables of the contents of `/proc/<pid>/environ`."""
+    pairs = (item.partition(b"=") for item in environ.split(b"\0") if b"=" in item)
+    return {
+        key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, _, value in pairs
+    }
 
 
 @cache
