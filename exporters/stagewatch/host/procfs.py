@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+
+
+MAX_TASKS = 512
+"""Threads of a process among which one is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,22 @@ class Procfs:
             voluntary=switches.get(b"voluntary_ctxt_switches", 0),
             involuntary=switches.get(b"nonvoluntary_ctxt_switches", 0),
         )
+
+    def task_named(self, pid: int, thread: int) -> int | None:
+        """The task of a process that calls itself `thread` in the process's own PID namespace.
+
+        See NSpid in proc_pid_status(5); `None` where it is not among the first `MAX_TASKS`.
+        """
+        try:
+            names = os.listdir(f"{self._root}/{pid}/task")[:MAX_TASKS]  # noqa: PTH208
+        except OSError:
+            return None
+        for name in names:
+            status = read_bytes(f"{self._root}/{pid}/task/{name}/status") or b""
+            ids = re.search(rb"^NSpid:.*\b(\d+)$", status, re.MULTILINE)
+            if ids and int(ids[1]) == thread:
+                return int(name)
+        return None
 
     def wait_channel(self, pid: int, task: int) -> str:
         """The kernel function that a task sleeps in; empty if it runs or is hidden."""

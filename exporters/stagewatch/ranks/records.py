@@ -75,6 +75,8 @@ class Lane:
     """`CLOCK_BOOTTIME` of the last mark of progress, seconds; 0 where there was none."""
     marks: int
     step: int | None
+    thread: int = 0
+    """Its id in the rank's PID namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +282,7 @@ def _lane(raw: bytes, words: memoryview, base: int) -> Lane:
         progress=max(0, words[base + layout.L_PROGRESS]) / 1e9,
         marks=max(0, words[base + layout.L_MARKS]),
         step=_step(words[base + layout.L_STEP]),
+        thread=words[base + layout.L_THREAD],
     )
 
 

@@ -10,7 +10,7 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.records import Life
-from stagewatch.ranks.wait_class import Sample, WaitClass, classify, take_sample
+from stagewatch.ranks.wait_class import Sample, Sampler, WaitClass, classify
 from stagewatch.verdict.thresholds import budget_seconds
 
 
@@ -57,6 +57,7 @@ def observe(
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[RankFacts]:
     """Look at every rank `looks` times, `pause` seconds apart."""
+    sampler = Sampler(proc)
     windows: dict[int, list[Sample]] = {}
     ranks: tuple[Rank, ...] = ()
     for look in range(looks):
@@ -65,7 +66,7 @@ def observe(
         ranks = directory.look().ranks
         for rank in ranks:
             alive = rank.life is Life.ALIVE
-            sample = take_sample(rank, proc, time.monotonic()) if alive else None
+            sample = sampler.take(rank, time.monotonic()) if alive else None
             if sample is not None:
                 windows.setdefault(rank.pid, []).append(sample)
     return [
