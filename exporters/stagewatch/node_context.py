@@ -16,6 +16,8 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.environment_scan import EnvironmentScan
 from stagewatch.ranks.families import ProcessFamilies
+from stagewatch.ranks.family_io import FamilyIo
+from stagewatch.ranks.held_sockets import RankSockets
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.record import DEFAULT_DIRECTORY
 
@@ -63,14 +65,17 @@ class NodeContext:
     records: RecordDirectory
     ranks: RankDirectory
     families: ProcessFamilies
+    io: FamilyIo
+    sockets: RankSockets
     xids: XidLedger = field(default_factory=XidLedger)
     gpus: GpuDirectory = field(default_factory=GpuDirectory)
     helper: Helper = field(default_factory=Helper)
 
     def close(self) -> None:
-        """End the helper process with its workers, and close the stage records."""
+        """End the helper process with its workers, and close stage records and sockets."""
         self.helper.close()
         self.files.close()
+        self.sockets.close()
         self.records.close()
 
 
@@ -81,4 +86,7 @@ def node_context(options: NodeOptions) -> NodeContext:
     files = GuardedFiles(options.proc)
     scan = EnvironmentScan(proc, files) if options.ranks_by_environment else None
     ranks = RankDirectory(records, scan)
-    return NodeContext(options, proc, files, records, ranks, ProcessFamilies(ranks.ranks, proc))
+    families = ProcessFamilies(ranks.ranks, proc)
+    io = FamilyIo(families, files)
+    sockets = RankSockets(families, options.proc)
+    return NodeContext(options, proc, files, records, ranks, families, io, sockets)
