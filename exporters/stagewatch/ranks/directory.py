@@ -17,6 +17,7 @@ from stagewatch.ranks.environment_scan import PATIENCE_SECONDS, EnvironmentScan
 from stagewatch.ranks.model import Rank, rank_of
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.records import Life, RankRecord
+from stagewatch.record import RECORD_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,11 @@ class Census:
     """Room for further records, which each take `RECORD_SIZE`; `None` where it is not known."""
     unread: frozenset[int] | None = None
     """Processes that may be ranks, but whose environment does not answer; `None` without a scan."""
+
+    @property
+    def full(self) -> bool:
+        """Whether the record directory has no room for another record."""
+        return self.available_bytes is not None and self.available_bytes < RECORD_SIZE
 
 
 class RankDirectory:
