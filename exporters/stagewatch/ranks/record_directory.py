@@ -126,6 +126,18 @@ class RecordDirectory:
             self.skipped["not_removable"] = len(self._done)
         return self._without_intruders([record for record in looks if record is not None])
 
+    def available_bytes(self) -> int | None:
+        """Room for further records, 0 also where no file can be made; `None` where it is not known.
+
+        That of users without privileges; see `f_bavail` and `f_favail` in statvfs(3).
+        """
+        try:
+            room = os.statvfs(self._directory)
+        except OSError:
+            return None
+        no_file = room.f_files and not room.f_favail
+        return 0 if no_file else room.f_bavail * room.f_frsize
+
     def close(self) -> None:
         """Close all descriptors."""
         for entry in self._open.values():
