@@ -16,15 +16,16 @@ import inspect
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from stagewatch.client import _api
+from stagewatch.client._groups import Group, Launch, forget, model_key, shown_name
 from stagewatch.client._harmless import swallow, warn_once
 from stagewatch.client._imports import when_imported
-from stagewatch.record import GROUP_SIZE, POINT_TO_POINT, TOLD, call_of
+from stagewatch.record import POINT_TO_POINT, call_of
 
 METHODS = {
     "_allgather_base": "all_gather_into_tensor",
@@ -74,43 +75,19 @@ FUNCTIONAL = {
 }
 """Operation by the function of `torch.distributed._functional_collectives`."""
 
-EQUAL = {"all_reduce": 0, "broadcast": 0, "reduce": 0, "reduce_scatter_tensor": 0}
-EQUAL |= {"all_gather_into_tensor": 1}
+EQUAL = {
+    "all_gather_into_tensor": 1,
+    "all_reduce": 0,
+    "broadcast": 0,
+    "reduce": 0,
+    "reduce_scatter_tensor": 0,
+}
 """The argument whose number of elements must be the same in all members' calls."""
 
 _BLOCKING = ("gloo", "mpi")
 """Backends whose `wait` returns once the operation is done, wherever the tensors are."""
 _MAX_PENDING = 4096
 _SUBJECT = "watch_collectives"
-
-
-class _Group:
-    """A process group of this rank; it outlives records, so that a late one has the right count."""
-
-    __slots__ = ("call", "last", "models", "name", "sequence", "size", "waits")
-
-    def __init__(self, name: str, size: int, waits: bool) -> None:
-        self.name = name
-        self.size = size
-        self.waits = waits
-        """Whether the CPU waits, also for tensors of a device."""
-        self.sequence = 0
-        self.call = 0
-        """Of the newest entry, as the record holds it."""
-        self.last: _Launch | None = None
-        self.models = 0
-        """Data-parallel models that reduce in it."""
-
-
-class _Launch:
-    """A call that was made: what its `Work` is waited for as."""
-
-    __slots__ = ("call", "group", "told")
-
-    def __init__(self, group: _Group, call: int, told: bool) -> None:
-        self.group = group
-        self.call = call
-        self.told = told
 
 
 def watch_collectives(distributed: ModuleType) -> Callable[[], None]:
@@ -136,16 +113,17 @@ class _Watch:
         self._distributed = distributed
         self._c10d = getattr(distributed, "distributed_c10d", distributed)
         self._replaced: list[tuple[Any, str, Any, Any]] = []
-        self._launches: WeakKeyDictionary[Any, _Launch] = WeakKeyDictionary()
-        self._pending: dict[int, _Launch] = {}
+        self._works: dict[int, tuple[Launch, weakref.ref[Any]]] = {}
+        """Calls by the `id` of the work that may be waited for; a work that is gone leaves it."""
+        self._pending: dict[int, Launch] = {}
         """Functional calls by the address of the tensor that will hold the result."""
-        self._models: WeakKeyDictionary[Any, _Group] = WeakKeyDictionary()
+        self._models: weakref.WeakKeyDictionary[Any, Group] = weakref.WeakKeyDictionary()
         self._give_up: Callable[[], None] = lambda: None
         self._kinds: set[type] = set()
         """Classes of works whose `wait` is recorded."""
         self._within: set[int] = set()
         """Threads that are in a functional collective."""
-        self._point_to_point = _Group(POINT_TO_POINT, 0, waits=True)
+        self._point_to_point = Group(POINT_TO_POINT, 0, waits=True)
         compiler = getattr(sys.modules.get("torch"), "compiler", None)
         self._is_compiling: Callable[[], bool] = getattr(compiler, "is_compiling", lambda: False)
 
@@ -200,29 +178,17 @@ class _Watch:
         setattr(owner, name, new)
         self._replaced.append((owner, name, old, new))
 
-    def _group(self, name: str, process_group: Any) -> _Group:
+    def _group(self, name: str, process_group: Any) -> Group:
         """The group of that name, shown from now on if it was not."""
-        group: _Group | None = _api.groups.get(name)
+        group: Group | None = _api.groups.get(name)
         if group is None:
             default = getattr(getattr(self._c10d, "_world", None), "default_pg", None)
             # While the default group is being made, there is none yet.
             is_world = default is None or process_group is default
             shown = "world" if is_world else shown_name(process_group.group_desc, name)
-            backends = str(getattr(process_group, "name", str)()).lower()
-            waits = backends in _BLOCKING
-            group = self._join(name, _Group(shown, process_group.size(), waits))
+            backend = str(getattr(process_group, "name", str)()).lower()
+            group = Group(shown, process_group.size(), backend in _BLOCKING).show(name)
         return group
-
-    def _join(self, name: str, group: _Group) -> _Group:
-        _api.groups[name] = group
-        if _api._recorder is not None:
-            _api._recorder.join(group.name, group.size, group.sequence)
-        return group
-
-    def _forget(self, name: str) -> None:
-        group = _api.groups.pop(name, None)
-        if group is not None and _api._recorder is not None:
-            _api._recorder.forget(group.name)
 
     def _register(self, old: Any) -> Any:
         def register(name: str, process_group: Any) -> Any:
@@ -241,9 +207,7 @@ class _Watch:
         def unregister(*names: str) -> Any:
             try:
                 for name in names or list(_api.groups):
-                    self._forget(name)
-                    for model in [one for one in _api.groups if one.startswith(f"ddp {name} ")]:
-                        self._forget(model)
+                    forget(name)
             except Exception as error:
                 swallow("the end of a process group was not recorded", error)
             return old(*names)
@@ -261,72 +225,48 @@ class _Watch:
 
         return init_process_group
 
-    def _launch(
-        self, group: _Group, call: int, elements: int, told: bool = True
-    ) -> tuple[Any, _Launch]:
-        """Enter a group; returns the recorder's entry, if there is one, and what was launched."""
-        group.sequence += 1
-        group.call = call
-        group.last = launch = _Launch(group, call, told)
-        recorder = _api._recorder
-        if recorder is None:
-            return None, launch
-        return recorder.enter(group.name, call, group.size, elements), launch
-
-    def _tell(self, entry: Any, launch: _Launch | None) -> None:
-        recorder = _api._recorder
-        if entry is not None and launch is not None and recorder is not None:
-            recorder.call(entry[0], launch.call | TOLD)
-
     def _method(self, op: str, old: Any) -> Any:
-        is_send, is_recv = op == "send", op == "recv"
+        point_to_point = op in ("send", "recv")
         plain = call_of(op)
         equal = EQUAL.get(op)
 
         def method(process_group: Any, *args: Any, **kwargs: Any) -> Any:
-            entry = launch = None
+            launch = None
             try:
                 group = self._group(process_group.group_name, process_group)
                 told = group.waits or op == "barrier" or _on_cpu(args)
-                if is_send or is_recv:
+                if point_to_point:
                     call = call_of(op, self._peer(process_group, args))
-                    entry, launch = self._launch(self._point_to_point, call, 0, told)
-                    group.last = launch
+                    launch = group.last = Launch(self._point_to_point, call, told=told)
                 else:
                     elements = 0 if equal is None else _elements(args, equal)
-                    entry, launch = self._launch(group, plain, elements, told)
+                    launch = Launch(group, plain, elements, told)
             except BaseException as error:
                 swallow("a collective was not recorded", error)
+            if launch is None:
+                return old(process_group, *args, **kwargs)
+            work = over = None
             try:
-                self._tell(entry, launch)
+                launch.tell()
                 work = old(process_group, *args, **kwargs)
-            except BaseException:
-                self._launched(entry, launch, returned=True)
-                raise
-            if launch is not None and hasattr(work, "wait"):
-                self._remember(work, launch)
-            self._launched(entry, launch, returned=work is not None)
-            return work
+                over = work is not None
+                if hasattr(work, "wait"):
+                    self._remember(work, launch)
+                return work
+            finally:
+                launch.back(over is not False)
 
         return method
 
-    def _launched(self, entry: Any, launch: _Launch | None, returned: bool) -> None:
-        """The call is back; it goes on where a device works and nobody is going to wait."""
-        recorder = _api._recorder
-        if entry is None or launch is None or recorder is None:
-            return
-        if returned or launch.told:
-            recorder.leave(*entry)
-        else:
-            recorder.call(entry[0], launch.call)
-
-    def _remember(self, work: Any, launch: _Launch) -> None:
+    def _remember(self, work: Any, launch: Launch) -> None:
+        """What this work is waited for as; its own class, a pybind11 one, takes no attributes."""
         try:
             if type(work) not in self._kinds:  # some backends' works wait in their own way
                 self._kinds.add(type(work))
                 for owner in type(work).__mro__:
                     self._replace(owner, "wait", self._wait)
-            self._launches[work] = launch
+            key = id(work)
+            self._works[key] = launch, weakref.ref(work, lambda _: self._works.pop(key, None))
         except Exception as error:
             swallow("a wait will not be recorded", error)
 
@@ -342,32 +282,14 @@ class _Watch:
 
     def _wait(self, old: Any) -> Any:
         def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
-            launch = self._launches.get(work)
-            if launch is None:
+            known = self._works.get(id(work))
+            if known is None:
                 return old(work, *args, **kwargs)
-            result = self._waiting(launch, functools.partial(old, work, *args, **kwargs))
-            self._launches.pop(work, None)
+            result = known[0].wait(old, work, *args, **kwargs)
+            self._works.pop(id(work), None)
             return result
 
         return wait
-
-    def _waiting(self, launch: _Launch, wait: Callable[[], Any]) -> Any:
-        """Wait for a call that was launched; what the record says of the group's newest stays."""
-        entry = None
-        recorder = _api._recorder
-        group = launch.group
-        call = launch.call if group is self._point_to_point else group.call
-        try:
-            if recorder is not None:
-                entry = recorder.again(group.name, call)
-        except BaseException as error:
-            swallow("a wait was not recorded", error)
-        now = _Launch(group, call, launch.told)
-        try:
-            self._tell(entry, now)
-            return wait()
-        finally:
-            self._launched(entry, now, returned=launch.told)
 
     def _peer(self, process_group: Any, args: tuple[Any, ...]) -> int:
         """The global rank that a send or receive is with, -1 where any may be."""
@@ -391,8 +313,7 @@ class _Watch:
             thread = threading.get_ident()
             if thread in self._within:
                 return old(*args, **kwargs)
-            entry = launch = None
-            self._within.add(thread)  # some call one another
+            launch = None
             try:
                 given = kwargs["group"] if "group" in kwargs else args[position]
                 if not isinstance(given, list):  # a deprecated form, and resolving it warns
@@ -401,18 +322,20 @@ class _Watch:
                     told = group.waits or _on_cpu(args)
                     # What is reduced and scattered here is the input.
                     elements = 0 if equal is None else _elements(args, 0)
-                    entry, launch = self._launch(group, call, elements, told)
+                    launch = Launch(group, call, elements, told)
             except BaseException as error:
                 swallow("a functional collective was not recorded", error)
+            if launch is None:
+                return old(*args, **kwargs)
             try:
-                self._tell(entry, launch)
+                self._within.add(thread)  # some call one another
+                launch.tell()
                 result = old(*args, **kwargs)
-                if launch is not None:
-                    self._expect_use(result, launch)
+                self._expect_use(result, launch)
                 return result
             finally:
                 self._within.discard(thread)
-                self._launched(entry, launch, returned=True)
+                launch.back(over=True)
 
         return functional
 
@@ -425,11 +348,11 @@ class _Watch:
             launch = self._pending.pop(_address(tensor), None) if self._pending else None
             if launch is None:
                 return old(tensor)
-            return self._waiting(launch, functools.partial(old, tensor))
+            return launch.wait(old, tensor)
 
         return wait_tensor
 
-    def _expect_use(self, result: Any, launch: _Launch) -> None:
+    def _expect_use(self, result: Any, launch: Launch) -> None:
         if len(self._pending) >= _MAX_PENDING:  # results that nobody has used
             self._pending.clear()
         for tensor in result if isinstance(result, (list, tuple)) else [result]:
@@ -469,14 +392,14 @@ class _Watch:
 
         def match_all_reduce(model: Any) -> Any:
             try:
-                self._launch(self._model(model), call_of("backward"), 0)
+                Launch(self._model(model), call_of("backward"))
             except BaseException as error:
                 swallow("a backward was not recorded", error)
             return old(model)
 
         return match_all_reduce
 
-    def _model(self, model: Any) -> _Group:
+    def _model(self, model: Any) -> Group:
         """The virtual group of a data-parallel model, numbered in the order of first use."""
         group = self._models.get(model)
         name = model.process_group.group_name
@@ -484,35 +407,23 @@ class _Watch:
         if group is None or group not in _api.groups.values():
             of.models += 1
             shown = shown_name("ddp", of.name if of.models == 1 else f"{of.name}#{of.models}")
-            key = f"ddp {name} {of.models}"
-            group = self._models[model] = self._join(key, _Group(shown, of.size, of.waits))
+            group = self._models[model] = Group(shown, of.size, of.waits)
+            group.show(model_key(name, of.models))
         return group
 
-    def _backward(self, group: _Group) -> None:
+    def _backward(self, group: Group) -> None:
         try:
-            entry, launch = self._launch(group, call_of("backward"), 0)
+            launch = Launch(group, call_of("backward"))
             engine = sys.modules["torch"].autograd.Variable._execution_engine
 
             def last() -> None:
                 # Queued by a callback, it runs after the one that waits for the buckets.
                 if group.waits:
-                    engine.queue_callback(lambda: self._launched(entry, launch, returned=True))
+                    engine.queue_callback(lambda: launch.back(over=True))
 
             engine.queue_callback(last)
         except BaseException as error:
             swallow("a backward was not recorded", error)
-
-
-def shown_name(description: str, name: str) -> str:
-    """The name a group is shown by, shortened to what the record holds: groups stay distinct."""
-    described = description and description != "undefined"
-    full = f"{description}:{name}" if described else name
-    if len(full.encode()) <= GROUP_SIZE:
-        return full
-    import hashlib
-
-    digest = hashlib.sha256(full.encode()).hexdigest()[:12]
-    return f"{description[:16] if described else 'group'}:{digest}"
 
 
 def _tensor(args: tuple[Any, ...], index: int) -> Any:
