@@ -372,10 +372,12 @@ def _hang_fastpoll(_: Rank) -> None:
 
 
 def _hang_connect(_: Rank) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        with socket.create_connection(server.getsockname()) as client:
-            client.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            client.recv(1)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        client.recv(1)
 
 
 def _hang_dstate(_: Rank) -> None:

@@ -1,7 +1,7 @@
 """Where the ranks of a job meet: a rendezvous over shared memory that really blocks.
 
-Every word has one writer.  A rank that must wait spins, sleeps briefly again and again, or blocks in
-the kernel for a datagram, which whoever changes something sends to those that may wait for it.
+Every word has one writer.  A rank that must wait spins, sleeps briefly again and again, or blocks
+in the kernel for a datagram, which whoever changes something sends to those that may wait for it.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class Rank:
         self.meeting.close()
         stays = [rank for rank in range(min(world, self.world)) if rank not in fresh]
         new = [rank for rank in range(world) if rank not in stays]
-        if self.rank == stays[0] and new:
+        if self.rank == stays[0]:
             self.tell(
                 "start",
                 ranks=new,
@@ -221,7 +221,6 @@ def main() -> None:
     die_with_parent()
     file, directory, rank, world, generation, step, joins = sys.argv[1:]
     me = Rank(load(Path(file)), Path(directory), int(rank), int(world), int(generation), int(step))
-    me.tell("pid", pid=os.getpid())
     me.run(joins=joins == "joins")
 
 

@@ -19,14 +19,64 @@ except ImportError:  # Python 3.10
 
 SHAPES = Path(__file__).with_name("shapes")
 FAULTS = frozenset(
-    ["init", "collective", "compute", "io", "process", "pipeline", "lock", "livelock", "straggler", "end", "node", "bare"]
+    [
+        "init",
+        "collective",
+        "compute",
+        "io",
+        "process",
+        "pipeline",
+        "lock",
+        "livelock",
+        "straggler",
+        "end",
+        "node",
+        "bare",
+    ]
 )
 HEALTHY = frozenset(
-    ["pause", "eval", "checkpoint", "compile", "data", "elastic", "suspend", "end", "service", "variance"]
+    [
+        "pause",
+        "eval",
+        "checkpoint",
+        "compile",
+        "data",
+        "elastic",
+        "suspend",
+        "end",
+        "service",
+        "variance",
+    ]
 )
-CONDITIONS = frozenset(["do", "ranks", "at", "every", "from", "until", "stage", "substage", "trigger"])
+CONDITIONS = frozenset(
+    ["do", "ranks", "at", "every", "from", "until", "stage", "substage", "trigger"]
+)
 HEAD = frozenset(
-    ["title", "source", "taken", "kind", "healthy", "seed", "backend", "report", "wait", "poll_seconds", "world", "nodes", "jitter", "steps", "watch", "cores", "blind_spot", "groups", "role", "init", "step", "final", "expect"]
+    [
+        "title",
+        "source",
+        "taken",
+        "kind",
+        "healthy",
+        "seed",
+        "backend",
+        "report",
+        "wait",
+        "poll_seconds",
+        "world",
+        "nodes",
+        "jitter",
+        "steps",
+        "watch",
+        "cores",
+        "blind_spot",
+        "groups",
+        "role",
+        "init",
+        "step",
+        "final",
+        "expect",
+    ]
 )
 LEVELS = ("must", "may", "must not")
 WORLD = "world"
