@@ -18,65 +18,18 @@ except ImportError:  # Python 3.10
     import tomli as tomllib
 
 SHAPES = Path(__file__).with_name("shapes")
-FAULTS = frozenset(
-    [
-        "init",
-        "collective",
-        "compute",
-        "io",
-        "process",
-        "pipeline",
-        "lock",
-        "livelock",
-        "straggler",
-        "end",
-        "node",
-        "bare",
-    ]
-)
-HEALTHY = frozenset(
-    [
-        "pause",
-        "eval",
-        "checkpoint",
-        "compile",
-        "data",
-        "elastic",
-        "suspend",
-        "end",
-        "service",
-        "variance",
-    ]
-)
-CONDITIONS = frozenset(
-    ["do", "ranks", "at", "every", "from", "until", "stage", "substage", "trigger"]
-)
-HEAD = frozenset(
-    [
-        "title",
-        "source",
-        "taken",
-        "kind",
-        "healthy",
-        "seed",
-        "backend",
-        "report",
-        "wait",
-        "poll_seconds",
-        "world",
-        "nodes",
-        "jitter",
-        "steps",
-        "watch",
-        "cores",
-        "blind_spot",
-        "groups",
-        "role",
-        "init",
-        "step",
-        "final",
-        "expect",
-    ]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+FAULTS = _words("init collective compute io process pipeline lock livelock straggler end node bare")
+HEALTHY = _words("pause eval checkpoint compile data elastic suspend end service variance")
+CONDITIONS = _words("do ranks at every from until stage substage trigger")
+HEAD = _words(
+    "title source taken kind healthy seed backend report wait poll_seconds world nodes jitter steps "
+    "watch cores blind_spot groups role init step final expect"
 )
 LEVELS = ("must", "may", "must not")
 WORLD = "world"
