@@ -154,6 +154,7 @@ def collective(
     group: str = "world",
     op: str = "all_reduce",
     elements: int = 1000,
+    lost: bool = False,
     **more: bool,
 ) -> None:
     """Meet the other members; `async` returns at once, and `wait` ends it."""
@@ -164,6 +165,8 @@ def collective(
         me.pending.append((group, op, elements))
         return
     with me.reported(group, op=op, elements=elements):
+        if lost:
+            me.meeting.lose(group, op, elements)
         me.meeting.collective(group, op, elements)
 
 

@@ -99,6 +99,11 @@ class Meeting:
         """Meet the other members of the group."""
         self._finish(*self._enter(group, op, elements))
 
+    def lose(self, group: str, op: str, elements: int) -> None:
+        """Wait for the other members for ever, as if the network had lost what they sent."""
+        self._enter(group, op, elements)
+        self._until(lambda: False)
+
     def begin_async(self, group: str, op: str, elements: int) -> None:
         """Enter without waiting."""
         self._pending.append(self._enter(group, op, elements))
