@@ -28,8 +28,8 @@ FAULTS = _words("init collective compute io process pipeline lock livelock strag
 HEALTHY = _words("pause eval checkpoint compile data elastic suspend end service variance")
 CONDITIONS = _words("do ranks at every from until stage substage trigger")
 HEAD = _words(
-    "title source taken kind healthy seed backend report wait poll_seconds world nodes jitter steps "
-    "watch cores blind_spot groups role init step final expect"
+    "title source taken kind healthy seed backend report wait poll_seconds world nodes jitter "
+    "steps watch cores blind_spot groups role init step final expect"
 )
 LEVELS = ("must", "may", "must not")
 WORLD = "world"
