@@ -62,6 +62,8 @@ def run(shapes: Sequence[Shape], jobs: int) -> list[Outcome]:
             verdict = "as expected" if good(outcome) else "NOT as expected"
             say(f"{outcome.name}: {outcome.unsound or f'{outcome.answer}, {verdict}'} "
                 f"({len(outcomes)} of {len(ready)})")  # fmt: skip
+            if outcome.unsound and played.log:
+                say(f"{outcome.name} wrote: {played.log}")
 
         play(ready, field, jobs, CORES, say, done)
     return outcomes

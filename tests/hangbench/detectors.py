@@ -15,6 +15,8 @@ from tests.hangbench.player import Look, Played
 from tests.hangbench.score import INNOCENT, SILENT, SUSPECTED, answers, grade
 
 LIMITS = (10.0, 30.0, 600.0)
+PERIOD = 5.0
+"""Seconds between two looks of the heartbeat's monitor."""
 
 
 def others(played: Played) -> dict[str, dict[str, object]]:
@@ -41,12 +43,16 @@ def _timeout(played: Played, limit: float) -> dict[str, object]:
 def _heartbeat(played: Played, limit: float) -> dict[str, object]:
     looks = _after_trigger(played)
     if _stays(played):
-        last = [mark for mark, _, _ in looks[-1].ranks]
-        alarm = min(last) + limit
-        named = frozenset(rank for rank, mark in enumerate(last) if mark + limit <= alarm + 5)
+        last = {rank: mark for rank, (mark, _, _) in enumerate(looks[-1].ranks) if mark}
+        alarm = min(last.values()) + limit
+        named = frozenset(rank for rank, mark in last.items() if mark + limit <= alarm + PERIOD)
         return _answer(played, alarm, named)
     for look in looks:
-        silent = [rank for rank, (mark, _, _) in enumerate(look.ranks) if look.time - mark >= limit]
+        silent = [
+            rank
+            for rank, (mark, _, _) in enumerate(look.ranks)
+            if mark and look.time - mark >= limit
+        ]
         if silent and not _ended(played):
             return _answer(played, look.time, frozenset(silent))
     return _answer(played, 0.0, frozenset())

@@ -35,6 +35,8 @@ def markdown(outcomes: Sequence[Outcome]) -> str:
         _shapes("Not as expected", wrong),
         _faults(faults),
         _healthy(healthy),
+        "`inspect` and the rules name the same ranks at the same time, in shapes on one node: "
+        + _rate([one for one in counted if one.agrees is not None], _agrees),
         _detectors(counted),
         _shapes("As expected", [one for one in counted if good(one)]),
     ]
@@ -87,9 +89,6 @@ def _healthy(healthy: Sequence[Outcome]) -> str:
             _rate([one for one in some if one.inspect], lambda one: one.inspect != SILENT),
         )
         rows.append(f"| {kind} | " + " | ".join(cells) + " |")
-    agree = [one for one in healthy if one.agrees is not None]
-    if agree:
-        rows += ["", f"`inspect` and the rules name the same: {_rate(agree, _agrees)} (healthy)"]
     return "\n".join(rows)
 
 
