@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from types import TracebackType
 
 from stagewatch.demo.stack import Stack, free_port, only, wait_for
 from stagewatch.prometheus.api import PrometheusApi
@@ -45,12 +44,7 @@ class Field:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.stop()
 
     @property
