@@ -228,7 +228,7 @@ class _Reader:
         return shape
 
     def _cores(self) -> float:
-        each = 0.5 if self._table.get("wait") == "spin" else 0.05
+        each = 0.3 if self._table.get("wait") == "spin" else 0.05
         return float(self._table.get("cores", each * self._table["world"]))
 
     def _choice(self, key: str, choices: tuple[str, ...]) -> None:
