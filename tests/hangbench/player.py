@@ -27,7 +27,7 @@ from tests.running import clean_environ
 
 GENERATIONS = 6
 PROBE_AFTER_SECONDS = 30.0
-NO_TRIGGER_SECONDS = 200.0
+NO_TRIGGER_SECONDS = 300.0
 TORCH_PYTHON = "STAGEWATCH_TORCH_PYTHON"
 _ROOT = Path(__file__).parents[2]
 

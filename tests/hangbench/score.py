@@ -16,6 +16,10 @@ from tests.hangbench.shape import MAX_WORLD
 ACTIVE, CULPRIT = "job:rl_stall:active", "job:rl_stall:culprit"
 BUDGET = "job_role_stage:rl_stall_budget:seconds"
 LEAST_BUDGET_SECONDS = 10.0
+SUSPICIONS = ("StallSuspected",)
+"""Alerts below a page that speak of a hang; those of a starved rank, say, speak of other things."""
+SLOWNESS = ("Straggler",)
+"""Alerts that speak of slow ranks, which count where a rank is slow."""
 STEP_SECONDS = 1.0
 STRANGER = -1
 """Stands for a rank that was named and is none of the job's."""
@@ -38,7 +42,7 @@ class Seen:
     """Processes named, by time."""
     evidence: set[str] = field(default_factory=set)
     alerts: dict[str, str] = field(default_factory=dict)
-    """Severity of each alert that fired, by its name."""
+    """Severity of each alert of the job that fired, by its name."""
     budget: float = LEAST_BUDGET_SECONDS
 
     def at(self, when: float) -> frozenset[int]:
@@ -58,21 +62,24 @@ def collect(api: PrometheusApi, played: Played) -> Seen:
 
     active, culprits = ask(f"{ACTIVE}{{{job}}}"), ask(f"{CULPRIT}{{{job}}}")
     alerts = ask(f'ALERTS{{{job}, alertstate="firing"}}')
+    critical = [track for track in alerts if track.labels.get("severity") == "critical"]
     if played.shape.disturbs:
         nodes = "|".join(played.nodes)
-        alerts += ask(f'ALERTS{{node=~"{nodes}", job_id="", alertstate="firing"}}')
-    critical = [track for track in alerts if track.labels.get("severity") == "critical"]
-    lesser = [track for track in alerts if track not in critical]
+        about = f'node=~"{nodes}", job_id="", severity="critical", alertstate="firing"'
+        critical += api.query_range(f"ALERTS{{{about}}}", trigger, end, STEP_SECONDS)
+    names = SUSPICIONS + SLOWNESS if played.shape.kind == "straggler" else SUSPICIONS
+    lesser = [track for track in alerts if track.labels["alertname"] in names]
     seen.alerts = {t.labels["alertname"]: t.labels.get("severity", "") for t in alerts}
     pages = [time for track in critical for time, _ in track.samples]
     suspicions = pages + [
         time for track in active + culprits + lesser for time, value in track.samples if value
     ]
+    lost = [track for track in alerts if "rank" not in track.labels and "node" in track.labels]
     seen.paged = min((time for time in pages if time >= trigger), default=0.0)
     seen.suspected = min((time for time in suspicions if time >= trigger), default=0.0)
     if any(time < trigger for time in suspicions):
         seen.early = PAGED if any(time < trigger for time in pages) else SUSPECTED
-    for track in [*culprits, *critical, *lesser]:
+    for track in [*culprits, *critical, *lesser, *lost]:
         ranks = _named(track, played)
         for time, value in track.samples if ranks else ():
             if value and time >= trigger:

@@ -228,7 +228,8 @@ class _Reader:
         return shape
 
     def _cores(self) -> float:
-        each = 0.3 if self._table.get("wait") == "spin" else 0.05
+        dear = {"spin": 0.3, "torch": 0.2}
+        each = max(dear.get(self._table.get(key, ""), 0.05) for key in ("wait", "backend"))
         return float(self._table.get("cores", each * self._table["world"]))
 
     def _choice(self, key: str, choices: tuple[str, ...]) -> None:
