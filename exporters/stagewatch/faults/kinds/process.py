@@ -91,11 +91,6 @@ def _stop(request: Request, _: NoOptions) -> Plan:
 def _kill(request: Request, _: NoOptions) -> Plan:
     identity = find_process(request.target, request.record_dir)
     refuse_vital(identity)
-    return kill_plan(identity)
-
-
-def kill_plan(identity: Identity) -> Plan:
-    """The plan to kill a process, with a note that nothing brings it back."""
     return Plan(
         (Kill(identity.pid, identity.start_ticks),),
         describe(identity),
