@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option
@@ -22,6 +21,7 @@ from stagewatch.gpu.collector import SPEC as GPU_COLLECTOR
 from stagewatch.gpu.directory import GpuDirectory, GpuFacts
 from stagewatch.gpu.readings import GPU
 from stagewatch.host.procfs import Procfs
+from stagewatch.node_context import NodeContext
 from stagewatch.slurm.node_jobs import (
     CgroupJob,
     PrologJob,
@@ -31,9 +31,6 @@ from stagewatch.slurm.node_jobs import (
     read_prolog,
     uuids,
 )
-
-if TYPE_CHECKING:
-    from stagewatch.node_context import NodeContext
 
 JOB_INFO = Metric(
     "gpu_job_info",
