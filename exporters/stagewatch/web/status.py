@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import stagewatch
 from stagewatch.core.runner import Runner
-from stagewatch.core.words import duration, printable
+from stagewatch.core.words import duration, printable, size
 from stagewatch.web.facts import FAULT_SHOWN_SECONDS, facts_of
 from stagewatch.web.message import Request, Response
 
@@ -117,15 +117,6 @@ def _fit_to_print(value: object) -> object:
 
 def _or_nothing(show: Callable[[float], str | None]) -> Callable[[float | None], str | None]:
     return lambda value: None if value is None else show(value)
-
-
-def size(amount: float) -> str:
-    """An amount of memory in binary units."""
-    for unit in ("B", "KiB", "MiB"):
-        if abs(amount) < 1024:
-            return f"{amount:.0f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} GiB"
 
 
 def percent(ratio: float) -> str:

@@ -7,12 +7,13 @@ import re
 import sys
 from dataclasses import dataclass
 
+from stagewatch.core import words
 from stagewatch.core.config import option
 from stagewatch.core.config import size as parse_size
 from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.faults.driver import LIBRARY
 from stagewatch.faults.kinds.hogs import Helper
-from stagewatch.faults.plan import Kind, Plan, Request, human
+from stagewatch.faults.plan import Kind, Plan, Request
 
 _GPU = re.compile(r"\d{1,3}|(?:GPU|MIG)-[0-9A-Za-z/-]{1,64}")
 
@@ -40,7 +41,7 @@ def _memory(request: Request, options: MemoryOptions) -> Plan:
     numbers = map(str, (options.size, options.leave, request.tool_seconds))
     argv = (sys.executable, "-m", "stagewatch.faults.driver", gpu, *numbers)
     holder = Helper(request.id, argv, str(request.log))
-    return Plan((holder,), f"{human(options.size)} of GPU {gpu}")
+    return Plan((holder,), f"{words.size(options.size)} of GPU {gpu}")
 
 
 MEMORY = Kind(

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from stagewatch.core.collector import NoOptions
 from stagewatch.core.config import duration, option
 from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
 from stagewatch.faults.plan import (
     CommandStep,
     Kind,
-    NoOptions,
     Percent,
     Plan,
     Request,

@@ -6,8 +6,9 @@ import signal
 import time
 from dataclasses import dataclass
 
+from stagewatch.core.collector import NoOptions
 from stagewatch.core.errors import StagewatchError
-from stagewatch.faults.plan import Kind, NoOptions, Plan, Request, Step
+from stagewatch.faults.plan import Kind, Plan, Request, Step
 from stagewatch.faults.processes import (
     TARGET,
     Gone,

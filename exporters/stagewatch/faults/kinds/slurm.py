@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stagewatch.core.collector import NoOptions
 from stagewatch.core.errors import SourceError, StagewatchError
-from stagewatch.faults.plan import Kind, NoOptions, Plan, Request, Step
+from stagewatch.faults.plan import Kind, Plan, Request, Step
 from stagewatch.faults.tools import Commands, require, shown
 
 _NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
