@@ -41,7 +41,11 @@ class JobState:
     """Seconds since then."""
     hung: float | None
     """Seconds since the phase began in which a run had to be given up; `None` once one ended."""
+    hung_since: float | None
+    """The same by the monotonic clock, which all processes share."""
     hung_phase: str
+    worker: list[int] | None
+    """The process of the run under way, by pid and start; also one that an earlier helper left."""
     runs: int
     kills: int
 
@@ -79,12 +83,13 @@ class Helper(Supervisor):
         super().__init__(
             "the helper",
             lambda: start,
-            greeting=lambda: {name: asdict(job) for name, job in self._jobs.items()},
+            greeting=self._work,
             timeout=timeout,
             backoff=(restart_after, restart_after),
             patience=1.0,
         )
         self._jobs: dict[str, JobSpec] = dict(jobs or {})
+        self._last: dict[str, JobState] = {}
 
     @property
     def names(self) -> Collection[str]:
@@ -101,11 +106,19 @@ class Helper(Supervisor):
 
         Raises `Stuck` if the helper does not answer, `SourceError` if it has ended.
         """
-        return self.ask(prefix, _states)
+        return self.ask(prefix, self._note)
 
+    def _note(self, answer: Mapping[str, Any]) -> dict[str, JobState]:
+        states = {name: JobState(**state) for name, state in answer.items()}
+        self._last |= states
+        return states
 
-def _states(answer: Mapping[str, Any]) -> dict[str, JobState]:
-    return {name: JobState(**state) for name, state in answer.items()}
+    def _work(self) -> dict[str, Any]:
+        """All jobs for a new helper, each with the worker that an earlier one has left behind."""
+        left = {name: asdict(last) for name, last in self._last.items() if last.worker is not None}
+        return {
+            name: asdict(job) | {"left_behind": left.get(name)} for name, job in self._jobs.items()
+        }
 
 
 class _Shared:

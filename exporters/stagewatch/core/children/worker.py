@@ -9,6 +9,9 @@ It forks rather than starts programs because everything is loaded by then: neith
 package is read again from a file system that may be the dead one.  It has a single thread, which is
 what makes forking safe, and it uses the standard library only.
 
+A worker that waits like this may outlive even the helper.  The next helper is told of it, and does
+not start that job before it is gone.
+
 It speaks lines of JSON: the first line in is the list of jobs; each later line is the beginning of
 a name and is answered with the state of the jobs named so.  When its input ends, so does it.
 """
@@ -24,6 +27,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from stagewatch.core.processes import die_with_parent
@@ -75,8 +79,10 @@ class Job:
         self.leftover: Any = None
         self.result: dict[str, Any] | None = None
         self.finished: float | None = None
-        self.hung_since: float | None = None
-        self.hung_phase = ""
+        before: dict[str, Any] = spec["left_behind"] or {}
+        self.left_behind: list[int] | None = before.get("worker")
+        self.hung_since: float | None = before.get("hung_since")
+        self.hung_phase: str = before.get("hung_phase", "")
         self.runs = 0
         self.kills = 0
         self._clear()
@@ -146,6 +152,10 @@ class Job:
 
     def check(self, now: float) -> None:
         """Kill a worker past its deadline, and start the next run when it is due."""
+        if self.left_behind is not None:
+            if identity(self.left_behind[0]) == self.left_behind:
+                return
+            self.left_behind = None
         if self.pid and now - self.started > self.deadline and not self.killed:
             if self.hung_since is None:
                 self.hung_since, self.hung_phase = self.phase_since, self.phase
@@ -155,6 +165,8 @@ class Job:
 
     def wake(self, now: float) -> float:
         """When this job needs attention next, if its worker says nothing before."""
+        if self.left_behind is not None:
+            return now + REAP_SECONDS
         if not self.pid:
             return self.due
         return now + REAP_SECONDS if self.killed else self.started + self.deadline + 0.001
@@ -165,10 +177,21 @@ class Job:
             "result": self.result,
             "age": None if self.finished is None else now - self.finished,
             "hung": None if self.hung_since is None else now - self.hung_since,
+            "hung_since": self.hung_since,
             "hung_phase": self.hung_phase,
+            "worker": identity(self.pid) if self.pid else self.left_behind,
             "runs": self.runs,
             "kills": self.kills,
         }
+
+
+def identity(pid: int) -> list[int] | None:
+    """A process by its pid and the time of its start; `None` once it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in (b"Z", b"X") else [pid, int(fields[19])]
 
 
 def _work(job: Job, writer: int, parent: int) -> None:
