@@ -1,4 +1,4 @@
-"""Disks (from node_exporter), and the tasks and ranks that wait for them."""
+"""Disks, and the tasks and ranks that wait for them."""
 
 from stagewatch.dashboards import Query, section, timeseries
 
@@ -23,29 +23,22 @@ DISKS_AND_WAITING = section(
     timeseries(
         "Disk latency",
         "Time per request.",
-        [
-            Query(
-                f"sum by (node, device) (rate(node_disk_{operation}_time_seconds_total"
-                f"{{NODE}}[$__rate_interval]))"
-                f" / (sum by (node, device) (rate(node_disk_{operation}s_completed_total"
-                f"{{NODE}}[$__rate_interval])) > 0)",
-                f"{{{{node}}}} {{{{device}}}} {operation}",
-            )
-            for operation in ("read", "write")
-        ],
+        Query(
+            "sum by (node, device, operation)"
+            " (rate(io_disk_operation_seconds_total{NODE}[$__rate_interval]))"
+            " / (sum by (node, device, operation)"
+            " (rate(io_disk_operations_total{NODE}[$__rate_interval])) > 0)",
+            "{{node}} {{device}} {{operation}}",
+        ),
         unit="s",
     ),
     timeseries(
         "Disk throughput",
         "Bytes of completed requests.",
-        [
-            Query(
-                f"sum by (node, device) (rate(node_disk_{operation}_bytes_total"
-                "{NODE}[$__rate_interval]))",
-                f"{{{{node}}}} {{{{device}}}} {operation}",
-            )
-            for operation in ("read", "written")
-        ],
+        Query(
+            "sum by (node, device, operation) (rate(io_disk_bytes_total{NODE}[$__rate_interval]))",
+            "{{node}} {{device}} {{operation}}",
+        ),
         unit="Bps",
     ),
     timeseries(
@@ -53,7 +46,7 @@ DISKS_AND_WAITING = section(
         "Share of time the device had a request in flight; one that serves many at once is "
         "not full at 100 %.",
         Query(
-            "max by (node, device) (rate(node_disk_io_time_seconds_total{NODE}[$__rate_interval]))",
+            "max by (node, device) (rate(io_disk_busy_seconds_total{NODE}[$__rate_interval]))",
             "{{node}} {{device}}",
         ),
         unit="percentunit",

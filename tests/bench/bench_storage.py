@@ -89,7 +89,7 @@ def main() -> None:
             "blocked_tasks", BlockedTasksCollector(still, Procfs()), SPECS["blocked_tasks"], 0.1
         )
         _measure("processes", ProcessesCollector(still, PROC), SPECS["processes"], 0.1)
-        _measure("io", IoCollector(PROC), SPECS["io"], 0.1)
+        _measure("io", IoCollector(PROC, Path("/sys")), SPECS["io"], 0.1)
 
 
 SPECS = {

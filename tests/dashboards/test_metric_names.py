@@ -34,13 +34,6 @@ OF_THE_PROCESS = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
 OF_SLURMCTLD = {"slurmctld_schedule_cycle_tot", "slurmctld_bf_cycle_tot"}
 """Of its own endpoint, under the names that deploy/prometheus/slurmctld.yml gives them."""
 OF_NODE_EXPORTER = {
-    "node_disk_io_time_seconds_total",
-    "node_disk_read_bytes_total",
-    "node_disk_read_time_seconds_total",
-    "node_disk_reads_completed_total",
-    "node_disk_write_time_seconds_total",
-    "node_disk_writes_completed_total",
-    "node_disk_written_bytes_total",
     "node_netstat_Tcp_CurrEstab",
     "node_netstat_Tcp_OutSegs",
     "node_netstat_Tcp_RetransSegs",

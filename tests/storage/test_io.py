@@ -1,4 +1,4 @@
-"""The node's waiting for storage, from files and from this machine."""
+"""The node's waiting for storage, from fixtures and from this machine."""
 
 from __future__ import annotations
 
@@ -6,23 +6,59 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.core.errors import NoData
+from stagewatch.core.errors import SourceError
 from stagewatch.storage import io
 from stagewatch.storage.io import IoCollector
 
 
-def test_pressure_is_shown_by_resource_and_kind(tmp_path: Path) -> None:
-    (tmp_path / "pressure").mkdir()
-    (tmp_path / "pressure" / "io").write_text("full avg10=0.00 avg300=0.00 total=2500000\n")
-    assert IoCollector(tmp_path).collect().value(io.PRESSURE, "io", "full") == 2.5
+@pytest.fixture
+def node(tmp_path: Path) -> tuple[Path, Path]:
+    """A /proc and a /sys with two disks, a partition and a loop device."""
+    proc, sys = tmp_path / "proc", tmp_path / "sys"
+    (proc / "pressure").mkdir(parents=True)
+    (proc / "pressure" / "io").write_text("full avg10=0.00 avg60=0.00 avg300=0.00 total=2500000\n")
+    (proc / "stat").write_text("cpu  10 0 10 500 300 0 0 0\ncpu0 1 2 3\nprocs_blocked 4\n")
+    numbers = "10 1 80 500 20 2 160 1500 3 7000 2000 5 0 40 250 6 125"
+    names = ("nvme0n1", "nvme0n1p1", "cciss/c0d0", "loop0")
+    (proc / "diskstats").write_text("".join(f"1 0 {name} {numbers}\n" for name in names))
+    for name in ("nvme0n1", "cciss!c0d0", "loop0"):
+        (sys / "block" / name).mkdir(parents=True)
+    return proc, sys
 
 
-def test_a_kernel_without_pressure_has_no_data(tmp_path: Path) -> None:
-    with pytest.raises(NoData, match="psi"):
-        IoCollector(tmp_path).collect()
+def test_pressure_waiting_and_disks(node: tuple[Path, Path]) -> None:
+    out = IoCollector(*node).collect()
+    assert out.value(io.PRESSURE, "io", "full") == 2.5
+    assert out.value(io.CPU_WAIT) == 3.0
+    assert out.value(io.WAITING) == 4
+    assert out.value(io.DISK_BUSY, "nvme0n1") == 7.0
+    assert out.value(io.DISK_SECONDS, "nvme0n1", "write") == 1.5
+    assert out.value(io.DISK_BYTES, "nvme0n1", "write") == 160 * 512
+    assert out.value(io.DISK_BYTES, "nvme0n1", "flush") is None
 
 
-@pytest.mark.skipif(not Path("/proc/pressure/io").exists(), reason="needs a kernel with PSI")
+def test_partitions_and_loop_devices_are_left_out(node: tuple[Path, Path]) -> None:
+    out = IoCollector(*node).collect()
+    assert set(out.families[io.DISK_BUSY]) == {("nvme0n1",), ("cciss/c0d0",)}
+    every = IoCollector(*node, exclude_disks="nvme.*").collect()
+    assert set(every.families[io.DISK_BUSY]) == {("cciss/c0d0",), ("loop0",)}
+
+
+def test_lustre_shows_as_the_client_of_a_parallel_file_system(node: tuple[Path, Path]) -> None:
+    directory = node[0] / "fs/lustre/llite/scratch-ffff8a0c4b5e1000"
+    directory.mkdir(parents=True)
+    (directory / "stats").write_text("write_bytes 3 samples [bytes] 1 2 4096\n")
+    out = IoCollector(*node).collect()
+    assert out.value(io.CLIENT_BYTES, "scratch", "lustre", "write") == 4096
+    assert out.value(io.CLIENT_OPERATIONS, "scratch", "lustre", "write") == 3
+
+
+def test_a_proc_without_the_files_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SourceError):
+        IoCollector(tmp_path, tmp_path).collect()
+
+
 def test_this_machine_has_figures() -> None:
-    out = IoCollector(Path("/proc")).collect()
-    assert out.value(io.PRESSURE, "io", "some") is not None
+    out = IoCollector(Path("/proc"), Path("/sys")).collect()
+    assert out.value(io.CPU_WAIT) is not None
+    assert out.value(io.WAITING) is not None

@@ -1,19 +1,29 @@
-"""How much this node waits for storage, memory and cores: pressure stall information.
+"""How much this node waits for storage, and for what: pressure, disks, and Lustre's client.
 
-Disks, iowait and the like are node_exporter's, which the agents do not repeat.
+WEKA and Storage Scale (GPFS) publish no counters in files; the canary measures those.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
-from stagewatch.core.errors import NoData
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import option, regex
+from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Metric, Samples
+from stagewatch.host.procfs import TICKS_PER_SECOND
 from stagewatch.node_context import NodeContext
+from stagewatch.storage.diskstats import Disk, read_disks
+from stagewatch.storage.lustre import LustreClient, read_lustre
+
+EXCLUDED_DISKS = r"(loop|ram|zram|fd|sr)\d+"
 
 _PRESSURE = re.compile(r"(some|full) .*\btotal=(\d+)")
+
+_DISK = ("device", "operation")
+_CLIENT = ("filesystem", "type", "operation")
 
 PRESSURE = Metric(
     "io_pressure_seconds_total",
@@ -22,22 +32,103 @@ PRESSURE = Metric(
     "(some), or all that could run (full); from /proc/pressure.",
     ("resource", "kind"),
 )
+CPU_WAIT = Metric(
+    "io_cpu_wait_seconds_total",
+    "counter",
+    "Time CPUs were idle while a task of theirs waited for a disk (iowait), over all CPUs.",
+)
+WAITING = Metric(
+    "io_waiting_tasks", "gauge", "Tasks that wait for a block device, from procs_blocked."
+)
+DISK_BUSY = Metric(
+    "io_disk_busy_seconds_total",
+    "counter",
+    "Time the device had a request in flight; one that serves many at once is not full at 1.",
+    ("device",),
+)
+DISK_IN_FLIGHT = Metric(
+    "io_disk_in_flight", "gauge", "Requests that the device is working on.", ("device",)
+)
+DISK_OPERATIONS = Metric(
+    "io_disk_operations_total",
+    "counter",
+    "Completed requests by kind: read, write, discard, flush.",
+    _DISK,
+)
+DISK_SECONDS = Metric(
+    "io_disk_operation_seconds_total",
+    "counter",
+    "Time requests took, added up; divided by their number, the latency.",
+    _DISK,
+)
+DISK_BYTES = Metric("io_disk_bytes_total", "counter", "Bytes of completed requests.", _DISK)
+CLIENT_OPERATIONS = Metric(
+    "io_client_operations_total",
+    "counter",
+    "System calls on a parallel file system, as its client counts them.",
+    _CLIENT,
+)
+CLIENT_SECONDS = Metric(
+    "io_client_operation_seconds_total",
+    "counter",
+    "Time those calls took, where the client counts it.",
+    _CLIENT,
+)
+CLIENT_BYTES = Metric(
+    "io_client_bytes_total",
+    "counter",
+    "Bytes read and written on a parallel file system, cached ones included.",
+    ("filesystem", "type", "direction"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IoOptions:
+    """Options of the `io` collector."""
+
+    exclude_disks: str = option(
+        EXCLUDED_DISKS,
+        "block devices to leave out, a regular expression for the whole name",
+        parse=regex,
+    )
 
 
 class IoCollector(Collector):
     """The node as a whole; what single ranks read and write is `rank_io`'s."""
 
-    def __init__(self, proc: Path) -> None:
+    def __init__(self, proc: Path, sys: Path, *, exclude_disks: str = EXCLUDED_DISKS) -> None:
         self._proc = proc
+        self._sys = sys
+        self._excluded = re.compile(exclude_disks)
 
     def collect(self) -> Samples:
-        stalled = read_pressure(self._proc)
-        if not stalled:
-            raise NoData("this kernel has no pressure stall information, or was booted with psi=0")
         out = Samples()
-        for (resource, kind), seconds in stalled.items():
+        for (resource, kind), seconds in read_pressure(self._proc).items():
             out.add(PRESSURE, seconds, resource, kind)
+        self._cpu(out)
+        for disk in read_disks(self._proc):
+            if self._is_shown(disk.name):
+                _disk(out, disk)
+        for client in read_lustre(self._proc, self._sys):
+            _client(out, client, "lustre")
         return out
+
+    def _cpu(self, out: Samples) -> None:
+        try:
+            text = (self._proc / "stat").read_text("ascii", "replace")
+        except OSError as error:
+            raise SourceError(f"{self._proc / 'stat'}: {error.strerror}") from error
+        for line in text.splitlines():
+            fields = line.split()
+            if line.startswith("cpu ") and len(fields) > 5:
+                out.add(CPU_WAIT, int(fields[5]) / TICKS_PER_SECOND)
+            elif line.startswith("procs_blocked ") and len(fields) == 2:
+                out.add(WAITING, int(fields[1]))
+
+    def _is_shown(self, name: str) -> bool:
+        """Whole devices: partitions are not in /sys/block, where `/` in a name is written `!`."""
+        whole = (self._sys / "block" / name.replace("/", "!")).exists()
+        return whole and not self._excluded.fullmatch(name)
 
 
 def read_pressure(proc: Path) -> dict[tuple[str, str], float]:
@@ -59,14 +150,32 @@ def read_pressure(proc: Path) -> dict[tuple[str, str], float]:
     return stalled
 
 
-def _build(_: NoOptions, node: NodeContext) -> IoCollector:
-    return IoCollector(node.options.proc)
+def _disk(out: Samples, disk: Disk) -> None:
+    out.add(DISK_BUSY, disk.busy_seconds, disk.name)
+    out.add(DISK_IN_FLIGHT, disk.in_flight, disk.name)
+    for kind, requests in disk.requests.items():
+        out.add(DISK_OPERATIONS, requests.completed, disk.name, kind)
+        out.add(DISK_SECONDS, requests.seconds, disk.name, kind)
+        out.add(DISK_BYTES, requests.bytes, disk.name, kind)
+
+
+def _client(out: Samples, client: LustreClient, kind: str) -> None:
+    for operation, count in client.operations.items():
+        out.add(CLIENT_OPERATIONS, count, client.name, kind, operation)
+    for operation, seconds in client.seconds.items():
+        out.add(CLIENT_SECONDS, seconds, client.name, kind, operation)
+    for direction, count in client.bytes.items():
+        out.add(CLIENT_BYTES, count, client.name, kind, direction)
+
+
+def _build(options: IoOptions, node: NodeContext) -> IoCollector:
+    return IoCollector(node.options.proc, node.options.sys, exclude_disks=options.exclude_disks)
 
 
 SPEC = CollectorSpec(
     name="io",
-    help="pressure stall information",
+    help="pressure stall information, disks, I/O wait, and the clients of parallel file systems",
     interval=5.0,
-    options=NoOptions,
+    options=IoOptions,
     build=_build,
 )
