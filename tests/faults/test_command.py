@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def test_list_shows_open_and_closed_markers(fault: Fault) -> None:
     fault("clear", "first")
     lines = fault("list").splitlines()
     assert [line.split()[:2] for line in lines[1:]] == [["first", "closed"], ["second", "open"]]
+    assert [each["id"] for each in json.loads(fault("list", "--json"))] == ["first", "second"]
 
 
 def test_clear_all_closes_what_is_open(fault: Fault, tmp_path: Path) -> None:

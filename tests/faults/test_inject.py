@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shutil
 import subprocess
 import sys
@@ -60,6 +61,7 @@ def test_a_dry_run_shows_all_and_touches_nothing(injector: Injector, python: Pyt
     said = injector.run(*argv)
     for line in (f"would  kill -STOP {victim.pid}", f"then  kill -CONT {victim.pid}", "marker"):
         assert line in said
+    assert "\033" not in said and "\r" not in said, "colours are for terminals"
     assert not injector.markers() and not injector.undo.exists()
     assert "T" not in Path(f"/proc/{victim.pid}/status").read_text().partition("State:")[2][:3]
 
@@ -95,6 +97,26 @@ def test_a_bad_option_of_a_kind_does_not_keep_a_fault_from_being_undone(
     assert "unknown key cpu.loads" in injector.refused(
         "inject", "cpu", "--target=all", "--for=5s", status=2, **bad
     )
+
+
+def test_a_terminal_gets_a_countdown(injector: Injector, python: Python) -> None:
+    victim = python("import time; print('here'); time.sleep(600)")
+    victim.said("here")
+    master, slave = pty.openpty()
+    argv = injector.argv("inject", "process-stop", f"--target={victim.pid}", "--for=2s")
+    with subprocess.Popen(
+        argv, env=injector.environ({}), stdin=slave, stdout=slave, stderr=slave
+    ) as process:
+        os.close(slave)
+        said = b""
+        while process.poll() is None or said[-1:] == b"":
+            try:
+                said += os.read(master, 4096)
+            except OSError:
+                break
+    os.close(master)
+    assert process.returncode == 0
+    assert b" s left (Ctrl-C ends it now)" in said and b"\033[1m" in said
 
 
 def test_a_missing_tool_is_named_with_its_package(injector: Injector, tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ what a killed injection has left behind."""
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     mark.add_argument("--target", default="", metavar="WORKER", help="where, as rollout_worker_8")
     _add_marker_flags(mark)
     shown = actions.add_parser("list", help="show the markers of this node")
+    shown.add_argument("--json", action="store_true", help="print JSON instead of a table")
     clear = actions.add_parser("clear", help="close a marker; undo its fault if it was injected")
     which = clear.add_mutually_exclusive_group(required=True)
     which.add_argument("id", nargs="?", metavar="ID", help="the marker's name, as list shows it")
@@ -157,7 +159,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.action == "clear":
         _clear(options.fault_dir, journal, None if arguments.all else arguments.id)
     else:
-        _list(markers.markers_in(options.fault_dir))
+        _list(markers.markers_in(options.fault_dir), as_json=arguments.json)
     return 0
 
 
@@ -248,7 +250,10 @@ def _clear(directory: Path, journal: Journal, id: str | None) -> None:
             _say(f"{marker.id} has been closed before")
 
 
-def _list(present: Iterable[Marker]) -> None:
+def _list(present: Iterable[Marker], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([asdict(marker) for marker in present], indent=2))
+        return
     now = time.time()
     rows = [("ID", "STATE", "FOR", "FAULT", "TARGET", "SURFACES IN", "SCENARIO")]
     for marker in present:

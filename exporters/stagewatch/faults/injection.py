@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
+from typing import TextIO
 
 from stagewatch.core.errors import SourceError, StagewatchError
 from stagewatch.faults import markers
@@ -26,10 +27,45 @@ _LOOK_SECONDS = 1.0
 _READY_SECONDS = 30.0
 
 
-def _show(text: str, label: str = "") -> None:
-    """Print a line; a closed terminal must not keep a fault from being undone."""
-    with contextlib.suppress(OSError, ValueError):
-        print(f"{label:>7}  {text}" if label else text, flush=True)
+_COLOURS = {"did": "31", "undone": "32", "would": "33", "then": "32", "note": "36", "failed": "31"}
+
+
+class Screen:
+    """Prints lines and a countdown; a closed terminal must not keep a fault from being undone."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._terminal = stream.isatty()
+        self._colours = self._terminal and not os.environ.get("NO_COLOR")
+        self._counting = False
+
+    def head(self, text: str) -> None:
+        """A line that stands out."""
+        self._write(f"\033[1m{text}\033[0m" if self._colours else text)
+
+    def line(self, label: str, text: str) -> None:
+        """A line with a label before it."""
+        padded = f"{label:>7}"
+        if self._colours:
+            padded = f"\033[{_COLOURS.get(label, '0')}m{padded}\033[0m"
+        self._write(f"{padded}  {text}")
+
+    def countdown(self, seconds: float) -> None:
+        """The time that is left, on a terminal only."""
+        if self._terminal:
+            self._counting = True
+            self._put(f"\r\033[K{'':>7}  {seconds:.0f} s left (Ctrl-C ends it now)")
+
+    def _write(self, text: str) -> None:
+        if self._counting:
+            self._put("\r\033[K")
+            self._counting = False
+        self._put(f"{text}\n")
+
+    def _put(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+            self._stream.flush()
 
 
 class Ended(BaseException):
@@ -51,6 +87,7 @@ class Injection:
         self._marker = marker
         self._file = fault_dir / f"{marker.id}.json"
         self._journal = journal
+        self._screen = Screen(sys.stdout)
         self._marked = False
         self._failed = False
         self._watchdog: subprocess.Popen[str] | None = None
@@ -58,21 +95,21 @@ class Injection:
     def announce(self, kind: str) -> None:
         """Say what will be done, to what, and what the user should know before it happens."""
         limit = f", for {self._seconds:g} s" if self._seconds else ""
-        _show(f"{kind}: {self._plan.where}{limit}")
+        self._screen.head(f"{kind}: {self._plan.where}{limit}")
         for note in self._plan.notes:
-            _show(note, "note")
+            self._screen.line("note", note)
 
     def show(self) -> int:
         """Show what `run` would do, and do nothing; the exit status."""
-        _show(f"write {self._file}, the marker", "would")
+        self._screen.line("would", f"write {self._file}, the marker")
         for step in self._plan.steps:
             for line in step.doing():
-                _show(line, "would")
+                self._screen.line("would", line)
         for step in reversed(self._plan.steps):
             for line in step.undoing():
-                _show(line, "then")
-        _show("close the marker", "then")
-        _show("dry run: nothing was done")
+                self._screen.line("then", line)
+        self._screen.line("then", "close the marker")
+        self._screen.head("dry run: nothing was done")
         return 0
 
     def run(self) -> int:
@@ -99,7 +136,7 @@ class Injection:
             for number in ENDING:
                 signal.signal(number, signal.SIG_IGN)
             undone = self._undo()
-        _show(f"ended: {why}")
+        self._screen.head(f"ended: {why}")
         return status if undone else status or 1
 
     def _end(self, number: int, frame: FrameType | None) -> None:
@@ -124,16 +161,16 @@ class Injection:
         self._watch()
         markers.open_marker(self._marker, self._file.parent)
         self._marked = True
-        _show(f"write {self._file}, the marker", "did")
+        self._screen.line("did", f"write {self._file}, the marker")
         with self._journal.locked(id) as (entry, lock):
             if entry is None:
                 raise StagewatchError(f"fault {id} was cleared before it began")
             for step in self._plan.steps:
                 step.do(Commands(id, environ=entry.environ, held=(lock,)))
                 for line in step.doing():
-                    _show(line, "did")
+                    self._screen.line("did", line)
         if self._seconds:
-            _show(f"in force: {id}")
+            self._screen.head(f"in force: {id}")
 
     def _watch(self) -> None:
         """Start the watchdog and wait until it is ready."""
@@ -172,16 +209,17 @@ class Injection:
             for step in self._plan.steps:
                 if over := step.over():
                     return 1, f"{over}, after {elapsed:.0f} s"
+            self._screen.countdown(left)
             time.sleep(min(left, _LOOK_SECONDS))
 
     def _undo(self) -> bool:
         """Undo all; whether nothing is left."""
         undone = True
         try:
-            revert(self._journal, self._marker.id, lambda text: _show(text, "undone"))
+            revert(self._journal, self._marker.id, lambda text: self._screen.line("undone", text))
         except SourceError as error:
             undone = False
-            _show(f"{error}; the watchdog goes on trying", "failed")
+            self._screen.line("failed", f"{error}; the watchdog goes on trying")
         if self._failed and self._marked and undone:  # there was no fault
             self._file.unlink(missing_ok=True)
         if self._watchdog is not None:
