@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from stagewatch import node
+from stagewatch.cli import unknown_variables
+from stagewatch.slurm import agent as slurm
+from tests.node_agent import NodeAgent
 from tests.running import clean_environ
+from tests.waiting import wait_for
+
+ROOT = Path(__file__).parents[1]
 
 
 def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -76,6 +84,98 @@ def test_an_unknown_key_names_file_table_and_the_one_that_was_meant(tmp_path: Pa
     assert done.stderr == (
         f"stagewatch: {file} [node]: unknown key listen_to; did you mean listen?\n"
     )
+
+
+def test_a_misspelt_variable_is_told_of_with_the_one_that_was_meant() -> None:
+    done = run("check-config", STAGEWATCH_COLLECTOR_GPU_INTERVL="1", STAGEWATCH_LISTN="foo")
+    assert (done.returncode, done.stdout) == (0, "all defaults\n")
+    assert done.stderr.splitlines() == [
+        "stagewatch: warning: unknown variable STAGEWATCH_COLLECTOR_GPU_INTERVL has no effect; "
+        "did you mean STAGEWATCH_COLLECTOR_GPU_INTERVAL?",
+        "stagewatch: warning: unknown variable STAGEWATCH_LISTN has no effect; "
+        "did you mean STAGEWATCH_LISTEN?",
+    ]
+
+
+def test_an_agent_that_starts_tells_of_a_misspelt_variable(tmp_path: Path) -> None:
+    agent = NodeAgent(tmp_path, STAGEWATCH_LISTN="foo")
+    agent.start()
+    try:
+        wait_for(lambda: "did you mean STAGEWATCH_LISTEN?" in agent.log.read_text(), "it is told")
+    finally:
+        agent.stop()
+
+
+def test_variables_of_the_client_the_other_agent_and_kubernetes_are_no_mistakes() -> None:
+    done = run(
+        "check-config",
+        STAGEWATCH_JOB_ID="540",
+        STAGEWATCH_BIN_DIR="/opt/slurm/bin",
+        STAGEWATCH_CHECK_GPUS="8",
+        STAGEWATCH_NODE_SERVICE_HOST="10.0.0.1",
+        STAGEWATCH_NODE_PORT_9947_TCP_ADDR="10.0.0.1",
+    )
+    assert (done.stdout, done.stderr) == ("all defaults\n", "")
+
+
+def test_no_variable_that_the_project_reads_is_taken_for_a_mistake() -> None:
+    files = [*ROOT.glob("deploy/**/*"), *ROOT.glob("exporters/**/*.py"), ROOT / "compose.yaml"]
+    named = {
+        name
+        for file in files
+        if file.is_file()
+        for name in re.findall(r"\bSTAGEWATCH_[A-Z0-9_]*[A-Z0-9]\b", file.read_text("utf-8"))
+    }
+    assert "STAGEWATCH_DIR" in named
+    options = {
+        setting.env
+        for groups in (node.COMMAND.settings(), slurm.COMMAND.settings())
+        for group in groups.values()
+        for setting in group
+    }
+    example = {"STAGEWATCH_INTERVAL"}  # in the docstring of config.py
+    assert list(unknown_variables(named - example, options)) == []
+
+
+ENVIRONMENT_FILE = "# options\nSTAGEWATCH_LISTEN=:9947\n"
+
+
+@pytest.mark.parametrize("content", [ENVIRONMENT_FILE, 'STAGEWATCH_LISTEN=":9947"\n'])
+def test_a_file_of_variables_is_told_from_toml_with_how_to_check_it(
+    content: str, tmp_path: Path
+) -> None:
+    (file := tmp_path / "node.env").write_text(content)
+    done = run("check-config", "--config", str(file))
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"stagewatch: --config {file}: is no TOML but an environment file")
+    advice = re.search(r"\(set -a; \. .*\)", line)
+    assert advice is not None
+    command = advice[0].replace("stagewatch check", f"{sys.executable} -m stagewatch.cli check")
+    followed = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, env=clean_environ({}), check=False
+    )
+    assert followed.stdout == "listen = :9947\n"
+
+
+def test_a_table_that_was_not_checked_is_named(tmp_path: Path) -> None:
+    (file := tmp_path / "stagewatch.toml").write_text("[slurm]\nlistn = ':1'\n[node]\n[check]\n")
+    done = run("check-config", "--config", str(file))
+    assert (done.returncode, done.stdout) == (0, "all defaults\n")
+    assert done.stderr == (
+        f"stagewatch: warning: {file}: [slurm] was not checked; for that: --agent slurm\n"
+    )
+    assert run("check-config", "--config", str(file), "--agent", "slurm").returncode == 2
+
+
+def test_a_table_that_no_command_reads_is_named(tmp_path: Path) -> None:
+    (file := tmp_path / "stagewatch.toml").write_text("[node]\n[slrum]\n[x]\n[inspect]\n")
+    done = run("check-config", "--config", str(file))
+    assert (done.returncode, done.stdout) == (0, "all defaults\n")
+    assert done.stderr.splitlines() == [
+        f"stagewatch: warning: {file}: unknown table [slrum] has no effect; did you mean [slurm]?",
+        f"stagewatch: warning: {file}: unknown table [x] has no effect",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import difflib
 import errno
 import logging
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import stagewatch
+from stagewatch.core.config import PREFIX, tables
 from stagewatch.core.errors import ConfigError, StagewatchError
 
 DESCRIPTION = """\
@@ -165,14 +171,89 @@ def _complete_agent(parser: argparse.ArgumentParser, name: str) -> None:
 
     def run(arguments: argparse.Namespace) -> int:
         config = agent.configure(arguments, os.environ)
+        warnings = [*_misspelt(name), *_unknown_tables(arguments.config, name)]
         if "agent" not in arguments:
+            for warning in warnings:
+                logging.warning(warning)
             status: int = agent.run(config)
             return status
         config.check()
+        for warning in (*warnings, *_unchecked(arguments.config, name)):
+            print(f"stagewatch: warning: {warning}", file=sys.stderr)
         print(config.describe() or "all defaults")
         return 0
 
     parser.set_defaults(run=run)
+
+
+def _misspelt(name: str) -> list[str]:
+    """A line for each variable that looks like ours and is not.
+
+    Agents may share one file of variables, so those of another agent pass; it is only imported
+    where there is something to be told.
+    """
+    known: set[str] = set()
+    found: list[str] = []
+    for each in sorted(_AGENTS, key=lambda agent: agent != name):
+        with contextlib.suppress(ModuleNotFoundError):
+            groups = import_module(_AGENT_MODULES[each]).COMMAND.settings().values()
+            known |= {setting.env for group in groups for setting in group}
+        found = list(unknown_variables(os.environ, known))
+        if not found:
+            break
+    return found
+
+
+_OTHERS = frozenset(
+    PREFIX + name
+    for name in (
+        *("CONFIG", "DIR", "STATE_DIR", "FAULT_DIR", "UNDO_DIR", "FAULT_ID"),
+        *("JOB_ID", "RANK", "ROLE", "FRAMEWORK", "COLLECTIVES"),  # the client's
+        *("JOBS_DIR", "PATH", "NODE", "CLUSTER"),  # of the scripts in deploy/
+        *("RUN", "RUNTIME", "IMAGE", "NETWORK", "BUILD_NETWORK", "APT_PACKAGES"),  # compose.yaml
+        "FRAMEWORKS",  # of the tests
+    )
+)
+"""Variables that are no option of an agent."""
+
+_OTHER_PREFIXES = tuple(f"{PREFIX}{name.upper()}_" for name in (*_COMMANDS, "prometheus", "bench"))
+"""The other commands' variables, and those of the benchmarks."""
+
+_SERVICE = re.compile(r"\w+_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_\w+)?)")
+"""What Kubernetes gives every pod for a service, one that is called stagewatch-node, say.
+https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables"""
+
+
+def unknown_variables(environ: Iterable[str], known: Collection[str]) -> Iterator[str]:
+    """A line for each name of `environ` that should be one of `known` and is not."""
+    for name in sorted(environ):
+        if (
+            not name.startswith(PREFIX)
+            or name.startswith(_OTHER_PREFIXES)
+            or name in known
+            or name in _OTHERS
+            or _SERVICE.fullmatch(name)
+        ):
+            continue
+        close = difflib.get_close_matches(name, (*known, *_OTHERS), 1, cutoff=0.8)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        yield f"unknown variable {name} has no effect{hint}"
+
+
+def _unchecked(file: Path | None, name: str) -> Iterator[str]:
+    """The other agents' tables in a file of which only one has been checked."""
+    for other in (tables(Path(file), name).keys() & _AGENTS.keys()) - {name} if file else ():
+        yield f"{file}: [{other}] was not checked; for that: --agent {other}"
+
+
+def _unknown_tables(file: Path | None, name: str) -> Iterator[str]:
+    """A line for each table of a file that no command reads."""
+    known = {*_AGENTS, *_COMMANDS, "prometheus"}
+    for table in tables(Path(file), name) if file else ():
+        if table not in known:
+            close = difflib.get_close_matches(table, known, 1)
+            hint = f"; did you mean [{close[0]}]?" if close else ""
+            yield f"{file}: unknown table [{table}] has no effect{hint}"
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import ipaddress
 import math
 import os
 import re
+import shlex
 import stat
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -192,6 +193,23 @@ def values_of(
 
 def read_file(file: Path, table: str) -> dict[str, Any]:
     """A table of a TOML file, such as `node` or `report.fault`, flattened to dotted keys."""
+    content: Mapping[str, Any] = tables(file, table)
+    parent = ""
+    for name in table.split("."):
+        close = difflib.get_close_matches(name, content, 1)
+        if name not in content and close:
+            meant = f"did you mean [{parent}{name}]?"
+            raise ConfigError(f"{file}: unknown table [{parent}{close[0]}]; {meant}")
+        for key, value in content.items():
+            if not isinstance(value, dict):
+                raise ConfigError(f"{file}: {key} = {value!r}: must stand in a table, [{table}]")
+        content = content.get(name, {})
+        parent += f"{name}."
+    return dict(_flatten(content))
+
+
+def tables(file: Path, table: str) -> dict[str, dict[str, Any]]:
+    """All tables of a TOML file, by name; `table` is the one that is wanted."""
     try:
         raw = file.read_bytes()
     except OSError as error:
@@ -200,22 +218,35 @@ def read_file(file: Path, table: str) -> dict[str, Any]:
         import tomllib
     else:  # imported here, so that a command without a file does without the package
         import tomli as tomllib
+    hint = _mistaken_for_toml(raw, file, table)
     try:
-        content: Mapping[str, Any] = tomllib.loads(raw.decode())
+        content: dict[str, Any] = tomllib.loads(raw.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"--config {file}: not valid TOML: {error}") from error
-    parent = ""
-    for name in table.split("."):
-        for key, value in content.items():
-            if not isinstance(value, dict):
-                raise ConfigError(f"{file}: {key} = {value!r}: must stand in a table, [{table}]")
-        close = difflib.get_close_matches(name, content, 1)
-        if name not in content and close:
-            meant = f"did you mean [{parent}{name}]?"
-            raise ConfigError(f"{file}: unknown table [{parent}{close[0]}]; {meant}")
-        content = content.get(name, {})
-        parent += f"{name}."
-    return dict(_flatten(content))
+        problem = hint or f"not valid TOML: {error}"
+        raise ConfigError(f"--config {file}: {problem}") from error
+    for key, value in content.items():
+        if not isinstance(value, dict):
+            if hint:
+                raise ConfigError(f"--config {file}: {hint}")
+            raise ConfigError(f"{file}: {key} = {value!r}: must stand in a table, [{table}]")
+    return content
+
+
+_ASSIGNMENT = re.compile(rb"^[ \t]*(?:export[ \t]+)?STAGEWATCH_\w+=", re.MULTILINE)
+
+
+def _mistaken_for_toml(raw: bytes, file: Path, table: str) -> str:
+    """What to do with a file that sets STAGEWATCH_ variables; empty where it does not.
+
+    `table` is the command it was given to.
+    """
+    if not _ASSIGNMENT.search(raw):
+        return ""
+    agent = " --agent slurm" if table == "slurm" else ""
+    return (
+        "is no TOML but an environment file (variables, as systemd reads them); to check it: "
+        f"(set -a; . {shlex.quote(str(file.absolute()))}; stagewatch check-config{agent})"
+    )
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
