@@ -19,8 +19,13 @@ POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
         (SRUN | RAY | {"RANK": "9", "WORLD_SIZE": "16"}, ("540", 9, -1, 16)),
         (RAY | {"RAY_CLUSTER_NAME": "rl-7"}, ("rl-7-02000000", 0, -1, -1)),
         (RAY, ("02000000", 0, -1, -1)),
+        ({"MV2_COMM_WORLD_RANK": "3", "MV2_COMM_WORLD_LOCAL_RANK": "1", "MV2_COMM_WORLD_SIZE": "4",
+          "PBS_JOBID": "88.head"}, ("88.head", 3, 1, 4)),
+        ({"PALS_RANKID": "6", "PALS_LOCAL_RANKID": "2", "PBS_JOBID": "9"}, ("9", 6, 2, -1)),
+        ({"FLUX_JOB_ID": "f2", "FLUX_TASK_RANK": "1", "FLUX_TASK_LOCAL_ID": "1",
+          "FLUX_JOB_SIZE": "2"}, ("f2", 1, 1, 2)),
     ],
-    ids=["ray-under-srun", "ray-rank", "kuberay", "ray"],
+    ids=["ray-under-srun", "ray-rank", "kuberay", "ray", "mvapich", "pals", "flux"],
 )  # fmt: skip
 def test_launchers(environ: dict[str, str], expected: tuple[str, int, int, int]) -> None:
     found = identify(environ)
