@@ -134,3 +134,15 @@ def test_a_changed_password_holds_at_once_and_the_old_one_no_longer(
     wait_for(lambda: status("wonder:land") == 401, "the old password is refused")
     assert status("new") == 200
     assert agent.get("/", Authorization=basic("bob", "bübchen")).status == 401
+
+
+def test_headers_of_the_file_are_added_to_every_response(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "web.yml").write_text(
+        "http_server_config:\n  http2: false\n"
+        "  headers: {Strict-Transport-Security: max-age=1, X-Frame-Options: deny}\n"
+    )
+    agent = serve(web_config=tmp_path / "web.yml")
+    for path in ("/", "/metrics", "/nothing"):
+        headers = agent.get(path).headers
+        assert headers["Strict-Transport-Security"] == "max-age=1"
+        assert headers["X-Frame-Options"] == "deny"

@@ -31,7 +31,7 @@ def write(tmp_path: Path) -> Write:
 @pytest.mark.parametrize("text", ["", "---\n", "# nothing\n", "tls_server_config:\n", "{}"])
 def test_an_empty_file_asks_for_nothing(write: Write, text: str) -> None:
     config = read_web_config(write(text))
-    assert (config.tls, config.users) == (None, {})
+    assert (config.tls, config.users, config.headers) == (None, {}, {})
 
 
 def test_relative_files_start_from_the_directory_of_the_file(write: Write, tmp_path: Path) -> None:
@@ -61,8 +61,8 @@ TLS = "tls_server_config:\n  cert_file: a\n  key_file: b\n  "
         (TLS + "cipher_suites: [x]", "cipher_suites: is not supported"),
         (TLS + "min_version: TLS10", "min_version = 'TLS10': must be one of TLS12, TLS13"),
         (TLS + "min_version: 1.2", "min_version = 1.2: must be one of"),
-        (TLS + "max_version: TLS12", "max_version: is not supported"),
-        (TLS + "client_auth_type: RequireAnyClientCert", "must be one of NoClientCert, RequireAnd"),
+        (TLS + "min_version: TLS13\n  max_version: TLS12", "is above max_version"),
+        (TLS + "client_auth_type: RequireAnyClientCert", "must be one of NoClientCert, Request"),
         (TLS + "client_auth_type: RequireAndVerifyClientCert", "client_ca_file: goes together"),
         (TLS + "client_ca_file: c", "client_ca_file: goes together"),
         (TLS + "client_allowed_sans: [x]", "client_allowed_sans: goes together"),
@@ -71,7 +71,12 @@ TLS = "tls_server_config:\n  cert_file: a\n  key_file: b\n  "
         (f"basic_auth_users: {{1: {HASH}}}", "1 must be a string"),
         (f"basic_auth_users: {{'a:b': {HASH}}}", "'a:b' must be a string without colons"),
         ("basic_auth_users: {a: $2y$31$" + "a" * 53 + "}", "cost must be 4 to 18"),
-        ("http_server_config: {http2: false}", "http_server_config: is not supported"),
+        ("http_server_config: {headers: {Set-Cookie: a}}", "Set-Cookie: is not supported"),
+        ("http_server_config: {headers: {X-Frame-Options: x}}", "must be deny or sameorigin"),
+        (
+            'http_server_config: {headers: {X-XSS-Protection: "1\\r\\nA: b"}}',
+            "must be one line",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(write: Write, text: str, told: str) -> None:
