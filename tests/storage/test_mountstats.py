@@ -66,6 +66,14 @@ def test_udp_has_no_fields_of_connections(mounts: dict[str, NfsMount]) -> None:
     assert (mounts["/mnt/udp"].sent, mounts["/mnt/udp"].received) == (8423, 8420)
 
 
+def test_old_kernels_count_no_errors(mounts: dict[str, NfsMount]) -> None:
+    old, new = mounts["/mnt/udp"].operations, mounts["/home"].operations
+    assert old is not None
+    assert new is not None
+    assert old["READ"].errors is None
+    assert new["READ"].errors == 0
+
+
 def test_operation_fields() -> None:
     [mount] = parse_mountstats(
         "device srv:/e mounted on /m with fstype nfs4 statvers=1.1\n"
@@ -74,7 +82,7 @@ def test_operation_fields() -> None:
     )
     assert mount.operations is not None
     read = mount.operations["READ"]
-    assert (read.operations, read.retransmissions, read.timeouts) == (10, 3, 2)
+    assert (read.operations, read.retransmissions, read.timeouts, read.errors) == (10, 3, 2, 1)
     assert (read.bytes_sent, read.bytes_received) == (1500, 64000)
     assert (read.rtt_seconds, read.execute_seconds) == (4.0, 4.3)
 

@@ -6,6 +6,7 @@ only shows what the helper has.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from stagewatch.core.config import absolute_path, duration, listing, option, siz
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.host.mounts import Mount, mount_of, read_mounts
 from stagewatch.node_context import NodeContext
+
+log = logging.getLogger(__name__)
+
 
 _MOUNT = ("mount",)
 _PHASE = ("mount", "phase")
@@ -112,6 +116,8 @@ class CanaryCollector(JobsCollector):
         super().__init__(jobs, results_for=results_for)
         self._mountinfo = mountinfo
         self._mounts: list[Mount] = []
+        self._trouble: dict[str, str] = {}
+        """What was last told of each directory, empty where its canary has worked since."""
 
     def collect(self) -> Samples:
         """From memory and the mount table; no mount is touched."""
@@ -125,6 +131,7 @@ class CanaryCollector(JobsCollector):
         if state.hung is not None:
             out.add(STUCK, state.hung, name, state.hung_phase)
             out.add(SUCCESS, 0, name)
+            self._tell(name, f"hangs in {state.hung_phase}")
             return
         result = state.fresh(self.results_for)
         if result is None:
@@ -136,12 +143,23 @@ class CanaryCollector(JobsCollector):
         error = result.get("error")
         if error is not None:
             out.add(ERROR, 1, name, error["phase"], error["error"])
+        self._tell(name, f"failed in {error['phase']}: {error['error']}" if error else "")
         if "skipped" in result:
             out.add(SKIPPED, 1, name, result["skipped"])
         else:
             out.add(SUCCESS, int(error is None), name)
         for direction, rate in result.get("bandwidth", {}).items():
             out.add(BANDWIDTH, rate, name, direction)
+
+    def _tell(self, name: str, trouble: str) -> None:
+        """Log what a canary has run into, once, and that it works again."""
+        if trouble == self._trouble.get(name, ""):
+            return
+        self._trouble[name] = trouble
+        if trouble:
+            log.warning("the canary in %s %s", name, trouble)
+        else:
+            log.info("the canary in %s works again", name)
 
 
 def job(directory: Path, options: CanaryOptions) -> JobSpec:

@@ -47,6 +47,12 @@ EXECUTE = Metric(
     "Whole time of operations: queue, round trip and everything between.",
     _OP,
 )
+ERRORS = Metric(
+    "nfs_operation_errors_total",
+    "counter",
+    "Operations that the server answered with an error; absent before Linux 5.3.",
+    _OP,
+)
 RETRANSMISSIONS = Metric(
     "nfs_retransmissions_total", "counter", "Requests that were sent again.", _OP
 )
@@ -103,7 +109,7 @@ class NfsCollector(Collector):
             for op, counters in mount.operations.items():
                 if op in self._operations:
                     _operation(out, counters, name, op)
-                else:
+                elif counters.operations or other.errors is None:
                     other.add(counters)
             _operation(out, other, name, OTHER)
 
@@ -113,6 +119,7 @@ def _operation(out: Samples, operation: Operation, mount: str, op: str) -> None:
     out.add(BYTES, operation.bytes_sent + operation.bytes_received, mount, op)
     out.add(RTT, operation.rtt_seconds, mount, op)
     out.add(EXECUTE, operation.execute_seconds, mount, op)
+    out.add(ERRORS, operation.errors, mount, op)
     out.add(RETRANSMISSIONS, operation.retransmissions, mount, op)
     out.add(TIMEOUTS, operation.timeouts, mount, op)
 
