@@ -11,7 +11,7 @@ import pytest
 
 from stagewatch.core.children.helper import Helper
 from stagewatch.core.errors import NoData
-from stagewatch.core.exposition import Samples
+from stagewatch.core.exposition import Samples, render
 from stagewatch.storage import canary
 from stagewatch.storage.canary import CanaryCollector, CanaryOptions, job
 from tests.waiting import wait_for
@@ -61,6 +61,8 @@ def test_every_phase_is_timed_and_nothing_is_left(start: Start, tmp_path: Path) 
     assert out.value(canary.AVAILABLE, name) == pytest.approx(
         os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize, rel=0.1
     )
+    assert out.value(canary.READ_ONLY, name) == 0
+    assert b"True" not in render(out).text
     wait_for(lambda: not list(tmp_path.iterdir()), "no file is left")
 
 

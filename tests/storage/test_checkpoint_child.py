@@ -66,6 +66,7 @@ def test_a_truncated_checkpoint_stands_beside_the_size_of_the_one_before(tmp_pat
     write(tmp_path / "step_10.pt", 2_000, 200)
     found = Looker(tmp_path).look()["jobs"][""]
     assert (found["step"], found["size"], found["previous_size"]) == (10, 2_000, 14_000)
+    assert found["count"] == 2
     assert found["growing"] is None, "one look cannot tell"
 
 
@@ -74,7 +75,8 @@ def test_shards_of_one_step_are_one_checkpoint(tmp_path: Path) -> None:
         for shard in range(shards):
             write(tmp_path / f"global_step_{step}" / f"rank_{shard}" / "model.pt", 100, step)
     found = Looker(tmp_path).look()["jobs"][""]
-    assert (found["step"], found["size"], found["previous_size"]) == (20, 300, 400)
+    assert (found["step"], found["files"], found["size"]) == (20, 3, 300)
+    assert (found["previous_files"], found["previous_size"]) == (4, 400)
 
 
 def test_a_checkpoint_that_is_being_written_grows(tmp_path: Path) -> None:
@@ -122,7 +124,7 @@ def test_other_files_beside_checkpoints_do_not_count_as_one(tmp_path: Path) -> N
     write(tmp_path / "events.out.tfevents.1732458600", 50, 300)
     write(tmp_path / "trainer_state.json", 50, 300)
     found = Looker(tmp_path).look()["jobs"][""]
-    assert (found["step"], found["size"], found["previous_name"]) == (500, 1000, None)
+    assert (found["step"], found["size"], found["count"]) == (500, 1000, 1)
 
 
 def test_left_over_temporary_files_are_counted_and_no_checkpoints(tmp_path: Path) -> None:
@@ -133,6 +135,7 @@ def test_left_over_temporary_files_are_counted_and_no_checkpoints(tmp_path: Path
     found = Looker(tmp_path).look()["jobs"][""]
     assert found["step"] == 1
     assert found["temporary"] == 3
+    assert found["temporary_bytes"] == 101
     assert found["temporary_modified"] == 50
 
 
@@ -148,7 +151,7 @@ def test_jobs_are_named_by_the_placeholder_and_sorted_by_their_last_change(tmp_p
     (tmp_path / "run-543").mkdir()
     result = Looker(tmp_path / "run-{job}" / "checkpoints", max_jobs=2).look()
     assert list(result["jobs"]) == ["540", "541"]
-    assert not result["complete"]
+    assert result["skipped_jobs"] == 1
     assert result["error"] is None
 
 
@@ -185,6 +188,7 @@ def test_a_crowded_directory_does_not_hide_those_of_other_jobs(tmp_path: Path) -
         write(tmp_path / "0" / f"step_{number}.pt", 10, 2000 + number)
     result = looker.look()
     assert not result["complete"]
+    assert result["entries"] <= 50 + 5
     assert result["jobs"].keys() == {"1", "2", "3", "4"}
 
 

@@ -71,17 +71,23 @@ BANDWIDTH = Metric(
     ("mount", "direction"),
 )
 SIZE = Metric("io_filesystem_size_bytes", "gauge", "Size of the file system.", _MOUNT)
+FREE = Metric("io_filesystem_free_bytes", "gauge", "Free space, root's reserve included.", _MOUNT)
 AVAILABLE = Metric(
     "io_filesystem_available_bytes", "gauge", "Free space that users may fill.", _MOUNT
 )
 FILES = Metric("io_filesystem_files", "gauge", "Inodes of the file system.", _MOUNT)
 FILES_FREE = Metric("io_filesystem_files_free", "gauge", "Free inodes.", _MOUNT)
+READ_ONLY = Metric(
+    "io_filesystem_read_only", "gauge", "1 if the file system is mounted read-only.", _MOUNT
+)
 
 _SPACE = {
     "size": SIZE,
+    "free": FREE,
     "available": AVAILABLE,
     "files": FILES,
     "files_free": FILES_FREE,
+    "read_only": READ_ONLY,
 }
 
 
@@ -137,7 +143,8 @@ class CanaryCollector(JobsCollector):
         if result is None:
             return
         for key, metric in _SPACE.items():
-            out.add(metric, result.get("space", {}).get(key), name)
+            found = result.get("space", {}).get(key)
+            out.add(metric, None if found is None else int(found), name)
         for phase, seconds in result["seconds"].items():
             out.add(SECONDS, seconds, name, phase)
         error = result.get("error")

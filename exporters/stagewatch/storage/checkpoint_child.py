@@ -44,19 +44,20 @@ def run(arguments: dict[str, Any], leftover: Any, report: Report) -> dict[str, A
     """One look.
 
     Arguments: pattern (a path; a component may hold `{job}` or `*`), max_entries, seconds,
-    max_jobs, max_age.  Result: `jobs`, by name, see `_Look.directory`; `complete`, `unreadable`
-    (directories) and `error` (an errno, if there is nothing to look through at all).
+    max_jobs, max_age.  Result: `jobs`, by name, see `_Look.directory`; `complete`, `entries`,
+    `skipped_jobs`, `unreadable` (directories) and `error` (an errno, if there is nothing to look
+    through at all).
     """
     report.phase("scan")
     known: dict[str, Any] = leftover or {}
     look = _Look(arguments["max_entries"], time.monotonic() + arguments["seconds"])
     jobs: dict[str, Any] = {}
-    result: dict[str, Any] = {"jobs": jobs, "complete": True, "error": None}
-    more: list[tuple[str, Path]] = []
+    result: dict[str, Any] = {"jobs": jobs, "complete": True, "error": None, "skipped_jobs": 0}
     oldest = time.time() - arguments["max_age"]
     try:
         directories = look.expand(arguments["pattern"])
-        kept, more = directories[: arguments["max_jobs"]], directories[arguments["max_jobs"] :]
+        kept = directories[: arguments["max_jobs"]]
+        result["skipped_jobs"] = len(directories) - len(kept)
         for job, directory in kept:
             look.allow(arguments["max_entries"] // len(kept))
             try:
@@ -70,9 +71,9 @@ def run(arguments: dict[str, Any], leftover: Any, report: Report) -> dict[str, A
         result["complete"] = False
     except OSError as error:
         result["error"] = errno.errorcode.get(error.errno or 0, "EIO")
+    result["entries"] = look.entries
     result["unreadable"] = look.unreadable
     report.keep(jobs if result["complete"] else known | jobs)
-    result["complete"] &= not more
     return result
 
 
@@ -109,7 +110,7 @@ class _Look:
         one was that has been removed or overwritten since.
         """
         groups: dict[tuple[int, str], _Group] = {}
-        temporary: list[float] = []
+        temporary: list[tuple[Path, float]] = []
         for entry in self._entries(directory):
             try:
                 status = entry.stat(follow_symlinks=False)
@@ -117,14 +118,15 @@ class _Look:
                 continue
             if stat.S_ISLNK(status.st_mode):
                 continue
+            path = directory / entry.name
             if _TEMPORARY.search(entry.name):
-                temporary.append(status.st_mtime)
+                temporary.append((path, status.st_mtime))
                 continue
             kind, step = _step(entry.name)
             if step is not None or stat.S_ISREG(status.st_mode):
                 name = "" if step is None else str(step)
                 group = groups.setdefault((kind, name), _Group(name, step))
-                group.paths.append(directory / entry.name)
+                group.paths.append(path)
                 group.modified = max(group.modified, status.st_mtime)
         if not groups:
             return None
@@ -132,14 +134,17 @@ class _Look:
         order = [group for (kind, _), group in groups.items() if kind == best]
         order.sort(key=lambda group: (group.modified, group.step or 0))
         newest = order[-1]
-        size, modified, unfinished = self._measure(newest.paths)
+        size, files, modified, unfinished = self._measure(newest.paths)
         found = {
             "name": newest.name,
             "step": newest.step,
             "size": size,
+            "files": files,
             "modified": max(modified, newest.modified),
+            "count": len(order),
             "temporary": len(temporary) + unfinished,
-            "temporary_modified": min(temporary, default=None),
+            "temporary_bytes": self._measure([path for path, _ in temporary])[0],
+            "temporary_modified": min((when for _, when in temporary), default=None),
         }
         return found | self._compare(found, order[-2] if len(order) > 1 else None, known)
 
@@ -148,20 +153,23 @@ class _Look:
     ) -> dict[str, Any]:
         """How the newest checkpoint relates to its predecessor and to the last look."""
         same = known.get("name") == found["name"]
-        changed = same and any(known[key] != found[key] for key in ("size", "modified"))
-        previous = {key: known.get(key) for key in ("previous_name", "previous_size")}
+        changed = same and any(known[key] != found[key] for key in ("size", "files", "modified"))
+        previous: dict[str, Any] = {
+            key: known.get(key) for key in ("previous_name", "previous_size", "previous_files")
+        }
         if before is not None:
             if not same or previous["previous_name"] != before.name:
-                previous = _previous(before.name, self._measure(before.paths)[0])
+                size, files, _, _ = self._measure(before.paths)
+                previous = _previous(before.name, size, files)
         elif known and not same:  # removed since
-            previous = _previous(known["name"], known["size"])
+            previous = _previous(known["name"], known["size"], known["files"])
         elif changed and found["step"] is None and known["growing"] == 0:  # overwritten
-            previous = _previous("", known["size"])
+            previous = _previous("", known["size"], known["files"])
         return previous | {"growing": int(changed) if same else None}
 
-    def _measure(self, paths: list[Path]) -> tuple[int, float, int]:
-        """Bytes, last change and temporary files of a checkpoint."""
-        size = temporary = 0
+    def _measure(self, paths: list[Path]) -> tuple[int, int, float, int]:
+        """Bytes, files, last change and temporary files of a checkpoint."""
+        size = files = temporary = 0
         modified = 0.0
         waiting = [(path, 0) for path in paths]
         while waiting:
@@ -174,9 +182,10 @@ class _Look:
                 waiting += [(path / entry.name, depth + 1) for entry in self._entries(path)]
             elif stat.S_ISREG(status.st_mode):
                 size += status.st_size
+                files += 1
                 modified = max(modified, status.st_mtime)
                 temporary += bool(_TEMPORARY.search(path.name))
-        return size, modified, temporary
+        return size, files, modified, temporary
 
     def _entries(self, directory: Path) -> Iterator[os.DirEntry[str]]:
         """The entries of a directory, counted; one that may not be read has none."""
@@ -205,5 +214,5 @@ def _step(name: str) -> tuple[int, int | None]:
     return (1, int(match[1])) if match else (0, None)
 
 
-def _previous(name: str, size: int) -> dict[str, Any]:
-    return {"previous_name": name, "previous_size": size}
+def _previous(name: str, size: int, files: int) -> dict[str, Any]:
+    return {"previous_name": name, "previous_size": size, "previous_files": files}
