@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stagewatch.dashboards.look import NEUTRAL, Threshold, threshold_json
-from stagewatch.dashboards.modern import Panel, Target
+
+DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 _CLUSTER = 'cluster=~"$cluster"'
 _NODE = f'{_CLUSTER}, node=~"$node"'
@@ -55,6 +56,9 @@ class Query:
 
 Queries = str | Query | Sequence[Query]
 
+Panel = dict[str, Any]
+"""A panel's JSON, with only the keys that Grafana itself writes."""
+
 
 def stat(
     title: str,
@@ -78,7 +82,7 @@ def stat(
         "textMode": "auto",
     }
     targets = _targets(queries)
-    return _panel("stat", title, description, targets, width, rows, field, options)
+    return _panel("stat", title, description, (width, rows), options, targets, field)
 
 
 def timeseries(
@@ -123,7 +127,7 @@ def timeseries(
         "tooltip": {"mode": "multi", "sort": "desc"},
     }
     targets = _targets(queries)
-    return _panel("timeseries", title, description, targets, width, rows, field, options)
+    return _panel("timeseries", title, description, (width, rows), options, targets, field)
 
 
 def state_timeline(
@@ -149,7 +153,7 @@ def state_timeline(
         "tooltip": {"mode": "single", "sort": "none"},
     }
     targets = _targets(queries)
-    return _panel("state-timeline", title, description, targets, width, rows, field, options)
+    return _panel("state-timeline", title, description, (width, rows), options, targets, field)
 
 
 def heatmap(title: str, description: str, expr: str, *, width: int = 12) -> Panel:
@@ -166,7 +170,7 @@ def heatmap(title: str, description: str, expr: str, *, width: int = 12) -> Pane
     }
     field = {"unit": "s", "custom": {"scaleDistribution": {"type": "linear"}}}
     targets = _targets(Query(expr, "{{le}}"), format="heatmap")
-    return _panel("heatmap", title, description, targets, width, 8, field, options)
+    return _panel("heatmap", title, description, (width, 8), options, targets, field)
 
 
 def bar_gauge(
@@ -190,7 +194,7 @@ def bar_gauge(
         "valueMode": "color",
     }
     targets = _targets(queries, instant=True)
-    return _panel("bargauge", title, description, targets, width, 8, field, options)
+    return _panel("bargauge", title, description, (width, 8), options, targets, field)
 
 
 def text(title: str, content: str) -> Panel:
@@ -200,7 +204,7 @@ def text(title: str, content: str) -> Panel:
         "content": content,
         "code": {"language": "plaintext", "showLineNumbers": False, "showMiniMap": False},
     }
-    return _panel("text", title, "How to read this board.", [], 24, 4, {}, options)
+    return _panel("text", title, "How to read this board.", (24, 4), options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +238,7 @@ def table(
     queries = [Query(column.expr) for column in columns]
     targets = _targets(queries, instant=True, format="table")
     values = {
-        f"Value #{target.refId}": column for target, column in zip(targets, columns, strict=True)
+        f"Value #{target['refId']}": column for target, column in zip(targets, columns, strict=True)
     }
     if len(columns) == 1:  # Grafana then leaves the letter out
         values["Value"] = columns[0]
@@ -257,9 +261,9 @@ def table(
         "sortBy": [{"displayName": sort, "desc": True}] if sort else [],
     }
     field = {"custom": {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True}}
-    panel = _panel("table", title, description, targets, width, rows, field, options)
-    panel.overrides = overrides
-    panel.transformations = [
+    panel = _panel("table", title, description, (width, rows), options, targets, field)
+    panel["fieldConfig"]["overrides"] = overrides
+    panel["transformations"] = [
         {"id": "merge", "options": {}},
         {"id": "organize", "options": organise},
     ]
@@ -270,40 +274,42 @@ def _panel(
     kind: str,
     title: str,
     description: str,
-    targets: list[Target],
-    width: int,
-    rows: int,
-    field: dict[str, Any],
+    size: tuple[int, int],
     options: dict[str, Any],
+    targets: Sequence[dict[str, Any]] = (),
+    field: Mapping[str, Any] | None = None,
 ) -> Panel:
-    return Panel(
-        kind=kind,
-        title=title,
-        description=description,
-        targets=targets,
-        width=width,
-        rows=rows,
-        field=field,
-        options=options,
-    )
+    """A panel of a width and a height; the board gives it its place and its id."""
+    panel: Panel = {"type": kind, "title": title, "description": description, "options": options}
+    panel["gridPos"] = {"w": size[0], "h": size[1]}
+    if targets:
+        panel |= {"datasource": DATASOURCE, "targets": targets}
+        panel["fieldConfig"] = {"defaults": field, "overrides": []}
+    return panel
 
 
 def _targets(
     queries: Queries, *, instant: bool = False, format: str = "time_series"
-) -> list[Target]:
+) -> list[dict[str, Any]]:
+    """Queries; `instant` for what is shown as of the end of the time range."""
     if isinstance(queries, str):
         queries = Query(queries)
-    if isinstance(queries, Query):
-        queries = (queries,)
     return [
-        Target(
-            expr=expand(query.expr),
-            legendFormat=query.legend,
-            format=format,
-            instant=instant,
-            refId=ref,
+        {
+            "datasource": DATASOURCE,
+            "editorMode": "code",
+            "expr": expand(query.expr),
+            "format": format,
+            "instant": instant,
+            "range": not instant,
+            "legendFormat": query.legend or "__auto",
+            "refId": letter,
+        }
+        for letter, query in zip(
+            string.ascii_uppercase,
+            (queries,) if isinstance(queries, Query) else queries,
+            strict=False,
         )
-        for ref, query in zip(string.ascii_uppercase, queries, strict=False)
     ]
 
 
