@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stagewatch.dashboards.look import NEUTRAL, Threshold, threshold_json
+from stagewatch.dashboards.look import NEUTRAL, Thresholds
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
@@ -66,7 +66,7 @@ def stat(
     queries: Queries,
     *,
     unit: str = "short",
-    thresholds: tuple[Threshold, ...] = NEUTRAL,
+    thresholds: Thresholds = NEUTRAL,
     mappings: Sequence[dict[str, Any]] = (),
     width: int = 4,
     rows: int = 4,
@@ -91,7 +91,7 @@ def timeseries(
     queries: Queries,
     *,
     unit: str = "short",
-    thresholds: tuple[Threshold, ...] = (),
+    thresholds: Thresholds = (),
     stack: bool = False,
     log: bool = False,
     minimum: float | None = 0,
@@ -136,7 +136,7 @@ def state_timeline(
     queries: Queries,
     *,
     mappings: Sequence[dict[str, Any]] = (),
-    thresholds: tuple[Threshold, ...] = NEUTRAL,
+    thresholds: Thresholds = NEUTRAL,
     width: int = 24,
     rows: int = 10,
 ) -> Panel:
@@ -179,7 +179,7 @@ def bar_gauge(
     queries: Queries,
     *,
     unit: str = "short",
-    thresholds: tuple[Threshold, ...] = NEUTRAL,
+    thresholds: Thresholds = NEUTRAL,
     width: int = 8,
 ) -> Panel:
     """A bar per series, as of the end of the time range."""
@@ -214,7 +214,7 @@ class Column:
     title: str
     expr: str
     unit: str = "short"
-    thresholds: tuple[Threshold, ...] = ()
+    thresholds: Thresholds = ()
     mappings: tuple[dict[str, Any], ...] = ()
     decimals: int | None = None
 
@@ -313,14 +313,12 @@ def _targets(
     ]
 
 
-def _field(
-    unit: str, thresholds: tuple[Threshold, ...], mappings: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
+def _field(unit: str, thresholds: Thresholds, mappings: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
         "unit": unit,
         "color": {"mode": "thresholds"},
         "mappings": list(mappings),
-        "thresholds": threshold_json(thresholds),
+        "thresholds": {"mode": "absolute", "steps": thresholds},
     }
 
 
@@ -333,7 +331,7 @@ def _cell(column: Column) -> dict[str, Any]:
     if column.thresholds or column.mappings:
         properties["custom.cellOptions"] = {"type": "color-text"}
     if column.thresholds:
-        properties["thresholds"] = threshold_json(column.thresholds)
+        properties["thresholds"] = {"mode": "absolute", "steps": column.thresholds}
     return properties
 
 
