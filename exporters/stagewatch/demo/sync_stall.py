@@ -104,7 +104,7 @@ class DemoCluster(Stack):
 def play(options: DemoOptions) -> int:
     """Play the scenario; exit status 0 if the stack named the rank that left early."""
     show = Progress()
-    show.step("finding Prometheus (on the PATH, as a package, or a container)")
+    show.step("finding Prometheus (on the PATH, or as a package)")
     with DemoCluster(cache=options.cache, seed=options.seed) as cluster:
         show.step(f"starting {len(NODES)} node agents, {RANKS} ranks of job {JOB_ID}, Prometheus")
         api = cluster.start()

@@ -24,7 +24,7 @@ def run(options: DemoOptions) -> int:
     """Exit status 0 if where it began was named, 1 if not."""
     _check(options)
     show = Progress()
-    show.step("finding Prometheus (on the PATH, as a package, or a container)")
+    show.step("finding Prometheus (on the PATH, or as a package)")
     lab = RlLab(cache=options.cache)
     scenario = None
     try:
