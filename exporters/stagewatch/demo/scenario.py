@@ -79,24 +79,5 @@ class Progress:
 
 
 def own_command() -> str:
-    """The words with which another terminal calls the `stagewatch` that runs here.
-
-    The plain name where the PATH leads to this installation, else its path, relative to the working
-    directory where it lies below that.
-    """
-    script = Path(sys.argv[0]).absolute()
-    if script.name != "stagewatch":  # python -m stagewatch
-        return f"{_shown(Path(sys.executable).absolute())} -m stagewatch"
-    plain = shutil.which("stagewatch")
-    if plain and script.exists() and Path(plain).samefile(script):
-        return "stagewatch"
-    return _shown(script)
-
-
-def _shown(file: Path) -> str:
-    """A path for a shell, with a slash even where it has no directory."""
-    here = Path.cwd()
-    if not file.is_relative_to(here):
-        return shlex.quote(str(file))
-    relative = str(file.relative_to(here))
-    return shlex.quote(relative if "/" in relative else f"./{relative}")
+    """The words with which another terminal calls the `stagewatch` that runs here."""
+    return f"{shlex.quote(sys.executable)} -m stagewatch"

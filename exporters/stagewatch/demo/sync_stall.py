@@ -108,7 +108,7 @@ def play(options: DemoOptions) -> int:
     with DemoCluster(cache=options.cache, seed=options.seed) as cluster:
         show.step(f"starting {len(NODES)} node agents, {RANKS} ranks of job {JOB_ID}, Prometheus")
         api = cluster.start()
-        show.say(f"Prometheus   {api.alerts_page()}")
+        show.say(f"Prometheus   {cluster.url}")
         for node, address in cluster.agents.items():
             show.say(f"{node}       http://{address}/")
         show.step("training; the rules learn how long a step may take")

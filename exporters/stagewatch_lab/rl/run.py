@@ -43,7 +43,7 @@ def run(options: DemoOptions) -> int:
         for means in scenario.means:
             show.say(means)
         job.start()
-        show.say(f"Prometheus   {api.alerts_page()}")
+        show.say(f"Prometheus   {lab.url}")
         for node, address in lab.agents.items():
             show.say(f"{node}       http://{address}/")
         experiment = Experiment(scenario, api, show.say, options.fault_id or scenario.name)

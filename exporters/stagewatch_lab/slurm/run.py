@@ -19,7 +19,7 @@ def run(options: DemoOptions) -> int:
     show = Progress()
     show.step(f"starting MariaDB, slurmdbd, slurmctld, {len(NODES)} slurmd, agents, Prometheus")
     with SlurmLab(options.cache) as lab:
-        show.say(f"Prometheus   {lab.api.alerts_page()}")
+        show.say(f"Prometheus   {lab.url}")
         show.say(f"Slurm        SLURM_CONF={lab.slurm.config}")
         show.say(f"alerts wait {FOR_SECONDS} s at most; all else of the rules is as shipped")
         show.step(f"{options.scenario}: {SCENARIOS[options.scenario].help}")
