@@ -1,4 +1,4 @@
-"""Gathers what the checks judge: from the agent, or without one from the node itself."""
+"""Gathers what the checks judge: what the agent knows, the PCI bus and the mounts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from stagewatch.core.access import Access
-from stagewatch.core.collector import Collector
-from stagewatch.core.errors import NoData, SourceError, StagewatchError
-from stagewatch.core.exposition import Samples
+from stagewatch.core.errors import SourceError
 
 MAX_TEXT = 64 << 20
 _DISPLAY_CLASSES = ("0x0300", "0x0302")
@@ -93,31 +91,18 @@ def _parse_lines(text: str) -> Iterator[tuple[str, Sample]]:
             continue
 
 
-def from_samples(samples: Samples) -> Iterator[tuple[str, Sample]]:
-    """The series that a collector of this process has gathered."""
-    for metric, family in samples.families.items():
-        for labels, value in family.items():
-            if isinstance(value, (int, float)):
-                pairs = zip(metric.labels, labels, strict=True)
-                yield metric.name, Sample({k: v for k, v in pairs if v}, float(value))
-
-
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Everything that the checks judge."""
 
     series: Series
-    agent: bool
-    """Whether the agent gave them; the node itself shows only the present moment."""
     now: float
     """Unix time, seconds."""
     on_bus: int
     """NVIDIA GPUs on the PCI bus."""
-    errors: dict[str, str] = field(default_factory=dict)
-    """Why a part could not be read, by collector."""
     mounts: dict[str, str] = field(default_factory=dict)
     """The problem of each directory that must be mounted; empty where there is none."""
-    agent_problem: str = "the node agent does not answer"
+    problem: str = ""
     """Why the agent gave no facts, where it did not."""
 
 
@@ -134,19 +119,15 @@ def gather(
     """
     limit = time.monotonic() + timeout
     probes = {path: _probe(path) for path in mounts}
-    errors: dict[str, str] = {}
-    problem = ""
+    problem, series = "", Series()
     try:
         series = parse(_ask_agent(agent, access, limit))
     except SourceError as error:
         problem = str(error)
-        series = Series(_ask_node(limit, errors))
     return Facts(
         series,
-        not problem,
         time.time(),
         gpus_on_bus(sys),
-        errors,
         {path: _outcome(path, probe, limit) for path, probe in probes.items()},
         problem,
     )
@@ -201,36 +182,6 @@ def _ask_agent(url: str, access: Access, limit: float) -> str:
         raise SourceError("the node agent does not answer") from error
     finally:
         connection.close()
-
-
-def _ask_node(limit: float, errors: dict[str, str]) -> Iterator[tuple[str, Sample]]:
-    """What the agent's collectors give in a single run here."""
-    from stagewatch.clock.collector import ClockCollector
-    from stagewatch.gpu.collector import GpuCollector
-    from stagewatch.gpu.reader import GpuReader
-    from stagewatch.gpu.xids import XidLedger
-    from stagewatch.kernel_log.collector import KmsgCollector
-    from stagewatch.kernel_log.reader import Kmsg
-
-    xids = XidLedger()
-    left = max(0.1, limit - time.monotonic() - 0.3)
-    tiers = dict.fromkeys(("fast", "medium", "slow"), 1.0)
-    collectors: dict[str, Collector] = {
-        "gpu": GpuCollector(
-            GpuReader(timeout=left, start_timeout=left), source="nvml", intervals=tiers, xids=xids
-        ),
-        "kmsg": KmsgCollector(Kmsg(), xids),
-        "clock": ClockCollector(),
-    }
-    for name, collector in collectors.items():
-        try:
-            yield from from_samples(collector.collect())
-        except NoData:
-            pass
-        except StagewatchError as error:
-            errors[name] = str(error)
-        finally:
-            collector.close()
 
 
 def _probe(path: str) -> subprocess.Popen[bytes]:
