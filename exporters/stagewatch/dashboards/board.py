@@ -11,17 +11,6 @@ from stagewatch.dashboards.panels import DATASOURCE, Panel, expand, text
 
 COLUMNS = 24
 TAG = "stagewatch"
-_RANGES = (
-    ("Last hour", "now-1h"),
-    ("Last 3 hours", "now-3h"),
-    ("Last 6 hours", "now-6h"),
-    ("Last 12 hours", "now-12h"),
-    ("Last day", "now-24h"),
-    ("Last 2 days", "now-2d"),
-    ("Last 7 days", "now-7d"),
-    ("Last 30 days", "now-30d"),
-)
-
 _LINKS = dict.fromkeys(("title", "tooltip", "url"), "") | {
     "type": "dashboards",
     "tags": [TAG],
@@ -101,12 +90,7 @@ def board(
         "tags": [TAG],
         "templating": {"list": _variables(variables_used)},
         "time": {"from": "now-1h", "to": "now"},
-        "timepicker": {
-            "refresh_intervals": ["10s", "30s", "1m", "5m", "15m", "1h"],
-            "quick_ranges": [
-                {"display": name, "from": start, "to": "now"} for name, start in _RANGES
-            ],
-        },
+        "timepicker": {},
         "timezone": "browser",
         "title": title,
         "uid": uid,
