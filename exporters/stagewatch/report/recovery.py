@@ -12,7 +12,7 @@ from stagewatch.prometheus.selectors import Regex, select
 from stagewatch.report.history import History, Labels, Line, measure, milliseconds
 from stagewatch.report.incidents import Incident, find_signs, incidents_of
 from stagewatch.report.periods import Period, iso, union
-from stagewatch.report.phases import QUERIES_EACH, Phases, absorbed, phases_of
+from stagewatch.report.phases import Phases, absorbed, phases_of
 from stagewatch.report.progress import Progress
 
 SWEEP_COLUMNS = 45_000
@@ -23,8 +23,6 @@ MAX_INCIDENTS = 200
 
 MAX_FIGURES = 30
 """Of one cluster."""
-
-_QUERIES = 17
 
 _AGENTS = Regex("stagewatch.*")
 """The scrape jobs of node agents and of Slurm's agent."""
@@ -167,7 +165,6 @@ class Recovery:
 def make_recovery(api: PrometheusApi, asked: Asked, progress: Progress) -> Recovery:
     """Ask the server.  Raises `StagewatchError`, also where nothing was scraped at all."""
     names = [asked.cluster] if asked.cluster else _clusters(api, asked.period)
-    progress.expect(_QUERIES * len(names))
     return Recovery(asked, [_cluster(api, asked, name, progress) for name in names])
 
 
@@ -195,7 +192,6 @@ def _cluster(api: PrometheusApi, asked: Asked, cluster: str, progress: Progress)
     history = History(api, period, progress, intervals=intervals, columns=SWEEP_COLUMNS)
     incidents = incidents_of(find_signs(history, cluster))
     close = sorted(incidents, key=lambda each: (not each.jobs, -each.start))[:MAX_INCIDENTS]
-    progress.expect(QUERIES_EACH * len(close))
     looked_at = absorbed([phases_of(history, each, cluster, asked.throughput) for each in close])
 
     def by_job(metric: str) -> list[Line]:
