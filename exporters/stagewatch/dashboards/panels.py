@@ -27,7 +27,6 @@ _FILTERS = {
     "RANK": f'{_NODE}, job_id=~"$job_id"',
 }
 _FILTER_WORD = re.compile(r"\{(" + "|".join(_FILTERS) + r")\b")
-_LAST_VALUE = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 
 
 def expand(expression: str) -> str:
@@ -57,7 +56,7 @@ class Query:
 Queries = str | Query | Sequence[Query]
 
 Panel = dict[str, Any]
-"""A panel's JSON, with only the keys that Grafana itself writes."""
+"""A panel's JSON, with only the keys whose values are not Grafana's own."""
 
 
 def stat(
@@ -73,16 +72,8 @@ def stat(
 ) -> Panel:
     """One number in front of a graph of its recent past."""
     field = _field(unit, thresholds, mappings)
-    options = {
-        "colorMode": "value",
-        "graphMode": "area",
-        "justifyMode": "auto",
-        "orientation": "auto",
-        "reduceOptions": _LAST_VALUE,
-        "textMode": "auto",
-    }
     targets = _targets(queries)
-    return _panel("stat", title, description, (width, rows), options, targets, field)
+    return _panel("stat", title, description, (width, rows), {}, targets, field)
 
 
 def timeseries(
@@ -105,22 +96,17 @@ def timeseries(
     field |= {name: v for name, v in (("min", minimum), ("max", maximum)) if v is not None}
     if log:
         field.pop("min", None)
-    field["custom"] = {
-        "drawStyle": "line",
-        "fillOpacity": 30 if stack else 0,
-        "lineWidth": 1,
-        "scaleDistribution": {"type": "log", "log": 10} if log else {"type": "linear"},
-        "showPoints": "auto",
-        "spanNulls": False,
-        "stacking": {"mode": "normal" if stack else "none", "group": "A"},
-        "thresholdsStyle": {"mode": "dashed" if thresholds else "off"},
-    }
+    field["custom"] = {}
+    if log:
+        field["custom"]["scaleDistribution"] = {"type": "log", "log": 10}
+    if stack:
+        field["custom"] |= {"fillOpacity": 30, "stacking": {"mode": "normal", "group": "A"}}
+    if thresholds:
+        field["custom"]["thresholdsStyle"] = {"mode": "dashed"}
     options = {
         "legend": {
             "calcs": ["lastNotNull", "max"],
             "displayMode": "table",
-            "placement": "bottom",
-            "showLegend": True,
             "sortBy": "Max",
             "sortDesc": True,
         },
@@ -142,33 +128,15 @@ def state_timeline(
 ) -> Panel:
     """A bar per series, coloured by its state."""
     field = _field("none", thresholds, mappings)
-    field["custom"] = {"fillOpacity": 75, "lineWidth": 0, "spanNulls": False}
-    options = {
-        "alignValue": "left",
-        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
-        "mergeValues": True,
-        "perPage": 32,
-        "rowHeight": 0.85,
-        "showValue": "auto",
-        "tooltip": {"mode": "single", "sort": "none"},
-    }
     targets = _targets(queries)
+    options = {"perPage": 32}
     return _panel("state-timeline", title, description, (width, rows), options, targets, field)
 
 
 def heatmap(title: str, description: str, expr: str, *, width: int = 12) -> Panel:
     """A histogram of seconds over time; the query yields one series per `le`."""
-    options = {
-        "calculate": False,
-        "cellGap": 1,
-        "color": {"mode": "scheme", "scheme": "Oranges", "steps": 64, "exponent": 0.5},
-        "filterValues": {"le": 1e-9},
-        "legend": {"show": True},
-        "rowsFrame": {"layout": "auto"},
-        "tooltip": {"mode": "single", "yHistogram": False},
-        "yAxis": {"axisPlacement": "left", "reverse": False, "unit": "s"},
-    }
-    field = {"unit": "s", "custom": {"scaleDistribution": {"type": "linear"}}}
+    options = {"yAxis": {"unit": "s"}}
+    field = {"unit": "s"}
     targets = _targets(Query(expr, "{{le}}"), format="heatmap")
     return _panel("heatmap", title, description, (width, 8), options, targets, field)
 
@@ -184,26 +152,14 @@ def bar_gauge(
 ) -> Panel:
     """A bar per series, as of the end of the time range."""
     field = _field(unit, thresholds, ()) | {"min": 0}
-    options = {
-        "displayMode": "basic",
-        "namePlacement": "auto",
-        "orientation": "horizontal",
-        "reduceOptions": _LAST_VALUE,
-        "showUnfilled": True,
-        "sizing": "auto",
-        "valueMode": "color",
-    }
+    options = {"displayMode": "basic", "orientation": "horizontal"}
     targets = _targets(queries, instant=True)
     return _panel("bargauge", title, description, (width, 8), options, targets, field)
 
 
 def text(title: str, content: str) -> Panel:
     """Markdown for whoever opens the board for the first time."""
-    options = {
-        "mode": "markdown",
-        "content": content,
-        "code": {"language": "plaintext", "showLineNumbers": False, "showMiniMap": False},
-    }
+    options = {"mode": "markdown", "content": content}
     return _panel("text", title, "How to read this board.", (24, 4), options)
 
 
@@ -254,13 +210,8 @@ def table(
         _override(keys[label], {"links": [{"title": "Open", "url": url}]})
         for label, url in (links or {}).items()
     ]
-    options = {
-        "cellHeight": "sm",
-        "footer": {"show": False, "reducer": ["sum"], "countRows": False, "fields": ""},
-        "showHeader": True,
-        "sortBy": [{"displayName": sort, "desc": True}] if sort else [],
-    }
-    field = {"custom": {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True}}
+    options = {"sortBy": [{"displayName": sort, "desc": True}] if sort else []}
+    field = {"custom": {"filterable": True}}
     panel = _panel("table", title, description, (width, rows), options, targets, field)
     panel["fieldConfig"]["overrides"] = overrides
     panel["transformations"] = [
