@@ -48,10 +48,9 @@ class RecoveryOptions:
     slo: float = option(99.9, "availability to aim at, in percent", parse=percent)
     cluster: str = option("", "only this cluster; all if empty")
     throughput: str = option(
-        "",
-        "throughput by job_id in PromQL; the word JOBS becomes the matchers of the jobs, as in "
-        "sum by (job_id) (tokens{JOBS}); if empty, rl_scalar samples_per_second, else steps a "
-        "minute",
+        "samples_per_second",
+        "scalar of the ranks (rl_scalar) that is a throughput, summed; steps a minute where a job "
+        "has none",
     )
 
 

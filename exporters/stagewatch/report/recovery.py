@@ -36,7 +36,7 @@ class Asked:
     budget: Period
     slo: float = 0.999
     cluster: str = ""
-    throughput: str = ""
+    throughput: str = "samples_per_second"
 
 
 @dataclass(frozen=True, slots=True)
