@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -37,22 +36,14 @@ class DemoOptions:
 
 
 class Progress:
-    """Prints lines with the seconds since the start; on a terminal the last one counts up."""
+    """Prints lines with the seconds since the start, which count up while a terminal waits."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
-        self._text = ""
-        self._live = sys.stdout.isatty()
-
-    def step(self, text: str) -> None:
-        """Begin a new step."""
-        self._text = text
-        self.say(text)
 
     def say(self, text: str) -> None:
-        """Print a line of its own."""
-        clear = "\r\033[K" if self._live else ""
-        print(f"{clear}{self._seconds()}  {text}", flush=True)
+        """Print a line."""
+        self._show(f"  {text}\n")
 
     def wait_until(
         self, condition: Callable[[], bool], limit: float, problem: str, pause: float = 0.25
@@ -62,20 +53,13 @@ class Progress:
         while not condition():
             if time.monotonic() > end:
                 raise StagewatchError(f"{problem} within {limit:.0f} s")
-            if self._live:
-                print(f"\r\033[K{self._waiting()}", end="", flush=True)
+            if sys.stdout.isatty():
+                self._show("  ...")
             time.sleep(pause)
-        if self._live:
-            print("\r\033[K", end="", flush=True)
 
-    def _waiting(self) -> str:
-        """The current step on one line: one that wraps would only in part be written over."""
-        line = f"{self._seconds()}  ... {self._text}"
-        room = shutil.get_terminal_size().columns - 1
-        return line if len(line) <= room else f"{line[: room - 1]}…"
-
-    def _seconds(self) -> str:
-        return f"[{time.monotonic() - self._started:5.1f} s]"
+    def _show(self, text: str) -> None:
+        start = "\r\033[K" if sys.stdout.isatty() else ""
+        print(f"{start}[{time.monotonic() - self._started:5.1f} s]{text}", end="", flush=True)
 
 
 def own_command() -> str:

@@ -104,21 +104,19 @@ class DemoCluster(Stack):
 def play(options: DemoOptions) -> int:
     """Play the scenario; exit status 0 if the stack named the rank that left early."""
     show = Progress()
-    show.step("finding Prometheus (on the PATH, or as a package)")
+    show.say("finding Prometheus (on the PATH, or as a package)")
     with DemoCluster(cache=options.cache, seed=options.seed) as cluster:
-        show.step(f"starting {len(NODES)} node agents, {RANKS} ranks of job {JOB_ID}, Prometheus")
+        show.say(f"starting {len(NODES)} node agents, {RANKS} ranks of job {JOB_ID}, Prometheus")
         api = cluster.start()
         show.say(f"Prometheus   {cluster.url}")
         for node, address in cluster.agents.items():
             show.say(f"{node}       http://{address}/")
-        show.step("training; the rules learn how long a step may take")
+        show.say("training; the rules learn how long a step may take")
         show.wait_until(lambda: bool(api.query(ARMED)), 120, "the rules did not learn a budget")
         steps = options.baseline_steps
         show.wait_until(lambda: cluster.steps() >= steps, 120 + 4 * steps, f"not {steps} steps")
         injected = cluster.inject_stall()
-        show.step(
-            f"step {cluster.steps()}, and time is up: one rank, its clock ahead, leaves first"
-        )
+        show.say(f"step {cluster.steps()}, and time is up: one rank, its clock ahead, leaves first")
         fired = _watch(api, show, injected)
         named = _report(cluster, fired)
         if options.keep:
