@@ -6,9 +6,9 @@ are.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import stagewatch
 from stagewatch.report import periods
 from stagewatch.report.components import component_of
 from stagewatch.report.deviations import MIN_SAMPLES
-from stagewatch.report.diagnosis import MOMENTS
+from stagewatch.report.diagnosis import MOMENTS, Milestone
 from stagewatch.report.events import Firing
 from stagewatch.report.experiment import Experiment
 from stagewatch.report.phases import PHASES, Phases
@@ -109,24 +109,14 @@ def _about(firing: Firing) -> str:
     return ", ".join(part for part in parts if part) or "job"
 
 
-@dataclass(frozen=True, slots=True)
-class _PhaseRow:
-    name: str
-    colour: str
-    time: float | None = None
-    after: float | None = None
-    since: float | None = None
-    what: str = ""
-
-
-def phase_rows(phases: Phases) -> list[_PhaseRow]:
-    """The phases as they came, with the time since the one before; those not seen at the end."""
-    times = [(getattr(phases, name), name, words, colour) for name, words, colour in PHASES]
-    rows: list[_PhaseRow] = []
-    for when, name, words, colour in sorted(
-        (each for each in times if each[0] is not None), key=lambda each: each[0]
-    ):
-        since = when - (rows[-1].time or 0.0) if rows else None
-        what = phases.detected_by if name == "detected" else ""
-        rows.append(_PhaseRow(words, colour, when, when - phases.began, since, what))
-    return rows + [_PhaseRow(words, colour) for when, _, words, colour in times if when is None]
+def phase_rows(phases: Phases) -> list[tuple[str, Milestone, str]]:
+    """Words, moment and colour of the phases as they came; those not seen at the end."""
+    rows = [
+        (
+            words,
+            Milestone(getattr(phases, name), phases.detected_by if name == "detected" else ""),
+            colour,
+        )
+        for name, words, colour in PHASES
+    ]
+    return sorted(rows, key=lambda row: row[1].time or math.inf)
