@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stagewatch.core.errors import StagewatchError
@@ -99,11 +98,6 @@ class Scrapes:
         """Share of the attempted scrapes that succeeded."""
         return self.succeeded / self.attempted if self.attempted else None
 
-    @property
-    def coverage(self) -> float | None:
-        """Share of all possible data: scrapes that succeeded × time seen."""
-        return None if self.success is None else self.success * self.seen
-
 
 @dataclass(frozen=True, slots=True)
 class ClusterRecovery:
@@ -116,7 +110,6 @@ class ClusterRecovery:
     scrapes: Sequence[Scrapes]
     slo: Slo
     jobs_seen: int
-    nodes: int | None
     node_hours_out: float
     stalled_gpu_hours: float | None
     interrupted_gpu_hours: float | None
@@ -198,12 +191,8 @@ def _cluster(api: PrometheusApi, asked: Asked, cluster: str, progress: Progress)
         jobs = f"count by (job_id) ({history.last(metric, here)})"
         return history.lines(f"count ({jobs})", "jobs")
 
-    jobs = _of(max, by_job("slurm_job_info")) or _of(max, by_job("rl_rank_up")) or 0
-    agents = {**here, "job": "stagewatch"}
-    # The median: while a node changes its state, it is counted in both.
-    nodes = _of(
-        statistics.median, history.most("slurm_cluster_nodes", here, "", "nodes", "sum")
-    ) or _of(statistics.median, history.most("up", agents, "", "nodes", "count"))
+    running = by_job("slurm_job_info") or by_job("rl_rank_up")
+    jobs = round(max((n for line in running for _, n in line.known()), default=0))
     wasted = history.total(
         "increase", "job:rl_wasted_gpu_seconds:total", here, "job_id", "wasted GPU time"
     )
@@ -226,7 +215,6 @@ def _cluster(api: PrometheusApi, asked: Asked, cluster: str, progress: Progress)
             seen=bool(jobs),
         ),
         jobs_seen=jobs,
-        nodes=nodes,
         node_hours_out=_node_hours(incidents),
         stalled_gpu_hours=sum(wasted.values()) / 3600 if wasted else None,
         interrupted_gpu_hours=sum(interrupted) / 3600 if interrupted else None,
@@ -251,12 +239,6 @@ def _seen(api: PrometheusApi, cluster: str, period: Period) -> list[float]:
             f"{iso(period.end)}"
         )
     return [when for when, _ in tracks[0].samples]
-
-
-def _of(how: Callable[[list[float]], float], lines: Sequence[Line]) -> int | None:
-    """A statistic of all values of some lines, rounded."""
-    values = [value for line in lines for _, value in line.known()]
-    return round(how(values)) if values else None
 
 
 def _scrapes(history: History, here: Labels) -> list[Scrapes]:
