@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.core.config import integer, number, option, path
+from stagewatch.core.config import number, option, path
 from stagewatch.core.errors import StagewatchError
 
 SYNC_STALL = "sync-stall"
@@ -21,7 +21,6 @@ class DemoOptions:
 
     scenario: str = option(SYNC_STALL, "what goes wrong, or list for all of them")
     keep: bool = option(False, "leave everything running until Ctrl-C")
-    seed: int | None = option(None, "choose the rank that leaves early", parse=integer)
     baseline_steps: int = option(10, "healthy steps before the fault, 0.5 s each in sync-stall")
     cache: Path = option(Path(".cache"), "where a fetched Prometheus is kept")
     train: int = option(8, "train workers of the RL system, 2 to 32")
