@@ -8,7 +8,7 @@ import re
 import ssl
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -49,10 +49,12 @@ class Sample:
 class Series:
     """All series by metric name."""
 
-    def __init__(self, samples: Iterable[tuple[str, Sample]] = ()) -> None:
+    def __init__(self) -> None:
         self._by_name: dict[str, list[Sample]] = {}
-        for name, sample in samples:
-            self._by_name.setdefault(name, []).append(sample)
+
+    def add(self, name: str, sample: Sample) -> None:
+        """Add a series of a metric."""
+        self._by_name.setdefault(name, []).append(sample)
 
     def __call__(self, name: str, **labels: str) -> list[Sample]:
         """The series of a metric whose labels include these."""
@@ -73,10 +75,7 @@ class Series:
 
 def parse(text: str) -> Series:
     """Read Prometheus' text format; other lines are passed over."""
-    return Series(_parse_lines(text))
-
-
-def _parse_lines(text: str) -> Iterator[tuple[str, Sample]]:
+    series = Series()
     for line in text.splitlines():
         match = _LINE.fullmatch(line)
         if match is None:
@@ -85,10 +84,9 @@ def _parse_lines(text: str) -> Iterator[tuple[str, Sample]]:
             name: re.sub(r"\\.", lambda escape: _ESCAPES.get(escape[0], escape[0]), value)
             for name, value in _LABEL.findall(match[2] or "")
         }
-        try:
-            yield match[1], Sample(labels, float(match[3]))
-        except ValueError:
-            continue
+        with contextlib.suppress(ValueError):
+            series.add(match[1], Sample(labels, float(match[3])))
+    return series
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +122,10 @@ def gather(
         series = parse(_ask_agent(agent, access, limit))
     except SourceError as error:
         problem = str(error)
-    return Facts(
-        series,
-        time.time(),
-        gpus_on_bus(sys),
-        {path: _outcome(path, probe, limit) for path, probe in probes.items()},
-        problem,
-    )
+    outcomes = {path: _outcome(path, probe, limit) for path, probe in probes.items()}
+    for probe in probes.values():
+        probe.kill()
+    return Facts(series, time.time(), gpus_on_bus(sys), outcomes, problem)
 
 
 def gpus_on_bus(sys: Path) -> int:
@@ -147,16 +142,15 @@ def gpus_on_bus(sys: Path) -> int:
 def _ask_agent(url: str, access: Access, limit: float) -> str:
     """The agent's metrics.  Raises `SourceError` with the reason where it gives none."""
     parts = urlsplit(url)
-    headers = {"Accept": "text/plain", "Authorization": access.authorization()}
-    if not headers["Authorization"]:
-        del headers["Authorization"]
+    secret = access.authorization()
+    headers = {"Accept": "text/plain"} | ({"Authorization": secret} if secret else {})
     left = max(0.05, (limit - time.monotonic()) / 2)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=left)
-    plain = parts.scheme == "http"
-    if not plain:
-        connection = http.client.HTTPSConnection(
-            parts.hostname or "", parts.port, timeout=left, context=access.context()
-        )
+    host, plain = parts.hostname or "", parts.scheme == "http"
+    connection = (
+        http.client.HTTPConnection(host, parts.port, timeout=left)
+        if plain
+        else http.client.HTTPSConnection(host, parts.port, timeout=left, context=access.context())
+    )
     try:
         connection.request("GET", "/metrics", headers=headers)
         answer = connection.getresponse()
@@ -196,18 +190,11 @@ def _probe(path: str) -> subprocess.Popen[bytes]:
 
 def _outcome(path: str, probe: subprocess.Popen[bytes], limit: float) -> str:
     if path not in mount_points():
-        probe.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            probe.wait(0.1)
         return f"{path} is not mounted"
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         status = probe.wait(max(0.05, limit - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        probe.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            probe.wait(0.1)
-        return f"{path} does not answer"
-    return f"{path} cannot be read" if status else ""
+        return f"{path} cannot be read" if status else ""
+    return f"{path} does not answer"
 
 
 def mount_points(table: Path = Path("/proc/self/mounts")) -> frozenset[str]:
