@@ -3,20 +3,9 @@
 from sections.network_fabric import GPU_LINKS, RDMA
 from sections.network_interfaces import ETHERNET, INTERFACES, TCP
 from sections.network_ranks import CONNECTIONS_OF_THE_RANKS
-from stagewatch.dashboards import (
-    AMBER,
-    ANY_IS_AMBER,
-    GREEN,
-    RED,
-    Query,
-    board,
-    mapping,
-    section,
-    stat,
-    state_timeline,
-    steps,
-    timeseries,
-)
+from stagewatch.dashboards.board import board, section
+from stagewatch.dashboards.look import AMBER, ANY_IS_AMBER, GREEN, RED, mapping, steps
+from stagewatch.dashboards.panels import Query, stat, state_timeline, timeseries
 
 GUIDE = """\
 **Compare, do not measure:** ranks of a job do the same thing, so the one line that leaves the

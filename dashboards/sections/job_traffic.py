@@ -1,6 +1,7 @@
 """What the ranks of a job send, receive, read and write."""
 
-from stagewatch.dashboards import Query, section, timeseries
+from stagewatch.dashboards.board import section
+from stagewatch.dashboards.panels import Query, timeseries
 
 SOCKETS_AND_STORAGE = section(
     "Sockets and storage",

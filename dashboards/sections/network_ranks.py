@@ -1,6 +1,7 @@
 """The TCP connections of each rank."""
 
-from stagewatch.dashboards import Query, section, timeseries
+from stagewatch.dashboards.board import section
+from stagewatch.dashboards.panels import Query, timeseries
 
 CONNECTIONS_OF_THE_RANKS = section(
     "Connections of the ranks",

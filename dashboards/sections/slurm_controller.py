@@ -1,6 +1,8 @@
 """The controller: how fast it answers, and what piles up in it."""
 
-from stagewatch.dashboards import AMBER, Query, section, steps, timeseries
+from stagewatch.dashboards.board import section
+from stagewatch.dashboards.look import AMBER, steps
+from stagewatch.dashboards.panels import Query, timeseries
 
 CONTROLLER = section(
     "Controller",

@@ -1,6 +1,8 @@
 """Jobs that wait or run, and whose they are."""
 
-from stagewatch.dashboards import AMBER, Column, Query, section, steps, table, timeseries
+from stagewatch.dashboards.board import section
+from stagewatch.dashboards.look import AMBER, steps
+from stagewatch.dashboards.panels import Column, Query, table, timeseries
 
 QUEUE = section(
     "Queue",

@@ -1,17 +1,8 @@
 """The collectors of all agents: which fail, hang, lag, or find nothing."""
 
-from stagewatch.dashboards import (
-    GREEN,
-    GREY,
-    RED,
-    Query,
-    bar_gauge,
-    mapping,
-    section,
-    state_timeline,
-    steps,
-    timeseries,
-)
+from stagewatch.dashboards.board import section
+from stagewatch.dashboards.look import GREEN, GREY, RED, mapping, steps
+from stagewatch.dashboards.panels import Query, bar_gauge, state_timeline, timeseries
 
 COLLECTORS = section(
     "Collectors",

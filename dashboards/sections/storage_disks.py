@@ -1,6 +1,7 @@
 """Disks, and the tasks and ranks that wait for them."""
 
-from stagewatch.dashboards import Query, section, timeseries
+from stagewatch.dashboards.board import section
+from stagewatch.dashboards.panels import Query, timeseries
 
 DISKS_AND_WAITING = section(
     "Disks and waiting",

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stagewatch.dashboards.look import NEUTRAL, Threshold, threshold_json
-from stagewatch.dashboards.modern import Panel, Target
+from stagewatch.dashboards.look import NEUTRAL, Thresholds
+
+DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 _CLUSTER = 'cluster=~"$cluster"'
 _NODE = f'{_CLUSTER}, node=~"$node"'
@@ -26,7 +27,6 @@ _FILTERS = {
     "RANK": f'{_NODE}, job_id=~"$job_id"',
 }
 _FILTER_WORD = re.compile(r"\{(" + "|".join(_FILTERS) + r")\b")
-_LAST_VALUE = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 
 
 def expand(expression: str) -> str:
@@ -55,6 +55,9 @@ class Query:
 
 Queries = str | Query | Sequence[Query]
 
+Panel = dict[str, Any]
+"""A panel's JSON, with only the keys whose values are not Grafana's own."""
+
 
 def stat(
     title: str,
@@ -62,23 +65,15 @@ def stat(
     queries: Queries,
     *,
     unit: str = "short",
-    thresholds: tuple[Threshold, ...] = NEUTRAL,
+    thresholds: Thresholds = NEUTRAL,
     mappings: Sequence[dict[str, Any]] = (),
     width: int = 4,
     rows: int = 4,
 ) -> Panel:
     """One number in front of a graph of its recent past."""
     field = _field(unit, thresholds, mappings)
-    options = {
-        "colorMode": "value",
-        "graphMode": "area",
-        "justifyMode": "auto",
-        "orientation": "auto",
-        "reduceOptions": _LAST_VALUE,
-        "textMode": "auto",
-    }
     targets = _targets(queries)
-    return _panel("stat", title, description, targets, width, rows, field, options)
+    return _panel("stat", title, description, (width, rows), {}, targets, field)
 
 
 def timeseries(
@@ -87,7 +82,7 @@ def timeseries(
     queries: Queries,
     *,
     unit: str = "short",
-    thresholds: tuple[Threshold, ...] = (),
+    thresholds: Thresholds = (),
     stack: bool = False,
     log: bool = False,
     minimum: float | None = 0,
@@ -101,29 +96,24 @@ def timeseries(
     field |= {name: v for name, v in (("min", minimum), ("max", maximum)) if v is not None}
     if log:
         field.pop("min", None)
-    field["custom"] = {
-        "drawStyle": "line",
-        "fillOpacity": 30 if stack else 0,
-        "lineWidth": 1,
-        "scaleDistribution": {"type": "log", "log": 10} if log else {"type": "linear"},
-        "showPoints": "auto",
-        "spanNulls": False,
-        "stacking": {"mode": "normal" if stack else "none", "group": "A"},
-        "thresholdsStyle": {"mode": "dashed" if thresholds else "off"},
-    }
+    field["custom"] = {}
+    if log:
+        field["custom"]["scaleDistribution"] = {"type": "log", "log": 10}
+    if stack:
+        field["custom"] |= {"fillOpacity": 30, "stacking": {"mode": "normal", "group": "A"}}
+    if thresholds:
+        field["custom"]["thresholdsStyle"] = {"mode": "dashed"}
     options = {
         "legend": {
             "calcs": ["lastNotNull", "max"],
             "displayMode": "table",
-            "placement": "bottom",
-            "showLegend": True,
             "sortBy": "Max",
             "sortDesc": True,
         },
         "tooltip": {"mode": "multi", "sort": "desc"},
     }
     targets = _targets(queries)
-    return _panel("timeseries", title, description, targets, width, rows, field, options)
+    return _panel("timeseries", title, description, (width, rows), options, targets, field)
 
 
 def state_timeline(
@@ -132,41 +122,23 @@ def state_timeline(
     queries: Queries,
     *,
     mappings: Sequence[dict[str, Any]] = (),
-    thresholds: tuple[Threshold, ...] = NEUTRAL,
+    thresholds: Thresholds = NEUTRAL,
     width: int = 24,
     rows: int = 10,
 ) -> Panel:
     """A bar per series, coloured by its state."""
     field = _field("none", thresholds, mappings)
-    field["custom"] = {"fillOpacity": 75, "lineWidth": 0, "spanNulls": False}
-    options = {
-        "alignValue": "left",
-        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
-        "mergeValues": True,
-        "perPage": 32,
-        "rowHeight": 0.85,
-        "showValue": "auto",
-        "tooltip": {"mode": "single", "sort": "none"},
-    }
     targets = _targets(queries)
-    return _panel("state-timeline", title, description, targets, width, rows, field, options)
+    options = {"perPage": 32}
+    return _panel("state-timeline", title, description, (width, rows), options, targets, field)
 
 
 def heatmap(title: str, description: str, expr: str, *, width: int = 12) -> Panel:
     """A histogram of seconds over time; the query yields one series per `le`."""
-    options = {
-        "calculate": False,
-        "cellGap": 1,
-        "color": {"mode": "scheme", "scheme": "Oranges", "steps": 64, "exponent": 0.5},
-        "filterValues": {"le": 1e-9},
-        "legend": {"show": True},
-        "rowsFrame": {"layout": "auto"},
-        "tooltip": {"mode": "single", "yHistogram": False},
-        "yAxis": {"axisPlacement": "left", "reverse": False, "unit": "s"},
-    }
-    field = {"unit": "s", "custom": {"scaleDistribution": {"type": "linear"}}}
+    options = {"yAxis": {"unit": "s"}}
+    field = {"unit": "s"}
     targets = _targets(Query(expr, "{{le}}"), format="heatmap")
-    return _panel("heatmap", title, description, targets, width, 8, field, options)
+    return _panel("heatmap", title, description, (width, 8), options, targets, field)
 
 
 def bar_gauge(
@@ -175,32 +147,20 @@ def bar_gauge(
     queries: Queries,
     *,
     unit: str = "short",
-    thresholds: tuple[Threshold, ...] = NEUTRAL,
+    thresholds: Thresholds = NEUTRAL,
     width: int = 8,
 ) -> Panel:
     """A bar per series, as of the end of the time range."""
     field = _field(unit, thresholds, ()) | {"min": 0}
-    options = {
-        "displayMode": "basic",
-        "namePlacement": "auto",
-        "orientation": "horizontal",
-        "reduceOptions": _LAST_VALUE,
-        "showUnfilled": True,
-        "sizing": "auto",
-        "valueMode": "color",
-    }
+    options = {"displayMode": "basic", "orientation": "horizontal"}
     targets = _targets(queries, instant=True)
-    return _panel("bargauge", title, description, targets, width, 8, field, options)
+    return _panel("bargauge", title, description, (width, 8), options, targets, field)
 
 
 def text(title: str, content: str) -> Panel:
     """Markdown for whoever opens the board for the first time."""
-    options = {
-        "mode": "markdown",
-        "content": content,
-        "code": {"language": "plaintext", "showLineNumbers": False, "showMiniMap": False},
-    }
-    return _panel("text", title, "How to read this board.", [], 24, 4, {}, options)
+    options = {"mode": "markdown", "content": content}
+    return _panel("text", title, "How to read this board.", (24, 4), options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +170,7 @@ class Column:
     title: str
     expr: str
     unit: str = "short"
-    thresholds: tuple[Threshold, ...] = ()
+    thresholds: Thresholds = ()
     mappings: tuple[dict[str, Any], ...] = ()
     decimals: int | None = None
 
@@ -234,7 +194,7 @@ def table(
     queries = [Query(column.expr) for column in columns]
     targets = _targets(queries, instant=True, format="table")
     values = {
-        f"Value #{target.refId}": column for target, column in zip(targets, columns, strict=True)
+        f"Value #{target['refId']}": column for target, column in zip(targets, columns, strict=True)
     }
     if len(columns) == 1:  # Grafana then leaves the letter out
         values["Value"] = columns[0]
@@ -250,16 +210,11 @@ def table(
         _override(keys[label], {"links": [{"title": "Open", "url": url}]})
         for label, url in (links or {}).items()
     ]
-    options = {
-        "cellHeight": "sm",
-        "footer": {"show": False, "reducer": ["sum"], "countRows": False, "fields": ""},
-        "showHeader": True,
-        "sortBy": [{"displayName": sort, "desc": True}] if sort else [],
-    }
-    field = {"custom": {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True}}
-    panel = _panel("table", title, description, targets, width, rows, field, options)
-    panel.overrides = overrides
-    panel.transformations = [
+    options = {"sortBy": [{"displayName": sort, "desc": True}] if sort else []}
+    field = {"custom": {"filterable": True}}
+    panel = _panel("table", title, description, (width, rows), options, targets, field)
+    panel["fieldConfig"]["overrides"] = overrides
+    panel["transformations"] = [
         {"id": "merge", "options": {}},
         {"id": "organize", "options": organise},
     ]
@@ -270,51 +225,51 @@ def _panel(
     kind: str,
     title: str,
     description: str,
-    targets: list[Target],
-    width: int,
-    rows: int,
-    field: dict[str, Any],
+    size: tuple[int, int],
     options: dict[str, Any],
+    targets: Sequence[dict[str, Any]] = (),
+    field: Mapping[str, Any] | None = None,
 ) -> Panel:
-    return Panel(
-        kind=kind,
-        title=title,
-        description=description,
-        targets=targets,
-        width=width,
-        rows=rows,
-        field=field,
-        options=options,
-    )
+    """A panel of a width and a height; the board gives it its place and its id."""
+    panel: Panel = {"type": kind, "title": title, "description": description, "options": options}
+    panel["gridPos"] = {"w": size[0], "h": size[1]}
+    if targets:
+        panel |= {"datasource": DATASOURCE, "targets": targets}
+        panel["fieldConfig"] = {"defaults": field, "overrides": []}
+    return panel
 
 
 def _targets(
     queries: Queries, *, instant: bool = False, format: str = "time_series"
-) -> list[Target]:
+) -> list[dict[str, Any]]:
+    """Queries; `instant` for what is shown as of the end of the time range."""
     if isinstance(queries, str):
         queries = Query(queries)
-    if isinstance(queries, Query):
-        queries = (queries,)
     return [
-        Target(
-            expr=expand(query.expr),
-            legendFormat=query.legend,
-            format=format,
-            instant=instant,
-            refId=ref,
+        {
+            "datasource": DATASOURCE,
+            "editorMode": "code",
+            "expr": expand(query.expr),
+            "format": format,
+            "instant": instant,
+            "range": not instant,
+            "legendFormat": query.legend or "__auto",
+            "refId": letter,
+        }
+        for letter, query in zip(
+            string.ascii_uppercase,
+            (queries,) if isinstance(queries, Query) else queries,
+            strict=False,
         )
-        for ref, query in zip(string.ascii_uppercase, queries, strict=False)
     ]
 
 
-def _field(
-    unit: str, thresholds: tuple[Threshold, ...], mappings: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
+def _field(unit: str, thresholds: Thresholds, mappings: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
         "unit": unit,
         "color": {"mode": "thresholds"},
         "mappings": list(mappings),
-        "thresholds": threshold_json(thresholds),
+        "thresholds": {"mode": "absolute", "steps": thresholds},
     }
 
 
@@ -327,7 +282,7 @@ def _cell(column: Column) -> dict[str, Any]:
     if column.thresholds or column.mappings:
         properties["custom.cellOptions"] = {"type": "color-text"}
     if column.thresholds:
-        properties["thresholds"] = threshold_json(column.thresholds)
+        properties["thresholds"] = {"mode": "absolute", "steps": column.thresholds}
     return properties
 
 
