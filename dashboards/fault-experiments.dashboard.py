@@ -1,8 +1,21 @@
 """Injection, detection, recovery: what an experiment needs to show."""
 
-from stagewatch.dashboards.board import board, section
-from stagewatch.dashboards.look import ANY_IS_AMBER, ANY_IS_BAD, GREEN, RED, mapping, steps
-from stagewatch.dashboards.panels import Column, Query, stat, state_timeline, table, timeseries
+from stagewatch.dashboards import (
+    ANY_IS_AMBER,
+    ANY_IS_BAD,
+    GREEN,
+    RED,
+    Column,
+    Query,
+    board,
+    mapping,
+    section,
+    stat,
+    state_timeline,
+    steps,
+    table,
+    timeseries,
+)
 
 GUIDE = """\
 **Four rows on one time axis:** *Injected* is when a marker was open (`stagewatch fault mark`),

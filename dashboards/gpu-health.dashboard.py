@@ -3,9 +3,19 @@
 from sections.gpu_errors import ERRORS_AND_LINKS
 from sections.gpu_inventory import IDENTITY, JOBS
 from sections.gpu_work import HEAT_AND_POWER, HOT, MEMORY_HOT, WORK
-from stagewatch.dashboards.board import board, section
-from stagewatch.dashboards.look import AMBER, ANY_IS_BAD, GREEN, RED, mapping, steps
-from stagewatch.dashboards.panels import Column, stat, table
+from stagewatch.dashboards import (
+    AMBER,
+    ANY_IS_BAD,
+    GREEN,
+    RED,
+    Column,
+    board,
+    mapping,
+    section,
+    stat,
+    steps,
+    table,
+)
 
 GUIDE = """\
 **Table:** one line per GPU; amber is worth a look, red is worth a drain.  *Below limit* is how far

@@ -3,9 +3,18 @@
 from sections.job_nodes import GPUS_OF_THE_NODES, LOGS_AND_KILLS
 from sections.job_ranks import PROCESSES, RANKS_AND_STAGES
 from sections.job_traffic import SOCKETS_AND_STORAGE
-from stagewatch.dashboards.board import board, section
-from stagewatch.dashboards.look import AMBER, ANY_IS_AMBER, ANY_IS_BAD, RED, steps
-from stagewatch.dashboards.panels import Column, stat, table
+from stagewatch.dashboards import (
+    AMBER,
+    ANY_IS_AMBER,
+    ANY_IS_BAD,
+    RED,
+    Column,
+    board,
+    section,
+    stat,
+    steps,
+    table,
+)
 
 GUIDE = """\
 **Choose the job above.** *Verdict* names the rank at fault, if one can be named.  *Stage of each

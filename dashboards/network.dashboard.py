@@ -3,9 +3,20 @@
 from sections.network_fabric import GPU_LINKS, RDMA
 from sections.network_interfaces import ETHERNET, INTERFACES, TCP
 from sections.network_ranks import CONNECTIONS_OF_THE_RANKS
-from stagewatch.dashboards.board import board, section
-from stagewatch.dashboards.look import AMBER, ANY_IS_AMBER, GREEN, RED, mapping, steps
-from stagewatch.dashboards.panels import Query, stat, state_timeline, timeseries
+from stagewatch.dashboards import (
+    AMBER,
+    ANY_IS_AMBER,
+    GREEN,
+    RED,
+    Query,
+    board,
+    mapping,
+    section,
+    stat,
+    state_timeline,
+    steps,
+    timeseries,
+)
 
 GUIDE = """\
 **Compare, do not measure:** ranks of a job do the same thing, so the one line that leaves the

@@ -1,15 +1,22 @@
 """Is anything wrong, where, and since when?"""
 
-from stagewatch.dashboards.board import board, section
-from stagewatch.dashboards.look import AMBER, ANY_IS_AMBER, ANY_IS_BAD, GREEN, RED, mapping, steps
-from stagewatch.dashboards.panels import (
+from stagewatch.dashboards import (
+    AMBER,
+    ANY_IS_AMBER,
+    ANY_IS_BAD,
+    GREEN,
+    RED,
     TO_JOB,
     TO_NODE,
     Column,
     Query,
     bar_gauge,
+    board,
+    mapping,
+    section,
     stat,
     state_timeline,
+    steps,
     table,
     timeseries,
 )

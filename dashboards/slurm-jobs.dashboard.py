@@ -4,9 +4,17 @@ from sections.slurm_capacity import GPUS, NODES
 from sections.slurm_controller import CONTROLLER
 from sections.slurm_ended import ENDED
 from sections.slurm_queue import QUEUE
-from stagewatch.dashboards.board import board, section
-from stagewatch.dashboards.look import AMBER, ANY_IS_AMBER, GREEN, RED, mapping, steps
-from stagewatch.dashboards.panels import stat
+from stagewatch.dashboards import (
+    AMBER,
+    ANY_IS_AMBER,
+    GREEN,
+    RED,
+    board,
+    mapping,
+    section,
+    stat,
+    steps,
+)
 
 GUIDE = """\
 **Who waits, and why:** *Pending by reason* separates a full cluster (`Resources`, `Priority`) from

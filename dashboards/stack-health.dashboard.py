@@ -1,9 +1,23 @@
 """Is the monitoring itself well?"""
 
 from sections.stack_collectors import COLLECTORS
-from stagewatch.dashboards.board import board, section
-from stagewatch.dashboards.look import AMBER, ANY_IS_AMBER, ANY_IS_BAD, GREEN, RED, mapping, steps
-from stagewatch.dashboards.panels import Column, Query, stat, state_timeline, table, timeseries
+from stagewatch.dashboards import (
+    AMBER,
+    ANY_IS_AMBER,
+    ANY_IS_BAD,
+    GREEN,
+    RED,
+    Column,
+    Query,
+    board,
+    mapping,
+    section,
+    stat,
+    state_timeline,
+    steps,
+    table,
+    timeseries,
+)
 
 GUIDE = """\
 **If this board is red, distrust the others.** An agent that does not answer, or a collector that

@@ -1,8 +1,20 @@
 """Which rank was in which stage when, beside the faults and what the stages usually take."""
 
-from stagewatch.dashboards.board import board, section
-from stagewatch.dashboards.look import AMBER, RED, STAGE_NAMES, mapping, steps
-from stagewatch.dashboards.panels import Column, Query, heatmap, state_timeline, table, timeseries
+from stagewatch.dashboards import (
+    AMBER,
+    RED,
+    STAGE_NAMES,
+    Column,
+    Query,
+    board,
+    heatmap,
+    mapping,
+    section,
+    state_timeline,
+    steps,
+    table,
+    timeseries,
+)
 
 GUIDE = """\
 **Time runs to the right, one row per rank.** Compare rows: the first that keeps its colour while

@@ -4,9 +4,7 @@ from sections.storage_checkpoints import CHECKPOINTS
 from sections.storage_disks import DISKS_AND_WAITING
 from sections.storage_mounts import CANARY
 from sections.storage_nfs import NFS
-from stagewatch.dashboards.board import board, section
-from stagewatch.dashboards.look import AMBER, ANY_IS_BAD, RED, steps
-from stagewatch.dashboards.panels import stat
+from stagewatch.dashboards import AMBER, ANY_IS_BAD, RED, board, section, stat, steps
 
 GUIDE = """\
 **The canary** is a small file that the agent writes, syncs, reads back and removes on each

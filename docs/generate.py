@@ -27,6 +27,8 @@ def tables() -> dict[str, list[Metric]]:
     for module in pkgutil.walk_packages(stagewatch.__path__, "stagewatch."):
         if module.name.startswith(("stagewatch.client.hooks", "stagewatch.__main__")):
             continue
+        if module.name.endswith(".janitor"):  # programs, not modules to import
+            continue
         content = vars(importlib.import_module(module.name)).values()
         metrics = [
             item

@@ -138,7 +138,7 @@ def test_the_rules_are_found_in_the_wheel(bare: Path) -> None:
     ).read_bytes()
 
 
-EXTRAS = ("node", "slurm", "web-config", "report", "demo", "evidence")
+EXTRAS = ("node", "slurm", "web-config", "dashboards", "report", "demo", "evidence")
 EVERY = frozenset(EXTRAS)
 NOWHERE = "http://127.0.0.1:9"
 COMMANDS: dict[tuple[str, ...], tuple[frozenset[str], int]] = {

@@ -1,8 +1,16 @@
 """Errors of the GPUs, and of the links between them and to the host."""
 
-from stagewatch.dashboards.board import section
-from stagewatch.dashboards.look import AMBER, RED, steps
-from stagewatch.dashboards.panels import Column, Query, bar_gauge, table, timeseries
+from stagewatch.dashboards import (
+    AMBER,
+    RED,
+    Column,
+    Query,
+    bar_gauge,
+    section,
+    steps,
+    table,
+    timeseries,
+)
 
 ERRORS_AND_LINKS = section(
     "Errors and links",

@@ -1,8 +1,19 @@
 """Which GPUs there are, and whose they are."""
 
-from stagewatch.dashboards.board import section
-from stagewatch.dashboards.look import AMBER, GREEN, RED, mapping, steps
-from stagewatch.dashboards.panels import TO_JOB, Column, Query, state_timeline, table, timeseries
+from stagewatch.dashboards import (
+    AMBER,
+    GREEN,
+    RED,
+    TO_JOB,
+    Column,
+    Query,
+    mapping,
+    section,
+    state_timeline,
+    steps,
+    table,
+    timeseries,
+)
 
 JOBS = section(
     "Jobs",

@@ -1,8 +1,6 @@
 """What every GPU does over time, and how hot it gets."""
 
-from stagewatch.dashboards.board import section
-from stagewatch.dashboards.look import AMBER, RED, steps
-from stagewatch.dashboards.panels import Query, timeseries
+from stagewatch.dashboards import AMBER, RED, Query, section, steps, timeseries
 
 HOT = steps((75, AMBER), (85, RED))
 MEMORY_HOT = steps((90, AMBER), (95, RED))

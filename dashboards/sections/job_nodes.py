@@ -1,8 +1,18 @@
 """The nodes under a job: what they log and kill, their GPUs and agents."""
 
-from stagewatch.dashboards.board import section
-from stagewatch.dashboards.look import ANY_IS_BAD, GREEN, RED, mapping
-from stagewatch.dashboards.panels import Column, Query, stat, state_timeline, table, timeseries
+from stagewatch.dashboards import (
+    ANY_IS_BAD,
+    GREEN,
+    RED,
+    Column,
+    Query,
+    mapping,
+    section,
+    stat,
+    state_timeline,
+    table,
+    timeseries,
+)
 
 LOGS_AND_KILLS = section(
     "Logs and kills",

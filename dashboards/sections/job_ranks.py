@@ -1,8 +1,6 @@
 """The ranks of a job: where each one is, and what its process costs."""
 
-from stagewatch.dashboards.board import section
-from stagewatch.dashboards.look import STAGE_NAMES
-from stagewatch.dashboards.panels import Query, state_timeline, timeseries
+from stagewatch.dashboards import STAGE_NAMES, Query, section, state_timeline, timeseries
 
 RANKS_AND_STAGES = section(
     "Ranks and stages",

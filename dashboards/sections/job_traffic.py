@@ -1,7 +1,6 @@
 """What the ranks of a job send, receive, read and write."""
 
-from stagewatch.dashboards.board import section
-from stagewatch.dashboards.panels import Query, timeseries
+from stagewatch.dashboards import Query, section, timeseries
 
 SOCKETS_AND_STORAGE = section(
     "Sockets and storage",

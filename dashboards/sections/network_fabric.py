@@ -1,8 +1,16 @@
 """The fast links: RDMA between nodes, NVLink and PCIe inside them."""
 
-from stagewatch.dashboards.board import section
-from stagewatch.dashboards.look import ANY_IS_AMBER, GREEN, RED, mapping
-from stagewatch.dashboards.panels import Column, Query, table, timeseries
+from stagewatch.dashboards import (
+    ANY_IS_AMBER,
+    GREEN,
+    RED,
+    Column,
+    Query,
+    mapping,
+    section,
+    table,
+    timeseries,
+)
 
 RDMA = section(
     "InfiniBand, RoCE, EFA",

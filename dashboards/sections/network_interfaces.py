@@ -1,8 +1,6 @@
 """The node's own view of its network: interfaces and TCP, from node_exporter."""
 
-from stagewatch.dashboards.board import section
-from stagewatch.dashboards.look import GREEN, RED, mapping
-from stagewatch.dashboards.panels import Query, state_timeline, timeseries
+from stagewatch.dashboards import GREEN, RED, Query, mapping, section, state_timeline, timeseries
 
 ETHERNET = 'device!~"lo|veth.*|docker.*|br-.*|cali.*|flannel.*"'
 

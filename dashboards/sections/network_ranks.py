@@ -1,7 +1,6 @@
 """The TCP connections of each rank."""
 
-from stagewatch.dashboards.board import section
-from stagewatch.dashboards.panels import Query, timeseries
+from stagewatch.dashboards import Query, section, timeseries
 
 CONNECTIONS_OF_THE_RANKS = section(
     "Connections of the ranks",

@@ -1,8 +1,18 @@
 """GPUs and nodes as Slurm counts them, and those it gives no jobs to."""
 
-from stagewatch.dashboards.board import section
-from stagewatch.dashboards.look import AMBER, ANY_IS_AMBER, ANY_IS_BAD, RED, steps
-from stagewatch.dashboards.panels import TO_NODE, Column, Query, table, timeseries
+from stagewatch.dashboards import (
+    AMBER,
+    ANY_IS_AMBER,
+    ANY_IS_BAD,
+    RED,
+    TO_NODE,
+    Column,
+    Query,
+    section,
+    steps,
+    table,
+    timeseries,
+)
 
 GPUS = section(
     "GPUs",

@@ -1,8 +1,6 @@
 """The controller: how fast it answers, and what piles up in it."""
 
-from stagewatch.dashboards.board import section
-from stagewatch.dashboards.look import AMBER, steps
-from stagewatch.dashboards.panels import Query, timeseries
+from stagewatch.dashboards import AMBER, Query, section, steps, timeseries
 
 CONTROLLER = section(
     "Controller",

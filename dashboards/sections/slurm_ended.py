@@ -1,8 +1,16 @@
 """Jobs that ended: how, after what wait, and how often again."""
 
-from stagewatch.dashboards.board import section
-from stagewatch.dashboards.look import AMBER, RED, steps
-from stagewatch.dashboards.panels import Column, Query, heatmap, table, timeseries
+from stagewatch.dashboards import (
+    AMBER,
+    RED,
+    Column,
+    Query,
+    heatmap,
+    section,
+    steps,
+    table,
+    timeseries,
+)
 
 ENDED = section(
     "Ended",

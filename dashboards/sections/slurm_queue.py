@@ -1,8 +1,6 @@
 """Jobs that wait or run, and whose they are."""
 
-from stagewatch.dashboards.board import section
-from stagewatch.dashboards.look import AMBER, steps
-from stagewatch.dashboards.panels import Column, Query, table, timeseries
+from stagewatch.dashboards import AMBER, Column, Query, section, steps, table, timeseries
 
 QUEUE = section(
     "Queue",

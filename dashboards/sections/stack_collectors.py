@@ -1,8 +1,17 @@
 """The collectors of all agents: which fail, hang, lag, or find nothing."""
 
-from stagewatch.dashboards.board import section
-from stagewatch.dashboards.look import GREEN, GREY, RED, mapping, steps
-from stagewatch.dashboards.panels import Query, bar_gauge, state_timeline, timeseries
+from stagewatch.dashboards import (
+    GREEN,
+    GREY,
+    RED,
+    Query,
+    bar_gauge,
+    mapping,
+    section,
+    state_timeline,
+    steps,
+    timeseries,
+)
 
 COLLECTORS = section(
     "Collectors",

@@ -1,8 +1,18 @@
 """Checkpoints: how new, how large, and whether one was cut short."""
 
-from stagewatch.dashboards.board import section
-from stagewatch.dashboards.look import AMBER, ANY_IS_AMBER, GREEN, RED, mapping, steps
-from stagewatch.dashboards.panels import Column, Query, table, timeseries
+from stagewatch.dashboards import (
+    AMBER,
+    ANY_IS_AMBER,
+    GREEN,
+    RED,
+    Column,
+    Query,
+    mapping,
+    section,
+    steps,
+    table,
+    timeseries,
+)
 
 CHECKPOINTS = section(
     "Checkpoints",

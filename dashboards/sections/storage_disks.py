@@ -1,7 +1,6 @@
 """Disks, and the tasks and ranks that wait for them."""
 
-from stagewatch.dashboards.board import section
-from stagewatch.dashboards.panels import Query, timeseries
+from stagewatch.dashboards import Query, section, timeseries
 
 DISKS_AND_WAITING = section(
     "Disks and waiting",

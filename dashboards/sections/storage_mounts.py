@@ -1,8 +1,18 @@
 """Mounts as a trainer meets them: the canary's small file, and the space left."""
 
-from stagewatch.dashboards.board import section
-from stagewatch.dashboards.look import AMBER, GREEN, RED, mapping, steps
-from stagewatch.dashboards.panels import Column, Query, state_timeline, table, timeseries
+from stagewatch.dashboards import (
+    AMBER,
+    GREEN,
+    RED,
+    Column,
+    Query,
+    mapping,
+    section,
+    state_timeline,
+    steps,
+    table,
+    timeseries,
+)
 
 CANARY = section(
     "Canary",

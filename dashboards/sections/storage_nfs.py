@@ -1,7 +1,6 @@
 """NFS as the kernel's mount statistics see it."""
 
-from stagewatch.dashboards.board import section
-from stagewatch.dashboards.panels import Column, Query, table, timeseries
+from stagewatch.dashboards import Column, Query, section, table, timeseries
 
 NFS = section(
     "NFS",

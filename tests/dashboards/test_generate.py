@@ -71,6 +71,6 @@ def test_a_directory_without_content_is_an_error(tmp_path: Path) -> None:
 def test_agents_do_not_load_the_library() -> None:
     code = (
         "import sys, stagewatch.cli, stagewatch.node, stagewatch.slurm.agent\n"
-        "assert 'stagewatch.dashboards' not in sys.modules"
+        "assert 'grafanalib' not in sys.modules and 'stagewatch.dashboards' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

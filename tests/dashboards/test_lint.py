@@ -184,12 +184,12 @@ def test_links_from_cells_lead_to_boards_that_exist(name: str) -> None:
 
 
 @every_board
-def test_a_board_refreshes_and_offers_the_ranges_of_grafana(name: str) -> None:
-    """Grafana's own, five minutes to five years, where the board names none."""
+def test_a_board_refreshes_and_offers_an_hour_to_thirty_days(name: str) -> None:
     board = load(name)
     assert board["refresh"] == "30s"
     assert board["graphTooltip"] == 1
-    assert board["timepicker"] == {}
+    starts = [each["from"] for each in board["timepicker"]["quick_ranges"]]
+    assert starts[0] == "now-1h" and starts[-1] == "now-30d"
 
 
 @every_board

@@ -53,7 +53,7 @@ def declared() -> set[str]:
     found: set[str] = set()
     for module in pkgutil.walk_packages(stagewatch.__path__, "stagewatch."):
         if module.name.startswith("stagewatch.client.hooks") or module.name.endswith(
-            (".__main__", ".child")
+            (".__main__", ".child", ".janitor")
         ):
             continue
         for value in vars(importlib.import_module(module.name)).values():

@@ -2,5 +2,54 @@
 
 `/dashboards/NAME.dashboard.py` builds a board (`board.py`) out of panels (`panels.py`), whose
 colours and value mappings (`look.py`) mean the same on all boards; `generate.py` writes each as
-JSON in the shape that Grafana 11 and later keeps on disk.  Open `panels.py` first.
+JSON in the shape of `modern.py`.  Open `panels.py` first.  Only this package imports grafanalib.
 """
+
+from stagewatch.dashboards.board import board, section
+from stagewatch.dashboards.look import (
+    AMBER,
+    ANY_IS_AMBER,
+    ANY_IS_BAD,
+    GREEN,
+    GREY,
+    RED,
+    STAGE_NAMES,
+    mapping,
+    steps,
+)
+from stagewatch.dashboards.panels import (
+    TO_JOB,
+    TO_NODE,
+    Column,
+    Query,
+    bar_gauge,
+    heatmap,
+    stat,
+    state_timeline,
+    table,
+    timeseries,
+)
+
+__all__ = [
+    "AMBER",
+    "ANY_IS_AMBER",
+    "ANY_IS_BAD",
+    "GREEN",
+    "GREY",
+    "RED",
+    "STAGE_NAMES",
+    "TO_JOB",
+    "TO_NODE",
+    "Column",
+    "Query",
+    "bar_gauge",
+    "board",
+    "heatmap",
+    "mapping",
+    "section",
+    "stat",
+    "state_timeline",
+    "steps",
+    "table",
+    "timeseries",
+]

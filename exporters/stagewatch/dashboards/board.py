@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stagewatch.dashboards.panels import DATASOURCE, Panel, expand, text
+from grafanalib import core
+
+from stagewatch.dashboards.modern import DATASOURCE, Dashboard, Panel, Row, Variable
+from stagewatch.dashboards.panels import expand, text
 
 COLUMNS = 24
 TAG = "stagewatch"
-_LINKS = dict.fromkeys(("title", "tooltip", "url"), "") | {
-    "type": "dashboards",
-    "tags": [TAG],
-    "icon": "external link",
-    "asDropdown": False,
-    "includeVars": True,
-    "keepTime": True,
-    "targetBlank": False,
-}
-"""To the other boards, with the same time range and variables."""
+_RANGES = (
+    ("Last hour", "now-1h"),
+    ("Last 3 hours", "now-3h"),
+    ("Last 6 hours", "now-6h"),
+    ("Last 12 hours", "now-12h"),
+    ("Last day", "now-24h"),
+    ("Last 2 days", "now-2d"),
+    ("Last 7 days", "now-7d"),
+    ("Last 30 days", "now-30d"),
+)
 
 _STEP = "10s"
 """The step of annotations; Grafana's default of a minute would miss shorter events."""
@@ -73,70 +75,60 @@ def board(
     guide: str,
     variables_used: Iterable[str],
     sections: Sequence[Section],
-) -> dict[str, Any]:
-    """A whole board's JSON; `guide` is Markdown that explains how to read it."""
-    panels = _lay_out([Section("", (text("How to read this board", guide),)), *sections])
-    return {
-        "annotations": {"list": _annotations()},
-        "description": description,
-        "editable": True,
-        "fiscalYearStartMonth": 0,
-        "graphTooltip": 1,  # one crosshair over all panels
-        "id": None,
-        "links": [_LINKS],
-        "panels": panels,
-        "refresh": "30s",
-        "schemaVersion": 39,
-        "tags": [TAG],
-        "templating": {"list": _variables(variables_used)},
-        "time": {"from": "now-1h", "to": "now"},
-        "timepicker": {},
-        "timezone": "browser",
-        "title": title,
-        "uid": uid,
-        "version": 1,
-        "weekStart": "",
-    }
+) -> Dashboard:
+    """A whole board; `guide` is Markdown that explains how to read it."""
+    dashboard: Dashboard = Dashboard(
+        title=title,
+        uid=uid,
+        description=description,
+        tags=[TAG],
+        refresh="30s",
+        graphTooltip=1,  # one crosshair over all panels
+        time=core.Time("now-1h", "now"),
+        picker={
+            "refresh_intervals": ["10s", "30s", "1m", "5m", "15m", "1h"],
+            "quick_ranges": [
+                {"display": name, "from": start, "to": "now"} for name, start in _RANGES
+            ],
+        },
+        templating=core.Templating(list=_variables(variables_used)),
+        annotations=core.Annotations(list=_annotations()),
+        links=[core.DashboardLink(type="dashboards", tags=[TAG], keepTime=True, includeVars=True)],
+        panels=_lay_out([Section("", (text("How to read this board", guide),)), *sections]),
+    ).auto_panel_ids()
+    return dashboard
 
 
-def _variables(names: Iterable[str]) -> list[dict[str, Any]]:
+def _variables(names: Iterable[str]) -> list[Variable]:
     """The data source, the cluster, and those named, in the order of every board."""
     wanted = {"cluster", *names}
     if "node" in wanted:
         wanted.add("partition")  # the query of the nodes uses it
-    source = {
-        "name": "datasource",
-        "label": "Data source",
-        "description": "The Prometheus that scrapes the agents.",
-        "type": "datasource",
-        "query": "prometheus",
-        "refresh": 1,
-        "multi": False,
-        "includeAll": False,
-    }
-    chosen = [source, *(_variable(name) for name in _VARIABLES if name in wanted)]
-    return [{"current": {}, "hide": 0, "options": [], "regex": ""} | each for each in chosen]
+    source = Variable(
+        name="datasource",
+        label="Data source",
+        description="The Prometheus that scrapes the agents.",
+        type="datasource",
+        query="prometheus",
+        refresh=1,
+    )
+    return [source, *(_variable(name) for name in _VARIABLES if name in wanted)]
 
 
-def _variable(name: str) -> dict[str, Any]:
+def _variable(name: str) -> Variable:
     description, query = _VARIABLES[name]
     several = name != "job_id"
-    variable = {
-        "name": name,
-        "label": {"job_id": "Job", "gpu": "GPU"}.get(name, name.capitalize()),
-        "description": description,
-        "type": "query",
-        "datasource": DATASOURCE,
-        "definition": query,
-        "query": {"query": query, "refId": f"variable-{name}"},
-        "refresh": _ON_TIME_RANGE,
-        "sort": _NUMERICAL if name in ("gpu", "job_id") else _ALPHABETICAL,
-        "multi": several,
-        "includeAll": several,
-    }
-    if several:
-        variable |= {"allValue": ".*", "current": {"text": ["All"], "value": ["$__all"]}}
-    return variable
+    return Variable(
+        name=name,
+        label={"job_id": "Job", "gpu": "GPU"}.get(name, name.capitalize()),
+        description=description,
+        query=query,
+        refresh=_ON_TIME_RANGE,
+        sort=_NUMERICAL if name in ("gpu", "job_id") else _ALPHABETICAL,
+        multi=several,
+        includeAll=several,
+        allValue=".*" if several else None,
+    )
 
 
 def _annotations() -> list[dict[str, Any]]:
@@ -208,33 +200,36 @@ def _annotation(
     }
 
 
-def _lay_out(sections: Iterable[Section]) -> list[Panel]:
-    """Rows and panels with their places and ids; each section begins on a new line."""
-    placed: list[Panel] = []
-    ids = itertools.count(1)
+def _lay_out(sections: Iterable[Section]) -> list[Any]:
+    """Rows and panels with their places; each section begins on a new line."""
+    placed: list[Any] = []
     y = 0
     for heading in sections:
         if heading.title:
-            row = {"type": "row", "id": next(ids), "title": heading.title, "panels": []}
-            row |= {
-                "collapsed": heading.collapsed,
-                "gridPos": {"h": 1, "w": COLUMNS, "x": 0, "y": y},
-            }
-            placed.append(row)
+            inside = list(heading.panels) if heading.collapsed else []
+            placed.append(
+                Row(
+                    title=heading.title,
+                    gridPos=core.GridPos(h=1, w=COLUMNS, x=0, y=y),
+                    collapsed=heading.collapsed,
+                    panels=inside,
+                )
+            )
             y += 1
-        x = height = 0
-        below = y
-        for panel in heading.panels:
-            place = panel["gridPos"]
-            if x + place["w"] > COLUMNS:
-                x, below, height = 0, below + height, 0
-            panel["id"] = next(ids)
-            place |= {"x": x, "y": below}
-            x += place["w"]
-            height = max(height, place["h"])
-        if heading.collapsed:
-            placed[-1]["panels"] = list(heading.panels)
-        else:
+        below = _flow(heading.panels, y)
+        if not heading.collapsed:
             placed += heading.panels
-            y = below + height
+            y = below
     return placed
+
+
+def _flow(panels: Iterable[Panel], y: int) -> int:
+    """Place panels left to right and line by line; returns the first free line."""
+    x = height = 0
+    for panel in panels:
+        if x + panel.width > COLUMNS:
+            x, y, height = 0, y + height, 0
+        panel.gridPos = core.GridPos(h=panel.rows, w=panel.width, x=x, y=y)
+        x += panel.width
+        height = max(height, panel.rows)
+    return y + height

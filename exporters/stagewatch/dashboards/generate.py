@@ -16,6 +16,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from grafanalib._gen import DashboardEncoder
+
 SUFFIX = ".dashboard.py"
 SECTIONS = "sections"
 
@@ -24,22 +26,25 @@ def render(source: Path) -> str:
     """The JSON of the variable `dashboard` in a Python file."""
     with _importable_sections(source.parent):
         dashboard = runpy.run_path(str(source))["dashboard"]
-    return json.dumps(dashboard, indent=2, sort_keys=True) + "\n"
+    return json.dumps(dashboard, cls=DashboardEncoder, indent=2, sort_keys=True) + "\n"
 
 
-def generate(directory: Path) -> dict[Path, str | None]:
-    """The text that each generated file should have; None where it has no source any more."""
-    generated = directory / "generated"
-    return dict.fromkeys(generated.glob("*.json")) | {
-        generated / f"{source.name.removesuffix(SUFFIX)}.json": render(source)
-        for source in sorted(directory.glob(f"*{SUFFIX}"))
+def generate(directory: Path) -> dict[Path, str]:
+    """The text that each generated file should have."""
+    sources = sorted(directory.glob(f"*{SUFFIX}"))
+    return {
+        directory / "generated" / f"{source.name.removesuffix(SUFFIX)}.json": render(source)
+        for source in sources
     }
 
 
 def stale(directory: Path) -> list[Path]:
     """Generated files that are missing, differ, or have no source any more."""
-    wanted = generate(directory).items()
-    return [path for path, text in wanted if not path.exists() or path.read_text() != text]
+    wanted = generate(directory)
+    changed = [
+        path for path, text in wanted.items() if not path.exists() or path.read_text() != text
+    ]
+    return changed + sorted(set((directory / "generated").glob("*.json")) - set(wanted))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,12 +61,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         for path in old:
             print(f"{path} is out of date: run python -m stagewatch.dashboards.generate")
         return 1 if old else 0
-    for path, text in generate(arguments.directory).items():
+    wanted = generate(arguments.directory)
+    for path in set((arguments.directory / "generated").glob("*.json")) - set(wanted):
+        path.unlink()
+    for path, text in wanted.items():
         path.parent.mkdir(exist_ok=True)
-        if text is None:
-            path.unlink()
-        else:
-            path.write_text(text)
+        path.write_text(text)
     return 0
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from stagewatch.stages import CODES
@@ -15,18 +16,30 @@ GREY = "#8e8e8e"
 """Neither good nor bad."""
 
 
-Thresholds = Sequence[Mapping[str, Any]]
-"""Colours of readings, each from a value up, in the panel's unit; the first is from the bottom."""
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """The colour of readings from `value` up, in the panel's unit; `None` is from the bottom."""
+
+    color: str
+    value: float | None = None
 
 
-def steps(*later: tuple[float, str], base: str = GREEN) -> Thresholds:
+def steps(*later: tuple[float, str], base: str = GREEN) -> tuple[Threshold, ...]:
     """Thresholds in rising order: `steps((75, AMBER), (85, RED))` is green below 75."""
-    return tuple({"color": color, "value": value} for value, color in ((None, base), *later))
+    return (Threshold(base), *(Threshold(color, value) for value, color in later))
 
 
-NEUTRAL = steps(base=BLUE)
+NEUTRAL = (Threshold(BLUE),)
 ANY_IS_BAD = steps((1, RED))
 ANY_IS_AMBER = steps((1, AMBER))
+
+
+def threshold_json(thresholds: tuple[Threshold, ...]) -> dict[str, Any]:
+    """What `fieldConfig.defaults.thresholds` takes."""
+    return {
+        "mode": "absolute",
+        "steps": [{"color": step.color, "value": step.value} for step in thresholds],
+    }
 
 
 def mapping(values: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:

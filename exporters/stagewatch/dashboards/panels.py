@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stagewatch.dashboards.look import NEUTRAL, Thresholds
-
-DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+from stagewatch.dashboards.look import NEUTRAL, Threshold, threshold_json
+from stagewatch.dashboards.modern import Panel, Target
 
 _CLUSTER = 'cluster=~"$cluster"'
 _NODE = f'{_CLUSTER}, node=~"$node"'
@@ -27,6 +26,7 @@ _FILTERS = {
     "RANK": f'{_NODE}, job_id=~"$job_id"',
 }
 _FILTER_WORD = re.compile(r"\{(" + "|".join(_FILTERS) + r")\b")
+_LAST_VALUE = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 
 
 def expand(expression: str) -> str:
@@ -55,9 +55,6 @@ class Query:
 
 Queries = str | Query | Sequence[Query]
 
-Panel = dict[str, Any]
-"""A panel's JSON, with only the keys whose values are not Grafana's own."""
-
 
 def stat(
     title: str,
@@ -65,15 +62,23 @@ def stat(
     queries: Queries,
     *,
     unit: str = "short",
-    thresholds: Thresholds = NEUTRAL,
+    thresholds: tuple[Threshold, ...] = NEUTRAL,
     mappings: Sequence[dict[str, Any]] = (),
     width: int = 4,
     rows: int = 4,
 ) -> Panel:
     """One number in front of a graph of its recent past."""
     field = _field(unit, thresholds, mappings)
+    options = {
+        "colorMode": "value",
+        "graphMode": "area",
+        "justifyMode": "auto",
+        "orientation": "auto",
+        "reduceOptions": _LAST_VALUE,
+        "textMode": "auto",
+    }
     targets = _targets(queries)
-    return _panel("stat", title, description, (width, rows), {}, targets, field)
+    return _panel("stat", title, description, targets, width, rows, field, options)
 
 
 def timeseries(
@@ -82,7 +87,7 @@ def timeseries(
     queries: Queries,
     *,
     unit: str = "short",
-    thresholds: Thresholds = (),
+    thresholds: tuple[Threshold, ...] = (),
     stack: bool = False,
     log: bool = False,
     minimum: float | None = 0,
@@ -96,24 +101,29 @@ def timeseries(
     field |= {name: v for name, v in (("min", minimum), ("max", maximum)) if v is not None}
     if log:
         field.pop("min", None)
-    field["custom"] = {}
-    if log:
-        field["custom"]["scaleDistribution"] = {"type": "log", "log": 10}
-    if stack:
-        field["custom"] |= {"fillOpacity": 30, "stacking": {"mode": "normal", "group": "A"}}
-    if thresholds:
-        field["custom"]["thresholdsStyle"] = {"mode": "dashed"}
+    field["custom"] = {
+        "drawStyle": "line",
+        "fillOpacity": 30 if stack else 0,
+        "lineWidth": 1,
+        "scaleDistribution": {"type": "log", "log": 10} if log else {"type": "linear"},
+        "showPoints": "auto",
+        "spanNulls": False,
+        "stacking": {"mode": "normal" if stack else "none", "group": "A"},
+        "thresholdsStyle": {"mode": "dashed" if thresholds else "off"},
+    }
     options = {
         "legend": {
             "calcs": ["lastNotNull", "max"],
             "displayMode": "table",
+            "placement": "bottom",
+            "showLegend": True,
             "sortBy": "Max",
             "sortDesc": True,
         },
         "tooltip": {"mode": "multi", "sort": "desc"},
     }
     targets = _targets(queries)
-    return _panel("timeseries", title, description, (width, rows), options, targets, field)
+    return _panel("timeseries", title, description, targets, width, rows, field, options)
 
 
 def state_timeline(
@@ -122,23 +132,41 @@ def state_timeline(
     queries: Queries,
     *,
     mappings: Sequence[dict[str, Any]] = (),
-    thresholds: Thresholds = NEUTRAL,
+    thresholds: tuple[Threshold, ...] = NEUTRAL,
     width: int = 24,
     rows: int = 10,
 ) -> Panel:
     """A bar per series, coloured by its state."""
     field = _field("none", thresholds, mappings)
+    field["custom"] = {"fillOpacity": 75, "lineWidth": 0, "spanNulls": False}
+    options = {
+        "alignValue": "left",
+        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+        "mergeValues": True,
+        "perPage": 32,
+        "rowHeight": 0.85,
+        "showValue": "auto",
+        "tooltip": {"mode": "single", "sort": "none"},
+    }
     targets = _targets(queries)
-    options = {"perPage": 32}
-    return _panel("state-timeline", title, description, (width, rows), options, targets, field)
+    return _panel("state-timeline", title, description, targets, width, rows, field, options)
 
 
 def heatmap(title: str, description: str, expr: str, *, width: int = 12) -> Panel:
     """A histogram of seconds over time; the query yields one series per `le`."""
-    options = {"yAxis": {"unit": "s"}}
-    field = {"unit": "s"}
+    options = {
+        "calculate": False,
+        "cellGap": 1,
+        "color": {"mode": "scheme", "scheme": "Oranges", "steps": 64, "exponent": 0.5},
+        "filterValues": {"le": 1e-9},
+        "legend": {"show": True},
+        "rowsFrame": {"layout": "auto"},
+        "tooltip": {"mode": "single", "yHistogram": False},
+        "yAxis": {"axisPlacement": "left", "reverse": False, "unit": "s"},
+    }
+    field = {"unit": "s", "custom": {"scaleDistribution": {"type": "linear"}}}
     targets = _targets(Query(expr, "{{le}}"), format="heatmap")
-    return _panel("heatmap", title, description, (width, 8), options, targets, field)
+    return _panel("heatmap", title, description, targets, width, 8, field, options)
 
 
 def bar_gauge(
@@ -147,20 +175,32 @@ def bar_gauge(
     queries: Queries,
     *,
     unit: str = "short",
-    thresholds: Thresholds = NEUTRAL,
+    thresholds: tuple[Threshold, ...] = NEUTRAL,
     width: int = 8,
 ) -> Panel:
     """A bar per series, as of the end of the time range."""
     field = _field(unit, thresholds, ()) | {"min": 0}
-    options = {"displayMode": "basic", "orientation": "horizontal"}
+    options = {
+        "displayMode": "basic",
+        "namePlacement": "auto",
+        "orientation": "horizontal",
+        "reduceOptions": _LAST_VALUE,
+        "showUnfilled": True,
+        "sizing": "auto",
+        "valueMode": "color",
+    }
     targets = _targets(queries, instant=True)
-    return _panel("bargauge", title, description, (width, 8), options, targets, field)
+    return _panel("bargauge", title, description, targets, width, 8, field, options)
 
 
 def text(title: str, content: str) -> Panel:
     """Markdown for whoever opens the board for the first time."""
-    options = {"mode": "markdown", "content": content}
-    return _panel("text", title, "How to read this board.", (24, 4), options)
+    options = {
+        "mode": "markdown",
+        "content": content,
+        "code": {"language": "plaintext", "showLineNumbers": False, "showMiniMap": False},
+    }
+    return _panel("text", title, "How to read this board.", [], 24, 4, {}, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +210,7 @@ class Column:
     title: str
     expr: str
     unit: str = "short"
-    thresholds: Thresholds = ()
+    thresholds: tuple[Threshold, ...] = ()
     mappings: tuple[dict[str, Any], ...] = ()
     decimals: int | None = None
 
@@ -194,7 +234,7 @@ def table(
     queries = [Query(column.expr) for column in columns]
     targets = _targets(queries, instant=True, format="table")
     values = {
-        f"Value #{target['refId']}": column for target, column in zip(targets, columns, strict=True)
+        f"Value #{target.refId}": column for target, column in zip(targets, columns, strict=True)
     }
     if len(columns) == 1:  # Grafana then leaves the letter out
         values["Value"] = columns[0]
@@ -210,11 +250,16 @@ def table(
         _override(keys[label], {"links": [{"title": "Open", "url": url}]})
         for label, url in (links or {}).items()
     ]
-    options = {"sortBy": [{"displayName": sort, "desc": True}] if sort else []}
-    field = {"custom": {"filterable": True}}
-    panel = _panel("table", title, description, (width, rows), options, targets, field)
-    panel["fieldConfig"]["overrides"] = overrides
-    panel["transformations"] = [
+    options = {
+        "cellHeight": "sm",
+        "footer": {"show": False, "reducer": ["sum"], "countRows": False, "fields": ""},
+        "showHeader": True,
+        "sortBy": [{"displayName": sort, "desc": True}] if sort else [],
+    }
+    field = {"custom": {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True}}
+    panel = _panel("table", title, description, targets, width, rows, field, options)
+    panel.overrides = overrides
+    panel.transformations = [
         {"id": "merge", "options": {}},
         {"id": "organize", "options": organise},
     ]
@@ -225,51 +270,51 @@ def _panel(
     kind: str,
     title: str,
     description: str,
-    size: tuple[int, int],
+    targets: list[Target],
+    width: int,
+    rows: int,
+    field: dict[str, Any],
     options: dict[str, Any],
-    targets: Sequence[dict[str, Any]] = (),
-    field: Mapping[str, Any] | None = None,
 ) -> Panel:
-    """A panel of a width and a height; the board gives it its place and its id."""
-    panel: Panel = {"type": kind, "title": title, "description": description, "options": options}
-    panel["gridPos"] = {"w": size[0], "h": size[1]}
-    if targets:
-        panel |= {"datasource": DATASOURCE, "targets": targets}
-        panel["fieldConfig"] = {"defaults": field, "overrides": []}
-    return panel
+    return Panel(
+        kind=kind,
+        title=title,
+        description=description,
+        targets=targets,
+        width=width,
+        rows=rows,
+        field=field,
+        options=options,
+    )
 
 
 def _targets(
     queries: Queries, *, instant: bool = False, format: str = "time_series"
-) -> list[dict[str, Any]]:
-    """Queries; `instant` for what is shown as of the end of the time range."""
+) -> list[Target]:
     if isinstance(queries, str):
         queries = Query(queries)
+    if isinstance(queries, Query):
+        queries = (queries,)
     return [
-        {
-            "datasource": DATASOURCE,
-            "editorMode": "code",
-            "expr": expand(query.expr),
-            "format": format,
-            "instant": instant,
-            "range": not instant,
-            "legendFormat": query.legend or "__auto",
-            "refId": letter,
-        }
-        for letter, query in zip(
-            string.ascii_uppercase,
-            (queries,) if isinstance(queries, Query) else queries,
-            strict=False,
+        Target(
+            expr=expand(query.expr),
+            legendFormat=query.legend,
+            format=format,
+            instant=instant,
+            refId=ref,
         )
+        for ref, query in zip(string.ascii_uppercase, queries, strict=False)
     ]
 
 
-def _field(unit: str, thresholds: Thresholds, mappings: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _field(
+    unit: str, thresholds: tuple[Threshold, ...], mappings: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     return {
         "unit": unit,
         "color": {"mode": "thresholds"},
         "mappings": list(mappings),
-        "thresholds": {"mode": "absolute", "steps": thresholds},
+        "thresholds": threshold_json(thresholds),
     }
 
 
@@ -282,7 +327,7 @@ def _cell(column: Column) -> dict[str, Any]:
     if column.thresholds or column.mappings:
         properties["custom.cellOptions"] = {"type": "color-text"}
     if column.thresholds:
-        properties["thresholds"] = {"mode": "absolute", "steps": column.thresholds}
+        properties["thresholds"] = threshold_json(column.thresholds)
     return properties
 
 
