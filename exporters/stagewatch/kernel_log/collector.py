@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option
@@ -26,10 +26,8 @@ from stagewatch.kernel_log.lines import (
     parse_xid,
 )
 from stagewatch.kernel_log.reader import KernelRecord, Kmsg
+from stagewatch.node_context import NodeContext
 from stagewatch.slurm.node_jobs import parse_slurm_cgroup
-
-if TYPE_CHECKING:
-    from stagewatch.node_context import NodeContext
 
 XID = ("gpu", "uuid", "pci_bus_id", "xid", "severity")
 XID_ERRORS = Metric(

@@ -13,10 +13,11 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+from stagewatch.core.context import Route
 from stagewatch.core.errors import NoData
 from stagewatch.core.files import write_atomically
 from stagewatch.slurm.model import Node
@@ -24,7 +25,6 @@ from stagewatch.slurm.model import Node
 log = logging.getLogger(__name__)
 
 JSON = "application/json"
-Route = Callable[[], tuple[str, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
