@@ -21,7 +21,6 @@ HEALTHY = RankFacts(
     step=220,
     progress_age_seconds=2.0,
     budget_seconds=15.0,
-    armed=True,
     collectives={"world": 220},
     state="R",
     wait_channel="",

@@ -38,6 +38,8 @@ class WaitClass(str, Enum):
     """Runnable, and progressing, touching new memory, or at times giving the core up."""
     PARKED = "parked"
     """Asleep on a lock, an event or a timer, using next to no CPU."""
+    POLL = "poll"
+    """Waits by short sleeps or yields, as MPI and proxy threads do: many switches, no new memory."""
     IO = "io"
     """In uninterruptible sleep or in a storage wait."""
     STOPPED = "stopped"
