@@ -138,7 +138,8 @@ def _of_cluster(api: Queries, job_id: str, cluster: str, now: float, *, alone: b
 
 def _culprit(labels: dict[str, str]) -> str:
     evidence = labels.get("evidence", "")
-    waited = f", in {labels['op']} of {labels['group']}" if labels.get("op") else ""
+    op = labels.get("op", "").replace("unknown", "a collective")
+    waited = f", in {op} of {labels['group']}" if labels.get("group") else ""
     return (
         f"Culprit: rank {labels['rank']} ({labels['role']}), pid {labels.get('pid') or 'unknown'} "
         f"on {_node(labels)}, in {labels.get('stage') or 'no known stage'}: "

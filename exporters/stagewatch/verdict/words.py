@@ -61,7 +61,7 @@ def groups(ranks: Sequence[RankFacts]) -> str:
     for rank in ranks:
         for group, call in rank.inside.items():
             peer = f" with rank {call.peer}" if call.peer is not None else ""
-            inside.setdefault(f"{call.op} of {group}{peer}", []).append(str(rank.rank))
+            inside.setdefault(f"{_op(call.op)} of {group}{peer}", []).append(str(rank.rank))
     parts = []
     for what, numbers in sorted(inside.items()):
         more = f" and {len(numbers) - 4} more" if len(numbers) > 4 else ""
@@ -69,6 +69,10 @@ def groups(ranks: Sequence[RankFacts]) -> str:
             f"{'ranks' if len(numbers) > 1 else 'rank'} {', '.join(numbers[:4])}{more} in {what}"
         )
     return "; ".join(parts)
+
+
+def _op(name: str) -> str:
+    return "a collective" if name == "unknown" else name
 
 
 _WHY = {
@@ -97,7 +101,7 @@ def accusation(
         f"{since(culprits)} at step {step(culprits)}"
     )
     it = "them" if several else "it"
-    where = f"{first.op} of {first.group}"
+    where = f"{_op(first.op)} of {first.group}"
     if first.evidence == "mismatch":
         return f"{sentence}, and {'do' if several else 'does'} not fit the others' {where}"
     if first.evidence == "awaited":
