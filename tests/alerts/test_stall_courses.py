@@ -170,9 +170,14 @@ def test_a_node_that_is_gone_with_its_agent_is_named_after_half_a_minute(
         tmp_path,
         RULES,
         course.given,
-        [(ACCUSED, "38s", culprit(5, "awaited")), (ACCUSED, "60s", {})]
-        + [(ACCUSED, "76s", nodes), (ACCUSED, "150s", nodes)]
-        + [(PAGES, "60s", {}), (PAGES, "150s", firing("NodeLostWithRanks"))],
+        [
+            (ACCUSED, "38s", culprit(5, "awaited")),
+            (ACCUSED, "60s", {}),
+            (ACCUSED, "76s", nodes),
+            (ACCUSED, "150s", nodes),
+            (PAGES, "60s", {}),
+            (PAGES, "150s", firing("NodeLostWithRanks")),
+        ],
     )
 
 

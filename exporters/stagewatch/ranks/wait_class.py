@@ -39,7 +39,7 @@ class WaitClass(str, Enum):
     PARKED = "parked"
     """Asleep on a lock, an event or a timer, using next to no CPU."""
     POLL = "poll"
-    """Waits by short sleeps or yields, as MPI and proxy threads do: many switches, no new memory."""
+    """Waits by short sleeps or yields, as MPI and NCCL proxies do: switches, no new memory."""
     IO = "io"
     """In uninterruptible sleep or in a storage wait."""
     STOPPED = "stopped"
