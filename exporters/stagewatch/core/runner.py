@@ -201,7 +201,8 @@ class Job:
         self.last_success = time.time()
 
     def _failed(self, message: str, *, unexpected: bool = False) -> None:
-        if self.error != message:
+        # A collector is closed while it collects, so that a stuck one ends: no news then.
+        if self.error != message and not self._stop.is_set():
             log.warning("collector %s failed: %s", self.name, message, exc_info=unexpected)
         self.error = message
         self.no_data = False
