@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stagewatch.core.collector import Collector
+from stagewatch.core.exposition import Samples
 from stagewatch.core.runner import SKIPPED, STUCK, SUCCESS, Job, Runner
 from tests.core.runner_scene import Hangs, Scripted
 from tests.waiting import wait_for

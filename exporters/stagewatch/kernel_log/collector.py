@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -14,7 +13,7 @@ from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option
 from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.core.files import write_atomically
+from stagewatch.core.state_file import StateFile, optional, real, text, whole
 from stagewatch.gpu.xids import Seen, Source, XidLedger, meaning
 from stagewatch.kernel_log.lines import (
     OomCause,
@@ -157,8 +156,7 @@ class KmsgState:
     """What is kept over a restart of the agent, in one small file.
 
     The place in the log and the counters are written together, so that after a crash the records
-    read since are read and counted again.  A file of an earlier boot is worth nothing: the log
-    begins anew, and so do counters "since boot".
+    read since are read and counted again.
     """
 
     boot_id: str
@@ -169,40 +167,36 @@ class KmsgState:
     nfs: dict[str, NfsServer] = field(default_factory=dict)
 
 
-def load(file: Path, boot_id: str) -> KmsgState:
-    """The state of this boot; an empty one where the file is missing, broken or of another boot."""
-    try:
-        content = json.loads(file.read_text("utf-8"))
-        if content["boot_id"] != boot_id:
-            return KmsgState(boot_id)
-        sequence = content["sequence"]
-        return KmsgState(
-            boot_id,
-            None if sequence is None else int(sequence),
-            int(content["reclaim_failures"]),
-            [Seen(**seen) for seen in content["xids"]],
-            {_victim(kill.pop("victim")): OomKills(**kill) for kill in content["kills"]},
-            {name: NfsServer(**server) for name, server in content["nfs"].items()},
-        )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return KmsgState(boot_id)
+def load(content: Any) -> KmsgState:
+    """The state out of a file.  Raises one of `core.state_file.BROKEN` for a damaged one."""
+    return KmsgState(
+        text(content["boot_id"]),
+        optional(whole)(content["sequence"]),
+        whole(content["reclaim_failures"]),
+        [_seen(**seen) for seen in content["xids"]],
+        dict(map(_kill, content["kills"])),
+        {text(name): _server(**server) for name, server in content["nfs"].items()},
+    )
 
 
-def _victim(labels: Any) -> Victim:
-    scope, job_id, role, rank = map(str, labels)
-    return scope, job_id, role, rank
+def _seen(bus: Any, xid: Any, severity: Any, count: Any, last: Any) -> Seen:
+    return Seen(text(bus), whole(xid), text(severity), whole(count), real(last))
 
 
-def save(file: Path, state: KmsgState) -> bool:
-    """Write the state; False where that cannot be done."""
-    content = asdict(state) | {
+def _kill(saved: Any) -> tuple[Victim, OomKills]:
+    scope, job_id, role, rank = map(text, saved["victim"])
+    return (scope, job_id, role, rank), OomKills(whole(saved["count"]), real(saved["last"]))
+
+
+def _server(since: Any, outages: Any) -> NfsServer:
+    return NfsServer(optional(real)(since), whole(outages))
+
+
+def dump(state: KmsgState) -> dict[str, Any]:
+    """The content of the file."""
+    return asdict(state) | {
         "kills": [{"victim": victim, **asdict(kill)} for victim, kill in state.kills.items()],
     }
-    try:
-        write_atomically(file, json.dumps(content).encode(), durable=False)
-    except OSError:
-        return False
-    return True
 
 
 class KmsgCollector(Collector):
@@ -222,14 +216,15 @@ class KmsgCollector(Collector):
         self._log = log
         self._xids = xids
         self._ranks = ranks
-        self._state_file = state_file
+        self._file = StateFile(state_file, durable=False) if state_file else None
         self._from_user_space = from_user_space
         self._clock = clock
         self._pids: OrderedDict[int, RankKey] = OrderedDict()
         self._causes: OrderedDict[int, str] = OrderedDict()
-        self._state = load(state_file, boot_id) if state_file else KmsgState(boot_id)
+        kept = self._file.load(load) if self._file is not None else None
+        # Of an earlier boot it is worth nothing: the log begins anew, and so do the counters.
+        self._state = kept if kept and kept.boot_id == boot_id else KmsgState(boot_id)
         self._saved_at = float("-inf")
-        self._saved = False
         log.last = self._state.sequence
         xids.restore(self._state.xids)
 
@@ -260,15 +255,15 @@ class KmsgCollector(Collector):
             self._pids.popitem(last=False)
 
     def _heed(self, record: KernelRecord) -> None:
-        text = record.text
-        if text.startswith("NVRM"):
+        line = record.text
+        if line.startswith("NVRM"):
             self._gpu(record)
-        elif (oom := parse_oom(text)) is not None:
+        elif (oom := parse_oom(line)) is not None:
             self._oom(oom, record.time)
-        elif (nfs := parse_nfs(text)) is not None:
+        elif (nfs := parse_nfs(line)) is not None:
             if nfs.server in self._state.nfs or len(self._state.nfs) < MAX_SERVERS:
                 self._state.nfs.setdefault(nfs.server, NfsServer()).said(nfs.answers, record.time)
-        elif is_lock_reclaim_failure(text):
+        elif is_lock_reclaim_failure(line):
             self._state.reclaim_failures += 1
 
     def _gpu(self, record: KernelRecord) -> None:
@@ -296,18 +291,18 @@ class KmsgCollector(Collector):
             del kills[min(kills, key=lambda victim: kills[victim].last)]
 
     def _save(self) -> None:
-        if self._state_file is None or self._clock() - self._saved_at < SAVE_SECONDS:
+        if self._file is None or self._clock() - self._saved_at < SAVE_SECONDS:
             return
         self._saved_at = self._clock()
         self._state.sequence = self._log.last
         self._state.xids = list(self._xids)
-        self._saved = save(self._state_file, self._state)
+        self._file.save(dump(self._state))
 
     def _samples(self) -> Samples:
         out = Samples()
         out.add(READABLE, int(self._xids.log_is_read))
         out.add(LOST, self._log.lost)
-        out.add(SAVED, int(self._saved))
+        out.add(SAVED, int(self._file is not None and self._file.ok))
         for seen in self._xids:
             known = meaning(seen.xid)
             key = (*self._xids.identity(seen.bus), seen.bus, seen.xid, seen.severity)
