@@ -30,7 +30,8 @@ class Outcome:
 
 def main() -> None:
     """Prints a line now and then, and a table; ends with an error where a parser crashed."""
-    outcomes = [fuzz(target, round(INPUTS * target.share)) for target in targets()]
+    with targets() as every:
+        outcomes = [fuzz(target, round(INPUTS * target.share)) for target in every]
     print(f"\n{'parser':<24}{'inputs':>10}{'refused':>10}{'crashes':>9}{'1/s':>10}{'slowest':>12}")
     for one in outcomes:
         print(

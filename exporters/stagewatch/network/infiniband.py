@@ -6,6 +6,7 @@ specification; `hw_counters` are the driver's own, of a port or, with EFA, also 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,10 +17,10 @@ from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import listing, option, text
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.host.procfs import read_bytes
+from stagewatch.host.procfs import number, read_bytes
 from stagewatch.node_context import NodeContext
 
-_RATE = re.compile(r"([\d.]+) Gb/sec")
+_RATE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) Gb/sec", re.ASCII)
 _STATE = re.compile(r"\d+: *(\w+)")
 
 
@@ -81,7 +82,8 @@ def _read_counters(directory: Path) -> dict[str, int]:
     for path in _entries(directory):
         text = _text(path)
         if text.isdecimal():
-            found[path.name] = int(text)
+            with contextlib.suppress(ValueError):
+                found[path.name] = number(text)
     return found
 
 

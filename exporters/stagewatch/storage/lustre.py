@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_LINE = re.compile(r"(\w+)\s+(\d+) samples \[(\w+)\](?:\s+\d+\s+\d+\s+(\d+))?")
+_LINE = re.compile(r"(\w+)\s+(\d{1,20}) samples \[(\w+)\](?:\s+\d{1,20}\s+\d{1,20}\s+(\d{1,20}))?")
 _DIRECTIONS = {"read_bytes": "read", "write_bytes": "write"}
 _INSTANCE = re.compile(r"-[0-9a-f]{8,16}$")
 

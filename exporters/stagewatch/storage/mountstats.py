@@ -10,6 +10,7 @@ as requests sent and never answered.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from stagewatch.core.errors import SourceError
 from stagewatch.host.mounts import unescape
+from stagewatch.host.procfs import number
 
 MAX_BYTES = 64 << 20
 """Most that is read of the file; 1,000 mounts take about 8 MB."""
@@ -131,8 +133,9 @@ def _mounts(text: str) -> Iterator[NfsMount]:
                 in_operations = True
             elif name == "opts":
                 _options(mount, rest)
-            elif name == "age" and rest.strip().isdecimal():
-                mount.age_seconds = int(rest)
+            elif name == "age":
+                with contextlib.suppress(ValueError):
+                    mount.age_seconds = number(rest)
             elif name == "xprt":
                 _transport(mount, rest.split())
     if mount is not None:
@@ -153,7 +156,7 @@ def _transport(mount: NfsMount, fields: list[str]) -> None:
     if not fields or fields[0] not in ("tcp", "rdma", "udp"):
         return
     try:
-        numbers = [int(field) for field in fields[1:]]
+        numbers = [number(field) for field in fields[1:]]
         connects, skip = (None, 2) if fields[0] == "udp" else (numbers[2], 5)
         sends, receives, bad_xids, _, backlog = numbers[skip : skip + 5]
     except (ValueError, IndexError):
@@ -183,7 +186,7 @@ def _operation(mount: NfsMount, line: str) -> None:
 
 def _counters(text: str) -> Operation | None:
     try:
-        numbers = [int(number) for number in text.split()]
+        numbers = [number(field) for field in text.split()]
         count, sent_times, timeouts, sent, received, queue, rtt, execute = numbers[:8]
     except ValueError:
         return None

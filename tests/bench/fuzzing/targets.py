@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import tempfile
@@ -38,8 +39,6 @@ from stagewatch.storage.mountstats import parse_mountstats
 from stagewatch.web.message import Refused, parse_head
 from tests.bench.fuzzing.mutations import mutated, mutated_json
 from tests.records import real_record
-
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +83,21 @@ KERNEL_LOG = (
     b"4,10,5140900,-;NFS: __nfs4_reclaim_open_state: Lock reclaim failed!",
     b" SUBSYSTEM=pci\n DEVICE=+pci:0000:3b:00.0",
 )
+MOUNTSTATS = tuple(
+    b"device rootfs mounted on / with fstype rootfs\n"
+    b"device fs1:/a\\040b mounted on /mnt/data with fstype nfs4 statvers=1.1\n"
+    b"\topts:\trw,vers=4.2,rsize=1048576,proto=tcp,timeo=600,hard,addr=10.0.0.1\n"
+    b"\tage:\t12345\n\tbytes:\t1 2 3 4 5 6 7 8\n"
+    b"\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)\n"
+    b"\txprt:\t" + transport + b"\n\tper-op statistics\n"
+    b"\t        READ: 10 11 0 1200 4096000 1 20 22 0\n"
+    b"\t       WRITE: 5 5 0 9000 600 1 2 3\n\t      COMMIT: 0 0 0 0 0 0 0 0 0\n\n"
+    for transport in (
+        b"tcp 832 0 1 0 2 100 100 0 100 0 2 0 0",
+        b"rdma 0 0 5 0 0 9 9 0 9 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0",
+        b"udp 832 0 10 10 0 12 0 2 0 0",
+    )
+)
 DISKSTATS = (
     b" 259       0 nvme0n1 1 2 3 4 5 6 7 8 0 9 10 11 12 13 14 15 16\n",
     b"   8       1 sda1 1 2 3 4 5 6 7 8 9 10 11\n",
@@ -120,7 +134,7 @@ HTTP = (
     b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip;q=0\r\n"
     b"Authorization: Basic eDp5\r\n\r\n",
     b"HEAD / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
-    b"GET http://x/%2e%2e/a?b=c HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n",
+    b"GET http://x/%2e%2e/a?b=c HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
 )
 NODES = (
     b"NodeName=n1 Arch=x86_64 CoresPerSocket=8 Gres=gpu:h100:8(S:0-1) NodeAddr=n1 NodeHostName=n1"
@@ -138,7 +152,7 @@ JOURNAL = (
             "fault_dir": "/run/stagewatch/faults",
             "boot_id": "b",
             "network_namespace": 1,
-            "owner": {"pid": 7, "start": 9},
+            "owner": {"pid": 7, "start_ticks": 9},
             "steps": [],
             "environ": {},
         }
@@ -174,15 +188,19 @@ class _Log:
         """Nothing is open."""
 
 
-def targets() -> list[Target]:
-    """All of them; what reads files reads them below a new directory in memory."""
-    home = Path(tempfile.mkdtemp(prefix="fuzz-", dir="/dev/shm"))
+@contextlib.contextmanager
+def targets() -> Iterator[list[Target]]:
+    """All of them; what reads files reads them below a directory in memory."""
+    with tempfile.TemporaryDirectory(prefix="fuzz-", dir="/dev/shm") as directory:
+        yield _targets(Path(directory))
+
+
+def _targets(home: Path) -> list[Target]:
     log = _Log()
-    messages = kernel_log.KmsgCollector(log, XidLedger())  # type: ignore[arg-type]
 
     def heed(data: bytes) -> None:
         log.raw = data
-        exposition.render(messages.collect())
+        kernel_log.KmsgCollector(log, XidLedger()).collect()  # type: ignore[arg-type]
 
     process = home / "proc" / "7"
     (process / "net").mkdir(parents=True)
@@ -206,7 +224,7 @@ def targets() -> list[Target]:
     return [
         Target("kernel log", KERNEL_LOG, heed, 0.20),
         Target("stage record", (record,), parse_record, 0.10, (CorruptRecord,)),
-        Target("mountstats", _files("nfs"), _decoded(parse_mountstats), 0.10),
+        Target("mountstats", MOUNTSTATS, _decoded(parse_mountstats), 0.10),
         Target("mounts", MOUNTS, _decoded(parse_mounts), 0.05),
         Target("diskstats", DISKSTATS, _decoded(lambda text: list(parse_diskstats(text))), 0.05),
         Target("lustre stats", LUSTRE, _decoded(lambda text: parse_stats("x", text)), 0.05),
@@ -237,10 +255,6 @@ def targets() -> list[Target]:
             )
         ),
     ]
-
-
-def _files(name: str) -> tuple[bytes, ...]:
-    return tuple(path.read_bytes() for path in sorted((FIXTURES / name).iterdir()))
 
 
 def squeue() -> tuple[bytes, ...]:
