@@ -5,6 +5,7 @@ One thread a collector: a call that never returns costs that thread and nothing 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -239,9 +240,11 @@ class Runner:
         for job in self.jobs.values():
             job.stop()
         for thread in closing:
-            thread.start()
+            with contextlib.suppress(RuntimeError):  # the limit of threads: the process ends anyway
+                thread.start()
         for thread in closing:
-            thread.join(max(0.0, limit - time.monotonic()))
+            if thread.ident is not None:
+                thread.join(max(0.0, limit - time.monotonic()))
         for job in self.jobs.values():
             job.join(max(0.0, limit - time.monotonic()))
 
