@@ -279,7 +279,7 @@ def sacct() -> tuple[bytes, ...]:
 def state_files() -> tuple[tuple[bytes, ...], ...]:
     """What the agents save."""
     state = kernel_log.KmsgState("b", 7, 1, nfs={"fs": kernel_log.NfsServer(1.0, 2)})
-    state.kills["cgroup", "7", "train", "0"] = kernel_log.OomKills(2, 1.5)
+    state.kills["cgroup", "7", "train", "0"] = kernel_log.Count(2, 1.5)
     jobs, nodes = JobLedger(1.0).dump(), NodeLedger(1.0).dump()
     contents = (kernel_log.dump(state), jobs, nodes)
     return tuple((json.dumps(content).encode(),) for content in contents)
