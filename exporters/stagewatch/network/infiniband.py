@@ -48,11 +48,14 @@ class RdmaPort:
 def read_ports(sys: Path) -> Iterator[RdmaPort]:
     """Every port of every RDMA device."""
     for device in _entries(sys / "class" / "infiniband"):
-        for port in _entries(device / "ports"):
-            yield _port(device, port)
+        ports = _entries(device / "ports")
+        # Some drivers count for the device, or for both; that is the port's where it is the only.
+        shared = _read_counters(device / "hw_counters") if len(ports) == 1 else {}
+        for port in ports:
+            yield _port(device, port, shared)
 
 
-def _port(device: Path, port: Path) -> RdmaPort:
+def _port(device: Path, port: Path, shared: dict[str, int]) -> RdmaPort:
     rate = _RATE.match(_text(port / "rate"))
     state, physical = _STATE.match(_text(port / "state")), _STATE.match(_text(port / "phys_state"))
     try:
@@ -71,8 +74,7 @@ def _port(device: Path, port: Path) -> RdmaPort:
         firmware=_text(device / "fw_ver"),
         driver=driver,
         counters=_read_counters(port / "counters"),
-        hardware_counters=_read_counters(port / "hw_counters")
-        or _read_counters(device / "hw_counters"),
+        hardware_counters=shared | _read_counters(port / "hw_counters"),
     )
 
 
@@ -163,13 +165,21 @@ CONGESTION = Metric(
 
 _WORD = 4
 """port_xmit_data and port_rcv_data count words of four bytes."""
-_CONGESTION = re.compile(r"port_xmit_wait|.*(cnp|ecn).*|.*congestion.*")
+_CONGESTION = re.compile(r"port_xmit_wait|(?!num_|.*err).*(cnp|ecn|congest).*", re.IGNORECASE)
 _ERROR = re.compile(
-    r".*(err|drop|discard|timeout|retrans|retry|out_of_(sequence|buffer)|overrun|dropped|"
-    r"unresponsive|impaired|link_error_recovery|integrity|slow_restart|duplicate|_nak|_oos|_dup_).*",
+    r".*(err|drop|discard|timeout|retrans|retry|retries|exceed|out_of_|overrun|oflow|overflow|"
+    r"unresponsive|impaired|link_error_recovery|integrity|slow_restart|dup|nak|oos|icrc|invalid|"
+    r"malformed|mismatch|missing|fatal|no_perm|unsup|unaligned|trunc|noroutes).*",
     re.IGNORECASE,
 )
-_PACKETS = {"received": ("port_rcv_packets", "rx_pkts"), "sent": ("port_xmit_packets", "tx_pkts")}
+"""Names of mlx5, bnxt_re, mana, irdma, efa, hns and rxe in drivers/infiniband."""
+_PACKETS = {
+    "received": ("port_rcv_packets", "rx_pkts", "rx_packets"),
+    "sent": ("port_xmit_packets", "tx_pkts", "tx_packets"),
+}
+
+
+_NO_OPERATIONS = ("tx_bytes", "rx_bytes", "rx_roce_good_bytes", "tx_roce_good_bytes")
 
 
 def rate(value: Any) -> tuple[str, float]:
@@ -247,7 +257,7 @@ def _counters(out: Samples, port: RdmaPort, labels: tuple[str, str]) -> None:
             out.add(CONGESTION, value, *labels, name)
         elif _ERROR.fullmatch(name):
             out.add(ERRORS, value, *labels, name)
-        elif name.endswith("_bytes") and name not in ("tx_bytes", "rx_bytes"):
+        elif name.endswith("_bytes") and name not in _NO_OPERATIONS:
             out.add(OPERATION_BYTES, value, *labels, name.removesuffix("_bytes"))
 
 
