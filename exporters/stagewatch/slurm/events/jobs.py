@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from stagewatch.core.exposition import Histogram
+from stagewatch.core.state_file import real, text, whole
 from stagewatch.slurm.model import EndedJob, Job
 from stagewatch.slurm.states import ENDED_STATES, exit_class
 
@@ -56,10 +57,10 @@ class GrowingHistogram:
     @classmethod
     def load(cls, saved: Mapping[str, Any], bounds: tuple[float, ...]) -> GrowingHistogram:
         """Load from the state file; empty if its bounds are of another version."""
-        counts = [int(number) for number in saved["counts"]]
+        counts = [whole(number) for number in saved["counts"]]
         if tuple(saved["bounds"]) != bounds or len(counts) != len(bounds) + 1:
             return cls(bounds)
-        return cls(bounds, counts, float(saved["sum"]))
+        return cls(bounds, counts, real(saved["sum"]))
 
 
 OVERLAP = 600.0
@@ -223,22 +224,24 @@ class JobLedger:
 
     @classmethod
     def load(cls, saved: Mapping[str, Any]) -> JobLedger:
-        """Load the content.  Raises `KeyError`, `TypeError` or `ValueError` if it is broken."""
-        ledger = cls(float(saved["watermark"]))  # accounting is asked for what came since
-        ledger.ended.update({(str(p), str(s)): int(n) for p, s, n in saved["ended"]})
-        ledger.failed.update({(str(p), str(c)): int(n) for p, c, n in saved["failed"]})
-        ledger.requeues.update({str(p): int(n) for p, n in saved["requeues"].items()})
+        """Load the content.  Raises one of `core.state_file.BROKEN`."""
+        ledger = cls(real(saved["watermark"]))  # accounting is asked for what came since
+        ledger.ended.update({(text(p), text(s)): whole(n) for p, s, n in saved["ended"]})
+        ledger.failed.update({(text(p), text(c)): whole(n) for p, c, n in saved["failed"]})
+        ledger.requeues.update({text(p): whole(n) for p, n in saved["requeues"].items()})
         for name, kept in saved["wait"].items():
-            ledger.wait[name] = GrowingHistogram.load(kept, WAIT_BOUNDS)
+            ledger.wait[text(name)] = GrowingHistogram.load(kept, WAIT_BOUNDS)
         for name, kept in saved["run"].items():
-            ledger.run[name] = GrowingHistogram.load(kept, RUN_BOUNDS)
-        ledger._oldest = float(saved["oldest"])
-        ledger._last_poll = float(saved["last_poll"])
-        ledger._seen = {(int(job), int(submit)): int(end) for job, submit, end in saved["seen"]}
+            ledger.run[text(name)] = GrowingHistogram.load(kept, RUN_BOUNDS)
+        ledger._oldest = real(saved["oldest"])
+        ledger._last_poll = real(saved["last_poll"])
+        ledger._seen = {
+            (whole(job), whole(submit)): whole(end) for job, submit, end in saved["seen"]
+        }
         for job, submit, partition, tasks, last_seen, requeued in saved["awaited"]:
-            awaited = _Awaited(str(partition), int(tasks), float(last_seen), bool(requeued))
-            ledger._awaited[int(job), int(submit)] = awaited
-        ledger._restarts = {int(job): int(number) for job, number in saved["restarts"]}
+            awaited = _Awaited(text(partition), whole(tasks), real(last_seen), bool(requeued))
+            ledger._awaited[whole(job), whole(submit)] = awaited
+        ledger._restarts = {whole(job): whole(number) for job, number in saved["restarts"]}
         return ledger
 
 

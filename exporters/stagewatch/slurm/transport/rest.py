@@ -142,7 +142,10 @@ class _Call:
     def __init__(self, call: Callable[[], bytes]) -> None:
         self.done = threading.Event()
         self._result: bytes | BaseException | None = None
-        threading.Thread(target=self._run, args=(call,), name="http", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, args=(call,), name="http", daemon=True).start()
+        except RuntimeError as error:  # the limit of threads
+            raise SourceError(f"slurmrestd cannot be asked: {error}") from error
 
     def wait(self, timeout: float) -> bytes | BaseException | None:
         """The body or the error; `None` if the call is still under way after `timeout` seconds."""
