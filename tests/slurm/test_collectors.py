@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.core.commands import NoAnswer
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.slurm.agent import collector_specs
 from stagewatch.slurm.cluster import Cluster, Source, Timing
@@ -24,12 +25,11 @@ from stagewatch.slurm.context import SlurmOptions, slurm_context
 from stagewatch.slurm.model import (
     Claim,
     Job,
-    NodeGpus,
     Records,
     RpcCount,
 )
+from stagewatch.slurm.notation import NodeGpus
 from stagewatch.slurm.transport import json as slurm_json
-from stagewatch.slurm.transport.command import NoAnswer
 from stagewatch.slurm.transport.text import parse_claims
 from tests.fake_clock import Clock
 from tests.slurm.scene import PARTS, Canned, big_cluster, series

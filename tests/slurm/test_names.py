@@ -6,21 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.slurm.gres import expand_indices, gpus_of_tres, node_gpus
-from stagewatch.slurm.hosts import expand
-from stagewatch.slurm.model import NodeGpus
-from stagewatch.slurm.states import (
+from stagewatch.slurm.notation import (
     REASON_CLASSES,
+    NodeGpus,
+    array_tasks,
     exit_class,
+    expand,
+    expand_indices,
+    gpus_of_tres,
     job_state,
     job_state_of_list,
     node_availability,
+    node_gpus,
     node_state,
     node_state_of_list,
     pending_reason,
     reason_class,
 )
-from stagewatch.slurm.transport.accounting import array_tasks
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from stagewatch.core.context import AgentOptions
 from stagewatch.slurm.cluster import Cluster, Timing
 from stagewatch.slurm.discovery import Discovery, Exporter
 from stagewatch.slurm.transport import SlurmClient
-from stagewatch.slurm.transport.command import SlurmCli, SlurmJsonCli
+from stagewatch.slurm.transport.json import SlurmJsonCli
+from stagewatch.slurm.transport.text import SlurmCli
 
 
 def exporter(value: str) -> Exporter:

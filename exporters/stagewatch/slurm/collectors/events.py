@@ -18,7 +18,7 @@ from stagewatch.core.exposition import Metric, Samples
 from stagewatch.slurm.cluster import Cluster, Reading, Source, records_of
 from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import EndedJob, Job, NodeEvent, Records
-from stagewatch.slurm.states import ENDED_STATES, REASON_CLASSES
+from stagewatch.slurm.notation import ENDED_STATES, REASON_CLASSES
 
 T = TypeVar("T")
 
@@ -147,7 +147,7 @@ class EventsCollector(Collector):
     def _nothing_under_way(self) -> bool:
         """Whether the controller has nothing left to send to slurmdbd, by its last diagnostics."""
         reading = self._cluster.diagnostics.reading
-        return reading is None or not reading.data.values.get("dbd_queue")
+        return reading is None or not reading.data.values.get("dbd_agent_queue_size")
 
     def _measure(self) -> Samples:
         out = Samples()

@@ -12,9 +12,8 @@ from stagewatch.core.exposition import Metric, Samples
 from stagewatch.slurm.cluster import Cluster, Source, records_of
 from stagewatch.slurm.collectors.queue import HOLDING
 from stagewatch.slurm.context import SlurmContext
-from stagewatch.slurm.gres import indices_of, total
-from stagewatch.slurm.hosts import expand_or_none
 from stagewatch.slurm.model import Claim, Job, Node, Records
+from stagewatch.slurm.notation import expand_or_none, indices_of, total
 
 INFO = Metric(
     "slurm_job_info",

@@ -12,8 +12,8 @@ from stagewatch.core.exposition import Metric, Samples
 from stagewatch.gpu.model_names import gpu_model
 from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.context import SlurmContext
-from stagewatch.slurm.model import Node, NodeGpus, Records
-from stagewatch.slurm.states import node_availability, reason_class
+from stagewatch.slurm.model import Node, Records
+from stagewatch.slurm.notation import NodeGpus, node_availability, reason_class
 
 STATE = Metric("slurm_node_state", "gauge", "1 for the node's base state.", ("node", "state"))
 FLAG = Metric(

@@ -12,9 +12,8 @@ from stagewatch.core.config import integer, option
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.context import SlurmContext
-from stagewatch.slurm.hosts import expand_or_none
 from stagewatch.slurm.model import Job, Node, Records
-from stagewatch.slurm.states import ENDED_STATES
+from stagewatch.slurm.notation import ENDED_STATES, expand_or_none
 
 JOBS = Metric(
     "slurm_jobs", "gauge", "Jobs that have not ended, array tasks counted one by one.", ("state",)

@@ -15,15 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.commands import CommandRunner, NoAnswer
 from stagewatch.core.config import duration, integer, option
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.collectors.queue import HOLDING
 from stagewatch.slurm.context import SlurmContext
-from stagewatch.slurm.gres import total
 from stagewatch.slurm.model import Job, Records
-from stagewatch.slurm.transport.command import CommandRunner, NoAnswer
+from stagewatch.slurm.notation import total
+from stagewatch.slurm.transport.text import slurm_runner
 
 METHODS = ("sstat", "srun")
 
@@ -36,7 +37,7 @@ class StepProbe:
         *,
         method: str = "sstat",
         prefix: Path | None = None,
-        runner: Callable[[], CommandRunner] = CommandRunner,
+        runner: Callable[[], CommandRunner] = slurm_runner,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._method = method

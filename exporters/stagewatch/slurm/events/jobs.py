@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from stagewatch.core.exposition import Histogram
 from stagewatch.slurm.model import EndedJob, Job
-from stagewatch.slurm.states import ENDED_STATES, exit_class
+from stagewatch.slurm.notation import ENDED_STATES, exit_class
 
 WAIT_BOUNDS = (1.0, 10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0, 259200.0)
 """Seconds; a pending alert looks at 30 minutes."""
@@ -264,8 +264,6 @@ def _add_ended(ended: dict[Run, EndedJob], job: Job) -> None:
         exit_code=job.exit_code,
         signal=job.signal,
         partition=job.partition,
-        user=job.user,
-        account=job.account,
         submit=job.submit or 0,
         eligible=job.eligible,
         start=job.start if job.node_list else None,

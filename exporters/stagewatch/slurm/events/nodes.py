@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from stagewatch.slurm.model import Node, NodeEvent
-from stagewatch.slurm.states import node_availability, node_state, reason_class
+from stagewatch.slurm.notation import node_availability, node_state, reason_class
 
 _RANK = {None: 0, "drain": 1, "fail": 2, "down": 3}
 _PASSING = frozenset(["NOT_RESPONDING"])
