@@ -190,15 +190,15 @@ def number(value: Any) -> int | None:
     """A whole number, of `4-8` the least; `None` where it is unset, infinite or none at all."""
     if isinstance(value, str):
         head = value if value.isdecimal() else value.partition("-")[0]
-        value = int(head) if head.isdecimal() and len(head) < 20 else None
+        if not head.isdecimal() or len(head) > 19:
+            return None
+        value = int(head)
     elif isinstance(value, dict):
         unset = value.get("infinite") or value.get("set") is False
         return None if unset else number(value.get("number"))
-    elif isinstance(value, float):
-        return int(value) if abs(value) < 1e18 else None
-    if isinstance(value, bool) or not isinstance(value, int) or value in _UNSET:
+    elif isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e20:
         return None
-    return value
+    return None if value in _UNSET else int(value)
 
 
 def moment(value: Any) -> int | None:

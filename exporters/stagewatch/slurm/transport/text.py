@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path
 from typing import TypeVar
@@ -66,7 +67,7 @@ class SlurmCli:
         self._prefix = prefix
         self._make_runner = runner
         self._runners: dict[str, CommandRunner] = {}
-        self._jobs: Mapping[bytes, model.Job] = {}
+        self._jobs: dict[bytes, model.Job] = {}
 
     def jobs(self, timeout: float) -> Records[model.Job]:
         """The queue: 2 requests to the controller (squeue loads the partitions too)."""
@@ -176,22 +177,24 @@ def parse_jobs(output: bytes) -> Records[model.Job]:
 
 
 def parse_queue(
-    output: bytes, known: Mapping[bytes, model.Job]
+    output: bytes, known: dict[bytes, model.Job]
 ) -> tuple[Records[model.Job], dict[bytes, model.Job]]:
-    """The jobs in squeue's output, and the same by what was printed of them.
+    """The jobs in squeue's output, and the same by a digest of what was printed.
 
-    What was `known` of the output before is not read again: most jobs of a large queue wait, and
-    are printed as they were.  Equal neighbours, as the pending tasks of an array, are one job.
+    What was `known` of the output before, which is used up, is not read again: most jobs of a large
+    queue wait, and are printed as they were.  Equal neighbours, as the pending tasks of an array,
+    are one job.
     """
     jobs: dict[bytes, model.Job] = {}
 
     def read(record: tuple[bytes, int]) -> model.Job:
         raw, tasks = record
-        job = known.get(raw)
+        digest = blake2b(raw, digest_size=16).digest()  # the text would take half as much again
+        job = known.pop(digest, None)
         if job is None or job.tasks != tasks:
             values = raw.decode(errors="replace").split(FIELD)
             job = model.read_job(dict(zip(_COLUMNS.values(), values, strict=True)), tasks)
-        jobs[raw] = job
+        jobs[digest] = job
         return job
 
     found = model.read_all(records(output), read)
