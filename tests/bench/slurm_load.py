@@ -55,12 +55,12 @@ def _job(number: int, nodes: int, jobs: int, turn: int) -> str:
     values = (
         *(str(1000 + number), str(1000 + number)),
         *(("RUNNING", "None") if running else ("PENDING", f"Reason{number % 30}")),
-        *(partition, f"user{number % 5000}", f"account{number % 700}", "1", "1"),
+        *(partition, f"user{number % 5000}", f"account{number % 700}", "1", "1", "*"),
         f"n{number % nodes:05}" if running else "",
-        *(tres, f"gres:gpu:h200:{gpus}", "N/A", "N/A"),
+        *(tres, f"gres:gpu:h200:{gpus}", "N/A", "N/A", "N/A"),
         *(str(NOW - number), str(eligible)),
         *((str(NOW), str(NOW + 86400)) if running else ("N/A", "N/A")),
-        *(str(number % 3 // 2), "0"),
+        *(str(number % 3 // 2), "0", "N/A"),
     )
     return FIELD.join(values) + RECORD + "\n"
 

@@ -25,6 +25,7 @@ from stagewatch.slurm.context import SlurmOptions, slurm_context
 from stagewatch.slurm.model import (
     Claim,
     Job,
+    Node,
     Records,
     RpcCount,
 )
@@ -182,6 +183,52 @@ def test_claims_are_believed_only_where_they_add_up() -> None:
     found = parse_claims(shown)
     assert found.items == ((1, "n1", (0, 5)), (1, "n2", (0, 5)))
     assert found.malformed == 1
+
+
+def gpu_node(name: str, kind: str, held: tuple[int, ...]) -> Node:
+    """A node of 8 GPUs of one type."""
+    base = slurm_json.nodes(PARTS["nodes"]).items[0]
+    return replace(base, name=name, gpus=(NodeGpus(kind, 8, len(held), held),))
+
+
+def gpu_job(nodes: str, gpus: int, **fields: object) -> Job:
+    """A running job as JSON tells it, with GPUs of no named type."""
+    record = {"job_id": 1, "job_state": ["RUNNING"], "partition": "gpu", "nodes": nodes}
+    tres = {"tres_alloc_str": f"cpu=8,gres/gpu={gpus}"}
+    (job,) = slurm_json.jobs({"jobs": [{**record, **tres, **fields}]}).items
+    return job
+
+
+def test_job_beside_one_that_we_know_no_gpus_of_is_not_given_the_whole_node() -> None:
+    """The node has 4 GPUs in use; the one job that is known to have any has 2 of them."""
+    node = gpu_node("n1", "h200", (0, 1, 4, 5))
+    for gpus, shown in ((4, "0-1,4-5"), (2, "")):
+        found = slurm_jobs.measure([gpu_job("n1", gpus)], [node])
+        assert found.value(slurm_jobs.NODE, "1", "n1", shown) == 1
+    pair = [node, gpu_node("n2", "h200", (0, 1))]
+    found = slurm_jobs.measure([gpu_job("n[1-2]", 4)], pair)
+    assert found.value(slurm_jobs.NODE, "1", "n2", "") == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "held"),
+    [
+        ({"tres_per_node": "gres/gpu:3"}, {"h200": 3, "a100": 3}),
+        (
+            {"gres_detail": ["gpu:h200:4(IDX:0-3)", "gpu:2(IDX:0-1)"]},
+            {"h200": 4, "a100": 2},
+        ),
+        ({"tres_per_job": "gres/gpu:6"}, {"unknown": 6}),
+    ],
+)
+def test_untyped_gpus_over_nodes_of_two_types_are_booked_by_node(
+    fields: dict[str, object], held: dict[str, int]
+) -> None:
+    """By what the job has on each node; where nobody says, under no type."""
+    types = slurm_queue.only_types([gpu_node("n1", "h200", ()), gpu_node("n2", "a100", ())])
+    found = slurm_queue.measure([gpu_job("n[1-2]", 6, **fields)], now=T, top=5, types=types)
+    for kind in ("h200", "a100", "unknown"):
+        assert found.value(slurm_queue.QUEUE_GPUS, "gpu", "RUNNING", kind) == held.get(kind)
 
 
 def test_heaviest_users_are_named_and_the_rest_is_other() -> None:

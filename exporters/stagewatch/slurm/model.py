@@ -71,8 +71,10 @@ class Job:
     restarts: int
     exit_code: int = 0
     signal: int = 0
+    gpus_per_node: GpuCounts = ()
+    """What it asked for on each of its nodes, if it asked so."""
     gres_detail: tuple[str, ...] = ()
-    """Per node, what it holds there, where the source says (`gpu:h200:2(IDX:0-1)`)."""
+    """For each of its nodes what it holds there, if the source says (`gpu:h200:2(IDX:0-1)`)."""
 
     @property
     def partition(self) -> str:
@@ -288,6 +290,7 @@ def read_job(record: Object, tasks: int | None = None) -> Job:
     exit_code, signal = exit_status(record.get("exit_code"))
     array = number(record.get("array_job_id")) or None
     job_id = required(number(record["job_id"]))
+    details = record.get("gres_detail")
     reason = text(record.get("state_description")) or text(record.get("state_reason"))
     return Job(
         job_id=job_id,
@@ -307,7 +310,8 @@ def read_job(record: Object, tasks: int | None = None) -> Job:
         restarts=number(record.get("restart_cnt")) or 0,
         exit_code=exit_code,
         signal=signal,
-        gres_detail=names(record.get("gres_detail")),
+        gpus_per_node=gpus_of_request(text(record.get("tres_per_node")), "", "", "", 1, 1, 1),
+        gres_detail=tuple(map(text, details)) if isinstance(details, list) else (),
     )
 
 
@@ -324,11 +328,13 @@ def _job_gpus(record: Object) -> GpuCounts:
         gpus = gpus_of_tres(text(record.get(key)))
         if gpus is not None:
             return gpus
-    requests = tuple([text(record.get(f"tres_per_{unit}")) for unit in ("node", "job", "task")])
-    if not any("gpu" in request for request in requests):
-        return ()
-    node_count, tasks = number(record.get("node_count")) or 1, number(record.get("tasks")) or 1
-    return gpus_of_request(*requests, node_count, tasks)
+    node, job, socket, task = (
+        text(record.get(f"tres_per_{unit}")) for unit in ("node", "job", "socket", "task")
+    )
+    nodes, sockets, tasks = (
+        number(record.get(count)) or 1 for count in ("node_count", "sockets_per_node", "tasks")
+    )
+    return gpus_of_request(node, job, socket, task, nodes, sockets, tasks)
 
 
 def read_node(record: Object) -> Node:
@@ -339,6 +345,7 @@ def read_node(record: Object) -> Node:
     else:
         base, flags = node_state("+".join([str(state), *names(record.get("state_flags"))]))
     name = str(record["name"])
+    reason = text(" ".join(str(record.get("reason") or "").split()))
     return Node(
         name=sys.intern(name),
         state=sys.intern(base),
@@ -346,9 +353,9 @@ def read_node(record: Object) -> Node:
         partitions=names(record.get("partitions")),
         gpus=_node_gpus(record),
         address=text(record.get("address")) or name,
-        reason=text(" ".join(str(record.get("reason") or "").split())),
-        reason_user=text(record.get("reason_set_by_user")),
-        reason_time=moment(record.get("reason_changed_at")),
+        reason=reason,
+        reason_user=text(record.get("reason_set_by_user")) if reason else "",
+        reason_time=moment(record.get("reason_changed_at")) if reason else None,
         boot_time=moment(record.get("boot_time")),
         slurmd_start_time=moment(record.get("slurmd_start_time")),
     )

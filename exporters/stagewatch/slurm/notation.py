@@ -143,14 +143,27 @@ def _pairs(text: str) -> Iterator[tuple[str, int]]:
 
 @lru_cache(maxsize=4096)
 def gpus_of_request(
-    per_node: str, per_job: str, per_task: str, nodes: int, tasks: int
+    per_node: str,
+    per_job: str,
+    per_socket: str,
+    per_task: str,
+    nodes: int,
+    sockets: int,
+    tasks: int,
 ) -> GpuCounts:
-    """The GPUs a job asks for, from its `--gpus...` options, where its TRES do not say."""
-    if per_job:
-        return _counts(dict(_gpu_items(per_job, 1)))
-    if per_node:
-        return _counts(dict(_gpu_items(per_node, max(1, nodes))))
-    return _counts(dict(_gpu_items(per_task, max(1, tasks))))
+    """The GPUs a job asks for, from its `--gpus...` options, where its TRES do not say.
+
+    `sockets` are those of a node, without which Slurm takes no --gpus-per-socket (sbatch(1)).
+    """
+    for text, times in (
+        (per_job, 1),
+        (per_node, nodes),
+        (per_socket, nodes * sockets),
+        (per_task, tasks),
+    ):
+        if "gpu" in text:
+            return _counts(dict(_gpu_items(text, times)))
+    return ()
 
 
 def _gpu_items(text: str, times: int) -> Iterator[tuple[str, int]]:
@@ -219,10 +232,14 @@ def _indices(detail: str) -> tuple[int, ...]:
     return expand_indices(match[1]) if match else ()
 
 
+def held_of(gres: str) -> GpuCounts:
+    """The GPUs by type that `gpu:h200:2(IDX:3-4)` says a job has of a node."""
+    return tuple((kind, number) for kind, number, _ in _node_items(gres))
+
+
 def indices_of(gres: str) -> tuple[int, ...]:
     """The GPU indices in `gpu:h200:2(IDX:3-4)`."""
-    by_type = node_gpus(re.sub(r"\([^)]*\)", "", gres), gres)
-    return tuple(sorted(index for gpus in by_type for index in gpus.indices))
+    return tuple(sorted(index for _, _, held in _node_items(gres) for index in held))
 
 
 def total(counts: Iterable[tuple[str, int]]) -> int:

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import integer, option
@@ -13,7 +14,7 @@ from stagewatch.core.exposition import Metric, Samples
 from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Job, Node, Records
-from stagewatch.slurm.notation import ENDED_STATES, expand_or_none
+from stagewatch.slurm.notation import ENDED_STATES, expand_or_none, held_of, total
 
 JOBS = Metric(
     "slurm_jobs", "gauge", "Jobs that have not ended, array tasks counted one by one.", ("state",)
@@ -139,9 +140,8 @@ def measure(
             if job.state == "PENDING" and job.submit is not None:
                 key = (partition, job.reason)
                 oldest[key] = min(oldest.get(key, job.submit), job.submit)
-        total = sum(number for _, number in holds)
-        users.add(job.user, job.state, job.tasks, total)
-        accounts.add(job.account, job.state, job.tasks, total)
+        users.add(job.user, job.state, job.tasks, total(holds))
+        accounts.add(job.account, job.state, job.tasks, total(holds))
     out = Samples()
     for state, number in by_state.items():
         out.add(JOBS, number, state)
@@ -162,15 +162,26 @@ def gpus_held_or_wanted(job: Job, types: Mapping[str, str]) -> list[tuple[str, i
         return []
     if job.state in HOLDING:
         return [
-            (
-                kind or types.get(next(iter(expand_or_none(job.node_list)), "")) or "unknown",
-                number * job.tasks,
-            )
+            (typed, held * job.tasks)
             for kind, number in job.gpus
+            for typed, held in ([(kind, number)] if kind else _by_node(job, number, types))
         ]
     if job.state in WAITING:
         return [(kind or "any", number * job.tasks) for kind, number in job.gpus]
     return []
+
+
+def _by_node(job: Job, number: int, types: Mapping[str, str]) -> Iterable[tuple[str, int]]:
+    """The types of GPUs that Slurm only counts, by the nodes that have them."""
+    nodes = expand_or_none(job.node_list)
+    kinds = {types.get(node) or "unknown" for node in nodes}
+    if len(kinds) == 1:
+        return [(kinds.pop(), number)]
+    counts: Counter[str] = Counter()
+    for node, detail in zip_longest(nodes, job.gres_detail[: len(nodes)]):
+        for kind, held in job.gpus_per_node if detail is None else held_of(detail):
+            counts[kind or types.get(node) or "unknown"] += held
+    return counts.items() if sum(counts.values()) == number else [("unknown", number)]
 
 
 def _fold_reasons(
