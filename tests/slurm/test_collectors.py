@@ -165,6 +165,44 @@ def test_largest_cluster_stays_below_thirty_thousand_series() -> None:
     assert running.value(slurm_jobs.HIDDEN) == 19_000
 
 
+def test_reasons_are_folded_for_jobs_and_ages_alike() -> None:
+    """300 reasons in 40 partitions; `other` is as old as its oldest."""
+    (base,) = (job for job in slurm_json.jobs(PARTS["jobs"]).items if job.job_id == 102)
+    jobs = [
+        replace(base, partitions=(f"p{i % 40}",), reason=f"R{i // 40}", submit=T - i)
+        for i in range(300 * 40)
+    ]
+    for partitions in (40, 400):
+        for job in range(2 * partitions):
+            waits = (f"p{job % partitions}",)
+            jobs.append(replace(base, partitions=waits, reason="Priority", submit=T))
+        found = slurm_queue.measure(jobs, now=T, top=5)
+        pairs = set(found.families[slurm_queue.PENDING_AGE])
+        assert len(pairs) <= 5000 + partitions
+        assert pairs == {(p, reason) for p, _, reason in found.families[slurm_queue.QUEUE_JOBS]}
+        assert found.value(slurm_queue.PENDING_AGE, "p7", "other") == 299 * 40 + 7
+        assert found.value(slurm_queue.PENDING_AGE, "p8", "Priority") == 0
+        counted = sum(found.families[slurm_queue.QUEUE_JOBS].values())  # type: ignore[arg-type]
+        assert counted == len(jobs)
+
+
+def test_flag_of_nearly_every_node_gives_way_whole() -> None:
+    """10,000 nodes with three flags: nothing is cut at random, and what is left out is told."""
+    base = slurm_json.nodes(PARTS["nodes"]).items[0]
+    usual = frozenset({"CLOUD", "DYNAMIC_NORM", "NOT_RESPONDING"})
+    nodes = [replace(base, name=f"n{i}", flags=usual) for i in range(9_999)]
+    nodes.append(replace(base, name="n9999", flags=usual | {"DRAIN"}))
+    found = slurm_nodes.measure(nodes)
+    assert found.dropped == 0
+    assert found.value(slurm_nodes.FLAG, "n9999", "DRAIN") == 1
+    shown = {flag for _, flag in found.families[slurm_nodes.FLAG]}
+    hidden = {flag for (flag,) in found.families[slurm_nodes.HIDDEN_FLAGS]}
+    assert shown | hidden == usual | {"DRAIN"}
+    assert not shown & hidden
+    assert "NOT_RESPONDING" in shown  # alerts ask for it
+    assert set(found.families[slurm_nodes.HIDDEN_FLAGS].values()) == {10_000}
+
+
 def test_claims_are_believed_only_where_they_add_up() -> None:
     """A claim too many, a GPU twice, a job that is not there."""
     on_node = replace(

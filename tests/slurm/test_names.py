@@ -251,6 +251,26 @@ def test_reasons_are_bounded_names(text: str) -> None:
         ("health check", "health_check"),
         ("planned maintenance", "maintenance"),
         ("ask bob", "other"),
+        ("Low TmpDisk", "config_mismatch"),
+        ("CoreSpec differ", "config_mismatch"),
+        ("Job env setup error", "prolog_epilog"),
+        ("reboot requested", "rebooted"),
+        ("gres/gpu count too low (7 < 8)", "config_mismatch"),
+        ("SXid 20034", "gpu"),
+        ("GPUs lost", "gpu"),
+        ("check_fs_mount", "storage"),
+        ("unmounted /home", "storage"),
+        ("node is unhealthy", "health_check"),
+        ("patching tonight", "maintenance"),
+        *((word, "other") for word in ("zombie process", "default route", "dispatch", "latest")),
+        *(
+            (word, "other")
+            for word in ("large amount", "barracuda", "fullness", "picnic", "embrace")
+        ),
+        *(
+            (word, "other")
+            for word in ("conferences", "contest", "attestation", "exhibit", "mccarthy")
+        ),
         ("", "none"),
     ],
 )

@@ -385,25 +385,43 @@ def pending_reason(text: str) -> str:
 
 
 _CLASSES = tuple(
-    (name, re.compile(pattern, re.IGNORECASE))
-    for name, pattern in (
-        ("not_responding", r"not responding|unreachable|no contact|ping fail"),
-        ("kill_task_failed", r"kill task failed|unkillable|step.*not.*kill"),
-        ("prolog_epilog", r"prolog|epilog"),
-        ("rebooted", r"unexpectedly rebooted|reboot"),
+    (name, re.compile(rf"(?<![a-z])(?:{starts})|(?<![a-z])(?:{words})(?![a-z])", re.IGNORECASE))
+    for name, starts, words in (
+        ("not_responding", "not responding|unreachable|no contact|ping fail", "no response"),
+        ("kill_task_failed", "kill task failed|unkillable", "step.*not.*kill(?:ed)?"),
+        ("prolog_epilog", "prolog|epilog", "job env setup error"),
+        ("rebooted", "reboot", "unexpectedly rebooted"),
         (
             "config_mismatch",
-            r"low (real)?(memory|cpus|sockets?|cores?|tmp ?disk|procs)|gres/gpu "
-            r"count|count (changed|reported)|invalid (reg|config)|doesn't match",
+            r"low (?:real)?(?:memory|cpus|sockets?|cores?|tmp ?disk|procs)|gres/gpu count|"
+            r"count (?:changed|reported)|invalid (?:reg|config)|doesn't match",
+            "corespec differ",
         ),
-        ("gpu", r"\bxid\b|gpu|nvidia|nvlink|nvswitch|\becc\b|cuda|dcgm|row.?remap|fell off"),
-        ("network", r"infiniband|\bib\d?\b|\bnic\b|link (down|flap)|network|ethernet|roce|efa|mlx"),
-        ("storage", r"nfs|lustre|gpfs|weka|beegfs|mount|file ?system|disk|nvme|\bfull\b|scratch"),
-        ("memory", r"\bdimm\b|memory|\boom\b|\bmce\b"),
-        ("health_check", r"health|\bnhc\b|\bhc\b|\bcheck(s)? fail"),
-        ("maintenance", r"maint|upgrade|update|replac|repair|\brma\b|ticket|firmware|patch|test"),
+        (
+            "gpu",
+            r"gpu|nvidia|nvlink|nvswitch|cuda|dcgm|row.?remap|fell off",
+            "[sv]?xids?|[vi]gpus?|ecc",
+        ),
+        (
+            "network",
+            r"infiniband|link (?:down|flap)|network|ethernet|mlx",
+            r"ib\d?|nics?|roce|efa",
+        ),
+        (
+            "storage",
+            r"nfs|lustre|gpfs|weka|beegfs|file ?system|nvme|scratch",
+            r"(?:un|re|auto)?mount(?:s|ed|ing|points?)?|disks?|full",
+        ),
+        ("memory", "memory", "dimms?|oom|mce"),
+        ("health_check", "(?:un)?health|checks? fail", "nhc|hc"),
+        (
+            "maintenance",
+            "maint|upgrad|updat|replac|repair|ticket|firmware",
+            "rma|patch(?:es|ed|ing)?|test(?:s|ed|ing)?",
+        ),
     )
 )
+"""Beginnings of words, and whole words: `process` holds no roce, `amount` no mount."""
 REASON_CLASSES = (*(name for name, _ in _CLASSES), "none", "other")
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TypeVar
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import MAX_SERIES, Metric, Samples
 from stagewatch.gpu.model_names import gpu_model
 from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.context import SlurmContext
@@ -18,6 +18,12 @@ from stagewatch.slurm.notation import NodeGpus, node_availability, reason_class
 STATE = Metric("slurm_node_state", "gauge", "1 for the node's base state.", ("node", "state"))
 FLAG = Metric(
     "slurm_node_flag", "gauge", "1 for each flag on top of the base state.", ("node", "flag")
+)
+HIDDEN_FLAGS = Metric(
+    "slurm_node_flag_without_series",
+    "gauge",
+    "Nodes with a flag that has no series in slurm_node_flag, since too many nodes have it.",
+    ("flag",),
 )
 NODES = Metric(
     "slurm_nodes",
@@ -105,9 +111,14 @@ def measure(nodes: Iterable[Node]) -> Samples:
     cluster: Counter[str] = Counter()
     gpus: Counter[tuple[str, str, str]] = Counter()
     cluster_gpus: Counter[tuple[str, str]] = Counter()
+    nodes = tuple(nodes)
+    flags = Counter(flag for node in nodes for flag in node.flags)
+    shown_flags = frozenset(_rarest(flags))
+    for flag in flags.keys() - shown_flags:
+        out.add(HIDDEN_FLAGS, flags[flag], flag)
     for node in nodes:
         out.add(STATE, 1, node.name, node.state)
-        for flag in sorted(node.flags):
+        for flag in sorted(node.flags & shown_flags):
             out.add(FLAG, 1, node.name, flag)
         if node.state == "FUTURE":
             continue
@@ -132,6 +143,18 @@ def measure(nodes: Iterable[Node]) -> Samples:
     _write(out, GPUS, gpus)
     _write(out, CLUSTER_GPUS, cluster_gpus)
     return out
+
+
+_URGENT = frozenset(("NOT_RESPONDING", "FAIL", "DRAIN"))
+
+
+def _rarest(flags: Mapping[str, int]) -> Iterator[str]:
+    """The flags that a metric has room for on all nodes; one that most nodes have tells least."""
+    room = MAX_SERIES
+    for flag, number in sorted(flags.items(), key=lambda flag: (flag[0] not in _URGENT, flag[1])):
+        room -= number
+        if room >= 0:
+            yield flag
 
 
 def _unavailable(out: Samples, node: Node, kind: str) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
+from operator import itemgetter
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import integer, option
@@ -74,6 +75,8 @@ HOLDING = frozenset(
 """States in which a job has its GPUs."""
 WAITING = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED"))
 _MAX_REASONS = 64
+_MAX_PAIRS = 5000
+"""Most pairs of a partition and a reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +148,17 @@ def measure(
     out = Samples()
     for state, number in by_state.items():
         out.add(JOBS, number, state)
-    for (partition, state, reason), number in _fold_reasons(queue):
-        out.add(QUEUE_JOBS, number, partition, state, reason)
+    kept = _kept_reasons(queue)
+    folded: Counter[tuple[str, str, str]] = Counter()
+    for (partition, state, reason), number in queue.items():
+        folded[partition, state, reason if reason in kept else "other"] += number
+    for labels, number in folded.items():
+        out.add(QUEUE_JOBS, number, *labels)
     for labels, number in gpus.items():
         out.add(QUEUE_GPUS, number, *labels)
-    for (partition, reason), submitted in oldest.items():
-        out.add(PENDING_AGE, max(0.0, now - submitted), partition, reason)
+    for (partition, reason), submitted in sorted(oldest.items(), key=itemgetter(1), reverse=True):
+        shown = reason if reason in kept else "other"  # of which the oldest comes last, and stays
+        out.add(PENDING_AGE, max(0.0, now - submitted), partition, shown)
     users.write(out, USER_JOBS, USER_GPUS, top)
     accounts.write(out, ACCOUNT_JOBS, ACCOUNT_GPUS, top)
     return out
@@ -184,18 +192,14 @@ def _by_node(job: Job, number: int, types: Mapping[str, str]) -> Iterable[tuple[
     return counts.items() if sum(counts.values()) == number else [("unknown", number)]
 
 
-def _fold_reasons(
-    queue: Mapping[tuple[str, str, str], int],
-) -> Iterator[tuple[tuple[str, str, str], int]]:
-    """Fold all but the most frequent reasons into `other`."""
+def _kept_reasons(queue: Mapping[tuple[str, str, str], int]) -> frozenset[str]:
+    """The most frequent reasons; the others become `other`."""
     reasons: Counter[str] = Counter()
     for (_, _, reason), number in queue.items():
         reasons[reason] += number
-    kept = {reason for reason, _ in reasons.most_common(_MAX_REASONS)}
-    folded: Counter[tuple[str, str, str]] = Counter()
-    for (partition, state, reason), number in queue.items():
-        folded[partition, state, reason if reason in kept else "other"] += number
-    yield from folded.items()
+    partitions = len({partition for partition, _, _ in queue}) or 1
+    most = max(1, min(_MAX_REASONS, _MAX_PAIRS // partitions))
+    return frozenset(reason for reason, _ in reasons.most_common(most))
 
 
 class _Share:
