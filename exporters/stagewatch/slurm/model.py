@@ -345,7 +345,8 @@ def read_node(record: Object) -> Node:
     else:
         base, flags = node_state("+".join([str(state), *names(record.get("state_flags"))]))
     name = str(record["name"])
-    reason = text(" ".join(str(record.get("reason") or "").split()))
+    given = str(record.get("reason") or "")  # without one the JSON names root, and no time
+    reason = text(" ".join(given.split()))
     return Node(
         name=sys.intern(name),
         state=sys.intern(base),
@@ -354,8 +355,8 @@ def read_node(record: Object) -> Node:
         gpus=_node_gpus(record),
         address=text(record.get("address")) or name,
         reason=reason,
-        reason_user=text(record.get("reason_set_by_user")) if reason else "",
-        reason_time=moment(record.get("reason_changed_at")) if reason else None,
+        reason_user=text(record.get("reason_set_by_user")) if given else "",
+        reason_time=moment(record.get("reason_changed_at")) if given else None,
         boot_time=moment(record.get("boot_time")),
         slurmd_start_time=moment(record.get("slurmd_start_time")),
     )

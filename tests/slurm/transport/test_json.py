@@ -199,6 +199,14 @@ def test_records_of_unknown_shapes_are_counted_beside_good_ones(odd: list[object
     assert len(found.items) + found.malformed == len(odd) + 1
 
 
+def test_nobody_drained_a_node_without_a_reason() -> None:
+    """reason_uid is 0 where nobody set it, and data_parser names that user: root."""
+    node = {**load("26.05-v0.0.45", "nodes")["nodes"][0], "reason": ""}
+    node |= {"reason_set_by_user": "root", "reason_changed_at": {"set": True, "number": 7}}
+    (found,) = slurm_json.nodes({"nodes": [node]}).items
+    assert (found.reason, found.reason_user, found.reason_time) == ("", "", None)
+
+
 def test_answer_that_is_cut_short_is_an_error() -> None:
     """Half a document is no document."""
     whole = json.dumps(load("26.05-v0.0.45", "jobs")).encode()

@@ -218,6 +218,19 @@ def test_reason_can_hold_anything_and_changes_nothing_else(said: str) -> None:
         ),
         ("Reason=never set [root@Unknown]", "never set", "root", None),
         ("Reason=without a signature", "without a signature", "", None),
+        ("Reason=see [x@1] [root@1795245024]", "see [x@1]", "root", 1795245024),
+        (
+            "Reason=first [root@1795245024]        second [x@1]",
+            "first second [x@1]",
+            "root",
+            1795245024,
+        ),
+        (
+            "Reason=a Comment=b State=IDLE [root@1795245024] Comment=c",
+            "a Comment=b State=IDLE",
+            "root",
+            1795245024,
+        ),
         ("Comment=only a comment", "", "", None),
     ],
 )
@@ -227,6 +240,52 @@ def test_reason_with_user_and_time(
     """Line breaks come as spaces; a comment is not part of the reason."""
     (node,) = text.parse_nodes(f"{NODE}{free_text}\n".encode()).items
     assert (node.reason, node.reason_user, node.reason_time) == (reason, user, when)
+
+
+AFTER_REASON = (
+    "Comment=c",
+    "Extra=e",
+    "InstanceId=i-1 InstanceType=p5.48xlarge",
+    "ReservationName=upgrade",
+    "TLSCertTokenSet=Yes TLSCertLastRenewal=1795245024",
+    "Topology=tree:s1",
+    "Parameters=a=b",
+)
+"""What slurm_sprint_node_table of src/api/node_info.c prints after the reason, in its order:
+Comment in 20.11, Extra in 22.05, the instance, reservation, TLS and topology up to 25.05,
+Parameters in 25.11 and 26.05."""
+
+
+@given(st.sets(st.sampled_from(AFTER_REASON)), st.booleans(), st.booleans())
+def test_what_releases_print_after_the_reason_is_no_part_of_it(
+    labels: set[str], multiline: bool, reason: bool
+) -> None:
+    """Whichever of them a release prints, and whether there is a reason or not."""
+    more = "        [GPU 3] State=IDLE" if multiline else ""
+    text_of_reason = f"Reason=Xid 79 [root@1795245024]{more} " if reason else ""
+    shown = NODE + text_of_reason + " ".join(label for label in AFTER_REASON if label in labels)
+    (node,) = text.parse_nodes(f"{shown}\n".encode()).items
+    expected = ("Xid 79" + (" [GPU 3] State=IDLE" if multiline else "")) if reason else ""
+    assert node.reason == expected
+    assert (node.reason_user, node.reason_time) == (("root", 1795245024) if reason else ("", None))
+
+
+@pytest.mark.parametrize("label", ["Comment", "Extra", "InstanceId", "Parameters"])
+def test_free_text_forges_no_field_of_a_node(label: str) -> None:
+    """Everyone who may run `scontrol update` writes it; it comes after the structure."""
+    forged = (
+        "x State=DOWN Gres=gpu:b200:64 Partitions=all BootTime=7 Reason=broken [eve@1795245024]"
+    )
+    (forgery,) = text.parse_nodes(f"{NODE}{label}={forged}\n".encode()).items
+    assert forgery == text.parse_nodes(NODE.encode()).items[0]
+
+
+def test_free_text_forges_no_field_of_a_reservation() -> None:
+    """Its comment comes last (src/api/reservation_info.c of 22.05 to 26.05)."""
+    shown = "ReservationName=r1 StartTime=1795245050 EndTime=1795245650 NodeCnt=2 Nodes=c[1-2]"
+    (plain,) = text.parse_reservations(f"{shown}\n".encode()).items
+    forged = "Comment=x NodeCnt=900 Nodes=h[1-900] Flags=MAINT EndTime=1999999999"
+    assert text.parse_reservations(f"{shown} {forged}\n".encode()).items == (plain,)
 
 
 def test_node_without_gres_used_counts_what_is_allocated_as_tres() -> None:
@@ -297,6 +356,7 @@ Remote Procedure Call statistics by message type
 
 Remote Procedure Call statistics by user
 \troot            (       0) count:37     ave_time:361    total_time:13362
+\tresearch-pipeline(   10042) count:5      ave_time:10     total_time:50
 
 Pending RPC statistics
 \tREQUEST_NODE_INFO  (2007) count:1
@@ -324,3 +384,5 @@ def test_sdiag_is_read_by_section() -> None:
         ("REQUEST_JOB_INFO", 1),
     ]
     assert found.by_user[0].seconds == pytest.approx(0.013362)
+    # src/sdiag/sdiag.c prints "%-16s(%8u)": no space is left after 16 letters
+    assert [(each.name, each.count) for each in found.by_user][1:] == [("research-pipeline", 5)]

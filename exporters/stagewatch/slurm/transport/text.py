@@ -255,7 +255,9 @@ _FREE_TEXT = re.compile(
     r"|Parameters)="
 )
 """What follows a record's structure, in this order; each release has added to it."""
-_SIGNED = re.compile(rf" ?\[([^\s\[\]@]+)@(\w+)\](?=\s*$|\s{{8}}|{_FREE_TEXT.pattern})")
+_SIGNED = re.compile(
+    rf" ?\[([^\s\[\]@]+)@(\d{{9,10}}|[A-Za-z]\w*)\](?=\s*$|\s{{8}}|{_FREE_TEXT.pattern})"
+)
 """Slurm signs the first line of a reason; each further line comes after 8 spaces."""
 _CONTROLLER = re.compile(r"Slurmctld\((\w+)\) at (\S+) is (\w+)")
 T = TypeVar("T")
@@ -327,7 +329,7 @@ def _node(line: str) -> model.Node:
     text = line[free.end() :] if free and free[1] == "Reason" else ""
     signature = _SIGNED.search(text)
     if signature:
-        text = text[: signature.start()] + _FREE_TEXT.split(text[signature.end() :])[0]
+        text = f"{text[: signature.start()]} {_FREE_TEXT.split(text[signature.end() :])[0]}"
     else:
         text = _FREE_TEXT.split(text)[0]
     return model.read_node(
