@@ -25,6 +25,10 @@ class NoAnswer(SourceError):
     """The command was killed at its deadline."""
 
 
+class TooMuch(SourceError):
+    """The command was killed since it printed more than it may."""
+
+
 @dataclass(slots=True)
 class CommandRunner:
     """Runs one command at a time, in an environment that is known."""
@@ -86,7 +90,7 @@ class CommandRunner:
         if not ended:
             self._kill(process)
             if len(output) > self.max_output:
-                raise SourceError(
+                raise TooMuch(
                     f"{name} printed more than {self.max_output >> 20} MiB and was killed"
                 )
             raise NoAnswer(f"{name} gave no answer within {timeout:g} s and was killed")

@@ -7,15 +7,19 @@ memory of text, and what an installed version offers only in text is read in tex
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable
 from typing import TypeVar
 
+from stagewatch.core.commands import TooMuch
 from stagewatch.core.errors import SourceError
 from stagewatch.slurm import model
 from stagewatch.slurm.model import Object, Records
 from stagewatch.slurm.transport import diagnostics
 from stagewatch.slurm.transport.text import SlurmCli
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -98,10 +102,19 @@ class SlurmJsonCli(SlurmCli):
     """Asks the commands for the queue, the nodes and the diagnostics in JSON, else in text."""
 
     _version: tuple[int, int] | None = None
+    _too_much = False
 
     def jobs(self, timeout: float) -> Records[model.Job]:
-        """The queue: 1 request to the controller."""
-        return jobs(self._ask("jobs", timeout, "squeue", "--json", "--all", "--states=all"))
+        """The queue: 1 request to the controller; in text once its JSON has been too much."""
+        if not self._too_much:
+            try:
+                return jobs(self._ask("jobs", timeout, "squeue", "--json", "--all", "--states=all"))
+            except TooMuch as error:
+                log.warning(
+                    "%s: the queue is read in text from now on, without the indices of GPUs", error
+                )
+                self._too_much = True
+        return super().jobs(timeout)
 
     def nodes(self, timeout: float) -> Records[model.Node]:
         """The nodes: 2 requests to the controller."""
