@@ -191,8 +191,8 @@ _NOTHING = frozenset(("", "N/A", "NONE", "None", "Unknown", "UNKNOWN", "(null)",
 def number(value: Any) -> int | None:
     """A whole number, of `4-8` the least; `None` where it is unset, infinite or none at all."""
     if isinstance(value, str):
-        head = value if value.isdecimal() else value.partition("-")[0]
-        if not head.isdecimal() or len(head) > 19:
+        head, dash, most = (value, "", "") if value.isdecimal() else value.partition("-")
+        if not head.isdecimal() or len(head) > 19 or (dash and not most.isdecimal()):
             return None
         value = int(head)
     elif isinstance(value, dict):

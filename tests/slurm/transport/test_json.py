@@ -152,7 +152,13 @@ def test_ended_runs_are_the_same_in_every_shape(version: str) -> None:
     assert (found[94].tasks, found[94].start, found[94].partition) == (5, None, "gpu")
 
 
-@pytest.mark.parametrize("value", [None, "", "x", True, {}, {"set": False, "number": 7}, [7]])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, "", "x", True, {}, {"set": False, "number": 7}, [7]),
+        *("2026-11-21T07:10:24", "7-", "-7", "1-2-3"),
+    ],
+)
 def test_number_that_is_unset_is_unknown_and_not_zero(value: object) -> None:
     """Every way of saying that there is no number."""
     assert number(value) is None

@@ -218,6 +218,7 @@ def test_reason_can_hold_anything_and_changes_nothing_else(said: str) -> None:
         ),
         ("Reason=never set [root@Unknown]", "never set", "root", None),
         ("Reason=without a signature", "without a signature", "", None),
+        ("Reason=a [root@2026-11-21T07:10:24]", "a", "root", None),
         ("Reason=see [x@1] [root@1795245024]", "see [x@1]", "root", 1795245024),
         (
             "Reason=first [root@1795245024]        second [x@1]",

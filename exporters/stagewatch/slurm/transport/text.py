@@ -256,7 +256,7 @@ _FREE_TEXT = re.compile(
 )
 """What follows a record's structure, in this order; each release has added to it."""
 _SIGNED = re.compile(
-    rf" ?\[([^\s\[\]@]+)@(\d{{9,10}}|[A-Za-z]\w*)\](?=\s*$|\s{{8}}|{_FREE_TEXT.pattern})"
+    rf" ?\[([^\s\[\]@]+)@(\d{{9,10}}|[A-Za-z]\w*|[\d-]+T[\d:]+)\](?=\s*$|\s{{8}}|{_FREE_TEXT.pattern})"
 )
 """Slurm signs the first line of a reason; each further line comes after 8 spaces."""
 _CONTROLLER = re.compile(r"Slurmctld\((\w+)\) at (\S+) is (\w+)")
