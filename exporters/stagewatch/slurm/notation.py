@@ -162,25 +162,8 @@ def gpus_of_request(
         (per_task, tasks),
     ):
         if "gpu" in text:
-            return _counts(dict(_gpu_items(text, times)))
+            return _counts({kind: number * times for kind, number, _ in _gpu_items(text)})
     return ()
-
-
-def _gpu_items(text: str, times: int) -> Iterator[tuple[str, int]]:
-    """Types and counts of `gres:gpu:h200:2`, `gres/gpu:2`, `gpu`, separated by commas."""
-    totals: dict[str, int] = {}
-    for item in _ITEMS.findall(text):
-        parts = re.split(
-            r"[:=]", item.partition("(")[0].removeprefix("gres:").removeprefix("gres/")
-        )
-        if parts[0] != "gpu":
-            continue
-        kind = ":".join(parts[1:])
-        number = 1
-        if len(parts) > 1 and _COUNT.fullmatch(parts[-1]):
-            kind, number = ":".join(parts[1:-1]), count(parts[-1])
-        totals[kind.lower()] = totals.get(kind.lower(), 0) + number * times
-    yield from totals.items()
 
 
 def _counts(counts: Mapping[str, int]) -> GpuCounts:
@@ -194,10 +177,10 @@ def node_gpus(configured: str, used: str) -> tuple[NodeGpus, ...]:
     A node whose configured types are used under no type (or the other way round) is kept honest:
     the used count goes to the only type there is.
     """
-    have = {kind: number for kind, number, _ in _node_items(configured)}
+    have = {kind: number for kind, number, _ in _gpu_items(configured)}
     allocated: dict[str, int] = {}
     indices: dict[str, tuple[int, ...]] = {}
-    for kind, number, held in _node_items(used):
+    for kind, number, held in _gpu_items(used):
         target = kind if kind in have or len(have) != 1 else next(iter(have))
         allocated[target] = allocated.get(target, 0) + number
         indices[target] = (*indices.get(target, ()), *held)
@@ -208,38 +191,34 @@ def node_gpus(configured: str, used: str) -> tuple[NodeGpus, ...]:
     )
 
 
-def _node_items(text: str) -> Iterator[tuple[str, int, tuple[int, ...]]]:
-    """Type, count and indices of each GPU entry; entries of one type are added up."""
+def _gpu_items(text: str) -> Iterator[tuple[str, int, tuple[int, ...]]]:
+    """Type, count and indices of each GPU entry; entries of one type are added up.
+
+    Entries are `gpu:h200:2(IDX:3-4)`, `gres:gpu:2`, `gres/gpu=2` or `gpu`, which is one.
+    """
     totals: dict[str, tuple[int, tuple[int, ...]]] = {}
     for item in _ITEMS.findall(text.replace(":(null)", "")):  # of no named type
         name, _, detail = item.partition("(")
-        parts = name.split(":")
-        if parts[0] != "gpu" or len(parts) < 2:
+        first, *parts = re.split("[:=]", name.removeprefix("gres:").removeprefix("gres/"))
+        if first != "gpu":
             continue
-        try:
-            number = count(parts[-1])
-        except ValueError:
-            continue
-        kind = ":".join(part for part in parts[1:-1] if part != "no_consume").lower()
+        number = count(parts.pop()) if parts and _COUNT.fullmatch(parts[-1]) else 1
+        kind = ":".join(part for part in parts if part != "no_consume").lower()
+        indices = re.match(r"IDX:([\d,-]+)\)", detail)
         before, seen = totals.get(kind, (0, ()))
-        totals[kind] = (before + number, seen + _indices(detail))
+        totals[kind] = (before + number, seen + (expand_indices(indices[1]) if indices else ()))
     for kind, (number, held) in totals.items():
         yield kind, number, held
 
 
-def _indices(detail: str) -> tuple[int, ...]:
-    match = re.match(r"IDX:([\d,-]+)\)", detail)
-    return expand_indices(match[1]) if match else ()
-
-
 def held_of(gres: str) -> GpuCounts:
     """The GPUs by type that `gpu:h200:2(IDX:3-4)` says a job has of a node."""
-    return tuple((kind, number) for kind, number, _ in _node_items(gres))
+    return tuple((kind, number) for kind, number, _ in _gpu_items(gres))
 
 
 def indices_of(gres: str) -> tuple[int, ...]:
     """The GPU indices in `gpu:h200:2(IDX:3-4)`."""
-    return tuple(sorted(index for _, _, held in _node_items(gres) for index in held))
+    return tuple(sorted(index for _, _, held in _gpu_items(gres) for index in held))
 
 
 def total(counts: Iterable[tuple[str, int]]) -> int:

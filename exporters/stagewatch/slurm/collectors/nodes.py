@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import TypeVar
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.exposition import MAX_SERIES, Metric, Samples
@@ -68,7 +67,6 @@ CLUSTER_GPUS = Metric(
     "GPUs by state as in slurm_gpus, each once.",
     ("gpu_type", "state"),
 )
-LabelsT = TypeVar("LabelsT", bound=tuple[str, ...])
 GPU_STATES = ("allocated", "free", "free_drained", "down")
 
 
@@ -114,8 +112,7 @@ def measure(nodes: Iterable[Node]) -> Samples:
     nodes = tuple(nodes)
     flags = Counter(flag for node in nodes for flag in node.flags)
     shown_flags = frozenset(_rarest(flags))
-    for flag in flags.keys() - shown_flags:
-        out.add(HIDDEN_FLAGS, flags[flag], flag)
+    out.add_all(HIDDEN_FLAGS, {flag: flags[flag] for flag in flags.keys() - shown_flags})
     for node in nodes:
         out.add(STATE, 1, node.name, node.state)
         for flag in sorted(node.flags & shown_flags):
@@ -136,12 +133,11 @@ def measure(nodes: Iterable[Node]) -> Samples:
                 cluster_gpus[name, state] += number
                 for partition in node.partitions:
                     gpus[partition, name, state] += number
-    _write(out, NODES, availability)
-    _write(out, PARTITION_NODES, states)
-    for state, number in cluster.items():
-        out.add(CLUSTER_NODES, number, state)
-    _write(out, GPUS, gpus)
-    _write(out, CLUSTER_GPUS, cluster_gpus)
+    out.add_all(NODES, availability)
+    out.add_all(PARTITION_NODES, states)
+    out.add_all(CLUSTER_NODES, cluster)
+    out.add_all(GPUS, gpus)
+    out.add_all(CLUSTER_GPUS, cluster_gpus)
     return out
 
 
@@ -161,11 +157,6 @@ def _unavailable(out: Samples, node: Node, kind: str) -> None:
     labels = (reason_class(node.reason), node.reason or "none", node.reason_user)
     out.add(UNAVAILABLE, 1, node.name, kind, *labels)
     out.add(SINCE, node.reason_time, node.name, kind)
-
-
-def _write(out: Samples, metric: Metric, counts: Mapping[LabelsT, int]) -> None:
-    for labels, number in counts.items():
-        out.add(metric, number, *labels)
 
 
 def _build(options: NoOptions, context: SlurmContext) -> Collector:

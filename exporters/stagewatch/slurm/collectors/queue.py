@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -146,16 +146,13 @@ def measure(
         users.add(job.user, job.state, job.tasks, total(holds))
         accounts.add(job.account, job.state, job.tasks, total(holds))
     out = Samples()
-    for state, number in by_state.items():
-        out.add(JOBS, number, state)
+    out.add_all(JOBS, by_state)
     kept = _kept_reasons(queue)
     folded: Counter[tuple[str, str, str]] = Counter()
     for (partition, state, reason), number in queue.items():
         folded[partition, state, reason if reason in kept else "other"] += number
-    for labels, number in folded.items():
-        out.add(QUEUE_JOBS, number, *labels)
-    for labels, number in gpus.items():
-        out.add(QUEUE_GPUS, number, *labels)
+    out.add_all(QUEUE_JOBS, folded)
+    out.add_all(QUEUE_GPUS, gpus)
     for (partition, reason), submitted in sorted(oldest.items(), key=itemgetter(1), reverse=True):
         shown = reason if reason in kept else "other"  # of which the oldest comes last, and stays
         out.add(PENDING_AGE, max(0.0, now - submitted), partition, shown)
@@ -208,7 +205,6 @@ class _Share:
     def __init__(self) -> None:
         self._jobs: Counter[tuple[str, str]] = Counter()
         self._gpus: Counter[tuple[str, str]] = Counter()
-        self._weight: dict[str, tuple[int, int]] = {}
 
     def add(self, owner: str, state: str, jobs: int, gpus: int) -> None:
         """Count one record."""
@@ -217,21 +213,19 @@ class _Share:
         self._jobs[owner, state] += jobs
         if gpus:
             self._gpus[owner, state] += gpus
-        before = self._weight.get(owner, (0, 0))
-        self._weight[owner] = (before[0] + gpus, before[1] + jobs)
 
     def write(self, out: Samples, jobs: Metric, gpus: Metric, top: int) -> None:
         """Add the samples, everything beyond the first `top` owners under `other`."""
-        ranked = sorted(
-            self._weight, key=lambda owner: (*map(int.__neg__, self._weight[owner]), owner)
-        )
-        kept = set(ranked[:top])
+        weight: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for place, counts in enumerate((self._gpus, self._jobs)):
+            for (owner, _), number in counts.items():
+                weight[owner][place] -= number
+        kept = set(sorted(weight, key=lambda owner: (weight[owner], owner))[:top])
         for metric, counts in ((jobs, self._jobs), (gpus, self._gpus)):
             folded: Counter[tuple[str, str]] = Counter()
             for (owner, state), number in counts.items():
                 folded[owner if owner in kept else "other", state] += number
-            for labels, number in folded.items():
-                out.add(metric, number, *labels)
+            out.add_all(metric, folded)
 
 
 def _build(options: QueueOptions, context: SlurmContext) -> Collector:

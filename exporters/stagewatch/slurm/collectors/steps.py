@@ -16,7 +16,7 @@ from pathlib import Path
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.commands import CommandRunner, NoAnswer
-from stagewatch.core.config import duration, integer, option
+from stagewatch.core.config import duration, integer, one_of, option
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.slurm.cluster import Source
@@ -25,8 +25,6 @@ from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Job, Records
 from stagewatch.slurm.notation import total
 from stagewatch.slurm.transport.text import slurm_runner
-
-METHODS = ("sstat", "srun")
 
 
 class StepProbe:
@@ -95,13 +93,6 @@ RESPONSE = Metric(
 )
 
 
-def method(value: object) -> str:
-    """sstat or srun"""
-    if value not in METHODS:
-        raise ValueError
-    return str(value)
-
-
 @dataclass(frozen=True, slots=True)
 class StepsOptions:
     """Options of the steps collector."""
@@ -113,7 +104,7 @@ class StepsOptions:
         "sstat",
         "sstat asks the steps that run; srun starts one more beside them, for which the agent "
         "must be root or the job's owner",
-        parse=method,
+        parse=one_of("sstat", "srun"),
     )
     timeout: float = option(8.0, "time after which a step counts as not answering", parse=duration)
 

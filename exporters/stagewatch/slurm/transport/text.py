@@ -255,9 +255,8 @@ _FREE_TEXT = re.compile(
     r"|Parameters)="
 )
 """What follows a record's structure, in this order; each release has added to it."""
-_SIGNED = re.compile(
-    rf" ?\[([^\s\[\]@]+)@(\d{{9,10}}|[A-Za-z]\w*|[\d-]+T[\d:]+)\](?=\s*$|\s{{8}}|{_FREE_TEXT.pattern})"
-)
+_TIME = r"\d{9,10}|[A-Za-z]\w*|[\d-]+T[\d:]+"
+_SIGNED = re.compile(rf" ?\[([^\s\[\]@]+)@({_TIME})\](?=\s*$|\s{{8}}|{_FREE_TEXT.pattern})")
 """Slurm signs the first line of a reason; each further line comes after 8 spaces."""
 _CONTROLLER = re.compile(r"Slurmctld\((\w+)\) at (\S+) is (\w+)")
 T = TypeVar("T")
