@@ -143,8 +143,9 @@ def measure(
             if job.state == "PENDING" and job.submit is not None:
                 key = (partition, job.reason)
                 oldest[key] = min(oldest.get(key, job.submit), job.submit)
-        users.add(job.user, job.state, job.tasks, total(holds))
-        accounts.add(job.account, job.state, job.tasks, total(holds))
+        held = total(holds)
+        users.add(job.user, job.state, job.tasks, held)
+        accounts.add(job.account, job.state, job.tasks, held)
     out = Samples()
     out.add_all(JOBS, by_state)
     kept = _kept_reasons(queue)
