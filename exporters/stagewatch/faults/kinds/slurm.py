@@ -14,7 +14,7 @@ from typing import ClassVar
 from stagewatch.core.config import option, path
 from stagewatch.core.errors import SourceError, StagewatchError
 from stagewatch.faults.plan import Kind, NoOptions, Plan, Request, Step
-from stagewatch.faults.processes import Gone, Identity, command_line, describe
+from stagewatch.faults.processes import Gone, Identity, command_line, describe, environment
 from stagewatch.faults.tools import Commands, kept, require, shown
 from stagewatch.host.procfs import Procfs
 
@@ -165,7 +165,7 @@ def find_daemon(node: str, configuration: str) -> Identity | None:
             if not _is_slurmd(pid, argv):
                 continue
             name = _flag(argv, "N") or os.uname().nodename.partition(".")[0]
-            its = _flag(argv, "f") or (proc.environ(pid) or {}).get("SLURM_CONF", "")
+            its = _flag(argv, "f") or environment(pid).get("SLURM_CONF", "")
             if (name, its) == (node, configuration):
                 return daemon
     return None
@@ -229,7 +229,7 @@ def _kill(request: Request, options: KillOptions) -> Plan:
         unit = _UNIT.search((proc / "cgroup").read_text())
         directory = str((proc / "cwd").readlink())
         output = (proc / "fd/1").readlink()
-        environ = kept(Procfs().environ(daemon.pid) or {})
+        environ = kept(environment(daemon.pid))
     except OSError as error:
         who = f"slurmd, {describe(daemon)}"
         raise StagewatchError(f"{who}: {error.strerror}: run as root") from None
