@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
-from stagewatch.storage.lustre import parse_stats
 
 from stagewatch.core import exposition
 from stagewatch.core.errors import StagewatchError
@@ -101,10 +100,6 @@ MOUNTSTATS = tuple(
 DISKSTATS = (
     b" 259       0 nvme0n1 1 2 3 4 5 6 7 8 0 9 10 11 12 13 14 15 16\n",
     b"   8       1 sda1 1 2 3 4 5 6 7 8 9 10 11\n",
-)
-LUSTRE = (
-    b"snapshot_time 1700000000.123 secs.nsecs\nread_bytes 10 samples [bytes] 1 4096 40960\n"
-    b"write_bytes 3 samples [bytes] 1 9 9\nopen 8 samples [usecs] 1 2 3\n",
 )
 MOUNTS = (b"fs1:/export /mnt/data nfs4 rw,vers=4.2 0 0\n/dev/sda1 /mnt/a\\040b ext4 rw 0 0\n",)
 NETSTAT = (b"TcpExt: ListenOverflows ListenDrops\nTcpExt: 12 13\nIpExt: InNoRoutes\nIpExt: 0\n",)
@@ -227,7 +222,6 @@ def _targets(home: Path) -> list[Target]:
         Target("mountstats", MOUNTSTATS, _decoded(parse_mountstats), 0.10),
         Target("mounts", MOUNTS, _decoded(parse_mounts), 0.05),
         Target("diskstats", DISKSTATS, _decoded(lambda text: list(parse_diskstats(text))), 0.05),
-        Target("lustre stats", LUSTRE, _decoded(lambda text: parse_stats("x", text)), 0.05),
         Target("/proc/PID/stat", STAT, stat, 0.05),
         Target("/proc/net/netstat", NETSTAT, netstat, 0.03),
         Target("infiniband", (b"400 Gb/sec (4X NDR)\n4: ACTIVE\n123\n45\n",), ports, 0.02),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from stagewatch.core.state_file import optional, real, text, whole
 from stagewatch.slurm.model import Node, NodeEvent
-from stagewatch.slurm.states import node_availability, node_state, reason_class
+from stagewatch.slurm.notation import node_availability, node_state, reason_class
 
 _RANK = {None: 0, "drain": 1, "fail": 2, "down": 3}
 _PASSING = frozenset(["NOT_RESPONDING"])
