@@ -291,8 +291,8 @@ def presence_rules() -> list[str]:
 def type_rules() -> list[str]:
     """`type` as `stagewatch.gpu.model_names` has it: the model in lower case.
 
-    PromQL cannot write small letters.  So each letter is replaced, three times since it may occur so
-    often, and only once for each model on the site.
+    PromQL cannot write small letters.  So each letter is replaced, three times since it may occur
+    so often, and only once for each model on the site.
     """
     gap = "[ -]"
     names = renamed("group by (model) (dcgm:gpu:seen)", "type", "model", "(.+)")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import HealthCheck, settings
 
 from stagewatch.core.processes import Children
 from tests.fake_clock import Clock
+from tests.fakes import faultfs as faulty
+from tests.fakes.faultfs import FaultFs
 from tests.fakes.nvml import FakeNvml, build
 from tests.running import Python
 from tests.web.certificates import Authority
@@ -68,3 +71,24 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def clock() -> Clock:
     """For what is tested; the test turns it."""
     return Clock()
+
+
+@pytest.fixture(scope="session")
+def faultfs_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled file system."""
+    if reason := faulty.missing():
+        pytest.skip(f"the misbehaving file system {reason}")
+    return faulty.build(tmp_path_factory.mktemp("faultfs"))
+
+
+@pytest.fixture
+def faultfs(faultfs_program: Path, tmp_path: Path) -> Iterator[Callable[[str], FaultFs]]:
+    """Mounts by name, unmounted with the test."""
+    with ExitStack() as stack:
+
+        def mount(name: str) -> FaultFs:
+            found = FaultFs(faultfs_program, tmp_path / name)
+            stack.callback(found.close)
+            return found
+
+        yield mount

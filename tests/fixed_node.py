@@ -16,8 +16,10 @@ import pytest
 import stagewatch
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.environment_scan import EnvironmentScan
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.record import H_PID, H_PID_NAMESPACE, H_START_TICKS
+from tests.fakes.open_files import OpenFiles
 from tests.golden import FIXTURES
 from tests.records import patched, place
 
@@ -49,7 +51,8 @@ class FixedNode:
 
     def ranks(self) -> RankDirectory:
         """A directory that has not looked yet."""
-        return RankDirectory(RecordDirectory(self._records, self.proc), self.proc, fresh_for=0)
+        scan = EnvironmentScan(self.proc, OpenFiles(self.proc.root), patience=60)
+        return RankDirectory(RecordDirectory(self._records, self.proc), scan, fresh_for=0)
 
     def _stop_clocks(self) -> None:
         def boot(*_: object) -> int:

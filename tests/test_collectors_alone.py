@@ -39,8 +39,10 @@ NODE = {
     "gpu": "gpu_up",
     "gpu_jobs": "gpu_job_info",
     "kmsg": "gpu_xid_errors_total",
+    "census": "stagewatch_record_directory_available_bytes",
     "stages": "rl_rank_step",
     "ranks": "rl_rank_cpu_seconds_total",
+    "work": "rl_rank_at_work",
     "rank_io": "rl_rank_io_bytes_total",
     "processes": "rl_rank_open_files",
     "blocked_tasks": "io_blocked_tasks",
@@ -74,6 +76,14 @@ NOTHING_HERE = {
 }
 """Collectors that find nothing of their kind, alone as among the others, and why."""
 
+AT_WORK = (
+    TRAINER
+    + """
+        open("/dev/null", "wb", buffering=0).write(bytes(1 << 20))
+"""
+)
+"""A rank that moves bytes with every step."""
+
 Series = frozenset[str]
 
 
@@ -99,7 +109,7 @@ def run(
 def series(job: Job) -> Series | None:
     """The names and labels of what a collector yields now; None where that is nothing."""
     try:
-        text = render(job.collector.collect()).text.decode()
+        text = render(job.collector.collect()).decode()
     except StagewatchError:
         return None
     return frozenset(
@@ -132,7 +142,7 @@ def this_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ob
     write_marker(tmp / "faults", Marker("f1", "cpu_contention", time.time()))
     with socket.create_server(("127.0.0.1", 0)) as server, Children() as children:
         rank = children.start(
-            [sys.executable, "-c", TRAINER, "0"],
+            [sys.executable, "-c", AT_WORK, "0"],
             environ=os.environ | {"STAGEWATCH_DIR": str(tmp / "ranks")},
         )
         wait_for(lambda: any((tmp / "ranks").iterdir()), f"the record of rank 0, {rank.pid}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -42,8 +43,11 @@ def ranks(agent: NodeAgent) -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def gpu_reader(agent: NodeAgent) -> psutil.Process | None:
-    found = psutil.Process(agent.process.pid).children()
-    return found[0] if found else None
+    for child in psutil.Process(agent.process.pid).children():
+        with contextlib.suppress(psutil.Error):
+            if "stagewatch.gpu.nvml.driver" in child.cmdline():
+                return child
+    return None
 
 
 def test_a_killed_rank_is_down_and_the_other_goes_on(

@@ -33,7 +33,7 @@ LAYERS: list[set[str]] = [
 """Rooms from the ground up: each imports itself and those below it."""
 
 CONTRACTS: dict[tuple[str, str], set[str]] = {
-    ("faults", "ranks"): {"directory", "record_directory"},  # the process behind a target
+    ("faults", "ranks"): {"directory"},  # the process behind a target
     ("gpu", "slurm"): {"node_jobs"},  # the job of a process, and of a GPU by the prolog
     ("kernel_log", "gpu"): {"xids"},  # an XID is seen by the driver, by the log or by both
     ("kernel_log", "slurm"): {"node_jobs"},  # the job of a control group that ran out of memory

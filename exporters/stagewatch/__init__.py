@@ -11,11 +11,13 @@ A trainer imports this client, which needs the standard library alone.
     stagewatch.scalar("reward", 0.3)
     stagewatch.install("trl")  # or: record the framework's own timers
     stagewatch.watch_collectives(torch.distributed)
+    stagewatch.expect(600)  # a pause of up to ten minutes that is no hang
 """
 
 from stagewatch.client import (
     close,
     collective,
+    expect,
     heartbeat,
     init,
     install,
@@ -28,6 +30,7 @@ __all__ = [
     "__version__",
     "close",
     "collective",
+    "expect",
     "heartbeat",
     "init",
     "install",

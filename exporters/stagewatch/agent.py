@@ -25,9 +25,9 @@ from stagewatch.core.config import (
     show,
     values_of,
 )
-from stagewatch.core.context import AgentOptions, Context
+from stagewatch.core.context import AgentOptions, Context, Route
 from stagewatch.core.runner import Job, Runner
-from stagewatch.web.agent_server import AgentServer, Route
+from stagewatch.web.agent_server import AgentServer
 
 log = logging.getLogger(__name__)
 

@@ -51,6 +51,13 @@ WORLD_SIZE = (
     "SLURM_NTASKS",
 )
 
+VARIABLES = (
+    *(*JOB_ID, *RANK, *LOCAL_RANK, *WORLD_SIZE),
+    *("STAGEWATCH_ROLE", "CUDA_VISIBLE_DEVICES", "RAY_JOB_ID", "RAY_CLUSTER_NAME"),
+    *("KUBERNETES_SERVICE_HOST", "HOSTNAME", "TORCHELASTIC_RUN_ID"),
+)
+"""Every variable that `identify` reads."""
+
 # What operators append to the job's name: Kubeflow's PyTorchJob and MPIJob, then its TrainJob.
 _POD = re.compile(r"-(?:(?:master|worker|launcher)-\d+|node-\d+-\d+)$")
 

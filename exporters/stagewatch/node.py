@@ -12,7 +12,7 @@ from stagewatch.kernel_log import collector as kmsg
 from stagewatch.logs import collector as logs
 from stagewatch.network import infiniband, probe
 from stagewatch.node_context import NodeContext, NodeOptions, node_context
-from stagewatch.ranks import activity, blocked_tasks, processes, sockets, stages
+from stagewatch.ranks import activity, blocked_tasks, census, processes, sockets, stages, work
 from stagewatch.ranks import io as rank_io
 from stagewatch.storage import canary, checkpoints, io, nfs
 
@@ -23,8 +23,10 @@ def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
         gpu.SPEC,
         gpu_jobs.SPEC,
         kmsg.SPEC,
+        census.SPEC,
         stages.SPEC,
         activity.SPEC,
+        work.SPEC,
         rank_io.SPEC,
         processes.SPEC,
         blocked_tasks.SPEC,

@@ -11,9 +11,13 @@ from stagewatch.core.config import address, option
 from stagewatch.core.context import AgentOptions
 from stagewatch.gpu.directory import GpuDirectory
 from stagewatch.gpu.xids import XidLedger
+from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.environment_scan import EnvironmentScan
 from stagewatch.ranks.families import ProcessFamilies
+from stagewatch.ranks.family_io import FamilyIo
+from stagewatch.ranks.held_sockets import RankSockets
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.record import DEFAULT_DIRECTORY
 
@@ -57,16 +61,21 @@ class NodeContext:
 
     options: NodeOptions
     proc: Procfs
+    files: GuardedFiles
     records: RecordDirectory
     ranks: RankDirectory
     families: ProcessFamilies
+    io: FamilyIo
+    sockets: RankSockets
     xids: XidLedger = field(default_factory=XidLedger)
     gpus: GpuDirectory = field(default_factory=GpuDirectory)
     helper: Helper = field(default_factory=Helper)
 
     def close(self) -> None:
-        """End the helper process with its workers, and close the stage records."""
+        """End the helper process with its workers, and close stage records and sockets."""
         self.helper.close()
+        self.files.close()
+        self.sockets.close()
         self.records.close()
 
 
@@ -74,5 +83,10 @@ def node_context(options: NodeOptions) -> NodeContext:
     """The shared parts, out of the agent's options."""
     proc = Procfs(options.proc)
     records = RecordDirectory(options.record_dir, proc)
-    ranks = RankDirectory(records, proc, by_environment=options.ranks_by_environment)
-    return NodeContext(options, proc, records, ranks, ProcessFamilies(ranks.ranks, proc))
+    files = GuardedFiles(options.proc)
+    scan = EnvironmentScan(proc, files) if options.ranks_by_environment else None
+    ranks = RankDirectory(records, scan)
+    families = ProcessFamilies(ranks.ranks, proc)
+    io = FamilyIo(families, files)
+    sockets = RankSockets(families, options.proc)
+    return NodeContext(options, proc, files, records, ranks, families, io, sockets)

@@ -4,9 +4,9 @@ The file holds little-endian 64-bit words and zero-padded UTF-8 strings.  Ages c
 `CLOCK_BOOTTIME` in nanoseconds, displayed times from the wall clock.  This module alone knows the
 offsets; it uses the standard library alone, since trainers import it.
 
-    header       identity, closing state, first and last failure
+    header       identity, closing state, pause the trainer expects, first and last failure
     failures     exceptions counted by (stage, type)
-    collectives  entries counted per process group
+    collectives  per process group: entries, when last entered and left, operation, size
     scalars      the last value per name
     lanes        one per thread: open stages, progress, totals per stage
 
@@ -24,7 +24,7 @@ DEFAULT_DIRECTORY = "/run/stagewatch/ranks"
 """Where records lie unless `STAGEWATCH_DIR` names another directory."""
 
 MAGIC = b"STGWATCH"
-VERSION = 1
+VERSION = 2
 WORD = 8
 
 # Header words.
@@ -35,6 +35,7 @@ H_CREATED_WALL, H_CREATED_BOOT = 7, 8
 H_RANK, H_LOCAL_RANK, H_WORLD_SIZE = 9, 10, 11  # -1 where unknown
 H_CLOSED = 12  # 1 once the process closed its record itself
 H_DROPPED = 13  # stages, scalars, groups and threads that found no room
+H_EXPECTED = 14  # boot time until which the trainer expects a pause; 0: it expects none
 H_FIRST_FAILURE, H_LAST_FAILURE = 16, 20  # four words each: wall, boot, stage code, step
 
 # Header strings: byte offset, length.
@@ -56,9 +57,20 @@ FAILURE_SIZE = 64  # type, stage code, count
 FAILURE_TYPE_SIZE = 48
 FAILURES_AT = HEADER_SIZE
 
-COLLECTIVES = 16
-COLLECTIVE_SIZE = 48  # group, sequence, boot time of the last entry
+COLLECTIVES = 32
 GROUP_SIZE = 32
+# Words after the group's name.  The boot time of the last entry stands last and is stored first: a
+# reader that copies upwards and finds the old time has copied the rest before it changed.
+C_SEQUENCE, C_LEFT = 0, 1  # entries; boot time when the last was left
+C_CALL = 2  # position of the operation in OPS + TOLD + (peer's rank + 1) * PEER
+C_SIZE = 3  # members of the group, 0 where unknown
+C_ELEMENTS = 4  # of the tensor, where all members must have as many; else 0
+C_ENTERED = 5
+COLLECTIVE_SIZE = GROUP_SIZE + 6 * WORD
+TOLD = 1 << 8
+"""In `C_CALL`: the writer tells the end of the entry."""
+PEER = 1 << 16
+"""In `C_CALL`: the unit of what names a send's or receive's peer; without one it is 0."""
 COLLECTIVES_AT = FAILURES_AT + FAILURES * FAILURE_SIZE
 
 SCALARS = 64
@@ -83,7 +95,8 @@ SUBSTAGE_SIZE = 32
 # Totals per stage and lane.
 L_TOTALS = L_FRAMES + FRAMES * FRAME_WORDS
 T_DURATION_SUM, T_GAP_SUM = 0, 1  # nanoseconds
-T_DURATIONS = 2
+T_GAP_LONGEST, T_GAP_RECENT = 2, 3  # nanoseconds; recent: each gap takes 1/32 off a longer one
+T_DURATIONS = 4
 BUCKETS = 20
 T_GAPS = T_DURATIONS + BUCKETS
 TOTAL_WORDS = T_GAPS + BUCKETS
@@ -96,6 +109,44 @@ BUCKET_UNIT_NS = 15_625_000
 
 BUCKET_BOUNDS = tuple(2.0**k / 64 for k in range(BUCKETS - 1))
 """Upper bounds in seconds of all buckets but the last: 1/64 s to 4096 s."""
+
+OPS = (
+    "unknown",
+    "all_gather",
+    "all_gather_coalesced",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_reduce",
+    "all_reduce_coalesced",
+    "all_to_all",
+    "all_to_all_single",
+    "backward",
+    "barrier",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "gather_object",
+    "init_process_group",
+    "monitored_barrier",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_coalesced",
+    "reduce_scatter_tensor",
+    "scatter",
+    "scatter_object_list",
+    "send",
+)
+"""Operations by code: the names of `torch.distributed`, and `backward` of a data-parallel model."""
+OP_CODES = {name: code for code, name in enumerate(OPS)}
+
+POINT_TO_POINT = "p2p"
+"""The group that sends and receives are recorded under; its sequence compares with no other's."""
+
+
+def call_of(op: str, peer: int = -1) -> int:
+    """What `C_CALL` holds for an operation, with this rank as the peer, whose end is not told."""
+    return OP_CODES.get(op, 0) + (max(peer, -1) + 1) * PEER
 
 
 def pad(text: str, size: int) -> bytes:

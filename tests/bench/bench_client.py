@@ -1,4 +1,4 @@
-"""What a heartbeat and a stage cost a trainer, each in batches whose median is shown."""
+"""Costs of a heartbeat, a stage and a collective: the median of batches."""
 
 from __future__ import annotations
 
@@ -26,12 +26,17 @@ def main() -> None:
             with stagewatch.stage("train", step=3):
                 pass
 
+        def collective() -> None:
+            with stagewatch.collective("tp:1", op="all_reduce", size=4, elements=1024):
+                pass
+
         empty = _median_ns(lambda: None)
         row("empty call, for comparison", empty / 1000, "us")
         row("heartbeat(step)", _median_ns(heartbeat) / 1000, "us", 1.0)
         row("stage enter + exit", _median_ns(stage) / 1000, "us", 3.0)
         row("scalar", _median_ns(lambda: stagewatch.scalar("reward", 0.3)) / 1000, "us")
-        row("collective", _median_ns(lambda: stagewatch.collective("world")) / 1000, "us")
+        row("collective, bare", _median_ns(lambda: stagewatch.collective("world")) / 1000, "us")
+        row("collective enter + leave", _median_ns(collective) / 1000, "us", 2.0)
         stagewatch.close()
 
 

@@ -19,17 +19,21 @@ from stagewatch.core.collector import Collector
 from stagewatch.core.exposition import render
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port, wait_for
+from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.logs import child as log_child
 from stagewatch.logs.collector import LogsOptions
-from stagewatch.ranks import blocked_tasks, processes
+from stagewatch.ranks import blocked_tasks, processes, work
 from stagewatch.ranks import io as rank_io
 from stagewatch.ranks import sockets as net
 from stagewatch.ranks.blocked_tasks import BlockedTasksCollector
 from stagewatch.ranks.families import ProcessFamilies
+from stagewatch.ranks.family_io import FamilyIo
+from stagewatch.ranks.held_sockets import RankSockets
 from stagewatch.ranks.io import RankIoCollector
 from stagewatch.ranks.processes import ProcessesCollector
 from stagewatch.ranks.sockets import NetCollector
+from stagewatch.ranks.work import WorkCollector
 from stagewatch.storage import io, nfs
 from stagewatch.storage.io import IoCollector
 from stagewatch.storage.nfs import NfsCollector
@@ -81,10 +85,17 @@ def main() -> None:
         cost = _cpu(look.look)
         row(f"one look at {count} processes, shared, every 4 s", cost / 4 * 100, "%core", 0.5)
         still = ProcessFamilies(ranks, Procfs(), fresh_for=1e9)
-        sockets = _measure("net", NetCollector(still, PROC), SPECS["net"], 2.0)
+        sockets = RankSockets(still, PROC)
+        stack.callback(sockets.close)
+        with_statistics = _measure("net", NetCollector(sockets), SPECS["net"], 2.0)
         peer = _cpu(lambda: psutil.net_connections("tcp"), 3)
-        row("  beside psutil.net_connections, without statistics", peer / sockets, "times")
-        _measure("rank_io", RankIoCollector(still, PROC), SPECS["rank_io"], 0.2)
+        row("  beside psutil.net_connections, without statistics", peer / with_statistics, "times")
+        files = GuardedFiles()
+        stack.callback(files.close)
+        counters = FamilyIo(still, files, fresh_for=0.0)
+        _measure("rank_io", RankIoCollector(counters), SPECS["rank_io"], 0.2)
+        last = FamilyIo(still, files, fresh_for=1e9)
+        _measure("work", WorkCollector(ranks, last, sockets), SPECS["work"], 0.1)
         _measure(
             "blocked_tasks", BlockedTasksCollector(still, Procfs()), SPECS["blocked_tasks"], 0.1
         )
@@ -94,7 +105,7 @@ def main() -> None:
 
 SPECS = {
     module.SPEC.name: module.SPEC.interval
-    for module in (blocked_tasks, io, net, nfs, processes, rank_io)
+    for module in (blocked_tasks, io, net, nfs, processes, rank_io, work)
 }
 
 

@@ -61,6 +61,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Time under the test's control; ask for it before `client`."""
     clock = Clock()
     monkeypatch.setattr("stagewatch.client._lane._read_clock", clock)
+    monkeypatch.setattr("stagewatch.client._recorder._read_clock", clock)
     return clock
 
 

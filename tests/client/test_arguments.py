@@ -54,6 +54,9 @@ def test_no_argument_raises_or_loses_progress(
         assert client.record().open is not None
     stagewatch.scalar(name, value)
     stagewatch.collective(name)
+    with stagewatch.collective(name, op=name, size=value, elements=step, peer=value):
+        pass
+    stagewatch.expect(value)
     record = client.record()
     assert record.lanes[0].marks == before + 3
     assert record.open is None

@@ -8,7 +8,7 @@ import pickle
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -63,13 +63,13 @@ def test_a_rank_that_leaves_early_is_behind(tmp_path: Path) -> None:
         for peer in found:
             assert peer.open is not None and peer.open.stage == "train"
     sequences = {peer.rank: dict(peer.collectives) for peer in found}
-    first, second = (set(sequences[rank]) - {"world"} for rank in (0, 2))
+    first, second = (set(sequences[rank]) - {"world", "init"} for rank in (0, 2))
     # Each half is one group with one name on both of its ranks, and not that of the other half.
     assert first.isdisjoint(second)
     for rank, half in ((0, first), (1, first), (2, second), (3, second)):
         (name,) = half
         assert name.startswith("tp:")
-        assert sequences[rank] == {"world": LAPS - (rank == EARLY), name: 3}
+        assert sequences[rank] == {"init": 1, "world": LAPS - (rank == EARLY), name: 3}
 
 
 def test_groups_by_position_and_by_name(directory: Path, alone: Any) -> None:
@@ -84,11 +84,11 @@ def test_groups_by_position_and_by_name(directory: Path, alone: Any) -> None:
     alone.all_reduce(value, alone.ReduceOp.SUM, pair)
     alone.broadcast(value, 0, group=pair)
     alone.barrier(hashed)
-    alone.all_gather_object([None], "counted once, though it gathers twice")
+    alone.all_gather_object([None], "gathers twice, sizes and objects, and may hang in either")
     stop()
     alone.all_reduce(value)
     sequences = dict(record(directory).collectives)
-    assert sequences.pop("world") == 2
+    assert sequences.pop("world") == 3
     assert sequences.pop(f"data_parallel:{pair.group_name}") == 2
     ((name, count),) = sequences.items()
     assert (name.startswith("x" * 16 + ":"), len(name), count) == (True, 29, 1)
@@ -128,29 +128,43 @@ def test_compiled_code_still_compiles_whole(directory: Path, alone: Any) -> None
 def test_without_a_record_and_with_odd_groups_the_collective_still_runs(
     directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    module: Any = ModuleType("somebodys_distributed")
+    class ProcessGroup:
+        """As PyTorch's, but for what a group calls itself."""
 
-    class Hostile:
+        def __init__(self, name: object) -> None:
+            self._name = name
+            self.group_desc = "undefined"
+
         @property
-        def group_name(self) -> str:
-            raise RuntimeError("destroyed")
+        def group_name(self) -> object:
+            if self._name is None:
+                raise RuntimeError("destroyed")
+            return self._name
 
-    def all_reduce(tensor: object, op: object = None, group: object = None) -> object:
-        return tensor
+        def size(self) -> int:
+            return 4
 
-    def broken(*args: object) -> None:
-        raise AssertionError("takes no group, so it is left alone")
+        def allreduce(self, tensors: object, options: object = None) -> object:
+            return tensors
 
-    module.all_reduce, module.barrier = all_reduce, broken
+    module: Any = ModuleType("somebodys_distributed")
+    module.ProcessGroup, module._world = ProcessGroup, SimpleNamespace(default_pg=0, pg_names={})
+    allreduce = ProcessGroup.allreduce
     stop = stagewatch.watch_collectives(module)
-    assert module.all_reduce(1) == 1  # no record
+    assert ProcessGroup("early").allreduce(1) == 1  # no record
     stagewatch.init()
     with caplog.at_level(logging.WARNING, "stagewatch"):
-        for group in (Hostile(), Hostile(), object(), -100):
-            assert module.all_reduce(5, group=group) == 5
-    assert module.all_reduce(6, None, "named") == 6
-    assert dict(record(directory).collectives) == {"named": 1}
+        for name in (None, None, [], -100):
+            assert ProcessGroup(name).allreduce(5) == 5
+    assert ProcessGroup("named").allreduce(6, None) == 6
+    assert dict(record(directory).collectives) == {"early": 1, "named": 1}
     assert len(caplog.records) == 1
-    assert module.barrier is broken
     stop()
-    assert module.all_reduce is all_reduce
+    assert ProcessGroup.allreduce is allreduce
+
+
+def test_a_module_without_process_groups_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    module = ModuleType("somebodys_distributed")
+    with caplog.at_level(logging.WARNING, "stagewatch"):
+        stagewatch.watch_collectives(module)()
+    assert vars(module).keys() == vars(ModuleType("somebodys_distributed")).keys()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.core.processes import Children
 from stagewatch.ranks import sockets as net
+from stagewatch.ranks.held_sockets import RankSockets
 from stagewatch.ranks.sockets import NetCollector
 from tests.fakes.network import Hosts, missing
 from tests.ranks.fakes import FakeRanks, families, program
@@ -72,8 +73,8 @@ class Job:
 
     def __init__(self, hosts: Hosts, stack: ExitStack, addresses: list[tuple[str, str]]) -> None:
         ranks = FakeRanks()
-        self._collector = NetCollector(families(ranks), Path("/proc"))
-        stack.callback(self._collector.close)
+        sockets = stack.enter_context(closing(RankSockets(families(ranks), Path("/proc"))))
+        self._collector = NetCollector(sockets)
         trainers = [
             stack.enter_context(program(TRAINER, *pair, prefix=hosts.enter(hosts.a)))
             for pair in addresses

@@ -16,7 +16,7 @@ from stagewatch.ranks.io import RankIoCollector
 from stagewatch.storage import io
 from stagewatch.storage.io import IoCollector, read_pressure
 from tests.fakes.faultfs import FaultFs
-from tests.ranks.fakes import FakeRanks, families, program
+from tests.ranks.fakes import FakeRanks, families, family_io, program
 from tests.waiting import wait_for
 
 PROC, SYS = Path("/proc"), Path("/sys")
@@ -52,7 +52,7 @@ def test_a_competing_writer_shows_as_pressure_and_not_as_the_ranks_writing(
         pytest.skip(f"needs {tmp_path} on a whole block device, it is on {mount}")
     ranks = FakeRanks()
     node = IoCollector(PROC, SYS, exclude_disks="none")
-    by_rank = RankIoCollector(families(ranks), PROC)
+    by_rank = RankIoCollector(family_io(ranks))
     victim = program(WRITER, str(tmp_path / "victim"), str(MIB))
     rival = program(WRITER, str(tmp_path / "rival"), str(256 * MIB))
     with victim as rank, rival as writer:

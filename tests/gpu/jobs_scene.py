@@ -10,6 +10,7 @@ from stagewatch.gpu.jobs import GpuJobsCollector
 from stagewatch.host.procfs import Procfs
 from stagewatch.slurm.node_jobs import SlurmCgroups
 from tests.fake_clock import Clock
+from tests.fakes.open_files import OpenFiles
 from tests.gpu.gpu_scene import Series, metrics
 
 SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
@@ -32,6 +33,7 @@ class Node:
         self.collector = GpuJobsCollector(
             self.gpus,
             Procfs(root / "proc"),
+            OpenFiles(root / "proc"),
             SlurmCgroups(root / "cgroup"),
             root / "jobs",
             clock=self.clock,

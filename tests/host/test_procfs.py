@@ -47,7 +47,6 @@ def test_run_queue_time_is_unknown_on_a_kernel_without_schedstat() -> None:
 def test_what_is_not_there_is_none() -> None:
     assert FIXED.stat(1) is None
     assert FIXED.scheduling(1, 1) is None
-    assert FIXED.environ(1) is None
     assert FIXED.uid(1) is None
     assert FIXED.wait_channel(1, 1) == ""
     assert Procfs(Path("/nonexistent")).pids() == []
@@ -69,7 +68,6 @@ def test_a_wait_channel_of_zero_is_none() -> None:
 def test_this_process_is_read_as_it_is(python: Python) -> None:
     proc = Procfs()
     script = python("print('ready'); input()", NAME="värde", EMPTY="")
-    environ = proc.environ(os.getpid())
     found = proc.stat(os.getpid())
     assert found is not None
     assert found.parent == os.getppid()
@@ -78,7 +76,6 @@ def test_this_process_is_read_as_it_is(python: Python) -> None:
     assert proc.is_running(os.getpid(), found.start_ticks)
     assert not proc.is_running(os.getpid(), found.start_ticks + 1)
     assert os.getpid() in proc.pids()
-    assert environ is not None
     assert proc.pid_namespace() == Path("/proc/self/ns/pid").stat().st_ino
     assert proc.boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     script.finish(None)

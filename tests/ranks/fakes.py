@@ -11,7 +11,9 @@ from pathlib import Path
 from stagewatch.core.processes import die_with_parent
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.families import ProcessFamilies
+from stagewatch.ranks.family_io import FamilyIo
 from stagewatch.ranks.model import Rank
+from tests.fakes.open_files import OpenFiles
 
 
 class FakeRanks:
@@ -27,6 +29,11 @@ class FakeRanks:
     def add(self, pid: int, rank: int) -> None:
         """One more rank of job 7."""
         self.ranks.append(Rank("7", "train", rank, pid))
+
+
+def family_io(ranks: FakeRanks, proc: Path = Path("/proc")) -> FamilyIo:
+    """Counters that are looked at anew each time."""
+    return FamilyIo(families(ranks, proc), OpenFiles(proc), fresh_for=0.0)
 
 
 def families(ranks: FakeRanks, proc: Path = Path("/proc")) -> ProcessFamilies:

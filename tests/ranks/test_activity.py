@@ -106,7 +106,7 @@ def test_a_rank_that_ended_well_is_shown_no_more(record_dir: Path, tmp_path: Pat
     raw = real_record(draft)
     place(record_dir, patched(raw, {H_CLOSED: 1}))
     proc = Procfs(tmp_path)
-    ranks = RankDirectory(RecordDirectory(record_dir, proc), proc)
+    ranks = RankDirectory(RecordDirectory(record_dir, proc))
     assert [rank.life for rank in ranks.ranks()] == [Life.CLOSED]
     with pytest.raises(NoData):
         RanksCollector(ranks, proc).collect()
@@ -114,7 +114,7 @@ def test_a_rank_that_ended_well_is_shown_no_more(record_dir: Path, tmp_path: Pat
 
 def test_no_rank_is_no_data(tmp_path: Path) -> None:
     proc = Procfs(tmp_path)
-    ranks = RankDirectory(RecordDirectory(tmp_path, proc), proc)
+    ranks = RankDirectory(RecordDirectory(tmp_path, proc))
     with pytest.raises(NoData):
         RanksCollector(ranks, proc).collect()
 
@@ -139,7 +139,7 @@ def test_a_real_rank_is_followed_from_work_to_a_hang(python: Python, record_dir:
     )
     proc = Procfs()
     records = RecordDirectory(record_dir, proc)
-    ranks = RankDirectory(records, proc, by_environment=False, fresh_for=0)
+    ranks = RankDirectory(records, fresh_for=0)
     collector = RanksCollector(ranks, proc)
     key = ("540", "train", "0")
     wait_for(ranks.ranks, "a record that is not in the middle of a store")

@@ -11,10 +11,12 @@ import pytest
 from stagewatch.core.errors import SourceError
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.environment_scan import EnvironmentScan
 from stagewatch.ranks.record_directory import LINGER_SECONDS, RecordDirectory
 from stagewatch.ranks.records import Life
 from stagewatch.record import H_CLOSED, H_CREATED_WALL, H_RANK, S_ROLE
 from tests.fake_clock import Clock
+from tests.fakes.open_files import OpenFiles
 from tests.golden import FIXTURES
 from tests.records import patched, place
 from tests.running import Python
@@ -26,7 +28,7 @@ def directory(record_dir: Path, clock: Clock, tmp_path: Path) -> Iterator[RankDi
     (tmp_path / "proc").mkdir()
     proc = Procfs(tmp_path / "proc")
     with closing(RecordDirectory(record_dir, proc, clock=clock)) as records:
-        yield RankDirectory(records, proc, clock=clock)
+        yield RankDirectory(records, clock=clock)
 
 
 def shown(directory: RankDirectory, clock: Clock) -> list[tuple[str, int, Life]]:
@@ -98,14 +100,15 @@ def test_a_node_without_a_record_directory_still_shows_ranks_by_environment(
     tmp_path: Path,
 ) -> None:
     proc = Procfs(FIXTURES / "proc")
-    directory = RankDirectory(RecordDirectory(tmp_path / "absent", proc), proc)
+    scan = EnvironmentScan(proc, OpenFiles(proc.root), patience=60)
+    directory = RankDirectory(RecordDirectory(tmp_path / "absent", proc), scan)
     assert [rank.key for rank in directory.ranks()] == [
         ("540", "unknown", "0"),
         ("540", "unknown", "7"),
         ("541", "unknown", "3"),
     ]
     records = RecordDirectory(tmp_path / "absent", proc)
-    assert not RankDirectory(records, proc, by_environment=False).ranks()
+    assert not RankDirectory(records).ranks()
 
 
 def test_one_look_is_shared_by_all_who_ask_within_half_a_second(
@@ -122,10 +125,10 @@ def test_one_look_is_shared_by_all_who_ask_within_half_a_second(
 def test_an_unreadable_record_directory_leaves_the_ranks_of_the_environment(tmp_path: Path) -> None:
     (no_directory := tmp_path / "file").write_text("")
     proc = Procfs(FIXTURES / "proc")
-    directory = RankDirectory(RecordDirectory(no_directory, proc), proc)
-    assert [rank.pid for rank in directory.ranks()] == [
-        rank.pid for rank in RankDirectory(RecordDirectory(tmp_path / "none", proc), proc).ranks()
-    ]
+    scan = EnvironmentScan(proc, OpenFiles(proc.root), patience=60)
+    directory = RankDirectory(RecordDirectory(no_directory, proc), scan)
+    absent = RankDirectory(RecordDirectory(tmp_path / "none", proc), scan)
+    assert [rank.pid for rank in directory.ranks()] == [rank.pid for rank in absent.ranks()]
     assert directory.ranks()
     with pytest.raises(SourceError, match="Not a directory"):
         directory.look()

@@ -24,7 +24,7 @@ Leave = Callable[..., None]
 def directory(record_dir: Path) -> Iterator[RankDirectory]:
     proc = Procfs()
     with closing(RecordDirectory(record_dir, proc)) as records:
-        yield RankDirectory(records, proc, by_environment=False, fresh_for=0.0)
+        yield RankDirectory(records, fresh_for=0.0)
 
 
 @pytest.fixture

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
+from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.environment_scan import RESCAN_SECONDS, SCAN_SECONDS, EnvironmentScan
 from stagewatch.ranks.model import Rank
 from tests.fake_clock import Clock
+from tests.fakes.open_files import OpenFiles
 from tests.golden import FIXTURES
 from tests.running import Python
 from tests.waiting import wait_for
@@ -42,7 +45,8 @@ def job() -> str:
 
 @pytest.fixture
 def scan(clock: Clock) -> Iterator[EnvironmentScan]:
-    yield EnvironmentScan(Procfs(), clock=clock)
+    with closing(GuardedFiles()) as files:
+        yield EnvironmentScan(Procfs(), files, patience=60, clock=clock)
 
 
 def of_job(job: str, ranks: list[Rank]) -> list[Rank]:
@@ -182,7 +186,8 @@ def test_a_process_that_became_a_rank_by_exec_is_found_in_the_end(
 
 
 def test_a_fixed_tree() -> None:
-    found = EnvironmentScan(Procfs(FIXTURES / "proc")).ranks([4242, 4243])
+    proc = Procfs(FIXTURES / "proc")
+    found = EnvironmentScan(proc, OpenFiles(proc.root), patience=60).ranks([4242, 4243])
     assert [(rank.key, rank.pid, rank.local_rank) for rank in found] == [
         (("541", "unknown", "3"), 4300, 1)
     ]

@@ -9,7 +9,7 @@ import pytest
 from stagewatch.core.errors import NoData
 from stagewatch.ranks import io as rank_io
 from stagewatch.ranks.io import RankIoCollector
-from tests.ranks.fakes import FakeRanks, families, program
+from tests.ranks.fakes import FakeRanks, family_io, program
 
 WRITER = """
 import os, subprocess, sys
@@ -31,12 +31,12 @@ PROC = Path("/proc")
 
 def test_without_ranks_there_is_no_data() -> None:
     with pytest.raises(NoData):
-        RankIoCollector(families(FakeRanks()), PROC).collect()
+        RankIoCollector(family_io(FakeRanks())).collect()
 
 
 def test_each_rank_is_charged_with_what_it_wrote(tmp_path: Path) -> None:
     ranks = FakeRanks()
-    collector = RankIoCollector(families(ranks), PROC)
+    collector = RankIoCollector(family_io(ranks))
     with program(WRITER) as busy, program(WRITER) as idle:
         ranks.add(busy.pid, 0)
         ranks.add(idle.pid, 1)
@@ -57,7 +57,7 @@ def test_each_rank_is_charged_with_what_it_wrote(tmp_path: Path) -> None:
 
 def test_what_a_child_wrote_is_still_counted_after_its_end(tmp_path: Path) -> None:
     ranks = FakeRanks()
-    collector = RankIoCollector(families(ranks), PROC)
+    collector = RankIoCollector(family_io(ranks))
     labels = ("7", "train", "0", "write", "call")
     with program(WRITER) as rank:
         ranks.add(rank.pid, 0)
@@ -79,6 +79,6 @@ def test_a_rank_that_may_not_be_read_is_absent(tmp_path: Path) -> None:
         "rchar: 1\nwchar: 2\nsyscr: 0\nsyscw: 0\nread_bytes: 3\nwrite_bytes: 9\n"
         "cancelled_write_bytes: 5\n"
     )
-    out = RankIoCollector(families(ranks, tmp_path), tmp_path).collect()
+    out = RankIoCollector(family_io(ranks, tmp_path)).collect()
     assert {labels[2] for labels in out.families[rank_io.BYTES]} == {"1"}
     assert out.value(rank_io.BYTES, "7", "train", "1", "write", "storage") == 4

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from stagewatch.core.exposition import Samples
 from stagewatch.ranks import sockets as net
+from stagewatch.ranks.held_sockets import RankSockets, listen_overflows
 from stagewatch.ranks.socket_diag import namespace_of
-from stagewatch.ranks.sockets import NetCollector, listen_overflows
+from stagewatch.ranks.sockets import NetCollector
 from tests.ranks.fakes import FakeRanks, families, program
 from tests.waiting import wait_for
 
@@ -47,9 +49,8 @@ def server() -> Iterator[socket.socket]:
 @pytest.fixture
 def collector() -> Iterator[tuple[NetCollector, FakeRanks]]:
     ranks = FakeRanks()
-    found = NetCollector(families(ranks), Path("/proc"))
-    yield found, ranks
-    found.close()
+    with closing(RankSockets(families(ranks), Path("/proc"))) as sockets:
+        yield NetCollector(sockets), ranks
 
 
 def sent(out: Samples, side: str, port: int, direction: str) -> float | None:
@@ -171,7 +172,7 @@ def test_a_rank_whose_namespace_may_not_be_entered_is_counted(tmp_path: Path) ->
     (tmp_path / "9" / "stat").write_text("9 (x) S 1 " + "0 " * 15 + "1 0 5 0 0")
     ranks = FakeRanks()
     ranks.add(9, 0)
-    out = NetCollector(families(ranks, tmp_path), tmp_path).collect()
+    out = NetCollector(RankSockets(families(ranks, tmp_path), tmp_path)).collect()
     assert out.value(net.UNREADABLE) == 1
     assert net.BYTES not in out.families
     assert namespace_of(PROC, "self") == before, "the agent is where it was"

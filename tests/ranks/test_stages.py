@@ -131,7 +131,7 @@ def test_files_that_were_passed_over_are_shown_even_without_any_rank(
     (record_dir / "core").touch()
     proc = Procfs(tmp_path)
     with closing(RecordDirectory(record_dir, proc)) as records:
-        found = StagesCollector(RankDirectory(records, proc)).collect()
+        found = StagesCollector(RankDirectory(records)).collect()
     assert found.value(SKIPPED, "name") == 1
 
 
@@ -210,7 +210,7 @@ def test_a_rank_that_exits_between_two_looks_is_counted_whole_and_once(
     script.said("ready")
     proc = Procfs()
     with closing(RecordDirectory(record_dir, proc, clock=clock)) as records:
-        stages = StagesCollector(RankDirectory(records, proc, clock=clock), boot_clock=clock)
+        stages = StagesCollector(RankDirectory(records, clock=clock), boot_clock=clock)
         assert completed(stages.collect(), "rollout") == 7
         (record_dir / "go").touch()
         script.finish()

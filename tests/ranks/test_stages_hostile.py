@@ -45,8 +45,9 @@ class Node:
     """A node whose only rank writes something else at every look."""
 
     def __init__(self, record: RankRecord) -> None:
+        self.group = record.groups["world"]
         self.record = dataclasses.replace(
-            record, scalars={}, collectives={}, failures={}, first_failure=None
+            record, scalars={}, groups={}, failures={}, first_failure=None
         )
         self.ever: dict[Metric, set[tuple[str, ...]]] = {}
         self._shown = Shown()
@@ -82,7 +83,8 @@ def test_a_new_open_substage_at_every_look_ends_as_other(node: Node) -> None:
 
 def test_new_scalars_and_groups_at_every_look_are_left_out_in_the_end(node: Node) -> None:
     for number in range(LOOKS):
-        found = node.look(scalars={f"s{number}": 1.0}, collectives={f"g{number}": 1})
+        group = {f"g{number}": dataclasses.replace(node.group, sequence=1)}
+        found = node.look(scalars={f"s{number}": 1.0}, groups=group)
     assert len(node.ever[SCALAR]) == MAX_NAMES
     assert len(node.ever[COLLECTIVES]) == MAX_NAMES
     assert found.value(FOLDED, "scalar") == LOOKS - MAX_NAMES

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.model import Rank, rank_of
+from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.wait_class import (
     MIN_SAMPLES,
     WINDOW_SAMPLES,
     Sample,
+    Sampler,
     WaitClass,
     classify,
 )
+from tests.fakes.faultfs import FaultFs
+from tests.ranks.record_scene import as_root
 from tests.running import Python
 from tests.waiting import wait_for
 
@@ -24,7 +33,31 @@ PROC = Procfs()
 
 WAYS_TO_WAIT = {
     "busy loop": ("while True: pass", WaitClass.SPIN),
-    "busy loop that yields": ("while True: os.sched_yield()", WaitClass.SPIN),
+    "busy loop beside a thread of 20 Hz": (
+        """
+        def now_and_then():
+            while True:
+                time.sleep(0.05)
+        threading.Thread(target=now_and_then, daemon=True).start()
+        while True:
+            pass
+        """,
+        WaitClass.SPIN,
+    ),
+    "busy loop that yields": ("while True: os.sched_yield()", WaitClass.POLL),
+    "progress loop of MPI that polls and yields": (
+        """
+        # opal_progress of Open MPI with mpi_yield_when_idle: all transports, then sched_yield(2)
+        transports = select.poll()
+        transports.register(os.pipe()[0])
+        while not transports.poll(0):
+            os.sched_yield()
+        """,
+        WaitClass.POLL,
+    ),
+    "polling every 50 us": ("while True: time.sleep(5e-5)", WaitClass.POLL),
+    "polling every 500 us": ("while True: time.sleep(5e-4)", WaitClass.POLL),
+    "polling every 5 ms": ("while True: time.sleep(5e-3)", WaitClass.POLL),
     "compiler": (
         """
         line = "def f%d(a, b): return [a * %d + b, {a: b}]"
@@ -32,6 +65,28 @@ WAYS_TO_WAIT = {
         while True: compile(source, "x", "exec")
         """,
         WaitClass.COMPUTE,
+    ),
+    "compiler in a child": (
+        """
+        command = "while True: compile('[' + '1,' * 9999 + ']', 'x', 'exec')"
+        child = subprocess.Popen([sys.executable, "-c", command], preexec_fn=die_with_parent)
+        child.wait()
+        """,
+        WaitClass.PARKED,
+    ),
+    "new arrays": (
+        """
+        array = bytearray(1 << 22)  # beyond what malloc keeps: each copy is mapped anew
+        while True: bytes(array)
+        """,
+        WaitClass.COMPUTE,
+    ),
+    "arithmetic in place": (
+        """
+        array = memoryview(bytearray(1 << 20))
+        while True: array[: 1 << 19] = array[1 << 19 :]
+        """,
+        WaitClass.SPIN,  # which describes, and accuses nobody
     ),
     "lock": ("lock = threading.Lock(); lock.acquire(); lock.acquire()", WaitClass.PARKED),
     "epoll": ("select.epoll().poll()", WaitClass.PARKED),
@@ -51,19 +106,8 @@ WAYS_TO_WAIT = {
 
 
 def look(pid: int, marks: int | None = None) -> Sample | None:
-    main, scheduling = PROC.stat(pid, pid), PROC.scheduling(pid, pid)
-    if main is None or scheduling is None:
-        return None
-    return Sample(
-        time=time.monotonic(),
-        state=main.state,
-        channel=PROC.wait_channel(pid, pid),
-        run_seconds=main.user_seconds + main.system_seconds,
-        voluntary=scheduling.voluntary,
-        involuntary=scheduling.involuntary,
-        marks=marks,
-        page_faults=main.page_faults,
-    )
+    sample = Sampler(PROC).take(Rank("7", "train", 0, pid), time.monotonic())
+    return None if sample is None else replace(sample, marks=marks)
 
 
 def watch(pid: int, *, progressing: bool = False) -> WaitClass:
@@ -84,7 +128,8 @@ def becomes(pid: int, expected: WaitClass, *, progressing: bool = False) -> None
 def test_a_real_process_that_waits_by(way: str, python: Python) -> None:
     code, expected = WAYS_TO_WAIT[way]
     lines = code.strip().splitlines()
-    imports = "import ctypes, os, select, signal, threading, time\nprint('ready')\n"
+    imports = "import ctypes, os, select, signal, subprocess, sys, threading, time\n"
+    imports += "from stagewatch.core.processes import die_with_parent\nprint('ready')\n"
     indent = min((len(x) - len(x.lstrip()) for x in lines[1:]), default=0)
     script = python(imports + "\n".join([lines[0], *(line[indent:] for line in lines[1:])]))
     script.said("ready")
@@ -129,6 +174,82 @@ def test_an_ended_process_cannot_be_looked_at(python: Python) -> None:
     assert not PROC.is_running(script.pid, 1)
 
 
+def test_a_process_held_by_a_debugger_is_traced(python: Python) -> None:
+    """PTRACE_ATTACH, see ptrace(2): the tracee stops, in state t."""
+    script = python("print('ready')\nwhile True: pass")
+    script.said("ready")
+    debugger = python(
+        """
+        import ctypes, os, sys, time
+        ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), None, None)
+        os.waitpid(int(sys.argv[1]), 0)
+        print("attached")
+        time.sleep(600)
+        """,
+        script.pid,
+    )
+    debugger.said("attached")
+    becomes(script.pid, WaitClass.TRACED)
+    debugger.kill()
+    becomes(script.pid, WaitClass.SPIN)
+
+
+def test_a_read_of_a_silent_mount_is_io(python: Python, faultfs: Callable[[str], FaultFs]) -> None:
+    mount = faultfs("silent")
+    (mount.mount / "file").write_bytes(bytes(4096))
+    mount.fault("hang", "read")
+    script = python(
+        "import sys; print('ready'); open(sys.argv[1], 'rb').read()", mount.mount / "file"
+    )
+    script.said("ready")
+    becomes(script.pid, WaitClass.IO)
+
+
+THREAD_THAT_TRAINS = """
+import threading, time
+import stagewatch
+stagewatch.init(job_id=540, rank=0)
+def train():
+    stagewatch.heartbeat(1)
+    print("ready", flush=True)
+    while True:
+        pass
+for _ in range(3):
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+threading.Thread(target=train, daemon=True).start()
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [(), pytest.param(("unshare", "--pid", "--fork", "--kill-child"), marks=as_root)],
+    ids=["here", "in a PID namespace"],
+)
+def test_the_thread_that_trains_is_looked_at(
+    prefix: tuple[str, ...], python: Python, record_dir: Path
+) -> None:
+    """Its id is told by the record, in another namespace translated by NSpid, see proc(5)."""
+    script = python(THREAD_THAT_TRAINS, prefix=prefix, STAGEWATCH_DIR=str(record_dir))
+    script.said("ready")
+    sampler = Sampler(PROC)
+    with closing(RecordDirectory(record_dir, PROC)) as records:
+
+        def spins() -> bool:
+            samples = []
+            for _ in range(WINDOW_SAMPLES):
+                for record in records.read():
+                    rank = rank_of(record)
+                    sample = sampler.take(rank, time.monotonic())
+                    if sample is not None:
+                        assert sample.task != rank.pid
+                        samples.append(sample)
+                time.sleep(0.03)
+            return classify(samples) is WaitClass.SPIN
+
+        wait_for(spins, "the class of the training thread")
+
+
 def window(
     states: str,
     *,
@@ -137,8 +258,9 @@ def window(
     marks: int | None = 0,
     page_faults: int = 0,
     channel: str = "",
+    system: float = 0.0,
 ) -> list[Sample]:
-    """One sample a second; `cpu`, `voluntary`, `marks` and `page_faults` are added in each."""
+    """One sample a second; what is a number is added in each."""
     return [
         Sample(
             time=100.0 + second,
@@ -149,6 +271,7 @@ def window(
             involuntary=50 * second,
             marks=None if marks is None else marks * second,
             page_faults=page_faults * second,
+            system_seconds=system * second,
         )
         for second, state in enumerate(states)
     ]
@@ -161,14 +284,21 @@ def window(
         (window("RRRRRRRRRR", cpu=0.03), WaitClass.SPIN),  # 63 spinners on two cores
         (window("RRRRRRRRRR", cpu=1.0, marks=None), WaitClass.SPIN),
         (window("RRRRRRRRRR", cpu=1.0, marks=1), WaitClass.COMPUTE),
-        (window("RRRRRRRRRR", cpu=1.0, voluntary=30), WaitClass.COMPUTE),
+        (window("RRRRRRRRRR", cpu=1.0, voluntary=30), WaitClass.SPIN),  # beside a thread of 20 Hz
+        (window("RRRRRRRRRR", cpu=0.5, voluntary=2000), WaitClass.POLL),
+        (window("RRRRRRRRRR", cpu=0.5, voluntary=2000, page_faults=3000), WaitClass.COMPUTE),
+        (window("RRRRRRRRRR", cpu=0.5, voluntary=2000, marks=1), WaitClass.COMPUTE),
+        (window("RRRRRRRRRR", cpu=1.0, system=0.6), WaitClass.POLL),  # sched_yield, poll(2)
+        (window("SSSSRSSSSS", cpu=0.2, voluntary=7000), WaitClass.POLL),
+        (window("SRSRSRSRSR", cpu=0.5, voluntary=100), WaitClass.SPIN),  # two share an interpreter
         (window("RRRRSRRRRR", cpu=1.0), WaitClass.SPIN),
         (window("RRRRRRRRRR", cpu=1.0, page_faults=2), WaitClass.SPIN),
         (window("RRRRRRRRRR", cpu=1.0, page_faults=3000), WaitClass.COMPUTE),  # a compiler
         (window("RRRRRRRRRR", cpu=0.03, page_faults=90), WaitClass.COMPUTE),
-        (window("RRSRRSRRSR", cpu=0.7, voluntary=5), WaitClass.COMPUTE),
+        (window("RRSRRSRRSR", cpu=0.7, voluntary=5), WaitClass.SPIN),
+        (window("RRSRRSRRSR", cpu=0.7, voluntary=5, page_faults=3000), WaitClass.COMPUTE),
         (window("SSSSSSSSSS", channel="futex_do_wait"), WaitClass.PARKED),
-        (window("SSSSSSSSRS", cpu=0.02, voluntary=900), WaitClass.PARKED),  # a 1 ms poll
+        (window("SSSSSSSSRS", cpu=0.02, voluntary=900), WaitClass.POLL),  # a 1 ms poll
         (window("SSSSSSSSSS", channel="nfs4_run_open_task"), WaitClass.IO),
         (window("SSSSSSSSSS", channel="request_wait_answer"), WaitClass.IO),  # FUSE
         (window("DDDDDDDDDD", channel="io_schedule"), WaitClass.IO),

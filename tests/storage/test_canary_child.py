@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stagewatch.ranks.io import read_io
+from stagewatch.ranks.family_io import parse_io
 from stagewatch.storage import canary_child
 from stagewatch.storage.canary_child import run
 
@@ -37,7 +37,7 @@ def canary(directory: Path, kept: Any = None, **changed: float) -> tuple[dict[st
 
 
 def written() -> int:
-    counters = read_io(Path("/proc"), os.getpid())
+    counters = parse_io(Path("/proc/self/io").read_bytes())
     assert counters is not None
     return counters["write", "call"]
 

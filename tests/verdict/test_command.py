@@ -241,7 +241,19 @@ def test_a_rank_without_a_record_is_shown_by_its_environment(
     assert (rank["role"], rank["rank"], rank["pid"]) == ("unknown", 3, script.pid)
     assert (rank["stage"], rank["progress_age_seconds"]) == (None, None)
     assert rank["wait_class"] == "parked"
+    assert rank["record"] == "none"
     assert "no rank keeps a stage record, so progress cannot be judged" in inspect()
+
+
+def test_a_rank_that_polls_has_words(inspect: Inspect, python: Python) -> None:
+    script = python(
+        "import time; print('ready')\nwhile True: time.sleep(0.001)",
+        STAGEWATCH_JOB_ID=inspect.job_id,
+        SLURM_PROCID="0",
+    )
+    script.said("ready")
+    wait_for(lambda: inspect.json()["ranks"][0]["wait_class"] == "poll", "the class poll")
+    wait_for(lambda: "1 rank polls" in inspect(), "which has words")
 
 
 def test_files_that_were_passed_over_are_told(inspect: Inspect) -> None:
@@ -282,5 +294,6 @@ def test_json_has_a_fixed_form() -> None:
         "first_failure": "",
         "first_failure_time": None,
         "first_failure_age_seconds": None,
+        "record": "kept",
         "overdue": True,
     }

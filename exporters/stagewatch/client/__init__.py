@@ -5,13 +5,14 @@ write into the calling thread's lane (`_lane.py`) of the process' mapped file (`
 which the node agent reads; `record.py` beside this package has the layout.  Open `_api.py` first.
 """
 
-from stagewatch.client._api import close, collective, heartbeat, init, scalar, stage
+from stagewatch.client._api import close, collective, expect, heartbeat, init, scalar, stage
 from stagewatch.client._collectives import watch_collectives
 from stagewatch.client._install import install
 
 __all__ = [
     "close",
     "collective",
+    "expect",
     "heartbeat",
     "init",
     "install",

@@ -16,7 +16,7 @@ from stagewatch.client._harmless import MAX_STEP, swallow, warn_once, whole_step
 from stagewatch.client._lane import Lane
 from stagewatch.client._recorder import Recorder
 from stagewatch.identity import identify
-from stagewatch.record import DEFAULT_DIRECTORY, SUBSTAGE_SIZE, pad
+from stagewatch.record import DEFAULT_DIRECTORY, OP_CODES, SUBSTAGE_SIZE, TOLD, call_of, pad
 from stagewatch.stages import CODES, IDLE, OTHER
 
 MAX_NAMES = 1024
@@ -29,6 +29,10 @@ _names: dict[tuple[object, object], tuple[int, bytes]] = {}
 
 _recorder: Recorder | None = None
 _framework = ""
+
+groups: dict[str, Any] = {}
+"""Process groups that `watch_collectives` knows, with `name`, `size` and `sequence`: a record that
+begins later, or anew, shows them too."""
 
 
 def init(
@@ -65,6 +69,8 @@ def init(
         where = directory or os.environ.get("STAGEWATCH_DIR") or DEFAULT_DIRECTORY
         _recorder = Recorder(Path(where), identity)
         _before_child_exits(_at_exit)
+        for group in list(groups.values()):
+            _recorder.join(group.name, group.size, group.sequence)
         _recorder.lane()  # lane 0 belongs to the thread that begins: the training thread
     except Exception as error:
         warn_once("no stage record, the agent will not see this rank's stages", error)
@@ -121,15 +127,67 @@ def scalar(name: str, value: float) -> None:
         swallow("a scalar was not recorded", error)
 
 
-def collective(group: str = "world") -> None:
-    """Count one entry of this rank into a collective of the process group."""
+def expect(seconds: float) -> None:
+    """Announce a pause of up to this many seconds from now on: no alarm until it is over.
+
+    A mark of progress does not end it, `expect(0)` does.
+    """
     recorder = _recorder
     if recorder is None:
         return
     try:
-        recorder.collective(group)
+        recorder.expect(float(seconds))
     except Exception as error:
-        swallow("a collective was not recorded", error)
+        swallow("the pause to expect was not recorded", error)
+
+
+class collective:
+    """One entry of this rank into a collective of a process group, counted when it is called.
+
+    As a context manager it also tells the end: the rank is inside until the block is left.  A bare
+    call tells none: the rank counts as inside until any thread makes a mark of progress or enters
+    another collective.
+
+    `op` is a name of `torch.distributed` such as all_reduce; `size` how many members the group
+    has; `elements` how many the tensor has, where all members must give as many; `peer` the rank
+    that a send or receive is with, in group `p2p`.
+    """
+
+    __slots__ = ("_call", "_entry", "_recorder")
+
+    def __init__(
+        self,
+        group: str = "world",
+        *,
+        op: str = "",
+        size: int | None = None,
+        elements: int = 0,
+        peer: int | None = None,
+    ) -> None:
+        self._entry: tuple[int, int] | None = None
+        self._recorder = recorder = _recorder
+        if recorder is None:
+            return
+        try:
+            self._call = OP_CODES.get(op, 0) if peer is None else call_of(op, peer)
+            self._entry = recorder.enter(group, self._call, size or 0, elements)
+        except BaseException as error:
+            swallow("a collective was not recorded", error)
+
+    def __enter__(self) -> collective:
+        if self._entry is not None and self._recorder is not None:
+            self._recorder.call(self._entry[0], self._call | TOLD)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        entry, recorder = self._entry, self._recorder
+        if entry is None or recorder is None or recorder is not _recorder:  # in a forked child
+            return
+        try:
+            recorder.leave(*entry)
+        except BaseException as problem:
+            recorder.leave(*entry)
+            swallow("the end of a collective was not recorded", problem)
 
 
 class stage:
@@ -342,6 +400,7 @@ def _forget() -> None:
     """In a forked child: the record is the parent's, the child begins its own with `init`."""
     global _recorder
     recorder, _recorder = _recorder, None
+    groups.clear()
     if recorder is not None:
         recorder.disown()
 

@@ -29,6 +29,8 @@ from stagewatch.record import (
     SUBSTAGE_SIZE,
     T_DURATION_SUM,
     T_DURATIONS,
+    T_GAP_LONGEST,
+    T_GAP_RECENT,
     T_GAP_SUM,
     T_GAPS,
     TOTAL_WORDS,
@@ -183,19 +185,28 @@ class Lane:
     def _mark(self, words: memoryview, base: int, now: int) -> None:
         """Record progress at a time, and the gap since the last; the caller keeps the sequence.
 
-        A stage's first gap is left out: it holds the compiler, the first batch, and the wait for
-        whichever rank starts last, and would hide a stall for the next hundred gaps.  So is one
-        that ends before it begins: a signal handler has made a mark since `now` was read.
+        A stage's first gap counts as its longest only: it holds the compiler, the first batch, and
+        the wait for whichever rank starts last, and would hide a stall for the next hundred gaps.
+        One that ends before it begins counts nowhere: a signal handler has made a mark since `now`
+        was read.
         """
         last = self._last
-        if last and not self._warm[self._code]:
-            self._warm[self._code] = True
-        elif last and last <= now:
+        if last and last <= now:
             gap = now - last
-            totals = base + L_TOTALS + self._code * TOTAL_WORDS
-            words[totals + T_GAP_SUM] += gap
-            bucket = (gap // BUCKET_UNIT_NS).bit_length()
-            words[totals + T_GAPS + (bucket if bucket < _LAST_BUCKET else _LAST_BUCKET)] += 1
+            code = self._code
+            totals = base + L_TOTALS + code * TOTAL_WORDS
+            recent = 0
+            if self._warm[code]:
+                words[totals + T_GAP_SUM] += gap
+                bucket = (gap // BUCKET_UNIT_NS).bit_length()
+                words[totals + T_GAPS + (bucket if bucket < _LAST_BUCKET else _LAST_BUCKET)] += 1
+                recent = words[totals + T_GAP_RECENT]
+                recent -= recent >> 5
+                words[totals + T_GAP_RECENT] = gap if gap > recent else recent
+            else:
+                self._warm[code] = True
+            if gap > recent and gap > words[totals + T_GAP_LONGEST]:
+                words[totals + T_GAP_LONGEST] = gap
         self._last = now
         self.marks += 1
         words[base + L_PROGRESS] = now

@@ -15,10 +15,27 @@ from typing import Any
 from stagewatch import record
 from stagewatch.client._lane import Lane
 from stagewatch.identity import Identity
-from stagewatch.record import WORD, pad
+from stagewatch.record import (
+    C_CALL,
+    C_ELEMENTS,
+    C_ENTERED,
+    C_LEFT,
+    C_SEQUENCE,
+    C_SIZE,
+    COLLECTIVE_SIZE,
+    COLLECTIVES,
+    COLLECTIVES_AT,
+    GROUP_SIZE,
+    H_DROPPED,
+    WORD,
+    pad,
+)
 
 _FIRST_FAILURE = record.H_FIRST_FAILURE, record.S_FIRST_ERROR, record.S_FIRST_MESSAGE
 _LAST_FAILURE = record.H_LAST_FAILURE, record.S_LAST_ERROR, record.S_LAST_MESSAGE
+
+_read_clock = time.clock_gettime_ns
+_BOOT = time.CLOCK_BOOTTIME
 
 
 class _Table(dict[Any, int]):
@@ -69,9 +86,10 @@ class Recorder:
         self._scalars = _Table(
             record.SCALARS_AT, record.SCALAR_SIZE, record.SCALAR_NAME_SIZE, record.SCALARS
         )
-        self._collectives = _Table(
-            record.COLLECTIVES_AT, record.COLLECTIVE_SIZE, record.GROUP_SIZE, record.COLLECTIVES
-        )
+        self._groups: dict[str, int] = {}
+        """The first word after the name of each process group's entry."""
+        last = COLLECTIVES_AT + COLLECTIVES * COLLECTIVE_SIZE
+        self._groups_free = list(range(COLLECTIVES_AT, last, COLLECTIVE_SIZE))[::-1]
         self._failures = _Table(
             record.FAILURES_AT, record.FAILURE_SIZE, record.FAILURE_TYPE_SIZE, record.FAILURES
         )
@@ -103,18 +121,83 @@ class Recorder:
                 return
         self._numbers[at // WORD + 5] = value
         # Last: with a time, it counts as written.
-        self._words[at // WORD + 6] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        self._words[at // WORD + 6] = _read_clock(_BOOT)
 
-    def collective(self, group: str) -> None:
-        """Count one entry into a collective of a process group."""
-        at = self._collectives.get(group)
-        if at is None:
-            at = self._add(self._collectives, group, group)
-            if at is None:
-                return
-        word = at // WORD
-        self._words[word + 5] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        self._words[word + 4] += 1
+    def join(self, group: str, size: int = 0, sequence: int = 0) -> int | None:
+        """Show that this rank is a member of a process group, and has entered it so often.
+
+        Returns the word after the entry's name; None (counted) where the table is full.
+        """
+        label = pad(group, GROUP_SIZE)
+        words = self._words
+        with self._tables:
+            word = self._groups.get(group)
+            if word is None:
+                if not self._groups_free:
+                    words[H_DROPPED] += 1
+                    return None
+                at = self._groups_free.pop()
+                word = (at + GROUP_SIZE) // WORD
+                words[word + C_SEQUENCE] = sequence
+                self._raw[at : at + GROUP_SIZE] = label
+                self._groups[group] = word
+            words[word + C_SIZE] = size
+            return word
+
+    def forget(self, group: str) -> None:
+        """Drop a process group that is gone; one of its name counts from 0."""
+        with self._tables:
+            word = self._groups.pop(group, None)
+            if word is not None:
+                at = word * WORD - GROUP_SIZE
+                self._raw[at : at + COLLECTIVE_SIZE] = bytes(COLLECTIVE_SIZE)
+                self._groups_free.append(at)
+
+    def enter(
+        self, group: str, call: int, size: int = 0, elements: int = 0
+    ) -> tuple[int, int] | None:
+        """Count one entry into a collective of a process group; `call` is what `C_CALL` holds.
+
+        Returns the word after the entry's name, and the time; None where the table is full.
+        """
+        word = self._groups.get(group)
+        if word is None:
+            word = self.join(group, size)
+            if word is None:
+                return None
+        words = self._words
+        words[word + C_ENTERED] = now = _read_clock(_BOOT)
+        words[word + C_CALL] = call
+        words[word + C_SEQUENCE] += 1
+        words[word + C_ELEMENTS] = elements
+        if size:
+            words[word + C_SIZE] = size
+        return word, now
+
+    def again(self, group: str, call: int) -> tuple[int, int] | None:
+        """Enter a group to wait for what it has entered before: nothing is counted."""
+        word = self._groups.get(group)
+        if word is None:
+            return None
+        words = self._words
+        words[word + C_ENTERED] = now = _read_clock(_BOOT)
+        words[word + C_CALL] = call
+        return word, now
+
+    def call(self, word: int, call: int) -> None:
+        """Change what an entry says of the call."""
+        self._words[word + C_CALL] = call
+
+    def leave(self, word: int, entered: int) -> None:
+        """Tell the end of an entry, unless the group was entered again since."""
+        words = self._words
+        if words[word + C_ENTERED] == entered:
+            words[word + C_LEFT] = _read_clock(_BOOT)
+
+    def expect(self, seconds: float) -> None:
+        """Show how long a pause may take from now on."""
+        until = _read_clock(_BOOT) + int(seconds * 1e9) if seconds > 0 else 0
+        self._words[record.H_EXPECTED] = until
 
     def failure(self, code: int, error: BaseException, step: int) -> None:
         """Count an exception that left a stage; the first one is kept for good."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from stagewatch.core.collector import Collector
 from stagewatch.core.errors import NoData, StagewatchError, Stuck
-from stagewatch.core.exposition import Metric, Rendered, Renderer, Samples
+from stagewatch.core.exposition import Metric, Renderer, Samples
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Snapshot:
     """What one collection found, as samples and as text, and when (monotonic seconds)."""
 
     samples: Samples
-    rendered: Rendered
+    text: bytes
     taken: float
 
 

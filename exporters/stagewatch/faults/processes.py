@@ -5,18 +5,20 @@ given the number since."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import re
 import signal
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
 from stagewatch.core.words import printable
-from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.record_directory import RecordDirectory
+from stagewatch.host.guarded import GuardedFiles
+from stagewatch.host.procfs import Procfs, variables
+from stagewatch.ranks.directory import rank_directory
 
 TAG = "STAGEWATCH_FAULT_ID"
 """A variable in the environment of every helper, which tells the injection it belongs to."""
@@ -72,14 +74,20 @@ class Identity:
 
 def tagged(id: str) -> list[Identity]:
     """The running helpers of an injection: those with its id in their environment."""
-    proc = Procfs()
     helpers = []
-    for pid in proc.pids():
+    for pid, environ in _files().read("environ", Procfs().pids(), (f"{TAG}=",)).items():
         with contextlib.suppress(Gone):
-            identity = Identity.of(pid)
-            if pid != os.getpid() and (proc.environ(pid) or {}).get(TAG) == id:
-                helpers.append(identity)
+            if pid != os.getpid() and variables(environ).get(TAG) == id:
+                helpers.append(Identity.of(pid))
     return helpers
+
+
+@cache
+def _files() -> GuardedFiles:
+    """The reader of other processes' files; its child ends with this command."""
+    files = GuardedFiles()
+    atexit.register(files.close)
+    return files
 
 
 def find_process(target: str, record_dir: Path) -> Identity:
@@ -93,9 +101,10 @@ def find_process(target: str, record_dir: Path) -> Identity:
     if len(parts) not in (2, 3) or not all(parts) or not re.fullmatch(r"\d{1,9}", parts[-1]):
         raise ConfigError(f"--target {target!r}: must be {TARGET}")
     job, role, number = parts[0], parts[1] if len(parts) == 3 else None, int(parts[-1])
-    proc = Procfs()
     living: list[tuple[str, Identity]] = []
-    for rank in RankDirectory(RecordDirectory(record_dir, proc), proc).look().ranks:
+    with rank_directory(record_dir, Procfs()) as directory:
+        ranks = directory.look().ranks
+    for rank in ranks:
         if (rank.job_id, rank.rank) != (job, number) or role not in (None, rank.role):
             continue
         with contextlib.suppress(Gone):
@@ -134,10 +143,7 @@ def refuse_vital(identity: Identity) -> None:
 
 def command_line(pid: int) -> list[str]:
     """A process's arguments; empty where they cannot be read."""
-    try:
-        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return []
+    raw = _files().read("cmdline", [pid]).get(pid, b"")
     return raw.rstrip(b"\0").decode(errors="surrogateescape").split("\0") if raw else []
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option
@@ -21,7 +21,9 @@ from stagewatch.core.exposition import Metric, Samples
 from stagewatch.gpu.collector import SPEC as GPU_COLLECTOR
 from stagewatch.gpu.directory import GpuDirectory, GpuFacts
 from stagewatch.gpu.readings import GPU
-from stagewatch.host.procfs import Procfs
+from stagewatch.host.guarded import Files
+from stagewatch.host.procfs import Procfs, variables
+from stagewatch.node_context import NodeContext
 from stagewatch.slurm.node_jobs import (
     CgroupJob,
     PrologJob,
@@ -31,9 +33,6 @@ from stagewatch.slurm.node_jobs import (
     read_prolog,
     uuids,
 )
-
-if TYPE_CHECKING:
-    from stagewatch.node_context import NodeContext
 
 JOB_INFO = Metric(
     "gpu_job_info",
@@ -62,7 +61,8 @@ LOOK_AGAIN_SECONDS = 60.0
 MAX_PROCESSES = 64
 """Most processes of one job whose environment is looked into."""
 
-Environ = Callable[[int], Mapping[str, str] | None]
+Environs = Callable[[Sequence[int]], Mapping[int, Mapping[str, str]]]
+"""The environments of processes, without those that cannot be read."""
 
 
 @dataclass(slots=True)
@@ -92,26 +92,26 @@ def _as_written(job: PrologJob) -> Job:
     return Job(job.job_id, job.user, set() if job.uuids else set(job.minors), {*job.uuids})
 
 
-def from_cgroup(cgroup: CgroupJob, environ: Environ) -> Job | None:
+def from_cgroup(cgroup: CgroupJob, environs: Environs) -> Job | None:
     """A job by its processes and its device list; None where neither tells its number.
 
     The kernel vouches for the cgroup, nobody for the environment: a process that names another
     job than its cgroup does is not believed.
     """
     job = Job(cgroup.job_id)
-    for count, (step, pid) in enumerate(cgroup.pids()):
-        if count >= MAX_PROCESSES:
-            break
-        variables = environ(pid) or {}
-        claimed = _job_id(variables)
+    processes = list(islice(cgroup.pids(), MAX_PROCESSES))
+    read = environs([pid for _, pid in processes])
+    for step, pid in processes:
+        environ = read.get(pid, {})
+        claimed = _job_id(environ)
         if not claimed or claimed != (job.job_id or claimed):
             continue
         job.job_id = claimed
-        job.user = job.user or variables.get("SLURM_JOB_USER", "")
-        devices = uuids(variables.get("CUDA_VISIBLE_DEVICES", ""))
+        job.user = job.user or environ.get("SLURM_JOB_USER", "")
+        devices = uuids(environ.get("CUDA_VISIBLE_DEVICES", ""))
         job.uuids |= devices
         if not devices:
-            job.minors |= _numbers(variables, step)
+            job.minors |= _numbers(environ, step)
     if not job.job_id:
         return None
     if not job.placed:
@@ -151,6 +151,7 @@ class GpuJobsCollector(Collector):
         self,
         gpus: GpuDirectory,
         proc: Procfs,
+        files: Files,
         cgroups: SlurmCgroups,
         prolog_dir: Path,
         *,
@@ -158,6 +159,7 @@ class GpuJobsCollector(Collector):
     ) -> None:
         self._gpus = gpus
         self._proc = proc
+        self._files = files
         self._cgroups = cgroups
         self._prolog_dir = prolog_dir
         self._clock = clock
@@ -218,7 +220,7 @@ class GpuJobsCollector(Collector):
         self._found = {path: job for path, job in self._found.items() if path in paths}
         jobs: dict[str, Job] = {}
         for cgroup in cgroups:
-            job = self._found.get(cgroup.path) or from_cgroup(cgroup, self._proc.environ)
+            job = self._found.get(cgroup.path) or from_cgroup(cgroup, self._environs)
             if job is None:
                 continue
             if job.placed:
@@ -245,13 +247,18 @@ class GpuJobsCollector(Collector):
             cgroup = parse_slurm_cgroup(path)
             if cgroup is not None and cgroup.job_id:
                 return cgroup.job_id
-        return _job_id(self._proc.environ(pid) or {})
+        return _job_id(self._environs([pid]).get(pid, {}))
+
+    def _environs(self, pids: Sequence[int]) -> Mapping[int, Mapping[str, str]]:
+        read = self._files.read("environ", pids, ("SLURM_", "CUDA_VISIBLE_DEVICES="))
+        return {pid: variables(environ) for pid, environ in read.items()}
 
 
 def _build(options: GpuJobsOptions, context: NodeContext) -> GpuJobsCollector:
     return GpuJobsCollector(
         context.gpus,
         context.proc,
+        context.files,
         SlurmCgroups(context.options.sys / "fs/cgroup"),
         options.prolog_dir,
     )

@@ -2,19 +2,25 @@
 
 Processes end between two reads all the time, so every reader returns `None` for one that is gone
 or that the agent may not look at: reading another user's takes CAP_SYS_PTRACE.
+
+No file read here waits for the memory map of the process it tells of; `guarded` reads those.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
-MAX_ENVIRON = 1 << 20
+
+
+MAX_TASKS = 512
+"""Threads of a process among which one is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +110,27 @@ class Procfs:
             involuntary=switches.get(b"nonvoluntary_ctxt_switches", 0),
         )
 
+    def task_named(self, pid: int, thread: int) -> int | None:
+        """The task of a process that calls itself `thread` in the process's own PID namespace.
+
+        See NSpid in proc_pid_status(5); `None` where it is not among the first `MAX_TASKS`.
+        """
+        try:
+            names = os.listdir(f"{self._root}/{pid}/task")[:MAX_TASKS]  # noqa: PTH208
+        except OSError:
+            return None
+        for name in names:
+            status = read_bytes(f"{self._root}/{pid}/task/{name}/status") or b""
+            ids = re.search(rb"^NSpid:.*\b(\d+)$", status, re.MULTILINE)
+            if ids and int(ids[1]) == thread:
+                return int(name)
+        return None
+
     def wait_channel(self, pid: int, task: int) -> str:
         """The kernel function that a task sleeps in; empty if it runs or is hidden."""
         raw = read_bytes(f"{self._root}/{pid}/task/{task}/wchan") or b""
         name = raw.decode("ascii", "replace").strip("\0\n ")
         return "" if name == "0" else name
-
-    def environ(self, pid: int) -> dict[str, str] | None:
-        """The environment that a process was started with; `None` if it is gone or hidden."""
-        raw = read_bytes(f"{self._root}/{pid}/environ", MAX_ENVIRON)
-        if raw is None:
-            return None
-        pairs = (item.partition(b"=") for item in raw.split(b"\0") if b"=" in item)
-        return {
-            key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
-            for key, _, value in pairs
-        }
 
     def cgroups(self, pid: int) -> list[str]:
         """Paths of the cgroups a process is in, one per hierarchy; empty if it is gone."""
@@ -145,6 +156,14 @@ class Procfs:
         """A random id of this boot of the kernel, empty where unknown."""
         raw = read_bytes(f"{self._root}/sys/kernel/random/boot_id") or b""
         return raw.decode("ascii", "replace").strip()
+
+
+def variables(environ: bytes) -> dict[str, str]:
+    """The variables of the contents of `/proc/<pid>/environ`."""
+    pairs = (item.partition(b"=") for item in environ.split(b"\0") if b"=" in item)
+    return {
+        key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, _, value in pairs
+    }
 
 
 @cache

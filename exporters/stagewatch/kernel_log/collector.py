@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option
@@ -27,10 +27,8 @@ from stagewatch.kernel_log.lines import (
     parse_xid,
 )
 from stagewatch.kernel_log.reader import KernelRecord, Kmsg
+from stagewatch.node_context import NodeContext
 from stagewatch.slurm.node_jobs import parse_slurm_cgroup
-
-if TYPE_CHECKING:
-    from stagewatch.node_context import NodeContext
 
 K = TypeVar("K")
 

@@ -14,7 +14,7 @@ from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS, Rank
 from stagewatch.ranks.records import Life
-from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, WaitClass, classify, take_sample
+from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, Sampler, WaitClass, classify
 
 INFO = Metric(
     "rl_rank_info",
@@ -25,8 +25,8 @@ INFO = Metric(
 WAIT_CLASS = Metric(
     "rl_rank_wait_class",
     "gauge",
-    "1 for the class the rank's main thread is in: spin, parked, io, compute, stopped, "
-    "traced, gone, unknown.",
+    "1 for the class the rank's training thread (its main thread without a record) is in: spin, "
+    "poll, parked, io, compute, stopped, traced, gone, unknown.",
     (*RANK_LABELS, "class"),
 )
 CPU = Metric(
@@ -38,13 +38,13 @@ CPU = Metric(
 RUN_QUEUE = Metric(
     "rl_rank_run_queue_seconds_total",
     "counter",
-    "Time the rank's main thread was runnable but waited for a core; absent without schedstat.",
+    "Time the rank's training thread was runnable but waited for a core; absent without schedstat.",
     RANK_LABELS,
 )
 SWITCHES = Metric(
     "rl_rank_context_switches_total",
     "counter",
-    "Context switches of the rank's main thread, by kind (voluntary, involuntary).",
+    "Context switches of the rank's training thread, by kind (voluntary, involuntary).",
     (*RANK_LABELS, "kind"),
 )
 RESIDENT = Metric(
@@ -54,7 +54,7 @@ THREADS = Metric("rl_rank_threads", "gauge", "Threads of the rank's process.", R
 
 
 class RanksCollector(Collector):
-    """Samples the main thread of every rank and classifies how it waits."""
+    """Samples the training thread of every rank and classifies how it waits."""
 
     def __init__(
         self,
@@ -66,6 +66,7 @@ class RanksCollector(Collector):
         self._ranks = ranks
         self._proc = proc
         self._clock = clock
+        self._sampler = Sampler(proc)
         self._windows: dict[tuple[int, int | None], deque[Sample]] = {}
 
     def collect(self) -> Samples:
@@ -96,7 +97,7 @@ class RanksCollector(Collector):
             out.add(WAIT_CLASS, 1, *key, WaitClass.GONE.value)
             return
         process = self._proc.stat(rank.pid)
-        sample = take_sample(rank, self._proc, self._clock())
+        sample = self._sampler.take(rank, self._clock())
         if process is None or sample is None:  # hidden from us, or just ended
             out.add(WAIT_CLASS, 1, *key, WaitClass.UNKNOWN.value)
             return

@@ -6,14 +6,18 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from stagewatch.core.errors import NoData, SourceError
+from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.environment_scan import EnvironmentScan
+from stagewatch.ranks.environment_scan import PATIENCE_SECONDS, EnvironmentScan
 from stagewatch.ranks.model import Rank, rank_of
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.records import Life, RankRecord
+from stagewatch.record import RECORD_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,26 +32,34 @@ class Census:
     """How many files of the record directory were passed over, by reason."""
     unreadable: str = ""
     """Why the record directory cannot be read, if so; `ranks` then come from environments alone."""
+    available_bytes: int | None = None
+    """Room for further records, which each take `RECORD_SIZE`; `None` where it is not known."""
+    unread: frozenset[int] | None = None
+    """Processes that may be ranks, but whose environment does not answer; `None` without a scan."""
+
+    @property
+    def full(self) -> bool:
+        """Whether the record directory has no room for another record."""
+        return self.available_bytes is not None and self.available_bytes < RECORD_SIZE
 
 
 class RankDirectory:
     """The ranks of one node, shared by the collectors that need them.
 
-    Reading is cheap and never blocks on another system, so it happens under a lock, at most once
-    in `fresh_for` seconds.
+    Reading is cheap and never blocks on another system or process, so it happens under a lock, at
+    most once in `fresh_for` seconds.  With a `scan`, processes without a record may be ranks too.
     """
 
     def __init__(
         self,
         records: RecordDirectory,
-        proc: Procfs,
+        scan: EnvironmentScan | None = None,
         *,
-        by_environment: bool = True,
         fresh_for: float = 0.5,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._records = records
-        self._scan = EnvironmentScan(proc, clock=clock) if by_environment else None
+        self._scan = scan
         self._fresh_for = fresh_for
         self._clock = clock
         self._lock = threading.Lock()
@@ -100,6 +112,8 @@ class RankDirectory:
             records=tuple(records),
             skipped=dict(self._records.skipped),
             unreadable=unreadable,
+            available_bytes=self._records.available_bytes(),
+            unread=self._scan.blocked if self._scan else None,
         )
 
     def _latest(self, records: list[RankRecord]) -> list[RankRecord]:
@@ -121,6 +135,18 @@ class RankDirectory:
             if record.life is not Life.ALIVE and record.name not in shown
         }
         return list(best.values())
+
+
+@contextmanager
+def rank_directory(
+    record_dir: Path, proc: Procfs, *, fresh_for: float = 0.5
+) -> Iterator[RankDirectory]:
+    """The ranks of this node for a command, whose looks wait some seconds for a scan."""
+    files = GuardedFiles(proc.root)
+    records = RecordDirectory(record_dir, proc)
+    with closing(files), closing(records):
+        scan = EnvironmentScan(proc, files, patience=PATIENCE_SECONDS)
+        yield RankDirectory(records, scan, fresh_for=fresh_for)
 
 
 def _outnumbered(records: list[RankRecord]) -> Iterator[str]:

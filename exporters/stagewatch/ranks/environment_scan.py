@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from stagewatch.core.errors import StagewatchError
 from stagewatch.core.words import printable
-from stagewatch.host.procfs import Procfs
-from stagewatch.identity import identify, rank_variables
+from stagewatch.host.guarded import Files
+from stagewatch.host.procfs import Procfs, variables
+from stagewatch.identity import VARIABLES, identify, rank_variables
 from stagewatch.ranks.model import Rank
+
+log = logging.getLogger(__name__)
 
 SCAN_SECONDS = 5.0
 """How often the scan looks for new processes."""
 RESCAN_SECONDS = 60.0
 """How often the scan reads every process again: exec changes the environment of a process."""
+PATIENCE_SECONDS = 5.0
+"""How long a command, which looks once, waits for its scan."""
 MAX_ANCESTORS = 32
 MAX_TEXT = 64
 """Characters kept of a job's id or a GPU's UUID."""
+
+_PREFIXES = tuple(f"{name}=" for name in VARIABLES)
 
 _BY_NODE = "SLURM_PROCID"
 """Counts ranks, or nodes where the one task of each node is a launcher."""
@@ -37,49 +47,96 @@ class _Candidate:
 
 
 class EnvironmentScan:
-    """Reads the environment of each new process once, and of all processes now and then."""
+    """Reads the environment of each new process once, and of all processes now and then.
 
-    def __init__(self, proc: Procfs, *, clock: Callable[[], float] = time.monotonic) -> None:
+    A scan runs in the background, since a process may not let its environment be read.  `patience`
+    is how many seconds an answer may wait for a scan that is due; usually it does not.
+    """
+
+    def __init__(
+        self,
+        proc: Procfs,
+        files: Files,
+        *,
+        patience: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._proc = proc
+        self._files = files
+        self._patience = patience
         self._clock = clock
+        self._thread: threading.Thread | None = None
         self._seen: set[int] = set()
         self._candidates: dict[int, _Candidate] = {}
+        """Those of the last scan that has ended; replaced as a whole."""
         self._scanned_at = float("-inf")
         self._rescanned_at = float("-inf")
         self._chosen: tuple[object, list[Rank]] = None, []
         """The last choice and what it was based on: walking up to ancestors is most of the work."""
 
+    @property
+    def blocked(self) -> frozenset[int]:
+        """The processes that do not let their environment be read."""
+        return self._files.blocked("environ")
+
     def ranks(self, recorded: Iterable[int]) -> list[Rank]:
-        """One process per rank; descendants and launchers of `recorded` pids are left out."""
+        """One process per rank, as of the last scan that has ended.
+
+        Descendants and launchers of `recorded` pids are left out, and these are not read.
+        """
+        owners = set(recorded)
+        self._begin(owners)
+        candidates = self._candidates
+        running = [
+            pid
+            for pid, each in candidates.items()
+            # of a rank with a record, the record tells its end
+            if pid in owners or self._proc.is_running(pid, each.rank.start_ticks or 0)
+        ]
+        basis = candidates, owners, running
+        if basis != self._chosen[0]:
+            self._chosen = basis, self._choose(candidates, owners, running)
+        return self._chosen[1]
+
+    def _begin(self, recorded: set[int]) -> None:
+        """Start a scan where one is due and none under way."""
         now = self._clock()
-        if now - self._scanned_at >= SCAN_SECONDS:
+        under_way = self._thread is not None and self._thread.is_alive()
+        if not under_way and now - self._scanned_at >= SCAN_SECONDS:
             self._scanned_at = now
             if now - self._rescanned_at >= RESCAN_SECONDS:
                 self._rescanned_at = now
-                self._seen.clear()
-            self._look(set(self._proc.pids()))
-        owners = set(recorded)
-        basis = self._scanned_at, owners, self._running(owners)
-        if basis != self._chosen[0]:
-            self._chosen = basis, self._choose(owners, basis[2])
-        return self._chosen[1]
+                self._seen = set()
+            self._thread = threading.Thread(target=self._scan, args=(recorded,), daemon=True)
+            self._thread.start()
+        if self._thread is not None and self._patience:
+            self._thread.join(self._patience)
 
-    def _look(self, pids: set[int]) -> None:
-        self._seen &= pids
-        for pid in self._candidates.keys() - pids:
-            del self._candidates[pid]
-        for pid in pids - self._seen:
-            self._seen.add(pid)
-            self._candidates.pop(pid, None)
-            candidate = self._candidate(pid)
+    def _scan(self, recorded: set[int]) -> None:
+        pids = set(self._proc.pids())
+        candidates = {
+            pid: each
+            for pid, each in self._candidates.items()
+            if self._proc.is_running(pid, each.rank.start_ticks or 0)
+        }
+        seen = (self._seen & pids) - (self._candidates.keys() - candidates.keys())
+        try:
+            read = self._files.read("environ", sorted(pids - seen - recorded), _PREFIXES)
+        except StagewatchError as error:
+            log.warning("ranks without a record cannot be looked for: %s", error)
+            return
+        for pid, environ in read.items():
+            candidates.pop(pid, None)
+            candidate = self._candidate(pid, variables(environ))
             if candidate is not None:
-                self._candidates[pid] = candidate
+                candidates[pid] = candidate
+        self._seen = seen | read.keys()
+        self._candidates = candidates
 
-    def _candidate(self, pid: int) -> _Candidate | None:
-        environ = self._proc.environ(pid)
-        variable = _rank_variable(environ) if environ else None
+    def _candidate(self, pid: int, environ: Mapping[str, str]) -> _Candidate | None:
+        variable = _rank_variable(environ)
         stat = self._proc.stat(pid) if variable else None
-        if not environ or not variable or stat is None or _LAUNCHERS.fullmatch(stat.command):
+        if not variable or stat is None or _LAUNCHERS.fullmatch(stat.command):
             return None
         identity = identify(environ, session=stat.session)
         rank = Rank(
@@ -94,7 +151,9 @@ class EnvironmentScan:
         )
         return _Candidate(rank, variable)
 
-    def _choose(self, recorded: set[int], running: Iterable[int]) -> list[Rank]:
+    def _choose(
+        self, candidates: Mapping[int, _Candidate], recorded: set[int], running: Iterable[int]
+    ) -> list[Rank]:
         """One process per rank: the eldest, since children inherit the variables.
 
         A launcher is left out.  Slurm numbers it by node (`srun torchrun`, a batch script), and
@@ -104,7 +163,7 @@ class EnvironmentScan:
         launchers: set[int] = set()
         for pid in recorded:
             launchers |= self._ancestors(pid)
-        by_node = {pid for pid, each in self._candidates.items() if each.variable == _BY_NODE}
+        by_node = {pid for pid, each in candidates.items() if each.variable == _BY_NODE}
         for pid, above in ancestors.items():
             if pid not in by_node:
                 launchers |= above & by_node
@@ -112,20 +171,11 @@ class EnvironmentScan:
         for pid, above in ancestors.items():
             if pid in recorded or pid in launchers or above & recorded:
                 continue
-            rank = self._candidates[pid].rank
+            rank = candidates[pid].rank
             other = chosen.get(rank.key)
             if other is None or _age(rank) < _age(other):
                 chosen[rank.key] = rank
         return list(chosen.values())
-
-    def _running(self, recorded: set[int]) -> list[int]:
-        """The candidates that still run; of a rank with a record, the record tells its end."""
-        for pid, candidate in list(self._candidates.items()):
-            ticks = candidate.rank.start_ticks or 0
-            if pid not in recorded and not self._proc.is_running(pid, ticks):
-                del self._candidates[pid]
-                self._seen.discard(pid)
-        return list(self._candidates)
 
     def _ancestors(self, pid: int) -> set[int]:
         ancestors: set[int] = set()

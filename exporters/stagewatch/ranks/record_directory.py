@@ -22,8 +22,17 @@ from pathlib import Path
 
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.records import Busy, CorruptRecord, Life, RankRecord, copy_record, parse
-from stagewatch.record import RECORD_SIZE
+from stagewatch.ranks.records import (
+    Busy,
+    CorruptRecord,
+    Life,
+    OtherVersion,
+    RankRecord,
+    copy_record,
+    parse,
+    version_of,
+)
+from stagewatch.record import RECORD_SIZE, VERSION
 
 MAX_ENTRIES = 65_536
 """Most directory entries looked at in one pass."""
@@ -55,6 +64,9 @@ _identity = operator.attrgetter(
 
 class WrongOwner(Exception):
     """The process that the record claims as its writer belongs to another user."""
+
+
+_REASONS: dict[type[Exception], str] = {WrongOwner: "wrong_owner", OtherVersion: "version"}
 
 
 @dataclass(slots=True)
@@ -114,6 +126,18 @@ class RecordDirectory:
             self.skipped["not_removable"] = len(self._done)
         return self._without_intruders([record for record in looks if record is not None])
 
+    def available_bytes(self) -> int | None:
+        """Room for further records, 0 also where no file can be made; `None` where it is not known.
+
+        That of users without privileges; see `f_bavail` and `f_favail` in statvfs(3).
+        """
+        try:
+            room = os.statvfs(self._directory)
+        except OSError:
+            return None
+        no_file = room.f_files and not room.f_favail
+        return 0 if no_file else room.f_bavail * room.f_frsize
+
     def close(self) -> None:
         """Close all descriptors."""
         for entry in self._open.values():
@@ -169,7 +193,7 @@ class RecordDirectory:
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             reason = "not_a_file"
         elif status.st_size != RECORD_SIZE:
-            reason = "size"
+            reason = "size" if version_of(fd) in (None, VERSION) else "version"
         else:
             return _Open(fd, status.st_uid)
         os.close(fd)
@@ -186,7 +210,7 @@ class RecordDirectory:
                 _check_same(entry.good, record)
             life, pid = life_of(record, entry.fd, entry.uid, self._proc)
         except (CorruptRecord, WrongOwner, OSError) as error:
-            self.skipped["wrong_owner" if isinstance(error, WrongOwner) else "corrupt"] += 1
+            self.skipped[_REASONS.get(type(error), "corrupt")] += 1
             if entry.good is not None or entry.removed:
                 self._forget(name)
             return None

@@ -44,6 +44,10 @@ class CorruptRecord(Exception):
     """The bytes cannot have come from a writer of this version."""
 
 
+class OtherVersion(CorruptRecord):
+    """The record of a client whose layout is not this agent's."""
+
+
 class Life(Enum):
     """What became of the process that writes a record."""
 
@@ -71,6 +75,8 @@ class Lane:
 
     frames: tuple[Frame, ...]
     """Open stages, the most recently entered last."""
+    thread: int
+    """Thread id in the rank's PID namespace."""
     progress: float
     """`CLOCK_BOOTTIME` of the last mark of progress, seconds; 0 where there was none."""
     marks: int
@@ -85,6 +91,10 @@ class StageTotals:
     duration_seconds: float
     gaps: tuple[int, ...]
     gap_seconds: float
+    longest_gap: float = 0.0
+    """Seconds; over all threads, first gaps included."""
+    recent_gap: float = 0.0
+    """Seconds: the longest of the last gaps; each new gap takes 1/32 off."""
 
     def __add__(self, other: StageTotals) -> StageTotals:
         return StageTotals(
@@ -92,7 +102,29 @@ class StageTotals:
             self.duration_seconds + other.duration_seconds,
             tuple(map(operator.add, self.gaps, other.gaps)),
             self.gap_seconds + other.gap_seconds,
+            max(self.longest_gap, other.longest_gap),
+            max(self.recent_gap, other.recent_gap),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group that the rank is a member of, and its last entry into a collective there."""
+
+    sequence: int
+    """Entries since the group was made."""
+    entered: float
+    """`CLOCK_BOOTTIME` of the last entry, or of the last wait for one; 0 before the first."""
+    left: float
+    told: bool
+    """Whether the writer tells when the rank leaves."""
+    size: int | None
+    """Members, where the writer knows."""
+    op: str
+    elements: int | None
+    """Of the tensor, where all members must have as many."""
+    peer: int | None
+    """Global rank that a send or receive is with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +162,10 @@ class RankRecord:
     dropped: int
     lanes: tuple[Lane, ...]
     totals: Mapping[str, StageTotals]
-    collectives: Mapping[str, int]
+    expected_until: float
+    """`CLOCK_BOOTTIME` until which the trainer expects a pause, seconds; 0: it expects none."""
+    groups: Mapping[str, Group]
+    """By name; sends and receives are in `POINT_TO_POINT`."""
     scalars: Mapping[str, float]
     failures: Mapping[tuple[str, str], int]
     first_failure: Failure | None
@@ -140,6 +175,27 @@ class RankRecord:
     """File name, for messages."""
     uid: int = field(default=-1, compare=False)
     """User the file belongs to."""
+
+    @property
+    def collectives(self) -> dict[str, int]:
+        """Entries by group, as far as members of the group have equally many."""
+        groups = self.groups.items()
+        return {name: group.sequence for name, group in groups if name != layout.POINT_TO_POINT}
+
+    @property
+    def inside(self) -> dict[str, Group]:
+        """The groups that the rank is inside a collective of.
+
+        An entry whose end is not told lasts until any thread makes a mark of progress or enters
+        another.
+        """
+        newest = max((group.entered for group in self.groups.values()), default=0.0)
+        marked = max((lane.progress for lane in self.lanes), default=0.0)
+        return {
+            name: group
+            for name, group in self.groups.items()
+            if group.left < group.entered and (group.told or marked <= group.entered == newest)
+        }
 
     @property
     def training(self) -> Lane | None:
@@ -159,6 +215,14 @@ class RankRecord:
             lambda frame: frame.stage == innermost.stage, reversed(lane.frames)
         )
         return replace(innermost, started=min(frame.started for frame in parts))
+
+
+def version_of(fd: int) -> int | None:
+    """The version of the layout that a file of any size claims to have, if it is a record."""
+    start = os.pread(fd, (layout.H_VERSION + 1) * WORD, 0)
+    if not start.startswith(layout.MAGIC) or len(start) % WORD:
+        return None
+    return int.from_bytes(start[layout.H_VERSION * WORD :], "little")
 
 
 def copy_record(fd: int) -> tuple[bytes, Busy]:
@@ -206,7 +270,7 @@ def parse(raw: bytes) -> RankRecord:
         raise CorruptRecord("not a stage record")
     words = memoryview(raw).cast("q")
     if words[layout.H_VERSION] != layout.VERSION:
-        raise CorruptRecord(f"version {words[layout.H_VERSION]} is not {layout.VERSION}")
+        raise OtherVersion(f"version {words[layout.H_VERSION]} is not {layout.VERSION}")
     rank, pid = words[layout.H_RANK], words[layout.H_PID]
     if not (0 <= rank <= _MAX_NUMBER and 0 < pid < 2**31):
         raise CorruptRecord(f"rank {rank} or pid {pid} cannot be")
@@ -229,7 +293,8 @@ def parse(raw: bytes) -> RankRecord:
         dropped=max(0, words[layout.H_DROPPED]),
         lanes=tuple([_lane(raw, words, at) for at in lanes]),
         totals=_totals(words, lanes),
-        collectives=_collectives(raw, words),
+        expected_until=max(0, words[layout.H_EXPECTED]) / 1e9,
+        groups=_groups(raw, words),
         scalars=_scalars(raw, words),
         failures=_failures(raw, words),
         first_failure=_failure(
@@ -277,6 +342,7 @@ def _lane(raw: bytes, words: memoryview, base: int) -> Lane:
     frames.sort(key=lambda frame: frame.started)
     return Lane(
         frames=tuple(frames),
+        thread=words[base + layout.L_THREAD],
         progress=max(0, words[base + layout.L_PROGRESS]) / 1e9,
         marks=max(0, words[base + layout.L_MARKS]),
         step=_step(words[base + layout.L_STEP]),
@@ -286,21 +352,28 @@ def _lane(raw: bytes, words: memoryview, base: int) -> Lane:
 def _totals(words: memoryview, lanes: list[int]) -> dict[str, StageTotals]:
     """Totals of every stage that was ever completed or marked, over all lanes."""
     size = layout.TOTAL_WORDS
-    sums = [0] * (size * len(STAGES))
+    totals: dict[str, StageTotals] = {}
     for lane in lanes:
-        at = lane + layout.L_TOTALS
-        sums = list(map(operator.add, sums, words[at : at + len(sums)].tolist()))
-    if min(sums) < 0:
-        raise CorruptRecord("a count is negative")
-    totals = {}
-    for code, stage in enumerate(STAGES):
-        entry = sums[code * size : (code + 1) * size]
-        durations = tuple(entry[layout.T_DURATIONS : layout.T_DURATIONS + layout.BUCKETS])
-        gaps = tuple(entry[layout.T_GAPS : layout.T_GAPS + layout.BUCKETS])
-        if any(durations) or any(gaps):
-            seconds, gap_seconds = entry[layout.T_DURATION_SUM], entry[layout.T_GAP_SUM]
-            totals[stage] = StageTotals(durations, seconds / 1e9, gaps, gap_seconds / 1e9)
+        words_of_lane = words[lane + layout.L_TOTALS :][: size * len(STAGES)].tolist()
+        if min(words_of_lane) < 0:
+            raise CorruptRecord("a count is negative")
+        for code, stage in enumerate(STAGES):
+            entry = words_of_lane[code * size : (code + 1) * size]
+            if any(entry):
+                mine = _stage_totals(entry)
+                totals[stage] = totals[stage] + mine if stage in totals else mine
     return totals
+
+
+def _stage_totals(entry: list[int]) -> StageTotals:
+    return StageTotals(
+        durations=tuple(entry[layout.T_DURATIONS : layout.T_DURATIONS + layout.BUCKETS]),
+        duration_seconds=entry[layout.T_DURATION_SUM] / 1e9,
+        gaps=tuple(entry[layout.T_GAPS : layout.T_GAPS + layout.BUCKETS]),
+        gap_seconds=entry[layout.T_GAP_SUM] / 1e9,
+        longest_gap=entry[layout.T_GAP_LONGEST] / 1e9,
+        recent_gap=entry[layout.T_GAP_RECENT] / 1e9,
+    )
 
 
 def _entries(raw: bytes, start: int, size: int, count: int, name: int) -> Iterator[tuple[str, int]]:
@@ -310,9 +383,25 @@ def _entries(raw: bytes, start: int, size: int, count: int, name: int) -> Iterat
             yield _text(raw, at, name), (at + name) // WORD
 
 
-def _collectives(raw: bytes, words: memoryview) -> dict[str, int]:
+def _groups(raw: bytes, words: memoryview) -> dict[str, Group]:
     table = layout.COLLECTIVES_AT, layout.COLLECTIVE_SIZE, layout.COLLECTIVES, layout.GROUP_SIZE
-    return {group: max(0, words[at]) for group, at in _entries(raw, *table)}
+    return {
+        name: Group(
+            sequence=max(0, words[at + layout.C_SEQUENCE]),
+            entered=max(0, words[at + layout.C_ENTERED]) / 1e9,
+            left=max(0, words[at + layout.C_LEFT]) / 1e9,
+            told=bool(words[at + layout.C_CALL] & layout.TOLD),
+            size=_optional(words[at + layout.C_SIZE]) or None,
+            op=_op(words[at + layout.C_CALL] % layout.TOLD),
+            elements=max(0, words[at + layout.C_ELEMENTS]) or None,
+            peer=_optional(words[at + layout.C_CALL] // layout.PEER - 1),
+        )
+        for name, at in _entries(raw, *table)
+    }
+
+
+def _op(code: int) -> str:
+    return layout.OPS[code if code < len(layout.OPS) else 0]
 
 
 def _scalars(raw: bytes, words: memoryview) -> dict[str, float]:

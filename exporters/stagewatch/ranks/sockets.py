@@ -7,25 +7,14 @@ show.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Mapping
-from pathlib import Path
-
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
-from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.node_context import NodeContext
-from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.flows import MAX_PORTS, Flow, FlowTotals
+from stagewatch.ranks.held_sockets import RankSockets
 from stagewatch.ranks.model import RANK_LABELS, RankKey
-from stagewatch.ranks.socket_diag import NamespaceSockets, TcpSocket, dump, namespace_of
+from stagewatch.ranks.socket_diag import TcpSocket
 
-MAX_DESCRIPTORS = 65_536
-"""Descriptors looked at of one process."""
-
-Members = Mapping[RankKey, tuple[int, ...]]
-
-_SOCKET = "socket:["
 _FLOW = (*RANK_LABELS, "side", "port")
 
 BYTES = Metric(
@@ -100,103 +89,25 @@ UNREADABLE = Metric(
 )
 
 
-class SocketOwners:
-    """Remembers which rank holds a socket; searches descriptors only for sockets not seen before.
-
-    One round: `begin`, `is_wanted` for every socket there is, `owners` of those that were wanted.
-    """
-
-    def __init__(self, proc: Path) -> None:
-        self._proc = proc
-        self._members: Members = {}
-        self._owners: dict[int, RankKey] = {}
-        self._foreign: set[int] = set()
-        self._seen: set[int] = set()
-
-    def begin(self, members: Members) -> None:
-        """Take the ranks' processes as they are now; a new one may hold sockets seen before."""
-        if dict(members) != self._members:
-            self._members = dict(members)
-            self._owners = {}
-            self._foreign = set()
-        self._seen = set()
-
-    def is_wanted(self, inode: int) -> bool:
-        """Whether a socket may belong to a rank."""
-        self._seen.add(inode)
-        return inode not in self._foreign
-
-    def owners(self, inodes: Collection[int]) -> dict[int, RankKey]:
-        """The owner of each of these sockets that a rank holds."""
-        unknown = set(inodes) - self._owners.keys()
-        if unknown:
-            self._owners = {
-                inode: key
-                for key, pids in self._members.items()
-                for pid in pids
-                for inode in _socket_inodes(self._proc, pid)
-            }
-        # Numbers are used again, so neither set remembers sockets that are closed.
-        self._foreign = (self._foreign | (unknown - self._owners.keys())) & self._seen
-        self._owners = {inode: key for inode, key in self._owners.items() if inode in self._seen}
-        return {inode: self._owners[inode] for inode in inodes if inode in self._owners}
-
-
 class NetCollector(Collector):
-    """Dumps the sockets of every network namespace with ranks and adds them up by rank and port."""
+    """Adds up the sockets of every rank by port."""
 
-    def __init__(self, families: ProcessFamilies, proc: Path) -> None:
-        self._families = families
-        self._proc = proc
-        self._sockets = NamespaceSockets(proc)
-        self._owners = SocketOwners(proc)
+    def __init__(self, sockets: RankSockets) -> None:
+        self._sockets = sockets
         self._totals = FlowTotals()
 
     def collect(self) -> Samples:
-        members = self._families.look().members
+        look = self._sockets.look()
         out = Samples()
-        self._owners.begin(members)
-        sockets = self._dump(out, [pids[0] for pids in members.values()])
-        owners = self._owners.owners([socket.inode for socket in sockets])
-        owned: dict[RankKey, list[TcpSocket]] = {key: [] for key in members}
-        for socket in sockets:
-            if socket.inode in owners:
-                owned[owners[socket.inode]].append(socket)
-        for key, mine in owned.items():
+        for namespace, dropped in look.overflows.items():
+            out.add(OVERFLOWS, dropped, namespace)
+        out.add(UNREADABLE, look.unreadable)
+        for key, mine in look.owned.items():
             for (side, port), flow in self._totals.update(key, mine).items():
                 _flow(out, flow, *key, side, port)
             _listening(out, key, mine)
         self._totals.forget_unseen()
         return out
-
-    def close(self) -> None:
-        """Close the netlink sockets."""
-        self._sockets.keep(())
-
-    def _dump(self, out: Samples, ranks: list[int]) -> list[TcpSocket]:
-        """The sockets of every network namespace that these processes live in."""
-        places = ((namespace_of(self._proc, pid), pid) for pid in ranks)
-        namespaces = {namespace: pid for namespace, pid in places if namespace is not None}
-        out.add(OVERFLOWS, listen_overflows(self._proc, "self"), "host")
-        own = namespace_of(self._proc, "self")
-        sockets: list[TcpSocket] = []
-        unreadable = 0
-        for namespace, pid in namespaces.items():
-            if namespace != own:
-                out.add(OVERFLOWS, listen_overflows(self._proc, pid), str(namespace))
-            try:
-                diag = self._sockets.get(namespace, pid)
-            except SourceError:
-                unreadable += 1
-                continue
-            try:
-                sockets += dump(diag, self._owners.is_wanted)
-            except SourceError:
-                self._sockets.drop(namespace)
-                raise
-        self._sockets.keep(namespaces)
-        out.add(UNREADABLE, unreadable)
-        return sockets
 
 
 def _flow(out: Samples, flow: Flow, *labels: str) -> None:
@@ -223,44 +134,8 @@ def _listening(out: Samples, key: RankKey, sockets: list[TcpSocket]) -> None:
         out.add(LISTEN_LIMIT, socket.send_queue, *key, socket.local_port)
 
 
-def listen_overflows(proc: Path, pid: int | str) -> int | None:
-    """Connections dropped because nobody accepted them in time; `None` where it cannot be read.
-
-    ListenOverflows of a process's network namespace, in `/proc/<pid>/net/netstat`: pairs of lines,
-    names above numbers.
-    """
-    try:
-        lines = (proc / str(pid) / "net" / "netstat").read_text("ascii", "replace").splitlines()
-    except OSError:
-        return None
-    for names, numbers in zip(lines[::2], lines[1::2], strict=False):
-        counters = dict(zip(names.split(), numbers.split(), strict=False))
-        value = counters.get("ListenOverflows", "")
-        if value.isdecimal():
-            return int(value)
-    return None
-
-
-def _socket_inodes(proc: Path, pid: int) -> list[int]:
-    """The sockets a process holds open; empty if it is gone or hidden."""
-    directory = f"{proc}/{pid}/fd"
-    inodes = []
-    try:
-        names = os.listdir(directory)  # noqa: PTH208 - thousands of names
-    except OSError:
-        return []
-    for name in names[:MAX_DESCRIPTORS]:
-        try:
-            target = os.readlink(f"{directory}/{name}")  # noqa: PTH115
-        except OSError:
-            continue
-        if target.startswith(_SOCKET):
-            inodes.append(int(target[len(_SOCKET) : -1]))
-    return inodes
-
-
 def _build(options: NoOptions, node: NodeContext) -> NetCollector:
-    return NetCollector(node.families, node.options.proc)
+    return NetCollector(node.sockets)
 
 
 SPEC = CollectorSpec(

@@ -15,13 +15,17 @@ from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS
 from stagewatch.ranks.records import Life, RankRecord, StageTotals
-from stagewatch.record import BUCKET_BOUNDS
+from stagewatch.record import BUCKET_BOUNDS, POINT_TO_POINT
 from stagewatch.stages import CODES
 
 RETIRED_SECONDS = 900.0
 """How long the totals of ended ranks still count after a job's last rank on this node."""
 MAX_RETIRED = 256
 """Most (job, role) pairs whose ended ranks count; the one longest without a rank goes first."""
+INSIDE_AFTER_SECONDS = 1.0
+"""Shorter collectives show no series: those of a healthy job would come and go all the time."""
+MAX_EXPECTED_SECONDS = 86_400.0
+"""Longest pause that a trainer may announce."""
 MAX_NAMES = 128
 """Different names of a kind that one role of a job may show; a program has a few, an attack any."""
 MAX_JOBS = 512
@@ -29,6 +33,7 @@ MAX_JOBS = 512
 
 STAGE_LABELS = ("job_id", "role", "stage")
 RANK_STAGE_LABELS = (*RANK_LABELS, "stage")
+GROUP_LABELS = (*RANK_LABELS, "group")
 
 UP = Metric(
     "rl_rank_up",
@@ -80,8 +85,51 @@ FIRST_FAILURE = Metric(
 COLLECTIVES = Metric(
     "rl_rank_collective_seq",
     "gauge",
-    "Collectives entered by the rank since it began, per process group.",
-    (*RANK_LABELS, "group"),
+    "Collectives that the rank has entered since the process group was made.",
+    GROUP_LABELS,
+)
+INSIDE = Metric(
+    "rl_rank_collective_inside_seconds",
+    "gauge",
+    "How long the rank has been inside a collective, from 1 s on. `op` is torch.distributed's name "
+    "(unknown: none was given), `peer` the rank that a send or receive (group p2p) is with.",
+    (*GROUP_LABELS, "op", "peer"),
+)
+ELEMENTS = Metric(
+    "rl_rank_collective_elements",
+    "gauge",
+    "Elements of the tensor in the collective that the rank is inside of, from 1 s on, where all "
+    "members of the group must have as many.",
+    GROUP_LABELS,
+)
+GROUP_SIZE = Metric(
+    "rl_rank_group_size", "gauge", "Members of the process group, where known.", GROUP_LABELS
+)
+EXPECTED = Metric(
+    "rl_rank_expected_seconds",
+    "gauge",
+    "What is left of the pause that the trainer has announced by `stagewatch.expect`.",
+    RANK_LABELS,
+)
+STARTED = Metric(
+    "rl_rank_started_timestamp_seconds",
+    "gauge",
+    "When the rank's record was begun, as Unix time: its counts of collectives begin there.",
+    RANK_LABELS,
+)
+LONGEST_GAP = Metric(
+    "rl_progress_gap_longest_seconds",
+    "gauge",
+    "Longest time between progress marks from which a rank here has recovered in the stage, the "
+    "first in each stage included.",
+    STAGE_LABELS,
+)
+RECENT_GAP = Metric(
+    "rl_progress_gap_recent_seconds",
+    "gauge",
+    "Longest of the last times between progress marks of the ranks here in the stage: each new one "
+    "takes 1/32 off.",
+    STAGE_LABELS,
 )
 SCALAR = Metric("rl_scalar", "gauge", "Last value the rank published.", (*RANK_LABELS, "name"))
 SKIPPED = Metric(
@@ -184,8 +232,10 @@ class StagesCollector(Collector):
                 _histogram(out, DURATIONS, total.durations, total.duration_seconds, *labels)
             for stage, total in totals.stages.items():
                 _histogram(out, GAPS, total.gaps, total.gap_seconds, job_id, role, stage)
+                out.add(LONGEST_GAP, total.longest_gap or None, job_id, role, stage)
             for (stage, error), count in totals.failures.items():
                 out.add(FAILURES, count, job_id, role, stage, error)
+        _recent_gaps(out, records)
 
 
 @dataclass(slots=True)
@@ -292,9 +342,10 @@ def _current(out: Samples, record: RankRecord, now: float, names: Vocabulary) ->
         out.add(STAGE_OPEN, max(0.0, now - frame.started), *key, frame.stage, substage)
     elif lane is not None and lane.progress:
         out.add(STAGE_OPEN, max(0.0, now - lane.progress), *key, "idle", "")
-    for group, sequence in record.collectives.items():
-        if names.admits("group", job_id, role, group):
-            out.add(COLLECTIVES, sequence, *key, group)
+    out.add(STARTED, record.created, *key)
+    expected = min(record.expected_until - now, MAX_EXPECTED_SECONDS)
+    out.add(EXPECTED, expected if expected > 0 else None, *key)
+    _groups(out, record, now, names)
     for name, value in record.scalars.items():
         if names.admits("scalar", job_id, role, name):
             out.add(SCALAR, value, *key, name)
@@ -304,6 +355,39 @@ def _current(out: Samples, record: RankRecord, now: float, names: Vocabulary) ->
         out.add(FIRST_FAILURE, first.time, *key, first.stage, error)
     if record.dropped:
         out.add(DROPPED, record.dropped, *key)
+
+
+def _groups(out: Samples, record: RankRecord, now: float, names: Vocabulary) -> None:
+    """Process groups of the rank, and the collectives that it has been inside of for a while."""
+    job_id, role = record.job_id, record.role
+    inside = record.inside if record.life is Life.ALIVE else {}
+    for name, group in record.groups.items():
+        if not names.admits("group", job_id, role, name):
+            continue
+        key = job_id, role, record.rank, name
+        if name != POINT_TO_POINT:
+            out.add(COLLECTIVES, group.sequence, *key)
+            out.add(
+                GROUP_SIZE, group.size or (record.world_size if name == "world" else None), *key
+            )
+        seconds = now - group.entered
+        if name in inside and seconds >= INSIDE_AFTER_SECONDS:
+            peer = "" if group.peer is None else str(group.peer)
+            if not names.admits("peer", job_id, role, peer):
+                peer = "other"
+            out.add(INSIDE, seconds, *key, group.op, peer)
+            out.add(ELEMENTS, group.elements, *key)
+
+
+def _recent_gaps(out: Samples, records: tuple[RankRecord, ...]) -> None:
+    longest: dict[tuple[str, str, str], float] = {}
+    for record in records:
+        if record.life is Life.ALIVE:
+            for stage, totals in record.totals.items():
+                key = record.job_id, record.role, stage
+                longest[key] = max(longest.get(key, 0.0), totals.recent_gap)
+    for key, seconds in longest.items():
+        out.add(RECENT_GAP, seconds or None, *key)
 
 
 def _failures(record: RankRecord, names: Vocabulary) -> Counter[tuple[str, str]]:

@@ -1,7 +1,8 @@
-"""Classifies how a rank's main thread waits, from a few samples of `/proc`.
+"""Classifies how the thread of a rank that trains waits, from a few samples of `/proc`.
 
-The class describes and never accuses: a rank at 100 % CPU may be compiling.  Whether anything is
-wrong follows from progress over the whole job, in the recording rules.
+That thread is the one that marks progress in the stage record, and the main thread of a rank
+without a record.  The class describes and never accuses: a rank at 100 % CPU may be compiling.
+Whether anything is wrong follows from progress over the whole job, in the recording rules.
 """
 
 from __future__ import annotations
@@ -20,8 +21,20 @@ WINDOW_SAMPLES = 10
 
 BUSY_PAGE_FAULTS = 100
 """Page faults per second of CPU time above which a busy thread is at work and does not poll."""
+MAX_TASKS_KNOWN = 4096
 STRAY_PAGE_FAULTS = 20
 """Page faults in a whole window that prove nothing: a write after a fork, a reclaimed page."""
+
+POLLS_PER_SECOND = 50.0
+"""Voluntary switches above which a thread waits by short sleeps."""
+POLL_SECONDS = 0.001
+"""CPU time of one look at what is waited for, at most.  A thread that shares its interpreter with
+others gives it up every 5 ms (sys.setswitchinterval), and has worked all that time."""
+YIELD_SHARE = 0.3
+"""Share of the CPU time in the kernel from which a busy thread waits by sched_yield or poll, which
+are no voluntary switches to the kernel: the thread stays runnable."""
+BUSY_CPU = 0.3
+"""CPU use above which a thread that also sleeps is busy."""
 
 _IO_CHANNEL = re.compile(
     r"nfs|rpc_|fuse_|request_wait_answer|io_schedule|wait_on_page|folio_wait|blk_|jbd2|xfs_"
@@ -33,9 +46,11 @@ class WaitClass(str, Enum):
     """How a thread waits, or that it does not."""
 
     SPIN = "spin"
-    """Always runnable, never gives the core up, and no progress: busy-polling or computing long."""
+    """Busy, without progress and without new memory: busy-polling, or computing in place."""
+    POLL = "poll"
+    """Waiting by short sleeps or yields, as MPI and NCCL's proxies do: many, each after no work."""
     COMPUTE = "compute"
-    """Runnable, and progressing, touching new memory, or at times giving the core up."""
+    """Busy, and progressing or taking new memory."""
     PARKED = "parked"
     """Asleep on a lock, an event or a timer, using next to no CPU."""
     IO = "io"
@@ -69,30 +84,61 @@ class Sample:
     """So far.  A compiler or a tokenizer takes new memory all the time, a busy-poller none."""
     queue_seconds: float | None = None
     """Time spent runnable but waiting for a core; `None` on a kernel without schedstat."""
+    system_seconds: float = 0.0
+    """Of `run_seconds`, those in the kernel."""
+    task: int = 0
+    """The thread looked at."""
 
 
-def take_sample(rank: Rank, proc: Procfs, now: float) -> Sample | None:
-    """One look at a rank's main thread; `None` if it is gone or hidden."""
-    main = proc.stat(rank.pid, rank.pid)
-    scheduling = proc.scheduling(rank.pid, rank.pid)
-    if main is None or scheduling is None:
-        return None
-    lane = rank.record.training if rank.record else None
-    return Sample(
-        time=now,
-        state=main.state,
-        channel=proc.wait_channel(rank.pid, rank.pid),
-        run_seconds=main.user_seconds + main.system_seconds,
-        voluntary=scheduling.voluntary,
-        involuntary=scheduling.involuntary,
-        marks=lane.marks if lane else None,
-        page_faults=main.page_faults,
-        queue_seconds=scheduling.queue_seconds,
-    )
+class Sampler:
+    """Looks at the threads that train; remembers where they are in this PID namespace."""
+
+    def __init__(self, proc: Procfs) -> None:
+        self._proc = proc
+        self._tasks: dict[tuple[int, int | None, int], int | None] = {}
+
+    def take(self, rank: Rank, now: float) -> Sample | None:
+        """One look at the thread that trains; `None` if it is gone or hidden."""
+        lane = rank.record.training if rank.record else None
+        task = self._task(rank, lane.thread) if rank.record and lane else rank.pid
+        stat = self._proc.stat(rank.pid, task)
+        if stat is None and task != rank.pid:  # that thread has ended
+            task = rank.pid
+            stat = self._proc.stat(rank.pid, task)
+        scheduling = self._proc.scheduling(rank.pid, task)
+        if stat is None or scheduling is None:
+            return None
+        return Sample(
+            time=now,
+            state=stat.state,
+            channel=self._proc.wait_channel(rank.pid, task),
+            run_seconds=stat.user_seconds + stat.system_seconds,
+            voluntary=scheduling.voluntary,
+            involuntary=scheduling.involuntary,
+            marks=lane.marks if lane else None,
+            page_faults=stat.page_faults,
+            queue_seconds=scheduling.queue_seconds,
+            system_seconds=stat.system_seconds,
+            task=task,
+        )
+
+    def _task(self, rank: Rank, thread: int) -> int:
+        if rank.record is None or rank.record.pid_namespace == self._proc.pid_namespace():
+            return thread
+        key = rank.pid, rank.start_ticks, thread
+        if key not in self._tasks:
+            if len(self._tasks) >= MAX_TASKS_KNOWN:
+                self._tasks.clear()
+            self._tasks[key] = self._proc.task_named(rank.pid, thread)
+        return self._tasks[key] or rank.pid
 
 
 def classify(samples: Sequence[Sample]) -> WaitClass:
-    """The class that a window of samples, oldest first, indicates."""
+    """The class that a window of samples, oldest first, indicates.
+
+    Samples of another thread than the last one count for nothing.
+    """
+    samples = [sample for sample in samples if sample.task == samples[-1].task]
     if samples and samples[-1].state in "ZX":
         return WaitClass.GONE
     if len(samples) < MIN_SAMPLES:
@@ -112,17 +158,20 @@ def classify(samples: Sequence[Sample]) -> WaitClass:
             return held  # two looks will do: nothing gets into this state by itself
     if share("D") >= 0.8 or stored >= 0.8:
         return WaitClass.IO
-    if share("R") >= 0.9:
-        progressed = last.marks is not None and last.marks != first.marks
-        # A spinner may share its interpreter with a thread that wakes up now and then.
-        gave_up = last.voluntary - first.voluntary > 20 * seconds
-        faults = last.page_faults - first.page_faults
-        at_work = faults > max(STRAY_PAGE_FAULTS, BUSY_PAGE_FAULTS * cpu_seconds)
-        return WaitClass.COMPUTE if progressed or gave_up or at_work else WaitClass.SPIN
+    progressed = last.marks is not None and last.marks != first.marks
+    faults = last.page_faults - first.page_faults
+    at_work = progressed or faults > max(STRAY_PAGE_FAULTS, BUSY_PAGE_FAULTS * cpu_seconds)
+    sleeps = last.voluntary - first.voluntary
+    polls = sleeps > POLLS_PER_SECOND * seconds and cpu_seconds < POLL_SECONDS * sleeps
+    if share("R") >= 0.9 or (share("RS") >= 0.8 and cpu >= BUSY_CPU):
+        yields = last.system_seconds - first.system_seconds >= YIELD_SHARE * cpu_seconds > 0
+        if at_work:
+            return WaitClass.COMPUTE
+        return WaitClass.POLL if polls or yields else WaitClass.SPIN
+    if share("RS") >= 0.8 and polls and not at_work:
+        return WaitClass.POLL
     if share("S") >= 0.8 and cpu < 0.05:
         return WaitClass.PARKED
     if share("D") >= 0.5 or stored >= 0.5:
         return WaitClass.IO
-    if share("RS") >= 0.8 and cpu >= 0.3:
-        return WaitClass.COMPUTE
     return WaitClass.UNKNOWN

@@ -13,11 +13,12 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+from stagewatch.core.context import Route
 from stagewatch.core.errors import NoData
 from stagewatch.core.files import write_atomically
 from stagewatch.core.state_file import StateFile, text
@@ -26,7 +27,6 @@ from stagewatch.slurm.model import Node
 log = logging.getLogger(__name__)
 
 JSON = "application/json"
-Route = Callable[[], tuple[str, bytes]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,7 @@ from stagewatch.core.errors import ConfigError
 from stagewatch.core.words import printable
 from stagewatch.host.procfs import Procfs
 from stagewatch.prometheus.options import PrometheusOptions
-from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.record_directory import RecordDirectory
+from stagewatch.ranks.directory import rank_directory
 from stagewatch.record import DEFAULT_DIRECTORY
 from stagewatch.verdict.evidence import Stacks, gather, text, why_none
 from stagewatch.verdict.facts import RankFacts, observe
@@ -76,10 +75,11 @@ def run(arguments: argparse.Namespace) -> int:
         return _tell(replace(server, url=options.prometheus), options.job, options.json)
     record_dir = options.record_dir
     proc = Procfs()
-    directory = RankDirectory(RecordDirectory(record_dir, proc), proc, fresh_for=0.1)
     if sys.stderr.isatty():
         print(f"watching for {LOOKS * PAUSE_SECONDS:.0f} s ...", end="\r", file=sys.stderr)
-    facts = observe(directory, proc, looks=LOOKS, pause=PAUSE_SECONDS)
+    with rank_directory(record_dir, proc, fresh_for=0.1) as directory:
+        facts = observe(directory, proc, looks=LOOKS, pause=PAUSE_SECONDS)
+        census = directory.look()
     if sys.stderr.isatty():
         print("\033[K", end="", file=sys.stderr)
     facts = [fact for fact in facts if options.job in ("", fact.job_id)]
@@ -97,8 +97,10 @@ def run(arguments: argparse.Namespace) -> int:
             f"No rank{job} on this node: no stage record in {record_dir}, and no process "
             "that may be read has RANK or SLURM_PROCID in its environment."
         )
-    for reason, count in sorted(directory.look().skipped.items()):
+    for reason, count in sorted(census.skipped.items()):
         print(f"{count} files in {record_dir} passed over: {reason}", file=sys.stderr)
+    for pid in sorted(census.unread or ()):
+        print(f"process {pid} passed over: its environment does not answer", file=sys.stderr)
     return 3 if any(verdict.wrong for verdict in verdicts) else 0
 
 

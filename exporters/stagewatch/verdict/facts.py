@@ -5,13 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.directory import Census, RankDirectory
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.records import Life
-from stagewatch.ranks.wait_class import Sample, WaitClass, classify, take_sample
+from stagewatch.ranks.wait_class import Sample, Sampler, WaitClass, classify
 from stagewatch.verdict.thresholds import budget_seconds
+
+
+class RecordState(str, Enum):
+    """Whether a rank keeps a stage record, and why it may not."""
+
+    KEPT = "kept"
+    NONE = "none"
+    """Its program does not use stagewatch, or could not write to the directory."""
+    NO_ROOM = "no_room"
+    """None, and the directory has no room for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,7 @@ class RankFacts:
     first_failure: str
     first_failure_time: float | None
     first_failure_age_seconds: float | None
+    record: RecordState = RecordState.KEPT
 
     @property
     def overdue(self) -> bool:
@@ -57,23 +69,26 @@ def observe(
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[RankFacts]:
     """Look at every rank `looks` times, `pause` seconds apart."""
+    sampler = Sampler(proc)
     windows: dict[int, list[Sample]] = {}
-    ranks: tuple[Rank, ...] = ()
+    census = Census()
     for look in range(looks):
         if look:
             sleep(pause)
-        ranks = directory.look().ranks
-        for rank in ranks:
+        census = directory.look()
+        for rank in census.ranks:
             alive = rank.life is Life.ALIVE
-            sample = take_sample(rank, proc, time.monotonic()) if alive else None
+            sample = sampler.take(rank, time.monotonic()) if alive else None
             if sample is not None:
                 windows.setdefault(rank.pid, []).append(sample)
     return [
-        _facts(rank, windows.get(rank.pid, [])) for rank in ranks if rank.life is not Life.CLOSED
+        _facts(rank, windows.get(rank.pid, []), full=census.full)
+        for rank in census.ranks
+        if rank.life is not Life.CLOSED
     ]
 
 
-def _facts(rank: Rank, window: list[Sample]) -> RankFacts:
+def _facts(rank: Rank, window: list[Sample], *, full: bool) -> RankFacts:
     record = rank.record
     lane = record.training if record else None
     frame = record.open if record else None
@@ -105,4 +120,5 @@ def _facts(rank: Rank, window: list[Sample]) -> RankFacts:
         first_failure=f"{first.error} in {first.stage}" if first else "",
         first_failure_time=first.time if first else None,
         first_failure_age_seconds=max(0.0, time.time() - first.time) if first else None,
+        record=RecordState.KEPT if record else RecordState.NO_ROOM if full else RecordState.NONE,
     )

@@ -10,6 +10,7 @@ from stagewatch.verdict.facts import RankFacts
 
 DOING: dict[str, tuple[str, str]] = {
     WaitClass.SPIN: ("spins", "spin"),
+    WaitClass.POLL: ("polls", "poll"),
     WaitClass.COMPUTE: ("computes", "compute"),
     WaitClass.PARKED: ("is parked", "are parked"),
     WaitClass.IO: ("waits for storage", "wait for storage"),
@@ -21,6 +22,7 @@ DOING: dict[str, tuple[str, str]] = {
 """What one rank of a wait class does, and what several do."""
 BEEN = {
     WaitClass.SPIN: "spinning",
+    WaitClass.POLL: "polling",
     WaitClass.COMPUTE: "computing",
     WaitClass.PARKED: "parked",
     WaitClass.IO: "waiting for storage",

@@ -44,11 +44,11 @@ class FaultFs:
     def __init__(self, program: Path, directory: Path) -> None:
         self.mount = directory / "mnt"
         self.mount.mkdir(parents=True)
-        self._control = directory / "control"
+        self.control = directory / "control"
         self.ok()
         self._children = Children()
         self._server = self._children.start(
-            [str(program), str(self._control), "-f", "-o", "auto_unmount", str(self.mount)],
+            [str(program), str(self.control), "-f", "-o", "auto_unmount", str(self.mount)],
             log=directory / "faultfs.log",
         )
         try:
@@ -59,9 +59,9 @@ class FaultFs:
 
     def fault(self, kind: str, operation: str = "*", value: int = 0) -> None:
         """Put a fault in force, in place of the one before."""
-        fresh = self._control.with_suffix(".new")
+        fresh = self.control.with_suffix(".new")
         fresh.write_text(f"{kind} {operation} {value}\n")
-        fresh.replace(self._control)
+        fresh.replace(self.control)
 
     def ok(self) -> None:
         """Take the fault away."""

@@ -9,6 +9,7 @@
  *     slow MILLISECONDS       it takes that much longer
  *     hang                    it does not answer until the fault is taken away
  *     corrupt                 what is read differs from what was written
+ *     cached                  with `open`: the kernel keeps the pages of what is opened, else none
  * `full` and `readonly` also show in statfs.  One directory, up to 64 files of up to 64 MiB.
  */
 #define FUSE_USE_VERSION 31
@@ -147,7 +148,8 @@ static int fs_create(const char *path, mode_t mode, struct fuse_file_info *info)
 
 static int fs_open(const char *path, struct fuse_file_info *info) {
     (void)path;
-    info->direct_io = 1;
+    int value;
+    info->direct_io = !in_force("cached", "open", &value);
     return suffer("open");
 }
 

@@ -1,0 +1,112 @@
+"""The process groups that this rank is a member of, and its calls into their collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from stagewatch.client import _api
+from stagewatch.client._harmless import swallow
+from stagewatch.record import GROUP_SIZE, POINT_TO_POINT, TOLD
+
+
+class Group:
+    """A process group of this rank; it outlives records, so that a late one has the right count.
+
+    `waits`: the CPU waits for its operations, also where the tensors are on a device.
+    """
+
+    __slots__ = ("call", "last", "models", "name", "sequence", "size", "waits")
+
+    def __init__(self, name: str, size: int, waits: bool) -> None:
+        self.name = name
+        self.size = size
+        self.waits = waits
+        self.sequence = 0
+        self.call = 0
+        """Of the newest entry, as the record holds it."""
+        self.last: Launch | None = None
+        self.models = 0
+        """Data-parallel models that reduce in it."""
+
+    def show(self, key: str) -> Group:
+        """Show it from now on; returns itself.  `key` is its name in PyTorch."""
+        _api.groups[key] = self
+        if _api._recorder is not None:
+            _api._recorder.join(self.name, self.size, self.sequence)
+        return self
+
+
+def forget(key: str) -> None:
+    """Drop a group that is gone, by its name in PyTorch, and the models that reduce in it."""
+    for one in [one for one in _api.groups if one == key or one.startswith(model_key(key, ""))]:
+        group = _api.groups.pop(one)
+        if _api._recorder is not None:
+            _api._recorder.forget(group.name)
+
+
+def model_key(key: str, number: object) -> str:
+    """What stands for the name in PyTorch of a data-parallel model's virtual group."""
+    return f"ddp {key} {number}"
+
+
+class Launch:
+    """One call into a collective: counted when it is made, then left, or waited for later."""
+
+    __slots__ = ("_entry", "_recorder", "call", "group", "told")
+
+    def __init__(self, group: Group, call: int, elements: int = 0, told: bool = True) -> None:
+        group.sequence += 1
+        group.call = call
+        group.last = self
+        self.group = group
+        self.call = call
+        self.told = told
+        self._recorder = recorder = _api._recorder
+        self._entry: tuple[int, int] | None = None
+        if recorder is not None:
+            self._entry = recorder.enter(group.name, call, group.size, elements)
+
+    def tell(self) -> None:
+        """Promise to tell the end; from here on `back` must follow."""
+        if self._entry is not None and self._recorder is not None:
+            self._recorder.call(self._entry[0], self.call | TOLD)
+
+    def back(self, over: bool) -> None:
+        """The call has returned; unless it is over, it may go on where a device works."""
+        recorder, entry = self._recorder, self._entry
+        if entry is None or recorder is None or recorder is not _api._recorder:
+            return  # none was made, or this is a forked child
+        if over or self.told:
+            recorder.leave(*entry)
+        else:
+            recorder.call(entry[0], self.call)
+
+    def wait(self, wait: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Wait for the call; what the record says of the group's newest stays."""
+        group = self.group
+        if group.name != POINT_TO_POINT:
+            self.call = group.call
+        try:
+            self._recorder = recorder = _api._recorder
+            self._entry = None if recorder is None else recorder.again(group.name, self.call)
+        except BaseException as error:
+            self._entry = None
+            swallow("a wait was not recorded", error)
+        try:
+            self.tell()
+            return wait(*args, **kwargs)
+        finally:
+            self.back(over=self.told)
+
+
+def shown_name(description: str, name: str) -> str:
+    """The name a group is shown by, shortened to what the record holds: groups stay distinct."""
+    described = description and description != "undefined"
+    full = f"{description}:{name}" if described else name
+    if len(full.encode()) <= GROUP_SIZE:
+        return full
+    import hashlib
+
+    digest = hashlib.sha256(full.encode()).hexdigest()[:12]
+    return f"{description[:16] if described else 'group'}:{digest}"

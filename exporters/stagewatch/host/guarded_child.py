@@ -1,0 +1,133 @@
+"""The child that reads files of `/proc` which may not answer; `guarded` is its other end.
+
+Each read is done by a thread.  One that does not come back within a moment is left to wait, and
+others go on with the remaining processes; what it brings in the end is told with a later answer.
+
+It speaks lines of JSON, uses the standard library only, and ends when its input does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from typing import Any
+
+MOMENT_SECONDS = 0.25
+"""A read that takes longer is taken for one that blocks."""
+ANSWER_SECONDS = 3.0
+"""When an answer goes out at the latest; processes not read by then are left out."""
+MAX_THREADS = 64
+"""Threads that may wait.  Once all do, this process reads nothing more and has to be replaced."""
+MAX_BYTES = 1 << 20
+"""Bytes read of one file."""
+MAX_KEPT = 1 << 16
+"""Bytes told of one file."""
+
+Read = tuple[str, int, str]
+"""File, process, and content, of which each byte is a character; empty where it is not readable."""
+
+
+class _Reader(threading.Thread):
+    """Reads one process after another, until none is left or one blocks."""
+
+    def __init__(self, question: dict[str, Any], todo: deque[int], results: deque[Read]) -> None:
+        super().__init__(daemon=True)
+        self._root: str = question["root"]
+        self._prefixes = tuple(prefix.encode() for prefix in question["prefixes"])
+        self._todo = todo
+        self._results = results
+        self.file: str = question["file"]
+        self.pid = 0
+        """The process that is being read."""
+        self.since = time.monotonic()
+        """When that began."""
+        self.start()
+
+    def run(self) -> None:
+        while self._todo:
+            try:
+                pid = self._todo.popleft()
+            except IndexError:  # another reader took the last one
+                break
+            self.pid, self.since = pid, time.monotonic()
+            content = self._kept(_content(f"{self._root}/{pid}/{self.file}"))
+            self._results.append((self.file, pid, content.decode("latin-1")))
+
+    @property
+    def waits(self) -> bool:
+        """Whether its read blocks."""
+        return self.is_alive() and time.monotonic() - self.since > MOMENT_SECONDS
+
+    def _kept(self, raw: bytes) -> bytes:
+        if self._prefixes:
+            raw = b"\0".join(item for item in raw.split(b"\0") if item.startswith(self._prefixes))
+        return raw[:MAX_KEPT]
+
+
+class Pool:
+    """The readers of all questions so far that still wait."""
+
+    def __init__(self) -> None:
+        self._results: deque[Read] = deque()
+        self._waiting: list[_Reader] = []
+
+    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        """What could be read, also for earlier questions; which reads wait; whether all do."""
+        todo = deque(question["pids"])
+        end = time.monotonic() + ANSWER_SECONDS
+        self._waiting = [reader for reader in self._waiting if reader.is_alive()]
+        readers: list[_Reader] = []
+        wanted = 1
+        while time.monotonic() < end:
+            room = MAX_THREADS - len(self._waiting) - len(readers)
+            for _ in range(min(wanted - len(readers), room, len(todo))):
+                readers.append(_Reader(question, todo, self._results))
+            if not readers:
+                break
+            readers[0].join(MOMENT_SECONDS)
+            stuck = [reader for reader in readers if reader.waits]
+            self._waiting += stuck
+            wanted += len(stuck)  # where one blocks, many may
+            readers = [reader for reader in readers if reader.is_alive() and reader not in stuck]
+        todo.clear()
+        self._waiting += readers
+        waiting = {(reader.file, reader.pid) for reader in self._waiting if reader.waits}
+        read = [self._results.popleft() for _ in range(len(self._results))]
+        done = {(file, pid) for file, pid, _ in read}
+        return {
+            "read": read,
+            "blocked": sorted(waiting - done),
+            "full": len(self._waiting) >= MAX_THREADS,
+        }
+
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - thousands of them
+            parts = []
+            left = MAX_BYTES
+            while left > 0 and (part := file.read(min(left, 1 << 16))):
+                parts.append(part)
+                left -= len(part)
+            return b"".join(parts)
+    except OSError:
+        return b""
+
+
+def main() -> None:
+    """Answer questions until the input ends."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):  # the agent decides on these
+        signal.signal(number, signal.SIG_IGN)
+    pool = Pool()
+    try:
+        for line in sys.stdin:
+            print(json.dumps(pool.answer(json.loads(line))), flush=True)
+    except BrokenPipeError:
+        pass
+    finally:
+        os._exit(0)  # without waiting for the readers that wait

@@ -1,0 +1,52 @@
+"""Whether every rank of the node can be found: room for records, and processes that stay unread."""
+
+from __future__ import annotations
+
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.errors import NoData
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.node_context import NodeContext
+from stagewatch.ranks.directory import RankDirectory
+
+AVAILABLE = Metric(
+    "stagewatch_record_directory_available_bytes",
+    "gauge",
+    "Room for further stage records, 0 also where no file can be made; a rank that begins while "
+    "there is none goes without a record.",
+)
+UNREAD = Metric(
+    "stagewatch_processes_unread",
+    "gauge",
+    "Processes that may be ranks, but whose environment does not answer, as while they are stuck "
+    "in mmap on a silent mount; none is read again before it answers.",
+)
+
+
+class CensusCollector(Collector):
+    """Shows what may keep ranks from being found."""
+
+    def __init__(self, ranks: RankDirectory) -> None:
+        self._ranks = ranks
+
+    def collect(self) -> Samples:
+        census = self._ranks.look()
+        out = Samples()
+        out.add(AVAILABLE, census.available_bytes)
+        if census.unread is not None:
+            out.add(UNREAD, len(census.unread))
+        if not out.families:
+            raise NoData("no directory for stage records, and ranks are not found otherwise")
+        return out
+
+
+def _build(options: NoOptions, context: NodeContext) -> CensusCollector:
+    return CensusCollector(context.ranks)
+
+
+SPEC = CollectorSpec(
+    name="census",
+    help="room for stage records, and processes that cannot be told to be ranks or not",
+    interval=5.0,
+    options=NoOptions,
+    build=_build,
+)

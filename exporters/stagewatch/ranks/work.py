@@ -1,0 +1,206 @@
+"""Whether a rank is at work, by what it takes and moves rather than by its marks of progress.
+
+CPU time alone is no work: a rank that waits by polling uses a whole core.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.errors import NoData, SourceError
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.node_context import NodeContext
+from stagewatch.ranks.family_io import FamilyCounters, FamilyIo
+from stagewatch.ranks.held_sockets import RankSockets
+from stagewatch.ranks.model import RANK_LABELS, Rank, RankKey
+from stagewatch.ranks.wait_class import BUSY_PAGE_FAULTS, STRAY_PAGE_FAULTS
+
+WINDOW_SECONDS = 15.0
+"""The time that is judged."""
+TRICKLE_BYTES_PER_SECOND = 64 << 10
+"""Bytes that are no work.  A rank that hangs writes its log, answers scrapes of its own metrics
+(some 50 KiB every 15 s), beats the heart of its rendezvous and of an experiment tracker (some
+10 KiB every 10 s); a rank that loads, saves or exchanges moves MiB a second."""
+COMPUTING = 0.1
+"""Cores from which a process computes; a monitor that runs nvidia-smi now and then takes less."""
+SOCKETS_AGE_SECONDS = 4.0
+"""How old the sockets may be; the collector `net` looks more often."""
+
+AT_WORK = Metric(
+    "rl_rank_at_work",
+    "gauge",
+    "1 while, over the last 15 s, the rank took new memory by computing (by compute), moved more "
+    "than 64 KiB/s of files, pipes or TCP (io), or the processes it has started did either "
+    "(children); absent otherwise.",
+    (*RANK_LABELS, "by"),
+)
+STILL = Metric(
+    "rl_rank_still_seconds",
+    "gauge",
+    "Of a rank without a stage record: time since it was last seen at work or to start a process.",
+    RANK_LABELS,
+)
+
+
+@dataclass(slots=True)
+class _Done:
+    """What processes have done, so far or between two looks."""
+
+    cpu_seconds: float = 0.0
+    page_faults: int = 0
+    moved_bytes: int = 0
+
+    def add(self, now: _Done, before: _Done) -> None:
+        self.cpu_seconds += max(0.0, now.cpu_seconds - before.cpu_seconds)
+        self.page_faults += max(0, now.page_faults - before.page_faults)
+        self.moved_bytes += max(0, now.moved_bytes - before.moved_bytes)
+
+    @property
+    def computes(self) -> bool:
+        """Whether this is computing, if done within the window."""
+        enough = max(STRAY_PAGE_FAULTS, BUSY_PAGE_FAULTS * self.cpu_seconds)
+        return self.cpu_seconds > COMPUTING * WINDOW_SECONDS and self.page_faults > enough
+
+    @property
+    def moves(self) -> bool:
+        """Whether this is more than a trickle, if done within the window."""
+        return self.moved_bytes > TRICKLE_BYTES_PER_SECOND * WINDOW_SECONDS
+
+
+_NOTHING = _Done()
+
+
+@dataclass(slots=True)
+class _Rank:
+    """What is known of one rank."""
+
+    pid: int
+    alive: float
+    """When it was last seen at work or to start a process."""
+    processes: dict[int, _Done] = field(default_factory=dict)
+    """As of the last look."""
+    connections: dict[int, int] = field(default_factory=dict)
+    """Bytes by connection, as of the last look at them."""
+    window: deque[tuple[float, _Done, _Done]] = field(default_factory=deque)
+    """When a look was, and what the rank itself and its children have done since the one before."""
+
+
+class WorkCollector(Collector):
+    """Compares what the families of all ranks have done between looks."""
+
+    def __init__(
+        self,
+        ranks: Callable[[], Iterable[Rank]],
+        io: FamilyIo,
+        sockets: RankSockets,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ranks = ranks
+        self._io = io
+        self._sockets = sockets
+        self._clock = clock
+        self._known: dict[RankKey, _Rank] = {}
+
+    def collect(self) -> Samples:
+        look = self._io.look()
+        if not look.families.members:
+            raise NoData("no rank on this node")
+        now = self._clock()
+        recorded = {rank.key for rank in self._ranks() if rank.record is not None}
+        connections = self._connections()
+        known, self._known = self._known, {}
+        out = Samples()
+        for key, pids in look.families.members.items():
+            rank = known.get(key)
+            first = rank is None or rank.pid != pids[0]
+            if rank is None or first:
+                rank = _Rank(pids[0], now)
+            self._known[key] = rank
+            started = _look(rank, pids, look, connections.get(key, {}), now, first=first)
+            by = _work(rank)
+            for name in by:
+                out.add(AT_WORK, 1, *key, name)
+            if by or started:
+                rank.alive = now
+            if key not in recorded and pids[0] in look.by_pid:
+                out.add(STILL, now - rank.alive, *key)
+        return out
+
+    def _connections(self) -> dict[RankKey, dict[int, int]]:
+        """Bytes of each TCP connection of every rank, as far as they are told."""
+        try:
+            owned = self._sockets.look(SOCKETS_AGE_SECONDS).owned
+        except SourceError:
+            return {}
+        return {
+            key: {
+                one.cookie: one.statistics.bytes_acknowledged + one.statistics.bytes_received
+                for one in sockets
+                if one.statistics is not None
+            }
+            for key, sockets in owned.items()
+        }
+
+
+def _look(
+    rank: _Rank,
+    pids: tuple[int, ...],
+    look: FamilyCounters,
+    connections: dict[int, int],
+    now: float,
+    *,
+    first: bool,
+) -> bool:
+    """Take in one look; whether the rank has started a process since the last."""
+    processes = {pid: _so_far(pid, look, rank.processes.get(pid, _NOTHING)) for pid in pids}
+    own, children = _Done(), _Done()
+    if not first:
+        for pid, done in processes.items():
+            (own if pid == rank.pid else children).add(done, rank.processes.get(pid, _NOTHING))
+        for cookie, count in connections.items():
+            own.moved_bytes += max(0, count - rank.connections.get(cookie, 0))
+    started = not first and not processes.keys() <= rank.processes.keys()
+    rank.processes, rank.connections = processes, connections
+    rank.window.append((now, own, children))
+    while now - rank.window[0][0] >= WINDOW_SECONDS:
+        rank.window.popleft()
+    return started
+
+
+def _so_far(pid: int, look: FamilyCounters, before: _Done) -> _Done:
+    stat = look.families.processes[pid]
+    io = look.by_pid.get(pid)
+    moved = before.moved_bytes if io is None else io["read", "call"] + io["write", "call"]
+    return _Done(stat.user_seconds + stat.system_seconds, stat.page_faults, moved)
+
+
+def _work(rank: _Rank) -> list[str]:
+    """By what the rank is at work."""
+    own, children = _Done(), _Done()
+    for _, mine, theirs in rank.window:
+        own.add(mine, _NOTHING)
+        children.add(theirs, _NOTHING)
+    ways = {
+        "compute": own.computes,
+        "io": own.moves,
+        "children": children.computes or children.moves,
+    }
+    return [name for name, is_so in ways.items() if is_so]
+
+
+def _build(options: NoOptions, context: NodeContext) -> WorkCollector:
+    return WorkCollector(context.ranks.ranks, context.io, context.sockets)
+
+
+SPEC = CollectorSpec(
+    name="work",
+    help="whether ranks compute, move bytes or have children that do",
+    interval=5.0,
+    options=NoOptions,
+    build=_build,
+)

@@ -1,0 +1,173 @@
+"""Collectives and announced pauses as the record tells them: where a rank is, and until when.
+
+docs/hooks.md and the docstrings of `stagewatch.collective` and `stagewatch.expect` say what these
+tests expect.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import pytest
+
+import stagewatch
+from stagewatch.client import _api
+from stagewatch.ranks.records import Group
+from stagewatch.record import COLLECTIVES, OPS
+from tests.client.conftest import Client, Clock
+
+
+def inside(client: Client) -> set[str]:
+    return set(client.record().inside)
+
+
+def test_a_block_is_inside_until_it_is_left(client: Client) -> None:
+    with stagewatch.collective("tp:1", op="all_reduce", size=4, elements=1024):
+        stagewatch.heartbeat()  # another thread's, say: the block still tells
+        group = client.record().inside["tp:1"]
+    assert (group.sequence, group.op, group.size, group.elements) == (1, "all_reduce", 4, 1024)
+    assert (group.peer, group.told) == (None, True)
+    after = client.record()
+    assert after.inside == {}
+    assert after.groups["tp:1"].left >= after.groups["tp:1"].entered > 0
+
+
+def test_a_bare_call_counts_and_lasts_until_the_next_mark(client: Client) -> None:
+    stagewatch.collective()
+    group = client.record().inside["world"]
+    assert (group.sequence, group.op, group.elements, group.told) == (1, "unknown", None, False)
+    stagewatch.heartbeat()
+    assert inside(client) == set()
+    stagewatch.collective("world")
+    stagewatch.collective("tp:1")
+    assert inside(client) == {"tp:1"}  # it would not have come here from inside of world
+    assert client.record().collectives == {"world": 2, "tp:1": 1}
+
+
+def test_a_mark_of_any_thread_ends_what_nobody_tells(client: Client) -> None:
+    stagewatch.collective("world")
+    thread = threading.Thread(target=stagewatch.heartbeat)
+    thread.start()
+    thread.join()
+    assert inside(client) == set()
+
+
+def test_an_exception_leaves_the_block_too(client: Client) -> None:
+    with pytest.raises(TimeoutError), stagewatch.collective("world"):
+        raise TimeoutError
+    assert inside(client) == set()
+
+
+def test_of_two_threads_in_one_group_the_last_to_enter_counts(client: Client) -> None:
+    outer = stagewatch.collective("world")
+    outer.__enter__()
+    with stagewatch.collective("world"):
+        outer.__exit__(None, None, None)
+        assert inside(client) == {"world"}
+    assert inside(client) == set()
+
+
+def test_a_send_names_its_peer_and_is_no_sequence_to_compare(client: Client) -> None:
+    with stagewatch.collective("p2p", op="send", peer=3):
+        group = client.record().inside["p2p"]
+    assert (group.op, group.peer) == ("send", 3)
+    assert client.record().collectives == {}
+
+
+def test_an_operation_that_nobody_knows_is_unknown(client: Client) -> None:
+    for op in ("", "my_fused_all_reduce", *OPS):
+        stagewatch.collective("world", op=op)
+        assert client.record().groups["world"].op == (op if op in OPS else "unknown")
+
+
+def test_groups_beyond_those_that_fit_are_counted_as_dropped(client: Client) -> None:
+    for number in range(COLLECTIVES + 3):
+        with stagewatch.collective(f"tp:{number}"):
+            pass
+    record = client.record()
+    assert len(record.groups) == COLLECTIVES
+    assert record.dropped == 3
+
+
+def test_a_forgotten_group_makes_room_and_begins_at_zero(client: Client) -> None:
+    for number in range(COLLECTIVES):
+        stagewatch.collective(f"tp:{number}", op="send", size=2, elements=5, peer=7)
+    recorder: Any = _api._recorder
+    recorder.forget("tp:5")
+    recorder.join("dp", 8)
+    groups = client.record().groups
+    assert "tp:5" not in groups
+    assert groups["dp"] == Group(0, 0.0, 0.0, False, 8, "unknown", None, None)
+    recorder.forget("dp")
+    stagewatch.collective("tp:5")
+    assert client.record().groups["tp:5"].sequence == 1
+    recorder.forget("never there")
+    assert client.record().dropped == 0
+
+
+def test_a_forked_child_does_not_end_what_its_parent_is_inside_of(client: Client) -> None:
+    block = stagewatch.collective("world")
+    block.__enter__()
+    child = os.fork()
+    if not child:
+        block.__exit__(None, None, None)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert inside(client) == {"world"}
+    block.__exit__(None, None, None)
+    assert inside(client) == set()
+
+
+def test_without_a_record_blocks_and_pauses_do_nothing() -> None:
+    stagewatch.close()
+    with stagewatch.collective("world"):
+        stagewatch.expect(5)
+
+
+def test_an_announced_pause_lasts_over_marks_until_it_is_withdrawn(
+    clock: Clock, client: Client
+) -> None:
+    assert client.record().expected_until == 0
+    stagewatch.expect(600)
+    until = clock.now / 1e9 + 600
+    clock.forward(30)
+    stagewatch.heartbeat()
+    assert client.record().expected_until == pytest.approx(until)
+    stagewatch.expect(2.5)
+    assert client.record().expected_until == pytest.approx(clock.now / 1e9 + 2.5)
+    stagewatch.expect(0)
+    assert client.record().expected_until == 0
+
+
+@pytest.mark.parametrize("seconds", [-5, float("nan"), float("inf"), 1e300, "long"])
+def test_a_pause_that_is_no_time_announces_nothing(client: Client, seconds: Any) -> None:
+    stagewatch.expect(seconds)
+    assert client.record().expected_until == 0
+
+
+def test_the_longest_gap_holds_the_first_and_the_recent_one_fades(
+    clock: Clock, client: Client
+) -> None:
+    def gap(seconds: float) -> None:
+        clock.forward(seconds)
+        stagewatch.heartbeat()
+
+    def train() -> tuple[float, float]:
+        totals = client.record().totals["train"]
+        return totals.longest_gap, totals.recent_gap
+
+    with stagewatch.stage("train"):
+        gap(90)  # the compiler
+        assert train() == (90, 0)
+        gap(8)
+        assert train() == (90, 8)
+        gap(1)
+        assert train() == (90, pytest.approx(8 * 31 / 32))
+        for _ in range(200):
+            gap(1)
+        assert train() == (90, 1)
+        gap(120)
+        assert train() == (120, 120)
+    assert client.record().totals.keys() == {"train"}

@@ -1,0 +1,92 @@
+"""Files of `/proc` that do not answer, by processes that are really stuck on a silent mount."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from stagewatch.host.guarded import GuardedFiles
+from stagewatch.host.procfs import variables
+from tests.fakes.faultfs import FaultFs
+from tests.fakes.stuck import get_stuck, getting_stuck
+from tests.running import Python
+from tests.waiting import wait_for
+
+Mounts = Callable[[str], FaultFs]
+
+
+@pytest.fixture
+def files() -> Iterator[GuardedFiles]:
+    with closing(GuardedFiles()) as files:
+        yield files
+
+
+def test_what_answers_is_read_with_the_variables_that_are_asked_for(
+    python: Python, files: GuardedFiles
+) -> None:
+    script = python("print('ready'); import time; time.sleep(600)", NAME="värde", NAMES="2", X="3")
+    script.said("ready")
+    read = files.read("environ", [script.pid], ["NAME=", "X="])
+    assert variables(read[script.pid]) == {"NAME": "värde", "X": "3"}
+    script.kill()
+    assert files.read("environ", [script.pid]) == {script.pid: b""}
+
+
+@pytest.mark.parametrize(
+    ("how", "file"), [("mmap", "environ"), ("mmap", "cmdline"), ("exec", "io")]
+)
+def test_a_process_that_is_stuck_is_told_once_and_not_read_again(
+    how: str,
+    file: str,
+    python: Python,
+    faultfs: Mounts,
+    files: GuardedFiles,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """See access_remote_vm in mm/memory.c and do_io_accounting in fs/proc/base.c."""
+    mount = faultfs("silent")
+    script = getting_stuck(python, mount, how)
+    assert files.read(file, [script.pid])[script.pid]
+    get_stuck(script, mount)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert files.read(file, [script.pid, os.getpid()]).keys() == {os.getpid()}
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"/proc/{script.pid}/{file} does not answer")
+    assert files.blocked(file) == {script.pid}
+    mount.ok()
+    wait_for(
+        lambda: files.read(file, [os.getpid()]) and not files.blocked(file), "what waited came back"
+    )
+
+
+def test_many_that_are_stuck_hold_up_nobody_else(
+    python: Python, faultfs: Mounts, files: GuardedFiles
+) -> None:
+    """Each on a mount of its own, as a job on a node is on one."""
+    stuck = []
+    for number in range(4):
+        mount = faultfs(f"silent-{number}")
+        script = getting_stuck(python, mount)
+        get_stuck(script, mount)
+        stuck.append(script.pid)
+    read = files.read("environ", [*stuck, os.getpid()])
+    assert read.keys() == {os.getpid()}
+    assert files.blocked("environ") == set(stuck)
+
+
+def test_a_stuck_process_that_is_killed_is_forgotten(
+    python: Python, faultfs: Mounts, files: GuardedFiles
+) -> None:
+    mount = faultfs("silent")
+    script = getting_stuck(python, mount)
+    get_stuck(script, mount)
+    assert not files.read("environ", [script.pid])
+    mount.ok()
+    script.finish(None)
+    files.read("environ", [os.getpid()])
+    assert not files.blocked("environ")

@@ -1,0 +1,179 @@
+"""Collectives, announced pauses and longest gaps as series of the ranks that keep a record.
+
+docs/metrics.md says what each series means.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stagewatch import record as layout
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.directory import Census
+from stagewatch.ranks.model import rank_of
+from stagewatch.ranks.record_directory import RecordDirectory
+from stagewatch.ranks.records import Group, Life, RankRecord, StageTotals, parse
+from stagewatch.ranks.stages import (
+    COLLECTIVES,
+    ELEMENTS,
+    EXPECTED,
+    FOLDED,
+    GROUP_SIZE,
+    INSIDE,
+    LONGEST_GAP,
+    MAX_EXPECTED_SECONDS,
+    MAX_NAMES,
+    RECENT_GAP,
+    STARTED,
+    StagesCollector,
+)
+from stagewatch.record import BUCKETS
+from tests.records import patched, place, real_record
+
+NOW = 5000.0
+KEY = ("540", "train", "3")
+IN_WORLD = Group(7, NOW - 40, NOW - 90, True, 8, "all_reduce", 4096, None)
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> RankRecord:
+    directory = tmp_path / "draft-of-one"
+    directory.mkdir()
+    record = parse(real_record(directory))
+    lane = dataclasses.replace(record.lanes[0], progress=NOW - 60)
+    return dataclasses.replace(record, name="a", lanes=(lane,), groups={"world": IN_WORLD})
+
+
+def shown(*records: RankRecord, stages: StagesCollector | None = None) -> Samples:
+    class Fixed:
+        def look(self) -> Census:
+            return Census(tuple(map(rank_of, records)), records)
+
+    directory: Any = Fixed()
+    if stages is None:
+        stages = StagesCollector(directory, boot_clock=lambda: NOW)
+    stages._ranks = directory
+    return stages.collect()
+
+
+def series(samples: Samples, metric: Metric) -> dict[tuple[str, ...], Any]:
+    return dict(samples.families.get(metric, {}))
+
+
+def with_group(record: RankRecord, name: str = "world", **changes: Any) -> RankRecord:
+    return dataclasses.replace(record, groups={name: dataclasses.replace(IN_WORLD, **changes)})
+
+
+def test_a_rank_inside_a_collective_shows_where_and_for_how_long(record: RankRecord) -> None:
+    found = shown(record)
+    assert series(found, INSIDE) == {(*KEY, "world", "all_reduce", ""): 40}
+    assert series(found, ELEMENTS) == {(*KEY, "world"): 4096}
+    assert series(found, GROUP_SIZE) == {(*KEY, "world"): 8}
+    assert series(found, COLLECTIVES) == {(*KEY, "world"): 7}
+
+
+def test_short_collectives_and_those_of_dead_ranks_show_no_time(record: RankRecord) -> None:
+    assert not series(shown(with_group(record, entered=NOW - 0.9)), INSIDE)
+    assert series(shown(with_group(record, entered=NOW - 1)), INSIDE)
+    assert not series(shown(with_group(record, entered=NOW + 50)), INSIDE)  # a hostile time
+    gone = shown(dataclasses.replace(record, life=Life.GONE))
+    assert not series(gone, INSIDE)
+    assert not series(gone, ELEMENTS)
+
+
+def test_a_member_that_never_entered_shows_zero(record: RankRecord) -> None:
+    found = shown(with_group(record, "tp:1", sequence=0, entered=0.0, left=0.0, told=False))
+    assert series(found, COLLECTIVES) == {(*KEY, "tp:1"): 0}
+    assert not series(found, INSIDE)
+
+
+def test_what_is_not_told_ends_with_a_mark_or_another_entry(record: RankRecord) -> None:
+    bare = dataclasses.replace(IN_WORLD, told=False)
+    assert series(shown(dataclasses.replace(record, groups={"world": bare})), INSIDE)
+    newer = dataclasses.replace(bare, entered=NOW - 39, left=NOW - 38, told=True)
+    both = dataclasses.replace(record, groups={"world": bare, "tp:1": newer})
+    assert not series(shown(both), INSIDE)
+    lane = dataclasses.replace(record.lanes[0], progress=NOW - 39)
+    marked = dataclasses.replace(record, lanes=(*record.lanes, lane), groups={"world": bare})
+    assert not series(shown(marked), INSIDE)
+
+
+def test_a_send_shows_its_peer_but_no_sequence_and_no_size(record: RankRecord) -> None:
+    found = shown(with_group(record, "p2p", op="recv", peer=2, size=None, elements=None))
+    assert series(found, INSIDE) == {(*KEY, "p2p", "recv", "2"): 40}
+    for metric in (COLLECTIVES, GROUP_SIZE, ELEMENTS):
+        assert not series(found, metric)
+
+
+def test_a_new_peer_at_every_look_ends_as_other(record: RankRecord) -> None:
+    directory: Any = None
+    stages = StagesCollector(directory, boot_clock=lambda: NOW)
+    peers = set()
+    for peer in range(3 * MAX_NAMES):
+        found = shown(with_group(record, "p2p", op="recv", peer=peer), stages=stages)
+        peers |= {labels[-1] for labels in series(found, INSIDE)}
+    assert len(peers) == MAX_NAMES + 1
+    assert found.value(FOLDED, "peer") == 2 * MAX_NAMES
+
+
+def test_world_without_a_size_has_that_of_the_job(record: RankRecord) -> None:
+    assert series(shown(with_group(record, size=None)), GROUP_SIZE) == {(*KEY, "world"): 8}
+    assert not series(shown(with_group(record, "tp:1", size=None)), GROUP_SIZE)
+
+
+@pytest.mark.parametrize(
+    ("until", "left"),
+    [(0.0, None), (NOW - 1, None), (NOW + 90, 90), (9e9, MAX_EXPECTED_SECONDS)],
+)
+def test_what_is_left_of_an_announced_pause(
+    record: RankRecord, until: float, left: float | None
+) -> None:
+    found = shown(dataclasses.replace(record, expected_until=until))
+    assert found.value(EXPECTED, *KEY) == left
+
+
+def test_when_the_record_was_begun(record: RankRecord) -> None:
+    assert shown(record).value(STARTED, *KEY) == record.created
+
+
+def test_gaps_are_the_longest_of_all_ranks_and_the_recent_ones_of_those_that_live(
+    record: RankRecord,
+) -> None:
+    def rank(number: int, longest: float, recent: float, life: Life = Life.ALIVE) -> RankRecord:
+        counts = (1,) + (0,) * (BUCKETS - 1)
+        totals = {"train": StageTotals(counts, 1.0, counts, 1.0, longest, recent)}
+        return dataclasses.replace(record, rank=number, name=str(number), totals=totals, life=life)
+
+    ranks = [rank(0, 5, 3), rank(1, 90, 2), rank(2, 400, 399, Life.GONE)]
+    found = shown(*ranks)
+    assert series(found, LONGEST_GAP) == {("540", "train", "train"): 400}
+    assert series(found, RECENT_GAP) == {("540", "train", "train"): 3}
+
+
+def test_hostile_words_of_the_table_are_read_as_unknown(tmp_path: Path) -> None:
+    at = (layout.COLLECTIVES_AT + layout.GROUP_SIZE) // layout.WORD
+    for value in (-(2**63), -1, 2**63 - 1):
+        words = {at + word: value for word in range(8)}
+        raw = patched(real_record(tmp_path), words)
+        group = parse(raw).groups["world"]
+        assert (group.op, group.size, group.peer) == ("unknown", None, None)
+        assert group.sequence >= 0 <= group.entered
+
+
+def test_a_record_of_another_version_is_skipped_for_that_reason(
+    tmp_path: Path, record_dir: Path
+) -> None:
+    raw = real_record(tmp_path)
+    old = raw[:8] + (1).to_bytes(8, "little") + raw[16:]
+    place(record_dir, old, 1)
+    (record_dir / "2-00000002.rank").write_bytes(old[: 40 * 1024])
+    (record_dir / "3-00000003.rank").write_bytes(raw[: 40 * 1024])
+    reader = RecordDirectory(record_dir, Procfs())
+    assert reader.read() == []
+    assert reader.skipped == {"version": 2, "size": 1}
+    reader.close()
