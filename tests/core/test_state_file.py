@@ -67,7 +67,7 @@ def discovery(state: Path) -> str:
 
 
 def render(collector: Collector) -> str:
-    lines = exposition.render(collector.collect()).text.decode().splitlines()
+    lines = exposition.render(collector.collect()).decode().splitlines()
     return "\n".join(line for line in lines if "timestamp" not in line)
 
 
