@@ -92,12 +92,20 @@ def test_pytorchs_launchers(launcher: str, tmp_path: Path) -> None:
 def test_two_launchers_of_one_job(tmp_path: Path) -> None:
     """As on two nodes, which share nothing but the rendezvous."""
     pytest.importorskip("torch", reason="torch is not installed: make test-frameworks")
-    nodes = ("--nnodes 2 --rdzv-backend static --master-addr 127.0.0.1 --master-port 29611").split()
+    nodes = "--nnodes 2 --rdzv-backend static --master-addr 127.0.0.1 --master-port 29611"
     script = tmp_path / "rank.py"
     script.write_text(RANK)
     started = [
         subprocess.Popen(
-            [sys.executable, "-m", "torch.distributed.run", *nodes, "--node-rank", number, script],
+            [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                *nodes.split(),
+                "--node-rank",
+                number,
+                script,
+            ],
             env=ENVIRON,
             stdout=subprocess.PIPE,
             text=True,
