@@ -8,7 +8,7 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from typing import Any, TypeVar
 
 from stagewatch.client._harmless import MAX_STEP, swallow, warn_once, whole_step
@@ -33,6 +33,9 @@ _framework = ""
 groups: dict[str, Any] = {}
 """Process groups that `watch_collectives` knows, with `name`, `size` and `sequence`: a record that
 begins later, or anew, shows them too."""
+
+begins: Callable[[Mapping[str, Any]], None] | None = None
+"""What `init_process_group` calls with its arguments, where the record begins by itself."""
 
 
 def init(
