@@ -14,15 +14,21 @@ _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pat
 
 
 class _Waiting:
-    """Begins when `torch` is looked for; it finds nothing itself."""
+    """Begins when `torch` is looked for; it finds nothing itself.
+
+    It stays in the list, which Python goes through meanwhile.
+    """
+
+    begun = False
 
     def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
-        if name != "torch" or self not in sys.meta_path:
+        if name != "torch" or self.begun:
             return None
-        sys.meta_path.remove(self)
+        self.begun = True
         try:
             _begin()
-            return sys.meta_path[0].find_spec(name, path, target)
+            first = sys.meta_path[0]  # the client's, which was not asked yet
+            return first.find_spec(name, path, target) if first is not self else None
         except Exception:
             return None
 
