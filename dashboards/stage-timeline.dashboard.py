@@ -57,8 +57,8 @@ dashboard = board(
                 "Culprits",
                 "Ranks at fault for a stall, while it lasts.",
                 Query(
-                    "max by (role, rank, node, evidence) (job:rl_stall:culprit{JOB})",
-                    "{{role}} {{rank}} ({{node}}): {{evidence}}",
+                    "max by (role, rank, node, evidence, group, op) (job:rl_stall:culprit{JOB})",
+                    "{{role}} {{rank}} ({{node}}): {{evidence}} {{op}} {{group}}",
                 ),
                 mappings=mapping({"1": ("at fault", RED)}),
                 rows=5,

@@ -109,7 +109,7 @@ def run(
 def series(job: Job) -> Series | None:
     """The names and labels of what a collector yields now; None where that is nothing."""
     try:
-        text = render(job.collector.collect()).text.decode()
+        text = render(job.collector.collect()).decode()
     except StagewatchError:
         return None
     return frozenset(

@@ -181,7 +181,7 @@ def test_whatever_is_accepted_can_be_exported(real: bytes, words: dict[int, int]
     record = dataclasses.replace(record, name="1-00000001.rank")
     fixed: object = Fixed(record)
     collector = StagesCollector(fixed, boot_clock=lambda: 1e6)  # type: ignore[arg-type]
-    text = render(collector.collect()).text.decode()
+    text = render(collector.collect()).decode()
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             assert math.isfinite(sample.value)

@@ -11,7 +11,6 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -100,46 +99,41 @@ def _parser(argv: list[str]) -> argparse.ArgumentParser:
     return parser
 
 
-@dataclass(frozen=True, slots=True)
-class _Command:
-    """A subcommand; its module has `add_arguments`, `run` and a docstring for `--help`."""
-
-    module: str
-    help: str
-
-
 _COMMANDS = {
-    "run": _Command(
-        "stagewatch.run.command", "run a training command, and say in the end what happened to it"
+    "run": (
+        "stagewatch.run.command",
+        "run a training command, and say in the end what happened to it",
     ),
-    "inspect": _Command(
+    "inspect": (
         "stagewatch.verdict.command",
         "say what the ranks of this node are doing, and which one is at fault",
     ),
-    "check": _Command(
-        "stagewatch.check.command", "say in one line whether this node is fit for a job"
+    "check": ("stagewatch.check.command", "say in one line whether this node is fit for a job"),
+    "demo": ("stagewatch.demo.command", "watch a real job hang and the stack name the culprit"),
+    "fault": (
+        "stagewatch.faults.command",
+        "inject faults and undo them; mark those that others inject",
     ),
-    "demo": _Command(
-        "stagewatch.demo.command", "watch a real job hang and the stack name the culprit"
+    "report": (
+        "stagewatch.report.command",
+        "report on an injected fault, or on failures and recoveries",
     ),
-    "fault": _Command(
-        "stagewatch.faults.command", "inject faults and undo them; mark those that others inject"
-    ),
-    "report": _Command(
-        "stagewatch.report.command", "report on an injected fault, or on failures and recoveries"
-    ),
-    "assets": _Command("stagewatch.assets", "write out the alert rules and dashboards"),
+    "assets": ("stagewatch.assets", "write out the alert rules and dashboards"),
 }
+"""Module and help of the subcommands other than the agents.
+
+A module has `add_arguments`, `run` and a docstring for `--help`.
+"""
 
 
 def _add_commands(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], argv: list[str]
 ) -> None:
     """All but the agents; only the one that is asked for is imported."""
-    for name, command in _COMMANDS.items():
-        parser = commands.add_parser(name, help=command.help)
+    for name, (path, help) in _COMMANDS.items():
+        parser = commands.add_parser(name, help=help)
         if argv[:1] == [name]:
-            module: Any = import_module(command.module)
+            module: Any = import_module(path)
             parser.description = module.__doc__
             parser.formatter_class = argparse.RawDescriptionHelpFormatter
             module.add_arguments(parser)

@@ -22,12 +22,12 @@ LASTING = {
     ),
     ("stages", "stage_baselines"): "a baseline is made of half an hour",
     ("stages", "stalls"): (
-        "an excuse keeps a stage out of StageOverdue (10 s) and Straggler (2 s), which fire at "
-        "their second evaluation at the earliest: it is seen by then"
+        "an excuse, or work, keeps a stage out of StageOverdue (10 s) and Straggler (2 s), which "
+        "fire at their second evaluation at the earliest: it is seen by then"
     ),
     ("stalls", "stages"): (
-        "a straggler was slow for seconds before a stall begins, and stays so; the alerts it turns "
-        "on or off wait 5 s, for a second evaluation"
+        "a straggler was slow for seconds before a stall begins, and stays so; the pages it turns "
+        "on or off wait for 30 s of suspicion"
     ),
     ("training", "stalls"): (
         "ThroughputDropped waits two minutes and looks back over five for excuses"
@@ -44,6 +44,11 @@ OWN_PAST = {
     "node:slurm_unavailable:info": "a node that does not answer is what it was before",
     "job:rl_wasted_gpu_seconds:total": "a counter goes on from its last value",
     "gpu_xid_last_timestamp_seconds": "the time of the last error is kept until the next",
+    "rank:rl_stall:class_before": "how a rank waited before is kept as long as somebody is overdue",
+    "rank:rl_rank_left:timestamp_seconds": "when a rank left is kept for as long as it is told",
+    "job:rl_suspended:timestamp_seconds": "when all ranks were last stopped is kept",
+    "job:rl_stall_suspected:timestamp_seconds": "since when a job is suspected without a break",
+    "job:rl_stall_excuse:debugger": "a debugger that came after the suspicion excuses nothing",
 }
 """Records that read their own last value, on purpose."""
 

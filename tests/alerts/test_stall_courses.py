@@ -15,12 +15,12 @@ LENGTH = 90
 """Looks in a course, two seconds apart."""
 ACCUSED = "count by (cluster, node, rank, evidence) (job:rl_stall:culprit)"
 FIRING = 'count by (alertname) (ALERTS{alertstate="firing"})'
-PAGES = 'count by (alertname) (ALERTS{alertstate="firing", alertname=~"Rank.*|Group.*|Deadlock"})'
+PAGES = 'count by (alertname) (ALERTS{alertstate="firing", severity="critical"})'
 
 
 class Course:
     """Input series of a job of eight ranks on two nodes; rank 5 of node n2 is parked, the others
-    spin, from the beginning on."""
+    spin inside a collective, from the beginning on."""
 
     def __init__(
         self, cluster: str = "c", *, odd: bool = True, sequence: int = 220, gap: str = "4.0"
@@ -49,6 +49,11 @@ class Course:
                 **{"class": "parked" if behind else "spin"},
             )
             self._add("rl_rank_collective_seq", f"{sequence - behind}x{LENGTH}", **who, group="w")
+            self._add("rl_rank_group_size", f"8x{LENGTH}", **who, group="w")
+            if odd and not behind:
+                call = {"group": "w", "op": "all_reduce"}
+                name = "rl_rank_collective_inside_seconds"
+                self._add(name, f"1+2x{LENGTH}", **who, **call)
 
     def _add(self, name: str, values: str, **labels: object) -> None:
         self.given[series(name, **labels)] = values
@@ -104,66 +109,75 @@ def firing(*alerts: str) -> dict[str, float]:
     return {series("", alertname=name): 1.0 for name in alerts}
 
 
-NAMED = firing("StalledHeartbeat", "BusyPollHang", "RankHoldsUpJob")
+NAMED = firing("StallSuspected", "StalledHeartbeat", "BusyPollHang", "RankHoldsUpJob")
 
 
 def test_the_agent_of_the_culprits_peers_starts_again(tmp_path: Path) -> None:
     """The verdict stands meanwhile, and nobody else is named: looks 30 to 34 miss the node, at 35
-    to 37 it does not know yet how its ranks wait."""
+    to 37 it does not know yet how its ranks wait.  The page comes as it would have."""
     course = Course()
     course.agent_starts_again("n1", gone=5, unknown=3)
-    known = culprit(5, "collective_behind")
+    known = culprit(5, "awaited")
     moments = [f"{2 * look}s" for look in range(28, 50)]
     play(
         tmp_path,
         RULES,
         course.given,
         [(ACCUSED, moment, known) for moment in moments]
-        + [(PAGES, moment, firing("RankHoldsUpJob")) for moment in moments]
+        + [(PAGES, moment, {}) for moment in moments[:3]]
         + [(FIRING, "98s", NAMED)],
     )
 
 
-def test_the_agent_of_the_culprit_starts_again_and_only_its_wait_tells(tmp_path: Path) -> None:
-    """While it is away, and until it knows how its ranks wait, nobody is named; no alert says that
-    nobody can be; then the same rank is named as before."""
+def test_the_agent_of_the_culprit_starts_again(tmp_path: Path) -> None:
+    """While it is away nobody is named, and nobody is paged for a rank that is merely not seen;
+    then the same rank is named as before."""
     course = Course()
-    course.drop("rl_rank_collective_seq")
-    course.agent_starts_again("n2", gone=1, unknown=2)
-    known = culprit(5, "odd_one_out")
+    course.agent_starts_again("n2", gone=3, unknown=2)
+    known = culprit(5, "awaited")
     expected = [(ACCUSED, "58s", known)]
     expected += [(ACCUSED, f"{2 * look}s", {}) for look in (30, 31, 32)]
-    expected += [(ACCUSED, f"{2 * look}s", known) for look in range(34, 50)]
-    expected += [
-        ('ALERTS{alertstate="firing", alertname=~"GroupStall|Deadlock"}', f"{2 * look}s", {})
-        for look in range(28, 50)
-    ]
-    expected.append((FIRING, "90s", NAMED))
+    expected += [(ACCUSED, f"{2 * look}s", known) for look in range(33, 50)]
+    expected.append((FIRING, "98s", NAMED))
     play(tmp_path, RULES, course.given, expected)
-
-
-def test_without_the_culprits_agent_nobody_else_is_named(tmp_path: Path) -> None:
-    course = Course()
-    course.agent_goes_away("n2")
-    play(
-        tmp_path,
-        RULES,
-        course.given,
-        [(ACCUSED, "58s", culprit(5, "collective_behind"))]
-        + [(ACCUSED, f"{2 * look}s", {}) for look in range(31, 80)]
-        + [(FIRING, "150s", firing("StalledHeartbeat", "GroupStall"))],
-    )
 
 
 def test_without_the_agent_of_its_peers_the_culprit_is_still_named(tmp_path: Path) -> None:
     course = Course()
     course.agent_goes_away("n1")
-    known = culprit(5, "collective_behind")
+    known = culprit(5, "awaited")
     play(
         tmp_path,
         RULES,
         course.given,
         [(ACCUSED, f"{2 * look}s", known) for look in range(28, 80)] + [(FIRING, "150s", NAMED)],
+    )
+
+
+@pytest.mark.parametrize("scraped", [True, False])
+def test_a_node_that_is_gone_with_its_agent_is_named_after_half_a_minute(
+    tmp_path: Path, scraped: bool
+) -> None:
+    """Its target is down, or is not there any more; its ranks are told, and no other rank."""
+    course = Course()
+    course.agent_goes_away("n2", at=20)
+    up = {"cluster": "c", "job": "stagewatch"}
+    course.given[series("up", **up, node="n1")] = f"1x{LENGTH}"
+    course.given[series("up", **up, node="n2")] = "1x19 0x70" if scraped else "1x19 stale"
+    lost = [culprit(rank, "node_lost") for rank in (4, 5, 6, 7)]
+    nodes = {key: value for one in lost for key, value in one.items()}
+    play(
+        tmp_path,
+        RULES,
+        course.given,
+        [
+            (ACCUSED, "38s", culprit(5, "awaited")),
+            (ACCUSED, "60s", {}),
+            (ACCUSED, "76s", nodes),
+            (ACCUSED, "150s", nodes),
+            (PAGES, "60s", {}),
+            (PAGES, "150s", firing("NodeLostWithRanks")),
+        ],
     )
 
 
@@ -182,7 +196,7 @@ def test_jobs_of_one_name_on_two_clusters_are_kept_apart(tmp_path: Path) -> None
     active = {
         series("", cluster=cluster, job_id="540", role="train"): 8.0 for cluster in ("a", "d")
     }
-    named = culprit(5, "collective_behind", "a") | culprit(5, "collective_behind", "d")
+    named = culprit(5, "awaited", "a") | culprit(5, "awaited", "d")
     first = {
         series("", cluster="a", node="n1"): 60.0,
         series("", cluster="b", node="n2"): 20.0,
@@ -207,7 +221,7 @@ def test_outside_of_every_stage_only_ranks_at_rest_are_idle(
 ) -> None:
     """Between two jobs all are parked; ranks that poll there wait for something."""
     course = Course()
-    course.drop("rl_rank_collective_seq")
+    course.drop("rl_rank_collective")
     course.reclassify(wait_class, stage="idle")
     excused = {} if stalled else {series("", excuse="idle"): 8.0}
     group = {series("", job_id="540"): 1.0} if stalled else {}
@@ -223,21 +237,34 @@ def test_outside_of_every_stage_only_ranks_at_rest_are_idle(
 
 
 @pytest.mark.parametrize(
-    ("step", "evidence"),
-    [(219, "left_loop_early"), (221, "left_loop_early"), (220, "odd_one_out")],
-    ids=["behind", "ahead", "same"],
+    ("stage", "evidence"),
+    [("cleanup", "left_loop_early"), ("rollout", "awaited"), ("train", "awaited")],
 )
-def test_a_parked_rank_at_a_step_of_its_own_has_left_the_loop(
-    tmp_path: Path, step: int, evidence: str
+def test_only_a_rank_asleep_outside_of_the_loop_has_left_it(
+    tmp_path: Path, stage: str, evidence: str
 ) -> None:
     course = Course()
-    course.drop("rl_rank_collective_seq")
-    for rank in range(8):
-        who = {"cluster": "c", "job_id": "540", "role": "train", "node": f"n{1 + rank // 4}"}
-        course.given[series("rl_rank_step", **who, rank=rank)] = (
-            f"{step if rank == 5 else 220}x{LENGTH}"
-        )
+    course.given = {
+        key.replace('stage="train"', f'stage="{stage}"') if 'rank="5"' in key else key: values
+        for key, values in course.given.items()
+    }
     play(tmp_path, RULES, course.given, [(ACCUSED, "90s", culprit(5, evidence))])
+
+
+def test_an_odd_wait_accuses_only_who_waited_otherwise_before(tmp_path: Path) -> None:
+    """A pipeline's first stage sleeps for work while the others poll, in health as in a hang."""
+    course = Course()
+    course.drop("rl_rank_collective")
+    later = {"rl_rank_progress_age_seconds", "rl_rank_stage_open_seconds"}
+    for key in list(course.given):
+        if key.partition("{")[0] in later:
+            course.given[key] = "1x40 0+2x50"
+    changed = dict(course.given)
+    who = {"cluster": "c", "job_id": "540", "role": "train", "node": "n2", "rank": 5}
+    changed[series("rl_rank_wait_class", **who, **{"class": "spin"})] = "1x40 stale"
+    changed[series("rl_rank_wait_class", **who, **{"class": "parked"})] = "_x41 1x50"
+    for given, named in ((course.given, {}), (changed, culprit(5, "odd_one_out"))):
+        play(tmp_path, RULES, given, [(ACCUSED, "120s", named), (ACCUSED, "170s", named)])
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -248,7 +275,7 @@ def test_a_rank_left_behind_is_told_of_only_where_nobody_is_named(
     done."""
     course = Course()
     if not named:
-        course.drop("rl_rank_collective_seq")
+        course.drop("rl_rank_collective")
         course.reclassify("spin")
     job = {"cluster": "c", "job_id": "540", "role": "train"}
     course.given[series("rl_stage_duration_seconds_count", **job, node="n1", stage="train")] = (
@@ -268,6 +295,6 @@ def test_a_rank_left_behind_is_told_of_only_where_nobody_is_named(
         [
             ("max by (rank) (rank:rl_straggler:ratio) > bool 0", "90s", {series("", rank=6): 1.0}),
             ("max by (rank) (rank:rl_stall:stage_behind)", "90s", behind),
-            (ACCUSED, "90s", culprit(5, "collective_behind") if named else {}),
+            (ACCUSED, "90s", culprit(5, "awaited") if named else {}),
         ],
     )

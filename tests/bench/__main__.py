@@ -1,4 +1,7 @@
-"""Runs benchmarks: `python -m tests.bench [NAME ...]`, all of them without a name; --help lists."""
+"""Runs benchmarks: `python -m tests.bench [NAME ...]`, all of them without a name; --help lists.
+
+What follows one name from the first option on goes to that benchmark.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +21,24 @@ def main(wanted: list[str]) -> int:
         for module in pkgutil.iter_modules(tests.bench.__path__)
         if module.name.startswith("bench_")
     ]
-    if {"-h", "--help"} & set(wanted):
+    if wanted and wanted[0] in ("-h", "--help"):
         print('make bench ARGS="NAME ..." runs these, all of them without a name:\n')
         for name in names:
             print(f"  {name:<10} {_summary(name)}")
         return 0
+    options = next((n for n, word in enumerate(wanted) if word.startswith("-")), len(wanted))
+    wanted, arguments = wanted[:options], wanted[options:]
+    if arguments and len(wanted) != 1:
+        print(f"{' '.join(arguments)} are options of one benchmark: name it before them")
+        return 2
     unknown = set(wanted) - set(names)
     if unknown:
         print(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(names)}")
         return 2
     for name in wanted or names:
         print(f"\n== {name}", flush=True)
-        importlib.import_module(f"tests.bench.bench_{name}").main()
+        run = importlib.import_module(f"tests.bench.bench_{name}").main
+        run(arguments) if arguments else run()
     return 0
 
 

@@ -105,7 +105,7 @@ def _latency(port: int) -> None:
 def _scraper(port: int) -> list[float]:
     times = []
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    accept = {"Accept": "application/openmetrics-text;version=1.0.0", "Accept-Encoding": "gzip"}
+    accept = {"Accept": "text/plain;version=0.0.4", "Accept-Encoding": "gzip"}
     for _ in range(SCRAPES):
         began = time.perf_counter()
         connection.request("GET", "/metrics", headers=accept)

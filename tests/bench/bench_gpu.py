@@ -157,20 +157,14 @@ def _content(name: str, port: int) -> None:
 
 
 def _check(environ: Mapping[str, str], port: int) -> None:
-    """`stagewatch check`, by the agent and without one."""
-    command = [sys.executable, "-m", "stagewatch.check.command", "--agent"]
-    for name, address in (("agent", port), ("driver", 1)):
-        times = []
-        for _ in range(5):
-            began = time.perf_counter()
-            subprocess.run(
-                [*command, f"127.0.0.1:{address}"],
-                env=dict(environ),
-                capture_output=True,
-                check=False,
-            )
-            times.append(time.perf_counter() - began)
-        row(f"check, asking the {name}", max(times), "s", 2.0)
+    """`stagewatch check`."""
+    command = [sys.executable, "-m", "stagewatch.check.command", "--agent", f"127.0.0.1:{port}"]
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        subprocess.run(command, env=dict(environ), capture_output=True, check=False)
+        times.append(time.perf_counter() - began)
+    row("check, asking the agent", max(times), "s", 2.0)
 
 
 def _cpu(processes: list[psutil.Process]) -> float:

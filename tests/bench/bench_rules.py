@@ -31,6 +31,11 @@ GPUS = RANKS = 8
 LINKS = 18
 JOB_NODES = 64
 """Nodes of one job."""
+HUNG = 4
+"""One job of so many hangs: one rank has not come to the all-reduce that the others are inside of,
+in the world, after their groups of tensor, pipeline and data parallelism."""
+HUNG_SECONDS = 40.0
+"""Without progress at the first scrape; a job that has hung since then has taught its budgets."""
 SERVERS = 2
 SCRAPE_SECONDS = 30
 WATCH_SECONDS = 150
@@ -39,8 +44,10 @@ BUCKETS = (0.01, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
 
 
 def exposition(node: int, turn: int) -> str:
-    """What the agent of one node shows at its `turn`th scrape: a healthy job, in step."""
+    """What the agent of one node shows at its `turn`th scrape: a job in step, or one that hangs."""
     job, first = node // JOB_NODES, node % JOB_NODES * RANKS
+    hung = job % HUNG == HUNG - 1
+    age = HUNG_SECONDS + SCRAPE_SECONDS * turn if hung else 0.4
     lines: list[str] = []
 
     def add(name: str, labels: str, value: float) -> None:
@@ -78,16 +85,33 @@ def exposition(node: int, turn: int) -> str:
             add("gpu_nvlink_errors_total", f'{whole},kind="{kind}"', 0)
     for rank in range(first, first + RANKS):
         who = f'job_id="{job}",role="train",rank="{rank}"'
-        stage = STAGES[turn % len(STAGES)]
+        stage = "train" if hung else STAGES[turn % len(STAGES)]
         labels = f'{who},local_rank="{rank % 8}",pid="{rank}",uuid="GPU-{node}-{rank % 8}"'
         add("rl_rank_info", f'{labels},framework="trl",world_size="{JOB_NODES * RANKS}"', 1)
         add("rl_rank_up", who, 1)
-        add("rl_rank_step", who, turn)
-        add("rl_rank_progress_age_seconds", who, 0.4)
+        add("rl_rank_step", who, 7 if hung else turn)
+        add("rl_rank_progress_age_seconds", who, age)
+        add("rl_rank_started_timestamp_seconds", who, 1.7e9)
         add("rl_rank_stage_code", who, 1 + turn % len(STAGES))
-        add("rl_rank_stage_open_seconds", f'{who},stage="{stage}"', 0.4)
-        add("rl_rank_collective_seq", f'{who},group="world"', turn)
-        add("rl_rank_wait_class", f'{who},class="compute"', 1)
+        add("rl_rank_stage_open_seconds", f'{who},stage="{stage}"', age)
+        late = hung and rank == 5
+        for group, size in (
+            ("world", JOB_NODES * RANKS),
+            (f"tp:{rank // 8}", 8),
+            (f"pp:{rank % 64}", 8),
+            (f"dp:{rank % 8}", 64),
+        ):
+            count = (1000 if hung else 1000 + turn) - (late and group == "world")
+            add("rl_rank_collective_seq", f'{who},group="{group}"', count)
+            add("rl_rank_group_size", f'{who},group="{group}"', size)
+        if hung and not late:
+            call = f'{who},group="world"'
+            add("rl_rank_collective_inside_seconds", f'{call},op="all_reduce",peer=""', age)
+            add("rl_rank_collective_elements", call, 4096)
+        if not hung:
+            add("rl_rank_at_work", f'{who},by="compute"', 1)
+        kind = "parked" if late else "spin" if hung else "compute"
+        add("rl_rank_wait_class", f'{who},class="{kind}"', 1)
         for kind in ("user", "system"):
             add("rl_rank_cpu_seconds_total", f'{who},mode="{kind}"', 20 * turn)
         add("rl_rank_run_queue_seconds_total", who, 0.01 * turn)
@@ -105,10 +129,12 @@ def exposition(node: int, turn: int) -> str:
         what = f'job_id="{job}",role="train",stage="{stage}"'
         for name in ("rl_progress_gap_seconds", "rl_stage_duration_seconds"):
             for bound in (*BUCKETS, "+Inf"):
-                count = RANKS * turn * (bound == "+Inf" or float(bound) >= 1)
+                count = RANKS * (9 + turn) * (bound == "+Inf" or float(bound) >= 1)
                 add(f"{name}_bucket", f'{what},le="{bound}"', count)
-            add(f"{name}_count", what, RANKS * turn)
-            add(f"{name}_sum", what, RANKS * turn * 0.4)
+            add(f"{name}_count", what, RANKS * (9 + turn))
+            add(f"{name}_sum", what, RANKS * (9 + turn) * 0.4)
+        add("rl_progress_gap_longest_seconds", what, 0.9)
+        add("rl_progress_gap_recent_seconds", what, 0.5)
     for collector in range(16):
         for name, value in (
             ("success", 1),

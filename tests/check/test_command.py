@@ -1,8 +1,7 @@
-"""`stagewatch check` on a node: from its agent, from the driver itself, and when things hang."""
+"""`stagewatch check` on a node: what its agent tells, and when things hang."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -41,45 +40,6 @@ def slow(*arguments: str, port: int = 1) -> subprocess.CompletedProcess[str]:
     return check(*arguments, "--timeout", "60s", port=port)
 
 
-def test_healthy_node_without_an_agent(nvml: FakeNvml) -> None:
-    done = slow(*OURS, "--gpus", "8", "--gpu-type", "h200")
-    assert (done.stdout, done.returncode) == ("ok: 8 GPUs\n", 0)
-
-
-def test_lost_gpu_drains_with_one_line(nvml: FakeNvml) -> None:
-    nvml.set("gpu.3.lost", 1)
-    done = slow(*OURS)
-    assert (done.stdout, done.returncode) == ("drain: the driver has lost GPU 3\n", 2)
-    assert slow("--skip", "clock,agent,gpu_count").returncode == 0
-
-
-def test_warning_has_its_own_status(nvml: FakeNvml) -> None:
-    nvml.set("gpu.6.field.144", 1)
-    done = slow(*OURS)
-    assert done.returncode == 1
-    assert done.stdout.startswith("warn: row remapping pending on GPU 6")
-
-
-def test_hanging_driver_without_an_agent_is_a_warning_in_time(nvml: FakeNvml) -> None:
-    nvml.set("hang.nvmlInitWithFlags", 1)
-    done = check(*OURS)
-    assert done.returncode == 1
-    assert "the NVIDIA driver has not answered" in done.stdout
-
-
-def test_json_names_every_check(nvml: FakeNvml) -> None:
-    nvml.set("gpu.0.nvlink.4", 0)
-    done = slow(*OURS, "--json")
-    content = json.loads(done.stdout)
-    assert content["status"] == "drain"
-    assert content["checks"]["nvlink"] == [
-        {"level": "drain", "reason": "NVLink 4 of GPU 0 down (17 of 18 up)"}
-    ]
-    assert content["checks"]["pcie"] == []
-    assert content["skipped"] == ["clock", "agent"]
-    assert done.returncode == 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -96,21 +56,13 @@ def test_bad_options_never_drain_a_node(arguments: list[str], message: str) -> N
     assert "Traceback" not in done.stderr
 
 
-def test_options_come_from_the_file_and_variables(nvml: FakeNvml, tmp_path: Path) -> None:
-    file = tmp_path / "stagewatch.toml"
-    file.write_text('[check]\nskip = ["clock", "agent"]\ngpus = 9\ntimeout = "60s"\n')
-    done = check("--config", str(file))
-    assert done.stdout == "drain: 8 of 9 GPUs\n"
-    assert check("--config", str(file), STAGEWATCH_CHECK_GPUS="8").returncode == 0
-
-
-def test_missing_mount_drains(nvml: FakeNvml, tmp_path: Path) -> None:
+def test_missing_mount_drains(tmp_path: Path) -> None:
     done = slow(*OURS, "--mounts", f"/,{tmp_path}")
     assert (done.stdout, done.returncode) == (f"drain: {tmp_path} is not mounted\n", 2)
     assert slow(*OURS, "--mounts", "/").returncode == 0
 
 
-def test_mount_that_hangs_drains_in_time(nvml: FakeNvml, tmp_path: Path) -> None:
+def test_mount_that_hangs_drains_in_time(tmp_path: Path) -> None:
     (stat := tmp_path / "stat").write_text("#!/bin/sh\nexec sleep 600\n")
     stat.chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
@@ -158,8 +110,49 @@ def test_an_agent_that_cannot_read_the_kernel_log_is_a_warning(
     assert done.stdout.startswith("warn: the kernel log cannot be read")
 
 
-def test_healthy_node_by_its_agent(agent: int) -> None:
-    wait_for(lambda: slow("--skip", "clock", port=agent).stdout == "ok: 8 GPUs\n", "it is healthy")
+def told(port: int, verdict: str, *arguments: str) -> int:
+    """Wait for a verdict; its exit status."""
+    arguments = ("--skip", "clock", *arguments)
+    done = wait_for(
+        lambda: done if (done := slow(*arguments, port=port)).stdout.startswith(verdict) else None,
+        f"the verdict is {verdict}",
+    )
+    return done.returncode
+
+
+def test_healthy_node(agent: int) -> None:
+    assert told(agent, "ok: 8 GPUs\n", "--gpus", "8", "--gpu-type", "h200") == 0
+
+
+def test_lost_gpu_drains_with_one_line(agent: int, nvml: FakeNvml) -> None:
+    nvml.set("gpu.3.lost", 1)
+    assert told(agent, "drain: the driver has lost GPU 3\n") == 2
+
+
+def test_warning_has_its_own_status(agent: int, nvml: FakeNvml) -> None:
+    nvml.set("gpu.6.field.144", 1)
+    assert told(agent, "warn: row remapping pending on GPU 6") == 1
+
+
+def test_node_without_an_agent_is_a_warning_and_its_mounts_are_still_looked_at(
+    tmp_path: Path,
+) -> None:
+    done = slow("--skip", "clock")
+    assert (done.stdout, done.returncode) == ("warn: the node agent does not answer\n", 1)
+    assert slow("--mounts", str(tmp_path)).stdout == (
+        f"drain: {tmp_path} is not mounted; the node agent does not answer\n"
+    )
+
+
+def test_options_come_from_the_file_and_variables(agent: int, tmp_path: Path) -> None:
+    file = tmp_path / "stagewatch.toml"
+    file.write_text('[check]\nskip = ["clock", "agent"]\ngpus = 9\ntimeout = "60s"\n')
+    wait_for(
+        lambda: check("--config", str(file), port=agent).stdout == "drain: 8 of 9 GPUs\n",
+        "the agent has read the GPUs",
+    )
+    again = check("--config", str(file), port=agent, STAGEWATCH_CHECK_GPUS="8")
+    assert again.returncode == 0
 
 
 def test_driver_that_hangs_is_known_from_the_agent(agent: int, nvml: FakeNvml) -> None:

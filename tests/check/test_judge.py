@@ -44,7 +44,7 @@ def facts(text: str = "", **changes: object) -> Facts:
     """A healthy node but for these lines; a line with the same series takes the other's place."""
     new = {one.rsplit(" ", 1)[0]: one for one in text.splitlines()}
     kept = [one for one in HEALTHY.splitlines() if one.rsplit(" ", 1)[0] not in new]
-    base = Facts(parse("\n".join([*kept, *new.values()])), agent=True, now=NOW, on_bus=2)
+    base = Facts(parse("\n".join([*kept, *new.values()])), now=NOW, on_bus=2)
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
@@ -132,7 +132,10 @@ def test_each_fault_is_found_and_can_be_left_out(
 
 def test_each_check_is_left_out_by_its_name_and_takes_no_other_along() -> None:
     text = "\n".join(text for text, *_ in FAULTS if "released" not in text)
-    everything = {"agent": False, "mounts": {"/home": "/home is not mounted"}}
+    everything = {
+        "problem": "the node agent does not answer",
+        "mounts": {"/home": "/home is not mounted"},
+    }
 
     def names(*skip: str) -> set[str]:
         options = CheckOptions(skip=skip, gpu_type="a6000")
@@ -183,17 +186,17 @@ def test_another_card_than_configured_is_named() -> None:
 
 def test_node_without_gpus_and_without_any_expected_is_fit() -> None:
     text = 'stagewatch_collector_no_data{collector="gpu"} 1\nclock_synchronized 1\n'
-    assert judge(Facts(parse(text), True, NOW, 0), CheckOptions()) == []
+    assert judge(Facts(parse(text), NOW, 0), CheckOptions()) == []
 
 
 def test_gpus_on_the_bus_that_no_driver_knows_drain_the_node() -> None:
     text = 'stagewatch_collector_no_data{collector="gpu"} 1\n'
-    (finding,) = judge(Facts(parse(text), True, NOW, 8), CheckOptions())
+    (finding,) = judge(Facts(parse(text), NOW, 8), CheckOptions())
     assert (finding.check, finding.level) == ("gpu_count", Level.DRAIN)
 
 
 def test_agent_that_has_only_just_started_drains_nothing() -> None:
-    (finding,) = judge(Facts(parse(""), True, NOW, 8), CheckOptions())
+    (finding,) = judge(Facts(parse(""), NOW, 8), CheckOptions())
     assert (finding.check, finding.level) == ("agent", Level.WARN)
 
 
@@ -223,11 +226,10 @@ def test_an_unreadable_kernel_log_does_not_look_like_one_without_errors() -> Non
     assert found("stagewatch_kmsg_readable 1") == []
 
 
-def test_slow_driver_without_an_agent_drains_nothing() -> None:
-    text = "clock_synchronized 1\n"
-    errors = {"gpu": "the NVIDIA driver has not answered for 1.2 s"}
-    findings = judge(Facts(parse(text), False, NOW, 8, errors), CheckOptions())
-    assert {finding.level for finding in findings} == {Level.WARN}
+def test_node_whose_agent_does_not_answer_is_not_drained_for_its_gpus() -> None:
+    problem = "the node agent does not answer"
+    findings = judge(Facts(parse(""), NOW, 8, problem=problem), CheckOptions(gpus=8))
+    assert findings == [Finding("agent", Level.WARN, problem)]
 
 
 def test_worst_reason_comes_first_and_the_line_stays_one() -> None:
@@ -246,4 +248,4 @@ def test_endless_reasons_are_cut() -> None:
 
 @given(st.text(max_size=300))
 def test_no_text_of_an_agent_upsets_the_checks(text: str) -> None:
-    judge(Facts(parse(text), True, NOW, 0), CheckOptions())
+    judge(Facts(parse(text), NOW, 0), CheckOptions())

@@ -1,4 +1,4 @@
-"""Faults injected into a real Slurm cluster: a drained node, and one whose slurmd is gone."""
+"""Faults injected into a real Slurm cluster: a drained node, and one whose slurmd is stopped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.faults.kinds.slurm import find_daemon
 from stagewatch.faults.markers import read_markers
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from stagewatch_lab.slurm.keeping import Keeper
@@ -77,19 +76,6 @@ def faults(keeper: Keeper, slurm: SlurmCluster, tmp_path: Path) -> Iterator[Faul
     faults.run("clear", "--all")
 
 
-@pytest.fixture
-def daemon(slurm: SlurmCluster) -> Iterator[str]:
-    """A node whose slurmd may be restarted by others; after, it is the cluster's own again."""
-    node = "c1"
-    yield node
-    if not slurm.daemons.running(f"slurmd-{node}"):
-        if found := find_daemon(node, str(slurm.config)):
-            found.send(signal.SIGKILL)
-        wait_for(lambda: find_daemon(node, str(slurm.config)) is None, "the other slurmd to end")
-        slurm.start_slurmd(node)
-        slurm.wait(lambda: slurm.state(node) == "IDLE", f"{node} to be idle")
-
-
 def test_a_drained_node_is_resumed_on_ctrl_c(faults: Faults, slurm: SlurmCluster) -> None:
     pid = faults.hold("slurm-drain", "--target=h2", "--id=d1", "--scenario=S4")
     assert "DRAIN" in slurm.state("h2")
@@ -152,32 +138,13 @@ def test_nodes_that_are_unknown_or_drained_already_are_refused(
     said = faults.run("inject", "slurm-drain", "--target=h3", "--for=5s", status=1)
     assert "already: theirs" in said
     slurm.run("scontrol", "update", "nodename=h3", "state=resume")
-    said = faults.run("inject", "slurm-node-kill", "--target=nobody", "--for=5s", status=1)
-    assert "inject it on the node itself" in said
 
 
-def test_a_killed_slurmd_takes_its_node_down_and_comes_back(
-    faults: Faults, slurm: SlurmCluster, daemon: str
+def test_a_stopped_slurmd_takes_its_node_down_and_comes_back(
+    faults: Faults, slurm: SlurmCluster
 ) -> None:
-    before = find_daemon(daemon, str(slurm.config))
-    assert before is not None
-    faults.hold("slurm-node-kill", f"--target={daemon}", "--id=k1")
-    assert not slurm.daemons.running(f"slurmd-{daemon}")
-    slurm.wait(lambda: "DOWN" in slurm.state(daemon), "the node to be down")
-    said = faults.run("clear", "k1")
-    assert f"slurmd -D -N {daemon}" in said
-    after = find_daemon(daemon, str(slurm.config))
-    assert after is not None and after != before
-    slurm.wait(lambda: slurm.state(daemon) == "IDLE", "the node to be back")
-    job = slurm.submit("--partition=cpu", script="true")
-    slurm.wait_job(job, "COMPLETED")
-
-
-def test_slurmd_comes_back_when_the_injector_is_killed(
-    faults: Faults, slurm: SlurmCluster, daemon: str
-) -> None:
-    pid = faults.hold("slurm-node-kill", f"--target={daemon}", "--id=k2")
-    os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: find_daemon(daemon, str(slurm.config)) is not None, "slurmd to run again")
-    wait_for(faults.undone, "the journal to be empty")
-    slurm.wait(lambda: slurm.state(daemon) == "IDLE", "the node to answer")
+    pid = slurm.daemons.pids["slurmd-c1"]
+    faults.hold("process-stop", f"--target={pid}", "--id=k1")
+    slurm.wait(lambda: "DOWN" in slurm.state("c1"), "the node to be down")
+    faults.run("clear", "k1")
+    slurm.wait(lambda: slurm.state("c1") == "IDLE", "the node to be back")

@@ -52,7 +52,7 @@ def test_a_success_is_kept_and_told(job: Job, collector: Scripted, clock: Clock)
     snapshot = job.fresh()
     assert snapshot is not None
     assert snapshot.samples.value(VALUE) == 1.0
-    assert b"test_value_ratio 1.0" in snapshot.rendered.text
+    assert b"test_value_ratio 1.0" in snapshot.text
     assert health(job, SUCCESS) == 1
     assert health(job, DURATION) == 0.25
     assert (health(job, LAST_SUCCESS) or 0) >= before

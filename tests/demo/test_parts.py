@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.errors import StagewatchError
-from stagewatch.demo.prometheus import IMAGE, arguments, prometheus_command, write_config
+from stagewatch.demo.prometheus import prometheus_command, write_config
 from stagewatch.demo.rank import Board
 from stagewatch.demo.scenario import Progress
+from stagewatch.demo.stack import JANITOR
 from stagewatch.demo.sync_stall import DemoCluster
 from tests.running import Python
 from tests.waiting import wait_for
@@ -75,14 +76,6 @@ def test_the_configuration_is_one_that_prometheus_takes(tmp_path: Path) -> None:
     assert "stalls.rules.yaml" in done.stdout
 
 
-def test_a_container_sees_the_configuration(tmp_path: Path) -> None:
-    command = arguments(["docker", "run", IMAGE], tmp_path / "prometheus.yml", 9090)
-    assert command[:4] == ["docker", "run", f"--volume={tmp_path}:{tmp_path}", IMAGE]
-    assert "--web.listen-address=127.0.0.1:9090" in command
-    plain = arguments(["prometheus"], tmp_path / "prometheus.yml", 9090)
-    assert plain[:2] == ["prometheus", f"--config.file={tmp_path / 'prometheus.yml'}"]
-
-
 def test_a_prometheus_on_the_path_is_taken(path: Path, tmp_path: Path) -> None:
     program(path, "prometheus", "exit 0")
     assert prometheus_command(tmp_path / "cache") == [str(path / "prometheus")]
@@ -110,15 +103,6 @@ def test_the_distributions_package_is_fetched_once_and_unpacked(path: Path, tmp_
     ]
 
 
-def test_a_container_is_the_last_resort(path: Path, tmp_path: Path) -> None:
-    program(path, "podman", "exit 0")
-    command = prometheus_command(tmp_path / "cache")
-    assert (command[0], command[-1]) == (str(path / "podman"), IMAGE)
-    program(path, "podman", "exit 1")  # installed, but its service does not run
-    with pytest.raises(StagewatchError, match="apt-get install prometheus"):
-        prometheus_command(tmp_path / "cache")
-
-
 def test_a_demo_that_cannot_begin_leaves_nothing(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,13 +113,10 @@ def test_a_demo_that_cannot_begin_leaves_nothing(
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_the_janitor_waits_for_the_end_and_outlasts_late_writers(tmp_path: Path) -> None:
+def test_the_janitor_outlasts_late_writers(tmp_path: Path) -> None:
     directory = tmp_path / "demo"
     (directory / "tsdb").mkdir(parents=True)
-    janitor = subprocess.Popen(
-        [sys.executable, "-m", "stagewatch.demo.janitor", str(directory), "1"],
-        stdin=subprocess.PIPE,
-    )
+    janitor = subprocess.Popen(["sh", "-c", JANITOR, directory], stdin=subprocess.PIPE)
     stop = threading.Event()
 
     def write() -> None:
@@ -163,12 +144,11 @@ def test_waiting_stays_on_one_line_of_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "60")
     answers = iter([False, False, True])
     show = Progress()
-    show.step("FAULT: " + "one rollout worker has to share its core " * 4)
+    show.say("FAULT: " + "one rollout worker has to share its core " * 4)
     show.wait_until(lambda: next(answers), 60, "never", pause=0)
     spinning = capsys.readouterr().out.split("\n")[1]
     shown = [part for part in spinning.split("\r\033[K") if part]
     assert len(shown) == 2
-    assert all(len(part) < 60 and part.endswith("…") for part in shown)
+    assert all(len(part) < 20 and part.endswith(" s]  ...") for part in shown)

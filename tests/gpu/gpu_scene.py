@@ -19,7 +19,7 @@ UUID = "GPU-fa4e0000-0000-4000-8000-00000000000"
 
 def metrics(collector: Collector) -> Series:
     """What a scrape would show of one collection."""
-    text = render(collector.collect()).text.decode()
+    text = render(collector.collect()).decode()
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)

@@ -138,12 +138,6 @@ def test_ready_is_what_the_server_says(server: Server, api: PrometheusApi) -> No
     assert server.asked == ["/-/ready", "/-/ready"]
 
 
-def test_the_alerts_page_is_one_that_the_server_has(server: Server, api: PrometheusApi) -> None:
-    assert api.alerts_page() == f"{server.url}/alerts"
-    server.status = 404
-    assert api.alerts_page() == f"{server.url}/api/v1/alerts"
-
-
 def test_a_vector_of_the_past_is_asked_for_with_its_time(
     server: Server, api: PrometheusApi
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from stagewatch.prometheus.selectors import Not, Regex, insert, matchers, quoted, select
+from stagewatch.prometheus.selectors import Not, Regex, matchers, quoted, select
 
 UGLY = (
     some.text() | some.text(alphabet="\"\\'\n`{}[]()|.*+?^$,=~ GCLJOBS\t\0-_é€") | some.just("CL")
@@ -67,25 +67,3 @@ def test_one_of_nothing_is_refused() -> None:
 
 def test_half_a_surrogate_pair_can_be_sent() -> None:
     assert quoted("a\udc80b") == r'"a\ufffdb"'
-
-
-@pytest.mark.parametrize(
-    ("expression", "inserted"),
-    [
-        ("sum by (job_id) (x{JOBS})", 'sum by (job_id) (x{job_id="1"})'),
-        ('x{JOBS, a="JOBS"}', 'x{job_id="1", a="JOBS"}'),
-        (r'x{a="\"JOBS", JOBS}', r'x{a="\"JOBS", job_id="1"}'),
-        ("x{a='JOBS', b=`\\`, JOBS}", "x{a='JOBS', b=`\\`, job_id=\"1\"}"),
-        ("MY_JOBS{JOBS} + JOBS:x + JOBS2", 'MY_JOBS{job_id="1"} + JOBS:x + JOBS2'),
-        ("x{JOBS} # of all JOBS\n+ y{JOBS}", 'x{job_id="1"} # of all JOBS\n+ y{job_id="1"}'),
-        ("x", "x"),
-    ],
-)
-def test_matchers_are_inserted_for_a_word_of_its_own(expression: str, inserted: str) -> None:
-    assert insert(expression, "JOBS", 'job_id="1"') == inserted
-
-
-@given(UGLY)
-def test_inserted_matchers_are_read_back(name: str) -> None:
-    _, found = read(insert('x{JOBS, a="JOBS"}', "JOBS", matchers(job_id=name)))
-    assert found == {"job_id": ("MatchOp.Equal", name), "a": ("MatchOp.Equal", "JOBS")}

@@ -128,11 +128,8 @@ def test_the_command_writes_all_for_a_period(hyperpod_url: str, tmp_path: Path) 
 def test_a_month_has_the_budget_of_the_whole_month(hyperpod_url: str, tmp_path: Path) -> None:
     month = time.strftime("%Y-%m", time.gmtime(past.T))
     given = ["report", "recovery", "--prometheus", hyperpod_url, "--month", month]
-    assert (
-        main([*given, "--output", str(tmp_path / "m.html"), "--json", str(tmp_path / "m.json")])
-        == 0
-    )
-    cluster = json.loads((tmp_path / "m.json").read_text())["clusters"][0]
+    assert main([*given, "--output", str(tmp_path)]) == 0
+    cluster = json.loads((tmp_path / "report.json").read_text())["clusters"][0]
     assert cluster["slo"]["budget"] in [pytest.approx(days * 86.4) for days in (28, 29, 30, 31)]
 
 

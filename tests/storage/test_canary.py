@@ -62,7 +62,7 @@ def test_every_phase_is_timed_and_nothing_is_left(start: Start, tmp_path: Path) 
         os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize, rel=0.1
     )
     assert out.value(canary.READ_ONLY, name) == 0
-    assert b"True" not in render(out).text
+    assert b"True" not in render(out)
     wait_for(lambda: not list(tmp_path.iterdir()), "no file is left")
 
 

@@ -44,15 +44,6 @@ def test_partitions_and_loop_devices_are_left_out(node: tuple[Path, Path]) -> No
     assert set(every.families[io.DISK_BUSY]) == {("cciss/c0d0",), ("loop0",)}
 
 
-def test_lustre_shows_as_the_client_of_a_parallel_file_system(node: tuple[Path, Path]) -> None:
-    directory = node[0] / "fs/lustre/llite/scratch-ffff8a0c4b5e1000"
-    directory.mkdir(parents=True)
-    (directory / "stats").write_text("write_bytes 3 samples [bytes] 1 2 4096\n")
-    out = IoCollector(*node).collect()
-    assert out.value(io.CLIENT_BYTES, "scratch", "lustre", "write") == 4096
-    assert out.value(io.CLIENT_OPERATIONS, "scratch", "lustre", "write") == 3
-
-
 def test_a_proc_without_the_files_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SourceError):
         IoCollector(tmp_path, tmp_path).collect()

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from stagewatch.ranks.wait_class import WaitClass
-from stagewatch.verdict.facts import RankFacts
+from stagewatch.verdict.facts import Inside, RankFacts
 from stagewatch.verdict.judge import Verdict, judge
 
 HEALTHY = RankFacts(
@@ -21,7 +21,6 @@ HEALTHY = RankFacts(
     step=220,
     progress_age_seconds=2.0,
     budget_seconds=15.0,
-    armed=True,
     collectives={"world": 220},
     state="R",
     wait_channel="",
@@ -31,13 +30,18 @@ HEALTHY = RankFacts(
     first_failure_time=None,
     first_failure_age_seconds=None,
 )
-SPINNING: dict[str, Any] = {"progress_age_seconds": 412.0, "wait_class": WaitClass.SPIN}
+SPINNING: dict[str, Any] = {
+    "progress_age_seconds": 412.0,
+    "wait_class": WaitClass.SPIN,
+    "inside": {"world": Inside("all_reduce", 410.0)},
+}
 PARKED: dict[str, Any] = {
     "progress_age_seconds": 412.0,
     "wait_class": WaitClass.PARKED,
     "state": "S",
     "wait_channel": "futex_do_wait",
     "cpu_ratio": 0.0,
+    "inside": {},
 }
 LEFT = PARKED | {"stage": "cleanup", "collectives": {"world": 219}}
 

@@ -112,7 +112,16 @@ def test_the_rank_that_left_the_loop_early_is_named(
     found = inspect.json()
     (verdict,) = found["verdicts"]
     assert (verdict["evidence"], verdict["stalled"]) == ("left_loop_early", True)
-    assert verdict["culprits"] == [{"role": "train", "rank": EARLY, "pid": pids[EARLY]}]
+    assert verdict["culprits"] == [
+        {
+            "role": "train",
+            "rank": EARLY,
+            "pid": pids[EARLY],
+            "evidence": "left_loop_early",
+            "group": "world",
+            "op": "unknown",
+        }
+    ]
     classes = [rank["wait_class"] for rank in found["ranks"]]
     assert classes == ["parked" if rank == EARLY else "spin" for rank in range(RANKS)]
     lines = inspect().splitlines()
@@ -285,7 +294,6 @@ def test_json_has_a_fixed_form() -> None:
         "step": 220,
         "progress_age_seconds": 412.0,
         "budget_seconds": 15.0,
-        "armed": True,
         "collectives": {"world": 220},
         "state": "R",
         "wait_channel": "",
@@ -295,5 +303,12 @@ def test_json_has_a_fixed_form() -> None:
         "first_failure_time": None,
         "first_failure_age_seconds": None,
         "record": "kept",
+        "inside": {"world": {"op": "all_reduce", "seconds": 410.0, "peer": None, "elements": None}},
+        "group_sizes": {},
+        "started": None,
+        "expected_seconds": None,
+        "at_work": False,
+        "class_before": [],
+        "step_age_seconds": None,
         "overdue": True,
     }

@@ -8,11 +8,11 @@ import pytest
 
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.judge import judge
-from stagewatch.verdict.thresholds import COMPUTING_SECONDS
+from stagewatch.verdict.thresholds import WORKING_SECONDS
 from tests.verdict.jobs import PARKED, SPINNING, job
 
 OVERDUE: dict[str, Any] = {"progress_age_seconds": 412.0}
-BEHIND: dict[str, Any] = OVERDUE | {"collectives": {"world": 219}}
+BEHIND: dict[str, Any] = OVERDUE | {"collectives": {"world": 219}, "inside": {}}
 
 
 def test_a_rank_held_by_a_debugger_excuses_all_that_wait_for_it() -> None:
@@ -22,12 +22,16 @@ def test_a_rank_held_by_a_debugger_excuses_all_that_wait_for_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "stalled"), [(COMPUTING_SECONDS - 1, False), (COMPUTING_SECONDS + 1, True)]
+    ("seconds", "stalled"), [(WORKING_SECONDS - 1, False), (WORKING_SECONDS + 1, True)]
 )
-def test_computing_is_an_excuse_for_a_while(seconds: float, stalled: bool) -> None:
-    computing = {"wait_class": WaitClass.COMPUTE, "progress_age_seconds": seconds}
-    (found,) = judge(job(8, SPINNING, rank_2=computing))
+def test_work_is_an_excuse_for_a_while_of_who_is_waited_for(seconds: float, stalled: bool) -> None:
+    working = {"wait_class": WaitClass.COMPUTE, "at_work": True}
+    age = {"progress_age_seconds": 15.0 + seconds}
+    late = BEHIND | working | age
+    (found,) = judge(job(8, SPINNING | age, rank_2=late))
     assert found.stalled is stalled
+    (found,) = judge(job(8, SPINNING | age | working, rank_2=late | {"at_work": False}))
+    assert [rank.rank for rank in found.culprits] == [2]
 
 
 def test_a_checkpoint_beyond_its_time_excuses_no_other_role() -> None:
@@ -43,7 +47,7 @@ def test_a_checkpoint_beyond_its_time_excuses_no_other_role() -> None:
         ([WaitClass.STOPPED, WaitClass.STOPPED], "odd_one_out", [2, 5]),
         ([WaitClass.IO, WaitClass.PARKED], "io_blocked", [2]),
         ([WaitClass.SPIN, WaitClass.STOPPED], "odd_one_out", [5]),
-        ([WaitClass.SPIN, WaitClass.PARKED], "collective_behind", [2, 5]),
+        ([WaitClass.SPIN, WaitClass.PARKED], "awaited", [2, 5]),
     ],
 )
 def test_how_ranks_that_are_behind_wait_tells_more_than_that_they_are(

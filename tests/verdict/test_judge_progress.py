@@ -86,7 +86,8 @@ def test_a_stall_is_told_with_the_first_failure() -> None:
     found = verdict(job(8, SPINNING, rank_5=LEFT | RAISED))
     assert (found.evidence, found.culprits[0].rank) == ("left_loop_early", 5)
     assert found.sentence.endswith(
-        "it left the loop early; first failure: rank 5 (pid 4005), RuntimeError in train, 5 min ago"
+        "it left the loop early; the others wait for it in all_reduce of world; first failure: "
+        "rank 5 (pid 4005), RuntimeError in train, 5 min ago"
     )
 
 

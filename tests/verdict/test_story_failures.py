@@ -50,7 +50,7 @@ class Scene:
         if alive:
             self.past.add("rank:rl_progress_age:seconds", age, **who, stage=stage)
             if age > 30:
-                self.past.add("rank:rl_stall_unarmed:overdue_seconds", age, **who, stage=stage)
+                self.past.add("rank:rl_stall:overdue_seconds", age, **who, stage=stage)
         if raised is not None:
             what = {"stage": "train", "error": "RuntimeError"}
             first = "rl_rank_first_failure_timestamp_seconds"

@@ -12,6 +12,8 @@ from stagewatch.record import BUCKETS
 from stagewatch.verdict.thresholds import (
     MIN_SECONDS,
     PATIENCE_SECONDS,
+    STILL_SECONDS,
+    UNTAUGHT_SECONDS,
     budget_seconds,
 )
 from tests.records import real_record
@@ -22,42 +24,53 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> RankRecord:
     return parse(real_record(tmp_path_factory.mktemp("ranks")))
 
 
-def taught(record: RankRecord, stage: str, *gaps: int) -> RankRecord:
+def taught(record: RankRecord, stage: str, *gaps: int, recent: float = 0.0) -> RankRecord:
     """A record whose stage has shown so many gaps, by bucket."""
     counts = tuple(gaps) + (0,) * (BUCKETS - len(gaps))
-    totals = StageTotals((0,) * BUCKETS, 0.0, counts, 0.0)
+    totals = StageTotals((0,) * BUCKETS, 0.0, counts, 0.0, recent, recent)
     return dataclasses.replace(record, totals={stage: totals})
 
 
 def test_a_stage_that_was_never_seen_has_the_least_budget(record: RankRecord) -> None:
-    assert budget_seconds(taught(record, "train"), "train") == (MIN_SECONDS, False)
-    assert budget_seconds(taught(record, "train"), "rollout") == (MIN_SECONDS, False)
-    assert budget_seconds(taught(record, "train"), "checkpoint") == (900.0, False)
+    young = taught(record, "train")
+    assert budget_seconds(young, "train", still=False) == UNTAUGHT_SECONDS
+    assert budget_seconds(young, "rollout", still=True) == UNTAUGHT_SECONDS
+    assert budget_seconds(young, "checkpoint", still=False) == 900.0
+    assert budget_seconds(young, "checkpoint", still=True) == STILL_SECONDS
 
 
-def test_a_stage_is_armed_after_three_gaps(record: RankRecord) -> None:
-    assert budget_seconds(taught(record, "train", 2), "train") == (MIN_SECONDS, False)
-    assert budget_seconds(taught(record, "train", 3), "train") == (MIN_SECONDS, True)
+def test_a_stage_is_taught_after_three_gaps(record: RankRecord) -> None:
+    assert budget_seconds(taught(record, "train", 2), "train", still=False) == UNTAUGHT_SECONDS
+    assert budget_seconds(taught(record, "train", 3), "train", still=False) == MIN_SECONDS
 
 
 def test_a_budget_is_three_times_what_the_stage_has_shown(record: RankRecord) -> None:
-    budget, armed = budget_seconds(taught(record, "train", *[0] * 11, 100), "train")
-    assert armed
+    budget = budget_seconds(taught(record, "train", *[0] * 11, 100), "train", still=False)
     assert budget == pytest.approx(3 * (16 + 16 * 0.99))
 
 
-def test_stages_that_are_long_by_nature_are_never_given_less(record: RankRecord) -> None:
-    assert budget_seconds(taught(record, "eval", 100), "eval") == (1800.0, True)
-    budget, _ = budget_seconds(taught(record, "checkpoint", *[0] * 16, 100), "checkpoint")
-    assert budget > 900
+def test_the_latest_gaps_are_heard_before_the_percentile_moves(record: RankRecord) -> None:
+    longer = taught(record, "train", 1000, recent=40.0)
+    assert budget_seconds(longer, "train", still=False) == 80.0
+    assert budget_seconds(taught(record, "train", 1, recent=40.0), "train", still=False) == 80.0
+
+
+def test_stages_that_are_long_by_nature_are_given_less_while_a_rank_is_still(
+    record: RankRecord,
+) -> None:
+    assert budget_seconds(taught(record, "eval", 100), "eval", still=False) == 1800.0
+    assert budget_seconds(taught(record, "eval", 100), "eval", still=True) == STILL_SECONDS
+    assert (
+        budget_seconds(taught(record, "checkpoint", *[0] * 16, 100), "checkpoint", still=True) > 900
+    )
 
 
 def test_gaps_beyond_the_last_bound_count_as_that(record: RankRecord) -> None:
-    budget, _ = budget_seconds(taught(record, "train", *[0] * 19, 10), "train")
+    budget = budget_seconds(taught(record, "train", *[0] * 19, 10), "train", still=False)
     assert budget == 3 * 4096
 
 
 def test_the_rules_comment_holds_the_same_numbers() -> None:
     comment = (assets("alerts") / "stalls.rules.yaml").read_text().partition("groups:")[0]
-    for number in (MIN_SECONDS, *PATIENCE_SECONDS.values()):
+    for number in (MIN_SECONDS, UNTAUGHT_SECONDS, STILL_SECONDS, *PATIENCE_SECONDS.values()):
         assert f"{number:g}" in comment

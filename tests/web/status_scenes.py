@@ -8,7 +8,6 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,7 +48,6 @@ RANK_STEP = _gauge("rl_rank_step", *_RANK)
 RANK_PROGRESS = _gauge("rl_rank_progress_age_seconds", *_RANK)
 RANK_STAGE = _gauge("rl_rank_stage_open_seconds", *_RANK, "stage", "substage")
 RANK_WAIT = _gauge("rl_rank_wait_class", *_RANK, "class")
-RANK_CPU = _gauge("rl_rank_cpu_seconds_total", *_RANK, "mode")
 RANK_FAILURE = _gauge("rl_rank_first_failure_timestamp_seconds", *_RANK, "stage", "error")
 RANK_MEMORY = _gauge("rl_rank_resident_memory_bytes", *_RANK)
 FAULT = _gauge(
@@ -132,7 +130,7 @@ def ranks(
     substage: str = "",
     age: float = 0.4,
 ) -> Samples:
-    """Ranks of one job; their CPU counters advance with the wall clock where they spin."""
+    """Ranks of one job."""
     out = Samples()
     for rank in range(count):
         key = (job_id, role, rank)
@@ -143,9 +141,6 @@ def ranks(
         out.add(RANK_PROGRESS, age + rank / 10, *key)
         out.add(RANK_STAGE, age + 1.5, *key, stage, substage)
         out.add(RANK_WAIT, 1, *key, wait_class)
-        busy = wait_class in ("spin", "compute")
-        out.add(RANK_CPU, time.monotonic() if busy else 1234.5, *key, "user")
-        out.add(RANK_CPU, 3.5, *key, "system")
         out.add(RANK_MEMORY, (61 + rank) * 2**30 / 7, *key)
     return out
 

@@ -3,14 +3,13 @@
 Exit status: 0 healthy, 1 with a warning, 2 to be drained, 3 when the check itself could not be made
 (a bad option).
 
-The check takes no action and needs no agent.  With one it is faster and knows more: how long the
-driver has hung, and which processes outlived their job.
+The check takes no action.  It asks the node's agent, which also knows how long the driver has hung
+and which processes outlived their job; where none answers, that is a warning.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 
@@ -27,7 +26,6 @@ MAX_LINE = 500
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `stagewatch check`."""
-    parser.add_argument("--json", action="store_true", help="print every check with its findings")
     parser.add_argument("--list", action="store_true", help="print the names of the checks")
     add_options(parser, {"check": CheckOptions})
 
@@ -46,7 +44,7 @@ def run_arguments(arguments: argparse.Namespace) -> int:
         return BROKEN
     findings = judge(facts, options)
     level = max((finding.level for finding in findings), default=Level.OK)
-    print(_json(findings, options, level) if arguments.json else line(findings, facts, level))
+    print(line(findings, facts, level))
     return int(level)
 
 
@@ -69,20 +67,6 @@ def line(findings: Sequence[Finding], facts: Facts, level: Level) -> str:
     reasons = "; ".join(dict.fromkeys(finding.reason for finding in findings))
     text = " ".join(f"{level.name.lower()}: {reasons}".split())
     return text if len(text) <= MAX_LINE else text[: MAX_LINE - 3] + "..."
-
-
-def _json(findings: Sequence[Finding], options: CheckOptions, level: Level) -> str:
-    checks = {
-        name: [
-            {"level": finding.level.name.lower(), "reason": finding.reason}
-            for finding in findings
-            if finding.check == name
-        ]
-        for name in CHECKS
-        if name not in options.skip
-    }
-    content = {"status": level.name.lower(), "checks": checks, "skipped": list(options.skip)}
-    return json.dumps(content, indent=2)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Gathers what the checks judge: from the agent, or without one from the node itself."""
+"""Gathers what the checks judge: what the agent knows, the PCI bus and the mounts."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ import re
 import ssl
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from stagewatch.core.access import Access
-from stagewatch.core.collector import Collector
-from stagewatch.core.errors import NoData, SourceError, StagewatchError
-from stagewatch.core.exposition import Samples
+from stagewatch.core.errors import SourceError
 
 MAX_TEXT = 64 << 20
 _DISPLAY_CLASSES = ("0x0300", "0x0302")
@@ -51,10 +49,12 @@ class Sample:
 class Series:
     """All series by metric name."""
 
-    def __init__(self, samples: Iterable[tuple[str, Sample]] = ()) -> None:
+    def __init__(self) -> None:
         self._by_name: dict[str, list[Sample]] = {}
-        for name, sample in samples:
-            self._by_name.setdefault(name, []).append(sample)
+
+    def add(self, name: str, sample: Sample) -> None:
+        """Add a series of a metric."""
+        self._by_name.setdefault(name, []).append(sample)
 
     def __call__(self, name: str, **labels: str) -> list[Sample]:
         """The series of a metric whose labels include these."""
@@ -75,10 +75,7 @@ class Series:
 
 def parse(text: str) -> Series:
     """Read Prometheus' text format; other lines are passed over."""
-    return Series(_parse_lines(text))
-
-
-def _parse_lines(text: str) -> Iterator[tuple[str, Sample]]:
+    series = Series()
     for line in text.splitlines():
         match = _LINE.fullmatch(line)
         if match is None:
@@ -87,19 +84,9 @@ def _parse_lines(text: str) -> Iterator[tuple[str, Sample]]:
             name: re.sub(r"\\.", lambda escape: _ESCAPES.get(escape[0], escape[0]), value)
             for name, value in _LABEL.findall(match[2] or "")
         }
-        try:
-            yield match[1], Sample(labels, float(match[3]))
-        except ValueError:
-            continue
-
-
-def from_samples(samples: Samples) -> Iterator[tuple[str, Sample]]:
-    """The series that a collector of this process has gathered."""
-    for metric, family in samples.families.items():
-        for labels, value in family.items():
-            if isinstance(value, (int, float)):
-                pairs = zip(metric.labels, labels, strict=True)
-                yield metric.name, Sample({k: v for k, v in pairs if v}, float(value))
+        with contextlib.suppress(ValueError):
+            series.add(match[1], Sample(labels, float(match[3])))
+    return series
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +94,13 @@ class Facts:
     """Everything that the checks judge."""
 
     series: Series
-    agent: bool
-    """Whether the agent gave them; the node itself shows only the present moment."""
     now: float
     """Unix time, seconds."""
     on_bus: int
     """NVIDIA GPUs on the PCI bus."""
-    errors: dict[str, str] = field(default_factory=dict)
-    """Why a part could not be read, by collector."""
     mounts: dict[str, str] = field(default_factory=dict)
     """The problem of each directory that must be mounted; empty where there is none."""
-    agent_problem: str = "the node agent does not answer"
+    problem: str = ""
     """Why the agent gave no facts, where it did not."""
 
 
@@ -134,22 +117,15 @@ def gather(
     """
     limit = time.monotonic() + timeout
     probes = {path: _probe(path) for path in mounts}
-    errors: dict[str, str] = {}
-    problem = ""
+    problem, series = "", Series()
     try:
         series = parse(_ask_agent(agent, access, limit))
     except SourceError as error:
         problem = str(error)
-        series = Series(_ask_node(limit, errors))
-    return Facts(
-        series,
-        not problem,
-        time.time(),
-        gpus_on_bus(sys),
-        errors,
-        {path: _outcome(path, probe, limit) for path, probe in probes.items()},
-        problem,
-    )
+    outcomes = {path: _outcome(path, probe, limit) for path, probe in probes.items()}
+    for probe in probes.values():
+        probe.kill()
+    return Facts(series, time.time(), gpus_on_bus(sys), outcomes, problem)
 
 
 def gpus_on_bus(sys: Path) -> int:
@@ -166,16 +142,15 @@ def gpus_on_bus(sys: Path) -> int:
 def _ask_agent(url: str, access: Access, limit: float) -> str:
     """The agent's metrics.  Raises `SourceError` with the reason where it gives none."""
     parts = urlsplit(url)
-    headers = {"Accept": "text/plain", "Authorization": access.authorization()}
-    if not headers["Authorization"]:
-        del headers["Authorization"]
+    secret = access.authorization()
+    headers = {"Accept": "text/plain"} | ({"Authorization": secret} if secret else {})
     left = max(0.05, (limit - time.monotonic()) / 2)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=left)
-    plain = parts.scheme == "http"
-    if not plain:
-        connection = http.client.HTTPSConnection(
-            parts.hostname or "", parts.port, timeout=left, context=access.context()
-        )
+    host, plain = parts.hostname or "", parts.scheme == "http"
+    connection = (
+        http.client.HTTPConnection(host, parts.port, timeout=left)
+        if plain
+        else http.client.HTTPSConnection(host, parts.port, timeout=left, context=access.context())
+    )
     try:
         connection.request("GET", "/metrics", headers=headers)
         answer = connection.getresponse()
@@ -203,36 +178,6 @@ def _ask_agent(url: str, access: Access, limit: float) -> str:
         connection.close()
 
 
-def _ask_node(limit: float, errors: dict[str, str]) -> Iterator[tuple[str, Sample]]:
-    """What the agent's collectors give in a single run here."""
-    from stagewatch.clock.collector import ClockCollector
-    from stagewatch.gpu.collector import GpuCollector
-    from stagewatch.gpu.reader import GpuReader
-    from stagewatch.gpu.xids import XidLedger
-    from stagewatch.kernel_log.collector import KmsgCollector
-    from stagewatch.kernel_log.reader import Kmsg
-
-    xids = XidLedger()
-    left = max(0.1, limit - time.monotonic() - 0.3)
-    tiers = dict.fromkeys(("fast", "medium", "slow"), 1.0)
-    collectors: dict[str, Collector] = {
-        "gpu": GpuCollector(
-            GpuReader(timeout=left, start_timeout=left), source="nvml", intervals=tiers, xids=xids
-        ),
-        "kmsg": KmsgCollector(Kmsg(), xids),
-        "clock": ClockCollector(),
-    }
-    for name, collector in collectors.items():
-        try:
-            yield from from_samples(collector.collect())
-        except NoData:
-            pass
-        except StagewatchError as error:
-            errors[name] = str(error)
-        finally:
-            collector.close()
-
-
 def _probe(path: str) -> subprocess.Popen[bytes]:
     """Look at a filesystem in another process: where it hangs, that can only be left behind."""
     return subprocess.Popen(
@@ -245,18 +190,11 @@ def _probe(path: str) -> subprocess.Popen[bytes]:
 
 def _outcome(path: str, probe: subprocess.Popen[bytes], limit: float) -> str:
     if path not in mount_points():
-        probe.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            probe.wait(0.1)
         return f"{path} is not mounted"
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         status = probe.wait(max(0.05, limit - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        probe.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            probe.wait(0.1)
-        return f"{path} does not answer"
-    return f"{path} cannot be read" if status else ""
+        return f"{path} cannot be read" if status else ""
+    return f"{path} does not answer"
 
 
 def mount_points(table: Path = Path("/proc/self/mounts")) -> frozenset[str]:

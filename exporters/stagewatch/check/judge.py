@@ -34,8 +34,7 @@ class CheckOptions(Access):
 
     agent: str = option(
         "http://127.0.0.1:9947",
-        "this node's agent, as HOST:PORT, or https://HOST:PORT where it has TLS; without one the "
-        "driver is asked directly",
+        "this node's agent, as HOST:PORT, or https://HOST:PORT where it has TLS",
         parse=agent_url,
     )
     timeout: float = option(1.5, "answer within this time, whatever hangs")
@@ -112,8 +111,8 @@ def _failing(series: Series) -> Iterator[str]:
 
 
 def agent(facts: Facts, options: CheckOptions) -> Found:
-    if not facts.agent:
-        yield Level.WARN, facts.agent_problem
+    if facts.problem:
+        yield Level.WARN, facts.problem
     elif not _asked(facts.series):
         yield Level.WARN, "the node agent has not read the GPUs"
     if failing := list(_failing(facts.series)):
@@ -128,15 +127,13 @@ def driver(facts: Facts, options: CheckOptions) -> Found:
         yield Level.DRAIN, f"the NVIDIA driver has not answered for {stuck:.0f} s"
     elif stuck:
         yield Level.WARN, f"the NVIDIA driver has not answered for {stuck:.0f} s"
-    elif "gpu" in facts.errors:
-        yield Level.WARN, facts.errors["gpu"]
     elif _released(facts.series):
         yield Level.WARN, "the GPUs are released for maintenance"
 
 
 def gpu_count(facts: Facts, options: CheckOptions) -> Found:
     series = facts.series
-    if _released(series) or "gpu" in facts.errors or (facts.agent and not _asked(series)):
+    if _released(series) or not _asked(series):
         return
     whole = [sample for sample in series("gpu_up") if "mig" not in sample.labels]
     down = [sample for sample in whole if not sample.value]

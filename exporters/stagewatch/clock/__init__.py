@@ -1,6 +1,5 @@
 """The clock of this node: its offset, its estimated error and whether it is synchronised.
 
 `collector` reads the state that the kernel keeps (adjtimex) and never asks a time server: chrony or
-ntpd does that, and this room shows what they achieve.  It also watches the wall clock against the
-boot-time clock, so that a stepped clock shows as a jump.
+ntpd does that, and this room shows what they achieve.
 """

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Metric, Samples
-
-if TYPE_CHECKING:
-    from stagewatch.node_context import NodeContext
+from stagewatch.node_context import NodeContext
 
 OFFSET = Metric(
     "clock_offset_seconds",
@@ -30,18 +26,6 @@ MAX_ERROR = Metric(
 SYNCHRONIZED = Metric(
     "clock_synchronized", "gauge", "1 if the clock is kept in step with a time source."
 )
-FREQUENCY = Metric(
-    "clock_frequency_offset_ratio",
-    "gauge",
-    "Correction of the clock's rate: 0.00001 is ten microseconds a second.",
-)
-DRIFT = Metric(
-    "clock_wall_drift_seconds",
-    "gauge",
-    "How far the wall clock has moved against the boot-time clock since the agent started; a jump "
-    "is a stepped clock.",
-)
-
 
 _STA_UNSYNC = 0x0040
 _STA_NANO = 0x2000
@@ -56,31 +40,16 @@ class _Timex(ctypes.Structure):
         ("maxerror", ctypes.c_long),
         ("esterror", ctypes.c_long),
         ("status", ctypes.c_int),
-        ("constant", ctypes.c_long),
-        ("precision", ctypes.c_long),
-        ("tolerance", ctypes.c_long),
-        ("time", ctypes.c_long * 2),
-        ("tick", ctypes.c_long),
-        ("ppsfreq", ctypes.c_long),
-        ("jitter", ctypes.c_long),
-        ("shift", ctypes.c_int),
-        ("stabil", ctypes.c_long),
-        ("jitcnt", ctypes.c_long),
-        ("calcnt", ctypes.c_long),
-        ("errcnt", ctypes.c_long),
-        ("stbcnt", ctypes.c_long),
-        ("tai", ctypes.c_int),
-        ("padding", ctypes.c_int * 11),
+        ("rest", ctypes.c_long * 20),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ClockState:
-    """The clock discipline's state; seconds, and a ratio for the frequency."""
+    """The state of the clock discipline, in seconds."""
 
     offset_seconds: float
     max_error_seconds: float
-    frequency_offset_ratio: float
     synchronized: bool
 
 
@@ -95,7 +64,6 @@ def read_clock() -> ClockState:
     return ClockState(
         offset_seconds=timex.offset * unit,
         max_error_seconds=timex.maxerror * 1e-6,
-        frequency_offset_ratio=timex.freq / 65536 * 1e-6,  # parts per million, 16 fraction bits
         synchronized=state != _TIME_ERROR and not timex.status & _STA_UNSYNC,
     )
 
@@ -103,26 +71,15 @@ def read_clock() -> ClockState:
 class ClockCollector(Collector):
     """The kernel's clock state."""
 
-    def __init__(
-        self,
-        *,
-        read: Callable[[], ClockState] = read_clock,
-        wall: Callable[[], float] = time.time,
-        boot: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
-    ) -> None:
+    def __init__(self, read: Callable[[], ClockState] = read_clock) -> None:
         self._read = read
-        self._wall = wall
-        self._boot = boot
-        self._difference = wall() - boot()
 
     def collect(self) -> Samples:
         out = Samples()
-        out.add(DRIFT, self._wall() - self._boot() - self._difference)
         state = self._read()
         out.add(OFFSET, state.offset_seconds)
         out.add(MAX_ERROR, state.max_error_seconds)
         out.add(SYNCHRONIZED, int(state.synchronized))
-        out.add(FREQUENCY, state.frequency_offset_ratio)
         return out
 
 
@@ -132,7 +89,7 @@ def _build(options: NoOptions, context: NodeContext) -> ClockCollector:
 
 SPEC = CollectorSpec(
     name="clock",
-    help="clock offset, drift and synchronisation (adjtimex)",
+    help="clock offset, error and synchronisation (adjtimex)",
     interval=10.0,
     options=NoOptions,
     build=_build,

@@ -134,4 +134,4 @@ class _Fed(Collector):
 
 @dataclass(frozen=True, slots=True)
 class NoOptions:
-    """For collectors with nothing to set."""
+    """For what has nothing to set."""

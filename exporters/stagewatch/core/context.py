@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from stagewatch.core.config import option, path
+
+Route = Callable[[], tuple[str, bytes]]
+"""Makes a further page of an agent: its content type and its body.  `NoData` becomes a 503 with its
+text."""
 
 
 class Context(Protocol):

@@ -1,20 +1,19 @@
-"""Metric declarations, the samples of one collection, and their text formats.
+"""Metric declarations, the samples of one collection, and their text.
 
-Samples are rendered here rather than by `prometheus_client`: both text formats come out of one
-pass, at about a fifth of the cost, which is what keeps an agent that collects every second under
-one per cent of a core.  The tests hold the result against that library's own parsers.
+Samples are rendered here rather than by `prometheus_client`, at about a fifth of the cost, which is
+what keeps an agent that collects every second under one per cent of a core.  The tests hold the
+result against that library's own parser.
 
-Formats: https://prometheus.io/docs/instrumenting/exposition_formats/ and
-https://prometheus.io/docs/specs/om/open_metrics_spec/
+Format: https://prometheus.io/docs/instrumenting/exposition_formats/
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 MAX_LABEL_LENGTH = 200
 """Longest label value in characters; longer ones are cut, since users can write some of them."""
@@ -35,14 +34,6 @@ class Metric:
     def __post_init__(self) -> None:
         if (self.kind == "counter") != self.name.endswith("_total"):
             raise ValueError(f"{self.name}: counters, and only they, end in _total")
-
-    def header(self, *, openmetrics: bool) -> str:
-        """The HELP and TYPE lines; OpenMetrics names a counter's family without `_total`."""
-        name = self.name.removesuffix("_total") if openmetrics else self.name
-        text = self.help.replace("\\", "\\\\").replace("\n", "\\n")
-        if openmetrics:
-            text = text.replace('"', '\\"')
-        return f"# HELP {name} {text}\n# TYPE {name} {self.kind}\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +68,11 @@ class Samples:
             return
         self._put(metric, +value, labels)  # True is 1
 
+    def add_all(self, metric: Metric, values: Mapping[Any, float]) -> None:
+        """Record a value for each label, or tuple of labels."""
+        for labels, value in values.items():
+            self.add(metric, value, *(labels if isinstance(labels, tuple) else (labels,)))
+
     def add_histogram(self, metric: Metric, histogram: Histogram, *labels: object) -> None:
         """Record a whole histogram."""
         self._put(metric, histogram, labels)
@@ -97,24 +93,15 @@ class Samples:
         family[key] = value
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """One collection in both text formats, ready to be joined with others."""
-
-    text: bytes
-    openmetrics: bytes
-
-
 class Renderer:
     """Renders a collector's samples again and again; what did not change is not rendered anew."""
 
     def __init__(self) -> None:
         self._known: dict[Metric, tuple[dict[Labels, float | Histogram], str]] = {}
 
-    def render(self, samples: Samples) -> Rendered:
-        """Both text formats of a collection; OpenMetrics lacks its closing `# EOF`."""
+    def render(self, samples: Samples) -> bytes:
+        """The text of a collection."""
         text: list[str] = []
-        openmetrics: list[str] = []
         known: dict[Metric, tuple[dict[Labels, float | Histogram], str]] = {}
         for metric, family in samples.families.items():
             before = self._known.get(metric)
@@ -123,23 +110,20 @@ class Renderer:
             else:
                 lines = "".join([_lines(metric, labels, value) for labels, value in family.items()])
             known[metric] = (family, lines)
-            text += (_header(metric, openmetrics=False), lines)
-            openmetrics += (_header(metric, openmetrics=True), lines)
+            text += (_header(metric), lines)
         self._known = known
-        return Rendered(
-            "".join(text).encode("utf-8", "replace"),
-            "".join(openmetrics).encode("utf-8", "replace"),
-        )
+        return "".join(text).encode("utf-8", "replace")
 
 
-def render(samples: Samples) -> Rendered:
-    """Both text formats of a single collection."""
+def render(samples: Samples) -> bytes:
+    """The text of a single collection."""
     return Renderer().render(samples)
 
 
 @lru_cache(maxsize=4096)
-def _header(metric: Metric, *, openmetrics: bool) -> str:
-    return metric.header(openmetrics=openmetrics)
+def _header(metric: Metric) -> str:
+    text = metric.help.replace("\\", "\\\\").replace("\n", "\\n")
+    return f"# HELP {metric.name} {text}\n# TYPE {metric.name} {metric.kind}\n"
 
 
 @lru_cache(maxsize=8192)  # nearly all label sets are those of the collection before
@@ -171,7 +155,7 @@ def _lines(metric: Metric, labels: Labels, value: float | Histogram) -> str:
 
 
 def clean(label: object) -> str:
-    """A label value as both formats can carry it, cut to `MAX_LABEL_LENGTH`.
+    """A label value as the format can carry it, cut to `MAX_LABEL_LENGTH`.
 
     Done before values are compared, so that two which come out alike are one series.
     """

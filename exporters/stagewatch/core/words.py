@@ -1,4 +1,4 @@
-"""Text for people: lengths of time, and text of others made fit to print."""
+"""Text for people: lengths of time, amounts of memory, and text of others made fit to print."""
 
 from __future__ import annotations
 
@@ -21,6 +21,15 @@ def duration(seconds: float) -> str:
             rest = whole % size // smaller
             return f"{whole // size} {unit} {rest} {name}" if rest else f"{whole // size} {unit}"
     return f"{whole} s"
+
+
+def size(amount: float) -> str:
+    """An amount of memory in binary units."""
+    for unit in ("B", "KiB", "MiB"):
+        if abs(amount) < 1024:
+            return f"{amount:.0f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} GiB"
 
 
 def printable(text: str, limit: int | None = None, *, substitute: str = "?") -> str:

@@ -2,6 +2,5 @@
 
 `sync_stall` starts a `stack` (node agents, `prometheus` with the shipped rules) and a job, makes
 one `rank` leave the loop early and waits for the alerts.  The repository's scenarios share
-`scenario` with it; `job` is the endless job of compose.yaml; `janitor` cleans up after a demo that
-was killed.  Open `sync_stall` first.
+`scenario` with it; `job` is the endless job of compose.yaml.  Open `sync_stall` first.
 """

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import argparse
 import signal
-from collections.abc import Mapping
 from importlib import import_module
-from types import FrameType
-from typing import Protocol
+from types import FrameType, ModuleType
 
 from stagewatch.core.config import add_options, options_of
 from stagewatch.core.errors import ConfigError
@@ -22,16 +20,6 @@ from stagewatch.demo import sync_stall
 from stagewatch.demo.scenario import SYNC_STALL, DemoOptions
 
 SOURCES = "S0 to S4: the account each is modelled on, #: the fault in it; see docs/scenarios.md"
-
-
-class Lab(Protocol):
-    """What `stagewatch_lab.command` offers in a clone of the repository."""
-
-    def summaries(self) -> Mapping[str, str]:
-        """What goes wrong, by the scenario's name."""
-
-    def run(self, options: DemoOptions) -> int:
-        """Play one scenario; returns the exit status."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,18 +44,19 @@ def run(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     if lab is None or options.scenario == SYNC_STALL:
         return sync_stall.play(options)
-    return lab.run(options)
+    status: int = lab.run(options)
+    return status
 
 
-def _lab() -> Lab | None:
-    """The scenarios of the repository, which a wheel does not carry."""
+def _lab() -> ModuleType | None:
+    """The scenarios of the repository, which a wheel does not carry: `summaries()`, what goes wrong
+    by the scenario's name, and `run(options)`, which returns the exit status."""
     try:
-        lab: Lab = import_module("stagewatch_lab.command")
+        return import_module("stagewatch_lab.command")
     except ModuleNotFoundError as error:
         if error.name == "stagewatch_lab":
             return None
         raise
-    return lab
 
 
 def _table() -> str:

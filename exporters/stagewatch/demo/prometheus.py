@@ -11,8 +11,6 @@ from pathlib import Path
 from stagewatch.assets import assets
 from stagewatch.core.errors import StagewatchError
 
-IMAGE = "docker.io/prom/prometheus:v3.5.0"
-CONTAINER = "stagewatch-demo"
 SCRAPE_SECONDS = 2
 
 CONFIG = """\
@@ -33,7 +31,7 @@ TARGET = """\
 
 
 def prometheus_command(cache: Path) -> list[str]:
-    """The command that runs Prometheus: from the PATH, an unpacked package, or a container.
+    """The command that runs Prometheus: from the PATH, or an unpacked package.
 
     Raises `StagewatchError` where none of them is available.
     """
@@ -42,14 +40,9 @@ def prometheus_command(cache: Path) -> list[str]:
     unpacked = cache / "prometheus" / "usr" / "bin" / "prometheus"
     if unpacked.exists() or _unpack(cache):
         return [str(unpacked)]
-    engine = shutil.which("docker") or shutil.which("podman")
-    if engine and not subprocess.run([engine, "info"], capture_output=True, check=False).returncode:
-        name = f"--name={CONTAINER}-{os.getpid()}"
-        user = f"--user={os.getuid()}"
-        return [engine, "run", "--rm", "--network=host", name, user, IMAGE]
     raise StagewatchError(
-        "no Prometheus: install it (apt-get install prometheus, or a binary on the PATH), or start "
-        "a container engine"
+        "no Prometheus: install it (apt-get install prometheus, or a binary on the PATH), or have "
+        "containers run the demo (docker compose --profile demo up)"
     )
 
 
@@ -64,15 +57,11 @@ def write_config(directory: Path, targets: Mapping[str, str]) -> Path:
 
 
 def arguments(command: list[str], config: Path, port: int) -> list[str]:
-    """The whole command line; a container sees the directory of the configuration."""
-    directory = config.parent
-    command = list(command)
-    if IMAGE in command:
-        command.insert(-1, f"--volume={directory}:{directory}")
+    """The whole command line."""
     return [
         *command,
         f"--config.file={config}",
-        f"--storage.tsdb.path={directory / 'tsdb'}",
+        f"--storage.tsdb.path={config.parent / 'tsdb'}",
         f"--web.listen-address=127.0.0.1:{port}",
         "--storage.tsdb.retention.time=1d",
         "--log.level=warn",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.core.config import integer, number, option, path
+from stagewatch.core.config import number, option, path
 from stagewatch.core.errors import StagewatchError
 
 SYNC_STALL = "sync-stall"
@@ -22,7 +21,6 @@ class DemoOptions:
 
     scenario: str = option(SYNC_STALL, "what goes wrong, or list for all of them")
     keep: bool = option(False, "leave everything running until Ctrl-C")
-    seed: int | None = option(None, "choose the rank that leaves early", parse=integer)
     baseline_steps: int = option(10, "healthy steps before the fault, 0.5 s each in sync-stall")
     cache: Path = option(Path(".cache"), "where a fetched Prometheus is kept")
     train: int = option(8, "train workers of the RL system, 2 to 32")
@@ -37,22 +35,14 @@ class DemoOptions:
 
 
 class Progress:
-    """Prints lines with the seconds since the start; on a terminal the last one counts up."""
+    """Prints lines with the seconds since the start, which count up while a terminal waits."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
-        self._text = ""
-        self._live = sys.stdout.isatty()
-
-    def step(self, text: str) -> None:
-        """Begin a new step."""
-        self._text = text
-        self.say(text)
 
     def say(self, text: str) -> None:
-        """Print a line of its own."""
-        clear = "\r\033[K" if self._live else ""
-        print(f"{clear}{self._seconds()}  {text}", flush=True)
+        """Print a line."""
+        self._show(f"  {text}\n")
 
     def wait_until(
         self, condition: Callable[[], bool], limit: float, problem: str, pause: float = 0.25
@@ -62,41 +52,15 @@ class Progress:
         while not condition():
             if time.monotonic() > end:
                 raise StagewatchError(f"{problem} within {limit:.0f} s")
-            if self._live:
-                print(f"\r\033[K{self._waiting()}", end="", flush=True)
+            if sys.stdout.isatty():
+                self._show("  ...")
             time.sleep(pause)
-        if self._live:
-            print("\r\033[K", end="", flush=True)
 
-    def _waiting(self) -> str:
-        """The current step on one line: one that wraps would only in part be written over."""
-        line = f"{self._seconds()}  ... {self._text}"
-        room = shutil.get_terminal_size().columns - 1
-        return line if len(line) <= room else f"{line[: room - 1]}…"
-
-    def _seconds(self) -> str:
-        return f"[{time.monotonic() - self._started:5.1f} s]"
+    def _show(self, text: str) -> None:
+        start = "\r\033[K" if sys.stdout.isatty() else ""
+        print(f"{start}[{time.monotonic() - self._started:5.1f} s]{text}", end="", flush=True)
 
 
 def own_command() -> str:
-    """The words with which another terminal calls the `stagewatch` that runs here.
-
-    The plain name where the PATH leads to this installation, else its path, relative to the working
-    directory where it lies below that.
-    """
-    script = Path(sys.argv[0]).absolute()
-    if script.name != "stagewatch":  # python -m stagewatch
-        return f"{_shown(Path(sys.executable).absolute())} -m stagewatch"
-    plain = shutil.which("stagewatch")
-    if plain and script.exists() and Path(plain).samefile(script):
-        return "stagewatch"
-    return _shown(script)
-
-
-def _shown(file: Path) -> str:
-    """A path for a shell, with a slash even where it has no directory."""
-    here = Path.cwd()
-    if not file.is_relative_to(here):
-        return shlex.quote(str(file))
-    relative = str(file.relative_to(here))
-    return shlex.quote(relative if "/" in relative else f"./{relative}")
+    """The words with which another terminal calls the `stagewatch` that runs here."""
+    return f"{shlex.quote(sys.executable)} -m stagewatch"

@@ -5,14 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.faults.markers import read_markers
-
-if TYPE_CHECKING:
-    from stagewatch.node_context import NodeContext
+from stagewatch.node_context import NodeContext
 
 HOLD_SECONDS = 30.0
 """A fault is shown at least this long, so that one shorter than a scrape interval is not lost."""

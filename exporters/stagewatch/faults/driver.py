@@ -1,7 +1,7 @@
-"""Programs that call the NVIDIA driver in a child process: a broken driver may never answer.
+"""Holds memory of a GPU in a process of its own: a broken driver may never answer.
 
-`python -m stagewatch.faults.driver hold GPU BYTES LEAVE SECONDS` holds memory of a GPU until
-it is ended; `... processes GPU` prints who computes there.  GPU is an index or UUID.
+`python -m stagewatch.faults.driver GPU BYTES LEAVE SECONDS` holds it until the process is ended.
+GPU is an index or UUID.
 """
 
 from __future__ import annotations
@@ -57,29 +57,8 @@ def _call(cuda: ctypes.CDLL, name: str, *arguments: object) -> None:
         raise Refused(f"{name}: {(text.value or b'error').decode()} ({status})")
 
 
-def list_processes(gpu: str) -> None:
-    """Print the numbers of a GPU's compute processes, one a line."""
-    try:
-        import pynvml as nvml
-    except ModuleNotFoundError as error:
-        raise Refused("needs pynvml: pip install 'stagewatch[node]'") from error
-    try:
-        nvml.nvmlInit()
-        if gpu.isdigit():
-            device = nvml.nvmlDeviceGetHandleByIndex(int(gpu))
-        else:
-            device = nvml.nvmlDeviceGetHandleByUUID(gpu)
-        for process in nvml.nvmlDeviceGetComputeRunningProcesses(device):
-            print(process.pid)
-    except nvml.NVMLError as error:
-        raise Refused(f"GPU {gpu}: {error}") from error
-
-
 if __name__ == "__main__":
     try:
-        if sys.argv[1] == "hold":
-            hold(sys.argv[2], *map(int, sys.argv[3:6]))
-        else:
-            list_processes(sys.argv[2])
+        hold(sys.argv[1], *map(int, sys.argv[2:5]))
     except (Refused, OSError, AttributeError) as error:
         sys.exit(str(error))

@@ -112,11 +112,6 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class NoOptions:
-    """The options of a kind that has none."""
-
-
-@dataclass(frozen=True, slots=True)
 class Kind(Generic[Options]):
     """A kind of fault: what a user can ask for, and how that becomes a plan."""
 
@@ -160,12 +155,3 @@ def parsed(flag: str, value: str, parse: Parse) -> Any:
         return parse(value)
     except ValueError as error:
         raise ConfigError(f"{flag} {value!r}: must be {parse.__doc__}") from error
-
-
-def human(size: float) -> str:
-    """A number of bytes for people."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.4g} {unit}"
-        size /= 1024
-    return f"{size:.4g} TiB"

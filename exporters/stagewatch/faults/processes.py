@@ -147,11 +147,6 @@ def command_line(pid: int) -> list[str]:
     return raw.rstrip(b"\0").decode(errors="surrogateescape").split("\0") if raw else []
 
 
-def environment(pid: int) -> dict[str, str]:
-    """A process's variables; empty where they cannot be read."""
-    return variables(_files().read("environ", [pid]).get(pid, b""))
-
-
 def describe(identity: Identity) -> str:
     """A process for people."""
     line = " ".join(command_line(identity.pid))

@@ -1,7 +1,7 @@
 """Runs the system tools that make and undo faults, and the helpers that are faults.
 
 A tool has a time limit and is cut off from the terminal.  Tools and helpers end with the process
-that started them; only a restarted daemon outlives it."""
+that started them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 from stagewatch.core.errors import SourceError, StagewatchError
 from stagewatch.core.processes import die_with_parent
@@ -33,7 +32,6 @@ PACKAGES = {
     "unshare": "util-linux",
     "nsenter": "util-linux",
     "scontrol": "slurm-client",
-    "systemctl": "systemd",
 }
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "SLURM_CONF")
 """Variables that must be the same for undoing a fault as for injecting it."""
@@ -97,41 +95,16 @@ class Commands:
     def start(self, *argv: str, log: Path) -> subprocess.Popen[bytes]:
         """Start a helper that runs as long as the fault, and no longer than this process."""
         with log.open("ab") as output:
-            environ = self._environ() | {TAG: self.id}
-            return self._spawn(argv, output, environ, Path("/"), _ChildSetup())
-
-    def daemon(
-        self, argv: Sequence[str], environ: Mapping[str, str], cwd: Path, output: str
-    ) -> None:
-        """Start a process that is to outlive this one.  Raises `SourceError`."""
-        try:
-            file = Path(output or os.devnull).open("ab")  # noqa: SIM115
-        except OSError:
-            file = Path(os.devnull).open("ab")  # noqa: SIM115
-        with file:
-            try:
-                self._spawn(argv, file, environ, cwd, _take_signals)
-            except OSError as error:
-                raise SourceError(f"cannot start {shown(argv)}: {error}") from error
-
-    def _spawn(
-        self,
-        argv: Sequence[str],
-        output: BinaryIO,
-        environ: Mapping[str, str],
-        cwd: Path,
-        setup: Callable[[], None],
-    ) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [*self.prefix, *argv],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            cwd=cwd,
-            env=environ,
-            start_new_session=True,
-            preexec_fn=setup,  # noqa: PLW1509
-        )
+            return subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd="/",
+                env=self._environ() | {TAG: self.id},
+                start_new_session=True,
+                preexec_fn=_ChildSetup(),  # noqa: PLW1509
+            )
 
     def _environ(self) -> dict[str, str]:
         return {**self.environ, "PATH": _path(self.environ), "LC_ALL": "C.UTF-8"}
@@ -160,10 +133,5 @@ class _ChildSetup:
 
     def __call__(self) -> None:
         die_with_parent(self._parent)
-        _take_signals()
-
-
-def _take_signals() -> None:
-    """Restore the signals' defaults, since a process that undoes a fault ignores them."""
-    for number in ENDING:
-        signal.signal(number, signal.SIG_DFL)
+        for number in ENDING:  # a process that undoes a fault ignores them
+            signal.signal(number, signal.SIG_DFL)

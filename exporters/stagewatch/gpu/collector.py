@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option, path
@@ -17,9 +17,7 @@ from stagewatch.gpu.model_names import gpu_type
 from stagewatch.gpu.reader import GpuReader, Released
 from stagewatch.gpu.readings import GPU, parse
 from stagewatch.gpu.xids import XidLedger, bus_key
-
-if TYPE_CHECKING:
-    from stagewatch.node_context import NodeContext
+from stagewatch.node_context import NodeContext
 
 INFO = Metric(
     "gpu_info",

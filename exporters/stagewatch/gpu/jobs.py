@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option
@@ -24,6 +23,7 @@ from stagewatch.gpu.directory import GpuDirectory, GpuFacts
 from stagewatch.gpu.readings import GPU
 from stagewatch.host.guarded import Files
 from stagewatch.host.procfs import Procfs, variables
+from stagewatch.node_context import NodeContext
 from stagewatch.slurm.node_jobs import (
     CgroupJob,
     PrologJob,
@@ -33,9 +33,6 @@ from stagewatch.slurm.node_jobs import (
     read_prolog,
     uuids,
 )
-
-if TYPE_CHECKING:
-    from stagewatch.node_context import NodeContext
 
 JOB_INFO = Metric(
     "gpu_job_info",

@@ -99,17 +99,6 @@ class PrometheusApi:
         except requests.RequestException:
             return False
 
-    def alerts_page(self) -> str:
-        """The URL where a person sees the alerts: Debian has but the classic pages, and its
-        unpacked package none, so that the API must do."""
-        for path in ("/alerts", "/classic/alerts"):
-            try:
-                if self._fetch(path).ok:
-                    return self._url + path
-            except requests.RequestException:
-                break
-        return f"{self._url}/api/v1/alerts"
-
     def query(self, expression: str, at: float | None = None) -> list[Series]:
         """An instant query that yields a vector, as of now or of a Unix time."""
         when = {} if at is None else {"time": f"{at:.3f}"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import socket
 import ssl
 from collections.abc import Iterator
 
@@ -12,23 +11,13 @@ import requests
 
 def why_unanswered(error: requests.RequestException, timeout: float) -> str:
     """What happened on the way to the server; `timeout` is what was allowed, seconds."""
-    if isinstance(error, requests.ConnectTimeout):
-        return f"no connection within {timeout:g} s"
     if isinstance(error, requests.Timeout):
         return f"nothing within {timeout:g} s"
-    if isinstance(error, requests.TooManyRedirects):
-        return "it redirects without end"
-    reason = next(filter(None, map(_reason, _chain(error))), type(error).__name__)
-    return (
-        f"by its proxy: {reason}" if isinstance(error, requests.exceptions.ProxyError) else reason
-    )
+    by = "by its proxy: " if isinstance(error, requests.exceptions.ProxyError) else ""
+    return by + next(filter(None, map(_reason, _chain(error))), type(error).__name__)
 
 
 def _reason(error: BaseException) -> str:
-    if isinstance(error, requests.RequestException):
-        return ""  # an OSError itself, that only wraps
-    if isinstance(error, socket.gaierror):
-        return "its name does not resolve"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"TLS: its certificate is not accepted ({error.verify_message})"
     if isinstance(error, ssl.SSLError):

@@ -22,15 +22,6 @@ _ESCAPES = str.maketrans(
 """Half a surrogate pair, which no label can hold, becomes U+FFFD; and that is escaped, since
 Prometheus refuses the character itself as if it were no UTF-8."""
 
-_TOKEN = re.compile(
-    r"""
-    "(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*' | `[^`]*`  # a string, which may hold any word
-    | \#[^\n]*                                       # a comment
-    | [\w:]+                                         # a word or a number
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Regex:
@@ -60,12 +51,6 @@ def select(metric: str, /, **labels: Wanted) -> str:
 def matchers(**labels: Wanted) -> str:
     """What stands between the braces of a selector."""
     return ", ".join(_matcher(label, wanted) for label, wanted in labels.items())
-
-
-def insert(expression: str, word: str, chosen: str) -> str:
-    """PromQL that somebody else wrote, with `chosen` wherever `word` stands as a word of its own:
-    not in a string, a comment or a longer word."""
-    return _TOKEN.sub(lambda found: chosen if found[0] == word else found[0], expression)
 
 
 def quoted(value: str) -> str:

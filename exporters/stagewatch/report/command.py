@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -22,26 +21,8 @@ from stagewatch.report.periods import Period, between, iso, moment, month
 from stagewatch.report.progress import Progress
 from stagewatch.report.recovery import Asked, make_recovery
 
-Files = Mapping[str, str | bytes]
+Files = dict[str, str | bytes]
 """Contents by the name of the file."""
-
-Figures = Sequence[Callable[[], Mapping[str, bytes]]]
-"""For each figure, a function that makes its files."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExperimentOptions:
-    """Options of `stagewatch report experiment`."""
-
-    baseline: str = option("10m-before", "what is normal: 10m-before (the injection) or START..END")
-    job: str = option("", "job; the only one if empty")
-    origin: str = option(
-        "",
-        "where the fault was put, as train:5, node-a or /mnt; several by commas; the marker's "
-        "target if empty",
-    )
-    after: float = option(300.0, "how long after the fault's end to look")
-    days: float = option(31.0, "how many days back to look for the marker", parse=number)
 
 
 def percent(value: object) -> float:
@@ -67,98 +48,71 @@ class RecoveryOptions:
     slo: float = option(99.9, "availability to aim at, in percent", parse=percent)
     cluster: str = option("", "only this cluster; all if empty")
     throughput: str = option(
-        "",
-        "throughput by job_id in PromQL; the word JOBS becomes the matchers of the jobs, as in "
-        "sum by (job_id) (tokens{JOBS}); if empty, rl_scalar samples_per_second, else steps a "
-        "minute",
+        "samples_per_second",
+        "scalar of the ranks (rl_scalar) that is a throughput, summed; steps a minute where a job "
+        "has none",
     )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `stagewatch report`."""
     kinds = parser.add_subparsers(title="reports", metavar="REPORT", dest="report", required=True)
-    experiment = kinds.add_parser("experiment", help="one injected fault and what it did")
-    experiment.add_argument("--fault", required=True, metavar="ID", help="id of the fault's marker")
-    _add_output(experiment)
-    add_options(
-        experiment, {"report.experiment": ExperimentOptions, "prometheus": PrometheusOptions}
-    )
-    recovery = kinds.add_parser("recovery", help="failures and recoveries over a period")
-    _add_output(recovery)
-    add_options(recovery, {"report.recovery": RecoveryOptions, "prometheus": PrometheusOptions})
+    for name, options, help in (
+        ("experiment", Wanted, "one injected fault and what it did"),
+        ("recovery", RecoveryOptions, "failures and recoveries over a period"),
+    ):
+        kind = kinds.add_parser(name, help=help)
+        kind.add_argument(
+            "--output",
+            type=Path,
+            required=True,
+            metavar="PATH",
+            help="FILE.html, or a directory for the page, JSON, CSV and each figure as SVG, PDF "
+            "and PNG",
+        )
+        add_options(kind, {f"report.{name}": options, "prometheus": PrometheusOptions})
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the report; returns exit status 0."""
-    _find_matplotlib()
+    for noisy in ("matplotlib", "fontTools"):  # they log each font that they read or embed
+        logging.getLogger(noisy).setLevel(logging.ERROR)
+    import_module("matplotlib")  # a lack of it is told before the server is asked
     api = PrometheusApi.of(options_of(arguments, PrometheusOptions, "prometheus"))
     progress = Progress()
     try:
         make = _experiment if arguments.report == "experiment" else _recovery
-        report, figures = make(api, arguments, progress)
+        files = make(api, arguments, progress)
     finally:
         progress.close()
         api.close()
-    for file in _write(_places(arguments, report, figures)):
-        print(file)
+    output: Path = arguments.output
+    if output.suffix.lower() in (".html", ".htm"):
+        _write(output, files["report.html"])
+    else:
+        for name, content in files.items():
+            _write(output / name, content)
     return 0
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--output",
-        type=Path,
-        required=True,
-        metavar="PATH",
-        help="FILE.html, or a directory for the page, JSON, CSV and each figure as SVG, PDF and "
-        "PNG",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write JSON here too")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write CSV here too")
-
-
-def _find_matplotlib() -> None:
-    """Raise `StagewatchError` where figures cannot be drawn, before the server is asked."""
-    for noisy in ("matplotlib", "fontTools"):  # they log each font that they read or embed
-        logging.getLogger(noisy).setLevel(logging.ERROR)
-    try:
-        import_module("matplotlib")
-    except ModuleNotFoundError as error:
-        raise StagewatchError(
-            f"report needs {error.name}: pip install 'stagewatch[report]'"
-        ) from error
-
-
-def _experiment(
-    api: PrometheusApi, arguments: argparse.Namespace, progress: Progress
-) -> tuple[Files, Figures]:
-    """The report by kind of file, and its figures."""
+def _experiment(api: PrometheusApi, arguments: argparse.Namespace, progress: Progress) -> Files:
+    """The report, and its figures."""
     from stagewatch.report.figures import experiment_figures
 
-    options = options_of(arguments, ExperimentOptions, "report.experiment")
-    wanted = Wanted(
-        fault_id=arguments.fault,
-        baseline=options.baseline,
-        job_id=options.job,
-        origin=options.origin,
-        after=options.after,
-        days=options.days,
-    )
+    wanted = options_of(arguments, Wanted, "report.experiment")
     experiment = make_experiment(api, wanted, progress)
     drawn = experiment_figures(experiment)
-    svg = {name: each.inline() for name, each in drawn.items()}
-    report = {
-        "html": pages.experiment_page(experiment, svg),
-        "json": records.experiment_json(experiment),
-        "csv": records.experiment_csv(experiment),
+    figures = {name: each.inline() for name, each in drawn.items()}
+    files: Files = {
+        "report.html": pages.experiment_page(experiment, figures),
+        "report.json": records.experiment_json(experiment),
+        "report.csv": records.experiment_csv(experiment),
     }
-    return report, [each.files for each in drawn.values()]
+    return files | {name: raw for each in drawn.values() for name, raw in each.files().items()}
 
 
-def _recovery(
-    api: PrometheusApi, arguments: argparse.Namespace, progress: Progress
-) -> tuple[Files, Figures]:
-    """The report by kind of file, and its figures."""
+def _recovery(api: PrometheusApi, arguments: argparse.Namespace, progress: Progress) -> Files:
+    """The report, and its figures."""
     from stagewatch.report.figures import recovery_figures
 
     options = options_of(arguments, RecoveryOptions, "report.recovery")
@@ -167,14 +121,14 @@ def _recovery(
     asked = Asked(period, budget, slo, options.cluster, options.throughput)
     recovery = make_recovery(api, asked, progress)
     drawn = recovery_figures(recovery)
-    svg = {name: each.inline() for name, each in drawn.items()}
+    figures = {name: each.inline() for name, each in drawn.items()}
     title = options.month or f"{iso(period.start)[:16]} to {iso(period.end)[:16]}"
-    report = {
-        "html": pages.recovery_page(recovery, title, svg),
-        "json": records.recovery_json(recovery),
-        "csv": records.recovery_csv(recovery),
+    files: Files = {
+        "report.html": pages.recovery_page(recovery, title, figures),
+        "report.json": records.recovery_json(recovery),
+        "report.csv": records.recovery_csv(recovery),
     }
-    return report, [each.files for each in drawn.values()]
+    return files | {name: raw for each in drawn.values() for name, raw in each.files().items()}
 
 
 def _period(options: RecoveryOptions) -> tuple[Period, Period]:
@@ -203,30 +157,12 @@ def _when(text: str, flag: str, now: float) -> float:
         raise ConfigError(f"{flag} {text!r}: must be a time or a duration such as 24h") from error
 
 
-def _places(
-    arguments: argparse.Namespace, report: Files, figures: Figures
-) -> dict[Path, str | bytes]:
-    """The contents of each file: all of them in a directory, or the page alone."""
-    output: Path = arguments.output
-    if output.suffix.lower() in (".html", ".htm"):
-        files = {output: report["html"]}
-    else:
-        files = {output / f"report.{kind}": text for kind, text in report.items()}
-        for make in figures:
-            files |= {output / name: content for name, content in make().items()}
-    for kind in ("json", "csv"):
-        if chosen := getattr(arguments, kind):
-            files[chosen] = report[kind]
-    return files
-
-
-def _write(files: Mapping[Path, str | bytes]) -> list[Path]:
-    """Write files and the directories they need.  Raises `StagewatchError`."""
-    for file, content in files.items():
-        raw = content.encode(errors="backslashreplace") if isinstance(content, str) else content
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(raw)
-        except OSError as error:
-            raise StagewatchError(f"cannot write {file}: {error.strerror}") from error
-    return list(files)
+def _write(file: Path, content: str | bytes) -> None:
+    """Write a file and the directories it needs, and print its name.  Raises `StagewatchError`."""
+    raw = content.encode(errors="backslashreplace") if isinstance(content, str) else content
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(raw)
+    except OSError as error:
+        raise StagewatchError(f"cannot write {file}: {error.strerror}") from error
+    print(file)

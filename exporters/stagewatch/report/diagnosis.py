@@ -17,8 +17,6 @@ from stagewatch.report.deviations import Finding, steady
 from stagewatch.report.events import ANY, Event, Fault, Firing
 from stagewatch.stages import STAGES
 
-WRONG_SHOWN = 5
-
 PRESSING = ("critical", "warning")
 """Severities whose end makes it clear; a note such as FirstFailure stays for minutes."""
 
@@ -65,8 +63,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Milestones:
-    """All milestones of a view; `misnamed` are components that verdicts named before the right
-    one."""
+    """All milestones of a view."""
 
     injected: Milestone
     effect: Milestone
@@ -76,7 +73,6 @@ class Milestones:
     last_error: Milestone
     ended: Milestone
     clear: Milestone
-    misnamed: tuple[str, ...]
 
 
 def controller_view(view: View) -> View:
@@ -98,8 +94,7 @@ def milestones(fault: Fault, target: Target, view: View) -> Milestones:
     """The milestones of a fault, as a view shows them."""
     deviations = steady(view.findings)
     errors = [each for each in view.events if each.kind == "failure"]
-    named = [each for each in view.firings if component_of(each.labels).kind != "slurm"]
-    right = [each for each in named if target.named_by(each.labels)]
+    right = [each for each in view.firings if target.named_by(each.labels)]
     return Milestones(
         injected=Milestone(fault.start, f"marker {fault.id}"),
         effect=_effect(deviations, view.events),
@@ -109,7 +104,6 @@ def milestones(fault: Fault, target: Target, view: View) -> Milestones:
         last_error=_event(errors[-1:]),
         ended=Milestone(fault.end, "marker last seen open" if fault.end else ""),
         clear=_clear(view.firings),
-        misnamed=_misnamed(named, right, target),
     )
 
 
@@ -154,22 +148,6 @@ def _clear(firings: Sequence[Firing]) -> Milestone:
         return Milestone()
     last = max(alerts, key=lambda each: each.end)
     return Milestone(last.end, f"{last.name} is over, the last of {len(alerts)} alerts")
-
-
-def _misnamed(named: Sequence[Firing], right: Sequence[Firing], target: Target) -> tuple[str, ...]:
-    """Wrong ranks that were named no later than the right one; nodes and mounts do not count."""
-    until = right[0].start if right else float("inf")
-    wrong: list[Component] = []
-    for each in named:
-        who = component_of(each.labels)
-        if (
-            who.kind == "rank"
-            and each.start <= until
-            and not target.matches(who)
-            and who not in wrong
-        ):
-            wrong.append(who)
-    return tuple(each.label for each in wrong[:WRONG_SHOWN])
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stagewatch.core.errors import StagewatchError
+from stagewatch.core.config import number, option
+from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.prometheus.selectors import select
 from stagewatch.report.components import Component, Target, component_of, target_of
@@ -36,21 +37,21 @@ PER_COMPONENT = 2
 PER_SIGNAL = 2
 """Series that a figure shows at most, in all and of one component or signal."""
 
-_OTHER_STEPS = 12
-
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The request for a report."""
+    """Options of `stagewatch report experiment`."""
 
-    fault_id: str
-    baseline: str = "10m-before"
-    job_id: str = ""
-    origin: str = ""
-    """Where the fault was put, if the marker's target does not name a component."""
-    after: float = 300.0
-    """Seconds to look at after the end of the fault."""
-    days: float = 31.0
+    fault: str = option("", "id of the fault's marker; always needed")
+    baseline: str = option("10m-before", "what is normal: 10m-before (the injection) or START..END")
+    job: str = option("", "job; the only one if empty")
+    origin: str = option(
+        "",
+        "where the fault was put, as train:5, node-a or /mnt; several by commas; the marker's "
+        "target if empty",
+    )
+    after: float = option(300.0, "how long after the fault's end to look")
+    days: float = option(31.0, "how many days back to look for the marker", parse=number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +114,14 @@ def telling(side: Side) -> list[Finding]:
 
 def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> Experiment:
     """Ask the server and put the experiment together.  Raises `StagewatchError`."""
-    fault = find_fault(api, wanted.fault_id, wanted.days)
+    if not wanted.fault:
+        raise ConfigError("--fault: must be the id of a fault's marker")
+    fault = find_fault(api, wanted.fault, wanted.days)
     baseline = baseline_period(wanted.baseline, fault.start)
     end = min(time.time(), (fault.end or time.time()) + wanted.after)
     run = Period(fault.start - min(LEAD_SECONDS, baseline.seconds), end)
     intervals = measure(api, fault.cluster, (fault.start + 1, end))
-    job_id = wanted.job_id or _only_job(api, fault)
-    progress.expect(2 * len(SIGNALS) + _OTHER_STEPS + len(VERDICTS))
+    job_id = wanted.job or _only_job(api, fault)
     history = History(api, run, progress, intervals=intervals)
     past = history.of(baseline)
     job = {"cluster": fault.cluster, "job_id": job_id}

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stagewatch.prometheus.selectors import insert, matchers, select
+from stagewatch.prometheus.selectors import select
 from stagewatch.report.history import Grid, History, Labels, Line, Values, by_job
 from stagewatch.report.incidents import JOIN_SECONDS, Sign
 from stagewatch.report.periods import Period
@@ -122,7 +122,7 @@ def stories(
             steps_lost=lost,
             throughput_unit=unit,
         )
-        rate = rates.get(job) or rates.get("")
+        rate = rates.get(job)
         if rate is not None and story.interrupted:
             until = story.restored
             story = replace(
@@ -135,14 +135,10 @@ def stories(
 
 
 def _throughput(history: History, jobs: Labels, asked: str) -> tuple[dict[str, Line], str]:
-    """The throughput of each job and its unit: as asked for, with JOBS for the matchers; else
-    samples a second by the ranks; else steps a minute."""
-    if asked:
-        query = insert(asked, "JOBS", matchers(**jobs))
-        return by_job(history.lines(query, "throughput")), ""
-    rates = _live(history, "rl_scalar", {**jobs, "name": "samples_per_second"})
+    """The throughput of each job and its unit: the sum of a scalar, else steps a minute."""
+    rates = _live(history, "rl_scalar", {**jobs, "name": asked})
     if samples := by_job(history.lines(f"sum by (job_id) ({rates})", "throughput")):
-        return samples, "samples/s"
+        return samples, asked.replace("_per_second", "/s")
     rise = f"deriv({select('rl_rank_step', **jobs)}[5m])"
     return by_job(history.lines(f"60 * max by (job_id) ({rise})", "steps")), "steps/min"
 

@@ -6,10 +6,9 @@ are.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,11 @@ import stagewatch
 from stagewatch.report import periods
 from stagewatch.report.components import component_of
 from stagewatch.report.deviations import MIN_SAMPLES
-from stagewatch.report.diagnosis import MOMENTS
+from stagewatch.report.diagnosis import MOMENTS, Milestone
 from stagewatch.report.events import Firing
 from stagewatch.report.experiment import Experiment
-from stagewatch.report.periods import Period, union
 from stagewatch.report.phases import PHASES, Phases
-from stagewatch.report.recovery import ClusterRecovery, Recovery
+from stagewatch.report.recovery import Recovery
 
 VERDICTS = {
     "met": "downtime is within the error budget",
@@ -69,7 +67,6 @@ def recovery_page(recovery: Recovery, title: str, figures: Mapping[str, str]) ->
         shown=recovery.shown(),
         verdicts=VERDICTS,
         phases=phase_rows,
-        days=lambda cluster: _days(cluster, recovery.asked.period),
     )
 
 
@@ -112,54 +109,14 @@ def _about(firing: Firing) -> str:
     return ", ".join(part for part in parts if part) or "job"
 
 
-@dataclass(frozen=True, slots=True)
-class _PhaseRow:
-    name: str
-    colour: str
-    time: float | None = None
-    after: float | None = None
-    since: float | None = None
-    what: str = ""
-
-
-def phase_rows(phases: Phases) -> list[_PhaseRow]:
-    """The phases as they came, with the time since the one before; those not seen at the end."""
-    times = [(getattr(phases, name), name, words, colour) for name, words, colour in PHASES]
-    rows: list[_PhaseRow] = []
-    for when, name, words, colour in sorted(
-        (each for each in times if each[0] is not None), key=lambda each: each[0]
-    ):
-        since = when - (rows[-1].time or 0.0) if rows else None
-        what = phases.detected_by if name == "detected" else ""
-        rows.append(_PhaseRow(words, colour, when, when - phases.began, since, what))
-    return rows + [_PhaseRow(words, colour) for when, _, words, colour in times if when is None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Day:
-    day: str
-    incidents: int
-    downtime: float
-    availability: float
-
-
-def _days(cluster: ClusterRecovery, period: Period) -> list[_Day]:
-    """One row a day, for periods of two days and more."""
-    if period.seconds < 2 * 86400:
-        return []
-    downtimes = union(each.downtime for each in cluster.incidents if each.downtime)
-    days = []
-    for day in range(int(period.start // 86400), int(period.end // 86400) + 1):
-        first = max(day * 86400, period.start, cluster.first_seen)
-        last = min((day + 1) * 86400, period.end)
-        if last > first:
-            down = sum(max(0.0, min(d.end, last) - max(d.start, first)) for d in downtimes)
-            days.append(
-                _Day(
-                    datetime.fromtimestamp(day * 86400, timezone.utc).strftime("%Y-%m-%d"),
-                    sum(first <= each.began < last for each in cluster.incidents),
-                    down,
-                    1 - down / (last - first),
-                )
-            )
-    return days
+def phase_rows(phases: Phases) -> list[tuple[str, Milestone, str]]:
+    """Words, moment and colour of the phases as they came; those not seen at the end."""
+    rows = [
+        (
+            words,
+            Milestone(getattr(phases, name), phases.detected_by if name == "detected" else ""),
+            colour,
+        )
+        for name, words, colour in PHASES
+    ]
+    return sorted(rows, key=lambda row: row[1].time or math.inf)

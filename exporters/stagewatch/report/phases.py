@@ -30,7 +30,6 @@ PHASES = (
 )
 """Phases with the words and the colour that mark them, in the order they should come."""
 
-QUERIES_EACH = 17
 COLUMNS = 5000
 
 

@@ -11,17 +11,27 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from stagewatch.core.words import printable
+from stagewatch.report.components import Component
 from stagewatch.report.deviations import Finding
 from stagewatch.report.diagnosis import MOMENTS
 from stagewatch.report.experiment import Experiment, Side, telling
 from stagewatch.report.periods import iso
-from stagewatch.report.phases import Phases
+from stagewatch.report.phases import PHASES, Phases
 from stagewatch.report.recovery import ClusterRecovery, Recovery
 
 _FORMULA = ("=", "+", "-", "@")
 
 After = Callable[[float | None], float | None]
 """Seconds from the injection, or from the beginning of an incident, to a time."""
+
+
+def _snake(words: str) -> str:
+    return words.replace(" ", "_")
+
+
+def _phase(name: str) -> Callable[[Phases, After], Any]:
+    return lambda each, after: after(getattr(each, name))
+
 
 SERIES: dict[str, Callable[[Finding, After], Any]] = {
     "component": lambda each, _: each.component.label,
@@ -48,12 +58,8 @@ INCIDENT: dict[str, Callable[[Phases, After], Any]] = {
     "nodes": lambda each, _: " ".join(each.incident.nodes),
     "jobs": lambda each, _: " ".join(job.job_id for job in each.hit),
     "signs": lambda each, _: each.incident.kinds,
-    "detected_after_seconds": lambda each, after: after(each.detected),
     "detected_by": lambda each, _: each.detected_by,
-    "out_of_service_after_seconds": lambda each, after: after(each.drained),
-    "job_ended_after_seconds": lambda each, after: after(each.ended),
-    "node_back_after_seconds": lambda each, after: after(each.node_back),
-    "job_resumed_after_seconds": lambda each, after: after(each.resumed),
+    **{f"{_snake(words)}_after_seconds": _phase(name) for name, words, _ in PHASES},
     "downtime_seconds": lambda each, _: each.downtime and each.downtime.seconds,
     "restored": lambda each, _: each.restored,
     "throughput_before": lambda each, _: each.hit[0].throughput_before if each.hit else None,
@@ -120,8 +126,7 @@ def recovery_json(recovery: Recovery) -> str:
     return json_text(
         {
             "kind": "recovery",
-            "period": recovery.asked.period,
-            "slo": recovery.asked.slo,
+            "asked": recovery.asked,
             "clusters": [_cluster(cluster) for cluster in recovery.clusters],
         }
     )
@@ -138,36 +143,15 @@ def recovery_csv(recovery: Recovery) -> str:
 
 
 def _view(experiment: Experiment, side: Side) -> dict[str, Any]:
-    after = experiment.after
     return {
         "seconds_after_injection": {
-            name: after(getattr(side.milestones, name).time) for name, _, _ in MOMENTS
+            name: experiment.after(getattr(side.milestones, name).time) for name, _, _ in MOMENTS
         },
         "milestones": side.milestones,
         "diagnosis": side.diagnosis,
-        "suspects": [
-            {
-                "component": each.component.label,
-                "after_seconds": after(each.time),
-                "stage": each.stage,
-                "evidence": each.evidence,
-                "times_limit": each.severity,
-                "right": each.right,
-                "waits": each.waits,
-            }
-            for each in side.suspects
-        ],
+        "suspects": side.suspects,
         "firings": side.view.firings,
-        "events": [
-            {
-                "component": each.component.label,
-                "after_seconds": after(each.time),
-                "kind": each.kind,
-                "stage": each.stage,
-                "text": each.text,
-            }
-            for each in side.view.events
-        ],
+        "events": side.view.events,
     }
 
 
@@ -181,52 +165,29 @@ def _after(zero: float) -> After:
 
 
 def _cluster(cluster: ClusterRecovery) -> dict[str, Any]:
-    slo = cluster.slo
-    return {
-        "cluster": cluster.cluster,
-        "slo": {**_plain(slo), "left": slo.left},
-        "incidents": [
-            {
-                "began": each.began,
-                "nodes": each.incident.nodes,
-                "open": each.incident.open,
-                "signs": each.incident.signs,
-                "injected": each.injected,
-                "detected": each.detected,
-                "detected_by": each.detected_by,
-                "out_of_service": each.drained,
-                "job_ended": each.ended,
-                "node_back": each.node_back,
-                "job_resumed": each.resumed,
-                "downtime": each.downtime,
-                "restored": each.restored,
-                "jobs": each.jobs,
-                "resolution_seconds": each.resolution,
-            }
-            for each in cluster.incidents
-        ],
-        "incidents_left_out": cluster.left_out,
-        "scrapes": [
-            {"job": s.job, "targets": s.targets, "success": s.success, "coverage": s.coverage}
-            for s in cluster.scrapes
-        ],
-        "jobs_at_once": cluster.jobs_seen or None,
-        "nodes": cluster.nodes,
-        "node_hours_out_of_service": cluster.node_hours_out,
-        "wasted_gpu_hours": {
-            "stalled": cluster.stalled_gpu_hours,
-            "interrupted": cluster.interrupted_gpu_hours,
-            "together": cluster.wasted_gpu_hours,
-        },
-        "runs_ended": cluster.runs_ended,
-        "requeues": cluster.requeues,
-        "first_seen": cluster.first_seen,
-        "resolution_seconds": cluster.resolution,
-    }
+    known = {field.name: getattr(cluster, field.name) for field in dataclasses.fields(cluster)}
+    incidents = [
+        {
+            "began": each.began,
+            "nodes": each.incident.nodes,
+            "open": each.incident.open,
+            "signs": each.incident.signs,
+            **{_snake(words): getattr(each, name) for name, words, _ in PHASES},
+            "detected_by": each.detected_by,
+            "downtime": each.downtime,
+            "restored": each.restored,
+            "jobs": each.jobs,
+            "resolution": each.resolution,
+        }
+        for each in cluster.incidents
+    ]
+    return known | {"incidents": incidents}
 
 
 def _plain(value: Any) -> Any:
-    """Values that JSON knows."""
+    """Values that JSON knows; a component by its label."""
+    if isinstance(value, Component):
+        return value.label
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
             field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)

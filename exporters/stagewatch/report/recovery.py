@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stagewatch.core.errors import StagewatchError
@@ -12,7 +11,7 @@ from stagewatch.prometheus.selectors import Regex, select
 from stagewatch.report.history import History, Labels, Line, measure, milliseconds
 from stagewatch.report.incidents import Incident, find_signs, incidents_of
 from stagewatch.report.periods import Period, iso, union
-from stagewatch.report.phases import QUERIES_EACH, Phases, absorbed, phases_of
+from stagewatch.report.phases import Phases, absorbed, phases_of
 from stagewatch.report.progress import Progress
 
 SWEEP_COLUMNS = 45_000
@@ -23,8 +22,6 @@ MAX_INCIDENTS = 200
 
 MAX_FIGURES = 30
 """Of one cluster."""
-
-_QUERIES = 17
 
 _AGENTS = Regex("stagewatch.*")
 """The scrape jobs of node agents and of Slurm's agent."""
@@ -38,7 +35,7 @@ class Asked:
     budget: Period
     slo: float = 0.999
     cluster: str = ""
-    throughput: str = ""
+    throughput: str = "samples_per_second"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +98,6 @@ class Scrapes:
         """Share of the attempted scrapes that succeeded."""
         return self.succeeded / self.attempted if self.attempted else None
 
-    @property
-    def coverage(self) -> float | None:
-        """Share of all possible data: scrapes that succeeded × time seen."""
-        return None if self.success is None else self.success * self.seen
-
 
 @dataclass(frozen=True, slots=True)
 class ClusterRecovery:
@@ -118,7 +110,6 @@ class ClusterRecovery:
     scrapes: Sequence[Scrapes]
     slo: Slo
     jobs_seen: int
-    nodes: int | None
     node_hours_out: float
     stalled_gpu_hours: float | None
     interrupted_gpu_hours: float | None
@@ -167,7 +158,6 @@ class Recovery:
 def make_recovery(api: PrometheusApi, asked: Asked, progress: Progress) -> Recovery:
     """Ask the server.  Raises `StagewatchError`, also where nothing was scraped at all."""
     names = [asked.cluster] if asked.cluster else _clusters(api, asked.period)
-    progress.expect(_QUERIES * len(names))
     return Recovery(asked, [_cluster(api, asked, name, progress) for name in names])
 
 
@@ -195,19 +185,14 @@ def _cluster(api: PrometheusApi, asked: Asked, cluster: str, progress: Progress)
     history = History(api, period, progress, intervals=intervals, columns=SWEEP_COLUMNS)
     incidents = incidents_of(find_signs(history, cluster))
     close = sorted(incidents, key=lambda each: (not each.jobs, -each.start))[:MAX_INCIDENTS]
-    progress.expect(QUERIES_EACH * len(close))
     looked_at = absorbed([phases_of(history, each, cluster, asked.throughput) for each in close])
 
     def by_job(metric: str) -> list[Line]:
         jobs = f"count by (job_id) ({history.last(metric, here)})"
         return history.lines(f"count ({jobs})", "jobs")
 
-    jobs = _of(max, by_job("slurm_job_info")) or _of(max, by_job("rl_rank_up")) or 0
-    agents = {**here, "job": "stagewatch"}
-    # The median: while a node changes its state, it is counted in both.
-    nodes = _of(
-        statistics.median, history.most("slurm_cluster_nodes", here, "", "nodes", "sum")
-    ) or _of(statistics.median, history.most("up", agents, "", "nodes", "count"))
+    running = by_job("slurm_job_info") or by_job("rl_rank_up")
+    jobs = round(max((n for line in running for _, n in line.known()), default=0))
     wasted = history.total(
         "increase", "job:rl_wasted_gpu_seconds:total", here, "job_id", "wasted GPU time"
     )
@@ -230,7 +215,6 @@ def _cluster(api: PrometheusApi, asked: Asked, cluster: str, progress: Progress)
             seen=bool(jobs),
         ),
         jobs_seen=jobs,
-        nodes=nodes,
         node_hours_out=_node_hours(incidents),
         stalled_gpu_hours=sum(wasted.values()) / 3600 if wasted else None,
         interrupted_gpu_hours=sum(interrupted) / 3600 if interrupted else None,
@@ -255,12 +239,6 @@ def _seen(api: PrometheusApi, cluster: str, period: Period) -> list[float]:
             f"{iso(period.end)}"
         )
     return [when for when, _ in tracks[0].samples]
-
-
-def _of(how: Callable[[list[float]], float], lines: Sequence[Line]) -> int | None:
-    """A statistic of all values of some lines, rounded."""
-    values = [value for line in lines for _, value in line.known()]
-    return round(how(values)) if values else None
 
 
 def _scrapes(history: History, here: Labels) -> list[Scrapes]:

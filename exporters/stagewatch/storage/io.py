@@ -1,6 +1,7 @@
-"""How much this node waits for storage, and for what: pressure, disks, and Lustre's client.
+"""How much this node waits for storage, and for what: pressure and disks.
 
-WEKA and Storage Scale (GPFS) publish no counters in files; the canary measures those.
+Parallel file systems publish no counters that an unprivileged agent could read; the canary measures
+those.
 """
 
 from __future__ import annotations
@@ -16,14 +17,12 @@ from stagewatch.core.exposition import Metric, Samples
 from stagewatch.host.procfs import TICKS_PER_SECOND
 from stagewatch.node_context import NodeContext
 from stagewatch.storage.diskstats import Disk, read_disks
-from stagewatch.storage.lustre import LustreClient, read_lustre
 
 EXCLUDED_DISKS = r"(loop|ram|zram|fd|sr)\d+"
 
 _PRESSURE = re.compile(r"(some|full) .*\btotal=(\d+)")
 
 _DISK = ("device", "operation")
-_CLIENT = ("filesystem", "type", "operation")
 
 PRESSURE = Metric(
     "io_pressure_seconds_total",
@@ -62,24 +61,6 @@ DISK_SECONDS = Metric(
     _DISK,
 )
 DISK_BYTES = Metric("io_disk_bytes_total", "counter", "Bytes of completed requests.", _DISK)
-CLIENT_OPERATIONS = Metric(
-    "io_client_operations_total",
-    "counter",
-    "System calls on a parallel file system, as its client counts them.",
-    _CLIENT,
-)
-CLIENT_SECONDS = Metric(
-    "io_client_operation_seconds_total",
-    "counter",
-    "Time those calls took, where the client counts it.",
-    _CLIENT,
-)
-CLIENT_BYTES = Metric(
-    "io_client_bytes_total",
-    "counter",
-    "Bytes read and written on a parallel file system, cached ones included.",
-    ("filesystem", "type", "direction"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +90,6 @@ class IoCollector(Collector):
         for disk in read_disks(self._proc):
             if self._is_shown(disk.name):
                 _disk(out, disk)
-        for client in read_lustre(self._proc, self._sys):
-            _client(out, client, "lustre")
         return out
 
     def _cpu(self, out: Samples) -> None:
@@ -159,22 +138,13 @@ def _disk(out: Samples, disk: Disk) -> None:
         out.add(DISK_BYTES, requests.bytes, disk.name, kind)
 
 
-def _client(out: Samples, client: LustreClient, kind: str) -> None:
-    for operation, count in client.operations.items():
-        out.add(CLIENT_OPERATIONS, count, client.name, kind, operation)
-    for operation, seconds in client.seconds.items():
-        out.add(CLIENT_SECONDS, seconds, client.name, kind, operation)
-    for direction, count in client.bytes.items():
-        out.add(CLIENT_BYTES, count, client.name, kind, direction)
-
-
 def _build(options: IoOptions, node: NodeContext) -> IoCollector:
     return IoCollector(node.options.proc, node.options.sys, exclude_disks=options.exclude_disks)
 
 
 SPEC = CollectorSpec(
     name="io",
-    help="pressure stall information, disks, I/O wait, and the clients of parallel file systems",
+    help="pressure stall information, disks and I/O wait",
     interval=5.0,
     options=IoOptions,
     build=_build,

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from stagewatch.core.errors import SourceError
 from stagewatch.host.mounts import unescape
+from stagewatch.host.procfs import number
 
 MAX_BYTES = 64 << 20
 """Most that is read of the file; 1,000 mounts take about 8 MB."""
@@ -36,7 +37,6 @@ class Operation:
     timeouts: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
-    queue_seconds: float = 0.0
     rtt_seconds: float = 0.0
     execute_seconds: float = 0.0
     errors: int | None = None
@@ -54,25 +54,10 @@ class Operation:
         self.timeouts += other.timeouts
         self.bytes_sent += other.bytes_sent
         self.bytes_received += other.bytes_received
-        self.queue_seconds += other.queue_seconds
         self.rtt_seconds += other.rtt_seconds
         self.execute_seconds += other.execute_seconds
         if other.errors is not None:
             self.errors = (self.errors or 0) + other.errors
-
-
-@dataclass(slots=True)
-class Transports:
-    """All connections of a mount (nconnect makes several), added up."""
-
-    count: int = 0
-    connects: int | None = None
-    """Connections made; UDP has none."""
-    sends: int = 0
-    receives: int = 0
-    bad_xids: int = 0
-    backlog: int = 0
-    """Requests found waiting for a free slot, added up over all sends."""
 
 
 @dataclass(slots=True)
@@ -84,9 +69,11 @@ class NfsMount:
     version: str = ""
     protocol: str = ""
     address: str = ""
-    age_seconds: int | None = None
     operations: dict[str, Operation] | None = None
-    transports: Transports | None = None
+    sent: int | None = None
+    """Requests sent on all connections (nconnect makes several), repeats included."""
+    received: int | None = None
+    """Replies that fitted a request."""
 
     @property
     def server(self) -> str:
@@ -131,8 +118,6 @@ def _mounts(text: str) -> Iterator[NfsMount]:
                 in_operations = True
             elif name == "opts":
                 _options(mount, rest)
-            elif name == "age" and rest.strip().isdecimal():
-                mount.age_seconds = int(rest)
             elif name == "xprt":
                 _transport(mount, rest.split())
     if mount is not None:
@@ -152,20 +137,13 @@ def _transport(mount: NfsMount, fields: list[str]) -> None:
     """`<kind> <numbers>`: UDP lacks the three connection fields that TCP and RDMA have."""
     if not fields or fields[0] not in ("tcp", "rdma", "udp"):
         return
+    skip = 2 if fields[0] == "udp" else 5
     try:
-        numbers = [int(field) for field in fields[1:]]
-        connects, skip = (None, 2) if fields[0] == "udp" else (numbers[2], 5)
-        sends, receives, bad_xids, _, backlog = numbers[skip : skip + 5]
+        sent, received = number(fields[1 + skip]), number(fields[2 + skip])
     except (ValueError, IndexError):
         return
-    all_of = mount.transports = mount.transports or Transports()
-    all_of.count += 1
-    if connects is not None:
-        all_of.connects = (all_of.connects or 0) + connects
-    all_of.sends += sends
-    all_of.receives += receives
-    all_of.bad_xids += bad_xids
-    all_of.backlog += backlog
+    mount.sent = (mount.sent or 0) + sent
+    mount.received = (mount.received or 0) + received
 
 
 def _operation(mount: NfsMount, line: str) -> None:
@@ -183,8 +161,8 @@ def _operation(mount: NfsMount, line: str) -> None:
 
 def _counters(text: str) -> Operation | None:
     try:
-        numbers = [int(number) for number in text.split()]
-        count, sent_times, timeouts, sent, received, queue, rtt, execute = numbers[:8]
+        numbers = [number(field) for field in text.split()]
+        count, sent_times, timeouts, sent, received, _, rtt, execute = numbers[:8]
     except ValueError:
         return None
     return Operation(
@@ -193,7 +171,6 @@ def _counters(text: str) -> Operation | None:
         timeouts,
         sent,
         received,
-        queue * _MILLISECONDS,
         rtt * _MILLISECONDS,
         execute * _MILLISECONDS,
         numbers[8] if len(numbers) > 8 else None,

@@ -28,20 +28,11 @@ INFO = Metric(
     "1 for every NFS mount point, with its server, export, version, transport and address.",
     ("mount", "server", "export", "version", "protocol", "address"),
 )
-AGE = Metric(
-    "nfs_mount_age_seconds", "gauge", "Time since the file system was mounted.", ("mount",)
-)
 OPERATIONS_TOTAL = Metric("nfs_operations_total", "counter", f"Operations, {_SOURCE}", _OP)
 BYTES = Metric(
     "nfs_bytes_total",
     "counter",
     "Bytes sent and received for operations, RPC headers included.",
-    _OP,
-)
-QUEUE = Metric(
-    "nfs_operation_queue_seconds_total",
-    "counter",
-    "Time operations waited on this node before they were sent.",
     _OP,
 )
 RTT = Metric(
@@ -68,26 +59,11 @@ RETRANSMISSIONS = Metric(
 TIMEOUTS = Metric(
     "nfs_timeouts_total", "counter", "Major time-outs: all retries of a request went by.", _OP
 )
-TRANSPORTS = Metric(
-    "nfs_transports", "gauge", "Connections of the mount (nconnect), summed below.", ("mount",)
-)
-CONNECTS = Metric(
-    "nfs_transport_connects_total", "counter", "Connections made to the server.", ("mount",)
-)
 SENDS = Metric(
     "nfs_transport_requests_sent_total", "counter", "Requests sent, repeats included.", ("mount",)
 )
 RECEIVES = Metric(
     "nfs_transport_replies_received_total", "counter", "Replies that fitted a request.", ("mount",)
-)
-BAD_XIDS = Metric(
-    "nfs_transport_bad_xids_total", "counter", "Replies that fitted no request.", ("mount",)
-)
-BACKLOG = Metric(
-    "nfs_transport_backlog_total",
-    "counter",
-    "Requests found waiting for a free slot, added up over all sends.",
-    ("mount",),
 )
 
 
@@ -126,15 +102,8 @@ class NfsCollector(Collector):
         out.add(
             INFO, 1, name, mount.server, mount.export, mount.version, mount.protocol, mount.address
         )
-        out.add(AGE, mount.age_seconds, name)
-        transports = mount.transports
-        if transports is not None:
-            out.add(TRANSPORTS, transports.count, name)
-            out.add(CONNECTS, transports.connects, name)
-            out.add(SENDS, transports.sends, name)
-            out.add(RECEIVES, transports.receives, name)
-            out.add(BAD_XIDS, transports.bad_xids, name)
-            out.add(BACKLOG, transports.backlog, name)
+        out.add(SENDS, mount.sent, name)
+        out.add(RECEIVES, mount.received, name)
         if mount.operations is not None:
             other = Operation()
             for op, counters in mount.operations.items():
@@ -148,7 +117,6 @@ class NfsCollector(Collector):
 def _operation(out: Samples, operation: Operation, mount: str, op: str) -> None:
     out.add(OPERATIONS_TOTAL, operation.operations, mount, op)
     out.add(BYTES, operation.bytes_sent + operation.bytes_received, mount, op)
-    out.add(QUEUE, operation.queue_seconds, mount, op)
     out.add(RTT, operation.rtt_seconds, mount, op)
     out.add(EXECUTE, operation.execute_seconds, mount, op)
     out.add(ERRORS, operation.errors, mount, op)

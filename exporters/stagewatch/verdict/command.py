@@ -135,7 +135,11 @@ def as_json(
     """The facts, verdicts and stacks, for programs."""
     return {
         "stacks": [dataclasses.asdict(one) for one in stacks],
-        "ranks": [dataclasses.asdict(fact) | {"overdue": fact.overdue} for fact in facts],
+        "ranks": [
+            dataclasses.asdict(fact)
+            | {"overdue": fact.overdue, "class_before": sorted(fact.class_before)}
+            for fact in facts
+        ],
         "verdicts": [
             {
                 "job_id": verdict.job_id,
@@ -143,8 +147,15 @@ def as_json(
                 "stalled": verdict.stalled,
                 "evidence": verdict.evidence,
                 "culprits": [
-                    {"role": rank.role, "rank": rank.rank, "pid": rank.pid}
-                    for rank in verdict.culprits
+                    {
+                        "role": charge.rank.role,
+                        "rank": charge.rank.rank,
+                        "pid": charge.rank.pid,
+                        "evidence": charge.evidence,
+                        "group": charge.group,
+                        "op": charge.op,
+                    }
+                    for charge in verdict.charges
                 ],
                 "sentence": verdict.sentence,
             }

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import Census, RankDirectory
 from stagewatch.ranks.model import Rank
-from stagewatch.ranks.records import Life
+from stagewatch.ranks.records import Life, RankRecord
+from stagewatch.ranks.stages import INSIDE_AFTER_SECONDS
 from stagewatch.ranks.wait_class import Sample, Sampler, WaitClass, classify
 from stagewatch.verdict.thresholds import budget_seconds
+
+_STILL = (WaitClass.PARKED, WaitClass.POLL, WaitClass.STOPPED)
+"""Classes of a rank that does no work, whatever its stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A collective, a send or a receive that a rank is inside of."""
+
+    op: str
+    seconds: float
+    peer: int | None = None
+    """The rank that a send or receive is with."""
+    elements: int | None = None
+    """Of the tensor, where all members must have as many."""
 
 
 class RecordState(str, Enum):
@@ -41,9 +57,8 @@ class RankFacts:
     progress_age_seconds: float | None
     budget_seconds: float | None
     """How long this stage may go without a mark of progress."""
-    armed: bool
-    """Whether gaps that this rank has shown have taught the budget."""
-    collectives: dict[str, int]
+    collectives: Mapping[str, int]
+    """Collectives entered, by process group."""
     state: str
     wait_channel: str
     cpu_ratio: float | None
@@ -52,12 +67,33 @@ class RankFacts:
     first_failure_time: float | None
     first_failure_age_seconds: float | None
     record: RecordState = RecordState.KEPT
+    inside: Mapping[str, Inside] = field(default_factory=dict)
+    """What it is inside of, by process group; sends and receives are in `POINT_TO_POINT`."""
+    group_sizes: Mapping[str, int] = field(default_factory=dict)
+    """Members of its process groups, where known."""
+    started: float | None = None
+    """When its record was begun, as Unix time."""
+    expected_seconds: float | None = None
+    """What is left of a pause that the trainer has announced."""
+    at_work: bool = False
+    """Whether it takes memory, moves bytes, or has children that do."""
+    class_before: frozenset[WaitClass] = frozenset()
+    """How it waited while its job was well; empty where nobody has seen that."""
+    step_age_seconds: float | None = None
+    """How long it has been at its step; `None` where nobody has seen that."""
 
     @property
     def overdue(self) -> bool:
         """Whether the rank has gone longer without progress than its stage may."""
+        return self.late_seconds is not None
+
+    @property
+    def late_seconds(self) -> float | None:
+        """How long it has been overdue; `None` if it is not."""
         age, budget = self.progress_age_seconds, self.budget_seconds
-        return age is not None and budget is not None and age > budget
+        if age is None or budget is None or age <= budget or self.expected_seconds:
+            return None
+        return age - budget
 
 
 def observe(
@@ -97,7 +133,9 @@ def _facts(rank: Rank, window: list[Sample], *, full: bool) -> RankFacts:
     first = record.first_failure if record else None
     alive = rank.life is Life.ALIVE and bool(window)
     seconds = window[-1].time - window[0].time if len(window) > 1 else 0.0
-    budget, armed = budget_seconds(record, stage) if record and stage else (None, False)
+    wait_class = WaitClass.GONE if rank.life is Life.GONE else classify(window)
+    inside = _inside(record, now) if record and alive else {}
+    still = wait_class in _STILL or bool(inside)
     ran = window[-1].run_seconds - window[0].run_seconds if seconds else 0.0
     return RankFacts(
         job_id=rank.job_id,
@@ -110,15 +148,39 @@ def _facts(rank: Rank, window: list[Sample], *, full: bool) -> RankFacts:
         stage_open_seconds=max(0.0, now - frame.started) if frame else None,
         step=lane.step if lane else None,
         progress_age_seconds=max(0.0, now - lane.progress) if lane and lane.progress else None,
-        budget_seconds=budget,
-        armed=armed,
-        collectives=dict(record.collectives) if record else {},
+        budget_seconds=budget_seconds(record, stage, still=still) if record and stage else None,
+        collectives=record.collectives if record else {},
         state=window[-1].state if alive else "-",
         wait_channel=window[-1].channel if alive else "",
         cpu_ratio=ran / seconds if alive and seconds else None,
-        wait_class=WaitClass.GONE if rank.life is Life.GONE else classify(window),
+        wait_class=wait_class,
         first_failure=f"{first.error} in {first.stage}" if first else "",
         first_failure_time=first.time if first else None,
         first_failure_age_seconds=max(0.0, time.time() - first.time) if first else None,
         record=RecordState.KEPT if record else RecordState.NO_ROOM if full else RecordState.NONE,
+        inside=inside,
+        group_sizes=_sizes(record, rank.world_size) if record else {},
+        started=record.created if record else None,
+        expected_seconds=max(0.0, record.expected_until - now) if record else None,
+        at_work=wait_class is WaitClass.COMPUTE,
     )
+
+
+def is_still(rank: RankFacts) -> bool:
+    """Whether the rank waits, or is inside a collective: nothing speaks for long work."""
+    return rank.wait_class in _STILL or bool(rank.inside)
+
+
+def _inside(record: RankRecord, now: float) -> dict[str, Inside]:
+    return {
+        name: Inside(group.op, now - group.entered, group.peer, group.elements)
+        for name, group in record.inside.items()
+        if now - group.entered >= INSIDE_AFTER_SECONDS
+    }
+
+
+def _sizes(record: RankRecord, world_size: int | None) -> dict[str, int]:
+    sizes = {name: group.size for name, group in record.groups.items()}
+    if "world" in sizes:
+        sizes["world"] = sizes["world"] or world_size
+    return {name: size for name, size in sizes.items() if size}

@@ -1,26 +1,26 @@
 """Judges the ranks of each job on this node: has it hung or stopped, and which rank is at fault?
 
-It first decides whether the ranks are stalled, then names a culprit, or abstains.  The recording
-rules (`alerts/stalls.rules.yaml`) judge a whole cluster in the same order; this verdict is for a
-person who could only log in to the node.
+It first decides who would be at fault, then whether the ranks are stalled, or abstains.  The
+recording rules (`alerts/stalls.rules.yaml`) judge a whole cluster in the same order; this verdict
+is for a person who could only log in to the node.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stagewatch.core.words import duration
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.facts import RankFacts
+from stagewatch.verdict.fault import Case, Charge, accuse
 from stagewatch.verdict.thresholds import (
-    COMPUTING_SECONDS,
     MIN_SECONDS,
     PATIENCE_SECONDS,
     SETTLE_SECONDS,
+    WORKING_SECONDS,
 )
-from stagewatch.verdict.words import BEEN, doing, sleeps_in, who
+from stagewatch.verdict.words import accusation, doing, groups, who
 
 Ranks = Sequence[RankFacts]
 
@@ -36,11 +36,16 @@ class Verdict:
     stalled: bool
     """Whether no rank makes progress any more."""
     evidence: str
-    """`process_gone`, `left_loop_early`, `collective_behind`, `io_blocked`, `odd_one_out`,
-    `group_only`, `raised` (stopped since an exception), or empty where nothing is wrong or the
-    facts do not suffice."""
-    culprits: tuple[RankFacts, ...]
+    """Of the first charge; without one, of what nobody can be named by: `mismatch`, `missing`,
+    `cycle`, `group_only`; or `process_gone` where no rank lives, `raised` (stopped since an
+    exception), or empty where nothing is wrong or the facts do not suffice."""
+    charges: tuple[Charge, ...]
     sentence: str
+
+    @property
+    def culprits(self) -> tuple[RankFacts, ...]:
+        """The ranks at fault."""
+        return tuple(charge.rank for charge in self.charges)
 
     @property
     def wrong(self) -> bool:
@@ -60,39 +65,47 @@ def _judge_role(ranks: Ranks, node: Ranks, key: tuple[str, str]) -> Verdict:
     job_id, role = key
     others = [rank for rank in node if rank.job_id == job_id and rank.role != role]
     job = f"job {job_id} ({role})" if others else f"job {job_id}"
-    gone = tuple(rank for rank in ranks if rank.wait_class is WaitClass.GONE)
-    live = tuple(rank for rank in ranks if rank.wait_class is not WaitClass.GONE)
+    case = accuse(ranks)
     first = _first_failure(ranks)
     failure = f"; first failure: {first}" if first else ""
-    stuck = stalled(live, others)
+    live, gone = case.live, case.gone
+    stuck = stalled(case, others)
     if not live:
         whole = "its only rank here is" if len(gone) == 1 else f"all its {len(gone)} ranks here are"
         return Verdict(job_id, role, False, "process_gone", (), f"{job}: {whole} gone{failure}")
-    if gone:
+    if case.gone_is_fault:
         still = f", without progress for {_since(live)}" if _silent(live) else ""
         sentence = (
             f"{job}: {who(gone)} ended without closing its record; {doing(live)}{still}{failure}"
         )
-        return Verdict(job_id, role, stuck, "process_gone", gone, sentence)
+        return Verdict(job_id, role, stuck, "process_gone", case.charges, sentence)
     if stuck:
-        return _stuck(job, live, failure)
-    excused = excuse(live)
+        return _stuck(job, case, failure)
+    excused = excuse(case)
     if failed(live) and _silent(live) and excused in ("", _IDLE):
         return Verdict(job_id, role, False, "raised", (), f"{job}: {_stopped(ranks, live)}")
     return Verdict(job_id, role, False, "", (), f"{job}: {_going(live, excused)}{failure}")
 
 
-def _stuck(job: str, live: Ranks, failure: str) -> Verdict:
+def _stuck(job: str, case: Case, failure: str) -> Verdict:
+    live = case.live
     job_id, role = live[0].job_id, live[0].role
-    culprits, evidence = _localise(live)
-    if culprits:
-        sentence = _accuse(job, live, culprits, evidence)
-        return Verdict(job_id, role, True, evidence, culprits, sentence + failure)
-    sentence = (
-        f"{job}: no progress for {_since(live)} at step {_step(live)}: {doing(live)}; no rank of "
-        f"this node stands out, so suspect the transport, a GPU or a rank of another node{failure}"
-    )
-    return Verdict(job_id, role, True, "group_only", (), sentence)
+    if case.charges:
+        sentence = f"{job}: {accusation(live, case.charges, _since, _step)}"
+        evidence = case.charges[0].evidence
+        return Verdict(job_id, role, True, evidence, case.charges, sentence + failure)
+    why = {
+        "mismatch": f"ranks of one group are in different collectives: {groups(live)}",
+        "missing": f"they wait for ranks that are not here ({case.absent}): {groups(live)}",
+        "cycle": f"ranks wait for each other: {groups(live)}",
+        "group_only": (
+            "no rank of this node stands out, so suspect the transport, a GPU or a rank of "
+            "another node"
+        ),
+    }[case.nobody]
+    since = f"no progress for {_since(live)} at step {_step(live)}"
+    sentence = f"{job}: {since}: {doing(live)}; {why}{failure}"
+    return Verdict(job_id, role, True, case.nobody, (), sentence)
 
 
 def _going(live: Ranks, excused: str) -> str:
@@ -120,119 +133,48 @@ def _moved(rank: RankFacts) -> bool:
     return seconds is not None and seconds < MIN_SECONDS and not rank.overdue
 
 
-def stalled(live: Ranks, others: Ranks) -> bool:
-    """Whether every live rank is overdue, at least half of them by a budget that they have taught,
-    without an excuse, while none of the job's `others` sets up or saves: the rest may wait for
-    that."""
+def stalled(case: Case, others: Ranks) -> bool:
+    """Whether every live rank is overdue, or at fault although it makes marks of progress, without
+    an excuse, while none of the job's `others` is in a long stage or has announced a pause: the
+    rest may wait for that."""
     return (
-        bool(live)
-        and all(rank.overdue for rank in live)
-        and 2 * sum(rank.armed for rank in live) >= len(live)
-        and not excuse(live)
-        and not any(_sets_up_or_saves(rank) for rank in others)
+        bool(case.live)
+        and all(rank.overdue or case.holds_up(rank) for rank in case.live)
+        and not any(rank.expected_seconds for rank in case.live)
+        and not excuse(case)
+        and not any(_takes_long(rank) for rank in others)
     )
 
 
-def excuse(live: Ranks) -> str:
+def excuse(case: Case) -> str:
     """Why what looks like a stall is none; empty without such a reason."""
+    live = case.live
     for rank in live:
-        since = rank.progress_age_seconds or 0.0
+        late = rank.late_seconds
         if rank.wait_class is WaitClass.TRACED:
             return f"a debugger holds {who((rank,))}"
-        if rank.wait_class is WaitClass.COMPUTE and rank.overdue and since < COMPUTING_SECONDS:
-            return f"{who((rank,))} computes something long"
-        if rank.stage in PATIENCE_SECONDS and not rank.overdue:
+        if rank.expected_seconds:
+            return f"{who((rank,))} has announced a pause"
+        if late is not None and late < WORKING_SECONDS and case.may_work(rank):
+            return f"{who((rank,))} is at work on something long"
+        if _takes_long(rank):
             return f"{who((rank,))} is in {rank.stage}, which may take long"
-    if all(rank.stage == "idle" and rank.wait_class is WaitClass.PARKED for rank in live):
+    if live and all(rank.wait_class is WaitClass.STOPPED for rank in live):
+        return "all ranks are stopped, the job is suspended"
+    if all(
+        rank.stage == "idle" and rank.wait_class is WaitClass.PARKED and not rank.inside
+        for rank in live
+    ):
         return _IDLE
     return ""
 
 
-def _sets_up_or_saves(rank: RankFacts) -> bool:
-    return (
-        rank.stage in ("init", "checkpoint")
-        and rank.wait_class is not WaitClass.GONE
-        and not rank.overdue
-    )
-
-
-def _localise(live: Ranks) -> tuple[tuple[RankFacts, ...], str]:
-    """The ranks that stand out, and the evidence: the collective sequence, then the wait class."""
-    behind = _minority(live, _behind(live))
-    if behind:
-        # No peer can stop a rank or make it wait for storage, but such a rank holds up its peers.
-        for wait_class, evidence in (
-            (WaitClass.STOPPED, "odd_one_out"),
-            (WaitClass.IO, "io_blocked"),
-        ):
-            cause = tuple(rank for rank in behind if rank.wait_class is wait_class)
-            if cause:
-                return cause, evidence
-        early = _left_early(live, behind)
-        return behind, "left_loop_early" if early else "collective_behind"
-    if 2 * sum(rank.wait_class is WaitClass.UNKNOWN for rank in live) >= len(live):
-        return (), ""
-    for wait_class in (WaitClass.STOPPED, WaitClass.IO, WaitClass.PARKED, WaitClass.SPIN):
-        odd = _minority(live, tuple(rank for rank in live if rank.wait_class is wait_class))
-        if odd and wait_class is WaitClass.IO:
-            return odd, "io_blocked"
-        if odd:
-            return odd, "left_loop_early" if _left_early(live, odd) else "odd_one_out"
-    return (), ""
-
-
-def _minority(live: Ranks, some: tuple[RankFacts, ...]) -> tuple[RankFacts, ...]:
-    return some if 2 * len(some) < len(live) else ()
-
-
-def _behind(live: Ranks) -> tuple[RankFacts, ...]:
-    most: Counter[str] = Counter()
-    for rank in live:
-        for group, sequence in rank.collectives.items():
-            most[group] = max(most[group], sequence)
-    return tuple(
-        rank
-        for rank in live
-        if any(sequence < most[group] for group, sequence in rank.collectives.items())
-    )
-
-
-def _left_early(live: Ranks, suspects: Ranks) -> bool:
-    """Whether the suspects are parked, in a stage or at a step of their own, while all peers spin:
-    those wait inside the loop that the suspects have left."""
-    others = [rank for rank in live if rank not in suspects]
-    stages = {rank.stage for rank in others}
-    steps = [rank.step for rank in others if rank.step is not None]
-
-    def elsewhere(rank: RankFacts) -> bool:
-        if rank.stage not in stages:
-            return True
-        return rank.step is not None and bool(steps) and not min(steps) <= rank.step <= max(steps)
-
-    return (
-        all(rank.wait_class is WaitClass.PARKED for rank in suspects)
-        and all(rank.wait_class is WaitClass.SPIN for rank in others)
-        and all(elsewhere(rank) for rank in suspects)
-    )
-
-
-def _accuse(job: str, live: Ranks, culprits: Ranks, evidence: str) -> str:
-    others = [rank for rank in live if rank not in culprits]
-    first = culprits[0]
-    state = BEEN[first.wait_class]
-    channel = sleeps_in(first.wait_channel)
-    if first.wait_class in (WaitClass.PARKED, WaitClass.IO) and channel:
-        state += f" in {channel}"
-    one = len(culprits) == 1
-    sentence = (
-        f"{job}: {doing(others)}, {who(culprits)} {'has' if one else 'have'} been {state} "
-        f"for {_since(culprits)} at step {_step(culprits)}"
-    )
-    if evidence == "left_loop_early":
-        return f"{sentence}: {'it' if one else 'they'} left the loop early"
-    if evidence == "collective_behind":
-        return f"{sentence}: {'it' if one else 'they'} entered fewer collectives than the others"
-    return sentence
+def _takes_long(rank: RankFacts) -> bool:
+    """Whether other ranks, of other roles too, may wait for what this one does."""
+    if rank.wait_class is WaitClass.GONE:
+        return False
+    long = rank.stage in PATIENCE_SECONDS and rank.progress_age_seconds is not None
+    return bool(rank.expected_seconds) or (long and not rank.overdue)
 
 
 def failed(ranks: Ranks) -> bool:

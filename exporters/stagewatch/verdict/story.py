@@ -23,16 +23,28 @@ SHOWN = 6
 _MEANING = {
     "process_gone": "its process has ended without closing its record",
     "left_loop_early": "it has left the loop that the others are still in",
-    "collective_behind": "it has entered fewer collectives than the others",
+    "awaited": "it has not entered what the others wait in",
+    "mismatch": "it does not do what the others of its group do",
+    "livelock": "it makes marks of progress but no steps, and the others wait",
+    "missing": "it has ended, and the others wait for it",
+    "node_lost": "its node does not answer any more, and the others wait for it",
     "io_blocked": "it waits for storage",
     "odd_one_out": "it waits unlike all others",
+    "stage_differs": "it is in a stage of its own",
     "stage_behind": "its peers have completed that stage, and the job waits for it",
 }
 _EXCUSES = {
-    "computing": "a rank computes something long",
+    "computing": "a rank is at work on something long",
     "debugger": "a debugger holds a rank",
     "long_stage": "a rank is in a stage that may take long",
     "idle": "no stage is open",
+    "expected": "a rank has announced a pause",
+    "suspended": "all its ranks are stopped, or were a moment ago",
+}
+_NOBODY = {
+    "mismatch": "Ranks of one group are in different collectives, and no side is the majority.",
+    "missing": "They wait for ranks that no agent shows.",
+    "cycle": "Every rank that another waits for waits itself.",
 }
 
 
@@ -104,7 +116,9 @@ def _of_cluster(api: Queries, job_id: str, cluster: str, now: float, *, alone: b
     # A role that waits for the rank that is behind hangs without a culprit of its own.
     nobody = [] if behind else ask("job:rl_stall:group_only")
     if nobody:
-        sentences.append("No rank stands out: suspect the transport, a switch or a GPU.")
+        evidence = nobody[0].labels.get("evidence", "")
+        stands_out = "No rank stands out: suspect the transport, a switch or a GPU."
+        sentences.append(_NOBODY.get(evidence, stands_out))
     slow = ask("rank:rl_straggler:ratio")
     sentences += [
         f"Straggler: rank {rank.labels['rank']} on {_node(rank.labels)}, in "
@@ -124,10 +138,12 @@ def _of_cluster(api: Queries, job_id: str, cluster: str, now: float, *, alone: b
 
 def _culprit(labels: dict[str, str]) -> str:
     evidence = labels.get("evidence", "")
+    op = labels.get("op", "").replace("unknown", "a collective")
+    waited = f", in {op} of {labels['group']}" if labels.get("group") else ""
     return (
         f"Culprit: rank {labels['rank']} ({labels['role']}), pid {labels.get('pid') or 'unknown'} "
         f"on {_node(labels)}, in {labels.get('stage') or 'no known stage'}: "
-        f"{_MEANING.get(evidence, evidence)} ({evidence})."
+        f"{_MEANING.get(evidence, evidence)}{waited} ({evidence})."
     )
 
 
@@ -164,11 +180,7 @@ class _Role:
         self._ages = ask("rank:rl_progress_age:seconds")
         self._stalled = bool(ask("job:rl_stall:active"))
         self._excuses = {series.labels["excuse"] for series in ask("job:rl_stall:excused")}
-        self._late = {
-            _rank(series)
-            for kind in ("armed", "unarmed")
-            for series in ask(f"rank:rl_stall_{kind}:overdue_seconds")
-        }
+        self._late = {_rank(series) for series in ask("rank:rl_stall:overdue_seconds")}
         self._failures = sorted(
             ask("rl_rank_first_failure_timestamp_seconds"), key=lambda failure: failure.value
         )

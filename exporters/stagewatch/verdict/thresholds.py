@@ -6,31 +6,50 @@ gives both of them cases just under and just over each threshold.
 
 from __future__ import annotations
 
-from stagewatch.ranks.records import RankRecord
+from stagewatch.ranks.records import RankRecord, StageTotals
 from stagewatch.record import BUCKET_BOUNDS
 
 MIN_SECONDS = 10.0
 """No rank is overdue before this, whatever its stage."""
-FACTOR = 3.0
-"""The budget of a stage, in 99th percentiles of the gaps between its marks of progress."""
-MIN_GAPS = 3
-"""A stage is armed once its rank has shown this many gaps."""
+UNTAUGHT_SECONDS = 30.0
+"""The least budget of a stage that has shown too few gaps."""
+STILL_SECONDS = 120.0
+"""The least budget of a stage that is long by nature, while the rank is still."""
 PATIENCE_SECONDS = {"init": 1800.0, "checkpoint": 900.0, "eval": 1800.0}
-"""The least budget of a stage that is long by nature."""
-COMPUTING_SECONDS = 900.0
-"""How long a rank may visibly compute (compile, tokenize) without a mark of progress."""
+"""The least budget of a stage that is long by nature, while the rank is not."""
+FACTOR = 3.0
+"""The budget of a stage, in 99th percentiles of the gaps between its marks of progress ..."""
+RECENT_FACTOR = 2.0
+"""... or in the longest of the latest gaps, whichever gives more."""
+MIN_GAPS = 3
+"""A stage is taught once its rank has shown this many gaps."""
+WORKING_SECONDS = 60.0
+"""How long after its budget a rank at work is left alone, and one that makes marks of progress
+after the budgets of those that wait for it."""
+YOUNGER_SECONDS = 60.0
+"""A record begun so long after the median of its peers is of another life than theirs."""
+STEPLESS_SECONDS = 30.0
+"""A rank that makes marks at the same step for so long makes no progress with them."""
 SETTLE_SECONDS = 5.0
 """How long progress after an exception may still belong to it: the exception closes the stages
 around it, and an agent looks once a second.  The rule role:rl_given_up:ranks allows as long."""
 
+_NOTHING = StageTotals((), 0.0, (), 0.0)
 
-def budget_seconds(record: RankRecord, stage: str) -> tuple[float, bool]:
-    """The budget of a stage, and whether this rank's own gaps have taught it."""
-    patience = max(PATIENCE_SECONDS.get(stage, 0.0), MIN_SECONDS)
-    totals = record.totals.get(stage)
-    if totals is None or sum(totals.gaps) < MIN_GAPS:
-        return patience, False
-    return max(FACTOR * _quantile(totals.gaps, 0.99), patience), True
+
+def budget_seconds(record: RankRecord, stage: str, *, still: bool) -> float:
+    """How long a stage may go without a mark of progress, as far as this rank's gaps have taught.
+
+    `still`: the rank waits or is inside a collective, so that nothing speaks for long work.
+    """
+    totals = record.totals.get(stage, _NOTHING)
+    taught = sum(totals.gaps) >= MIN_GAPS
+    asked = RECENT_FACTOR * totals.recent_gap
+    if taught:
+        asked = max(asked, FACTOR * _quantile(totals.gaps, 0.99))
+    if stage not in PATIENCE_SECONDS:
+        return max(asked, MIN_SECONDS if taught else UNTAUGHT_SECONDS)
+    return max(asked, STILL_SECONDS if still else PATIENCE_SECONDS[stage])
 
 
 def _quantile(counts: tuple[int, ...], share: float) -> float:

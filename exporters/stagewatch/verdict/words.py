@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.facts import RankFacts
+from stagewatch.verdict.fault import Charge
 
 DOING: dict[str, tuple[str, str]] = {
     WaitClass.SPIN: ("spins", "spin"),
@@ -52,3 +53,60 @@ def who(ranks: Sequence[RankFacts]) -> str:
 def sleeps_in(channel: str) -> str:
     """A wait channel by kind, since kernels rename functions (futex_wait_queue, futex_do_wait)."""
     return next((kind for kind in _KINDS if kind in channel), channel)
+
+
+def groups(ranks: Sequence[RankFacts]) -> str:
+    """Who is inside which collective."""
+    inside: dict[str, list[str]] = {}
+    for rank in ranks:
+        for group, call in rank.inside.items():
+            peer = f" with rank {call.peer}" if call.peer is not None else ""
+            inside.setdefault(f"{_op(call.op)} of {group}{peer}", []).append(str(rank.rank))
+    parts = []
+    for what, numbers in sorted(inside.items()):
+        more = f" and {len(numbers) - 4} more" if len(numbers) > 4 else ""
+        parts.append(
+            f"{'ranks' if len(numbers) > 1 else 'rank'} {', '.join(numbers[:4])}{more} in {what}"
+        )
+    return "; ".join(parts)
+
+
+def _op(name: str) -> str:
+    return "a collective" if name == "unknown" else name
+
+
+_WHY = {
+    "left_loop_early": ("it left the loop early", "they left the loop early"),
+    "livelock": ("it makes marks but no steps", "they make marks but no steps"),
+    "stage_differs": ("it is in a stage of its own", "they are in a stage of their own"),
+}
+
+
+def accusation(
+    live: Sequence[RankFacts],
+    charges: Sequence[Charge],
+    since: Callable[[Sequence[RankFacts]], str],
+    step: Callable[[Sequence[RankFacts]], str],
+) -> str:
+    """What the others do, what those at fault do, for how long, and why they are at fault."""
+    culprits = [charge.rank for charge in charges]
+    others = [rank for rank in live if not any(rank is culprit for culprit in culprits)]
+    first, several = charges[0], len(charges) > 1
+    state = BEEN[first.rank.wait_class]
+    channel = sleeps_in(first.rank.wait_channel)
+    if first.rank.wait_class in (WaitClass.PARKED, WaitClass.IO) and channel:
+        state += f" in {channel}"
+    sentence = (
+        f"{doing(others)}, {who(culprits)} {'have' if several else 'has'} been {state} for "
+        f"{since(culprits)} at step {step(culprits)}"
+    )
+    it = "them" if several else "it"
+    where = f"{_op(first.op)} of {first.group}"
+    if first.evidence == "mismatch":
+        return f"{sentence}, and {'do' if several else 'does'} not fit the others' {where}"
+    if first.evidence == "awaited":
+        have = "they have" if several else "it has"
+        return f"{sentence}: the others wait for {it} in {where}, which {have} not entered"
+    why = _WHY.get(first.evidence)
+    sentence += f": {why[several]}" if why else ""
+    return f"{sentence}; the others wait for {it} in {where}" if first.group else sentence

@@ -6,11 +6,12 @@ import gzip
 import logging
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 
+from stagewatch.core.context import Route
 from stagewatch.core.errors import NoData
 from stagewatch.core.runner import Runner
 from stagewatch.web.connection import Limits
@@ -30,9 +31,6 @@ log = logging.getLogger(__name__)
 
 _GZIP_FROM = 1024
 """Compression saves nothing on bodies below this many bytes."""
-
-Route = Callable[[], tuple[str, bytes]]
-"""Makes a further page: its content type and its body.  `NoData` becomes a 503 with its text."""
 
 
 class AgentServer:

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Generic, Literal, TypeVar
 
 from stagewatch.core.exposition import Histogram, Labels, Metric, Samples
-from stagewatch.core.runner import Job, Runner, Snapshot
+from stagewatch.core.runner import Job, Runner
 from stagewatch.core.words import duration
 
 WARM_CELSIUS = 75.0
@@ -25,7 +25,6 @@ FAULT_SHOWN_SECONDS = 30.0
 
 _RANK = ("job_id", "role", "rank")
 _GPU = ("gpu", "uuid", "mig")
-_CPU = "rl_rank_cpu_seconds_total"
 _GPU_READINGS = (
     "gpu_up",
     "gpu_temperature_celsius",
@@ -58,9 +57,6 @@ class Rank:
     step: float | None
     progress_age: float | None
     """Seconds since the last progress."""
-    cpu_share: float | None
-    """Share of one core between the last two collections."""
-    cpu_seconds: float | None
     memory_bytes: float | None
     failure: tuple[str, str] | None
     """The first exception and the stage that raised it."""
@@ -171,48 +167,24 @@ def _counted(names: Iterable[str]) -> list[tuple[str, int]]:
     return Counter(names).most_common()
 
 
-class Observer:
-    """Reads a runner's latest collections; remembers CPU times to tell the use between them."""
+def facts_of(runner: Runner) -> NodeFacts:
+    """The facts of this moment, out of the latest collections."""
+    jobs = runner.jobs
+    fresh = [snapshot for job in jobs.values() if (snapshot := job.fresh()) is not None]
+    series = _Series(snapshot.samples for snapshot in fresh)
+    return NodeFacts(
+        _subject(jobs, _ranks(series), "ranks", "stages"),
+        _subject(jobs, _gpus(series), "gpu"),
+        _subject(jobs, _faults(series), "faults"),
+        [_collector(job) for job in jobs.values()],
+    )
 
-    def __init__(self, runner: Runner) -> None:
-        self._jobs = runner.jobs
-        self._cpu_taken = 0.0
-        self._cpu_seconds: Mapping[Key, float] = {}
-        self._cpu_shares: Mapping[Key, float] = {}
 
-    def look(self) -> NodeFacts:
-        """The facts of this moment."""
-        fresh = [snapshot for job in self._jobs.values() if (snapshot := job.fresh()) is not None]
-        series = _Series(snapshot.samples for snapshot in fresh)
-        return NodeFacts(
-            self._subject(_ranks(series, self._shares(fresh)), "ranks", "stages"),
-            self._subject(_gpus(series), "gpu"),
-            self._subject(_faults(series), "faults"),
-            [_collector(job) for job in self._jobs.values()],
-        )
-
-    def _subject(self, rows: Sequence[T], *names: str) -> Subject[T] | None:
-        sources = [self._jobs[name] for name in names if name in self._jobs]
-        if not sources:
-            return None
-        return Subject(rows, any(job.answering() for job in sources), _trouble(sources[0]))
-
-    def _shares(self, snapshots: Sequence[Snapshot]) -> Mapping[Key, float]:
-        """The share of one core that each rank used; the first view of a rank has none yet."""
-        for snapshot in snapshots:
-            totals = _Series([snapshot.samples]).sums(_CPU, _RANK)
-            if not totals:
-                continue
-            if snapshot.taken > self._cpu_taken:
-                before = self._cpu_seconds
-                self._cpu_shares = {
-                    key: (total - before[key]) / (snapshot.taken - self._cpu_taken)
-                    for key, total in totals.items()
-                    if total >= before.get(key, total + 1)
-                }
-                self._cpu_taken, self._cpu_seconds = snapshot.taken, totals
-            return self._cpu_shares
-        return {}
+def _subject(jobs: Mapping[str, Job], rows: Sequence[T], *names: str) -> Subject[T] | None:
+    sources = [jobs[name] for name in names if name in jobs]
+    if not sources:
+        return None
+    return Subject(rows, any(job.answering() for job in sources), _trouble(sources[0]))
 
 
 class _Series:
@@ -240,14 +212,6 @@ class _Series:
         values = cache(lambda name: self.by(name, keys))
         return lambda name, key: values(name).get(key)
 
-    def sums(self, name: str, keys: Sequence[str]) -> dict[Key, float]:
-        """The values of a metric, added up over the labels that are not among these."""
-        out: dict[Key, float] = {}
-        for labels, value in self.of(name):
-            key = _key(labels, keys)
-            out[key] = out.get(key, 0.0) + value
-        return out
-
     def labels(self, name: str, keys: Sequence[str]) -> dict[Key, dict[str, str]]:
         """All labels of a metric's series (such as `gpu_info`) by some of them."""
         return {_key(labels, keys): labels for labels, _ in self.of(name)}
@@ -267,7 +231,7 @@ def _natural(key: Key) -> tuple[tuple[int, int, str], ...]:
     )
 
 
-def _ranks(series: _Series, cpu_shares: Mapping[Key, float]) -> list[Rank]:
+def _ranks(series: _Series) -> list[Rank]:
     """Every rank of the node, those that are gone first."""
     value = series.reader(_RANK)
     up = series.by("rl_rank_up", _RANK)
@@ -275,7 +239,6 @@ def _ranks(series: _Series, cpu_shares: Mapping[Key, float]) -> list[Rank]:
     in_force = [labels for labels, one in series.of("rl_rank_wait_class") if one]
     waits = {_key(labels, _RANK): labels["class"] for labels in in_force}
     stages = series.labels("rl_rank_stage_open_seconds", _RANK)
-    cpu_seconds = series.sums(_CPU, _RANK)
     failures = series.labels("rl_rank_first_failure_timestamp_seconds", _RANK)
     gpu_of = {uuid: gpu for gpu, uuid, _ in series.labels("gpu_info", _GPU)}
 
@@ -295,8 +258,6 @@ def _ranks(series: _Series, cpu_shares: Mapping[Key, float]) -> list[Rank]:
             open_seconds=value("rl_rank_stage_open_seconds", key),
             step=value("rl_rank_step", key),
             progress_age=value("rl_rank_progress_age_seconds", key),
-            cpu_share=cpu_shares.get(key),
-            cpu_seconds=cpu_seconds.get(key),
             memory_bytes=value("rl_rank_resident_memory_bytes", key),
             failure=(failure.get("error", ""), failure.get("stage", "")) if failure else None,
         )

@@ -17,7 +17,7 @@ MAX_HEADERS = 100
 
 _REQUEST_LINE = re.compile(
     rb"([A-Z]{1,16}) (?:https?://[!-\"$-.0->@-~]*)?"  # a method; an absolute target's authority
-    rb"(\*|/[!-\"$->@-~]*|)(?:\?([!-\"$-~]*))?"  # path and query, all printable
+    rb"(\*|/[!-\"$->@-~]*|)(?:\?[!-\"$-~]*)?"  # path, and a query that no page reads, all printable
     rb" HTTP/1\.([01])\r?\n"
 )
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~\x80-\xff]*)\r?\n")
@@ -38,7 +38,6 @@ class Request:
     method: str
     path: str
     """As sent, neither decoded nor normalised: it either is one of our paths or it is not."""
-    query: str
     headers: Mapping[str, str]
     keep_alive: bool = False
     """Whether the client can send another request on the same connection."""
@@ -100,7 +99,7 @@ def parse_head(head: bytes) -> Request:
         value = header[2].decode("latin-1").strip(" \t")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
         position = header.end()
-    if line[4] == b"1" and "host" not in headers:
+    if line[3] == b"1" and "host" not in headers:
         raise Refused(HTTPStatus.BAD_REQUEST, "no Host header")
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
         raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "requests have no body here")
@@ -108,7 +107,6 @@ def parse_head(head: bytes) -> Request:
     return Request(
         method=line[1].decode("ascii"),
         path=line[2].decode("ascii") or "/",
-        query=(line[3] or b"").decode("ascii"),
         headers=headers,
-        keep_alive=line[4] == b"1" and "close" not in options,
+        keep_alive=line[3] == b"1" and "close" not in options,
     )

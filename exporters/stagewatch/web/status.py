@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 import stagewatch
 from stagewatch.core.runner import Runner
-from stagewatch.core.words import duration, printable
-from stagewatch.web.facts import FAULT_SHOWN_SECONDS, Observer
+from stagewatch.core.words import duration, printable, size
+from stagewatch.web.facts import FAULT_SHOWN_SECONDS, facts_of
 from stagewatch.web.message import Request, Response
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class StatusPage:
         record_dir: Path | None = None,
         links: Sequence[str] = (),
     ) -> None:
-        self._observer = Observer(runner)
+        self._runner = runner
         self._node = node
         self._record_dir = record_dir
         self._links = ("/metrics", "/-/healthy", "/-/ready", *links)
@@ -75,7 +75,7 @@ class StatusPage:
 
     def _page(self) -> str:
         return self._template.render(
-            facts=self._observer.look(),
+            facts=facts_of(self._runner),
             node=self._node,
             record_dir=self._record_dir,
             links=self._links,
@@ -117,15 +117,6 @@ def _fit_to_print(value: object) -> object:
 
 def _or_nothing(show: Callable[[float], str | None]) -> Callable[[float | None], str | None]:
     return lambda value: None if value is None else show(value)
-
-
-def size(amount: float) -> str:
-    """An amount of memory in binary units."""
-    for unit in ("B", "KiB", "MiB"):
-        if abs(amount) < 1024:
-            return f"{amount:.0f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} GiB"
 
 
 def percent(ratio: float) -> str:

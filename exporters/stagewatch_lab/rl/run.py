@@ -24,12 +24,12 @@ def run(options: DemoOptions) -> int:
     """Exit status 0 if where it began was named, 1 if not."""
     _check(options)
     show = Progress()
-    show.step("finding Prometheus (on the PATH, as a package, or a container)")
+    show.say("finding Prometheus (on the PATH, or as a package)")
     lab = RlLab(cache=options.cache)
     scenario = None
     try:
         workers = f"{options.train} train and {options.rollout} rollout workers"
-        show.step(f"starting {len(lab.nodes)} node agents, Prometheus and job {JOB_ID}: {workers}")
+        show.say(f"starting {len(lab.nodes)} node agents, Prometheus and job {JOB_ID}: {workers}")
         job = lab.job(
             JOB_ID,
             trains=options.train,
@@ -43,16 +43,16 @@ def run(options: DemoOptions) -> int:
         for means in scenario.means:
             show.say(means)
         job.start()
-        show.say(f"Prometheus   {api.alerts_page()}")
+        show.say(f"Prometheus   {lab.url}")
         for node, address in lab.agents.items():
             show.say(f"{node}       http://{address}/")
         experiment = Experiment(scenario, api, show.say, options.fault_id or scenario.name)
-        show.step("training; the rules learn how long each stage takes")
+        show.say("training; the rules learn how long each stage takes")
         steps = options.baseline_steps
         slow = START_SECONDS + 20 * steps * 60 / options.pace
         show.wait_until(lambda: experiment.warmed_up(steps), slow, "no baseline")
         show.wait_until(experiment.due, 120, f"no step reached {scenario.stage}", MOMENT_SECONDS)
-        show.step(f"FAULT {scenario.source}: {scenario.summary} ({scenario.target})")
+        show.say(f"FAULT {scenario.source}: {scenario.summary} ({scenario.target})")
         record = experiment.inject()
         _watch(experiment, show)
         experiment.end()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from stagewatch.core.errors import ConfigError, StagewatchError
-from stagewatch.demo.prometheus import CONTAINER, arguments, prometheus_command
+from stagewatch.demo.prometheus import arguments, prometheus_command
 from stagewatch.demo.stack import only
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch_lab.slurm.cluster import SlurmCluster
@@ -68,8 +68,6 @@ class SlurmLab:
         if why := missing():
             raise ConfigError(why)
         self._prometheus = prometheus_command(cache)  # first: without it nothing is begun
-        if any(CONTAINER in part for part in self._prometheus):
-            raise ConfigError("no Prometheus for this machine: apt-get install prometheus")
         self.keeper = Keeper()
         self._services: dict[str, int] = {}
         self._addresses = dict(

@@ -17,12 +17,12 @@ def run(options: DemoOptions) -> int:
     Raises `ConfigError` where Slurm's daemons are not installed, or not by root.
     """
     show = Progress()
-    show.step(f"starting MariaDB, slurmdbd, slurmctld, {len(NODES)} slurmd, agents, Prometheus")
+    show.say(f"starting MariaDB, slurmdbd, slurmctld, {len(NODES)} slurmd, agents, Prometheus")
     with SlurmLab(options.cache) as lab:
-        show.say(f"Prometheus   {lab.api.alerts_page()}")
+        show.say(f"Prometheus   {lab.url}")
         show.say(f"Slurm        SLURM_CONF={lab.slurm.config}")
         show.say(f"alerts wait {FOR_SECONDS} s at most; all else of the rules is as shipped")
-        show.step(f"{options.scenario}: {SCENARIOS[options.scenario].help}")
+        show.say(f"{options.scenario}: {SCENARIOS[options.scenario].help}")
         story = play(lab, options.scenario, show.say, fault_id=options.fault_id)
         if options.json:
             story.save(options.json)

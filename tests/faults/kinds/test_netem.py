@@ -67,7 +67,7 @@ while "5357:" in root():
 found["after"] = look()
 
 process, said = inject(
-    "network-loss", "--target=127.0.0.1:9001", "--direction=out", "--loss=100", "--for=600s"
+    "network-delay", "--target=127.0.0.1:9001", "--delay=1ms", "--loss=100", "--for=600s"
 )
 with socket.socket() as connection:
     connection.settimeout(3)

@@ -24,9 +24,7 @@ KINDS: dict[str, Kind[Any]] = {
         process.STOP,
         process.KILL,
         gpu.MEMORY,
-        gpu.PROCESS_KILL,
         slurm.DRAIN,
-        slurm.KILL,
     )
 }
 
@@ -39,6 +37,5 @@ _STEPS: tuple[type[Step], ...] = (
     process.Stop,
     process.Kill,
     slurm.Drain,
-    slurm.KillDaemon,
 )
 STEPS: StepTypes = {step.__name__: step for step in _STEPS}

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from stagewatch.core import words
 from stagewatch.core.config import option
 from stagewatch.core.config import size as parse_size
 from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
 from stagewatch.faults.kinds.hogs import stress_ng
-from stagewatch.faults.plan import Kind, Plan, Request, Step, human
+from stagewatch.faults.plan import Kind, Plan, Request, Step
 from stagewatch.faults.tools import Commands, require, shown
 
 _FILL_LIMIT_SECONDS = 3600.0
@@ -133,12 +134,12 @@ def _fill(request: Request, options: FillOptions) -> Plan:
         wanted = min(wanted, options.size)
     if wanted <= 0:
         raise StagewatchError(
-            f"nothing to fill: {human(room)} are free in {directory} and {human(options.leave)} "
-            "are to be left (--leave)"
+            f"nothing to fill: {words.size(room)} are free in {directory} and "
+            f"{words.size(options.leave)} are to be left (--leave)"
         )
     require("fallocate")
     step = Fill(str(directory / f".stagewatch-fault-{request.id}"), wanted)
-    return Plan((step,), f"{human(wanted)} of {human(room)} free in {directory}")
+    return Plan((step,), f"{words.size(wanted)} of {words.size(room)} free in {directory}")
 
 
 FILL = Kind(
@@ -168,8 +169,8 @@ def _io(request: Request, options: IoOptions) -> Plan:
         raise ConfigError(f"--size {size}: must be at least 1MiB")
     if writers * size + options.leave > room:
         raise StagewatchError(
-            f"{human(room)} are free in {directory}: too little for {writers} times {human(size)} "
-            f"(--size) with {human(options.leave)} to be left (--leave)"
+            f"{words.size(room)} are free in {directory}: too little for {writers} times "
+            f"{words.size(size)} (--size) with {words.size(options.leave)} to be left (--leave)"
         )
     scratch = directory / f".stagewatch-fault-{request.id}"
     hogs = stress_ng(

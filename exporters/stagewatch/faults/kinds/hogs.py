@@ -11,10 +11,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from stagewatch.core import words
 from stagewatch.core.config import option
 from stagewatch.core.config import size as parse_size
 from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
-from stagewatch.faults.plan import Kind, Percent, Plan, Request, Step, human, parsed, percent
+from stagewatch.faults.plan import Kind, Percent, Plan, Request, Step, parsed, percent
 from stagewatch.faults.processes import TAG, Gone, find_process, tagged
 from stagewatch.faults.tools import Commands, require, shown
 
@@ -101,11 +102,12 @@ def _cpu(request: Request, options: CpuOptions) -> Plan:
         *("--cpu", str(options.hogs * len(cores)), "--cpu-load", f"{options.load.ratio * 100:.0f}"),
         *("--taskset", ",".join(map(str, cores)), "--temp-path", "/tmp"),  # noqa: S108
     )
-    return Plan((hogs,), f"cores {_ranges(cores)}")
+    return Plan((hogs,), f"cores {request.target}")
 
 
 def _cores(request: Request) -> list[int]:
-    online = parse_cores(_ONLINE.read_text().strip())
+    listed = _ONLINE.read_text().strip()
+    online = parse_cores(listed)
     target = request.target
     if target == "all":
         return sorted(online)
@@ -117,7 +119,7 @@ def _cores(request: Request) -> list[int]:
         raise CPU.refuse_target(request)
     if missing := cores - online:
         raise StagewatchError(
-            f"--target {target}: this machine has no core {min(missing)}, only {_ranges(online)}"
+            f"--target {target}: this machine has no core {min(missing)}, only {listed}"
         )
     return sorted(cores)
 
@@ -133,16 +135,6 @@ def parse_cores(text: str) -> set[int]:
             return set()
         cores.update(range(int(first), int(last or first) + 1))
     return cores
-
-
-def _ranges(cores: set[int] | list[int]) -> str:
-    parts: list[list[int]] = []
-    for core in sorted(cores):
-        if parts and parts[-1][-1] == core - 1:
-            parts[-1].append(core)
-        else:
-            parts.append([core])
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in parts)
 
 
 CPU = Kind(
@@ -168,15 +160,15 @@ def _memory(request: Request, options: MemoryOptions) -> Plan:
     available = available_memory()
     if wanted + options.leave > available:
         raise StagewatchError(
-            f"--target {request.target}: {human(available)} are available and "
-            f"{human(options.leave)} are to be left (--leave)"
+            f"--target {request.target}: {words.size(available)} are available and "
+            f"{words.size(options.leave)} are to be left (--leave)"
         )
     hog = stress_ng(
         request,
         *("--vm", "1", "--vm-bytes", str(wanted), "--vm-keep", "--vm-hang", "0"),
         *("--temp-path", "/tmp"),  # noqa: S108
     )
-    return Plan((hog,), f"{human(wanted)} of memory")
+    return Plan((hog,), f"{words.size(wanted)} of memory")
 
 
 def available_memory(meminfo: Path = Path("/proc/meminfo")) -> int:

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from stagewatch.core.collector import NoOptions
 from stagewatch.core.config import duration, option
 from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
 from stagewatch.faults.plan import (
     CommandStep,
     Kind,
-    NoOptions,
     Percent,
     Plan,
     Request,
-    Step,
     percent,
 )
 from stagewatch.faults.tools import Commands, require, shown
@@ -30,8 +29,6 @@ _NET_ADMIN = 12
 _MAX_ADDRESSES = 8
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 _PEER = "the peer as HOST:PORT, [IPV6]:PORT, or HOST:any for all its ports"
-_DIRECTIONS = {"in": "from", "out": "to", "both": "from and to"}
-"""What a plan says of each --direction."""
 MAJOR = "5357"
 """The number of our queueing discipline's handle, which tells it from others."""
 _BANDS = 4
@@ -164,8 +161,8 @@ def require_netem(commands: Commands) -> None:
         raise StagewatchError(
             f"this kernel cannot do it: it has no {module} (perhaps its modules are in a package "
             "of their own, as linux-modules-extra, or kernel-modules-extra). What works without: "
-            "network-loss with --direction in, the default; 30 % and more of it makes TCP wait "
-            "for its retransmissions, 200 ms and longer each"
+            "network-loss; 30 % and more of it makes TCP wait for its retransmissions, 200 ms and "
+            "longer each"
         )
 
 
@@ -289,18 +286,11 @@ def _delay(request: Request, options: DelayOptions) -> Plan:
 
 DELAY = Kind(
     name="network-delay",
-    help="delay packets to a peer (tc, netem)",
+    help="delay packets to a peer, and lose some of them (tc, netem)",
     target=_PEER,
     plan=_delay,
     options=DelayOptions,
 )
-
-
-def direction(value: Any) -> str:
-    """in, out or both"""
-    if value not in _DIRECTIONS:
-        raise ValueError
-    return str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,37 +298,26 @@ class LossOptions:
     """Options of `network-loss`."""
 
     loss: Percent = option(Percent(0.1), "share of the packets to lose", parse=percent)
-    direction: str = option(
-        "in",
-        "in: packets that arrive from the peer (iptables); out: packets sent to it, which needs "
-        "netem, since TCP is told of a packet that iptables drops on its way out and sends it "
-        "again at once; or both",
-        parse=direction,
-    )
 
 
 def _loss(request: Request, options: LossOptions) -> Plan:
     addresses, port = _peer(request.target)
     _require_admin()
-    steps: list[Step] = []
-    if options.direction != "out":
-        require("iptables")
-        probability = ("--probability", f"{options.loss.ratio:.6f}")
-        chance = ("-m", "statistic", "--mode", "random", *probability)
-        ports = ("--sport", str(port)) if port else ()
-        for tool, is_ipv6 in (("iptables", False), ("ip6tables", True)):
-            rules = [
-                ("-p", protocol, "-s", address, *ports, *chance)
-                for address in addresses
-                if (":" in address) is is_ipv6
-                for protocol in (("tcp", "udp") if port else ("all",))
-            ]
-            if rules:
-                steps.append(_chain(request, tool, rules))
-    if options.direction != "in":
-        steps.append(_netem(addresses, port, ("loss", str(options.loss))))
-    where = f"packets {_DIRECTIONS[options.direction]} {_words(addresses, port)}"
-    return Plan(tuple(steps), where)
+    require("iptables")
+    probability = ("--probability", f"{options.loss.ratio:.6f}")
+    chance = ("-m", "statistic", "--mode", "random", *probability)
+    ports = ("--sport", str(port)) if port else ()
+    steps = []
+    for tool, is_ipv6 in (("iptables", False), ("ip6tables", True)):
+        rules = [
+            ("-p", protocol, "-s", address, *ports, *chance)
+            for address in addresses
+            if (":" in address) is is_ipv6
+            for protocol in (("tcp", "udp") if port else ("all",))
+        ]
+        if rules:
+            steps.append(_chain(request, tool, rules))
+    return Plan(tuple(steps), f"packets from {_words(addresses, port)}")
 
 
 def _words(addresses: list[str], port: int) -> str:
@@ -347,7 +326,7 @@ def _words(addresses: list[str], port: int) -> str:
 
 LOSS = Kind(
     name="network-loss",
-    help="lose packets of a peer (iptables, statistic match)",
+    help="lose packets that arrive from a peer (iptables, statistic match)",
     target=_PEER,
     plan=_loss,
     options=LossOptions,

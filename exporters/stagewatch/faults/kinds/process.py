@@ -6,8 +6,9 @@ import signal
 import time
 from dataclasses import dataclass
 
+from stagewatch.core.collector import NoOptions
 from stagewatch.core.errors import StagewatchError
-from stagewatch.faults.plan import Kind, NoOptions, Plan, Request, Step
+from stagewatch.faults.plan import Kind, Plan, Request, Step
 from stagewatch.faults.processes import (
     TARGET,
     Gone,
@@ -91,11 +92,6 @@ def _stop(request: Request, _: NoOptions) -> Plan:
 def _kill(request: Request, _: NoOptions) -> Plan:
     identity = find_process(request.target, request.record_dir)
     refuse_vital(identity)
-    return kill_plan(identity)
-
-
-def kill_plan(identity: Identity) -> Plan:
-    """The plan to kill a process, with a note that nothing brings it back."""
     return Plan(
         (Kill(identity.pid, identity.start_ticks),),
         describe(identity),

@@ -1,0 +1,225 @@
+"""Finds who of a role would be at fault, if it is stalled: the strongest evidence counts.
+
+Collectives come first, then how the ranks wait, then where they are.  The recording rules in
+`alerts/stalls.rules.yaml` do the same under "Who is at fault".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.verdict.facts import RankFacts
+from stagewatch.verdict.graph import Graph, draw
+from stagewatch.verdict.thresholds import MIN_SECONDS, STEPLESS_SECONDS, WORKING_SECONDS
+
+_ODD_CLASSES = (WaitClass.COMPUTE, WaitClass.PARKED, WaitClass.POLL, WaitClass.SPIN)
+"""The most telling first."""
+_BUSY = (WaitClass.COMPUTE, WaitClass.IO, WaitClass.STOPPED)
+_OUTSIDE = ("cleanup", "idle")
+"""Stages outside of the loop."""
+
+Charges = dict[int, tuple[str, str, str]]
+"""Evidence, group and operation, by a rank's place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """Why a rank is at fault."""
+
+    rank: RankFacts
+    evidence: str
+    """`process_gone`, `left_loop_early`, `awaited`, `mismatch`, `livelock`, `io_blocked`,
+    `odd_one_out` or `stage_differs`."""
+    group: str = ""
+    op: str = ""
+    """What the others wait for it in, where that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The ranks of a role, and who is at fault."""
+
+    live: Sequence[RankFacts]
+    gone: Sequence[RankFacts]
+    charges: tuple[Charge, ...]
+    nobody: str
+    """What is known where nobody is at fault: `mismatch`, `missing`, `cycle` or `group_only`."""
+    waiting: tuple[RankFacts, ...]
+    """They wait for somebody."""
+    holding: tuple[RankFacts, ...] = ()
+    """They hold the others up, though they may make marks of progress."""
+
+    @property
+    def gone_is_fault(self) -> bool:
+        """Whether the world still counts on those that are gone."""
+        return any(charge.evidence == "process_gone" for charge in self.charges)
+
+    @property
+    def absent(self) -> str:
+        """The numbers of ranks that are not here, as far as the size of the world is known."""
+        here = {rank.rank for rank in self.live}
+        size = max((rank.world_size or 0 for rank in self.live), default=0)
+        numbers = [str(number) for number in range(size) if number not in here]
+        shown = ", ".join(numbers[:8]) + (f" and {len(numbers) - 8} more" if numbers[8:] else "")
+        return shown or "how many is not known"
+
+    def holds_up(self, rank: RankFacts) -> bool:
+        """Whether the others wait for this rank, though it may make marks of progress."""
+        return any(rank is other for other in self.holding)
+
+    def may_work(self, rank: RankFacts) -> bool:
+        """Whether the rank is at work, and others may wait for that work."""
+        charged = any(charge.rank is rank for charge in self.charges)
+        waits = any(rank is other for other in self.waiting)
+        return rank.at_work and not waits and (charged or not self.charges)
+
+
+def accuse(ranks: Sequence[RankFacts]) -> Case:
+    """The case of one role, whether or not it is stalled."""
+    live = [rank for rank in ranks if rank.wait_class is not WaitClass.GONE]
+    here = {rank.rank for rank in live}
+    gone = [rank for rank in ranks if rank.wait_class is WaitClass.GONE and rank.rank not in here]
+    graph = draw(live)
+    waiting = tuple(live[place] for place in sorted(graph.waits))
+    found, holding = _by_collectives(live, graph)
+    held_up_by = tuple(live[place] for place in sorted(holding))
+    if gone and live and not _world_is_complete(live):
+        charges = tuple(Charge(rank, "process_gone") for rank in gone)
+        return Case(live, gone, charges, "", waiting, held_up_by)
+    found = found or _by_wait(live, graph)
+    named = tuple(
+        Charge(live[place], _left_early(live, place, evidence, found), group, op)
+        for place, (evidence, group, op) in sorted(found.items())
+    )
+    nobody = "" if named else _nobody(graph)
+    return Case(live, gone, named, nobody, waiting, held_up_by)
+
+
+def _world_is_complete(live: Sequence[RankFacts]) -> bool:
+    """Whether as many ranks live as the world counts: it has shrunk, and misses nobody."""
+    sizes = [rank.group_sizes["world"] for rank in live if "world" in rank.group_sizes]
+    return any(rank.world_size == len(live) for rank in live) or 0 < max(sizes, default=0) <= len(
+        live
+    )
+
+
+def _nobody(graph: Graph) -> str:
+    if graph.differs:
+        return "mismatch"
+    if graph.short:
+        return "missing"
+    return "cycle" if graph.waits and not graph.together else "group_only"
+
+
+def _by_collectives(live: Sequence[RankFacts], graph: Graph) -> tuple[Charges, set[int]]:
+    """Who is charged by the graph, and all who hold others up."""
+    found: Charges = {place: ("mismatch", *where) for place, where in graph.mismatched.items()}
+    livelock = _livelock(live, graph) - graph.mismatched.keys()
+    found |= dict.fromkeys(livelock, ("livelock", "", ""))
+    late = [rank.late_seconds for rank in live if rank.late_seconds is not None]
+    patient = min(late, default=0.0) < WORKING_SECONDS
+    holding = {
+        place: where
+        for place, where in graph.awaited.items()
+        if place not in graph.waits | graph.together | graph.mismatched.keys() | livelock
+        and (live[place].overdue or (_marks(live[place]) and not patient))
+    }
+    # No peer can bring a rank to stop or to wait for storage; those beside such a rank may wait for
+    # it in a way that is not seen, and go unnamed.
+    for wait_class, evidence in (
+        (WaitClass.STOPPED, "odd_one_out"),
+        (WaitClass.IO, "io_blocked"),
+        (None, "awaited"),
+    ):
+        chosen = {
+            place: where
+            for place, where in holding.items()
+            if wait_class in (None, live[place].wait_class)
+        }
+        if chosen:
+            found |= {place: (evidence, *where) for place, where in chosen.items()}
+            break
+    return found, livelock | holding.keys()
+
+
+def _marks(rank: RankFacts) -> bool:
+    return rank.progress_age_seconds is not None and rank.progress_age_seconds <= MIN_SECONDS
+
+
+def _livelock(live: Sequence[RankFacts], graph: Graph) -> set[int]:
+    """Ranks that mark progress without a step, while all others wait."""
+    stepless = {
+        place
+        for place, rank in enumerate(live)
+        if _marks(rank)
+        and (rank.step_age_seconds or 0.0) >= STEPLESS_SECONDS
+        and not rank.at_work
+        and place not in graph.waits
+    }
+    busy = any(rank.wait_class in _BUSY for place, rank in enumerate(live) if place not in stepless)
+    overdue = any(rank.overdue for rank in live)
+    return stepless if overdue and not busy and 2 * len(stepless) <= len(live) else set()
+
+
+def _by_wait(live: Sequence[RankFacts], graph: Graph) -> Charges:
+    """How a rank that waits for nobody waits, or where it is."""
+    counts = Counter(rank.wait_class for rank in live)
+    free = [place for place in range(len(live)) if place not in graph.waits]
+    stopped = [place for place in free if live[place].wait_class is WaitClass.STOPPED]
+    if stopped:
+        return _charged(stopped, "odd_one_out")
+    stored = [place for place in free if live[place].wait_class is WaitClass.IO]
+    if stored and 2 * counts[WaitClass.IO] <= len(live):
+        return _charged(stored, "io_blocked")
+    unseen = {
+        place
+        for place in free
+        if not graph.waits and all(call.op == "unknown" for call in live[place].inside.values())
+    }
+    stages = [rank.stage for rank in live]
+    one_stage = None not in stages and len(set(stages)) == 1
+    elsewhere = _minority([rank.substage for rank in live] if one_stage else stages) & unseen
+    if elsewhere:
+        return _charged(sorted(elsewhere), "stage_differs")
+    if 2 * counts[WaitClass.UNKNOWN] >= len(live):
+        return {}
+    for wait_class in _ODD_CLASSES:
+        odd = [
+            place
+            for place in sorted(unseen)
+            if live[place].wait_class is wait_class
+            and live[place].class_before - {WaitClass.UNKNOWN}
+            and wait_class not in live[place].class_before
+        ]
+        if odd and 2 * counts[wait_class] < len(live):
+            return _charged(odd, "odd_one_out")
+    return {}
+
+
+def _charged(places: Iterable[int], evidence: str) -> Charges:
+    return dict.fromkeys(places, (evidence, "", ""))
+
+
+def _minority(words: Sequence[str | None]) -> set[int]:
+    """The places of the rarer of two words, if more than half are the other; `None` is no word."""
+    counts = Counter(word for word in words if word is not None).most_common()
+    if len(counts) != 2 or 2 * counts[0][1] <= len(words):
+        return set()
+    return {place for place, word in enumerate(words) if word == counts[1][0]}
+
+
+def _left_early(live: Sequence[RankFacts], place: int, evidence: str, found: Charges) -> str:
+    """The evidence; of a rank asleep outside of the loop, where none of its peers is, that."""
+    rank = live[place]
+    innocent = {other.stage for at, other in enumerate(live) if at not in found}
+    if (
+        evidence in ("awaited", "stage_differs", "odd_one_out")
+        and rank.wait_class is WaitClass.PARKED
+        and rank.stage in _OUTSIDE
+        and rank.stage not in innocent
+    ):
+        return "left_loop_early"
+    return evidence

@@ -1,0 +1,188 @@
+"""The wait-for graph of a role: who waits inside a collective, and for whom.
+
+A rank inside a collective waits for the members of its group that have not come.  Whoever is
+waited for and waits for nobody is at fault.  The recording rules in `alerts/stalls.rules.yaml`
+draw the same graph, under "Who waits for whom" and "Everybody has come".
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.record import POINT_TO_POINT
+from stagewatch.verdict.facts import Inside, RankFacts
+from stagewatch.verdict.thresholds import YOUNGER_SECONDS
+
+_ELSEWHERE = (WaitClass.COMPUTE, WaitClass.IO, WaitClass.STOPPED)
+"""Classes of ranks that do not wait for a peer, although their last collective says so."""
+
+Where = tuple[str, str]
+"""A group, and the operation that most of those inside of it are in."""
+
+
+@dataclass(slots=True)
+class Graph:
+    """Ranks by their place in the sequence that the graph was drawn from."""
+
+    waits: set[int] = field(default_factory=set)
+    """They are inside, and somebody has not come as far or cannot be seen."""
+    awaited: dict[int, Where] = field(default_factory=dict)
+    """They have not come where others are inside."""
+    together: set[int] = field(default_factory=set)
+    """They are inside one collective with all members of the group."""
+    mismatched: dict[int, Where] = field(default_factory=dict)
+    """They do not do what most members of their group do."""
+    differs: bool = False
+    """Whether members of a group are inside and do not do the same, half of them or all."""
+    short: bool = False
+    """Whether somebody waits for members that do not live here."""
+
+
+def draw(live: Sequence[RankFacts]) -> Graph:
+    """The graph of the live ranks of one role."""
+    graph = Graph()
+    younger = _younger(live)
+    members: defaultdict[str, set[int]] = defaultdict(set)
+    for place, rank in enumerate(live):
+        for name in rank.collectives.keys() - {POINT_TO_POINT}:
+            members[name].add(place)
+    for name in sorted(members):
+        _Group(name, live, members[name], younger).enter(graph)
+    _sends(live, graph)
+    return graph
+
+
+def _younger(live: Sequence[RankFacts]) -> set[int]:
+    """Ranks that were started again: their counts are of another life than their peers'."""
+    started = {place: rank.started for place, rank in enumerate(live) if rank.started is not None}
+    usual = median(started.values()) if started else 0.0
+    return {place for place, when in started.items() if when - usual > YOUNGER_SECONDS}
+
+
+class _Group:
+    """One process group: where its members are."""
+
+    def __init__(
+        self, name: str, live: Sequence[RankFacts], members: set[int], younger: set[int]
+    ) -> None:
+        self._live = live
+        self._name = name
+        self._members = members
+        self._younger = members & younger
+        self._inside = {
+            place: live[place].inside[name] for place in members if name in live[place].inside
+        }
+        size = max((live[place].group_sizes.get(name, 0) for place in members), default=0)
+        self._short = size > len(members)
+        self._ambiguous = 0 < size < len(members)
+        """More members than it has: two groups of one name."""
+        self._sequence = {
+            place: live[place].collectives[name]
+            for place in (set() if self._ambiguous else members - younger)
+        }
+        entered = [self._sequence[place] for place in self._inside if place in self._sequence]
+        self._reached = max(entered, default=None)
+        self._behind = {
+            place
+            for place, sequence in self._sequence.items()
+            if self._reached is not None and sequence < self._reached
+        }
+        self._lagging = self._behind & self._inside.keys()
+        """Behind, and inside an earlier collective of the group."""
+
+    def enter(self, graph: Graph) -> None:
+        """Add what this group shows."""
+        if not self._inside:
+            return
+        where = self._name, most_common(call.op for call in self._inside.values())
+        not_come = self._not_come()
+        graph.awaited |= dict.fromkeys(sorted(not_come), where)
+        graph.waits |= self._waits(not_come)
+        graph.short |= self._short
+        together = self._together()
+        graph.together |= together
+        odd = self._differing(together)
+        halves = 2 * len(self._lagging) - len(self._members)
+        if halves > 0 and not not_come and self._all_lag():
+            odd |= self._sequence.keys() - self._behind
+        graph.mismatched |= dict.fromkeys(sorted(odd), where)
+        calls = [self._inside[place] for place in together]
+        graph.differs |= halves >= 0 or len(_ops(calls)) > 1 or len(_elements(calls)) > 1
+
+    def _not_come(self) -> set[int]:
+        """Members that those inside wait for; a younger one is judged by whether it is inside."""
+        outside = set() if self._reached is None else self._younger - self._inside.keys()
+        if 2 * len(self._lagging) >= len(self._members):
+            return (self._behind - self._lagging) | outside
+        return self._behind | outside
+
+    def _waits(self, not_come: set[int]) -> set[int]:
+        if self._short or self._ambiguous or not_come & self._younger:
+            return set(self._inside)
+        least = min(self._sequence.values(), default=0)
+        return {
+            place
+            for place in self._inside
+            if (self._sequence[place] > least if place in self._sequence else self._behind)
+        }
+
+    def _together(self) -> set[int]:
+        here = {place for place in self._inside if self._sequence.get(place) == self._reached}
+        whole = here == self._members and len(here) > 1 and not self._short
+        return here if whole and self._reached is not None else set()
+
+    def _differing(self, together: set[int]) -> set[int]:
+        """Members in another operation, or with more or less to reduce, than more than half."""
+        calls = {place: self._inside[place] for place in together}
+        ops, elements = _ops(calls.values()), _elements(calls.values())
+        most = {op for op, count in ops.items() if 2 * count > len(calls)}
+        odd = {place for place, call in calls.items() if most and call.op in ops.keys() - most}
+        usual = median(elements.elements()) if elements else 0
+        if 2 * elements[usual] > len(calls):
+            odd |= {place for place, call in calls.items() if call.elements not in (None, usual)}
+        return odd
+
+    def _all_lag(self) -> bool:
+        """Whether those that lag are seen to wait, inside a collective that is named.
+
+        One that nobody names has no end that is told: its rank may be elsewhere.
+        """
+        return not any(
+            self._inside[place].op == "unknown" or self._live[place].wait_class in _ELSEWHERE
+            for place in self._lagging
+        )
+
+
+def _sends(live: Sequence[RankFacts], graph: Graph) -> None:
+    """A send or a receive waits for a peer that is not in one with this rank."""
+    with_peer = {
+        place: call
+        for place, rank in enumerate(live)
+        if (call := rank.inside.get(POINT_TO_POINT)) and call.peer is not None
+    }
+    met = {(live[place].rank, call.peer) for place, call in with_peer.items()}
+    for place, call in with_peer.items():
+        if (call.peer, live[place].rank) in met:
+            continue
+        graph.waits.add(place)
+        peers = [other for other, rank in enumerate(live) if rank.rank == call.peer]
+        graph.short |= not peers
+        for peer in peers[:1]:
+            graph.awaited.setdefault(peer, (POINT_TO_POINT, call.op))
+
+
+def _ops(calls: Iterable[Inside]) -> Counter[str]:
+    return Counter(call.op for call in calls if call.op != "unknown")
+
+
+def _elements(calls: Iterable[Inside]) -> Counter[float]:
+    return Counter(call.elements for call in calls if call.elements is not None)
+
+
+def most_common(words: Iterable[str]) -> str:
+    """The word that occurs most."""
+    return Counter(words).most_common(1)[0][0]

@@ -1,0 +1,69 @@
+"""Checks shapes and rehearses them: `python -m tests.hangbench check | rehearse FILE ...`.
+
+A rehearsal plays shapes without a detector, watches each for a while after its trigger, and prints
+what its processes do then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+
+from tests.hangbench.field import Field
+from tests.hangbench.player import Played, lacks, play
+from tests.hangbench.shape import Shape, ShapeError, find, load
+
+REHEARSAL_SECONDS = 25.0
+
+
+def main(arguments: list[str]) -> int:
+    """Check or rehearse; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.hangbench", description=__doc__)
+    parser.add_argument("what", choices=("check", "rehearse"))
+    parser.add_argument("files", nargs="*", type=Path, help="all shapes, if none is given")
+    parser.add_argument("--seconds", type=float, default=REHEARSAL_SECONDS, help="after a trigger")
+    parser.add_argument("--jobs", type=int, default=6, help="shapes at a time")
+    given = parser.parse_args(arguments)
+    try:
+        shapes = [load(file) for file in given.files] if given.files else find("all")
+    except ShapeError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if given.what == "check":
+        print(f"{len(shapes)} shapes are well formed")
+        return 0
+    return _rehearse(shapes, given.seconds, given.jobs)
+
+
+def _rehearse(shapes: list[Shape], seconds: float, jobs: int) -> int:
+    for shape in shapes:
+        if lack := lacks(shape):
+            print(f"{shape.name}: {lack}")
+    ready = [dataclasses.replace(shape, watch=seconds) for shape in shapes if not lacks(shape)]
+    with Field(watched=False) as field:
+        play(ready, field, jobs, 4.0, lambda line: print(line, flush=True), _tell)
+    return 0
+
+
+def _tell(played: Played) -> None:
+    """Print what the processes were doing at the end."""
+    print(f"== {played.shape.name}: {played.sound() or 'as the shape says'}")
+    if played.triggered:
+        print(f"   trigger {played.triggered - played.began:.0f} s after the beginning")
+    last = played.looks[-1]
+    for rank, (mark, inside, step) in enumerate(last.ranks):
+        status = played.statuses.get(rank)
+        where = "in a collective" if inside else "outside collectives"
+        if status is not None:
+            where = "has finished" if rank in played.finished else f"exit status {status}"
+        elif inside:
+            where += f" for {last.time - inside:.0f} s"
+        print(f"   {rank}: step {step}, {where}, last action began {last.time - mark:.0f} s ago")
+    if played.log.strip():
+        print("   log: " + played.log.strip().replace("\n", "\n        ")[-1500:])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,421 @@
+"""What a rank can do: the vocabulary of the programmes of shapes.
+
+Each function is an action, its arguments are those of the entry; README.md lists them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import stagewatch
+from stagewatch.core.processes import die_with_parent
+
+Rank = Any
+"""A `process.Rank`, which knows this vocabulary."""
+
+ACTIONS: dict[str, Callable[..., Any]] = {}
+_PIECE = 1 << 20
+_COMPILER = """
+import sys, time
+end = time.monotonic() + float(sys.argv[1])
+source = chr(10).join(f"def f{i}(a, b): return [a * {i} + b, {{a: b}}]" for i in range(500))
+while time.monotonic() < end:
+    compile(source, "generated", "exec") if sys.argv[2] == "compute" else time.sleep(0.5)
+"""
+
+
+class Finish(Exception):
+    """The rank leaves the loop."""
+
+
+def action(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Put a function into the vocabulary, by its name."""
+    ACTIONS[function.__name__.rstrip("_")] = function
+    return function
+
+
+# Work
+
+
+@action
+def sleep(me: Rank, seconds: float) -> None:
+    """One sleep."""
+    time.sleep(me.duration(seconds, "sleep"))
+
+
+@action
+def compute(me: Rank, seconds: float, memory: bool = True) -> None:
+    """Matrices, in new memory or in place."""
+    end = time.monotonic() + me.duration(seconds, "compute")
+    _compute(lambda: time.monotonic() < end, memory)
+
+
+@action
+def loop(me: Rank, seconds: float) -> None:
+    """Pure Python."""
+    end = time.monotonic() + me.duration(seconds, "compute")
+    while time.monotonic() < end:
+        pass
+
+
+@action
+def io(
+    me: Rank,
+    seconds: float = 1.0,
+    on: str = "file",
+    mode: str = "write",
+    megabytes: int = 1,
+    fault: str = "",
+) -> None:
+    """Write and sync, or read, piece by piece."""
+    if fault:
+        fresh = me.directory / f"control.{me.rank}"
+        fresh.write_text(f"{fault} {mode} {2000 if fault == 'slow' else 0}\n")
+        fresh.replace(me.directory / "control")
+    where = me.directory / ("mnt" if on == "fuse" else ".") / f"data.{me.rank}"
+    end = time.monotonic() + me.duration(seconds, "io")
+    if mode == "read" and not where.exists():
+        where.write_bytes(bytes(megabytes * _PIECE))
+    while True:
+        with where.open("rb" if mode == "read" else "wb") as file:
+            for _ in range(megabytes):
+                if mode == "read":
+                    file.read(_PIECE)
+                else:
+                    file.write(bytes(_PIECE))
+            if mode == "write":
+                file.flush()
+                os.fsync(file.fileno())
+        if time.monotonic() >= end:
+            return
+        time.sleep(0.02)
+
+
+@action
+def child(me: Rank, seconds: float, how: str = "compute") -> None:
+    """Another process that compiles, or sleeps."""
+    _child(me.duration(seconds, "compute"), how).wait()
+
+
+@action
+def threads(me: Rank, seconds: float) -> None:
+    """A thread that computes, and this one waits for it."""
+    worker = threading.Thread(target=compute, args=(me, seconds), daemon=True)
+    worker.start()
+    worker.join()
+
+
+@action
+def heartbeat(me: Rank, seconds: float = 0.0, period: float = 1.0) -> None:
+    """Marks of progress, with sleeps between them."""
+    end = time.monotonic() + seconds
+    me.mark()
+    while time.monotonic() < end:
+        time.sleep(period)
+        me.mark()
+
+
+@action
+def expect(me: Rank, seconds: float) -> None:
+    """Announce a pause."""
+    announce = getattr(stagewatch, "expect", None)
+    if announce and me.instrumented:
+        announce(seconds)
+
+
+@action
+def step_mark(me: Rank) -> None:
+    """The step alone."""
+    me.mark(me.step)
+
+
+# Communication
+
+
+@action
+def init_group(me: Rank) -> None:
+    """Meet all others to form the world."""
+    me.form()
+
+
+@action
+def collective(
+    me: Rank,
+    group: str = "world",
+    op: str = "all_reduce",
+    elements: int = 1000,
+    lost: bool = False,
+    **more: bool,
+) -> None:
+    """Meet the other members; `async` returns at once, and `wait` ends it."""
+    if set(more) - {"async"}:
+        raise TypeError(f"unknown arguments {sorted(more)}")
+    if more.get("async"):
+        me.meeting.begin_async(group, op, elements)
+        me.pending.append((group, op, elements))
+        return
+    with me.reported(group, op=op, elements=elements):
+        if lost:
+            me.meeting.lose(group, op, elements)
+        me.meeting.collective(group, op, elements)
+
+
+@action
+def wait(me: Rank) -> None:
+    """End the oldest asynchronous collective."""
+    group, op, elements = me.pending.pop(0)
+    with me.reported(group, op=op, elements=elements):
+        me.meeting.wait_oldest()
+
+
+@action
+def send(me: Rank, peer: int | str) -> None:
+    """One message to a peer."""
+    to = me.peer(peer)
+    with me.reported("p2p", op="send", peer=to):
+        me.meeting.send(to)
+
+
+@action
+def recv(me: Rank, peer: int | str) -> None:
+    """One message from a peer."""
+    source = me.peer(peer)
+    with me.reported("p2p", op="recv", peer=source):
+        me.meeting.receive(source)
+
+
+@action
+def put(me: Rank, queue: str, depth: int = 2) -> None:
+    """Add to a queue, of which no detector is told."""
+    me.meeting.put(queue, depth)
+
+
+@action
+def get(me: Rank, queue: str) -> None:
+    """Take from a queue, of which no detector is told."""
+    me.meeting.get(queue)
+
+
+@action
+def ddp(me: Rank, branch: bool = False) -> None:
+    """Forward and backward of a model under DistributedDataParallel."""
+    me.meeting.ddp(branch)
+
+
+@action
+def destroy(me: Rank, group: str) -> None:
+    """Forget a group."""
+    me.meeting.destroy(group)
+
+
+@action
+def skip(me: Rank, count: int = 1) -> None:
+    """Leave out the next entries."""
+    me.skipping = count
+
+
+# Faults
+
+
+@action
+def hang(me: Rank, how: str) -> None:
+    """Never return."""
+    _HANGS[how](me)
+    raise AssertionError(f"{how} came back")
+
+
+@action
+def livelock(me: Rank, period: float = 0.5, marks: str = "heartbeat") -> None:
+    """Try again and again."""
+    while True:
+        if marks == "stage":
+            with me.stage("rollout", "retry"):
+                time.sleep(period)
+        else:
+            if marks == "heartbeat":
+                me.mark()
+            time.sleep(period)
+
+
+@action
+def signal_(me: Rank, name: str) -> None:
+    """A signal to itself."""
+    os.kill(os.getpid(), signal.Signals[f"SIG{name}"])
+    time.sleep(0.05)
+
+
+@action
+def exit_(me: Rank, status: int = 0, abrupt: bool = False) -> None:
+    """End, orderly or not."""
+    if abrupt:
+        os._exit(status)
+    sys.exit(status)
+
+
+@action
+def raise_(me: Rank) -> None:
+    """An exception that nobody catches."""
+    raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+
+@action
+def slow(me: Rank, factor: float, on: str = "both") -> None:
+    """Be slow from now on."""
+    for kind in ("sleep", "compute") if on == "both" else (on,):
+        me.factors[kind] = factor
+
+
+@action
+def finish(me: Rank) -> None:
+    """Leave the loop."""
+    raise Finish
+
+
+@action
+def suspend(me: Rank, seconds: float, whom: list[int] | None = None) -> None:
+    """Have the player stop processes for a while."""
+    me.tell("suspend", seconds=seconds, whom=whom)
+
+
+@action
+def reform(
+    me: Rank,
+    world: int,
+    fresh: list[int] | None = None,
+    gone: list[int] | None = None,
+    rejoin: bool = True,
+    on_node: int | None = None,
+) -> None:
+    """Form the world anew."""
+    me.reform(world, {*(fresh or ()), *(gone or ())}, gone or [], rejoin, on_node)
+
+
+@action
+def restart_agent(me: Rank, node: int = 0, down: float = 5.0) -> None:
+    """Have the player restart an agent."""
+    me.tell("restart_agent", node=node, down=down)
+
+
+@action
+def kill_node(me: Rank, node: int) -> None:
+    """Have the player kill an agent and all ranks beside it."""
+    me.tell("kill_node", node=node)
+    time.sleep(0.5)
+
+
+def _compute(goes_on: Callable[[], bool], memory: bool) -> None:
+    import numpy as np
+
+    own, out = np.ones((200, 200)), np.empty((200, 200))
+    while goes_on():
+        if memory:
+            np.ones((1024, 1024)).sum()  # 8 MiB, which the allocator gives back
+        else:
+            np.dot(own, own, out=out)
+
+
+def _child(seconds: float, how: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", _COMPILER, str(seconds), how]
+    return subprocess.Popen(command, preexec_fn=die_with_parent)
+
+
+def _for_ever() -> bool:
+    return True
+
+
+def _hang_loop(_: Rank) -> None:
+    while True:
+        pass
+
+
+def _hang_futex(_: Rank) -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def _hang_deadlock(_: Rank) -> None:
+    first, second, both = threading.Lock(), threading.Lock(), threading.Barrier(2)
+
+    def take(one: threading.Lock, other: threading.Lock) -> None:
+        with one:
+            both.wait()
+            with other:
+                pass
+
+    threading.Thread(target=take, args=(second, first), daemon=True).start()
+    take(first, second)
+
+
+def _hang_event(_: Rank) -> None:
+    event = threading.Event()
+    event.set()
+    event.clear()
+    event.wait()
+
+
+def _hang_poll(_: Rank) -> None:
+    while True:
+        time.sleep(0.02)
+
+
+def _hang_fastpoll(_: Rank) -> None:
+    while True:
+        time.sleep(0.0002)
+
+
+def _hang_connect(_: Rank) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        client.recv(1)
+
+
+def _hang_dstate(_: Rank) -> None:
+    """A parent waits uninterruptibly for the child of a vfork."""
+    libc = ctypes.CDLL(None)
+    if libc.vfork() == 0:
+        libc.prctl(1, signal.SIGKILL)
+        libc.pause()
+
+
+def _hang_dead_thread(_: Rank) -> None:
+    done = threading.Event()
+
+    def work() -> None:
+        with contextlib.suppress(RuntimeError):
+            raise RuntimeError("worker died")
+        return  # before it could say that it is done
+
+    threading.Thread(target=work, daemon=True).start()
+    done.wait()
+
+
+_HANGS: dict[str, Callable[[Rank], None]] = {
+    "loop": _hang_loop,
+    "compute": lambda _: _compute(_for_ever, memory=False),
+    "allocate": lambda _: _compute(_for_ever, memory=True),
+    "futex": _hang_futex,
+    "deadlock": _hang_deadlock,
+    "event": _hang_event,
+    "sleep": lambda _: time.sleep(86400),
+    "poll": _hang_poll,
+    "fastpoll": _hang_fastpoll,
+    "pipe": lambda _: print(os.read(os.pipe()[0], 1)),
+    "connect": _hang_connect,
+    "dstate": _hang_dstate,
+    "dead_thread": _hang_dead_thread,
+    "child": lambda _: print(_child(86400, "sleep").wait()),
+}

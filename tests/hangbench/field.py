@@ -1,0 +1,90 @@
+"""Where shapes are played: a Prometheus with the shipped rules, and agents of some nodes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from stagewatch.demo.stack import Stack, free_port, only, wait_for
+from stagewatch.prometheus.api import PrometheusApi
+from tests.fakes.faultfs import FaultFs, build
+from tests.running import clean_environ
+
+SHARED = ("node-0", "node-1")
+"""Nodes of any number of jobs.  The first one's agent also looks for ranks without a record."""
+OWN = ("node-2", "node-3")
+"""Nodes of one job at a time, which may meddle with the agents."""
+COLLECTORS = ("stages", "ranks", "rank_io", "processes", "blocked_tasks")
+
+
+class Field:
+    """Agents and a Prometheus, or only directories for a rehearsal."""
+
+    def __init__(self, watched: bool) -> None:
+        self._stack = Stack(cache=Path.home() / ".cache" / "stagewatch", nodes=SHARED + OWN)
+        self._watched = watched
+        self._agents: dict[str, subprocess.Popen[bytes]] = {}
+        self._faultfs: Path | None = None
+        self.directory = self._stack.directory
+        self.children = self._stack.children
+        self.api: PrometheusApi | None = None
+
+    def __enter__(self) -> Field:
+        try:
+            if self._watched:
+                for node in SHARED + OWN:
+                    self._stack.agents[node] = f"127.0.0.1:{free_port()}"
+                    self.start_agent(node)
+                self.api = self._stack.start_prometheus()
+                scraped = len(SHARED + OWN)
+                wait_for(lambda: len(self.query("up == 1")) == scraped, 60)
+        except BaseException:
+            self._stack.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.stop()
+
+    @property
+    def url(self) -> str:
+        """Of Prometheus."""
+        return self._stack.url
+
+    def query(self, expression: str) -> list[object]:
+        """What Prometheus answers; nothing in a rehearsal."""
+        return list(self.api.query(expression)) if self.api else []
+
+    def record_dir(self, node: str) -> Path:
+        """Where the ranks of a node keep their records."""
+        return self._stack.record_dir(node)
+
+    def start_agent(self, node: str) -> None:
+        """Start the agent of a node, at the address that it always has."""
+        if not self._watched or (node in self._agents and self._agents[node].poll() is None):
+            return
+        looks = "--ranks-by-environment" if node == SHARED[0] else "--no-ranks-by-environment"
+        self._agents[node] = self.children.start(
+            [
+                *(sys.executable, "-m", "stagewatch.cli", "node", "--node-name", node),
+                *("--listen", self._stack.agents[node], looks),
+                *("--record-dir", str(self.record_dir(node))),
+                *("--fault-dir", str(self._stack.fault_dir(node))),
+                *only(COLLECTORS),
+            ],
+            log=self.directory / f"{node}.log",
+            environ=clean_environ({}),
+        )
+
+    def end_agent(self, node: str) -> None:
+        """Kill the agent of a node."""
+        if node in self._agents:
+            self._agents[node].kill()
+            self._agents[node].wait()
+
+    def mount(self, directory: Path) -> FaultFs:
+        """A file system in user space, with its control, in a directory of a job."""
+        if self._faultfs is None:
+            self._faultfs = build(self.directory)
+        return FaultFs(self._faultfs, directory)

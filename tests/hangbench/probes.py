@@ -1,0 +1,92 @@
+"""Looks at a job from outside while it hangs: `stagewatch inspect`, and stacks by py-spy."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.running import clean_environ
+
+_GRACE_SECONDS = 60.0
+_STACK_SECONDS = 10.0
+
+
+@dataclass
+class Probe:
+    """What was seen."""
+
+    began: float
+    ended: float = 0.0
+    """Unix seconds between which `inspect` looked."""
+    stalled: bool = False
+    culprits: set[tuple[str, int]] = field(default_factory=set)
+    """Role and rank of those that `inspect` names."""
+    evidence: set[str] = field(default_factory=set)
+    sentences: list[str] = field(default_factory=list)
+    problem: str = ""
+    """Why `inspect` gave no answer, empty if it did."""
+    stacks: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """Of each process that could be read: the functions of its main thread, innermost first."""
+
+
+def probe(job_id: str, record_dirs: Sequence[Path], pids: Mapping[int, int]) -> Probe:
+    """Have `inspect` look at each node, and py-spy at each process."""
+    seen = Probe(began=time.time())
+    for directory in record_dirs:
+        _inspect(seen, job_id, directory)
+    seen.ended = time.time()
+    for rank, pid in pids.items():
+        if stack := _stack(pid):
+            seen.stacks[rank] = stack
+    return seen
+
+
+def _inspect(seen: Probe, job_id: str, record_dir: Path) -> None:
+    command = [sys.executable, "-m", "stagewatch.cli", "inspect", "--json", "--job", job_id]
+    command += ["--record-dir", str(record_dir)]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_GRACE_SECONDS,
+            check=False,
+            env=clean_environ({}),
+        )
+        verdicts: list[dict[str, Any]] = json.loads(done.stdout)["verdicts"]
+    except subprocess.TimeoutExpired:
+        seen.problem = f"no answer within {_GRACE_SECONDS:.0f} s"
+    except (ValueError, KeyError):
+        seen.problem = (done.stdout + done.stderr)[-300:]
+    else:
+        for verdict in verdicts:
+            culprits = {(one["role"], one["rank"]) for one in verdict["culprits"]}
+            seen.stalled |= bool(verdict["stalled"] or culprits)
+            seen.culprits |= culprits
+            seen.evidence |= {verdict["evidence"]} - {""}
+            seen.sentences.append(verdict["sentence"])
+
+
+def _stack(pid: int) -> tuple[str, ...]:
+    """Functions of the main thread; empty where they cannot be read."""
+    program = shutil.which("py-spy") or shutil.which(
+        "py-spy", path=os.fspath(Path(sys.executable).parent)
+    )
+    if program is None:
+        return ()
+    with contextlib.suppress(subprocess.TimeoutExpired, ValueError, LookupError):
+        command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
+        done = subprocess.run(command, capture_output=True, timeout=_STACK_SECONDS, check=False)
+        threads = json.loads(done.stdout)
+        main = next(thread for thread in threads if thread["thread_name"] == "MainThread")
+        return tuple(frame["name"] for frame in main["frames"])
+    return ()

@@ -1,0 +1,228 @@
+"""One rank that plays its part of a shape.
+
+    python -m tests.hangbench.process SHAPE DIRECTORY RANK WORLD GENERATION FIRST_STEP
+
+DIRECTORY belongs to the job.  What the rank has to tell the player it appends to `events` there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import stagewatch
+from stagewatch.core.processes import die_with_parent
+from tests.hangbench.actions import ACTIONS, Finish
+from tests.hangbench.meeting import Board, Meeting
+from tests.hangbench.shape import Entry, Shape, load
+
+_COMMUNICATES = ("collective", "wait", "send", "recv", "put", "get", "ddp", "init_group")
+_KNOWN = set(inspect.signature(stagewatch.collective).parameters)
+
+
+class Rank:
+    """The loop, and all that an action may ask of it."""
+
+    def __init__(
+        self, shape: Shape, directory: Path, rank: int, world: int, generation: int, step: int
+    ) -> None:
+        self.shape, self.directory, self.rank = shape, directory, rank
+        self.world, self.generation, self.step = world, generation, step
+        self.instrumented = shape.backend != "bare"
+        self.factors = {"sleep": 1.0, "compute": 1.0, "io": 1.0}
+        self.pending: list[tuple[str, str, int]] = []
+        self.skipping = 0
+        self._entry = 0
+        self._formed = False
+        self._open: tuple[tuple[str, str], stagewatch.stage] | None = None
+        self._begin()
+
+    def run(self, joins: bool) -> None:
+        """Play the programme; a rank that `joins` a job that goes on does not meet it in init."""
+        self._init(alone=joins)
+        try:
+            while not self.shape.steps or self.step < self.shape.steps:
+                self.step += 1
+                self.board.mark(self.rank, self.step)
+                self._play(self.shape.step)
+        except Finish:
+            self._close_stage()
+        self._play(self.shape.final)
+        self.tell("finished")
+
+    def duration(self, seconds: float, kind: str) -> float:
+        """Seconds with jitter, and slower where it has been told to be slow."""
+        noise = random.Random(f"{self.shape.seed} {self.rank} {self.step} {self._entry}")
+        jitter = min(max(noise.gauss(1, self.shape.jitter), 0.5), 2.0)
+        return seconds * jitter * self.factors[kind]
+
+    def mark(self, step: int | None = None) -> None:
+        """Mark progress."""
+        if self.instrumented:
+            stagewatch.heartbeat(step)
+
+    def tell(self, what: str, **more: Any) -> None:
+        """Tell the player."""
+        line = json.dumps({"what": what, "rank": self.rank, "time": time.time()} | more)
+        file = os.open(self.directory / "events", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(file, f"{line}\n".encode())
+        os.close(file)
+
+    def stage(self, name: str, substage: str = "") -> contextlib.AbstractContextManager[Any]:
+        """A declared stage, where there is a client."""
+        if not self.instrumented:
+            return contextlib.nullcontext()
+        return stagewatch.stage(name, self.step or None, substage=substage)
+
+    def peer(self, peer: int | str) -> int:
+        """A process by its number, or as "next" or "previous"."""
+        if isinstance(peer, int):
+            return peer
+        return (self.rank + {"next": 1, "previous": -1}[peer]) % self.world
+
+    @contextlib.contextmanager
+    def reported(self, group: str, **facts: Any) -> Iterator[None]:
+        """Around communication: the client is told in the way that the shape says."""
+        self.board.inside(self.rank, True)
+        with self._told(group, facts):
+            yield
+        self.board.inside(self.rank, False)
+
+    def _told(self, group: str, facts: dict[str, Any]) -> contextlib.AbstractContextManager[Any]:
+        if self.shape.backend != "client":
+            return contextlib.nullcontext()
+        if group == "p2p":
+            label = group
+            facts["peer"] = self.shape.role_of(facts["peer"], self.world)[1]
+            if self.shape.report == "call" or "peer" not in _KNOWN:
+                return contextlib.nullcontext()
+        else:
+            label, members = self.shape.group_of(group, self.rank, self.world)
+            facts["size"] = len(members)
+        if self.shape.report == "call":
+            facts = {}
+        told = stagewatch.collective(
+            label, **{name: fact for name, fact in facts.items() if name in _KNOWN}
+        )
+        if self.shape.report == "with" and hasattr(told, "__enter__"):
+            entered: contextlib.AbstractContextManager[Any] = told
+            return entered
+        return contextlib.nullcontext()
+
+    def form(self) -> None:
+        """Meet all processes of this generation."""
+        self.meeting.begin()
+        self._formed = True
+
+    def reform(
+        self, world: int, fresh: set[int], gone: list[int], rejoin: bool, on_node: int | None
+    ) -> None:
+        """Go over to the next generation, or end."""
+        self._close_stage()
+        self.meeting.leave(gone)
+        self.meeting.close()
+        stays = [rank for rank in range(min(world, self.world)) if rank not in fresh]
+        new = [rank for rank in range(world) if rank not in stays]
+        if self.rank == stays[0]:
+            self.tell(
+                "start",
+                ranks=new,
+                world=world,
+                generation=self.generation + 1,
+                step=self.step,
+                on_node=on_node,
+                joins=not rejoin,
+            )
+        if self.rank not in stays:
+            self.tell("finished")
+            sys.exit(0)
+        self.world, self.generation = world, self.generation + 1
+        self._begin(identify=rejoin)
+        if rejoin:
+            self._init()
+        raise _NextStep
+
+    def _begin(self, identify: bool = True) -> None:
+        self.board = Board(self.directory, self.generation)
+        if identify and self.instrumented:
+            role, rank, size = self.shape.role_of(self.rank, self.world)
+            stagewatch.init(
+                role, job_id=self.shape.name, rank=rank, world_size=size, framework="hangbench"
+            )
+        torch = self.shape.backend == "torch"
+        if torch:
+            from tests.hangbench.gloo import Gloo as Kind
+        else:
+            Kind = Meeting  # type: ignore[assignment, misc]
+        self.meeting: Any = Kind(
+            self.shape, self.directory, self.board, self.rank, self.world, self.generation
+        )
+        self._formed = False
+
+    def _init(self, alone: bool = False) -> None:
+        explicit = any(entry.do == "init_group" for entry in self.shape.init)
+        if self.shape.backend == "torch" and (alone or not explicit):
+            self.form()
+        self._play([e for e in self.shape.init if not (alone and e.do in _COMMUNICATES)])
+
+    def _play(self, entries: Any) -> None:
+        try:
+            self.skipping = 0
+            for self._entry, entry in enumerate(entries):
+                if self.skipping:
+                    self.skipping -= 1
+                elif entry.applies(self.rank, self.step):
+                    self._do(entry)
+        except _NextStep:
+            pass
+        self._close_stage()
+
+    def _do(self, entry: Entry) -> None:
+        wanted = entry.stage, entry.substage
+        if self._open is None or self._open[0] != wanted:
+            self._close_stage()
+            if entry.stage:
+                stage: Any = self.stage(*wanted)
+                stage.__enter__()
+                self._open = wanted, stage
+        self.board.mark(self.rank, self.step)
+        if entry.trigger:
+            self.tell("trigger", step=self.step)
+        try:
+            ACTIONS[entry.do](self, **entry.arguments)
+        except Exception as error:
+            opened, self._open = self._open, None
+            if opened:
+                opened[1].__exit__(
+                    *((None,) * 3 if isinstance(error, (Finish, _NextStep)) else sys.exc_info())
+                )
+            raise
+
+    def _close_stage(self) -> None:
+        opened, self._open = self._open, None
+        if opened:
+            opened[1].__exit__(None, None, None)
+
+
+class _NextStep(Exception):
+    """The rest of the step is left out."""
+
+
+def main() -> None:
+    """Play."""
+    die_with_parent()
+    file, directory, rank, world, generation, step, joins = sys.argv[1:]
+    me = Rank(load(Path(file)), Path(directory), int(rank), int(world), int(generation), int(step))
+    me.run(joins=joins == "joins")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""What the rules and `stagewatch inspect` said of a shape that was played, and whether it is right.
+
+Of the product only its names are used: the recorded series, the labels of its alerts, and the JSON
+of `inspect`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from stagewatch.prometheus.api import PrometheusApi, Track
+from tests.hangbench.player import Played
+from tests.hangbench.shape import MAX_WORLD
+
+ACTIVE, CULPRIT = "job:rl_stall:active", "job:rl_stall:culprit"
+BUDGET = "job_role_stage:rl_stall_budget:seconds"
+LEAST_BUDGET_SECONDS = 10.0
+SUSPICIONS = ("StallSuspected",)
+"""Alerts below a page that speak of a hang; those of a starved rank, say, speak of other things."""
+SLOWNESS = ("Straggler",)
+"""Alerts that speak of slow ranks, which count where a rank is slow."""
+STEP_SECONDS = 1.0
+STRANGER = -1
+"""Stands for a rank that was named and is none of the job's."""
+
+RIGHT, PARTIAL, WITHDRAWN = "right", "partial", "withdrawn"
+INNOCENT, ABSTAINED, MISSED = "innocents", "abstained", "missed"
+SILENT, SUSPECTED, PAGED = "silent", "suspected", "paged"
+
+
+@dataclass
+class Seen:
+    """What a Prometheus with the rules has recorded of a job; times are Unix seconds."""
+
+    suspected: float = 0.0
+    """First after the trigger; 0: never."""
+    paged: float = 0.0
+    early: str = ""
+    """What was raised before the trigger, `suspected` or `paged`."""
+    named: dict[float, frozenset[int]] = field(default_factory=dict)
+    """Processes named, by time."""
+    evidence: set[str] = field(default_factory=set)
+    alerts: dict[str, str] = field(default_factory=dict)
+    """Severity of each alert of the job that fired, by its name."""
+    budget: float = LEAST_BUDGET_SECONDS
+
+    def at(self, when: float) -> frozenset[int]:
+        """The processes named at a time."""
+        known = [time for time in self.named if when - 3 <= time <= when + STEP_SECONDS]
+        return self.named[max(known)] if known else frozenset()
+
+
+def collect(api: PrometheusApi, played: Played) -> Seen:
+    """Read what was recorded of a job from its begin to its end."""
+    seen = Seen()
+    job = f'job_id="{played.shape.name}"'
+    begin, trigger, end = played.began, played.triggered, played.ended
+
+    def ask(expression: str) -> list[Track]:
+        return api.query_range(expression, begin, end, STEP_SECONDS)
+
+    active, culprits = ask(f"{ACTIVE}{{{job}}}"), ask(f"{CULPRIT}{{{job}}}")
+    alerts = ask(f'ALERTS{{{job}, alertstate="firing"}}')
+    critical = [track for track in alerts if track.labels.get("severity") == "critical"]
+    if played.shape.disturbs:
+        nodes = "|".join(played.nodes)
+        about = f'node=~"{nodes}", job_id="", severity="critical", alertstate="firing"'
+        critical += api.query_range(f"ALERTS{{{about}}}", trigger, end, STEP_SECONDS)
+    names = SUSPICIONS + SLOWNESS if played.shape.kind == "straggler" else SUSPICIONS
+    lesser = [track for track in alerts if track.labels["alertname"] in names]
+    seen.alerts = {t.labels["alertname"]: t.labels.get("severity", "") for t in alerts}
+    pages = [time for track in critical for time, _ in track.samples]
+    suspicions = pages + [
+        time for track in active + culprits + lesser for time, value in track.samples if value
+    ]
+    lost = [track for track in alerts if "rank" not in track.labels and "node" in track.labels]
+    seen.paged = min((time for time in pages if time >= trigger), default=0.0)
+    seen.suspected = min((time for time in suspicions if time >= trigger), default=0.0)
+    if any(time < trigger for time in suspicions):
+        seen.early = PAGED if any(time < trigger for time in pages) else SUSPECTED
+    for track in [*culprits, *critical, *lesser, *lost]:
+        ranks = _named(track, played)
+        for time, value in track.samples if ranks else ():
+            if value and time >= trigger:
+                seen.named[time] = seen.named.get(time, frozenset()) | ranks
+                seen.evidence |= {track.labels.get("evidence", "")} - {""}
+    at = min(trigger + 8, end)
+    open_now = f"rank:rl_progress_age:seconds{{{job}}}"
+    budgets = api.query(f"{BUDGET}{{{job}}} and on (job_id, role, stage) {open_now}", at)
+    seen.budget = max((one.value for one in budgets), default=LEAST_BUDGET_SECONDS)
+    return seen
+
+
+def _named(track: Track, played: Played) -> frozenset[int]:
+    """The processes that a series names by its labels: a rank, or all of a node."""
+    labels = track.labels
+    if "rank" in labels:
+        return frozenset({process(played, labels.get("role", ""), int(labels["rank"]))})
+    if labels.get("node") in played.nodes:
+        return frozenset(on_node(played, labels["node"]))
+    return frozenset()
+
+
+def process(played: Played, role: str, rank: int) -> int:
+    """The number of the process that is reported as this rank of this role."""
+    for number in range(MAX_WORLD):
+        if played.shape.role_of(number, MAX_WORLD)[:2] == (role, rank):
+            return number
+    return STRANGER
+
+
+def on_node(played: Played, node: str) -> set[int]:
+    """The processes of a node."""
+    return {rank for rank, where in played.placed.items() if where == node}
+
+
+def answers(played: Played) -> tuple[frozenset[int], ...]:
+    """The sets of processes of which each is the right answer."""
+    expect = played.shape.expect
+    if expect.node >= 0:
+        return (frozenset(on_node(played, played.nodes[expect.node])), *expect.sets)
+    return expect.sets
+
+
+def grade(
+    suspected: bool, named: Iterable[frozenset[int]], right: tuple[frozenset[int], ...]
+) -> str:
+    """How good the answer to a fault is; `named` are the sets named, in order of time."""
+    sets = list(named)
+    allowed: frozenset[int] = frozenset().union(*right)
+    ever: frozenset[int] = frozenset().union(*sets)
+    last = sets[-1] if sets else frozenset()
+    if not suspected:
+        return MISSED
+    if ever - allowed:
+        return INNOCENT
+    if last in right:
+        return RIGHT
+    if any(one in right for one in sets if one):
+        return WITHDRAWN
+    return PARTIAL if last else ABSTAINED
+
+
+@dataclass
+class Outcome:
+    """The scores of one shape, as they go into the results."""
+
+    name: str
+    title: str
+    kind: str
+    healthy: bool
+    blind_spot: str
+    unsound: str
+    """What the job did instead of what the shape says, empty if it did that; then it counts not."""
+    expected: list[list[int]]
+    suspicion: str
+    page: str
+    """What is expected: "must", "may" or "must not"."""
+    answer: str
+    """For a fault the grade of the names, for a healthy shape the loudest level."""
+    suspected_after: float | None
+    paged_after: float | None
+    budget: float
+    named_first: list[int]
+    named_at_page: list[int]
+    named_at_end: list[int]
+    named_ever: list[int]
+    evidence: list[str]
+    evidence_right: bool
+    alerts: dict[str, str]
+    early: str
+    inspect: str
+    """Its grade or level; empty where it was not asked."""
+    inspect_named: list[int]
+    agrees: bool | None
+    """Whether `inspect` and the rules named the same at the same time; None where nobody can say,
+    as of a job on two nodes, of which `inspect` sees one at a time."""
+    inspect_problem: str
+    others: dict[str, dict[str, object]] = field(default_factory=dict)
+    """What other detectors said; see `detectors.py`."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is part of the rates."""
+        return not self.unsound and not self.blind_spot
+
+
+def judge(played: Played, seen: Seen) -> Outcome:
+    """Score a shape."""
+    shape, right = played.shape, answers(played)
+    times = sorted(seen.named)
+    end = seen.at(played.ended - 4)
+    order = [seen.named[time] for time in times]
+    if shape.healthy:
+        answer = PAGED if seen.paged else SUSPECTED if seen.suspected else SILENT
+    else:
+        answer = grade(bool(seen.suspected), [*order, end], right)
+    wanted = set(shape.expect.evidence)
+    outcome = Outcome(
+        name=shape.name,
+        title=shape.title,
+        kind=shape.kind,
+        healthy=shape.healthy,
+        blind_spot=shape.blind_spot,
+        unsound=played.sound(),
+        expected=[sorted(one) for one in right],
+        suspicion=shape.expect.suspicion,
+        page=shape.expect.page,
+        answer=answer,
+        suspected_after=_after(seen.suspected, played),
+        paged_after=_after(seen.paged, played),
+        budget=seen.budget,
+        named_first=sorted(order[0]) if order else [],
+        named_at_page=sorted(seen.at(seen.paged + 2)) if seen.paged else [],
+        named_at_end=sorted(end),
+        named_ever=sorted(frozenset().union(*order)),
+        evidence=sorted(seen.evidence),
+        evidence_right=not wanted or bool(wanted & seen.evidence),
+        alerts=seen.alerts,
+        early=seen.early,
+        inspect="",
+        inspect_named=[],
+        agrees=None,
+        inspect_problem="",
+    )
+    if played.probe is not None:
+        _inspected(outcome, played, seen, right)
+    return outcome
+
+
+def _inspected(
+    outcome: Outcome, played: Played, seen: Seen, right: tuple[frozenset[int], ...]
+) -> None:
+    look = played.probe
+    assert look is not None
+    named = frozenset(process(played, role, rank) for role, rank in look.culprits)
+    outcome.inspect_named, outcome.inspect_problem = sorted(named), look.problem
+    if played.shape.healthy:
+        outcome.inspect = SUSPECTED if look.stalled else SILENT
+    else:
+        outcome.inspect = grade(look.stalled, [named], right)
+    if played.shape.nodes == 1:
+        outcome.agrees = named == seen.at(look.ended)
+
+
+def _after(when: float, played: Played) -> float | None:
+    return round(when - played.triggered, 1) if when else None

@@ -1,0 +1,318 @@
+"""Shapes of jobs: what their files say, and whether they say it properly."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from stagewatch.stages import STAGES
+from tests.hangbench.actions import ACTIONS
+
+try:
+    import tomllib
+except ImportError:  # Python 3.10
+    import tomli as tomllib
+
+SHAPES = Path(__file__).with_name("shapes")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+FAULTS = _words("init collective compute io process pipeline lock livelock straggler end node bare")
+HEALTHY = _words("pause eval checkpoint compile data elastic suspend end service variance")
+CONDITIONS = _words("do ranks at every from until stage substage trigger")
+HEAD = _words(
+    "title source taken kind healthy seed backend report wait poll_seconds world nodes jitter "
+    "steps watch cores blind_spot groups role init step final expect"
+)
+LEVELS = ("must", "may", "must not")
+WORLD = "world"
+MAX_WORLD = 16
+MAX_WATCH = 270.0
+
+
+class ShapeError(Exception):
+    """A file that is not a shape; the message names the file and what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the programme: an action, when and where it applies, and in which stage."""
+
+    do: str
+    arguments: Mapping[str, Any]
+    ranks: frozenset[int] | None = None
+    at: int = 0
+    every: int = 0
+    first: int = 0
+    last: int = 0
+    stage: str = ""
+    substage: str = ""
+    trigger: bool = False
+
+    def applies(self, rank: int, step: int) -> bool:
+        """Whether this rank carries it out in this step."""
+        return (
+            (self.ranks is None or rank in self.ranks)
+            and (not self.at or step == self.at)
+            and (not self.every or (step > 0 and step % self.every == 0))
+            and (not self.first or step >= self.first)
+            and (not self.last or step <= self.last)
+        )
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """The right answer."""
+
+    sets: tuple[frozenset[int], ...]
+    """Each of them is right; the empty one stands for nobody."""
+    evidence: tuple[str, ...]
+    suspicion: str
+    page: str
+    node: int = -1
+    """Index of the node that is at fault as a whole; -1: none is."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a file says."""
+
+    name: str
+    file: Path
+    title: str
+    source: str
+    taken: str
+    kind: str
+    world: int
+    expect: Expectation
+    init: tuple[Entry, ...]
+    step: tuple[Entry, ...]
+    final: tuple[Entry, ...]
+    healthy: bool = False
+    seed: int = 0
+    backend: str = "client"
+    report: str = ""
+    wait: str = "block"
+    poll_seconds: float = 0.001
+    nodes: int = 1
+    jitter: float = 0.1
+    steps: int = 0
+    watch: float = 0.0
+    cores: float = 0.0
+    blind_spot: str = ""
+    groups: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    roles: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """The whole programme."""
+        return self.init + self.step + self.final
+
+    def uses(self, *names: str) -> bool:
+        """Whether any of these actions is in the programme."""
+        return any(entry.do in names for entry in self.entries)
+
+    @property
+    def disturbs(self) -> bool:
+        """Whether it meddles with agents, so that it needs some of its own."""
+        return self.uses("restart_agent", "kill_node")
+
+    @property
+    def mounts(self) -> bool:
+        """Whether it needs a file system in user space."""
+        return any(entry.arguments.get("on") == "fuse" for entry in self.entries)
+
+    def node_of(self, rank: int) -> int:
+        """Index of the node of a process of the first world."""
+        return min(rank * self.nodes // self.world, self.nodes - 1)
+
+    def role_of(self, rank: int, world: int) -> tuple[str, int, int]:
+        """Role of a process, its rank in it, and the size of the role."""
+        for name, ranks in self.roles:
+            if rank in ranks:
+                there = [one for one in ranks if one < world]
+                return name, there.index(rank), len(there)
+        return "train", rank, world
+
+    def group_of(self, name: str, rank: int, world: int) -> tuple[str, tuple[int, ...]]:
+        """Label and members of this process's group of that name.
+
+        Raises `KeyError` where it is in none.
+        """
+        if name == WORLD:
+            members = range(world)
+            for _, ranks in self.roles:
+                if rank in ranks:
+                    members = ranks
+            return WORLD, tuple(one for one in members if one < world)
+        for index, ranks in enumerate(self.groups[name]):
+            if rank in ranks:
+                return f"{name}:{index}", tuple(one for one in ranks if one < world)
+        raise KeyError(f"process {rank} is in no group {name}")
+
+
+def load(file: Path) -> Shape:
+    """The shape in a file.  Raises `ShapeError`."""
+    try:
+        return _Reader(file).read()
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ShapeError(f"{file}: {error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise ShapeError(f"{file}: {type(error).__name__}: {error}") from error
+
+
+def find(which: str, only: tuple[str, ...] = ()) -> list[Shape]:
+    """The shapes of `open`, `held` or `all`, by name; only those whose name contains a word."""
+    folders = ("open", "held") if which == "all" else (which,)
+    files = sorted(file for folder in folders for file in (SHAPES / folder).glob("*.toml"))
+    chosen = [file for file in files if not only or any(word in file.stem for word in only)]
+    shapes = [load(file) for file in chosen]
+    names = [shape.name for shape in shapes]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ShapeError(f"two shapes have one name: {', '.join(sorted(twice))}")
+    return shapes
+
+
+class _Reader:
+    """Turns the tables of one file into a shape."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._table: dict[str, Any] = tomllib.loads(file.read_text())
+
+    def read(self) -> Shape:
+        table = self._table
+        if unknown := set(table) - HEAD:
+            raise ValueError(f"unknown keys {', '.join(sorted(unknown))}")
+        self._choice("backend", ("client", "torch", "bare"))
+        self._choice("report", ("with", "call"))
+        self._choice("wait", ("block", "spin", "poll"))
+        seed, healthy = table.get("seed", 0), table.get("healthy", False)
+        shape = Shape(
+            name=self._file.stem,
+            file=self._file.absolute(),
+            title=table["title"],
+            source=table["source"],
+            taken=table["taken"],
+            kind=table["kind"],
+            world=table["world"],
+            healthy=healthy,
+            seed=seed,
+            backend=table.get("backend", "client"),
+            report=table.get("report", "call" if seed % 2 else "with"),
+            wait=table.get("wait", "block"),
+            poll_seconds=table.get("poll_seconds", 0.001),
+            nodes=table.get("nodes", 1),
+            jitter=table.get("jitter", 0.1),
+            steps=table.get("steps", 0),
+            watch=table.get("watch", 90.0 if healthy else 120.0),
+            cores=self._cores(),
+            blind_spot=table.get("blind_spot", ""),
+            groups={
+                name: tuple(map(tuple, lists)) for name, lists in table.get("groups", {}).items()
+            },
+            roles=tuple((role["name"], tuple(role["ranks"])) for role in table.get("role", ())),
+            init=self._entries("init"),
+            step=self._entries("step"),
+            final=self._entries("final"),
+            expect=self._expectation(healthy),
+        )
+        self._check(shape)
+        return shape
+
+    def _cores(self) -> float:
+        dear = {"spin": 0.3, "torch": 0.2}
+        each = max(dear.get(self._table.get(key, ""), 0.05) for key in ("wait", "backend"))
+        return float(self._table.get("cores", each * self._table["world"]))
+
+    def _choice(self, key: str, choices: tuple[str, ...]) -> None:
+        if key in self._table and self._table[key] not in choices:
+            raise ValueError(f"{key} is one of {', '.join(choices)}")
+
+    def _entries(self, section: str) -> tuple[Entry, ...]:
+        return tuple(
+            self._entry(f"{section} {number}", table)
+            for number, table in enumerate(self._table.get(section, ()), 1)
+        )
+
+    def _entry(self, where: str, table: dict[str, Any]) -> Entry:
+        do = table["do"]
+        if do not in ACTIONS:
+            raise ValueError(f"{where}: no action {do!r}")
+        arguments = {key: value for key, value in table.items() if key not in CONDITIONS}
+        try:
+            inspect.signature(ACTIONS[do]).bind(None, **arguments)
+        except TypeError as error:
+            raise ValueError(f"{where}: {do}: {error}") from error
+        if table.get("stage") and table["stage"] not in STAGES:
+            raise ValueError(f"{where}: no stage {table['stage']!r}")
+        return Entry(
+            do=do,
+            arguments=arguments,
+            ranks=frozenset(table["ranks"]) if "ranks" in table else None,
+            at=table.get("at", 0),
+            every=table.get("every", 0),
+            first=table.get("from", 0),
+            last=table.get("until", 0),
+            stage=table.get("stage", ""),
+            substage=table.get("substage", ""),
+            trigger=table.get("trigger", False),
+        )
+
+    def _expectation(self, healthy: bool) -> Expectation:
+        table = dict(self._table.get("expect", {}))
+        culprits = table.pop("culprits", "nobody" if healthy else None)
+        node = table.pop("node", -1)
+        sets = [frozenset(ranks) for ranks in table.pop("accept", ())]
+        if culprits == "nobody":
+            sets.insert(0, frozenset())
+        elif culprits == "node":
+            if node < 0:
+                raise ValueError('culprits = "node" needs node = INDEX')
+        elif isinstance(culprits, list):
+            sets.insert(0, frozenset(culprits))
+        else:
+            raise ValueError('expect: culprits is a list of processes, "nobody" or "node"')
+        expectation = Expectation(
+            sets=tuple(sets),
+            evidence=tuple(table.pop("evidence", ())),
+            suspicion=table.pop("suspicion", "may" if healthy else "must"),
+            page=table.pop("page", "must not" if healthy else "must"),
+            node=node,
+        )
+        if table:
+            raise ValueError(f"expect: unknown keys {', '.join(sorted(table))}")
+        if not {expectation.suspicion, expectation.page} <= set(LEVELS):
+            raise ValueError(f"expect: levels are {', '.join(LEVELS)}")
+        return expectation
+
+    def _check(self, shape: Shape) -> None:
+        kinds = HEALTHY if shape.healthy else FAULTS
+        problems = {
+            f"kind is one of {', '.join(sorted(kinds))}": shape.kind not in kinds,
+            "source is a URL": not shape.source.startswith("https://"),
+            "title and taken say something": not (shape.title and shape.taken),
+            f"world is 2 to {MAX_WORLD}": not 2 <= shape.world <= MAX_WORLD,
+            "nodes is 1 or 2": shape.nodes not in (1, 2),
+            "an action has trigger = true": not any(entry.trigger for entry in shape.entries),
+            "there are steps": not shape.step,
+            f"watch is at most {MAX_WATCH:.0f}": shape.watch > MAX_WATCH,
+            "bare jobs are on one node": shape.backend == "bare" and shape.nodes != 1,
+            "ddp is for torch": shape.uses("ddp") and shape.backend != "torch",
+            "groups are named in [groups]": any(
+                entry.arguments.get("group", WORLD) not in {WORLD, *shape.groups}
+                for entry in shape.entries
+            ),
+            "processes are below 16": any(
+                rank >= MAX_WORLD for entry in shape.entries for rank in entry.ranks or ()
+            ),
+        }
+        if wrong := [rule for rule, broken in problems.items() if broken]:
+            raise ValueError("; ".join(wrong))

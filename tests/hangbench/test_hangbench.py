@@ -1,0 +1,126 @@
+"""Shapes of jobs are well formed and cited, are played as they say, and are judged rightly."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.hangbench.score import (
+    ABSTAINED,
+    INNOCENT,
+    MISSED,
+    PARTIAL,
+    RIGHT,
+    SILENT,
+    WITHDRAWN,
+    grade,
+)
+from tests.hangbench.shape import SHAPES, ShapeError, find, load
+
+SMALL = """
+title = "A small shape"
+source = "https://example.org/"
+taken = "For a test."
+kind = "{kind}"
+world = 3
+step = [
+    {{ do = "sleep", seconds = 0.3, stage = "train" }},
+    {fault}
+    {{ do = "collective", stage = "train" }},
+]
+"""
+KILLED = '{ do = "signal", name = "KILL", ranks = [1], at = 12, trigger = true },'
+LATE = '{ do = "sleep", seconds = 3, ranks = [0], at = 12, stage = "train", trigger = true },'
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    file = folder / f"{name}.toml"
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize("file", sorted(SHAPES.glob("*/*.toml")), ids=lambda file: file.stem)
+def test_a_shape_is_well_formed_and_cites_a_public_incident(file: Path) -> None:
+    shape = load(file)
+    assert re.fullmatch(r"https://[\w.-]+\.[a-z]+/\S+", shape.source)
+    assert shape.title and len(shape.taken.split()) > 5
+
+
+def test_open_shapes_have_twenty_faults_and_twenty_healthy_jobs() -> None:
+    healthy = [shape.healthy for shape in find("open")]
+    assert healthy.count(True) >= 20
+    assert healthy.count(False) >= 20
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ('do = "sleep"', 'do = "dream"', "no action 'dream'"),
+        ("seconds = 0.3", "minutes = 1", "missing a required argument: 'seconds'"),
+        ('stage = "train"', 'stage = "trian"', "no stage 'trian'"),
+        ("world = 3", "world = 1", "world is 2 to 16"),
+        ("trigger = true", "trigger = false", "an action has trigger = true"),
+        ('source = "https:', 'source = "file:', "source is a URL"),
+        ('kind = "process"', 'kind = "eval"', "kind is one of"),
+        ('do = "collective"', 'do = "collective", group = "tp"', r"groups are named in \[groups\]"),
+        ("culprits = [1]", 'culprits = "me"', "culprits is a list"),
+    ],
+)
+def test_a_mistake_in_a_shape_is_told(old: str, new: str, complaint: str, tmp_path: Path) -> None:
+    text = SMALL.format(kind="process", fault=KILLED) + "[expect]\nculprits = [1]\n"
+    load(written(tmp_path, "good", text))
+    assert old in text
+    with pytest.raises(ShapeError, match=complaint):
+        load(written(tmp_path, "bad", text.replace(old, new)))
+
+
+NOBODY: frozenset[int] = frozenset()
+ONE, TWO, BOTH = frozenset({1}), frozenset({2}), frozenset({1, 2})
+
+
+@pytest.mark.parametrize(
+    ("suspected", "named", "right", "expected"),
+    [
+        (False, [], ONE, MISSED),
+        (True, [], ONE, ABSTAINED),
+        (True, [ONE], ONE, RIGHT),
+        (True, [NOBODY, ONE], ONE, RIGHT),
+        (True, [ONE, NOBODY], ONE, WITHDRAWN),
+        (True, [ONE], BOTH, PARTIAL),
+        (True, [TWO, ONE], ONE, INNOCENT),
+        (True, [BOTH], ONE, INNOCENT),
+        (True, [], NOBODY, RIGHT),
+        (True, [ONE], NOBODY, INNOCENT),
+        (False, [], NOBODY, MISSED),
+    ],
+)
+def test_an_answer_is_graded(
+    suspected: bool, named: list[frozenset[int]], right: frozenset[int], expected: str
+) -> None:
+    assert grade(suspected, named, (right,)) == expected
+
+
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus on the PATH")
+@pytest.mark.xdist_group("live")
+@pytest.mark.timeout(600)
+def test_a_hang_is_named_and_a_healthy_job_is_left_alone(tmp_path: Path) -> None:
+    from tests.bench.bench_accuracy import run
+    from tests.hangbench.results import write
+
+    hang = SMALL.format(kind="process", fault=KILLED).replace("world", "watch = 60\nworld")
+    calm = SMALL.format(kind="variance", fault=LATE).replace("world", "watch = 20\nworld")
+    shapes = [
+        load(written(tmp_path, "hang", f"{hang}[expect]\nculprits = [1]\npage = 'may'\n")),
+        load(written(tmp_path, "calm", f"healthy = true\n{calm}")),
+    ]
+    outcomes = {one.name: one for one in run(shapes, jobs=2)}
+    assert [one.unsound for one in outcomes.values()] == ["", ""]
+    assert outcomes["hang"].answer == RIGHT
+    assert outcomes["hang"].inspect == RIGHT, outcomes["hang"].inspect_problem
+    assert outcomes["calm"].answer == SILENT
+    assert "| hang | process | 1 | right |" in write(list(outcomes.values()), tmp_path)
+    assert [one["name"] for one in json.loads((tmp_path / "hangbench.json").read_text())]

@@ -1,0 +1,416 @@
+"""Jobs that hang, or only look so, as data: what makes their ranks differ, and the right verdict.
+
+`stagewatch inspect` and the recording rules are both given all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.verdict.facts import Inside, RankFacts, is_still
+from stagewatch.verdict.thresholds import (
+    FACTOR,
+    PATIENCE_SECONDS,
+    STILL_SECONDS,
+    UNTAUGHT_SECONDS,
+)
+from tests.verdict.jobs import job
+
+Differences = dict[str, Any]
+
+SPIN, PARKED, POLL, IO, STOPPED, COMPUTE, TRACED, UNKNOWN, GONE = (
+    {"wait_class": wait_class}
+    for wait_class in (
+        WaitClass.SPIN,
+        WaitClass.PARKED,
+        WaitClass.POLL,
+        WaitClass.IO,
+        WaitClass.STOPPED,
+        WaitClass.COMPUTE,
+        WaitClass.TRACED,
+        WaitClass.UNKNOWN,
+        WaitClass.GONE,
+    )
+)
+LATE: Differences = {"progress_age_seconds": 412.0} | SPIN
+MARKS: Differences = {"progress_age_seconds": 2.0, "wait_class": WaitClass.COMPUTE}
+
+
+def member(*groups: tuple[str, int, int]) -> Differences:
+    """Of groups by name, with collectives entered and size (0: not known)."""
+    return {
+        "collectives": {name: sequence for name, sequence, _ in groups},
+        "group_sizes": {name: size for name, _, size in groups if size},
+        "inside": {},
+    }
+
+
+def inside(
+    group: str,
+    sequence: int,
+    size: int,
+    op: str = "all_reduce",
+    elements: int | None = None,
+    *others: tuple[str, int, int],
+) -> Differences:
+    """Inside the `sequence`th collective of a group, a member of it and of the others."""
+    call = Inside(op, 400.0, None, elements)
+    return member((group, sequence, size), *others) | {"inside": {group: call}}
+
+
+def sends(op: str, peer: int) -> Differences:
+    """Inside a send or a receive."""
+    return {"inside": {"p2p": Inside(op, 400.0, peer)}}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One role of a job, and what is right to say of it."""
+
+    size: int
+    common: Differences
+    special: dict[int, Differences]
+    culprits: dict[int, str]
+    """Evidence by rank."""
+    nobody: str = ""
+    """What is known where it is stalled and nobody can be named; empty otherwise."""
+    stalled: bool = True
+
+    def ranks(self, job_id: str) -> list[RankFacts]:
+        """As `inspect` finds them."""
+        special = {f"rank_{rank}": change for rank, change in self.special.items()}
+        ranks = job(self.size, self.common, job_id=job_id, **special)
+        return [with_budget(rank) for rank in ranks]
+
+
+def with_budget(rank: RankFacts) -> RankFacts:
+    """As if `train` had shown gaps up to four seconds, and other stages none."""
+    stage = rank.stage or ""
+    if stage in PATIENCE_SECONDS:
+        budget = STILL_SECONDS if is_still(rank) else PATIENCE_SECONDS[stage]
+    else:
+        budget = FACTOR * 0.99 * 4 if stage == "train" else UNTAUGHT_SECONDS
+    return dataclasses.replace(rank, budget_seconds=budget)
+
+
+def hang(
+    size: int, common: Differences, special: dict[int, Differences], culprits: dict[int, str]
+) -> Case:
+    """A hang in which these ranks are at fault."""
+    return Case(size, LATE | common, special, culprits)
+
+
+def nobody(size: int, common: Differences, special: dict[int, Differences], why: str) -> Case:
+    """A hang in which naming anybody would be a guess."""
+    return Case(size, LATE | common, special, {}, why)
+
+
+def well(size: int, common: Differences, special: dict[int, Differences]) -> Case:
+    """A job that is left alone."""
+    return Case(size, LATE | common, special, {}, "", False)
+
+
+WORLD = inside("world", 220, 8)
+NOT_COME = member(("world", 219, 8)) | PARKED
+PAIR = inside("world", 220, 2)
+
+
+def tensor(number: int, world: int, sequence: int) -> Differences:
+    """Waits in the tensor-parallel group of this number, having been in `world` so often."""
+    return inside(f"tp:{number}", sequence, 2, "all_gather", None, ("world", world, 8))
+
+
+def after_tensor(number: int, world: int, sequence: int) -> Differences:
+    """Has been through its tensor-parallel group, and waits in the world."""
+    return inside("world", world, 8, "all_reduce", None, (f"tp:{number}", sequence, 2))
+
+
+NESTED = {rank: after_tensor(rank // 2, 100, 70) for rank in range(8)}
+"""Eight ranks in four tensor-parallel pairs: all wait in the world's hundredth collective."""
+PIPELINE = {
+    0: inside("dp:0", 9, 2, "all_reduce", None, ("world", 50, 4)),
+    1: inside("dp:0", 9, 2, "all_reduce", None, ("world", 50, 4)),
+    2: sends("recv", 0) | {"collectives": {"world": 50}},
+    3: sends("recv", 1) | {"collectives": {"world": 50}},
+}
+
+CASES: dict[str, Case] = {
+    # One group.
+    "one-has-not-come": hang(8, WORLD, {5: NOT_COME}, {5: "awaited"}),
+    "one-in-an-earlier-collective": hang(8, WORLD, {5: inside("world", 219, 8)}, {5: "awaited"}),
+    "two-have-not-come": hang(8, WORLD, {2: NOT_COME, 5: NOT_COME}, {2: "awaited", 5: "awaited"}),
+    "half-have-not-come": hang(
+        4,
+        inside("world", 220, 4),
+        {0: member(("world", 219, 4)), 1: member(("world", 219, 4))},
+        {0: "awaited", 1: "awaited"},
+    ),
+    "most-have-not-come": hang(
+        4,
+        member(("world", 219, 4)),
+        {3: inside("world", 220, 4)},
+        {0: "awaited", 1: "awaited", 2: "awaited"},
+    ),
+    "never-came": hang(8, inside("world", 1, 8), {0: member(("world", 0, 8))}, {0: "awaited"}),
+    "one-of-a-pair": hang(2, PAIR, {1: member(("world", 219, 2))}, {1: "awaited"}),
+    "a-pair-in-two-collectives": nobody(2, PAIR, {1: inside("world", 219, 2)}, "mismatch"),
+    "left-the-loop": hang(8, WORLD, {5: NOT_COME | {"stage": "cleanup"}}, {5: "left_loop_early"}),
+    "stuck-in-rollout": hang(8, WORLD, {5: NOT_COME | {"stage": "rollout"}}, {5: "awaited"}),
+    "not-come-and-stopped": hang(8, WORLD, {5: NOT_COME | STOPPED}, {5: "odd_one_out"}),
+    "not-come-and-in-io": hang(8, WORLD, {5: NOT_COME | IO}, {5: "io_blocked"}),
+    "beside-a-stopped-one": hang(
+        8, WORLD, {2: NOT_COME, 5: NOT_COME | STOPPED}, {5: "odd_one_out"}
+    ),
+    "beside-one-in-io": hang(8, WORLD, {2: NOT_COME, 5: NOT_COME | IO}, {5: "io_blocked"}),
+    "all-inside": nobody(8, WORLD, {}, "group_only"),
+    "all-inside-one-stopped": hang(8, WORLD, {5: STOPPED}, {5: "odd_one_out"}),
+    "all-inside-one-in-io": hang(8, WORLD, {5: IO}, {5: "io_blocked"}),
+    "all-inside-half-in-io": hang(
+        4, inside("world", 9, 4), {0: IO, 1: IO}, {0: "io_blocked", 1: "io_blocked"}
+    ),
+    "all-inside-most-in-io": nobody(4, inside("world", 9, 4), {0: IO, 1: IO, 2: IO}, "group_only"),
+    "all-inside-one-parked": nobody(
+        8, WORLD, {5: PARKED | {"class_before": frozenset({WaitClass.SPIN})}}, "group_only"
+    ),
+    "bare-calls-most-behind": nobody(
+        8, inside("world", 219, 8, "unknown"), {3: inside("world", 220, 8, "unknown")}, "mismatch"
+    ),
+    # Mismatches.
+    "another-operation": hang(8, WORLD, {3: inside("world", 220, 8, "broadcast")}, {3: "mismatch"}),
+    "another-size": hang(
+        8,
+        inside("world", 220, 8, "all_reduce", 512),
+        {3: inside("world", 220, 8, "all_reduce", 511)},
+        {3: "mismatch"},
+    ),
+    "another-operation-of-two": nobody(
+        2, PAIR, {1: inside("world", 220, 2, "barrier")}, "mismatch"
+    ),
+    "another-size-by-halves": nobody(
+        4,
+        inside("world", 3, 4, "all_reduce", 8),
+        {0: inside("world", 3, 4, "all_reduce", 9), 1: inside("world", 3, 4, "all_reduce", 9)},
+        "mismatch",
+    ),
+    "one-passed-a-collective": hang(
+        8, inside("world", 219, 8), {3: inside("world", 220, 8)}, {3: "mismatch"}
+    ),
+    "half-passed-a-collective": nobody(
+        4,
+        inside("world", 219, 4),
+        {0: inside("world", 220, 4), 1: inside("world", 220, 4)},
+        "mismatch",
+    ),
+    "one-is-ahead-one-stopped": hang(
+        8,
+        inside("world", 219, 8),
+        {3: inside("world", 220, 8), 5: inside("world", 219, 8) | STOPPED},
+        {5: "odd_one_out"},
+    ),
+    "another-operation-and-one-missing": hang(
+        8, WORLD, {3: inside("world", 220, 8, "broadcast"), 5: NOT_COME}, {5: "awaited"}
+    ),
+    # Nested groups: who waits is never accused.
+    "a-victim-in-a-sub-group": hang(
+        8,
+        {},
+        NESTED | {4: tensor(2, 99, 70), 5: member(("tp:2", 69, 2), ("world", 99, 8))},
+        {5: "awaited"},
+    ),
+    "two-pairs-stuck": hang(
+        8,
+        {},
+        NESTED
+        | {
+            4: tensor(2, 99, 70),
+            5: member(("tp:2", 69, 2), ("world", 99, 8)),
+            0: tensor(0, 99, 70),
+            1: member(("tp:0", 69, 2), ("world", 99, 8)) | COMPUTE,
+        },
+        {1: "awaited", 5: "awaited"},
+    ),
+    "a-pair-whose-transport-is-stuck": nobody(
+        8, {}, NESTED | {4: tensor(2, 99, 70), 5: tensor(2, 99, 70)}, "group_only"
+    ),
+    "a-mismatch-in-a-pair": nobody(
+        8,
+        {},
+        NESTED
+        | {4: tensor(2, 99, 70), 5: inside("tp:2", 70, 2, "broadcast", None, ("world", 99, 8))},
+        "mismatch",
+    ),
+    "a-cycle": nobody(
+        4,
+        {},
+        {
+            0: inside("a", 5, 2, "all_reduce", None, ("b", 4, 2)),
+            1: inside("b", 5, 2, "all_reduce", None, ("a", 4, 2)),
+            2: inside("a", 5, 2),
+            3: inside("b", 5, 2),
+        },
+        "cycle",
+    ),
+    "two-groups-of-one-name": nobody(4, inside("tp", 7, 2), {0: inside("tp", 6, 2)}, "cycle"),
+    "a-group-of-one": hang(
+        2,
+        {},
+        {0: PAIR, 1: inside("dp:1", 8, 1, "unknown", None, ("world", 219, 2))},
+        {1: "awaited"},
+    ),
+    # Sends and receives.
+    "a-receive-that-nobody-sends": hang(
+        4,
+        {"collectives": {}},
+        {0: sends("recv", 1), 2: sends("recv", 0), 3: sends("recv", 2)},
+        {1: "awaited"},
+    ),
+    "a-send-and-its-receive": nobody(
+        2, {"collectives": {}}, {0: sends("send", 1), 1: sends("recv", 0)}, "group_only"
+    ),
+    "receives-in-a-ring": nobody(
+        3,
+        {"collectives": {}},
+        {0: sends("recv", 1), 1: sends("recv", 2), 2: sends("recv", 0)},
+        "cycle",
+    ),
+    "a-send-to-one-who-is-not-here": nobody(
+        2, {"collectives": {}}, {0: sends("send", 1), 1: sends("send", 7)}, "missing"
+    ),
+    "pipeline-behind-data-parallel": nobody(4, {}, PIPELINE, "group_only"),
+    "pipeline-behind-one-that-hangs": hang(
+        4, {}, PIPELINE | {1: member(("dp:0", 8, 2), ("world", 50, 4))}, {1: "awaited"}
+    ),
+    # Other lives.
+    "started-again-and-inside": hang(
+        8,
+        WORLD | {"started": 1000.0},
+        {3: inside("world", 4, 8) | {"started": 1200.0}, 5: NOT_COME},
+        {5: "awaited"},
+    ),
+    "started-again-and-not-come": hang(
+        8,
+        WORLD | {"started": 1000.0},
+        {3: member(("world", 4, 8)) | {"started": 1200.0}},
+        {3: "awaited"},
+    ),
+    "started-together": hang(
+        8,
+        WORLD | {"started": 1000.0},
+        {3: member(("world", 4, 8)) | {"started": 1059.0}},
+        {3: "awaited"},
+    ),
+    "started-again-is-no-count-behind": nobody(
+        8,
+        WORLD | {"started": 1000.0},
+        {3: inside("world", 4, 8) | {"started": 1200.0}},
+        "group_only",
+    ),
+    # Members that are not here.
+    "members-missing": nobody(6, inside("world", 220, 8), {}, "missing"),
+    "members-missing-and-one-has-not-come": hang(
+        6, inside("world", 220, 8), {2: member(("world", 219, 8))}, {2: "awaited"}
+    ),
+    "one-gone": hang(8, WORLD, {5: GONE}, {5: "process_gone"}),
+    "one-gone-beside-one-that-has-not-come": hang(
+        8, WORLD, {5: GONE, 2: NOT_COME}, {5: "process_gone"}
+    ),
+    "the-world-has-shrunk": nobody(
+        8, inside("world", 220, 7) | {"world_size": 7}, {7: GONE}, "group_only"
+    ),
+    # Without collectives.
+    "all-spin": nobody(8, {"collectives": {}}, {}, "group_only"),
+    "one-stopped": hang(8, {"collectives": {}}, {5: STOPPED}, {5: "odd_one_out"}),
+    "one-of-two-stopped": hang(2, {"collectives": {}}, {1: STOPPED}, {1: "odd_one_out"}),
+    "a-node-stopped": hang(
+        4, {"collectives": {}}, {2: STOPPED, 3: STOPPED}, {2: "odd_one_out", 3: "odd_one_out"}
+    ),
+    "one-of-two-in-io": hang(2, {"collectives": {}}, {1: IO}, {1: "io_blocked"}),
+    "one-in-io-one-stopped": hang(8, {"collectives": {}}, {2: IO, 5: STOPPED}, {5: "odd_one_out"}),
+    "in-a-stage-of-its-own": hang(
+        8, {"collectives": {}}, {5: {"stage": "reward"}}, {5: "stage_differs"}
+    ),
+    "asleep-in-a-stage-of-its-own": hang(
+        8, {"collectives": {}}, {5: PARKED | {"stage": "reward"}}, {5: "stage_differs"}
+    ),
+    "asleep-outside-of-the-loop": hang(
+        8, {"collectives": {}}, {5: PARKED | {"stage": "cleanup"}}, {5: "left_loop_early"}
+    ),
+    "in-a-substage-of-its-own": hang(
+        8,
+        {"collectives": {}, "substage": "forward"},
+        {5: {"substage": "backward"}},
+        {5: "stage_differs"},
+    ),
+    "in-three-stages": nobody(
+        8, {"collectives": {}}, {5: {"stage": "reward"}, 6: {"stage": "rollout"}}, "group_only"
+    ),
+    "two-in-two-stages": nobody(2, {"collectives": {}}, {1: {"stage": "reward"}}, "group_only"),
+    "odd-and-not-as-before": hang(
+        8,
+        {"collectives": {}},
+        {5: PARKED | {"class_before": frozenset({WaitClass.COMPUTE})}},
+        {5: "odd_one_out"},
+    ),
+    "odd-as-it-always-was": nobody(
+        8,
+        {"collectives": {}},
+        {5: PARKED | {"class_before": frozenset({WaitClass.PARKED, WaitClass.COMPUTE})}},
+        "group_only",
+    ),
+    "odd-and-nobody-knows-since-when": nobody(8, {"collectives": {}}, {5: PARKED}, "group_only"),
+    "odd-beside-too-many-unknown": nobody(
+        8,
+        {"collectives": {}} | UNKNOWN,
+        {5: PARKED | {"class_before": frozenset({WaitClass.COMPUTE})}},
+        "group_only",
+    ),
+    "one-computes-for-ever": hang(
+        8,
+        {"collectives": {}} | POLL,
+        {5: COMPUTE | {"class_before": frozenset({WaitClass.SPIN})}},
+        {5: "odd_one_out"},
+    ),
+    # Marks of progress by who is at fault.
+    "marks-without-steps": hang(
+        8,
+        WORLD,
+        {5: member(("world", 219, 8)) | MARKS | {"step_age_seconds": 60.0}},
+        {5: "livelock"},
+    ),
+    "marks-without-steps-and-collectives": hang(
+        4, {"collectives": {}}, {1: MARKS | {"step_age_seconds": 60.0}}, {1: "livelock"}
+    ),
+    "goes-on-without-the-others": hang(
+        8, WORLD, {5: member(("world", 219, 8)) | MARKS}, {5: "awaited"}
+    ),
+    "two-of-eight-go-on": well(8, {"collectives": {}}, {5: MARKS, 6: MARKS}),
+    # Excuses.
+    "at-work-for-a-moment": well(
+        8, WORLD | {"progress_age_seconds": 60.0}, {5: NOT_COME | {"at_work": True}}
+    ),
+    "at-work-for-too-long": hang(
+        8, WORLD, {5: NOT_COME | COMPUTE | {"at_work": True}}, {5: "awaited"}
+    ),
+    "a-victim-at-work": hang(
+        8,
+        WORLD | {"at_work": True, "progress_age_seconds": 60.0},
+        {5: NOT_COME | {"at_work": False}},
+        {5: "awaited"},
+    ),
+    "nobody-waits-and-one-is-at-work": well(
+        8, {"collectives": {}, "progress_age_seconds": 60.0}, {5: {"at_work": True}}
+    ),
+    "a-pause-was-announced": well(8, WORLD, {5: NOT_COME | {"expected_seconds": 30.0}}),
+    "a-debugger": well(8, WORLD, {5: NOT_COME | TRACED}),
+    "suspended": well(4, {"collectives": {}} | STOPPED, {}),
+    "idle": well(4, {"collectives": {}, "stage": "idle"} | PARKED, {}),
+    "inside-a-collective-outside-of-stages": nobody(
+        4, inside("world", 9, 4) | {"stage": "idle"} | PARKED, {}, "group_only"
+    ),
+    "one-saves": well(8, WORLD, {0: member(("world", 219, 8)) | IO | {"stage": "checkpoint"}}),
+    "one-is-within-its-budget": well(8, WORLD, {0: NOT_COME | {"progress_age_seconds": 11.5}}),
+}
+"""By name."""
