@@ -50,7 +50,9 @@ def running(
     sns = receivers["note"]["sns_configs"][0]
     sns["api_url"] = f"{listener.url}/sns"
     sns["sigv4"] |= {"access_key": "of-the-test", "secret_key": "of-the-test"}
-    receivers["note"]["webhook_configs"][0]["url"] = f"{listener.url}/webhook"
+    for name, path in (("note", "webhook"), ("watchdog", "watchdog")):
+        for hook in receivers.get(name, {}).get("webhook_configs", ()):
+            hook["url"] = f"{listener.url}/{path}"
     for route in _routes(config["route"]):
         for wait in ("group_wait", "group_interval", "repeat_interval"):
             if faster and wait in route:
@@ -109,7 +111,7 @@ class Manager:
 
     def tell(self, alerts: list[dict[str, Any]]) -> None:
         """Tell it of several at once."""
-        requests.post(f"{self.url}/api/v2/alerts", json=alerts, timeout=10).raise_for_status()
+        requests.post(f"{self.url}/api/v2/alerts", json=alerts, timeout=60).raise_for_status()
 
     def alert(self, name: str, *, resolved: bool = False, **labels: str) -> dict[str, Any]:
         """An alert as Prometheus would send it."""

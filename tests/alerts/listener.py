@@ -30,7 +30,8 @@ class Listener:
                 self.send_response(202 if self.path == "/pagerduty" else 200)
                 self.send_header("Content-Length", str(len(reply)))
                 self.end_headers()
-                self.wfile.write(reply)
+                with contextlib.suppress(OSError):  # it waits no longer
+                    self.wfile.write(reply)
 
             def log_message(self, *_: object) -> None:
                 pass

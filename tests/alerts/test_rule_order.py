@@ -34,6 +34,7 @@ LASTING = {
     ),
     ("gpu", "dcgm"): "a reading of dcgm-exporter under our name is as old as one that was scraped",
     ("gpu_links", "dcgm"): "likewise",
+    ("gpu_waste", "dcgm"): "likewise; GPUHeldIdle waits a day",
     ("slurm", "dcgm"): "likewise; SlurmGPUTypeMismatch waits ten minutes",
     ("faults", "ALERTS"): (
         "PageDuringFault is a note that goes out beside any alert of any group, and changes none"
@@ -44,6 +45,10 @@ OWN_PAST = {
     "node:slurm_unavailable:info": "a node that does not answer is what it was before",
     "job:rl_wasted_gpu_seconds:total": "a counter goes on from its last value",
     "gpu_xid_last_timestamp_seconds": "the time of the last error is kept until the next",
+    "job:slurm_ended:timestamp_seconds": "an ended job is remembered for ten minutes",
+    "mount:io_filesystem_writable:info": "a mount could be written to once",
+    "gpu:held_idle:timestamp_seconds": "the time since when a GPU is idle is kept while it is",
+    "rank:rl_batch_size_off_since:step": "the step is kept in which a batch began to be off",
 }
 """Records that read their own last value, on purpose."""
 

@@ -3,8 +3,8 @@
 promtool evaluates the shipped rules over the series of each event (pager_events.py), every 15 s for
 ten minutes; where an interval is shorter, alerts come up to 15 s earlier.  It does so for 64 nodes,
 each of which stands for 16: an alert that names a node becomes 16 alerts, but for events of one node.
-What fires, with the texts that the rules give it, goes to an Alertmanager at the same times, ten
-times as fast; all of its waits are divided by ten.  A listener takes what it sends.  The budget is
+What fires, with the texts that the rules give it, goes to an Alertmanager at the same times, twenty
+times as fast; all of its waits are divided by that.  A listener takes what it sends.  The budget is
 one page, none for routine work, and three chat messages a receiver.
 """
 
@@ -32,7 +32,9 @@ from tests.bench.pager_events import AFTER, BEFORE, EVENTS, STEP_SECONDS, Event,
 from tests.dashboards.boards import ROOT
 
 ALERTS = ROOT / "alerts"
-FASTER = 10
+FASTER = 20
+TOGETHER = 4
+"""Events that one Alertmanager is told of, each a cluster of its own."""
 PAGES, CHATS = 1, 3
 _BLOCK = re.compile(r"alertname: (\w+), time: (\w+),\s+exp:\[\s*\],\s+got:\[(.*?)\n {12}\]", re.S)
 _ALERT = re.compile(r"Labels:(\{.*\})\n\s+Annotations:(\{.*\})")
@@ -60,8 +62,13 @@ def main() -> None:
     try:
         with ThreadPoolExecutor(2) as pool:
             fired = list(pool.map(lambda event: firing(event, directory), EVENTS))
-        with Children() as children, running(children, directory, faster=FASTER) as manager:
-            sent = replay(manager, fired)
+        course = list(zip(EVENTS, fired, strict=True))
+        sent: dict[str, list[Sent]] = {}
+        for first in range(0, len(course), TOGETHER):
+            home = directory / str(first)
+            home.mkdir()
+            with Children() as children, running(children, home, faster=FASTER) as manager:
+                sent |= replay(manager, course[first : first + TOGETHER])
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     report(sent, fired)
@@ -109,15 +116,15 @@ def firing(event: Event, directory: Path) -> list[set[Alert]]:
     return steps
 
 
-def replay(manager: Manager, fired: list[list[set[Alert]]]) -> dict[str, list[Sent]]:
-    """Tell Alertmanager of all events at once, each a cluster of its own; what it sends for each."""
+def replay(manager: Manager, course: list[tuple[Event, list[set[Alert]]]]) -> dict[str, list[Sent]]:
+    """Tell Alertmanager of several events at once; what it sends for each."""
     begin = time.time()
     for step in range(AFTER + 1):
         at = begin + max(step - 1, -1) * STEP_SECONDS / FASTER + STEP_SECONDS / FASTER
         time.sleep(max(0.0, at - time.time()))
         alerts = [
             _as_sent(copy, event.name, ended=ended)
-            for event, steps in zip(EVENTS, fired, strict=True)
+            for event, steps in course
             for alert, ended in _changes(steps, step)
             for copy in _copies(alert, event.copies)
         ]
@@ -126,7 +133,7 @@ def replay(manager: Manager, fired: list[list[set[Alert]]]) -> dict[str, list[Se
     end = begin + (AFTER + 1) * STEP_SECONDS / FASTER
     time.sleep(max(0.0, end - time.time()))
     start = begin + STEP_SECONDS / FASTER
-    sent: dict[str, list[Sent]] = {event.name: [] for event in EVENTS}
+    sent: dict[str, list[Sent]] = {event.name: [] for event, _ in course}
     for name, message in _messages(manager, start):
         if name in sent:
             sent[name].append(message)
