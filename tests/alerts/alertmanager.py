@@ -118,7 +118,7 @@ class Manager:
         now = time.time()
         ends = {"endsAt": _iso(now - 1)} if resolved else {"endsAt": _iso(now + 600)}
         return {
-            "labels": {"alertname": name, "cluster": "lab", **labels},
+            "labels": {"alertname": name} | {"cluster": "lab"} | labels,
             "annotations": {
                 "summary": f"The summary of {name}.",
                 "description": f"The description of {name}.",

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -200,10 +201,10 @@ def _copies(alert: Alert, copies: int) -> Iterator[Alert]:
 def _as_sent(alert: Alert, cluster: str, *, ended: bool) -> dict[str, Any]:
     """As Prometheus sends it; the label `cluster`, where it has none, is an external one."""
     labels = {"cluster": cluster} | dict(alert[0])
-    now = time.time()
-    stamp = lambda when: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))  # noqa: E731
-    sent = {"labels": labels, "annotations": dict(alert[1]), "startsAt": stamp(now - 5)}
-    return sent | {"endsAt": stamp(now - 1 if ended else now + 3600)}
+    now = datetime.now(timezone.utc)
+    # To the millisecond: one that began longer ago than the group's wait is told at once.
+    sent = {"labels": labels, "annotations": dict(alert[1]), "startsAt": now.isoformat()}
+    return sent | {"endsAt": (now if ended else now + timedelta(hours=1)).isoformat()}
 
 
 def _messages(manager: Manager, start: float) -> Iterator[tuple[str, Sent]]:
