@@ -22,7 +22,7 @@ NOTES = (
     *("FaultInjected", "FaultInJob", "FaultMarkerForgotten", "PageDuringFault"),
     *("JobOnSilentStorage", "SlurmJobEnding", "SlurmNodeOutOnPurpose", "Watchdog"),
 )
-"""Alerts that detect nothing: they are about the marker, repeat another alert, or are for nobody."""
+"""Alerts that detect nothing: about the marker, the same as another alert, or for nobody."""
 
 VERDICTS = {"job:rl_stall:culprit": "culprit", "rank:rl_straggler:ratio": "straggler"}
 """Recording rules that name a rank."""
