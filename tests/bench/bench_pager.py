@@ -2,7 +2,7 @@
 
 promtool evaluates the shipped rules over the series of each event (pager_events.py), every 15 s for
 ten minutes; where an interval is shorter, alerts come up to 15 s earlier.  It does so for 64 nodes,
-each of which stands for 16: an alert that names a node becomes 16, but for events of one node.  What
+each of which stands for 16: an alert that names a node becomes 16, but for events of one.  What
 fires, with the texts that the rules give it, goes to an Alertmanager at the same times, twenty
 times as fast; all of its waits are divided by that.  A listener takes what it sends.  The budget is
 one page, none for routine work, and three chat messages a receiver.
