@@ -262,7 +262,8 @@ def _controller_down(fleet: Fleet) -> None:
     age = lambda step: 15 * max(step, 0) + 5  # noqa: E731
     for source in ("jobs", "nodes", "accounting_jobs"):
         fleet.add("slurm_source_age_seconds", age, source=source, instance="slurm")
-        fleet.add("slurm_controller_response_seconds", 8, source=source, instance="slurm")
+        slow = lambda step: 8 if step >= 0 else 0.1  # noqa: E731
+        fleet.add("slurm_controller_response_seconds", slow, source=source, instance="slurm")
 
 
 def _mount_full(fleet: Fleet) -> None:
@@ -410,8 +411,8 @@ EVENTS = (
     Event("node down", lambda fleet: _dead(fleet, [20]), True, NODE_CAUSES, copies=1),
     Event("rack down", _rack_down, True, NODE_CAUSES),
     Event("controller down", _controller_down, True, ("SlurmControllerDown",)),
-    Event("shared mount full", _mount_full, True, ("SharedStorageFull", "StorageSpaceLow")),
-    Event("NFS server dead", _nfs_dead, True, ("NFSServerNotResponding", "NFSServerDead")),
+    Event("shared mount full", _mount_full, True, ("StorageSpaceExhausted", "StorageSpaceLow")),
+    Event("NFS server dead", _nfs_dead, True, ("NFSServerNotResponding", "StorageStuck")),
     Event("agents upgraded", _agents_upgraded, False),
     Event("maintenance", _maintenance, False),
     Event("reboot", _reboot, False),
