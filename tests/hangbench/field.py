@@ -15,7 +15,7 @@ SHARED = ("node-0", "node-1")
 """Nodes of any number of jobs.  The first one's agent also looks for ranks without a record."""
 OWN = ("node-2", "node-3")
 """Nodes of one job at a time, which may meddle with the agents."""
-COLLECTORS = ("stages", "ranks", "rank_io", "processes", "blocked_tasks")
+COLLECTORS = ("stages", "ranks", "work", "rank_io", "processes", "blocked_tasks")
 
 
 class Field:

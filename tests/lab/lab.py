@@ -31,7 +31,7 @@ session is a group of its own to the scheduler, and nice(1) counts only within: 
 AT_WORK = ("sh", "-c", 'echo 10 2>/dev/null >/proc/self/autogroup; exec "$@"', "sh")
 """Before ranks that compute, which have a core each on a real node: not so starved by those that
 only spin that they look like them."""
-COLLECTORS = ("stages", "ranks")
+COLLECTORS = ("stages", "ranks", "work")
 LAPS_AHEAD = 3
 
 
