@@ -79,10 +79,10 @@ class Case:
     """What is known where it is stalled and nobody can be named; empty otherwise."""
     stalled: bool = True
 
-    def ranks(self, job_id: str) -> list[RankFacts]:
+    def ranks(self, job_id: str, role: str = "train") -> list[RankFacts]:
         """As `inspect` finds them."""
         special = {f"rank_{rank}": change for rank, change in self.special.items()}
-        ranks = job(self.size, self.common, job_id=job_id, **special)
+        ranks = job(self.size, self.common, role=role, job_id=job_id, **special)
         return [with_budget(rank) for rank in ranks]
 
 
@@ -414,3 +414,29 @@ CASES: dict[str, Case] = {
     "one-is-within-its-budget": well(8, WORLD, {0: NOT_COME | {"progress_age_seconds": 11.5}}),
 }
 """By name."""
+
+
+def saves(seconds: float) -> Case:
+    """Ranks that have been asleep in a checkpoint for so long, and are suspected."""
+    saving = PARKED | {"stage": "checkpoint", "progress_age_seconds": seconds}
+    return nobody(2, {"collectives": {}} | saving, {}, "group_only")
+
+
+AWAIT_WORK: Differences = {"collectives": {}, "stage": "rollout"} | PARKED
+ROLES: dict[str, dict[str, Case]] = {
+    "a-role-waits-for-a-save-of-another": {
+        "train": saves(119.0),
+        "rollout": well(3, AWAIT_WORK, {}),
+    },
+    "a-save-of-another-role-takes-too-long": {
+        "train": saves(121.0),
+        "rollout": nobody(3, AWAIT_WORK, {}, "group_only"),
+    },
+    "two-roles-save": {"train": saves(119.0), "rollout": saves(119.0)},
+}
+"""Jobs of several roles, by name."""
+
+
+def ranks_of(name: str) -> list[RankFacts]:
+    """Those of all roles of a job."""
+    return [rank for role, case in ROLES[name].items() for rank in case.ranks(name, role)]

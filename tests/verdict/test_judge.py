@@ -13,7 +13,7 @@ from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.facts import Inside, RankFacts
 from stagewatch.verdict.graph import draw
 from stagewatch.verdict.judge import judge
-from tests.verdict.cases import CASES
+from tests.verdict.cases import CASES, ROLES, ranks_of
 from tests.verdict.jobs import HEALTHY, LEFT, PARKED, SPINNING, job, verdict
 
 OVERDUE: dict[str, Any] = {"progress_age_seconds": 412.0}
@@ -36,6 +36,15 @@ def test_every_case_gets_its_verdict(name: str) -> None:
     assert found.stalled is case.stalled
     assert {charge.rank.rank: charge.evidence for charge in found.charges} == case.culprits
     assert found.charges or found.evidence == case.nobody
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_every_role_gets_its_verdict_beside_the_others(name: str) -> None:
+    for found in judge(ranks_of(name)):
+        case = ROLES[name][found.role]
+        assert found.stalled is case.stalled
+        assert {charge.rank.rank: charge.evidence for charge in found.charges} == case.culprits
+        assert found.charges or found.evidence == case.nobody
 
 
 def test_job_540() -> None:

@@ -18,6 +18,7 @@ from stagewatch.verdict.thresholds import (
     MIN_SECONDS,
     PATIENCE_SECONDS,
     SETTLE_SECONDS,
+    STILL_SECONDS,
     WORKING_SECONDS,
 )
 from stagewatch.verdict.words import accusation, doing, groups, who
@@ -136,13 +137,14 @@ def _moved(rank: RankFacts) -> bool:
 def stalled(case: Case, others: Ranks) -> bool:
     """Whether every live rank is overdue, or at fault although it makes marks of progress, without
     an excuse, while none of the job's `others` is in a long stage or has announced a pause: the
-    rest may wait for that."""
+    rest may wait for that, and a moment longer unless it is in such a stage itself."""
     return (
         bool(case.live)
         and all(rank.overdue or case.holds_up(rank) for rank in case.live)
         and not any(rank.expected_seconds for rank in case.live)
         and not excuse(case)
         and not any(_takes_long(rank) for rank in others)
+        and (not any(map(_lingers, others)) or any(map(_lingers, case.live)))
     )
 
 
@@ -175,6 +177,12 @@ def _takes_long(rank: RankFacts) -> bool:
         return False
     long = rank.stage in PATIENCE_SECONDS and rank.progress_age_seconds is not None
     return bool(rank.expected_seconds) or (long and not rank.overdue)
+
+
+def _lingers(rank: RankFacts) -> bool:
+    """Whether the rank is in a long stage, and beyond its budget there only for a moment."""
+    late = rank.late_seconds
+    return rank.stage in PATIENCE_SECONDS and late is not None and late < STILL_SECONDS
 
 
 def failed(ranks: Ranks) -> bool:

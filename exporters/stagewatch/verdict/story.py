@@ -37,6 +37,7 @@ _EXCUSES = {
     "computing": "a rank is at work on something long",
     "debugger": "a debugger holds a rank",
     "long_stage": "a rank is in a stage that may take long",
+    "other_role": "a rank of another role is in a stage that may take long",
     "idle": "no stage is open",
     "expected": "a rank has announced a pause",
     "suspended": "all its ranks are stopped, or were a moment ago",
