@@ -422,6 +422,13 @@ def saves(seconds: float) -> Case:
     return nobody(2, {"collectives": {}} | saving, {}, "group_only")
 
 
+def gives_way(size: int, common: Differences, special: dict[int, Differences]) -> Case:
+    """A hang in which one stands out that may wait for another role."""
+    return nobody(size, common, special, "other_role")
+
+
+WAITS_IN_A_QUEUE = member(("world", 219, 4)) | PARKED | {"stage": "idle"}
+ODD = PARKED | {"class_before": frozenset({WaitClass.COMPUTE})}
 AWAIT_WORK: Differences = {"collectives": {}, "stage": "rollout"} | PARKED
 ROLES: dict[str, dict[str, Case]] = {
     "a-role-waits-for-a-save-of-another": {
@@ -431,6 +438,39 @@ ROLES: dict[str, dict[str, Case]] = {
     "a-save-of-another-role-takes-too-long": {
         "train": saves(121.0),
         "rollout": nobody(3, AWAIT_WORK, {}, "group_only"),
+    },
+    # Where and how a rank waits tells less than what another role shows.
+    "left-the-loop-beside-a-livelock": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": hang(2, AWAIT_WORK, {1: MARKS | {"step_age_seconds": 60.0}}, {1: "livelock"}),
+    },
+    "left-the-loop-beside-one-that-is-gone": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": Case(3, MARKS, {1: GONE}, {1: "process_gone"}, "", False),
+    },
+    "a-stage-of-its-own-beside-one-that-has-not-come": {
+        "train": gives_way(8, {"collectives": {}}, {5: {"stage": "reward"}}),
+        "rollout": hang(8, WORLD, {3: NOT_COME}, {3: "awaited"}),
+    },
+    "odd-by-class-beside-one-in-io": {
+        "train": gives_way(8, {"collectives": {}}, {5: ODD}),
+        "rollout": hang(8, WORLD, {3: IO}, {3: "io_blocked"}),
+    },
+    "odd-by-class-beside-a-mismatch": {
+        "train": gives_way(8, {"collectives": {}}, {5: ODD}),
+        "rollout": hang(8, WORLD, {3: inside("world", 220, 8, "broadcast")}, {3: "mismatch"}),
+    },
+    "one-stopped-beside-one-that-has-not-come": {
+        "train": hang(8, {"collectives": {}}, {5: STOPPED}, {5: "odd_one_out"}),
+        "rollout": hang(8, WORLD, {3: NOT_COME}, {3: "awaited"}),
+    },
+    "weak-evidence-in-two-roles": {
+        "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),
+        "rollout": hang(8, {"collectives": {}}, {5: {"stage": "reward"}}, {5: "stage_differs"}),
+    },
+    "left-the-loop-beside-a-role-that-goes-on": {
+        "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),
+        "rollout": well(8, WORLD, {3: NOT_COME, 4: {"progress_age_seconds": 2.0}}),
     },
     "two-roles-save": {"train": saves(119.0), "rollout": saves(119.0)},
 }

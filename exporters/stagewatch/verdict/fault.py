@@ -21,6 +21,9 @@ _BUSY = (WaitClass.COMPUTE, WaitClass.IO, WaitClass.STOPPED)
 _OUTSIDE = ("cleanup", "idle")
 """Stages outside of the loop."""
 
+_WEAK = ("left_loop_early", "odd_one_out", "stage_differs")
+"""Evidence that a wait for another role may leave as well."""
+
 Charges = dict[int, tuple[str, str, str]]
 """Evidence, group and operation, by a rank's place."""
 
@@ -46,7 +49,8 @@ class Case:
     gone: Sequence[RankFacts]
     charges: tuple[Charge, ...]
     nobody: str
-    """What is known where nobody is at fault: `mismatch`, `missing`, `cycle` or `group_only`."""
+    """What is known where nobody is at fault: `mismatch`, `missing`, `cycle` or `group_only`;
+    or `other_role`, where they give way to another role."""
     waiting: tuple[RankFacts, ...]
     """They wait for somebody."""
     holding: tuple[RankFacts, ...] = ()
@@ -56,6 +60,14 @@ class Case:
     def gone_is_fault(self) -> bool:
         """Whether the world still counts on those that are gone."""
         return any(charge.evidence == "process_gone" for charge in self.charges)
+
+    @property
+    def sure(self) -> bool:
+        """Whether somebody is at fault for more than where and how it waits."""
+        return any(
+            charge.evidence not in _WEAK or charge.rank.wait_class is WaitClass.STOPPED
+            for charge in self.charges
+        )
 
     @property
     def absent(self) -> str:
