@@ -137,6 +137,15 @@ PIPELINE = {
     3: sends("recv", 1) | {"collectives": {"world": 50}},
 }
 
+LOOP = {n: inside(f"dp:{n % 2}", 38, 3, "unknown", None, (f"tp:{n // 2}", 38, 2)) for n in range(4)}
+"""In the loop of six ranks, in two groups each and never yet in the world."""
+END = {
+    n: inside("world", 1, 6, "barrier", None, (f"dp:{n % 2}", 37, 3), ("tp:2", 37, 2))
+    | {"stage": "cleanup"}
+    for n in (4, 5)
+}
+"""Two more that are in the last barrier."""
+LAST: Differences = {"inside": {"world": Inside("barrier", 400.0)}, "stage": "cleanup"}
 CASES: dict[str, Case] = {
     # One group.
     "one-has-not-come": hang(8, WORLD, {5: NOT_COME}, {5: "awaited"}),
@@ -252,6 +261,44 @@ CASES: dict[str, Case] = {
             3: inside("b", 5, 2),
         },
         "cycle",
+    ),
+    "one-of-a-cycle-has-left-out-a-collective": hang(
+        8,
+        {},
+        NESTED | {4: tensor(2, 99, 70), 5: after_tensor(2, 100, 69)},
+        {5: "mismatch"},
+    ),
+    "one-of-a-cycle-has-left-out-two": hang(
+        8,
+        {},
+        NESTED | {4: tensor(2, 99, 70), 5: after_tensor(2, 100, 68)},
+        {5: "mismatch"},
+    ),
+    "a-cycle-of-a-pair-with-counts-of-its-own": nobody(
+        8, {}, NESTED | {4: tensor(2, 99, 61), 5: after_tensor(2, 100, 60)}, "cycle"
+    ),
+    "one-of-a-cycle-has-entered-one-too-many": nobody(
+        8,
+        {},
+        {n: after_tensor(n // 2, 100, 69) for n in range(8)} | {4: tensor(2, 99, 70)},
+        "cycle",
+    ),
+    "some-wait-at-the-end-for-those-in-the-loop": hang(
+        6, {}, LOOP | END, {4: "left_loop_early", 5: "left_loop_early"}
+    ),
+    "half-wait-at-the-end": nobody(
+        4,
+        {},
+        {n: member(("world", 1, 4), (f"dp:{n}", 37, 2)) | LAST for n in (0, 1)}
+        | {n + 2: inside(f"dp:{n}", 38, 2) for n in (0, 1)},
+        "cycle",
+    ),
+    "a-world-of-some-is-complete": hang(
+        6,
+        {},
+        {n: inside("world", 9, 4) for n in (0, 1, 2)}
+        | {3: member(("world", 8, 4)), 4: inside("tp", 7, 2), 5: inside("tp", 7, 2)},
+        {3: "awaited"},
     ),
     "two-groups-of-one-name": nobody(4, inside("tp", 7, 2), {0: inside("tp", 6, 2)}, "cycle"),
     "a-group-of-one": hang(

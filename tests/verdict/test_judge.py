@@ -211,7 +211,7 @@ facts = st.builds(
 
 
 @given(st.lists(facts, max_size=12))
-def test_who_waits_is_never_named(changes: list[dict[str, Any]]) -> None:
+def test_who_waits_is_never_named_while_somebody_does_not(changes: list[dict[str, Any]]) -> None:
     ranks = [
         dataclasses.replace(HEALTHY, rank=rank, pid=4000 + rank, **change)
         for rank, change in enumerate(changes)
@@ -219,12 +219,15 @@ def test_who_waits_is_never_named(changes: list[dict[str, Any]]) -> None:
     for found in judge(ranks):
         mine = [rank for rank in ranks if (rank.job_id, rank.role) == (found.job_id, found.role)]
         live = [rank for rank in mine if rank.wait_class is not WaitClass.GONE]
-        waiting = [id(live[place]) for place in draw(live).waits]
+        graph = draw(live)
+        waiting = [id(live[place]) for place in graph.waits]
+        everybody_waits = graph.awaited.keys() <= graph.waits
         assert "\n" not in found.sentence
         assert set(map(id, found.culprits)) <= set(map(id, mine))
         assert not found.charges or found.stalled or found.evidence == "process_gone"
         for charge in found.charges:
-            assert charge.evidence == "mismatch" or id(charge.rank) not in waiting
+            at_end = everybody_waits and charge.evidence == "left_loop_early"
+            assert charge.evidence == "mismatch" or at_end or id(charge.rank) not in waiting
         if found.stalled:
             assert found.evidence
         if found.evidence in ("", "group_only", "raised", "missing", "cycle", "other_role"):

@@ -154,7 +154,23 @@ def _by_collectives(live: Sequence[RankFacts], graph: Graph) -> tuple[Charges, s
         if chosen:
             found |= {place: (evidence, *where) for place, where in chosen.items()}
             break
+    if not found and _nobody(graph) == "cycle":
+        found = _out_of_cycle(live, graph)
     return found, livelock | holding.keys()
+
+
+def _out_of_cycle(live: Sequence[RankFacts], graph: Graph) -> Charges:
+    """Who of those that wait for each other has left out a collective, or is at the end already."""
+    if graph.skipped:
+        return {place: ("mismatch", *where) for place, where in graph.skipped.items()}
+    loop = {rank.stage for place, rank in enumerate(live) if place not in graph.awaited}
+    at_end = {
+        place: where
+        for place, where in graph.awaited.items()
+        if live[place].stage in _OUTSIDE and live[place].stage not in loop
+    }
+    few = 2 * len(at_end) < len(live)
+    return {place: ("left_loop_early", *where) for place, where in at_end.items() if few}
 
 
 def _marks(rank: RankFacts) -> bool:
