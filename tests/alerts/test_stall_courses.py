@@ -181,6 +181,40 @@ def test_a_node_that_is_gone_with_its_agent_is_named_after_half_a_minute(
     )
 
 
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_role_that_is_lost_with_its_node_is_what_the_others_wait_for(
+    tmp_path: Path, lost: bool
+) -> None:
+    """Rank 5 waits in no stage, as for a queue; all ranks of the other role were on a node that is
+    gone, or the trainers alone are left since the others have ended."""
+    course = Course()
+    course.given = {
+        key.replace('stage="train"', 'stage="idle"') if 'rank="5"' in key else key: values
+        for key, values in course.given.items()
+    }
+    for node, seen in (("n1", f"1x{LENGTH}"), ("n2", f"1x{LENGTH}"), ("n3", "1x19 0x70")):
+        up = {"cluster": "c", "job": "stagewatch", "node": node}
+        course.given[series("up", **up)] = seen if lost else f"1x{LENGTH}"
+    for rank in (0, 1):
+        who = {"cluster": "c", "job_id": "540", "role": "rollout", "node": "n3", "rank": rank}
+        course.given[series("rl_rank_up", **who)] = "1x19 stale"
+        course.given[series("rl_rank_progress_age_seconds", **who)] = "1x19 stale"
+    here = culprit(5, "left_loop_early")
+    labels = {"cluster": "c", "node": "n3", "evidence": "node_lost"}
+    there = {series("", **labels, rank=rank): 1.0 for rank in (0, 1)}
+    page = firing("NodeLostWithRanks") if lost else firing("LeftLoopEarly", "BusyPollHang")
+    play(
+        tmp_path,
+        RULES,
+        course.given,
+        [
+            (ACCUSED, "50s", here),
+            (ACCUSED, "120s", there if lost else here),
+            (PAGES, "150s", page),
+        ],
+    )
+
+
 def test_jobs_of_one_name_on_two_clusters_are_kept_apart(tmp_path: Path) -> None:
     """One hangs; others are ahead of it: one hangs too, one is at work and has taught that it may
     take longer."""

@@ -79,10 +79,10 @@ class Case:
     """What is known where it is stalled and nobody can be named; empty otherwise."""
     stalled: bool = True
 
-    def ranks(self, job_id: str) -> list[RankFacts]:
+    def ranks(self, job_id: str, role: str = "train") -> list[RankFacts]:
         """As `inspect` finds them."""
         special = {f"rank_{rank}": change for rank, change in self.special.items()}
-        ranks = job(self.size, self.common, job_id=job_id, **special)
+        ranks = job(self.size, self.common, role=role, job_id=job_id, **special)
         return [with_budget(rank) for rank in ranks]
 
 
@@ -137,6 +137,15 @@ PIPELINE = {
     3: sends("recv", 1) | {"collectives": {"world": 50}},
 }
 
+LOOP = {n: inside(f"dp:{n % 2}", 38, 3, "unknown", None, (f"tp:{n // 2}", 38, 2)) for n in range(4)}
+"""In the loop of six ranks, in two groups each and never yet in the world."""
+END = {
+    n: inside("world", 1, 6, "barrier", None, (f"dp:{n % 2}", 37, 3), ("tp:2", 37, 2))
+    | {"stage": "cleanup"}
+    for n in (4, 5)
+}
+"""Two more that are in the last barrier."""
+LAST: Differences = {"inside": {"world": Inside("barrier", 400.0)}, "stage": "cleanup"}
 CASES: dict[str, Case] = {
     # One group.
     "one-has-not-come": hang(8, WORLD, {5: NOT_COME}, {5: "awaited"}),
@@ -252,6 +261,44 @@ CASES: dict[str, Case] = {
             3: inside("b", 5, 2),
         },
         "cycle",
+    ),
+    "one-of-a-cycle-has-left-out-a-collective": hang(
+        8,
+        {},
+        NESTED | {4: tensor(2, 99, 70), 5: after_tensor(2, 100, 69)},
+        {5: "mismatch"},
+    ),
+    "one-of-a-cycle-has-left-out-two": hang(
+        8,
+        {},
+        NESTED | {4: tensor(2, 99, 70), 5: after_tensor(2, 100, 68)},
+        {5: "mismatch"},
+    ),
+    "a-cycle-of-a-pair-with-counts-of-its-own": nobody(
+        8, {}, NESTED | {4: tensor(2, 99, 61), 5: after_tensor(2, 100, 60)}, "cycle"
+    ),
+    "one-of-a-cycle-has-entered-one-too-many": nobody(
+        8,
+        {},
+        {n: after_tensor(n // 2, 100, 69) for n in range(8)} | {4: tensor(2, 99, 70)},
+        "cycle",
+    ),
+    "some-wait-at-the-end-for-those-in-the-loop": hang(
+        6, {}, LOOP | END, {4: "left_loop_early", 5: "left_loop_early"}
+    ),
+    "half-wait-at-the-end": nobody(
+        4,
+        {},
+        {n: member(("world", 1, 4), (f"dp:{n}", 37, 2)) | LAST for n in (0, 1)}
+        | {n + 2: inside(f"dp:{n}", 38, 2) for n in (0, 1)},
+        "cycle",
+    ),
+    "a-world-of-some-is-complete": hang(
+        6,
+        {},
+        {n: inside("world", 9, 4) for n in (0, 1, 2)}
+        | {3: member(("world", 8, 4)), 4: inside("tp", 7, 2), 5: inside("tp", 7, 2)},
+        {3: "awaited"},
     ),
     "two-groups-of-one-name": nobody(4, inside("tp", 7, 2), {0: inside("tp", 6, 2)}, "cycle"),
     "a-group-of-one": hang(
@@ -414,3 +461,69 @@ CASES: dict[str, Case] = {
     "one-is-within-its-budget": well(8, WORLD, {0: NOT_COME | {"progress_age_seconds": 11.5}}),
 }
 """By name."""
+
+
+def saves(seconds: float) -> Case:
+    """Ranks that have been asleep in a checkpoint for so long, and are suspected."""
+    saving = PARKED | {"stage": "checkpoint", "progress_age_seconds": seconds}
+    return nobody(2, {"collectives": {}} | saving, {}, "group_only")
+
+
+def gives_way(size: int, common: Differences, special: dict[int, Differences]) -> Case:
+    """A hang in which one stands out that may wait for another role."""
+    return nobody(size, common, special, "other_role")
+
+
+WAITS_IN_A_QUEUE = member(("world", 219, 4)) | PARKED | {"stage": "idle"}
+ODD = PARKED | {"class_before": frozenset({WaitClass.COMPUTE})}
+AWAIT_WORK: Differences = {"collectives": {}, "stage": "rollout"} | PARKED
+ROLES: dict[str, dict[str, Case]] = {
+    "a-role-waits-for-a-save-of-another": {
+        "train": saves(119.0),
+        "rollout": well(3, AWAIT_WORK, {}),
+    },
+    "a-save-of-another-role-takes-too-long": {
+        "train": saves(121.0),
+        "rollout": nobody(3, AWAIT_WORK, {}, "group_only"),
+    },
+    # Where and how a rank waits tells less than what another role shows.
+    "left-the-loop-beside-a-livelock": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": hang(2, AWAIT_WORK, {1: MARKS | {"step_age_seconds": 60.0}}, {1: "livelock"}),
+    },
+    "left-the-loop-beside-one-that-is-gone": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": Case(3, MARKS, {1: GONE}, {1: "process_gone"}, "", False),
+    },
+    "a-stage-of-its-own-beside-one-that-has-not-come": {
+        "train": gives_way(8, {"collectives": {}}, {5: {"stage": "reward"}}),
+        "rollout": hang(8, WORLD, {3: NOT_COME}, {3: "awaited"}),
+    },
+    "odd-by-class-beside-one-in-io": {
+        "train": gives_way(8, {"collectives": {}}, {5: ODD}),
+        "rollout": hang(8, WORLD, {3: IO}, {3: "io_blocked"}),
+    },
+    "odd-by-class-beside-a-mismatch": {
+        "train": gives_way(8, {"collectives": {}}, {5: ODD}),
+        "rollout": hang(8, WORLD, {3: inside("world", 220, 8, "broadcast")}, {3: "mismatch"}),
+    },
+    "one-stopped-beside-one-that-has-not-come": {
+        "train": hang(8, {"collectives": {}}, {5: STOPPED}, {5: "odd_one_out"}),
+        "rollout": hang(8, WORLD, {3: NOT_COME}, {3: "awaited"}),
+    },
+    "weak-evidence-in-two-roles": {
+        "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),
+        "rollout": hang(8, {"collectives": {}}, {5: {"stage": "reward"}}, {5: "stage_differs"}),
+    },
+    "left-the-loop-beside-a-role-that-goes-on": {
+        "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),
+        "rollout": well(8, WORLD, {3: NOT_COME, 4: {"progress_age_seconds": 2.0}}),
+    },
+    "two-roles-save": {"train": saves(119.0), "rollout": saves(119.0)},
+}
+"""Jobs of several roles, by name."""
+
+
+def ranks_of(name: str) -> list[RankFacts]:
+    """Those of all roles of a job."""
+    return [rank for role, case in ROLES[name].items() for rank in case.ranks(name, role)]

@@ -21,6 +21,9 @@ _BUSY = (WaitClass.COMPUTE, WaitClass.IO, WaitClass.STOPPED)
 _OUTSIDE = ("cleanup", "idle")
 """Stages outside of the loop."""
 
+_WEAK = ("left_loop_early", "odd_one_out", "stage_differs")
+"""Evidence that a wait for another role may leave as well."""
+
 Charges = dict[int, tuple[str, str, str]]
 """Evidence, group and operation, by a rank's place."""
 
@@ -46,7 +49,8 @@ class Case:
     gone: Sequence[RankFacts]
     charges: tuple[Charge, ...]
     nobody: str
-    """What is known where nobody is at fault: `mismatch`, `missing`, `cycle` or `group_only`."""
+    """What is known where nobody is at fault: `mismatch`, `missing`, `cycle` or `group_only`;
+    or `other_role`, where they give way to another role."""
     waiting: tuple[RankFacts, ...]
     """They wait for somebody."""
     holding: tuple[RankFacts, ...] = ()
@@ -56,6 +60,14 @@ class Case:
     def gone_is_fault(self) -> bool:
         """Whether the world still counts on those that are gone."""
         return any(charge.evidence == "process_gone" for charge in self.charges)
+
+    @property
+    def sure(self) -> bool:
+        """Whether somebody is at fault for more than where and how it waits."""
+        return any(
+            charge.evidence not in _WEAK or charge.rank.wait_class is WaitClass.STOPPED
+            for charge in self.charges
+        )
 
     @property
     def absent(self) -> str:
@@ -142,7 +154,23 @@ def _by_collectives(live: Sequence[RankFacts], graph: Graph) -> tuple[Charges, s
         if chosen:
             found |= {place: (evidence, *where) for place, where in chosen.items()}
             break
+    if not found and _nobody(graph) == "cycle":
+        found = _out_of_cycle(live, graph)
     return found, livelock | holding.keys()
+
+
+def _out_of_cycle(live: Sequence[RankFacts], graph: Graph) -> Charges:
+    """Who of those that wait for each other has left out a collective, or is at the end already."""
+    if graph.skipped:
+        return {place: ("mismatch", *where) for place, where in graph.skipped.items()}
+    loop = {rank.stage for place, rank in enumerate(live) if place not in graph.awaited}
+    at_end = {
+        place: where
+        for place, where in graph.awaited.items()
+        if live[place].stage in _OUTSIDE and live[place].stage not in loop
+    }
+    few = 2 * len(at_end) < len(live)
+    return {place: ("left_loop_early", *where) for place, where in at_end.items() if few}
 
 
 def _marks(rank: RankFacts) -> bool:

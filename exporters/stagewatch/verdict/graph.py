@@ -38,6 +38,8 @@ class Graph:
     """They do not do what most members of their group do."""
     differs: bool = False
     """Whether members of a group are inside and do not do the same, half of them or all."""
+    skipped: dict[int, Where] = field(default_factory=dict)
+    """They have left out the collective that others are inside of, as their count in all shows."""
     short: bool = False
     """Whether somebody waits for members that do not live here."""
 
@@ -50,10 +52,38 @@ def draw(live: Sequence[RankFacts]) -> Graph:
     for place, rank in enumerate(live):
         for name in rank.collectives.keys() - {POINT_TO_POINT}:
             members[name].add(place)
-    for name in sorted(members):
-        _Group(name, live, members[name], younger).enter(graph)
+    # A rank that has been in other groups alone has not come to the world yet.
+    anywhere = set().union(*members.values())
+    if max((live[place].group_sizes.get("world", 0) for place in anywhere), default=0) >= len(
+        anywhere
+    ):
+        members["world"] = anywhere
+    groups = [_Group(name, live, members[name], younger) for name in sorted(members)]
+    for group in groups:
+        group.enter(graph)
+    _skips(groups, graph)
     _sends(live, graph)
     return graph
+
+
+def _skips(groups: Sequence[_Group], graph: Graph) -> None:
+    """Most of those that have come furthest in a group have entered as many collectives in all: a
+    rank among them should have, and has but for those that its peers of another group wait in."""
+    totals: Counter[int] = Counter()
+    for group in groups:
+        totals.update(group.sequence)
+    usual: dict[int, float] = {}
+    for group in groups:
+        furthest = [place for place in group.inside if group.sequence.get(place) == group.reached]
+        counts = Counter(totals[place] for place in furthest if place in group.sequence)
+        middle = median(counts.elements()) if counts else 0
+        if 2 * counts[int(middle)] > counts.total() and middle == int(middle):
+            usual |= {place: max(middle, usual.get(place, 0)) for place in furthest}
+    for group in groups:
+        for place in sorted(group.behind - group.lagging):
+            gap = (group.reached or 0) - group.sequence[place]
+            if place in usual and totals[place] + gap == usual[place]:
+                graph.skipped.setdefault(place, group.where)
 
 
 def _younger(live: Sequence[RankFacts]) -> set[int]:
@@ -73,32 +103,32 @@ class _Group:
         self._name = name
         self._members = members
         self._younger = members & younger
-        self._inside = {
+        self.inside = {
             place: live[place].inside[name] for place in members if name in live[place].inside
         }
         size = max((live[place].group_sizes.get(name, 0) for place in members), default=0)
         self._short = size > len(members)
         self._ambiguous = 0 < size < len(members)
         """More members than it has: two groups of one name."""
-        self._sequence = {
-            place: live[place].collectives[name]
+        self.sequence = {
+            place: live[place].collectives.get(name, 0)
             for place in (set() if self._ambiguous else members - younger)
         }
-        entered = [self._sequence[place] for place in self._inside if place in self._sequence]
-        self._reached = max(entered, default=None)
-        self._behind = {
+        entered = [self.sequence[place] for place in self.inside if place in self.sequence]
+        self.reached = max(entered, default=None)
+        self.behind = {
             place
-            for place, sequence in self._sequence.items()
-            if self._reached is not None and sequence < self._reached
+            for place, sequence in self.sequence.items()
+            if self.reached is not None and sequence < self.reached
         }
-        self._lagging = self._behind & self._inside.keys()
+        self.lagging = self.behind & self.inside.keys()
         """Behind, and inside an earlier collective of the group."""
 
     def enter(self, graph: Graph) -> None:
         """Add what this group shows."""
-        if not self._inside:
+        if not self.inside:
             return
-        where = self._name, most_common(call.op for call in self._inside.values())
+        where = self.where
         not_come = self._not_come()
         graph.awaited |= dict.fromkeys(sorted(not_come), where)
         graph.waits |= self._waits(not_come)
@@ -106,38 +136,43 @@ class _Group:
         together = self._together()
         graph.together |= together
         odd = self._differing(together)
-        halves = 2 * len(self._lagging) - len(self._members)
+        halves = 2 * len(self.lagging) - len(self._members)
         if halves > 0 and not not_come and self._all_lag():
-            odd |= self._sequence.keys() - self._behind
+            odd |= self.sequence.keys() - self.behind
         graph.mismatched |= dict.fromkeys(sorted(odd), where)
-        calls = [self._inside[place] for place in together]
+        calls = [self.inside[place] for place in together]
         graph.differs |= halves >= 0 or len(_ops(calls)) > 1 or len(_elements(calls)) > 1
+
+    @property
+    def where(self) -> Where:
+        """The group, and what most of those inside are in."""
+        return self._name, most_common(call.op for call in self.inside.values())
 
     def _not_come(self) -> set[int]:
         """Members that those inside wait for; a younger one is judged by whether it is inside."""
-        outside = set() if self._reached is None else self._younger - self._inside.keys()
-        if 2 * len(self._lagging) >= len(self._members):
-            return (self._behind - self._lagging) | outside
-        return self._behind | outside
+        outside = set() if self.reached is None else self._younger - self.inside.keys()
+        if 2 * len(self.lagging) >= len(self._members):
+            return (self.behind - self.lagging) | outside
+        return self.behind | outside
 
     def _waits(self, not_come: set[int]) -> set[int]:
         if self._short or self._ambiguous or not_come & self._younger:
-            return set(self._inside)
-        least = min(self._sequence.values(), default=0)
+            return set(self.inside)
+        least = min(self.sequence.values(), default=0)
         return {
             place
-            for place in self._inside
-            if (self._sequence[place] > least if place in self._sequence else self._behind)
+            for place in self.inside
+            if (self.sequence[place] > least if place in self.sequence else self.behind)
         }
 
     def _together(self) -> set[int]:
-        here = {place for place in self._inside if self._sequence.get(place) == self._reached}
+        here = {place for place in self.inside if self.sequence.get(place) == self.reached}
         whole = here == self._members and len(here) > 1 and not self._short
-        return here if whole and self._reached is not None else set()
+        return here if whole and self.reached is not None else set()
 
     def _differing(self, together: set[int]) -> set[int]:
         """Members in another operation, or with more or less to reduce, than more than half."""
-        calls = {place: self._inside[place] for place in together}
+        calls = {place: self.inside[place] for place in together}
         ops, elements = _ops(calls.values()), _elements(calls.values())
         most = {op for op, count in ops.items() if 2 * count > len(calls)}
         odd = {place for place, call in calls.items() if most and call.op in ops.keys() - most}
@@ -152,8 +187,8 @@ class _Group:
         One that nobody names has no end that is told: its rank may be elsewhere.
         """
         return not any(
-            self._inside[place].op == "unknown" or self._live[place].wait_class in _ELSEWHERE
-            for place in self._lagging
+            self.inside[place].op == "unknown" or self._live[place].wait_class in _ELSEWHERE
+            for place in self.lagging
         )
 
 

@@ -8,7 +8,7 @@ is for a person who could only log in to the node.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stagewatch.core.words import duration
 from stagewatch.ranks.wait_class import WaitClass
@@ -18,6 +18,7 @@ from stagewatch.verdict.thresholds import (
     MIN_SECONDS,
     PATIENCE_SECONDS,
     SETTLE_SECONDS,
+    STILL_SECONDS,
     WORKING_SECONDS,
 )
 from stagewatch.verdict.words import accusation, doing, groups, who
@@ -37,8 +38,8 @@ class Verdict:
     """Whether no rank makes progress any more."""
     evidence: str
     """Of the first charge; without one, of what nobody can be named by: `mismatch`, `missing`,
-    `cycle`, `group_only`; or `process_gone` where no rank lives, `raised` (stopped since an
-    exception), or empty where nothing is wrong or the facts do not suffice."""
+    `cycle`, `group_only`, `other_role`; or `process_gone` where no rank lives, `raised` (stopped
+    since an exception), or empty where nothing is wrong or the facts do not suffice."""
     charges: tuple[Charge, ...]
     sentence: str
 
@@ -55,21 +56,34 @@ class Verdict:
 
 def judge(ranks: Ranks) -> list[Verdict]:
     """A verdict for each role of each job on this node."""
-    return [
-        _judge_role([rank for rank in ranks if (rank.job_id, rank.role) == key], ranks, key)
-        for key in sorted({(rank.job_id, rank.role) for rank in ranks})
-    ]
+    jobs: dict[str, dict[str, list[RankFacts]]] = {}
+    for rank in sorted(ranks, key=lambda rank: (rank.job_id, rank.role)):
+        jobs.setdefault(rank.job_id, {}).setdefault(rank.role, []).append(rank)
+    return [verdict for roles in jobs.values() for verdict in _judge_job(roles)]
 
 
-def _judge_role(ranks: Ranks, node: Ranks, key: tuple[str, str]) -> Verdict:
-    job_id, role = key
-    others = [rank for rank in node if rank.job_id == job_id and rank.role != role]
-    job = f"job {job_id} ({role})" if others else f"job {job_id}"
-    case = accuse(ranks)
+def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
+    """A verdict for each role: weak evidence gives way to what another role shows."""
+    cases = {role: accuse(ranks) for role, ranks in roles.items()}
+    stuck = {
+        role: stalled(case, [rank for other in roles if other != role for rank in roles[other]])
+        for role, case in cases.items()
+    }
+    sure = any(case.sure and (stuck[role] or case.gone_is_fault) for role, case in cases.items())
+    verdicts = []
+    for role, case in cases.items():
+        job = f"job {roles[role][0].job_id}" + (f" ({role})" if len(roles) > 1 else "")
+        gives_way = sure and stuck[role] and bool(case.charges) and not case.sure
+        mine = replace(case, charges=(), nobody="other_role") if gives_way else case
+        verdicts.append(_judge_role(roles[role], mine, job, stuck[role]))
+    return verdicts
+
+
+def _judge_role(ranks: Ranks, case: Case, job: str, stuck: bool) -> Verdict:
+    job_id, role = ranks[0].job_id, ranks[0].role
     first = _first_failure(ranks)
     failure = f"; first failure: {first}" if first else ""
     live, gone = case.live, case.gone
-    stuck = stalled(case, others)
     if not live:
         whole = "its only rank here is" if len(gone) == 1 else f"all its {len(gone)} ranks here are"
         return Verdict(job_id, role, False, "process_gone", (), f"{job}: {whole} gone{failure}")
@@ -97,6 +111,7 @@ def _stuck(job: str, case: Case, failure: str) -> Verdict:
     why = {
         "mismatch": f"ranks of one group are in different collectives: {groups(live)}",
         "missing": f"they wait for ranks that are not here ({case.absent}): {groups(live)}",
+        "other_role": "another role of the job holds it up",
         "cycle": f"ranks wait for each other: {groups(live)}",
         "group_only": (
             "no rank of this node stands out, so suspect the transport, a GPU or a rank of "
@@ -136,13 +151,14 @@ def _moved(rank: RankFacts) -> bool:
 def stalled(case: Case, others: Ranks) -> bool:
     """Whether every live rank is overdue, or at fault although it makes marks of progress, without
     an excuse, while none of the job's `others` is in a long stage or has announced a pause: the
-    rest may wait for that."""
+    rest may wait for that, and a moment longer unless it is in such a stage itself."""
     return (
         bool(case.live)
         and all(rank.overdue or case.holds_up(rank) for rank in case.live)
         and not any(rank.expected_seconds for rank in case.live)
         and not excuse(case)
         and not any(_takes_long(rank) for rank in others)
+        and (not any(map(_lingers, others)) or any(map(_lingers, case.live)))
     )
 
 
@@ -175,6 +191,12 @@ def _takes_long(rank: RankFacts) -> bool:
         return False
     long = rank.stage in PATIENCE_SECONDS and rank.progress_age_seconds is not None
     return bool(rank.expected_seconds) or (long and not rank.overdue)
+
+
+def _lingers(rank: RankFacts) -> bool:
+    """Whether the rank is in a long stage, and beyond its budget there only for a moment."""
+    late = rank.late_seconds
+    return rank.stage in PATIENCE_SECONDS and late is not None and late < STILL_SECONDS
 
 
 def failed(ranks: Ranks) -> bool:

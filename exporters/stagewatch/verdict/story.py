@@ -37,6 +37,7 @@ _EXCUSES = {
     "computing": "a rank is at work on something long",
     "debugger": "a debugger holds a rank",
     "long_stage": "a rank is in a stage that may take long",
+    "other_role": "a rank of another role is in a stage that may take long",
     "idle": "no stage is open",
     "expected": "a rank has announced a pause",
     "suspended": "all its ranks are stopped, or were a moment ago",
@@ -44,6 +45,7 @@ _EXCUSES = {
 _NOBODY = {
     "mismatch": "Ranks of one group are in different collectives, and no side is the majority.",
     "missing": "They wait for ranks that no agent shows.",
+    "other_role": "Another role of the job holds it up.",
     "cycle": "Every rank that another waits for waits itself.",
 }
 
