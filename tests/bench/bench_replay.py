@@ -161,7 +161,7 @@ def evaluate(work: tuple[int, list[Window]], whole: bool) -> tuple[int, list[Epi
     for text, got in seen:
         time = _seconds(text)
         for one in re.findall(r"{([^}]*)}", got):
-            labels = dict(re.findall(r'(\w+)="([^"]*)"', one))
+            labels: dict[str, str] = dict(re.findall(r'(\w+)="([^"]*)"', one))
             window = by_job[labels["job_id"]]
             alert = labels.get("alertname", SUSPICION)
             key = window.job, alert
