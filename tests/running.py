@@ -74,7 +74,10 @@ class Python:
 
 def clean_environ(more: dict[str, str]) -> dict[str, str]:
     """This environment without what a launcher or a site may have set, and with `more`."""
-    launchers = ("SLURM_", "OMPI_", "PMI", "STAGEWATCH_", "TORCHELASTIC_", "RAY_", "PBS_", "LSB_")
+    launchers = (
+        *("SLURM_", "OMPI_", "PMI", "HYDI_", "MASTER_", "STAGEWATCH_", "TORCHELASTIC_"),
+        *("RAY_", "PBS_", "LSB_"),
+    )
     names = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "JOB_COMPLETION_ID"}
     kept = {
         name: value

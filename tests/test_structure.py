@@ -18,7 +18,7 @@ SUBJECTS = {
 
 LAYERS: list[set[str]] = [
     {"stages"},
-    {"record", "identity"},
+    {"record", "identity", "places"},
     {"client"},
     {"core"},
     {"host", "prometheus"},
@@ -26,7 +26,7 @@ LAYERS: list[set[str]] = [
     {"web", "verdict", "report", "dashboards", "assets"},
     {"agent"},
     {"node"},
-    {"check", "demo"},
+    {"check", "demo", "run"},
     {"cli"},
     {"__main__"},
 ]
@@ -119,9 +119,9 @@ def test_the_client_knows_the_record_and_nothing_else_of_ours() -> None:
     for module, uses in imports().items():
         if room(module) == "client":
             outside = {used for used in uses if used and room(used) != "client"}
-            assert outside <= {f"{PRODUCT}.{name}" for name in ("stages", "record", "identity")}, (
-                module
-            )
+            assert outside <= {
+                f"{PRODUCT}.{name}" for name in ("stages", "record", "identity", "places")
+            }, module
 
 
 def test_no_file_repeats_the_name_of_its_folder() -> None:

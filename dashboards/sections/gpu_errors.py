@@ -30,7 +30,8 @@ ERRORS_AND_LINKS = section(
             Column(
                 "Count",
                 "sum by (node, gpu, pci_bus_id, xid, severity, action, meaning)"
-                " (gpu_xid_errors_total{NODE} * on (cluster, node, xid)"
+                " ((gpu_xid_errors_total{NODE} or gpu_xid_last_timestamp_seconds{NODE} ^ 0)"
+                " * on (cluster, node, xid)"
                 " group_left (action, meaning) gpu_xid_info{NODE})",
             )
         ],
@@ -51,7 +52,8 @@ ERRORS_AND_LINKS = section(
         "NVLink",
         "Data over all links of a GPU.",
         Query(
-            "sum by (node, gpu, direction) (rate(gpu_nvlink_bytes_total{GPU}[$__rate_interval]))",
+            "sum by (node, gpu, direction) (rate(gpu_nvlink_bytes_total{GPU}[$__rate_interval])"
+            " or gpu_nvlink_throughput_bytes_per_second{GPU})",
             "{{node}} GPU {{gpu}} {{direction}}",
         ),
         unit="Bps",

@@ -33,7 +33,8 @@ HEAT_AND_POWER = section(
         "Slowed down",
         "Share of time in which each reason slowed a GPU down; the worst GPU of each node.",
         Query(
-            "max by (node, reason) (rate(gpu_throttle_seconds_total{GPU}[$__rate_interval]))",
+            "max by (node, reason) (rate(gpu_throttle_seconds_total{GPU}[$__rate_interval])"
+            " or avg_over_time(gpu_throttle_active{GPU}[$__rate_interval]))",
             "{{node}} {{reason}}",
         ),
         unit="percentunit",

@@ -84,7 +84,8 @@ GPU_LINKS = section(
         "NVLink",
         "Data over all NVLinks of a node: the all-reduce pattern inside it.",
         Query(
-            "sum by (node, direction) (rate(gpu_nvlink_bytes_total{NODE}[$__rate_interval]))",
+            "sum by (node, direction) (rate(gpu_nvlink_bytes_total{NODE}[$__rate_interval])"
+            " or gpu_nvlink_throughput_bytes_per_second{NODE})",
             "{{node}} {{direction}}",
         ),
         unit="Bps",

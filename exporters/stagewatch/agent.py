@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 from stagewatch.core.collector import AnySpec
 from stagewatch.core.config import (
@@ -133,7 +134,22 @@ class AgentCommand(Generic[OptionsT, ContextT]):
         server.close()
         runner.close()
         context.close()
-        return 0
+        leave(0)
+
+
+def leave(status: int) -> NoReturn:
+    """End the process at once, with what was logged written out.
+
+    Threads of the server and of collectors may still be in native code.  CPython ends a thread that
+    comes back from there during its own shutdown by unwinding the thread's stack (`pthread_exit`
+    in `PyEval_RestoreThread`), and frames of Rust, as bcrypt's, abort the process then: "FATAL:
+    exception not rethrown".  So there is no shutdown of the interpreter.
+    """
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, or it is closed
+            stream.flush()
+    os._exit(status)
 
 
 def incoming(*numbers: signal.Signals) -> Iterator[signal.Signals]:

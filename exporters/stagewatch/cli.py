@@ -100,6 +100,10 @@ def _parser(argv: list[str]) -> argparse.ArgumentParser:
 
 
 _COMMANDS = {
+    "run": (
+        "stagewatch.run.command",
+        "run a training command, and say in the end what happened to it",
+    ),
     "inspect": (
         "stagewatch.verdict.command",
         "say what the ranks of this node are doing, and which one is at fault",
@@ -208,6 +212,7 @@ _OTHERS = frozenset(
     for name in (
         *("CONFIG", "DIR", "STATE_DIR", "FAULT_DIR", "UNDO_DIR", "FAULT_ID"),
         *("JOB_ID", "RANK", "ROLE", "FRAMEWORK", "COLLECTIVES"),  # the client's
+        *("RUN_ID", "OFF"),  # of its loader
         *("JOBS_DIR", "PATH", "NODE", "CLUSTER"),  # of the scripts in deploy/
         *("RUN", "RUNTIME", "IMAGE", "NETWORK", "BUILD_NETWORK", "APT_PACKAGES"),  # compose.yaml
         "FRAMEWORKS",  # of the tests

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+from binascii import crc32
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 # First hit wins.  torchrun comes before Slurm: under `srun torchrun` SLURM_PROCID counts nodes.
 JOB_ID = (
@@ -54,12 +56,18 @@ WORLD_SIZE = (
 VARIABLES = (
     *(*JOB_ID, *RANK, *LOCAL_RANK, *WORLD_SIZE),
     *("STAGEWATCH_ROLE", "CUDA_VISIBLE_DEVICES", "RAY_JOB_ID", "RAY_CLUSTER_NAME"),
-    *("KUBERNETES_SERVICE_HOST", "HOSTNAME", "TORCHELASTIC_RUN_ID"),
+    *("KUBERNETES_SERVICE_HOST", "HOSTNAME", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"),
+    *("PMIX_NAMESPACE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "STAGEWATCH_RUN_ID"),
+    "HYDI_CONTROL_FD",
 )
 """Every variable that `identify` reads."""
 
 # What operators append to the job's name: Kubeflow's PyTorchJob and MPIJob, then its TrainJob.
 _POD = re.compile(r"-(?:(?:master|worker|launcher)-\d+|node-\d+-\d+)$")
+
+# torchrun gives its ranks files in a directory that it has made for itself, RUN-ID_RANDOM; see
+# DefaultLogsSpecs in torch/distributed/elastic/multiprocessing/api.py.
+_TORCHRUN = re.compile(r"/none_(\w{8})/attempt_\d+/\d+/error\.json$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +98,16 @@ def identify(
 ) -> Identity:
     """The identity from the arguments, completed from the environment.
 
-    Without any launcher's variable the session names the job, which processes started by one shell
-    command share; `session` is that of another process.  A Ray worker inherits the variables of
-    whatever started Ray on its node, so only the numbers that its framework sets are its own.
+    Where no scheduler names the job, its launcher does; without any launcher's variable the session
+    does, which processes started by one shell share; `session` is that of another process.  A Ray
+    worker inherits the variables of whatever started Ray on its node, so only the numbers that its
+    framework sets are its own.
     """
     ray = in_ray(environ)
     local = _number(local_rank, environ, LOCAL_RANK[:1] if ray else LOCAL_RANK)
+    session = session or os.getsid(0)
     return Identity(
-        job_id=str(job_id or _job(environ) or f"session-{session or os.getsid(0)}"),
+        job_id=str(job_id or _job(environ, session) or _session(session)),
         role=str(role or environ.get("STAGEWATCH_ROLE") or "train"),
         rank=max(_number(rank, environ, rank_variables(environ)), 0),
         local_rank=local,
@@ -117,7 +127,7 @@ def rank_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
     return FRAMEWORK_RANK if in_ray(environ) else RANK
 
 
-def _job(environ: Mapping[str, str]) -> str | None:
+def _job(environ: Mapping[str, str], session: int) -> str | None:
     job_id = _first(environ, JOB_ID)
     if job_id is None and environ.get("RAY_JOB_ID"):
         # Every Ray cluster counts its jobs from 01000000; KubeRay names the cluster.
@@ -125,11 +135,48 @@ def _job(environ: Mapping[str, str]) -> str | None:
         job_id = f"{cluster}-{environ['RAY_JOB_ID']}" if cluster else environ["RAY_JOB_ID"]
     if job_id is None and "KUBERNETES_SERVICE_HOST" in environ:
         job_id = _pod_job(environ.get("HOSTNAME", ""), environ.get("JOB_COMPLETION_INDEX", ""))
-    if (
-        job_id is None and environ.get("TORCHELASTIC_RUN_ID", "none") != "none"
-    ):  # torchrun's default
-        job_id = environ["TORCHELASTIC_RUN_ID"]
-    return job_id
+    return job_id or _launcher(environ, session) or environ.get("STAGEWATCH_RUN_ID")
+
+
+def _launcher(environ: Mapping[str, str], session: int) -> str | None:
+    """What a launcher outside of any scheduler calls the job, by variables that all ranks share."""
+    if environ.get("TORCHELASTIC_RUN_ID", "none") != "none":  # torchrun's default
+        return environ["TORCHELASTIC_RUN_ID"]
+    if environ.get("PMIX_NAMESPACE"):  # Open MPI and PRRTE: unique, and equal on all nodes
+        return f"mpi-{environ['PMIX_NAMESPACE']}"
+    torchrun = _TORCHRUN.search(environ.get("TORCHELASTIC_ERROR_FILE", ""))
+    if torchrun and environ.get("LOCAL_WORLD_SIZE") == environ.get("WORLD_SIZE"):
+        return f"torchrun-{torchrun[1]}"  # of one node; others have directories of their own
+    address, port = environ.get("MASTER_ADDR"), environ.get("MASTER_PORT")
+    if address and port and _first(environ, RANK):  # `accelerate launch` sets both without a rank
+        if address in ("localhost", "::1") or address.startswith("127."):
+            address = _machine(environ)
+        return f"rendezvous-{address}-{port}"
+    if "HYDI_CONTROL_FD" in environ:  # Hydra (MPICH, Intel MPI): each rank leads its own session
+        return f"hydra-{_parent(session)}-{_machine(environ)}"
+    return None
+
+
+def _parent(pid: int) -> int:
+    """The parent of a process; 0 where it cannot be seen."""
+    try:  # field 4 of /proc/PID/stat; the command in field 2 may hold spaces and brackets
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _machine(environ: Mapping[str, str]) -> str:
+    """Stands for this machine, or for this container: Docker and Kubernetes set `HOSTNAME`."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        boot = b""
+    return f"{crc32(boot + environ.get('HOSTNAME', '').encode()):08x}"
+
+
+def _session(session: int) -> str:
+    """The session as a name; the first one of every container has the number 1."""
+    return f"session-{session}" if session > 1 else f"session-{session}-{os.uname().nodename}"
 
 
 def _pod_job(hostname: str, index: str) -> str | None:

@@ -13,7 +13,7 @@ from stagewatch.gpu.directory import GpuDirectory
 from stagewatch.gpu.xids import XidLedger
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.directory import RankDirectory, records_of_node
 from stagewatch.ranks.environment_scan import EnvironmentScan
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.family_io import FamilyIo
@@ -82,7 +82,7 @@ class NodeContext:
 def node_context(options: NodeOptions) -> NodeContext:
     """The shared parts, out of the agent's options."""
     proc = Procfs(options.proc)
-    records = RecordDirectory(options.record_dir, proc)
+    records = records_of_node(options.record_dir, proc)
     files = GuardedFiles(options.proc)
     scan = EnvironmentScan(proc, files) if options.ranks_by_environment else None
     ranks = RankDirectory(records, scan)

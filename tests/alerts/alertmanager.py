@@ -2,16 +2,100 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import requests
+import yaml
 
+from stagewatch.core.processes import Children
+from stagewatch.demo.stack import free_port
 from tests.alerts.listener import Listener
 from tests.dashboards.boards import ROOT
+from tests.waiting import wait_for
 
 SOURCE = ROOT / "deploy" / "alertmanager"
 """The configuration that is shipped."""
+BINARY = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
+SECRETS = ("smtp_password", "slack_url", "pagerduty_key", "webhook_token")
+
+
+@contextlib.contextmanager
+def running(
+    children: Children, directory: Path, *, source: Path = SOURCE, faster: float = 0
+) -> Iterator[Manager]:
+    """The example's configuration, with addresses that lead to a listener.
+
+    Its waits are a second, or those that are shipped divided by `faster`.
+    """
+    assert BINARY is not None
+    listener = Listener()
+    text = (source / "receivers.example.yml").read_text()
+    config = yaml.safe_load(text.replace("/etc/alertmanager/secrets", str(directory / "secrets")))
+    shutil.copytree(source / "templates", directory / "templates")
+    site = directory / "templates" / "site.tmpl"
+    site.write_text(site.read_text().replace("example.org", "our.site"))
+    (directory / "secrets").mkdir()
+    for name in SECRETS:
+        (directory / "secrets" / name).write_text(f"secret-of-{name}")
+    (directory / "secrets" / "slack_url").write_text(f"{listener.url}/slack")
+    config["global"] |= {"smtp_smarthost": listener.smarthost, "smtp_require_tls": False}
+    config["global"]["pagerduty_url"] = f"{listener.url}/pagerduty"
+    del config["global"]["smtp_auth_username"], config["global"]["smtp_auth_password_file"]
+    receivers = {receiver["name"]: receiver for receiver in config["receivers"]}
+    sns = receivers["note"]["sns_configs"][0]
+    sns["api_url"] = f"{listener.url}/sns"
+    sns["sigv4"] |= {"access_key": "of-the-test", "secret_key": "of-the-test"}
+    for name, path in (("note", "webhook"), ("watchdog", "watchdog")):
+        for hook in receivers.get(name, {}).get("webhook_configs", ()):
+            hook["url"] = f"{listener.url}/{path}"
+    for route in _routes(config["route"]):
+        for wait in ("group_wait", "group_interval", "repeat_interval"):
+            if faster and wait in route:
+                route[wait] = f"{_seconds(route[wait]) / faster * 1000:.0f}ms"
+            elif wait != "repeat_interval":
+                route[wait] = "1s"
+    file = directory / "alertmanager.yml"
+    file.write_text(yaml.safe_dump(config))
+    address = f"127.0.0.1:{free_port()}"
+    children.start(
+        [
+            BINARY,
+            f"--config.file={file}",
+            f"--storage.path={directory / 'data'}",
+            f"--web.listen-address={address}",
+            "--cluster.listen-address=",
+        ],
+        log=directory / "log",
+    )
+    url = f"http://{address}"
+
+    def ready() -> bool:
+        try:
+            return requests.get(f"{url}/-/ready", timeout=5).ok
+        except requests.ConnectionError:
+            return False
+
+    wait_for(ready, "Alertmanager answers")
+    try:
+        yield Manager(url, listener)
+    finally:
+        children.stop()
+        listener.close()
+
+
+def _routes(route: Mapping[str, Any]) -> Iterator[Any]:
+    yield route
+    for child in route.get("routes", ()):
+        yield from _routes(child)
+
+
+def _seconds(duration: str) -> float:
+    return float(duration[:-1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[duration[-1]]
 
 
 class Manager:
@@ -27,14 +111,14 @@ class Manager:
 
     def tell(self, alerts: list[dict[str, Any]]) -> None:
         """Tell it of several at once."""
-        requests.post(f"{self.url}/api/v2/alerts", json=alerts, timeout=10).raise_for_status()
+        requests.post(f"{self.url}/api/v2/alerts", json=alerts, timeout=60).raise_for_status()
 
     def alert(self, name: str, *, resolved: bool = False, **labels: str) -> dict[str, Any]:
         """An alert as Prometheus would send it."""
         now = time.time()
         ends = {"endsAt": _iso(now - 1)} if resolved else {"endsAt": _iso(now + 600)}
         return {
-            "labels": {"alertname": name, "cluster": "lab", **labels},
+            "labels": {"alertname": name} | {"cluster": "lab"} | labels,
             "annotations": {
                 "summary": f"The summary of {name}.",
                 "description": f"The description of {name}.",

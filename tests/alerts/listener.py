@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -15,17 +16,22 @@ class Listener:
     def __init__(self) -> None:
         self.posts: list[tuple[str, dict[str, str], str]] = []
         self.mails: list[str] = []
+        self.times: list[float] = []
+        self.mail_times: list[float] = []
+        """When each post and each mail came, as Unix time."""
         listener = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                listener.times.append(time.time())
                 listener.posts.append((self.path, dict(self.headers), body))
                 reply = b"<PublishResponse><PublishResult/></PublishResponse>"
                 self.send_response(202 if self.path == "/pagerduty" else 200)
                 self.send_header("Content-Length", str(len(reply)))
                 self.end_headers()
-                self.wfile.write(reply)
+                with contextlib.suppress(OSError):  # it waits no longer
+                    self.wfile.write(reply)
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -69,6 +75,7 @@ class Listener:
                 text = b""
                 while (part := file.readline()) not in (b".\r\n", b""):
                     text += part
+                self.mail_times.append(time.time())
                 self.mails.append(text.decode())
             say("221 bye" if verb == b"QUIT" else "250 fine")
             if verb == b"QUIT":

@@ -25,7 +25,7 @@ def test_a_page_names_the_culprit_the_evidence_and_where_to_look(manager: Manage
     assert content["payload"]["summary"] == "Critical [lab] job 540 n3: BusyPollHang"
     text = content["payload"]["custom_details"]["what"]
     assert "BusyPollHang: The summary of BusyPollHang.\nThe description of BusyPollHang." in text
-    assert "Culprit: rank 5, pid 4711 on n3\nEvidence: left_loop_early\nSince: 2" in text
+    assert "Culprit: rank 5, pid 4711 on n3\nEvidence: left loop early\nSince: 2" in text
     assert "Runbook: https://our.site/stagewatch/alerts/runbooks/BusyPollHang.md" in text
     assert "Dashboard: https://grafana.our.site/d/stagewatch-job?var-job_id=540" in text
     (slack,) = wait_for(lambda: manager.heard.to("/slack"), "a line in Slack")

@@ -26,8 +26,8 @@ from tests.waiting import wait_for
             ("Straggler", {"severity": "warning", "job_id": "540", "node": "n2", "rank": "1"}),
         ),
         (
-            ("FaultInjected", {"severity": "info", "id": "x7"}),
-            ("GPULost", {"severity": "critical", "node": "n9", "gpu": "3"}),
+            ("FaultInjected", {"severity": "info", "id": "x7", "node": "n1"}),
+            ("GPULost", {"severity": "critical", "node": "n1", "gpu": "3"}),
         ),
     ],
     ids=["node-down", "node-of-a-job", "stall", "fault-marker"],
@@ -53,47 +53,82 @@ def test_a_page_during_a_fault_goes_out_as_a_note(manager: Manager) -> None:
     assert manager.heard.to("/pagerduty") == []
 
 
-ECHOES = {
-    "StagewatchAgentUnreachable": ("StorageStuck", {"node": "a1"}),
-    "RankHoldsUpJob": ("StageOverdue", {"job_id": "b1"}),
-    "GroupStall": ("ThroughputDropped", {"job_id": "c1"}),
-    "SlurmControllerDown": ("SlurmAccountingBehind", {}),
-    "StorageSpaceExhausted": ("StorageSpaceLow", {"node": "d1", "mount": "/scratch"}),
-    "GPUNearSlowdown": ("GPUTemperatureHigh", {"node": "e1", "gpu": "3"}),
-    "GPULost": ("GPUCountBelowConfigured", {"node": "f1"}),
-    "WeightSyncStraggler": ("Straggler", {"job_id": "g1", "role": "train", "rank": "5"}),
-    "SlurmNodeDrainedTooLong": ("SlurmNodeDrained", {"node": "h1"}),
-}
-"""An alert, and what it silences where the labels are the same."""
+HELD_BACK = (
+    ("SlurmNodeOutOnPurpose", "GPUUncorrectableECC", {"node": "a1"}),
+    ("StagewatchAgentUnreachable", "StorageStuck", {"node": "a2"}),
+    ("JobLostNode", "StagewatchAgentUnreachable", {"node": "a3"}),
+    ("SlurmNodeDown", "StagewatchAgentUnreachable", {"node": "a4"}),
+    ("NodesLost", "SlurmNodeCountDropped", {"cluster": "a5"}),
+    ("SlurmJobEnding", "RankGone", {"job_id": "b1"}),
+    ("JobOnSilentStorage", "GroupStall", {"job_id": "b2"}),
+    ("JobLostNode", "CollectiveMismatch", {"job_id": "b3"}),
+    ("FaultInJob", "BusyPollHang", {"job_id": "b4"}),
+    ("RankHoldsUpJob", "StageOverdue", {"job_id": "b5"}),
+    ("GroupStall", "StallSuspected", {"job_id": "b6"}),
+    ("RankMissing", "ThroughputDropped", {"job_id": "b7"}),
+    ("WeightSyncStraggler", "Straggler", {"job_id": "b8", "role": "train", "rank": "5"}),
+    ("SlurmControllerDown", "SlurmAccountingBehind", {"cluster": "c1"}),
+    ("SlurmNodeDrainedTooLong", "SlurmNodeDrained", {"node": "c2"}),
+    ("StorageStuck", "NFSRequestsUnanswered", {"node": "d1"}),
+    ("NFSServerNotResponding", "StorageCanaryFailed", {"node": "d2"}),
+    ("StorageSpaceExhausted", "StorageSpaceLow", {"node": "d3", "mount": "/scratch"}),
+    ("StorageReadOnly", "StorageCanaryFailed", {"node": "d4", "mount": "/scratch"}),
+    ("GPUNearSlowdown", "GPUTemperatureHigh", {"node": "e1", "gpu": "3"}),
+    ("GPULost", "GPUCountBelowConfigured", {"node": "e2"}),
+    ("GPUDriverMissing", "GPULost", {"node": "e3"}),
+    ("FaultInjected", "GPULost", {"node": "f1"}),
+)
+"""An alert, what it holds back, and the labels in which both must agree."""
 
 
 def test_every_inhibition_holds_where_the_labels_agree_and_only_there(manager: Manager) -> None:
     rules = yaml.safe_load((SOURCE / "alertmanager.yml").read_text())["inhibit_rules"]
-    assert len(rules) == len(ECHOES)  # two for a stall's echoes; FaultInjected has its own test
+    causes = " ".join(text for rule in rules for text in rule["source_matchers"])
+    assert all(cause in causes for cause, _, _ in HELD_BACK)
     alerts = []
-    for cause, (echo, labels) in ECHOES.items():
-        alerts.append(manager.alert(cause, severity="warning", **labels))
-        alerts.append(manager.alert(echo, severity="warning", **labels))
-        if labels:
-            elsewhere = {name: f"not-{value}" for name, value in labels.items()}
-            alerts.append(manager.alert(echo, severity="warning", **elsewhere))
+    for number, (cause, echo, labels) in enumerate(HELD_BACK):
+        elsewhere = {name: f"not-{value}" for name, value in labels.items()}
+        for name, where, of in (
+            (cause, "cause", labels),
+            (echo, "here", labels),
+            (echo, "elsewhere", elsewhere),
+        ):
+            told = {"severity": "critical" if name == "GPULost" else "warning", "case": str(number)}
+            alerts.append(manager.alert(name, **told, where=where, **of))
     manager.tell(alerts)
 
-    def states() -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {}
-        for alert in requests.get(f"{manager.url}/api/v2/alerts", timeout=10).json():
-            labels = set(alert["labels"].values())
-            other = "elsewhere" if any(value.startswith("not-") for value in labels) else "here"
-            key = f"{alert['labels']['alertname']} {other}"
-            found.setdefault(key, set()).add(alert["status"]["state"])
-        return found
+    def states() -> dict[tuple[str, str], str]:
+        found = requests.get(f"{manager.url}/api/v2/alerts", timeout=10).json()
+        return {
+            (alert["labels"]["case"], alert["labels"]["where"]): alert["status"]["state"]
+            for alert in found
+        }
 
-    expected = {f"{cause} here": {"active"} for cause in ECHOES}
-    for echo, labels in ECHOES.values():
-        expected[f"{echo} here"] = {"suppressed"}
-        if labels:
-            expected[f"{echo} elsewhere"] = {"active"}
-    wait_for(lambda: states() == expected, "each echo is silenced, and it alone")
+    expected = {
+        (str(number), where): "suppressed" if where == "here" else "active"
+        for number in range(len(HELD_BACK))
+        for where in ("cause", "here", "elsewhere")
+    }
+    wait_for(lambda: states() == expected, "each echo is held back, and it alone")
+
+
+def test_many_alerts_of_one_name_are_one_message_with_ten_names(manager: Manager) -> None:
+    names = [f"gpu-{number:04}" for number in range(1, 1025)]
+    manager.tell([manager.alert("StorageStuck", severity="critical", node=name) for name in names])
+
+    def whole() -> list[str]:
+        return [page for page in manager.heard.to("/pagerduty") if "1024 alerts" in page]
+
+    page = wait_for(whole, "a page of all")[0]
+    assert "1024 alerts: gpu-0001, gpu-0002" in page
+    assert "gpu-0010 and 1014 more." in page and "gpu-0011" not in page
+
+
+def test_a_reason_that_is_for_nobody_is_told_to_nobody(manager: Manager) -> None:
+    manager.fire("SlurmNodeOutOnPurpose", severity="info", notify="nobody", node="n1")
+    manager.fire("Watchdog", severity="info", notify="watchdog")
+    wait_for(lambda: manager.heard.to("/watchdog"), "the watchdog is told")
+    assert {path for path, _, _ in manager.heard.posts} == {"/watchdog"}
 
 
 def test_an_agent_whose_node_is_not_named_silences_nothing(manager: Manager) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
-from stagewatch.gpu.collector import INFO
+from stagewatch.gpu.collector import INFO, UP
 from stagewatch.gpu.readings import GPU, METRICS
 from tests.waiting import wait_for
 
@@ -162,7 +162,7 @@ def test_recorded_series_carry_our_labels_and_no_others(prometheus: Prometheus) 
         assert labels["node"] in NODES
         if name.startswith("gpu_xid"):
             continue
-        metric = INFO if name == "gpu_info" else METRICS[name]
+        metric = {"gpu_info": INFO, "gpu_up": UP}.get(name) or METRICS[name]
         assert set(labels) - {"cluster", "node"} <= set(metric.labels), name
         assert {"gpu", "uuid"} | set(metric.labels[3:]) <= set(labels) | set(INFO.labels), name
         assert metric.labels[:3] == GPU

@@ -34,6 +34,7 @@ LASTING = {
     ),
     ("gpu", "dcgm"): "a reading of dcgm-exporter under our name is as old as one that was scraped",
     ("gpu_links", "dcgm"): "likewise",
+    ("gpu_waste", "dcgm"): "likewise; GPUHeldIdle waits a day",
     ("slurm", "dcgm"): "likewise; SlurmGPUTypeMismatch waits ten minutes",
     ("faults", "ALERTS"): (
         "PageDuringFault is a note that goes out beside any alert of any group, and changes none"
@@ -49,6 +50,10 @@ OWN_PAST = {
     "job:rl_suspended:timestamp_seconds": "when all ranks were last stopped is kept",
     "job:rl_stall_suspected:timestamp_seconds": "since when a job is suspected without a break",
     "job:rl_stall_excuse:debugger": "a debugger that came after the suspicion excuses nothing",
+    "job:slurm_ended:timestamp_seconds": "an ended job is remembered for ten minutes",
+    "mount:io_filesystem_writable:info": "a mount could be written to once",
+    "gpu:held_idle:timestamp_seconds": "the time since when a GPU is idle is kept while it is",
+    "rank:rl_batch_size_off_since:step": "the step is kept in which a batch began to be off",
 }
 """Records that read their own last value, on purpose."""
 

@@ -316,6 +316,7 @@ def a_difference(chance: random.Random, size: int) -> Differences:
         inside("world", 220, size, "all_reduce", chance.choice([8, 9])),
         sends("recv", chance.randrange(8)),
         {"stage": chance.choice(["cleanup", "checkpoint", "init", "eval"])},
+        {"stage": "reward"},
         {"progress_age_seconds": chance.choice([None, 2.0, 412.0, 1200.0])},
         {"progress_age_seconds": 2.0, "step_age_seconds": 60.0},
         {"started": 1000.0},

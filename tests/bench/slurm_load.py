@@ -14,13 +14,16 @@ def write_commands(directory: Path, *, nodes: int, jobs: int) -> Path:
     """squeue, scontrol and the others as scripts over files; returns their directory.
 
     A fifth of the jobs runs, on half of the nodes' GPUs; the rest waits for 30 different reasons.
+    A tenth of the jobs differs from one answer of squeue to the next.
     """
     bin_dir = directory / "bin"
     bin_dir.mkdir()
-    _write(directory / "squeue.out", (_job(number, nodes, jobs) for number in range(jobs)))
+    for name, turn in (("squeue.out", 0), ("squeue.next", 1)):
+        _write(directory / name, (_job(number, nodes, jobs, turn) for number in range(jobs)))
     _write(directory / "nodes.out", (_node(number) for number in range(nodes)))
     scripts = {
-        "squeue": f"exec cat {directory}/squeue.out",
+        "squeue": f"cd {directory} && cat squeue.out && mv squeue.out squeue.last "
+        "&& mv squeue.next squeue.out && mv squeue.last squeue.next",
         "scontrol": f"""case "$*" in
 *nodes*) exec cat {directory}/nodes.out;;
 *reservations*) echo 'No reservations in the system';;
@@ -43,20 +46,21 @@ def _write(path: Path, lines: object) -> None:
         file.writelines(lines)  # type: ignore[arg-type]
 
 
-def _job(number: int, nodes: int, jobs: int) -> str:
+def _job(number: int, nodes: int, jobs: int, turn: int) -> str:
     running = number < jobs // 5
     partition = f"p{number % 20}" + (f",p{(number + 7) % 20}" if number % 11 == 0 else "")
     gpus = 1 + number % 4
+    eligible = NOW - number + (turn if number % 10 == 0 else 0)
     tres = f"cpu=16,mem=64G,node=1,billing=16,gres/gpu={gpus},gres/gpu:h200={gpus}"
     values = (
         *(str(1000 + number), str(1000 + number)),
         *(("RUNNING", "None") if running else ("PENDING", f"Reason{number % 30}")),
-        *(partition, f"user{number % 5000}", f"account{number % 700}", "1", "1"),
+        *(partition, f"user{number % 5000}", f"account{number % 700}", "1", "1", "*"),
         f"n{number % nodes:05}" if running else "",
-        *(tres, f"gres:gpu:h200:{gpus}", "N/A", "N/A"),
-        *(str(NOW - number), str(NOW - number)),
+        *(tres, f"gres:gpu:h200:{gpus}", "N/A", "N/A", "N/A"),
+        *(str(NOW - number), str(eligible)),
         *((str(NOW), str(NOW + 86400)) if running else ("N/A", "N/A")),
-        *(str(number % 3 // 2), "0"),
+        *(str(number % 3 // 2), "0", "N/A"),
     )
     return FIELD.join(values) + RECORD + "\n"
 

@@ -24,7 +24,10 @@ FRAMEWORKS = os.environ.get("STAGEWATCH_FRAMEWORKS", "")
 """Where those of tests/frameworks.txt are.  Where it is set, nothing may be missing."""
 Write = Callable[[str, str], None]
 """`write("package.module", source)`: a module of a made-up framework."""
-IDENTITY = ("STAGEWATCH_", "SLURM_", "RAY_", "OMPI_", "PMI", "TORCHELASTIC_", "KUBERNETES_")
+IDENTITY = (
+    *("STAGEWATCH_", "SLURM_", "RAY_", "OMPI_", "PMI", "HYDI_", "MASTER_", "TORCHELASTIC_"),
+    "KUBERNETES_",
+)
 
 
 def records(directory: Path) -> list[RankRecord]:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from stagewatch.core.commands import CommandRunner
 from stagewatch.core.exposition import Samples
 from stagewatch.slurm.cluster import Cluster, Timing
-from stagewatch.slurm.transport.command import CommandRunner, SlurmCli, environment
+from stagewatch.slurm.transport.text import SlurmCli, environment
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.cluster.independent import Numbers
 from tests.waiting import wait_for

@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.core.commands import CommandRunner
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.slurm.collectors import controller as slurm_controller
 from stagewatch.slurm.collectors import jobs as slurm_jobs
 from stagewatch.slurm.collectors import nodes as slurm_nodes
 from stagewatch.slurm.collectors import queue as slurm_queue
 from stagewatch.slurm.transport import SlurmClient
-from stagewatch.slurm.transport.command import CommandRunner, SlurmJsonCli, environment
+from stagewatch.slurm.transport.json import SlurmJsonCli
 from stagewatch.slurm.transport.rest import HttpReader, SlurmRest
+from stagewatch.slurm.transport.text import environment
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from stagewatch_lab.slurm.keeping import Keeper
 from stagewatch_lab.slurm.services import Rest
@@ -99,7 +101,10 @@ def test_alternative_tells_what_text_tells(busy: SlurmCluster, rest: Rest, api: 
     up = {(each.host, each.role): each.up for each in other.ping(30)}
     assert up == {(each.host, each.role): each.up for each in text.ping(30)}
     values = other.diagnostics(30).values
-    assert values.keys() >= {"server_threads", "main_cycles", "dbd_queue", "main_last_cycle"}
+    assert values.keys() >= {
+        *("server_thread_count", "schedule_cycle_total", "dbd_agent_queue_size"),
+        "schedule_cycle_last",
+    }
     assert values["jobs_submitted"] == text.diagnostics(30).values["jobs_submitted"]
 
 
@@ -150,6 +155,6 @@ def test_agent_runs_on_slurmrestd_alone(
         "the agent to see the cluster",
     )
     assert found["slurm_queue_gpus", "gpu", "RUNNING", "h200"] == 2
-    names = {metric.name for metric in slurm_controller.GAUGES.values()}
+    names = {metric.name for metric in slurm_controller.VALUES.values()}
     assert names & {key[0] for key in found}
     assert agent.stop() == 0

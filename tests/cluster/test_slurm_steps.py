@@ -7,11 +7,12 @@ import signal
 
 import pytest
 
+from stagewatch.core.commands import CommandRunner
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
 from stagewatch.slurm.collectors import steps as slurm_steps
 from stagewatch.slurm.collectors.steps import StepProbe, StepsCollector
-from stagewatch.slurm.transport.command import CommandRunner, environment
+from stagewatch.slurm.transport.text import environment
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.cluster.observing import observed
 

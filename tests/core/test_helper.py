@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -181,3 +182,62 @@ def test_a_helper_that_cannot_start_is_an_error_and_not_tried_at_once(
         with pytest.raises(SourceError, match=r"has ended|has not ended yet"):
             helper.states()
     assert capfd.readouterr().err.count("ModuleNotFoundError") == 1
+
+
+NO_MORE = """
+import os, signal, sys
+from resource import RLIMIT_NPROC, getrlimit, setrlimit
+sys.path[:0] = sys.argv[1:]
+import tests.core.helper_jobs
+from stagewatch.core.children.worker import main
+os.getuid() or os.setuid(65534)  # a limit of processes does not bind root
+def other(*_):
+    soft, most = getrlimit(RLIMIT_NPROC)
+    setrlimit(RLIMIT_NPROC, (0 if soft else most, most))
+signal.signal(signal.SIGUSR2, other)
+main()
+"""
+
+
+def test_where_no_process_can_be_started_it_is_said_once_and_goes_on_afterwards(
+    start: Start, capfd: pytest.CaptureFixture[str]
+) -> None:
+    helper = start({"a": job("count"), "b": job("count")})
+    helper._command = lambda: [sys.executable, "-c", NO_MORE, str(PACKAGES), str(ROOT)]
+    wait_for(lambda: helper.states()["a"].runs > 1, "two runs")
+    pid = helper.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGUSR2)
+    said: list[str] = []
+
+    def refused() -> bool:
+        helper.states()
+        said.append(capfd.readouterr().err)
+        return "no process can be started" in "".join(said)
+
+    wait_for(refused, "the helper says that it cannot start a process")
+    before = helper.states()["a"].runs
+    os.kill(pid, signal.SIGUSR2)
+    wait_for(lambda: helper.states()["a"].runs > before + 1, "two more runs")
+    text = "".join([*said, capfd.readouterr().err])
+    assert text.count("no process can be started") == 1
+    assert text.count("processes can be started again") == 1
+    assert "Traceback" not in text
+    assert helper.pid == pid
+
+
+def test_a_child_that_cannot_be_started_is_a_failure_of_the_source(
+    tmp_path: Path, start: Start
+) -> None:
+    helper = start({"a": job("count")}, restart_after=0.01)
+    command, helper._command = helper._command, lambda: [str(tmp_path / "missing")]
+    with pytest.raises(SourceError, match="cannot be started: No such file"):
+        helper.states()
+    helper._command = command
+    wait_for(lambda: _answers(helper), "the helper is started again")
+
+
+def _answers(helper: Helper) -> bool:
+    with suppress(SourceError):
+        return bool(helper.states())
+    return False

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stagewatch.core.collector import Collector
+from stagewatch.core.exposition import Samples
 from stagewatch.core.runner import SKIPPED, STUCK, SUCCESS, Job, Runner
 from tests.core.runner_scene import Hangs, Scripted
 from tests.waiting import wait_for
@@ -86,6 +87,29 @@ def test_closing_waits_neither_for_a_stuck_call_nor_for_a_stuck_close(
     assert not [thread for thread in threading.enumerate() if thread.name == "collect-healthy"], (
         calls
     )
+
+
+def test_what_a_collector_says_when_it_is_closed_in_mid_call_is_no_news(
+    run: Callable[..., Runner], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Interrupted(Collector):
+        def __init__(self) -> None:
+            self.called, self.closed = threading.Event(), threading.Event()
+
+        def collect(self) -> Samples:
+            self.called.set()
+            self.closed.wait(30)
+            raise ValueError("I/O operation on closed file")
+
+        def close(self) -> None:
+            self.closed.set()
+
+    collector = Interrupted()
+    runner = run(closed=collector)
+    assert collector.called.wait(30)
+    runner.close()
+    assert runner.jobs["closed"].error is not None
+    assert caplog.text == ""
 
 
 def test_a_runner_that_never_started_can_be_closed() -> None:

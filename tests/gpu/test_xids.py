@@ -89,11 +89,60 @@ def test_never_fewer_than_one_source_saw_nor_more_than_all(
 
 
 def test_errors_to_page_on_are_critical_and_user_errors_are_not() -> None:
-    for xid in (48, 62, 64, 74, 79, 95, 119, 120):
+    for xid in (48, 62, 64, 74, 79, 95, 109, 119, 120):
         assert meaning(xid).severity == "critical", xid
-    for xid in (13, 31, 43, 45, 68, 109):
+    for xid in (13, 31, 43, 45, 68):
         assert meaning(xid).severity == "application", xid
     assert meaning(9999).severity == "unknown"
+
+
+BUCKETS = {
+    "RESET_GPU": "46 62 64 95 109 110 119 120 136 140 143 156 158",
+    "RESTART_BM": "79",
+    "WORKFLOW_XID_48": "48",
+    "WORKFLOW_NVLINK_ERR": "74",
+    "WORKFLOW_NVLINK5_ERR": "144 145 146 147 148 149 150",
+    "CHECK_MECHANICALS": "54",
+    "CONTACT_SUPPORT": "142",
+    "UPDATE_SWFW": "78",
+    "RESTART_VM": "151",
+    "CHECK_UVM": "159",
+    "RESTART_APP": "8 11 13 25 31 39 40 41 60 68 69 70 71 72 75 76 77 82 83 84 85 86 88 89 96 97"
+    " 98 99 100 101 102 103 104 105 126 127 128 129 130 131 132 133 134 135 139",
+    "RESTART_APP, by hardware": "32 80 94",
+    "IGNORE": "14 37 38 43 44 63 66 67 92 93 106 107 108 121 137 141 152 153 157 160 161",
+    "XID_154": "154",
+    "none given": "162 163 164 165 166 167 168 169 170 171 172",
+}
+"""Immediate actions of https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html for
+Ampere and newer.  155 is RESET_GPU there too, but also reported when links are put to sleep."""
+
+SEVERITIES = {
+    "RESET_GPU": {"critical"},
+    "RESTART_BM": {"critical"},
+    "WORKFLOW_XID_48": {"critical"},
+    "WORKFLOW_NVLINK_ERR": {"critical"},
+    "WORKFLOW_NVLINK5_ERR": {"critical"},
+    "RESTART_APP": {"application"},
+    "IGNORE": {"info", "application", "warning"},
+    "XID_154": {"info"},
+    "none given": {"info", "warning", "critical"},
+}
+
+
+@pytest.mark.parametrize("bucket", BUCKETS)
+def test_severity_follows_the_vendors_catalogue(bucket: str) -> None:
+    wrong = {
+        xid: meaning(xid).severity
+        for xid in map(int, BUCKETS[bucket].split())
+        if meaning(xid).severity not in SEVERITIES.get(bucket, {"warning"})
+    }
+    assert wrong == {}
+
+
+def test_what_needs_a_reset_says_so() -> None:
+    for xid in map(int, BUCKETS["RESET_GPU"].split()):
+        assert meaning(xid).action == "reset_gpu", xid
 
 
 @pytest.mark.parametrize(

@@ -255,3 +255,40 @@ def test_flood_of_servers_and_victims_is_bounded(log: Log) -> None:
     assert len(of(shown, "nfs_server_outages_total")) == 200
     assert len(of(shown, "log_oom_kills_total")) == 500
     assert of(shown, "log_oom_kills_total", job_id="699") == [1]
+
+
+def test_errors_of_an_nvswitch_are_counted_once_with_their_severity(
+    log: Log, tmp_path: Path
+) -> None:
+    """The lines are those of NVIDIA's Fabric Manager user guide, "SXid Errors"."""
+    switch = "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, "
+    log.say(f"{switch}Non-fatal, Link 46 MC TS crumbstore MCTO (First)")
+    log.say(f"{switch}Severity 0 Engine instance 46 Sub-engine instance 00")
+    log.say(f"{switch}Data {{0x00140004, 0x00100000, 0x00140004, 0x00000000, 0x00000000}}")
+    log.say("nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 30 sourcetrack timeout")
+    log.say("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): garbled, Fatal")
+    state = tmp_path / "kmsg.json"
+    before = collector(log, state_file=state)
+    shown = metrics(before)
+    before.close()
+    for found in (shown, metrics(collector(log, state_file=state))):
+        at = {"pci_bus_id": "0000:c1:00", "sxid": "28006", "severity": "nonfatal"}
+        assert of(found, "gpu_nvswitch_errors_total", **at) == [1]
+        at = {"pci_bus_id": "0000:c3:00", "sxid": "24007", "severity": "fatal"}
+        assert of(found, "gpu_nvswitch_errors_total", **at) == [1]
+        assert len(of(found, "gpu_nvswitch_errors_total")) == 2
+        assert len(of(found, "gpu_nvswitch_error_last_timestamp_seconds")) == 2
+
+
+def test_kills_of_kernels_before_5_0_have_scope_and_job(log: Log) -> None:
+    """The wording of mm/oom_kill.c and mm/memcontrol.c in Linux 4.18 (RHEL 8) and 3.10 (RHEL 7)."""
+    log.say("Task in /slurm/uid_1000/job_42/step_0/task_0 killed as a result of limit of"
+            " /slurm/uid_1000/job_42")  # fmt: skip
+    log.say("Memory cgroup out of memory: Kill process 4242 (python) score 998 or sacrifice child")
+    log.say("Killed process 4243 (python) total-vm:9kB, anon-rss:8kB, file-rss:0kB, shmem-rss:0kB")
+    log.say("Out of memory: Kill process 7 (python) score 900 or sacrifice child")
+    log.say("Killed process 7 (python), UID 1000, total-vm:9kB, anon-rss:8kB, file-rss:0kB")
+    shown = metrics(collector(log))
+    assert of(shown, "log_oom_kills_total", scope="cgroup", job_id="42") == [1]
+    assert of(shown, "log_oom_kills_total", scope="system") == [1]
+    assert sum(of(shown, "log_oom_kills_total")) == 2

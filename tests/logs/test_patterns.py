@@ -27,6 +27,21 @@ def test_known_kinds_of_lines_are_told_apart(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "fits"),
+    [
+        ("NCCL WARN NCCL socket Timed out", True),
+        ("ProcessGroupNCCL" + "." * 150 + "NCCL" + "." * 190 + "timeout", True),
+        ("NCCL " * 800 + "Time-out", True),
+        ("NCCL" + "." * 250 + "timeout", False),
+        ("NCCL " * 800, False),
+    ],
+)
+def test_a_timeout_counts_near_the_last_word_of_nccl_before_it(line: str, fits: bool) -> None:
+    (pattern,) = (pattern for pattern in KNOWN if pattern.name == "nccl_timeout")
+    assert bool(list(pattern.lines(line.encode()))) is fits
+
+
+@pytest.mark.parametrize(
     "line",
     ["step 10 done in 1.2 s", "HTTP/1.1 200 OK", "status=200", "batch of 500 Samples", "OK -9.5"],
 )

@@ -19,10 +19,10 @@ from stagewatch.slurm.model import (
     License,
     Node,
     NodeEvent,
-    NodeGpus,
     Records,
     Reservation,
 )
+from stagewatch.slurm.notation import NodeGpus
 from stagewatch.slurm.transport import diagnostics
 from stagewatch.slurm.transport import json as slurm_json
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.collector import Collector
+from stagewatch.core.config import settings_of
 from stagewatch.slurm.agent import COMMAND, collector_specs
-from stagewatch.slurm.context import SlurmOptions, api, exporter, slurm_context
+from stagewatch.slurm.context import SlurmOptions, exporter, slurm_context
 
 
 def test_every_collector_is_built_and_named_after_slurm(tmp_path: Path) -> None:
@@ -35,6 +36,7 @@ def test_exporter_must_have_a_name_and_a_port(value: str) -> None:
 def test_options_take_what_they_say() -> None:
     """And show it as it would be written."""
     assert str(exporter("node_exporter:9100")) == "node_exporter:9100"
-    assert [api(value) for value in ("text", "json", "rest")] == ["text", "json", "rest"]
+    (api,) = (setting for setting in settings_of(SlurmOptions) if setting.key == "api")
+    assert [api.parse(value) for value in ("text", "json", "rest")] == ["text", "json", "rest"]
     with pytest.raises(ValueError):
-        api("xml")
+        api.parse("xml")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.core.commands import NoAnswer
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.slurm.agent import collector_specs
 from stagewatch.slurm.cluster import Cluster, Source, Timing
@@ -24,12 +25,12 @@ from stagewatch.slurm.context import SlurmOptions, slurm_context
 from stagewatch.slurm.model import (
     Claim,
     Job,
-    NodeGpus,
+    Node,
     Records,
     RpcCount,
 )
+from stagewatch.slurm.notation import NodeGpus
 from stagewatch.slurm.transport import json as slurm_json
-from stagewatch.slurm.transport.command import NoAnswer
 from stagewatch.slurm.transport.text import parse_claims
 from tests.fake_clock import Clock
 from tests.slurm.scene import PARTS, Canned, big_cluster, series
@@ -164,6 +165,44 @@ def test_largest_cluster_stays_below_thirty_thousand_series() -> None:
     assert running.value(slurm_jobs.HIDDEN) == 19_000
 
 
+def test_reasons_are_folded_for_jobs_and_ages_alike() -> None:
+    """300 reasons in 40 partitions; `other` is as old as its oldest."""
+    (base,) = (job for job in slurm_json.jobs(PARTS["jobs"]).items if job.job_id == 102)
+    jobs = [
+        replace(base, partitions=(f"p{i % 40}",), reason=f"R{i // 40}", submit=T - i)
+        for i in range(300 * 40)
+    ]
+    for partitions in (40, 400):
+        for job in range(2 * partitions):
+            waits = (f"p{job % partitions}",)
+            jobs.append(replace(base, partitions=waits, reason="Priority", submit=T))
+        found = slurm_queue.measure(jobs, now=T, top=5)
+        pairs = set(found.families[slurm_queue.PENDING_AGE])
+        assert len(pairs) <= 5000 + partitions
+        assert pairs == {(p, reason) for p, _, reason in found.families[slurm_queue.QUEUE_JOBS]}
+        assert found.value(slurm_queue.PENDING_AGE, "p7", "other") == 299 * 40 + 7
+        assert found.value(slurm_queue.PENDING_AGE, "p8", "Priority") == 0
+        counted = sum(found.families[slurm_queue.QUEUE_JOBS].values())  # type: ignore[arg-type]
+        assert counted == len(jobs)
+
+
+def test_flag_of_nearly_every_node_gives_way_whole() -> None:
+    """10,000 nodes with three flags: nothing is cut at random, and what is left out is told."""
+    base = slurm_json.nodes(PARTS["nodes"]).items[0]
+    usual = frozenset({"CLOUD", "DYNAMIC_NORM", "NOT_RESPONDING"})
+    nodes = [replace(base, name=f"n{i}", flags=usual) for i in range(9_999)]
+    nodes.append(replace(base, name="n9999", flags=usual | {"DRAIN"}))
+    found = slurm_nodes.measure(nodes)
+    assert found.dropped == 0
+    assert found.value(slurm_nodes.FLAG, "n9999", "DRAIN") == 1
+    shown = {flag for _, flag in found.families[slurm_nodes.FLAG]}
+    hidden = {flag for (flag,) in found.families[slurm_nodes.HIDDEN_FLAGS]}
+    assert shown | hidden == usual | {"DRAIN"}
+    assert not shown & hidden
+    assert "NOT_RESPONDING" in shown  # alerts ask for it
+    assert set(found.families[slurm_nodes.HIDDEN_FLAGS].values()) == {10_000}
+
+
 def test_claims_are_believed_only_where_they_add_up() -> None:
     """A claim too many, a GPU twice, a job that is not there."""
     on_node = replace(
@@ -182,6 +221,52 @@ def test_claims_are_believed_only_where_they_add_up() -> None:
     found = parse_claims(shown)
     assert found.items == ((1, "n1", (0, 5)), (1, "n2", (0, 5)))
     assert found.malformed == 1
+
+
+def gpu_node(name: str, kind: str, held: tuple[int, ...]) -> Node:
+    """A node of 8 GPUs of one type."""
+    base = slurm_json.nodes(PARTS["nodes"]).items[0]
+    return replace(base, name=name, gpus=(NodeGpus(kind, 8, len(held), held),))
+
+
+def gpu_job(nodes: str, gpus: int, **fields: object) -> Job:
+    """A running job as JSON tells it, with GPUs of no named type."""
+    record = {"job_id": 1, "job_state": ["RUNNING"], "partition": "gpu", "nodes": nodes}
+    tres = {"tres_alloc_str": f"cpu=8,gres/gpu={gpus}"}
+    (job,) = slurm_json.jobs({"jobs": [{**record, **tres, **fields}]}).items
+    return job
+
+
+def test_job_beside_one_that_we_know_no_gpus_of_is_not_given_the_whole_node() -> None:
+    """The node has 4 GPUs in use; the one job that is known to have any has 2 of them."""
+    node = gpu_node("n1", "h200", (0, 1, 4, 5))
+    for gpus, shown in ((4, "0-1,4-5"), (2, "")):
+        found = slurm_jobs.measure([gpu_job("n1", gpus)], [node])
+        assert found.value(slurm_jobs.NODE, "1", "n1", shown) == 1
+    pair = [node, gpu_node("n2", "h200", (0, 1))]
+    found = slurm_jobs.measure([gpu_job("n[1-2]", 4)], pair)
+    assert found.value(slurm_jobs.NODE, "1", "n2", "") == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "held"),
+    [
+        ({"tres_per_node": "gres/gpu:3"}, {"h200": 3, "a100": 3}),
+        (
+            {"gres_detail": ["gpu:h200:4(IDX:0-3)", "gpu:2(IDX:0-1)"]},
+            {"h200": 4, "a100": 2},
+        ),
+        ({"tres_per_job": "gres/gpu:6"}, {"unknown": 6}),
+    ],
+)
+def test_untyped_gpus_over_nodes_of_two_types_are_booked_by_node(
+    fields: dict[str, object], held: dict[str, int]
+) -> None:
+    """By what the job has on each node; where nobody says, under no type."""
+    types = slurm_queue.only_types([gpu_node("n1", "h200", ()), gpu_node("n2", "a100", ())])
+    found = slurm_queue.measure([gpu_job("n[1-2]", 6, **fields)], now=T, top=5, types=types)
+    for kind in ("h200", "a100", "unknown"):
+        assert found.value(slurm_queue.QUEUE_GPUS, "gpu", "RUNNING", kind) == held.get(kind)
 
 
 def test_heaviest_users_are_named_and_the_rest_is_other() -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from stagewatch.core.errors import NoData
 from stagewatch.slurm.discovery import Discovery, Exporter, Target, natural, targets_of
-from stagewatch.slurm.model import Node, NodeGpus
+from stagewatch.slurm.model import Node
+from stagewatch.slurm.notation import NodeGpus
 
 EXPORTERS = (Exporter("stagewatch", 9947), Exporter("dcgm", 9400))
 
@@ -25,8 +26,6 @@ def node(name: str, **changes: object) -> Node:
         "flags": frozenset(),
         "partitions": ("gpu",),
         "gpus": (NodeGpus("h200", 8, 0),),
-        "cpus": 8,
-        "cpus_allocated": 0,
         "address": name,
         "reason": "",
         "reason_user": "",

@@ -6,21 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.slurm.gres import expand_indices, gpus_of_tres, node_gpus
-from stagewatch.slurm.hosts import expand
-from stagewatch.slurm.model import NodeGpus
-from stagewatch.slurm.states import (
+from stagewatch.slurm.notation import (
     REASON_CLASSES,
+    NodeGpus,
+    array_tasks,
     exit_class,
+    expand,
+    expand_indices,
+    gpus_of_tres,
     job_state,
     job_state_of_list,
     node_availability,
+    node_gpus,
     node_state,
     node_state_of_list,
     pending_reason,
     reason_class,
 )
-from stagewatch.slurm.transport.accounting import array_tasks
 
 
 @pytest.mark.parametrize(
@@ -249,6 +251,26 @@ def test_reasons_are_bounded_names(text: str) -> None:
         ("health check", "health_check"),
         ("planned maintenance", "maintenance"),
         ("ask bob", "other"),
+        ("Low TmpDisk", "config_mismatch"),
+        ("CoreSpec differ", "config_mismatch"),
+        ("Job env setup error", "prolog_epilog"),
+        ("reboot requested", "rebooted"),
+        ("gres/gpu count too low (7 < 8)", "config_mismatch"),
+        ("SXid 20034", "gpu"),
+        ("GPUs lost", "gpu"),
+        ("check_fs_mount", "storage"),
+        ("unmounted /home", "storage"),
+        ("node is unhealthy", "health_check"),
+        ("patching tonight", "maintenance"),
+        *((word, "other") for word in ("zombie process", "default route", "dispatch", "latest")),
+        *(
+            (word, "other")
+            for word in ("large amount", "barracuda", "fullness", "picnic", "embrace")
+        ),
+        *(
+            (word, "other")
+            for word in ("conferences", "contest", "attestation", "exhibit", "mccarthy")
+        ),
         ("", "none"),
     ],
 )

@@ -202,6 +202,19 @@ def test_a_flood_is_answered_503_and_a_place_is_kept_for_other_hosts(serve: Serv
     wait_for(lambda: status(agent.send(CLOSING)) == 200, "a place is free again")
 
 
+def test_slow_clients_of_many_addresses_give_way_to_a_scraper(serve: Serve) -> None:
+    """Every user of a machine has the whole network 127.0.0.0/8 to come from."""
+    agent = serve(limits=Limits(connections=4, connections_per_peer=2))
+    with ExitStack() as stack:
+        for number in range(2, 6):
+            slow = stack.enter_context(closing(socket.socket()))
+            slow.bind((f"127.0.0.{number}", 0))
+            slow.connect(agent.address)
+            slow.sendall(b"GET / HTTP/1.1\r\n")
+        wait_for(lambda: http_threads() >= 5, "the connections are open")
+        wait_for(lambda: status(agent.send(CLOSING)) == 200, "the slowest has given way")
+
+
 def test_an_idle_connection_gives_way_to_a_new_client(serve: Serve) -> None:
     agent = serve(limits=Limits(connections=2, connections_per_peer=2))
     with agent.connect() as first, agent.connect() as second:

@@ -8,15 +8,15 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Generator
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from typing import Any, TypeVar
 
 from stagewatch.client._harmless import MAX_STEP, swallow, warn_once, whole_step
 from stagewatch.client._lane import Lane
+from stagewatch.client._places import begin_record
 from stagewatch.client._recorder import Recorder
 from stagewatch.identity import identify
-from stagewatch.record import DEFAULT_DIRECTORY, OP_CODES, SUBSTAGE_SIZE, TOLD, call_of, pad
+from stagewatch.record import OP_CODES, SUBSTAGE_SIZE, TOLD, call_of, pad
 from stagewatch.stages import CODES, IDLE, OTHER
 
 MAX_NAMES = 1024
@@ -34,6 +34,9 @@ groups: dict[str, Any] = {}
 """Process groups that `watch_collectives` knows, with `name`, `size` and `sequence`: a record that
 begins later, or anew, shows them too."""
 
+begins: Callable[[Mapping[str, Any]], None] | None = None
+"""What `init_process_group` calls with its arguments, where the record begins by itself."""
+
 
 def init(
     role: str | None = None,
@@ -49,9 +52,10 @@ def init(
     """Begin this process' stage record.
 
     Arguments that are left out come from the variables of Slurm, torchrun, MPI, Ray and the like;
-    the directory from `STAGEWATCH_DIR`.  Where no record can be made (no agent on this node, a
-    full disk) one warning is logged and every call does nothing.  A second call begins a new
-    record.
+    the directory from `STAGEWATCH_DIR`.  Without one the record lies where the agent of this node
+    wants it, or in a private directory in memory, which `stagewatch inspect` looks into as well.
+    Where no record can be made one warning is logged and every call does nothing.  A second call
+    begins a new record.
     """
     global _recorder  # noqa: PLW0603 - one record a process, that is the point
     try:
@@ -66,14 +70,14 @@ def init(
             framework=framework or _framework,
             gpu=gpu,
         )
-        where = directory or os.environ.get("STAGEWATCH_DIR") or DEFAULT_DIRECTORY
-        _recorder = Recorder(Path(where), identity)
+        _recorder = begin_record(identity, directory)
         _before_child_exits(_at_exit)
         for group in list(groups.values()):
             _recorder.join(group.name, group.size, group.sequence)
         _recorder.lane()  # lane 0 belongs to the thread that begins: the training thread
     except Exception as error:
-        warn_once("no stage record, the agent will not see this rank's stages", error)
+        remedy = "set STAGEWATCH_DIR to a directory in memory that this user may write to"
+        warn_once(f"no stage record, the agent will not see this rank's stages; {remedy}", error)
 
 
 def name_framework(name: str) -> None:

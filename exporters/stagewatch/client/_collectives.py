@@ -220,6 +220,11 @@ class _Watch:
             if not isinstance(size, int) or size < 1:
                 given = os.environ.get("WORLD_SIZE", "")
                 size = int(given) if given.isdecimal() else 0
+            try:
+                if _api.begins is not None:
+                    _api.begins(kwargs)
+            except BaseException as error:
+                swallow("no record began", error)
             with _api.collective("init", op="init_process_group", size=size):
                 return old(*args, **kwargs)
 

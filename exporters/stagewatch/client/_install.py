@@ -15,16 +15,19 @@ from stagewatch.client._imports import Callback, when_imported
 from stagewatch.client.hooks.patching import Patches, UnknownShape
 
 FRAMEWORKS = ("trl", "areal", "verl", "openrlhf", "slime", "nemo_rl")
+PROGRAM = "torch"
+"""The hook for a program without a framework; only by its name."""
 
 
-def install(name: str | None = None, *, collectives: bool = False) -> Callable[[], None]:
+def install(name: str | None = None, *, collectives: bool = True) -> Callable[[], None]:
     """Record the stages of an RL framework through its own timers, on enter.
 
-    `name` is one of `FRAMEWORKS`; without it, every one that is installed here is hooked.  Call it
-    before or after the framework is imported; it imports nothing of the framework itself.  The
-    record begins with the first stage unless `init` was called.  A framework, or a version of one,
-    that the hooks do not know gets one warning and no hook.  `collectives` also counts the entries
-    into collectives, see `watch_collectives`.
+    `name` is one of `FRAMEWORKS`; without it, every one that is installed here is hooked.  `torch`
+    hooks a training loop of its own, see `stagewatch.client.hooks.torch`.  Call it before or after
+    the framework is imported; it imports nothing of the framework itself.  The record begins with
+    the first stage unless `init` was called.  A framework, or a version of one, that the hooks do
+    not know gets one warning and no hook.  Unless `collectives` is false, it also records where a
+    rank is in PyTorch's collectives, see `watch_collectives`.
 
     Returns a function that takes the hooks out again.  Never raises.
     """
@@ -35,8 +38,8 @@ def install(name: str | None = None, *, collectives: bool = False) -> Callable[[
             undo.pop()()
 
     try:
-        every = ", ".join(FRAMEWORKS)
-        if name is not None and name not in FRAMEWORKS:
+        every = ", ".join((*FRAMEWORKS, PROGRAM))
+        if name is not None and name not in (*FRAMEWORKS, PROGRAM):
             _warn(str(name), f"is not a known framework; there are {every}")
             return uninstall
         wanted = FRAMEWORKS if name is None else (name,)
@@ -47,13 +50,24 @@ def install(name: str | None = None, *, collectives: bool = False) -> Callable[[
             _warn("install", f"none of {every} is installed here")
         elif not installed:
             _warn(wanted[0], "is not installed here, nothing was hooked")
-        elif name is not None:
-            _api.name_framework(name)
+        elif name not in (None, PROGRAM):
+            _api.name_framework(str(name))
         if collectives:
             undo.append(when_imported("torch", _watch(undo)))
     except Exception as error:
         _warn("install", f"could not hook: {error}")
     return uninstall
+
+
+def watch_program() -> None:
+    """Hook whatever this program will import, for a loader: no framework need be installed."""
+    try:
+        undo: list[Callable[[], None]] = []
+        for framework in (*FRAMEWORKS, PROGRAM):
+            _hook(framework)
+        when_imported("torch", _watch(undo))
+    except Exception as error:
+        _warn("install", f"could not hook: {error}")
 
 
 def _hook(framework: str) -> list[Callable[[], None]]:

@@ -10,10 +10,10 @@ Format: https://prometheus.io/docs/instrumenting/exposition_formats/
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 MAX_LABEL_LENGTH = 200
 """Longest label value in characters; longer ones are cut, since users can write some of them."""
@@ -67,6 +67,11 @@ class Samples:
         except OverflowError:  # an integer beyond the largest float
             return
         self._put(metric, +value, labels)  # True is 1
+
+    def add_all(self, metric: Metric, values: Mapping[Any, float]) -> None:
+        """Record a value for each label, or tuple of labels."""
+        for labels, value in values.items():
+            self.add(metric, value, *(labels if isinstance(labels, tuple) else (labels,)))
 
     def add_histogram(self, metric: Metric, histogram: Histogram, *labels: object) -> None:
         """Record a whole histogram."""

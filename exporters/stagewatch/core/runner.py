@@ -5,6 +5,7 @@ One thread a collector: a call that never returns costs that thread and nothing 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -201,7 +202,8 @@ class Job:
         self.last_success = time.time()
 
     def _failed(self, message: str, *, unexpected: bool = False) -> None:
-        if self.error != message:
+        # A collector is closed while it collects, so that a stuck one ends: no news then.
+        if self.error != message and not self._stop.is_set():
             log.warning("collector %s failed: %s", self.name, message, exc_info=unexpected)
         self.error = message
         self.no_data = False
@@ -238,9 +240,11 @@ class Runner:
         for job in self.jobs.values():
             job.stop()
         for thread in closing:
-            thread.start()
+            with contextlib.suppress(RuntimeError):  # the limit of threads: the process ends anyway
+                thread.start()
         for thread in closing:
-            thread.join(max(0.0, limit - time.monotonic()))
+            if thread.ident is not None:
+                thread.join(max(0.0, limit - time.monotonic()))
         for job in self.jobs.values():
             job.join(max(0.0, limit - time.monotonic()))
 

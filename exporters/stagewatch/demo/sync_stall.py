@@ -23,8 +23,8 @@ RANKS = 8
 JOB_ID = "540"
 RECORDINGS = Path(stagewatch.__path__[0]) / "recordings"
 ARMED = select("job_role_stage:rl_stall_budget:seconds", job_id=JOB_ID, stage="train")
-EXPECTED = ("StallSuspected", "BusyPollHang")
-"""The suspicion, and the page, which waits for a minute at least."""
+EXPECTED = "StallSuspected"
+"""A page waits for a minute at least; the suspicion names the culprit first."""
 
 
 class DemoCluster(Stack):
@@ -123,21 +123,24 @@ def _watch(api: PrometheusApi, show: Progress, injected: float) -> dict[str, tup
     """The alerts that fire, each with the seconds since the injection."""
     fired: dict[str, tuple[float, Alert]] = {}
 
-    def all_fired() -> bool:
+    def has_fired() -> bool:
         for alert in api.alerts():
-            if alert.state == "firing" and alert.name not in fired:
+            for_people = "notify" not in alert.labels
+            names_nobody = alert.name == EXPECTED and "rank" not in alert.labels
+            new = alert.state == "firing" and alert.name not in fired
+            if new and for_people and not names_nobody:
                 fired[alert.name] = (time.time() - injected, alert)
                 show.say(f"ALERT {alert.name}: {alert.annotations['description']}")
-        return all(name in fired for name in EXPECTED)
+        return EXPECTED in fired
 
-    show.wait_until(all_fired, 300, f"{' and '.join(EXPECTED)} did not both fire")
+    show.wait_until(has_fired, 120, f"{EXPECTED} did not fire")
     return fired
 
 
 def _report(cluster: DemoCluster, fired: dict[str, tuple[float, Alert]]) -> bool:
     """Print what fired; returns whether the culprit named is the rank that really left."""
     rank, node, pid = cluster.early, _node(cluster.early), cluster.ranks[cluster.early].pid
-    labels = fired["BusyPollHang"][1].labels
+    labels = fired[EXPECTED][1].labels
     named = (labels["rank"], labels["node"], labels["pid"]) == (str(rank), node, str(pid))
     print("\nAlert              fired after the end of the job's time")
     for name, (after, _) in sorted(fired.items(), key=lambda item: item[1][0]):

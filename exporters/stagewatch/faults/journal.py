@@ -20,6 +20,7 @@ from typing import Any
 
 from stagewatch.core.errors import SourceError
 from stagewatch.core.files import write_atomically
+from stagewatch.core.state_file import BROKEN, parse
 from stagewatch.faults.plan import Step, StepTypes
 from stagewatch.faults.processes import Identity
 
@@ -156,7 +157,7 @@ class Journal:
 
     def _parse(self, id: str, raw: bytes) -> Entry:
         try:
-            content = json.loads(raw)
+            content = parse(raw)
             return Entry(
                 **{
                     **content,
@@ -165,5 +166,5 @@ class Journal:
                     "steps": tuple(decode(step, self._types) for step in content["steps"]),
                 }
             )
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except BROKEN as error:
             raise SourceError(f"{self.path(id)} cannot be read: {error}") from error

@@ -14,6 +14,9 @@ _NOISE = re.compile(
     r"\d+(?:\.\d+)?g[bi]?b?|mig|\d+[cg]|\d+"
 )
 _MODEL = re.compile(r"[a-z]{1,5}\d+[a-z]*")
+_GLUED = re.compile(r"(?<=rtx)(?=a\d|pro)|(?<=pro)(?=\d)|(?<=\d)(?=nvl|sxm|pcie|hbm)")
+"""Where names of sites lack the spaces of the driver's: `rtxa6000`, `h100nvl`, `rtxpro6000`."""
+_BRAND = re.compile(r"^(?:nvidia|tesla|quadro|geforce)(?=[a-z])")
 _SERIES = frozenset({"rtx", "gtx", "titan"})
 _SUFFIXES = frozenset({"ada", "blackwell", "ti", "super", "xp", "x", "v", "d"})
 
@@ -34,7 +37,7 @@ def gpu_model(name: str) -> str:
 
 def _tokens(name: str) -> list[str]:
     tokens: list[str] = re.findall(r"[a-z0-9.]+", re.sub(r"mig\b.*", "", name.lower()))
-    return tokens
+    return [part for token in tokens for part in _GLUED.split(_BRAND.sub("", token)) if part]
 
 
 def _model(tokens: list[str]) -> str:
@@ -47,6 +50,8 @@ def _model(tokens: list[str]) -> str:
                 continue  # "RTX A6000" is the A6000
             number = 2 if following[:1] == ["pro"] else 1
             suffixes = [text for text in following[number:] if text in _SUFFIXES]
+            if number == 2 and not suffixes:
+                suffixes = ["blackwell"]  # every RTX PRO is one, and sites leave it out
             return "".join([token, *following[:number], *suffixes])
         if _MODEL.fullmatch(token):
             return token

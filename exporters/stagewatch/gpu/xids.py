@@ -54,14 +54,15 @@ UNKNOWN = Meaning("unknown", "look_up", "not in the table")
 
 
 @cache
-def _table() -> dict[int, Meaning]:
+def catalogue() -> dict[int, Meaning]:
+    """All XIDs of the table, by number."""
     text = files("stagewatch.gpu").joinpath("xids.json").read_text("utf-8")
     return {int(xid): Meaning(**entry) for xid, entry in json.loads(text)["xids"].items()}
 
 
 def meaning(xid: int) -> Meaning:
     """The meaning of an XID, by the table."""
-    return _table().get(xid, UNKNOWN)
+    return catalogue().get(xid, UNKNOWN)
 
 
 @dataclass(slots=True)

@@ -76,14 +76,14 @@ class Procfs:
             return ProcessStat(
                 command=head.partition(b"(")[2].decode("utf-8", "replace"),
                 state=fields[0].decode(),
-                parent=int(fields[1]),
-                session=int(fields[3]),
-                user_seconds=int(fields[11]) / TICKS_PER_SECOND,
-                system_seconds=int(fields[12]) / TICKS_PER_SECOND,
-                threads=int(fields[17]),
-                start_ticks=int(fields[19]),
-                resident_bytes=int(fields[21]) * PAGE_SIZE,
-                page_faults=int(fields[7]) + int(fields[9]),
+                parent=number(fields[1]),
+                session=number(fields[3]),
+                user_seconds=number(fields[11]) / TICKS_PER_SECOND,
+                system_seconds=number(fields[12]) / TICKS_PER_SECOND,
+                threads=number(fields[17]),
+                start_ticks=number(fields[19]),
+                resident_bytes=number(fields[21]) * PAGE_SIZE,
+                page_faults=number(fields[7]) + number(fields[9]),
             )
         except (IndexError, ValueError):
             return None
@@ -99,13 +99,13 @@ class Procfs:
         if status is None:
             return None
         switches = {
-            name: int(value)
+            name: number(value)
             for name, _, value in (line.partition(b":") for line in status.splitlines())
             if name.endswith(b"voluntary_ctxt_switches")
         }
         times = (read_bytes(f"{self._root}/{pid}/task/{task}/schedstat") or b"").split()
         return Scheduling(
-            queue_seconds=int(times[1]) / 1e9 if len(times) > 1 else None,
+            queue_seconds=number(times[1]) / 1e9 if len(times) > 1 else None,
             voluntary=switches.get(b"voluntary_ctxt_switches", 0),
             involuntary=switches.get(b"nonvoluntary_ctxt_switches", 0),
         )
@@ -145,7 +145,7 @@ class Procfs:
             return None
         for line in raw.splitlines():
             if line.startswith(b"Uid:"):
-                return int(line.split()[2])
+                return number(line.split()[2])
         return None
 
     def pid_namespace(self) -> int:
@@ -167,6 +167,14 @@ def variables(environ: bytes) -> dict[str, str]:
 
 
 @cache
+def number(text: str | bytes) -> int:
+    """A number as the kernel prints it, of at most 64 bits.  Raises `ValueError` for another."""
+    value = int(text)
+    if not -(2**63) <= value < 2**64:
+        raise ValueError("a number of more than 64 bits")
+    return value
+
+
 def _namespace(root: str) -> int:
     with contextlib.suppress(OSError):
         return os.stat(f"{root}/self/ns/pid").st_ino  # noqa: PTH116 - followed on purpose

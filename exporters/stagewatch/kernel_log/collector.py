@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option
 from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.core.files import write_atomically
+from stagewatch.core.state_file import StateFile, optional, real, text, whole
 from stagewatch.gpu.xids import Seen, Source, XidLedger, meaning
 from stagewatch.kernel_log.lines import (
     OomCause,
     OomKill,
+    OomScope,
     is_lock_reclaim_failure,
     parse_identity,
     parse_nfs,
     parse_oom,
+    parse_sxid,
     parse_xid,
 )
 from stagewatch.kernel_log.reader import KernelRecord, Kmsg
 from stagewatch.node_context import NodeContext
 from stagewatch.slurm.node_jobs import parse_slurm_cgroup
+
+K = TypeVar("K")
 
 XID = ("gpu", "uuid", "pci_bus_id", "xid", "severity")
 XID_ERRORS = Metric(
@@ -47,6 +50,19 @@ XID_INFO = Metric(
     "gauge",
     "1 for each kind of error seen, with what to do about it.",
     ("xid", "action", "meaning"),
+)
+SWITCH = ("pci_bus_id", "sxid", "severity")
+SWITCH_ERRORS = Metric(
+    "gpu_nvswitch_errors_total",
+    "counter",
+    "Errors of NVSwitches (SXids) since boot, by what the driver calls them: fatal or nonfatal.",
+    SWITCH,
+)
+SWITCH_LAST = Metric(
+    "gpu_nvswitch_error_last_timestamp_seconds",
+    "gauge",
+    "When the error was last seen, as Unix time.",
+    SWITCH,
 )
 VICTIM = ("scope", "job_id", "role", "rank")
 OOM_KILLS = Metric(
@@ -100,6 +116,7 @@ SAVE_SECONDS = 10.0
 MAX_VICTIMS = 500
 """Most (job, rank) pairs with a series of their own; the longest ago give way."""
 MAX_SERVERS = 200
+MAX_SWITCH_ERRORS = 200
 MAX_PIDS = 4096
 """Most processes remembered, so that a victim still has a name once it is gone."""
 
@@ -125,9 +142,13 @@ Victim = tuple[str, str, str, str]
 """Scope, job, role and rank of killed processes."""
 
 
+Switch = tuple[str, str, str]
+"""Address, number and severity of an NVSwitch's errors."""
+
+
 @dataclass(slots=True)
-class OomKills:
-    """Processes killed for lack of memory."""
+class Count:
+    """How often something happened, and when it last did (Unix time)."""
 
     count: int = 0
     last: float = 0.0
@@ -155,52 +176,64 @@ class KmsgState:
     """What is kept over a restart of the agent, in one small file.
 
     The place in the log and the counters are written together, so that after a crash the records
-    read since are read and counted again.  A file of an earlier boot is worth nothing: the log
-    begins anew, and so do counters "since boot".
+    read since are read and counted again.
     """
 
     boot_id: str
     sequence: int | None = None
     reclaim_failures: int = 0
     xids: list[Seen] = field(default_factory=list)
-    kills: dict[Victim, OomKills] = field(default_factory=dict)
+    kills: dict[Victim, Count] = field(default_factory=dict)
     nfs: dict[str, NfsServer] = field(default_factory=dict)
+    switches: dict[Switch, Count] = field(default_factory=dict)
 
 
-def load(file: Path, boot_id: str) -> KmsgState:
-    """The state of this boot; an empty one where the file is missing, broken or of another boot."""
-    try:
-        content = json.loads(file.read_text("utf-8"))
-        if content["boot_id"] != boot_id:
-            return KmsgState(boot_id)
-        sequence = content["sequence"]
-        return KmsgState(
-            boot_id,
-            None if sequence is None else int(sequence),
-            int(content["reclaim_failures"]),
-            [Seen(**seen) for seen in content["xids"]],
-            {_victim(kill.pop("victim")): OomKills(**kill) for kill in content["kills"]},
-            {name: NfsServer(**server) for name, server in content["nfs"].items()},
-        )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return KmsgState(boot_id)
+def load(content: Any) -> KmsgState:
+    """The state out of a file.  Raises one of `core.state_file.BROKEN` for a damaged one."""
+    return KmsgState(
+        text(content["boot_id"]),
+        optional(whole)(content["sequence"]),
+        whole(content["reclaim_failures"]),
+        [_seen(**seen) for seen in content["xids"]],
+        dict(map(_kill, content["kills"])),
+        {text(name): _server(**server) for name, server in content["nfs"].items()},
+        dict(map(_switch, content["switches"])),
+    )
 
 
-def _victim(labels: Any) -> Victim:
-    scope, job_id, role, rank = map(str, labels)
-    return scope, job_id, role, rank
+def _seen(bus: Any, xid: Any, severity: Any, count: Any, last: Any) -> Seen:
+    return Seen(text(bus), whole(xid), text(severity), whole(count), real(last))
 
 
-def save(file: Path, state: KmsgState) -> bool:
-    """Write the state; False where that cannot be done."""
-    content = asdict(state) | {
+def _kill(saved: Any) -> tuple[Victim, Count]:
+    scope, job_id, role, rank = map(text, saved["victim"])
+    return (scope, job_id, role, rank), Count(whole(saved["count"]), real(saved["last"]))
+
+
+def _switch(saved: Any) -> tuple[Switch, Count]:
+    bus, sxid, severity = map(text, saved["switch"])
+    return (bus, sxid, severity), Count(whole(saved["count"]), real(saved["last"]))
+
+
+def _server(since: Any, outages: Any) -> NfsServer:
+    return NfsServer(optional(real)(since), whole(outages))
+
+
+def dump(state: KmsgState) -> dict[str, Any]:
+    """The content of the file."""
+    return asdict(state) | {
         "kills": [{"victim": victim, **asdict(kill)} for victim, kill in state.kills.items()],
+        "switches": [{"switch": key, **asdict(seen)} for key, seen in state.switches.items()],
     }
-    try:
-        write_atomically(file, json.dumps(content).encode(), durable=False)
-    except OSError:
-        return False
-    return True
+
+
+def _note(counts: dict[K, Count], key: K, when: float, most: int) -> None:
+    """Count one more; of too many, the longest ago give way."""
+    seen = counts.setdefault(key, Count())
+    seen.count += 1
+    seen.last = when
+    while len(counts) > most:
+        del counts[min(counts, key=lambda one: counts[one].last)]
 
 
 class KmsgCollector(Collector):
@@ -220,14 +253,16 @@ class KmsgCollector(Collector):
         self._log = log
         self._xids = xids
         self._ranks = ranks
-        self._state_file = state_file
+        self._file = StateFile(state_file, durable=False) if state_file else None
         self._from_user_space = from_user_space
         self._clock = clock
         self._pids: OrderedDict[int, RankKey] = OrderedDict()
+        self._scope = OomScope()
         self._causes: OrderedDict[int, str] = OrderedDict()
-        self._state = load(state_file, boot_id) if state_file else KmsgState(boot_id)
+        kept = self._file.load(load) if self._file is not None else None
+        # Of an earlier boot it is worth nothing: the log begins anew, and so do the counters.
+        self._state = kept if kept and kept.boot_id == boot_id else KmsgState(boot_id)
         self._saved_at = float("-inf")
-        self._saved = False
         log.last = self._state.sequence
         xids.restore(self._state.xids)
 
@@ -258,15 +293,18 @@ class KmsgCollector(Collector):
             self._pids.popitem(last=False)
 
     def _heed(self, record: KernelRecord) -> None:
-        text = record.text
-        if text.startswith("NVRM"):
+        line = record.text
+        if line.startswith("NVRM"):
             self._gpu(record)
-        elif (oom := parse_oom(text)) is not None:
+        elif (error := parse_sxid(line)) is not None:
+            key = (error.bus, str(error.sxid), "fatal" if error.fatal else "nonfatal")
+            _note(self._state.switches, key, record.time, MAX_SWITCH_ERRORS)
+        elif (oom := parse_oom(line)) is not None:
             self._oom(oom, record.time)
-        elif (nfs := parse_nfs(text)) is not None:
+        elif (nfs := parse_nfs(line)) is not None:
             if nfs.server in self._state.nfs or len(self._state.nfs) < MAX_SERVERS:
                 self._state.nfs.setdefault(nfs.server, NfsServer()).said(nfs.answers, record.time)
-        elif is_lock_reclaim_failure(text):
+        elif is_lock_reclaim_failure(line):
             self._state.reclaim_failures += 1
 
     def _gpu(self, record: KernelRecord) -> None:
@@ -277,41 +315,46 @@ class KmsgCollector(Collector):
             source: Source = "text" if line.plain else "kmsg"
             self._xids.note(source, line.bus, line.xid, record.time, nonfatal=line.nonfatal)
 
-    def _oom(self, line: OomCause | OomKill, when: float) -> None:
+    def _oom(self, line: OomCause | OomScope | OomKill, when: float) -> None:
+        if isinstance(line, OomScope):
+            before = self._scope
+            self._scope = OomScope(line.scope or before.scope, line.cgroup or before.cgroup)
+            return
         if isinstance(line, OomCause):
             self._causes[line.pid] = line.cgroup
             while len(self._causes) > MAX_VICTIMS:
                 self._causes.popitem(last=False)
             return
         job_id, role, rank = self._pids.get(line.pid, ("", "", ""))
-        if not job_id and (cgroup := parse_slurm_cgroup(self._causes.pop(line.pid, ""))):
+        group = self._causes.pop(line.pid, "") or self._scope.cgroup
+        if not job_id and (cgroup := parse_slurm_cgroup(group)):
             job_id = cgroup.job_id
-        kills = self._state.kills
-        kill = kills.setdefault((line.scope, job_id, role, rank), OomKills())
-        kill.count += 1
-        kill.last = when
-        while len(kills) > MAX_VICTIMS:
-            del kills[min(kills, key=lambda victim: kills[victim].last)]
+        scope = line.scope or self._scope.scope or "system"
+        self._scope = OomScope()
+        _note(self._state.kills, (scope, job_id, role, rank), when, MAX_VICTIMS)
 
     def _save(self) -> None:
-        if self._state_file is None or self._clock() - self._saved_at < SAVE_SECONDS:
+        if self._file is None or self._clock() - self._saved_at < SAVE_SECONDS:
             return
         self._saved_at = self._clock()
         self._state.sequence = self._log.last
         self._state.xids = list(self._xids)
-        self._saved = save(self._state_file, self._state)
+        self._file.save(dump(self._state))
 
     def _samples(self) -> Samples:
         out = Samples()
         out.add(READABLE, int(self._xids.log_is_read))
         out.add(LOST, self._log.lost)
-        out.add(SAVED, int(self._saved))
+        out.add(SAVED, int(self._file is not None and self._file.ok))
         for seen in self._xids:
             known = meaning(seen.xid)
             key = (*self._xids.identity(seen.bus), seen.bus, seen.xid, seen.severity)
             out.add(XID_ERRORS, seen.count, *key)
             out.add(XID_LAST, seen.last, *key)
             out.add(XID_INFO, 1, seen.xid, known.action, known.meaning)
+        for switch, error in self._state.switches.items():
+            out.add(SWITCH_ERRORS, error.count, *switch)
+            out.add(SWITCH_LAST, error.last, *switch)
         for victim, kill in self._state.kills.items():
             out.add(OOM_KILLS, kill.count, *victim)
             out.add(OOM_LAST, kill.last, *victim)

@@ -50,10 +50,39 @@ def parse_identity(text: str) -> tuple[str, str] | None:
     return (bus_key(match[1]), match[2]) if match else None
 
 
-_CONSTRAINT = re.compile(
-    r"oom-kill:constraint=CONSTRAINT_(\w+),.*?(?:,task_memcg=([^,]*))?,task=.*?,pid=(\d+),uid="
+_SXID = re.compile(
+    rf"nvidia-nvswitch\d+: SXid \({_BUS}\): (\d{{1,5}}), (Fatal|Non-fatal)\b", re.ASCII
 )
-_KILLED = re.compile(r"(Memory cgroup out of memory|Out of memory)[^:]*: Killed process (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class SxidLine:
+    """An error of an NVSwitch; `bus` is in the form of `bus_key`."""
+
+    bus: str
+    sxid: int
+    fatal: bool
+
+
+def parse_sxid(text: str) -> SxidLine | None:
+    """The NVSwitch error that a line reports; lines with its details (Severity, Data) are none.
+
+    Wording: NVSWITCH_REPORT_FATAL and _NONFATAL of the driver's nvswitch error reporting, and
+    "SXid Errors" of https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/.
+    """
+    match = _SXID.match(text)
+    return SxidLine(bus_key(match[1]), int(match[2]), match[3] == "Fatal") if match else None
+
+
+_CONSTRAINT = re.compile(
+    r"oom-kill:constraint=CONSTRAINT_(\w+),.*?(?:,task_memcg=([^,]*))?,task=.*?,pid=(\d{1,10}),uid="
+)
+_KILLED = re.compile(
+    r"(?:(Memory cgroup out of memory|Out of memory)[^:]*: )?Killed process (\d{1,10})\b"
+)
+# Before Linux 5.0 (and in RHEL 7 and 8) scope and group stand in lines of their own.
+_CHOSEN = re.compile(r"(Memory cgroup out of memory|Out of memory)[^:]*: Kill process \d+ ")
+_TASK_IN = re.compile(r"Task in (\S+) killed as a result of limit of ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +94,43 @@ class OomCause:
 
 
 @dataclass(frozen=True, slots=True)
+class OomScope:
+    """What older kernels write before a kill: its scope, or the group of the process."""
+
+    scope: str = ""
+    cgroup: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class OomKill:
-    """A process that was killed; `scope` is cgroup (its own limit) or system."""
+    """A process that was killed.
+
+    `scope` is cgroup (its own limit) or system; empty where an `OomScope` before it says so.
+    """
 
     pid: int
     scope: str
 
 
-def parse_oom(text: str) -> OomCause | OomKill | None:
-    """An out-of-memory kill, or its cause, which the kernel writes before it."""
+def parse_oom(text: str) -> OomCause | OomScope | OomKill | None:
+    """An out-of-memory kill, or its cause, which the kernel writes before it.
+
+    The child of a chosen process may be killed in its place (mm/oom_kill.c until 5.0): the line
+    with `Killed process` alone names who was.
+    """
     if match := _CONSTRAINT.match(text):
         return OomCause(int(match[3]), match[2] or "")
     if match := _KILLED.match(text):
-        return OomKill(int(match[2]), "cgroup" if match[1].startswith("Memory") else "system")
+        return OomKill(int(match[2]), _scope(match[1]))
+    if match := _CHOSEN.match(text):
+        return OomScope(scope=_scope(match[1]))
+    if match := _TASK_IN.match(text):
+        return OomScope(cgroup=match[1])
     return None
+
+
+def _scope(words: str | None) -> str:
+    return "" if words is None else "cgroup" if words.startswith("Memory") else "system"
 
 
 _NFS = re.compile(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from stagewatch.core.errors import SourceError
 
-_HEAD = re.compile(rb"(\d+),(\d+),(\d+),[^;]*;(.*)", re.DOTALL)
+_HEAD = re.compile(rb"(\d{1,10}),(\d{1,20}),(\d{1,20}),[^;]*;(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\x([0-9a-f]{2})")
 MAX_RECORD = 8192
 MAX_BATCH = 20_000

@@ -59,7 +59,9 @@ KNOWN = (
     ),
     _known(
         "nccl_timeout",
-        rb"collective operation timeout|(?:NCCL|ProcessGroup).{0,200}?[Tt]ime(?:d )?[- ]?[Oo]ut",
+        # From the last of the words on: a line of nothing but NCCL would be read 200 times.
+        rb"collective operation timeout|(?:NCCL|ProcessGroup)(?:(?!NCCL|ProcessGroup).){0,200}?"
+        rb"[Tt]ime(?:d )?[- ]?[Oo]ut",
         b"NCCL",
         b"ProcessGroup",
         b"collective operation timeout",

@@ -6,6 +6,7 @@ specification; `hw_counters` are the driver's own, of a port or, with EFA, also 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,10 +17,10 @@ from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import listing, option, text
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.host.procfs import read_bytes
+from stagewatch.host.procfs import number, read_bytes
 from stagewatch.node_context import NodeContext
 
-_RATE = re.compile(r"([\d.]+) Gb/sec")
+_RATE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) Gb/sec", re.ASCII)
 _STATE = re.compile(r"\d+: *(\w+)")
 
 
@@ -47,11 +48,14 @@ class RdmaPort:
 def read_ports(sys: Path) -> Iterator[RdmaPort]:
     """Every port of every RDMA device."""
     for device in _entries(sys / "class" / "infiniband"):
-        for port in _entries(device / "ports"):
-            yield _port(device, port)
+        ports = _entries(device / "ports")
+        # Some drivers count for the device, or for both; that is the port's where it is the only.
+        shared = _read_counters(device / "hw_counters") if len(ports) == 1 else {}
+        for port in ports:
+            yield _port(device, port, shared)
 
 
-def _port(device: Path, port: Path) -> RdmaPort:
+def _port(device: Path, port: Path, shared: dict[str, int]) -> RdmaPort:
     rate = _RATE.match(_text(port / "rate"))
     state, physical = _STATE.match(_text(port / "state")), _STATE.match(_text(port / "phys_state"))
     try:
@@ -70,8 +74,7 @@ def _port(device: Path, port: Path) -> RdmaPort:
         firmware=_text(device / "fw_ver"),
         driver=driver,
         counters=_read_counters(port / "counters"),
-        hardware_counters=_read_counters(port / "hw_counters")
-        or _read_counters(device / "hw_counters"),
+        hardware_counters=shared | _read_counters(port / "hw_counters"),
     )
 
 
@@ -81,7 +84,8 @@ def _read_counters(directory: Path) -> dict[str, int]:
     for path in _entries(directory):
         text = _text(path)
         if text.isdecimal():
-            found[path.name] = int(text)
+            with contextlib.suppress(ValueError):
+                found[path.name] = number(text)
     return found
 
 
@@ -161,13 +165,21 @@ CONGESTION = Metric(
 
 _WORD = 4
 """port_xmit_data and port_rcv_data count words of four bytes."""
-_CONGESTION = re.compile(r"port_xmit_wait|.*(cnp|ecn).*|.*congestion.*")
+_CONGESTION = re.compile(r"port_xmit_wait|(?!num_|.*err).*(cnp|ecn|congest).*", re.IGNORECASE)
 _ERROR = re.compile(
-    r".*(err|drop|discard|timeout|retrans|retry|out_of_(sequence|buffer)|overrun|dropped|"
-    r"unresponsive|impaired|link_error_recovery|integrity|slow_restart|duplicate|_nak|_oos|_dup_).*",
+    r".*(err|drop|discard|timeout|retrans|retry|retries|exceed|out_of_|overrun|oflow|overflow|"
+    r"unresponsive|impaired|link_error_recovery|integrity|slow_restart|dup|nak|oos|icrc|invalid|"
+    r"malformed|mismatch|missing|fatal|no_perm|unsup|unaligned|trunc|noroutes).*",
     re.IGNORECASE,
 )
-_PACKETS = {"received": ("port_rcv_packets", "rx_pkts"), "sent": ("port_xmit_packets", "tx_pkts")}
+"""Names of mlx5, bnxt_re, mana, irdma, efa, hns and rxe in drivers/infiniband."""
+_PACKETS = {
+    "received": ("port_rcv_packets", "rx_pkts", "rx_packets"),
+    "sent": ("port_xmit_packets", "tx_pkts", "tx_packets"),
+}
+
+
+_NO_OPERATIONS = ("tx_bytes", "rx_bytes", "rx_roce_good_bytes", "tx_roce_good_bytes")
 
 
 def rate(value: Any) -> tuple[str, float]:
@@ -245,7 +257,7 @@ def _counters(out: Samples, port: RdmaPort, labels: tuple[str, str]) -> None:
             out.add(CONGESTION, value, *labels, name)
         elif _ERROR.fullmatch(name):
             out.add(ERRORS, value, *labels, name)
-        elif name.endswith("_bytes") and name not in ("tx_bytes", "rx_bytes"):
+        elif name.endswith("_bytes") and name not in _NO_OPERATIONS:
             out.add(OPERATION_BYTES, value, *labels, name.removesuffix("_bytes"))
 
 

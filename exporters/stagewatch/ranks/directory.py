@@ -15,9 +15,10 @@ from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.environment_scan import PATIENCE_SECONDS, EnvironmentScan
 from stagewatch.ranks.model import Rank, rank_of
+from stagewatch.ranks.places import readable_places
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.records import Life, RankRecord
-from stagewatch.record import RECORD_SIZE
+from stagewatch.record import DEFAULT_DIRECTORY, RECORD_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +138,19 @@ class RankDirectory:
         return list(best.values())
 
 
+def records_of_node(record_dir: Path, proc: Procfs) -> RecordDirectory:
+    """The records of a directory; unless a site has named it, of private directories too."""
+    ordinary = record_dir == Path(DEFAULT_DIRECTORY)
+    return RecordDirectory(record_dir, proc, elsewhere=readable_places if ordinary else list)
+
+
 @contextmanager
 def rank_directory(
     record_dir: Path, proc: Procfs, *, fresh_for: float = 0.5
 ) -> Iterator[RankDirectory]:
     """The ranks of this node for a command, whose looks wait some seconds for a scan."""
     files = GuardedFiles(proc.root)
-    records = RecordDirectory(record_dir, proc)
+    records = records_of_node(record_dir, proc)
     with closing(files), closing(records):
         scan = EnvironmentScan(proc, files, patience=PATIENCE_SECONDS)
         yield RankDirectory(records, scan, fresh_for=fresh_for)

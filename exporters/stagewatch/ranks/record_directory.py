@@ -6,9 +6,11 @@ a rank's last totals are read even when it exited and removed its record between
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import fcntl
+import itertools
 import operator
 import os
 import re
@@ -16,7 +18,7 @@ import stat
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +49,9 @@ LINGER_SECONDS = 5.0
 HALTED_SECONDS = 2.0
 """A writer that stays in the middle of a store for this long is stopped or dead, not busy."""
 RECHECK_SECONDS = 10.0
-"""How long a file that was turned away is left alone."""
+"""How long a file that was turned away is left alone, and a list of directories is kept."""
+MAX_PRIVATE_ENTRIES = 1024
+"""Most entries of a private directory looked at in one pass."""
 
 UNSEEN = 0
 """The pid of a writer whose PID namespace is not visible from the agent's."""
@@ -81,18 +85,26 @@ class _Open:
 
 
 class RecordDirectory:
-    """The records of one node.  Not thread-safe."""
+    """The records of one node.  Not thread-safe.
+
+    `elsewhere` lists further directories, private ones of users, whose files are named in full.
+    One that cannot be listed, or is a symbolic link, is passed over.
+    """
 
     def __init__(
         self,
         directory: Path,
         proc: Procfs,
         *,
+        elsewhere: Callable[[], list[Path]] = list,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._directory = directory
         self._proc = proc
+        self._elsewhere = elsewhere
         self._clock = clock
+        self._private: list[Path] = []
+        self._listed_at = float("-inf")
         self._open: dict[str, _Open] = {}
         self._turned_away: dict[str, tuple[str, float]] = {}
         self._done: set[str] = set()
@@ -104,16 +116,16 @@ class RecordDirectory:
         """All records; that of an ended rank for a while longer.
 
         Once returned, a record is returned every time until it is forgotten for good.  Raises
-        `NoData` where the directory is missing and no record is open, `SourceError` where it
-        cannot be listed.
+        `NoData` where the directory is missing and there is no record elsewhere or open,
+        `SourceError` where it cannot be listed.
         """
         self.skipped.clear()
+        names = self._private_names()
         try:
-            names = self._names()
+            names |= self._names()
         except NoData:
-            if not self._open:
-                raise
-            names = set()  # removed, but a rank that has mapped its record writes on
+            if not (self._open or names):
+                raise  # else it was removed, but a rank that has mapped its record writes on
         for name, entry in self._open.items():
             entry.removed = name not in names
         self._done &= names
@@ -162,6 +174,31 @@ class RecordDirectory:
             raise SourceError(f"{self._directory}: {error.strerror}") from error
         return names
 
+    def _private_names(self) -> set[str]:
+        """Full names of the files in private directories; no other kind of file is counted."""
+        now = self._clock()
+        if now - self._listed_at >= RECHECK_SECONDS:
+            self._listed_at = now
+            self._private = [place for place in self._elsewhere() if place != self._directory]
+        names: set[str] = set()
+        for place in self._private:
+            with contextlib.suppress(OSError), _opened_directory(place) as fd:
+                with os.scandir(fd) as entries:
+                    first = [entry.name for entry in itertools.islice(entries, MAX_PRIVATE_ENTRIES)]
+                names |= {str(place / name) for name in first if _NAME.fullmatch(name)}
+        return names
+
+    @contextlib.contextmanager
+    def _above(self, name: str) -> Iterator[tuple[int | None, Path]]:
+        """What a file's name is relative to, and that name; a private directory is opened anew, so
+        that its owner cannot lead elsewhere."""
+        path = self._directory / name
+        if path.parent == self._directory:
+            yield None, path
+        else:
+            with _opened_directory(path.parent) as fd:
+                yield fd, Path(path.name)
+
     def _admit(self, names: set[str]) -> None:
         now = self._clock()
         users = Counter(entry.uid for entry in self._open.values())
@@ -186,7 +223,8 @@ class RecordDirectory:
         """The opened file, or the reason why it cannot be a record."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            fd = os.open(self._directory / name, flags)
+            with self._above(name) as (directory, file):
+                fd = os.open(file, flags, dir_fd=directory)
         except OSError as error:
             return "symlink" if error.errno == errno.ELOOP else "unreadable"
         status = os.fstat(fd)
@@ -248,7 +286,8 @@ class RecordDirectory:
         if entry.removed:
             return
         try:
-            (self._directory / name).unlink(missing_ok=True)
+            with self._above(name) as (directory, file), contextlib.suppress(FileNotFoundError):
+                os.unlink(file, dir_fd=directory)
         except OSError:  # another user's file in a sticky directory that is not ours
             self._done.add(name)
 
@@ -264,6 +303,15 @@ class RecordDirectory:
         if len(kept) < len(records):
             self.skipped["intruder"] = len(records) - len(kept)
         return kept
+
+
+@contextlib.contextmanager
+def _opened_directory(place: Path) -> Iterator[int]:
+    fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _check_same(before: RankRecord, record: RankRecord) -> None:

@@ -222,7 +222,10 @@ class NamespaceSockets:
                 errors.append(str(error))
 
         thread = threading.Thread(target=enter_and_make, name="enter-namespace", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:  # the limit of threads
+            raise SourceError(f"network namespace of process {pid}: {error}") from error
         thread.join()
         if not made:
             raise SourceError(f"network namespace of process {pid}: {errors[0]}")

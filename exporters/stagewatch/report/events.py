@@ -18,8 +18,11 @@ MAX_OPEN_SECONDS = 86400.0
 
 _GAP = 300.0
 
-NOTES = ("FaultInjected", "FaultMarkerForgotten", "PageDuringFault")
-"""Alerts that detect nothing: they are about the marker, or repeat another alert."""
+NOTES = (
+    *("FaultInjected", "FaultInJob", "FaultMarkerForgotten", "PageDuringFault"),
+    *("JobOnSilentStorage", "SlurmJobEnding", "SlurmNodeOutOnPurpose", "Watchdog"),
+)
+"""Alerts that detect nothing: about the marker, the same as another alert, or for nobody."""
 
 VERDICTS = {"job:rl_stall:culprit": "culprit", "rank:rl_straggler:ratio": "straggler"}
 """Recording rules that name a rank."""

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.core.config import address, http_url, listing, option, path
+from stagewatch.core.config import address, http_url, listing, one_of, option, path
 from stagewatch.core.context import AgentOptions
 from stagewatch.slurm.cluster import Cluster, Timing
 from stagewatch.slurm.discovery import Discovery, Exporter
 from stagewatch.slurm.transport import SlurmClient
-from stagewatch.slurm.transport.command import SlurmCli, SlurmJsonCli
+from stagewatch.slurm.transport.json import SlurmJsonCli
+from stagewatch.slurm.transport.text import SlurmCli
 
 
 def exporter(value: str) -> Exporter:
@@ -22,13 +23,6 @@ def exporter(value: str) -> Exporter:
     if not match or not 0 < int(match[2]) < 65536:
         raise ValueError
     return Exporter(match[1], int(match[2]))
-
-
-def api(value: object) -> str:
-    """text, json or rest"""
-    if value not in ("text", "json", "rest"):
-        raise ValueError
-    return str(value)
 
 
 def rest_url(value: object) -> str:
@@ -51,7 +45,7 @@ class SlurmOptions(Timing, AgentOptions):
         "text",
         "how Slurm is asked: text (its commands; the cheapest), json (its commands with --json, "
         "which tells each job's GPUs) or rest (slurmrestd)",
-        parse=api,
+        parse=one_of("text", "json", "rest"),
     )
     rest_url: str = option(
         "unix:/run/slurmrestd/slurmrestd.socket",

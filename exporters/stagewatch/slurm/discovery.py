@@ -16,10 +16,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 from stagewatch.core.context import Route
 from stagewatch.core.errors import NoData
 from stagewatch.core.files import write_atomically
+from stagewatch.core.state_file import StateFile, text
 from stagewatch.slurm.model import Node
 
 log = logging.getLogger(__name__)
@@ -179,17 +181,11 @@ class Discovery:
         self._said = ""
 
     def _recall(self, memory: Path) -> None:
-        try:
-            kept = json.loads(memory.read_bytes())
-            targets = kept.get(self.cluster)
-            if targets is not None:
-                self._render(tuple(map(_from_json, targets)))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            self._say(f"{memory} cannot be read: {error.strerror}")
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            self._say(f"{memory} is not usable, and is ignored: {error}")
+        def targets(kept: Any) -> None:
+            if (saved := kept.get(self.cluster)) is not None:
+                self._render(tuple(map(_from_json, saved)))
+
+        StateFile(memory, lost="the controller is asked anew").load(targets)
 
     def _say(self, message: str) -> None:
         if message != self._said:
@@ -197,19 +193,19 @@ class Discovery:
             self._said = message
 
 
-def _from_json(saved: list[object]) -> Target:
+def _from_json(saved: Any) -> Target:
     node, address, partitions, state, flags, gpu_types = saved
     return Target(
-        node=str(node),
-        address=str(address),
+        node=text(node),
+        address=text(address),
         partitions=_strings(partitions),
-        state=str(state),
+        state=text(state),
         flags=_strings(flags),
         gpu_types=_strings(gpu_types),
     )
 
 
-def _strings(saved: object) -> tuple[str, ...]:
+def _strings(saved: Any) -> tuple[str, ...]:
     if not isinstance(saved, list):
         raise ValueError(f"not a list: {saved!r:.40}")
-    return tuple(map(str, saved))
+    return tuple(map(text, saved))

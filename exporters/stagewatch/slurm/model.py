@@ -1,16 +1,35 @@
-"""What every Slurm source is read into: one shape for text, JSON and REST of every version.
+"""What Slurm's records are read into: one shape for text, JSON and REST of every version.
 
-Times are Unix seconds; `None` where Slurm does not know.
+Every transport hands over its records under the JSON's names of fields, with values in any of the
+shapes that Slurm has for them, from 22.05 (OpenAPI v0.0.36) to 26.05 (data_parser v0.0.45) and in
+its text: a number that may be unset is `7`, `null`, `"7"`, `"N/A"` or
+`{"set": true, "infinite": false, "number": 7}`; a state is `"RUNNING"` or `["RUNNING",
+"COMPLETING"]`; a list is a list or one string with commas.  Fields that are not known are passed
+over.  Times are Unix seconds; `None` where Slurm does not know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
 
-GpuCounts = tuple[tuple[str, int], ...]
-"""GPUs by type in lower case, sorted; the type is empty where none was named."""
+from stagewatch.slurm.notation import (
+    ENDED_STATES,
+    GpuCounts,
+    NodeGpus,
+    array_tasks,
+    gpus_of_request,
+    gpus_of_tres,
+    job_state,
+    job_state_of_list,
+    node_gpus,
+    node_state,
+    node_state_of_list,
+    pending_reason,
+)
 
 Claim = tuple[int, str, tuple[int, ...]]
 """Which GPUs of which node a job says it has: job id, node, indices.  To be checked."""
@@ -42,7 +61,6 @@ class Job:
     """More than one while it waits in several."""
     user: str
     account: str
-    nodes: int
     node_list: str
     gpus: GpuCounts
     """Held by one task if running, asked for if pending."""
@@ -53,24 +71,15 @@ class Job:
     restarts: int
     exit_code: int = 0
     signal: int = 0
+    gpus_per_node: GpuCounts = ()
+    """What it asked for on each of its nodes, if it asked so."""
     gres_detail: tuple[str, ...] = ()
-    """Per node, what it holds there, where the source says (`gpu:h200:2(IDX:0-1)`)."""
+    """For each of its nodes what it holds there, if the source says (`gpu:h200:2(IDX:0-1)`)."""
 
     @property
     def partition(self) -> str:
         """The first of its partitions: where it runs, if it does."""
         return self.partitions[0] if self.partitions else ""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeGpus:
-    """The GPUs of one type in a node."""
-
-    type: str
-    configured: int
-    allocated: int
-    indices: tuple[int, ...] = ()
-    """Indices of the allocated ones, where Slurm says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +92,6 @@ class Node:
     flags: frozenset[str]
     partitions: tuple[str, ...]
     gpus: tuple[NodeGpus, ...]
-    cpus: int
-    cpus_allocated: int
     address: str
     reason: str
     reason_user: str
@@ -107,9 +114,7 @@ class Diagnostics:
     """The controller's own account of itself (`sdiag`)."""
 
     values: Mapping[str, float]
-    """By our own short names; times in seconds."""
-    since: int | None
-    """When the controller's counters began."""
+    """By the JSON's names; times in seconds."""
     by_type: tuple[RpcCount, ...] = ()
     by_user: tuple[RpcCount, ...] = ()
 
@@ -129,7 +134,6 @@ class Reservation:
     """An advanced reservation."""
 
     name: str
-    state: str
     start: int | None
     end: int | None
     nodes: int
@@ -144,7 +148,6 @@ class License:
     name: str
     total: int
     used: int
-    free: int | None = None
     reserved: int | None = None
 
 
@@ -158,8 +161,6 @@ class EndedJob:
     exit_code: int
     signal: int
     partition: str
-    user: str
-    account: str
     submit: int
     """When it was submitted or requeued: with the id, what tells one run from another."""
     eligible: int | None
@@ -177,4 +178,241 @@ class NodeEvent:
     start: int
     end: int | None
     reason: str
-    user: str
+
+
+Object = Mapping[str, Any]
+"""A record under the names that Slurm's JSON has for its fields."""
+
+_UNSET = frozenset((0xFFFFFFFE, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF))
+"""NO_VAL and INFINITE in 32 and 64 bits, as old versions print some of them."""
+_NOTHING = frozenset(("", "N/A", "NONE", "None", "Unknown", "UNKNOWN", "(null)", "n/a", "INVALID"))
+
+
+def number(value: Any) -> int | None:
+    """A whole number, of `4-8` the least; `None` where it is unset, infinite or none at all."""
+    if isinstance(value, str):
+        head, dash, most = (value, "", "") if value.isdecimal() else value.partition("-")
+        if not head.isdecimal() or len(head) > 19 or (dash and not most.isdecimal()):
+            return None
+        value = int(head)
+    elif isinstance(value, dict):
+        unset = value.get("infinite") or value.get("set") is False
+        return None if unset else number(value.get("number"))
+    elif isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e20:
+        return None
+    return None if value in _UNSET else int(value)
+
+
+def moment(value: Any) -> int | None:
+    """A Unix time; 0 means that there is none."""
+    seconds = number(value)
+    return seconds if seconds is not None and seconds > 0 else None
+
+
+def text(value: Any) -> str:
+    """A string; empty for anything else, and for the words that stand for nothing."""
+    return value if isinstance(value, str) and value not in _NOTHING else ""
+
+
+def names(value: Any) -> tuple[str, ...]:
+    """The strings of a list, or of one string with commas."""
+    if isinstance(value, str):
+        return _names(value)
+    listed = value if isinstance(value, list) else ()
+    return tuple(sys.intern(part) for part in listed if isinstance(part, str) and part)
+
+
+@lru_cache(maxsize=4096)
+def _names(value: str) -> tuple[str, ...]:
+    parts = text(value.strip()).split(",")
+    return tuple(sys.intern(part.rstrip("*")) for part in parts if part)  # * is the default one
+
+
+def inner(value: Any, *path: str) -> Any:
+    """The value at a path of keys; `None` if there is none."""
+    for key in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
+    return value
+
+
+def objects(value: Any) -> Iterator[Object]:
+    """The objects of a list, without other values in it."""
+    return (
+        (item for item in value if isinstance(item, dict)) if isinstance(value, list) else iter(())
+    )
+
+
+def exit_status(value: Any) -> tuple[int, int]:
+    """Exit code and signal: of `code:signal`, a raw wait status, or an object."""
+    if isinstance(value, dict) and "return_code" in value:
+        signal = value.get("signal")
+        signal_number = number(inner(signal, "id")) or number(inner(signal, "signal_id"))
+        return number(value["return_code"]) or 0, signal_number or 0
+    if isinstance(value, str) and ":" in value:
+        code, _, shown = value.partition(":")
+        return number(code) or 0, number(shown) or 0
+    raw = number(value) or 0
+    return (raw >> 8) & 0xFF, raw & 0x7F
+
+
+T = TypeVar("T")
+
+
+def read_all(
+    records: Iterable[Any], read: Callable[[Any], T | None], malformed: int = 0
+) -> Records[T]:
+    """Read each record, and count those that cannot be read; `None` is none of the kind."""
+    items: list[T] = []
+    for record in records:
+        try:
+            item = read(record)
+        except (KeyError, TypeError, ValueError):
+            malformed += 1
+        else:
+            if item is not None:
+                items.append(item)
+    return Records(tuple(items), malformed)
+
+
+def required(value: int | None) -> int:
+    """The number, which must be there.  Raises `ValueError`."""
+    if value is None:
+        raise ValueError("a number that must be there is not")
+    return value
+
+
+def read_job(record: Object, tasks: int | None = None) -> Job:
+    """A job of the queue; `tasks` is how many it stands for, where its own list does not say."""
+    state = record["job_state"]
+    shown = job_state_of_list(state) if isinstance(state, list) else job_state(str(state))
+    exit_code, signal = exit_status(record.get("exit_code"))
+    array = number(record.get("array_job_id")) or None
+    job_id = required(number(record["job_id"]))
+    details = record.get("gres_detail")
+    reason = text(record.get("state_description")) or text(record.get("state_reason"))
+    return Job(
+        job_id=job_id,
+        array_job_id=array if array != job_id else None,
+        tasks=tasks or tasks_of(text(record.get("array_task_string"))),
+        state=sys.intern(shown),
+        reason=pending_reason(reason) if shown == "PENDING" else "",
+        partitions=names(record.get("partition")),
+        user=sys.intern(text(record.get("user_name")) or str(number(record.get("user_id")) or "")),
+        account=sys.intern(text(record.get("account"))),
+        node_list=text(record.get("nodes")),
+        gpus=_job_gpus(record),
+        submit=moment(record.get("submit_time")),
+        eligible=moment(record.get("eligible_time")),
+        start=moment(record.get("start_time")),
+        end=moment(record.get("end_time")),
+        restarts=number(record.get("restart_cnt")) or 0,
+        exit_code=exit_code,
+        signal=signal,
+        gpus_per_node=gpus_of_request(text(record.get("tres_per_node")), "", "", "", 1, 1, 1),
+        gres_detail=tuple(map(text, details)) if isinstance(details, list) else (),
+    )
+
+
+def tasks_of(task_list: str) -> int:
+    """The number of tasks in a list, also in one that was cut short (`1,3,5...`); 1 for none."""
+    try:
+        return array_tasks(task_list.removesuffix("...").rstrip(",-"))
+    except ValueError:
+        return 1
+
+
+def _job_gpus(record: Object) -> GpuCounts:
+    for key in ("tres_alloc_str", "tres_req_str"):
+        gpus = gpus_of_tres(text(record.get(key)))
+        if gpus is not None:
+            return gpus
+    node, job, socket, task = (
+        text(record.get(f"tres_per_{unit}")) for unit in ("node", "job", "socket", "task")
+    )
+    nodes, sockets, tasks = (
+        number(record.get(count)) or 1 for count in ("node_count", "sockets_per_node", "tasks")
+    )
+    return gpus_of_request(node, job, socket, task, nodes, sockets, tasks)
+
+
+def read_node(record: Object) -> Node:
+    """A node."""
+    state = record["state"]
+    if isinstance(state, list):
+        base, flags = node_state_of_list(names(state))
+    else:
+        base, flags = node_state("+".join([str(state), *names(record.get("state_flags"))]))
+    name = str(record["name"])
+    given = str(record.get("reason") or "")  # without one the JSON names root, and no time
+    reason = text(" ".join(given.split()))
+    return Node(
+        name=sys.intern(name),
+        state=sys.intern(base),
+        flags=flags,
+        partitions=names(record.get("partitions")),
+        gpus=_node_gpus(record),
+        address=text(record.get("address")) or name,
+        reason=reason,
+        reason_user=text(record.get("reason_set_by_user")) if given else "",
+        reason_time=moment(record.get("reason_changed_at")) if given else None,
+        boot_time=moment(record.get("boot_time")),
+        slurmd_start_time=moment(record.get("slurmd_start_time")),
+    )
+
+
+def _node_gpus(record: Object) -> tuple[NodeGpus, ...]:
+    """The GPUs by GRES, or by the TRES in use where a version does not tell the GRES in use."""
+    used = text(record.get("gres_used"))
+    gpus = node_gpus(text(record.get("gres")), used)
+    if used or not gpus:
+        return gpus
+    allocated = dict(gpus_of_tres(text(record.get("tres_used"))) or ())
+    if len(gpus) == 1:
+        allocated = {gpus[0].type: sum(allocated.values())}
+    return tuple(NodeGpus(of.type, of.configured, allocated.get(of.type, 0)) for of in gpus)
+
+
+def read_reservation(record: Object) -> Reservation:
+    """A reservation."""
+    return Reservation(
+        name=str(record["name"]),
+        start=moment(record.get("start_time")),
+        end=moment(record.get("end_time")),
+        nodes=number(record.get("node_count")) or 0,
+        node_list=text(record.get("node_list")),
+        flags=names(record.get("flags")),
+    )
+
+
+def read_license(record: Object) -> License:
+    """A licence."""
+    return License(
+        name=str(record["LicenseName"]),
+        total=required(number(record.get("Total"))),
+        used=number(record.get("Used")) or 0,
+        reserved=number(record.get("Reserved")),
+    )
+
+
+def read_ended(record: Object) -> EndedJob | None:
+    """One run that accounting has recorded; `None` if it has not ended."""
+    current, times = inner(record, "state", "current"), record.get("time")
+    state = job_state_of_list(current) if isinstance(current, list) else job_state(str(current))
+    submit, end = moment(inner(times, "submission")), moment(inner(times, "end"))
+    if submit is None or end is None or state not in (*ENDED_STATES, "REQUEUED"):
+        return None
+    exit_code, signal = exit_status(record.get("exit_code"))
+    return EndedJob(
+        job_id=required(number(record["job_id"])),
+        tasks=tasks_of(text(inner(record, "array", "task"))),
+        state=sys.intern(state),
+        exit_code=exit_code,
+        signal=signal,
+        partition=sys.intern(text(record.get("partition")).partition(",")[0]),
+        submit=submit,
+        eligible=moment(inner(times, "eligible")),
+        start=moment(inner(times, "start")) if inner(record, "tres", "allocated") else None,
+        end=end,
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.core.errors import SourceError
+from stagewatch.host.procfs import number
 
 SECTOR = 512
 """Bytes of a sector here, whatever the device's own are."""
@@ -49,10 +50,10 @@ def read_disks(proc: Path) -> list[Disk]:
 
 def parse_diskstats(text: str) -> Iterator[Disk]:
     """The devices of every line that can be understood."""
-    for line in text.splitlines():
+    for line in text.split("\n"):
         fields = line.split()
         try:
-            numbers = [int(field) for field in fields[3:]]
+            numbers = [number(field) for field in fields[3:]]
             yield Disk(fields[2], _requests(numbers), numbers[8], numbers[9] / 1e3)
         except (ValueError, IndexError):
             continue

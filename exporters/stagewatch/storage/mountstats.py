@@ -17,6 +17,7 @@ from pathlib import Path
 
 from stagewatch.core.errors import SourceError
 from stagewatch.host.mounts import unescape
+from stagewatch.host.procfs import number
 
 MAX_BYTES = 64 << 20
 """Most that is read of the file; 1,000 mounts take about 8 MB."""
@@ -138,7 +139,7 @@ def _transport(mount: NfsMount, fields: list[str]) -> None:
         return
     skip = 2 if fields[0] == "udp" else 5
     try:
-        sent, received = int(fields[1 + skip]), int(fields[2 + skip])
+        sent, received = number(fields[1 + skip]), number(fields[2 + skip])
     except (ValueError, IndexError):
         return
     mount.sent = (mount.sent or 0) + sent
@@ -160,7 +161,7 @@ def _operation(mount: NfsMount, line: str) -> None:
 
 def _counters(text: str) -> Operation | None:
     try:
-        numbers = [int(number) for number in text.split()]
+        numbers = [number(field) for field in text.split()]
         count, sent_times, timeouts, sent, received, _, rtt, execute = numbers[:8]
     except ValueError:
         return None

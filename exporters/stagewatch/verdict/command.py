@@ -55,7 +55,8 @@ class InspectOptions:
     prometheus: str = option("", "ask the server at this URL about the whole job; needs --job")
     record_dir: Path = option(
         Path(DEFAULT_DIRECTORY),
-        "directory of the stage records, to which the ranks write",
+        "directory of the stage records, to which the ranks write; the default one comes with the "
+        "private directories of users that may be read",
         parse=existing_directory,
         env="STAGEWATCH_DIR",
     )
@@ -93,9 +94,10 @@ def run(arguments: argparse.Namespace) -> int:
             print(text(stacks) if stacks else f"\n{why_none(verdicts)}")
     else:
         job = f" of job {options.job}" if options.job else ""
+        elsewhere = " or a private directory" if str(record_dir) == DEFAULT_DIRECTORY else ""
         print(
-            f"No rank{job} on this node: no stage record in {record_dir}, and no process "
-            "that may be read has RANK or SLURM_PROCID in its environment."
+            f"No rank{job} on this node: no stage record in {record_dir}{elsewhere}, and no "
+            "process that may be read has RANK or SLURM_PROCID in its environment."
         )
     for reason, count in sorted(census.skipped.items()):
         print(f"{count} files in {record_dir} passed over: {reason}", file=sys.stderr)

@@ -42,12 +42,19 @@ class Limits:
     """How long they wait before the answer is 503."""
 
 
+_HEAD_GRACE = 0.05
+_SEND_GRACE = 1.0
+"""Seconds for a request to arrive and a response to be taken, before others may have the place."""
+
+
 class Connection:
     """A socket with deadlines.  Used by one thread; only `abort` may be called by others."""
 
     def __init__(self, sock: socket.socket, limits: Limits) -> None:
         self.idle_since: float | None = None
         """When the last response had been sent, while the next request has not begun."""
+        self.owing_from: float | None = time.monotonic() + _HEAD_GRACE
+        """From when on the client keeps a place by being slow; None while it waits for us."""
         self._sock = sock
         self._limits = limits
         self._buffer = bytearray()
@@ -86,11 +93,13 @@ class Connection:
             if self._buffer:
                 if not searched:
                     deadline = time.monotonic() + limits.head_seconds
+                    self.owing_from = self.owing_from or time.monotonic() + _HEAD_GRACE
                     self.idle_since = None
                 end = _end_of_head(self._buffer, max(0, searched - 3))
                 if end and end <= limits.head_bytes:
                     head = bytes(self._buffer[:end])
                     del self._buffer[:end]
+                    self.owing_from = None
                     return head
                 if end or len(self._buffer) > limits.head_bytes:
                     status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
@@ -118,6 +127,7 @@ class Connection:
 
     def send(self, data: bytes) -> None:
         """Send all of it within the limit.  Raises `TimeoutError` or another `OSError`."""
+        self.owing_from = time.monotonic() + _SEND_GRACE
         deadline = time.monotonic() + self._limits.send_seconds
         view = memoryview(data)
         while view:  # not sendall: over TLS its time-out starts afresh with every record
@@ -126,6 +136,7 @@ class Connection:
 
     def answered(self) -> None:
         """Note that the client has its response and may send the next request."""
+        self.owing_from = None
         self.idle_since = time.monotonic()
 
     def refuse(self, data: bytes) -> None:

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 _LOOK_EVERY_SECONDS = 0.2
 """How often the accepting thread looks after refused clients and the end of the server."""
+_SAY_AGAIN_SECONDS = 60.0
+"""How long accepting must have worked before its failure is worth another line."""
 _BACKLOG = 1024
 _REASONS = {
     errno.EADDRINUSE: "the port is in use; is another agent running?",
@@ -59,6 +61,7 @@ class HTTPServer:
         self._open: dict[Connection, str] = {}
         self._refused = _RefusedClients()
         self._closing = threading.Event()
+        self._say_again = 0.0
         self._accepting: threading.Thread | None = None
         try:
             self._listener = _listen(address)
@@ -94,7 +97,9 @@ class HTTPServer:
                 pass
             except OSError as error:
                 if error.errno in _OUT_OF_RESOURCES:  # the client still waits: do not spin on it
-                    log.warning("cannot accept a connection: %s", error.strerror)
+                    if time.monotonic() > self._say_again:
+                        log.warning("cannot accept a connection: %s", error.strerror)
+                    self._say_again = time.monotonic() + _SAY_AGAIN_SECONDS
                     self._closing.wait(_LOOK_EVERY_SECONDS)
             else:
                 self._begin(sock, str(address[0]))
@@ -114,17 +119,26 @@ class HTTPServer:
         self._refused.add(sock, b"" if self._tls else _BUSY)
 
     def _admit(self, sock: socket.socket, peer: str) -> Connection | None:
-        """A place for a new connection; when all are taken, that of the longest idle one."""
+        """A place for a new connection; when all are taken, that of the longest idle one.
+
+        Where none is idle but all are taken, the slowest client gives way: many addresses, which
+        every user of this machine has on its loopback, must not lock out the scraper.
+        """
         with self._lock:
             rivals = [item for item, owner in self._open.items() if owner == peer]
-            if len(rivals) < self._limits.connections_per_peer:
+            alone = len(rivals) >= self._limits.connections_per_peer
+            if not alone:
                 full = len(self._open) >= self._limits.connections
                 rivals = list(self._open) if full else []
             if rivals:
-                idle = [(since, item) for item in rivals if (since := item.idle_since)]
-                if not idle:
+                now = time.monotonic()
+                give_way = [(since, item) for item in rivals if (since := item.idle_since)]
+                if not give_way and not alone:
+                    owing = ((item.owing_from, item) for item in rivals)
+                    give_way = [(since, item) for since, item in owing if since and since < now]
+                if not give_way:
                     return None
-                longest = min(idle, key=lambda pair: pair[0])[1]
+                longest = min(give_way, key=lambda pair: pair[0])[1]
                 longest.abort()
                 del self._open[longest]
             connection = Connection(sock, self._limits)

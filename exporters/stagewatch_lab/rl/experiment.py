@@ -183,7 +183,7 @@ class Experiment:
         return self.record
 
 
-ABOUT_FAULTS = frozenset({"FaultInjected", "PageDuringFault"})
+ABOUT_FAULTS = frozenset({"FaultInjected", "FaultInJob", "PageDuringFault"})
 LEARNT = {
     ("rollout", "rollout"),
     ("rollout", "weights_update"),

@@ -116,6 +116,45 @@ def test_tasks_of_an_array_that_are_cancelled_together_count_one_by_one() -> Non
     assert not ledger.wait
 
 
+def array(state: str, tasks: int, job_id: int = 1, **changes: object) -> Job:
+    """The record that an array has for its pending tasks."""
+    return job(job_id, state, tasks=tasks, start=None, node_list="", **changes)
+
+
+def test_cancelled_array_counts_all_its_tasks() -> None:
+    """`scancel ID` leaves a record with the tasks, --user, --name, -p and ID_[0-49] one without.
+
+    So job_str_signal in src/slurmctld/job_mgr.c; the figures are those of Slurm 22.05.8, whose
+    sacct said `2` after ID_[0-49], and `3_[0-49]` after --user.
+    """
+    for shown, recorded in ((50, 50), (1, 1), (1, 50)):
+        for first in ("queue", "accounting"):
+            ledger = JobLedger(T)
+            ledger.observe_queue([array("PENDING", 50)], T + 50)
+            told = [record(state="CANCELLED", tasks=recorded, start=None)]
+            for who in (first, "queue", "accounting", "queue"):
+                if who == "queue":
+                    ledger.observe_queue([array("CANCELLED", shown)], T + 110)
+                else:
+                    ledger.observe_accounting(told, asked=T + 110, complete=True)
+            assert ledger.ended == {("gpu", "CANCELLED"): 50}, (shown, recorded, first)
+
+
+def test_part_of_an_array_that_is_cancelled_is_counted() -> None:
+    """`scancel ID_[0-9]` leaves no record of them at all; tasks that began have their own."""
+    ledger = JobLedger(T)
+    ledger.observe_queue([array("PENDING", 50)], T + 50)
+    begun = [job(2, array_job_id=1), job(3, "FAILED", array_job_id=1, end=T + 60)]
+    ledger.observe_queue([array("PENDING", 38), *begun], T + 65)
+    assert ledger.ended == {("gpu", "CANCELLED"): 10, ("gpu", "FAILED"): 1}
+    ledger.observe_queue([array("PENDING", 37), job(4, array_job_id=1), *begun], T + 80)
+    held = array("PENDING", 1, 5, array_job_id=1)
+    ledger.observe_queue([array("PENDING", 36), held, job(4, array_job_id=1), *begun], T + 95)
+    assert ledger.ended == {("gpu", "CANCELLED"): 10, ("gpu", "FAILED"): 1}
+    ledger.observe_queue([job(1, "RUNNING")], T + 110)
+    assert ledger.ended["gpu", "CANCELLED"] == 10 + 35
+
+
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[EndedJob], list[tuple[str, list[int]]]]:
     """Runs that ended, and looks: which of them the queue or accounting told about each time."""

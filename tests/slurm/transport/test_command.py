@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 from pathlib import Path
@@ -9,8 +10,16 @@ from typing import Any
 
 import pytest
 
+from stagewatch.core.commands import CommandRunner, NoAnswer
 from stagewatch.core.errors import NoData, SourceError, Stuck
-from stagewatch.slurm.transport.command import CommandRunner, NoAnswer, SlurmCli, environment
+from stagewatch.slurm.transport.json import SlurmJsonCli
+from stagewatch.slurm.transport.text import (
+    FIELD,
+    RECORD,
+    SlurmCli,
+    environment,
+    slurm_runner,
+)
 from tests.waiting import wait_for
 
 
@@ -51,7 +60,7 @@ def test_output_comes_back_and_the_environment_is_known(
     monkeypatch.setenv("SQUEUE_FORMAT", "%all")
     monkeypatch.setenv("SLURM_CLUSTERS", "elsewhere")
     monkeypatch.setenv("SLURM_CONF", "/kept")
-    found = CommandRunner().run([script(commands, "squeue", "env; printf '\\377'")], 10)
+    found = slurm_runner().run([script(commands, "squeue", "env; printf '\\377'")], 10)
     lines = set(found.split(b"\n"))
     assert {b"SLURM_TIME_FORMAT=%s", b"SLURM_BITSTR_LEN=0", b"SLURM_CONF=/kept", b"\xff"} <= lines
     assert not [line for line in lines if line.startswith((b"SQUEUE_", b"SLURM_CLUSTERS"))]
@@ -59,7 +68,7 @@ def test_output_comes_back_and_the_environment_is_known(
 
 def test_missing_command_is_said_plainly() -> None:
     """With the name, and the same each time."""
-    runner = CommandRunner()
+    runner = slurm_runner()
     for _ in range(2):
         with pytest.raises(SourceError) as caught:
             runner.run(["no-such-squeue"], 5)
@@ -72,13 +81,13 @@ def test_failing_command_says_what_it_said(commands: Path) -> None:
         commands, "squeue", "echo one >&2; echo 'squeue: error: no controller' >&2; exit 3"
     )
     with pytest.raises(SourceError, match=r"^squeue failed \(status 3\): no controller$"):
-        CommandRunner().run([path], 10)
+        slurm_runner().run([path], 10)
 
 
 def test_failing_command_that_answers_is_accepted_where_that_is_known(commands: Path) -> None:
     """`scontrol ping` fails when a controller is down, having said so."""
     path = script(commands, "scontrol", "echo 'Slurmctld(primary) at a is DOWN'; exit 1")
-    found = CommandRunner().run([path, "ping"], 10, accept_status=True)
+    found = slurm_runner().run([path, "ping"], 10, accept_status=True)
     assert found == b"Slurmctld(primary) at a is DOWN\n"
 
 
@@ -90,7 +99,7 @@ def test_command_that_never_ends_is_killed_with_its_children(
     body = f"trap '' TERM; sleep 1000 & echo $! $$ > {pids}; echo partial; wait"
     path = script(commands, "squeue", body)
     with pytest.raises(NoAnswer, match=r"^squeue gave no answer within 2 s and was killed$"):
-        CommandRunner().run([path], 2)
+        slurm_runner().run([path], 2)
     for pid in map(int, pids.read_text().split()):
         wait_for(lambda pid=pid: not alive(pid), "the command and its child to be gone")
 
@@ -99,13 +108,13 @@ def test_command_that_floods_is_killed(commands: Path) -> None:
     """Its output is not kept beyond the limit."""
     path = script(commands, "squeue", "exec cat /dev/zero")
     with pytest.raises(SourceError, match=r"^squeue printed more than 1 MiB and was killed$"):
-        CommandRunner(max_output=1 << 20).run([path], 60)
+        CommandRunner(environment({}), max_output=1 << 20).run([path], 60)
 
 
 def test_command_that_floods_its_complaints_is_not_kept(commands: Path) -> None:
     """Standard error is read, and thrown away beyond a little."""
     path = script(commands, "squeue", "head -c 5000000 /dev/zero >&2; echo fine")
-    assert CommandRunner().run([path], 60) == b"fine\n"
+    assert slurm_runner().run([path], 60) == b"fine\n"
 
 
 def test_killed_command_that_does_not_go_away_is_not_started_again(commands: Path) -> None:
@@ -120,7 +129,7 @@ def test_killed_command_that_does_not_go_away_is_not_started_again(commands: Pat
             return -9 if self.gone else None
 
     undying = Undying()
-    runner = CommandRunner()
+    runner = slurm_runner()
     runner._unreaped = undying  # type: ignore[assignment]
     path = script(commands, "squeue", "echo hello")
     with pytest.raises(Stuck, match="squeue was killed but does not go away"):
@@ -133,7 +142,7 @@ def test_close_ends_a_command_that_is_running(commands: Path, tmp_path: Path) ->
     """So that the agent's shutdown does not wait for a hung controller."""
     started = tmp_path / "started"
     path = script(commands, "squeue", f"echo $$ > {started}; exec sleep 1000")
-    runner = CommandRunner()
+    runner = slurm_runner()
     errors: list[BaseException] = []
 
     def run() -> None:
@@ -155,7 +164,7 @@ def test_close_ends_a_command_that_is_being_started(
     commands: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its process is there before the thread that starts it has taken note of it."""
-    runner = CommandRunner()
+    runner = slurm_runner()
     start = subprocess.Popen
 
     def interrupted(*arguments: Any, **options: Any) -> Any:
@@ -172,7 +181,7 @@ def test_no_descriptor_is_left_open(commands: Path) -> None:
     """After successes, failures and kills."""
     good = script(commands, "squeue", "echo x")
     hang = script(commands, "sinfo", "exec sleep 1000")
-    runner = CommandRunner()
+    runner = slurm_runner()
     runner.run([good], 10)
     before = open_descriptors()
     for _ in range(5):
@@ -193,6 +202,25 @@ Only 'accounting_storage/slurmdbd' is supported.' >&2; exit 1"""
     client = SlurmCli(prefix=commands)
     with pytest.raises(NoData, match="no accounting"):
         client.ended_jobs(10, 600)
+
+
+def test_queue_too_large_for_json_is_read_in_text(
+    commands: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One warning, and no further attempt: 25.11 prints some 8 KB for each job."""
+    asked = commands / "asked"
+    row = FIELD.join(["7", "7", "RUNNING", *["N/A"] * 20]) + RECORD
+    body = f"""echo "$1" >> {asked}
+case "$*" in *--json*) head -c 2000000 /dev/zero;; *) printf '%s\n' '{row}';; esac"""
+    script(commands, "squeue", body)
+    client = SlurmJsonCli(
+        prefix=commands, runner=lambda: CommandRunner(environment(os.environ), max_output=1 << 20)
+    )
+    for _ in range(2):
+        assert [job.job_id for job in client.jobs(60).items] == [7]
+    assert asked.read_text().split().count("--json") == 1
+    (warning,) = caplog.messages
+    assert "squeue printed more than 1 MiB" in warning
 
 
 def test_environment_keeps_what_finds_the_cluster() -> None:

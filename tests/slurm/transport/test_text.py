@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stagewatch.core.errors import NoData, SourceError
-from stagewatch.slurm.model import Controller, License, NodeGpus
+from stagewatch.slurm.model import Controller, License
+from stagewatch.slurm.notation import NodeGpus
 from stagewatch.slurm.transport import diagnostics, text
-from stagewatch.slurm.transport.text import FIELD, RECORD, records, split_pairs
+from stagewatch.slurm.transport.text import FIELD, RECORD, records
 
 JOB = {
     "JobID": "7",
@@ -23,10 +25,12 @@ JOB = {
     "Account": "(null)",
     "NumNodes": "2",
     "NumTasks": "2",
+    "Sockets": "*",
     "NodeList": "n[1-2]",
     "tres-alloc": "cpu=2,gres/gpu=4,gres/gpu:h200=4",
     "tres-per-node": "N/A",
     "tres-per-job": "N/A",
+    "tres-per-socket": "N/A",
     "tres-per-task": "N/A",
     "SubmitTime": "1750000000",
     "EligibleTime": "N/A",
@@ -34,6 +38,7 @@ JOB = {
     "EndTime": "NONE",
     "RestartCnt": "1",
     "exit_code": "0",
+    "ArrayTaskID": "N/A",
 }
 NODE = (
     "NodeName=h1 Arch=x86_64 CoresPerSocket=1  CPUAlloc=3 CPUEfctv=8 CPUTot=8 CPULoad=0.41 "
@@ -60,12 +65,38 @@ def test_job_is_read_with_unknown_times_absent() -> None:
 
 def test_pending_tasks_of_an_array_are_one_record_with_their_number() -> None:
     """squeue --array prints each; they are equal."""
-    pending = line(State="PENDING", Reason="Priority", ArrayJobID="7")
-    found = text.parse_jobs((pending * 1000 + line(JobID="8", ArrayJobID="7")).encode())
+    pending = {"State": "PENDING", "Reason": "Priority", "ArrayJobID": "7"}
+    printed = "".join(line(**pending, ArrayTaskID=str(task)) for task in range(1000))
+    found = text.parse_jobs((printed + line(JobID="8", ArrayJobID="7")).encode())
     assert [(job.job_id, job.tasks, job.array_job_id) for job in found.items] == [
         (7, 1000, None),
         (8, 1, 7),
     ]
+
+
+@pytest.mark.parametrize(
+    ("array", "printed", "tasks"),
+    [
+        ("0-40:4", range(0, 40, 4), 11),
+        ("1-97:8", range(1, 97, 8), 13),
+        ("0-16:4", range(0, 17, 4), 5),
+        ("0-10:2", range(0, 11, 2), 6),
+        ("0-49", range(50), 50),
+        ("0,4,8,12,16,20,21", [0, 4, 8, 12, 16, 20, 21], 7),
+    ],
+)
+def test_last_task_of_a_stepped_array_is_counted(
+    array: str, printed: Iterable[int], tasks: int
+) -> None:
+    """`squeue --array` leaves it out: the loop of bitfmt2int in src/common/bitstring.c ends at `<`.
+
+    xlate_array_task_str (slurm_protocol_defs.c) takes that form for more than 5 tasks, over 10
+    apart; what was printed here is what Slurm 22.05.8 printed of such arrays.
+    """
+    pending = {"State": "PENDING", "ArrayJobID": "7"}
+    shown = "".join(line(**pending, ArrayTaskID=str(task)) for task in printed)
+    (job,) = text.parse_jobs(shown.encode()).items
+    assert job.tasks == tasks, array
 
 
 @pytest.mark.parametrize(
@@ -75,6 +106,8 @@ def test_pending_tasks_of_an_array_are_one_record_with_their_number() -> None:
         ({"tres-per-node": "gres/gpu:2"}, (("", 4),)),
         ({"tres-per-job": "gres:gpu:a100:3"}, (("a100", 3),)),
         ({"tres-per-task": "gres:gpu"}, (("", 2),)),
+        ({"tres-per-socket": "gres:gpu:h200:2", "Sockets": "2"}, (("h200", 8),)),
+        ({"tres-per-socket": "gres/gpu:3"}, (("", 6),)),
         ({}, ()),
     ],
 )
@@ -148,7 +181,8 @@ def test_no_bytes_are_fatal(output: bytes) -> None:
 def test_records_come_back_with_their_multiplicity(rows: list[list[str]]) -> None:
     """What was joined is what is read."""
     output = "".join(FIELD.join(row) + RECORD + "\n" for row in rows).encode()
-    assert [row for row, times in records(output, 3) for _ in range(times)] == rows
+    split = [(raw.decode().split(FIELD), times) for raw, times in records(output)]
+    assert [row for row, times in split for _ in range(times)] == [row[:-1] for row in rows]
 
 
 def test_node_is_read() -> None:
@@ -157,7 +191,7 @@ def test_node_is_read() -> None:
     assert (node.name, node.state, node.flags) == ("h1", "MIXED", {"DRAIN"})
     assert node.partitions == ("gpu", "urgent")
     assert node.gpus == (NodeGpus("h200", 8, 6, (0, 1, 2, 5, 6, 7)),)
-    assert (node.cpus, node.cpus_allocated, node.address) == (8, 3, "10.0.0.1")
+    assert node.address == "10.0.0.1"
     assert (node.boot_time, node.slurmd_start_time) == (1795242213, None)
 
 
@@ -184,6 +218,20 @@ def test_reason_can_hold_anything_and_changes_nothing_else(said: str) -> None:
         ),
         ("Reason=never set [root@Unknown]", "never set", "root", None),
         ("Reason=without a signature", "without a signature", "", None),
+        ("Reason=a [root@2026-11-21T07:10:24]", "a", "root", None),
+        ("Reason=see [x@1] [root@1795245024]", "see [x@1]", "root", 1795245024),
+        (
+            "Reason=first [root@1795245024]        second [x@1]",
+            "first second [x@1]",
+            "root",
+            1795245024,
+        ),
+        (
+            "Reason=a Comment=b State=IDLE [root@1795245024] Comment=c",
+            "a Comment=b State=IDLE",
+            "root",
+            1795245024,
+        ),
         ("Comment=only a comment", "", "", None),
     ],
 )
@@ -193,6 +241,52 @@ def test_reason_with_user_and_time(
     """Line breaks come as spaces; a comment is not part of the reason."""
     (node,) = text.parse_nodes(f"{NODE}{free_text}\n".encode()).items
     assert (node.reason, node.reason_user, node.reason_time) == (reason, user, when)
+
+
+AFTER_REASON = (
+    "Comment=c",
+    "Extra=e",
+    "InstanceId=i-1 InstanceType=p5.48xlarge",
+    "ReservationName=upgrade",
+    "TLSCertTokenSet=Yes TLSCertLastRenewal=1795245024",
+    "Topology=tree:s1",
+    "Parameters=a=b",
+)
+"""What slurm_sprint_node_table of src/api/node_info.c prints after the reason, in its order:
+Comment in 20.11, Extra in 22.05, the instance, reservation, TLS and topology up to 25.05,
+Parameters in 25.11 and 26.05."""
+
+
+@given(st.sets(st.sampled_from(AFTER_REASON)), st.booleans(), st.booleans())
+def test_what_releases_print_after_the_reason_is_no_part_of_it(
+    labels: set[str], multiline: bool, reason: bool
+) -> None:
+    """Whichever of them a release prints, and whether there is a reason or not."""
+    more = "        [GPU 3] State=IDLE" if multiline else ""
+    text_of_reason = f"Reason=Xid 79 [root@1795245024]{more} " if reason else ""
+    shown = NODE + text_of_reason + " ".join(label for label in AFTER_REASON if label in labels)
+    (node,) = text.parse_nodes(f"{shown}\n".encode()).items
+    expected = ("Xid 79" + (" [GPU 3] State=IDLE" if multiline else "")) if reason else ""
+    assert node.reason == expected
+    assert (node.reason_user, node.reason_time) == (("root", 1795245024) if reason else ("", None))
+
+
+@pytest.mark.parametrize("label", ["Comment", "Extra", "InstanceId", "Parameters"])
+def test_free_text_forges_no_field_of_a_node(label: str) -> None:
+    """Everyone who may run `scontrol update` writes it; it comes after the structure."""
+    forged = (
+        "x State=DOWN Gres=gpu:b200:64 Partitions=all BootTime=7 Reason=broken [eve@1795245024]"
+    )
+    (forgery,) = text.parse_nodes(f"{NODE}{label}={forged}\n".encode()).items
+    assert forgery == text.parse_nodes(NODE.encode()).items[0]
+
+
+def test_free_text_forges_no_field_of_a_reservation() -> None:
+    """Its comment comes last (src/api/reservation_info.c of 22.05 to 26.05)."""
+    shown = "ReservationName=r1 StartTime=1795245050 EndTime=1795245650 NodeCnt=2 Nodes=c[1-2]"
+    (plain,) = text.parse_reservations(f"{shown}\n".encode()).items
+    forged = "Comment=x NodeCnt=900 Nodes=h[1-900] Flags=MAINT EndTime=1999999999"
+    assert text.parse_reservations(f"{shown} {forged}\n".encode()).items == (plain,)
 
 
 def test_node_without_gres_used_counts_what_is_allocated_as_tres() -> None:
@@ -209,11 +303,11 @@ def test_reservations_licences_and_controllers() -> None:
         b" NodeCnt=2 CoreCnt=8 Flags=MAINT,SPEC_NODES State=ACTIVE\n"
     )
     (found,) = text.parse_reservations(shown).items
-    assert (found.name, found.state, found.end, found.nodes) == ("r1", "ACTIVE", 1795245650, 2)
+    assert (found.name, found.end, found.nodes) == ("r1", 1795245650, 2)
     assert (found.node_list, found.flags) == ("c[1-2]", ("MAINT", "SPEC_NODES"))
     assert text.parse_reservations(b"No reservations in the system\n").items == ()
     shown = b"LicenseName=matlab Total=20 Used=15 Free=5 Reserved=0 Remote=no\n"
-    assert text.parse_licenses(shown).items == (License("matlab", 20, 15, 5, 0),)
+    assert text.parse_licenses(shown).items == (License("matlab", 20, 15, 0),)
     assert text.parse_licenses(b"No licenses configured in Slurm.\n").items == ()
     shown = b"Slurmctld(primary) at ctl1 is DOWN\nSlurmctld(backup) at ctl2 is UP\n"
     assert text.parse_ping(shown) == (
@@ -224,11 +318,9 @@ def test_reservations_licences_and_controllers() -> None:
 
 def test_values_with_spaces_end_at_the_next_name() -> None:
     """`OS=Linux 6.1 #1 SMP` is one value."""
-    assert dict(split_pairs("A=1 OS=Linux 6 #1 SMP  B=x=y")) == {
-        "A": "1",
-        "OS": "Linux 6 #1 SMP ",
-        "B": "x=y",
-    }
+    line = NODE.replace("OS=Linux 6.1.0 #1 SMP", "OS=Linux 6 State= #1 SMP Partitions=x=y")
+    (node,) = text.parse_nodes(line.encode()).items
+    assert (node.state, node.partitions) == ("MIXED", ("gpu", "urgent"))
 
 
 SDIAG = b"""\
@@ -265,6 +357,7 @@ Remote Procedure Call statistics by message type
 
 Remote Procedure Call statistics by user
 \troot            (       0) count:37     ave_time:361    total_time:13362
+\tresearch-pipeline(   10042) count:5      ave_time:10     total_time:50
 
 Pending RPC statistics
 \tREQUEST_NODE_INFO  (2007) count:1
@@ -274,21 +367,23 @@ Pending RPC statistics
 def test_sdiag_is_read_by_section() -> None:
     """The same label means something else in each; times become seconds."""
     found = diagnostics.parse_text(SDIAG)
-    assert found.since == 1795244998
     assert found.values == {
-        "server_threads": 3,
-        "agent_queue": 2,
-        "dbd_queue": 17,
-        "jobs_failed_internal": 0,
-        "main_last_cycle": pytest.approx(180e-6),
-        "main_cycles": 2,
-        "main_queue_length": 9,
-        "backfilled_jobs": 6,
-        "backfill_last_cycle": pytest.approx(271e-6),
-        "backfill_queue_length": 2,
+        "server_thread_count": 3,
+        "rpc_queue_enabled": 0,
+        "agent_queue_size": 2,
+        "dbd_agent_queue_size": 17,
+        "jobs_failed": 0,
+        "schedule_cycle_last": pytest.approx(180e-6),
+        "schedule_cycle_total": 2,
+        "schedule_queue_length": 9,
+        "bf_backfilled_jobs": 6,
+        "bf_cycle_last": pytest.approx(271e-6),
+        "bf_queue_len": 2,
     }
     assert [(each.name, each.count) for each in found.by_type] == [
         ("REQUEST_PARTITION_INFO", 9),
         ("REQUEST_JOB_INFO", 1),
     ]
     assert found.by_user[0].seconds == pytest.approx(0.013362)
+    # src/sdiag/sdiag.c prints "%-16s(%8u)": no space is left after 16 letters
+    assert [(each.name, each.count) for each in found.by_user][1:] == [("research-pipeline", 5)]

@@ -30,6 +30,7 @@ class Patches:
     def __init__(self, package: str) -> None:
         self._package = package
         self._changes: list[tuple[Any, str, Any, Any]] = []
+        self._others: list[Callable[[], Any]] = []
 
     def plan(self, owner: Any, name: str, wrap: Wrapping, *parameters: str) -> None:
         """Replace `owner.name`, which must take these parameters.  Raises `UnknownShape`."""
@@ -49,6 +50,10 @@ class Patches:
         new = type(old)(made) if isinstance(old, (classmethod, staticmethod)) else made
         self._changes.append((owner, name, old, new))
 
+    def also(self, undo: Callable[[], Any]) -> None:
+        """Take out, with the rest, what the framework's own means have put in."""
+        self._others.append(undo)
+
     def apply(self) -> None:
         """Carry the plan out."""
         for owner, name, old, new in self._changes:
@@ -62,6 +67,8 @@ class Patches:
                 setattr(owner, name, old)
             self._rename(owner, new, old)
         self._changes.clear()
+        while self._others:
+            self._others.pop()()
 
     def _rename(self, owner: Any, old: Any, new: Any) -> None:
         """Where `from owner import name` has put the old function, put the new one."""

@@ -18,9 +18,9 @@ from stagewatch.client._install import install
 def setup() -> None:
     """Install the hook of `STAGEWATCH_FRAMEWORK`, or all hooks without it.  Never raises.
 
-    `STAGEWATCH_COLLECTIVES=1` also counts the worker's collectives.
+    `STAGEWATCH_COLLECTIVES=0` leaves the worker's collectives alone.
     """
     install(
         os.environ.get("STAGEWATCH_FRAMEWORK") or None,
-        collectives=os.environ.get("STAGEWATCH_COLLECTIVES") == "1",
+        collectives=os.environ.get("STAGEWATCH_COLLECTIVES") != "0",
     )

@@ -225,7 +225,7 @@ def _record_of(names: Names, name: str) -> Recorder | None:
         if _api._recorder is None:
             _api.init(framework=names.framework, **_part(names, name))
     recorder = _api._recorder
-    if recorder is not None and not recorder.framework:
+    if recorder is not None and names.framework and not recorder.framework:
         recorder.name_framework(names.framework)
     return recorder
 

@@ -162,7 +162,14 @@ class Supervisor:
             raise type(self._error)(*self._error.args)
         self._answered = False
         self._leave_by = None
-        self._child = _Child(self._name, self._command(), errors=self._errors, clock=self._clock)
+        try:
+            self._child = _Child(
+                self._name, self._command(), errors=self._errors, clock=self._clock
+            )
+        except OSError as error:  # the limit of processes, of descriptors or of memory
+            failure = SourceError(f"{self._name} cannot be started: {error.strerror}")
+            self._failed(failure)
+            raise failure from error
         self._greeted = self._greeting is None
         return self._child
 

@@ -98,16 +98,27 @@ class Job:
 
     def start(self, now: float) -> None:
         """Fork a worker for one run."""
-        reader, writer = os.pipe()
-        self.runs += 1
         self.due = now + self.interval
         # A signal must not find the worker with the helper's stack still to unwind.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         parent = os.getpid()
-        pid = os.fork()
+        pipe: tuple[int, ...] = ()
+        try:
+            pipe = os.pipe()
+            pid = os.fork()
+        except OSError as error:  # the limit of processes, of descriptors or of memory
+            _say_once(f"no process can be started ({error.strerror}); trying again")
+            for descriptor in pipe:
+                os.close(descriptor)
+            return
+        finally:
+            if os.getpid() == parent:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+        reader, writer = pipe
         if pid == 0:
             _work(self, writer, parent)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+        self.runs += 1
+        _say_once("")
         os.close(writer)
         os.set_blocking(reader, False)
         self._clear()
@@ -192,6 +203,18 @@ def identity(pid: int) -> list[int] | None:
     except OSError:
         return None
     return None if fields[0] in (b"Z", b"X") else [pid, int(fields[19])]
+
+
+_said = ""
+
+
+def _say_once(message: str) -> None:
+    """Tell the agent's log, which is the helper's stderr; an empty message ends the matter."""
+    global _said  # noqa: PLW0603 - one process, one thread
+    if message != _said:
+        print(f"stagewatch helper: {message or 'processes can be started again'}", file=sys.stderr)
+        sys.stderr.flush()
+    _said = message
 
 
 def _work(job: Job, writer: int, parent: int) -> None:

@@ -38,62 +38,59 @@ USER_RPC_SECONDS = Metric(
     "Time spent on requests, by user, as for the count.",
     ("user",),
 )
-_GAUGES = {
-    "server_threads": ("slurm_controller_server_threads", "Threads serving requests now."),
-    "agent_queue": ("slurm_controller_agent_queue", "Messages to nodes waiting to be sent."),
-    "agents": ("slurm_controller_agents", "Agents sending messages to nodes now."),
-    "agent_threads": ("slurm_controller_agent_threads", "Threads of those agents."),
-    "dbd_queue": ("slurm_accounting_queue", "Records waiting to be sent to slurmdbd."),
-    "main_last_cycle": (
+_VALUES = {
+    "server_thread_count": ("slurm_controller_server_threads", "Threads serving requests now."),
+    "agent_queue_size": ("slurm_controller_agent_queue", "Messages to nodes waiting to be sent."),
+    "agent_count": ("slurm_controller_agents", "Agents sending messages to nodes now."),
+    "agent_thread_count": ("slurm_controller_agent_threads", "Threads of those agents."),
+    "dbd_agent_queue_size": ("slurm_accounting_queue", "Records waiting to be sent to slurmdbd."),
+    "schedule_cycle_last": (
         "slurm_scheduler_cycle_last_seconds",
         "Duration of the last main scheduling cycle.",
     ),
-    "main_mean_cycle": (
+    "schedule_cycle_mean": (
         "slurm_scheduler_cycle_mean_seconds",
         "Mean duration of a main scheduling cycle since the counters' reset.",
     ),
-    "main_max_cycle": (
+    "schedule_cycle_max": (
         "slurm_scheduler_cycle_max_seconds",
         "Longest main scheduling cycle since the counters' reset.",
     ),
-    "main_queue_length": (
+    "schedule_queue_length": (
         "slurm_scheduler_queue_length",
         "Jobs looked at by the last main scheduling cycle.",
     ),
-    "backfill_last_cycle": (
-        "slurm_backfill_cycle_last_seconds",
-        "Duration of the last backfill cycle.",
-    ),
-    "backfill_mean_cycle": (
+    "bf_cycle_last": ("slurm_backfill_cycle_last_seconds", "Duration of the last backfill cycle."),
+    "bf_cycle_mean": (
         "slurm_backfill_cycle_mean_seconds",
         "Mean duration of a backfill cycle since the counters' reset.",
     ),
-    "backfill_max_cycle": (
+    "bf_cycle_max": (
         "slurm_backfill_cycle_max_seconds",
         "Longest backfill cycle since the counters' reset.",
     ),
-    "backfill_last_depth": ("slurm_backfill_depth", "Jobs considered by the last backfill cycle."),
-    "backfill_queue_length": (
+    "bf_last_depth": ("slurm_backfill_depth", "Jobs considered by the last backfill cycle."),
+    "bf_queue_len": (
         "slurm_backfill_queue_length",
         "Jobs pending when the last backfill cycle began.",
     ),
-}
-_COUNTERS = {
-    "main_cycles": ("slurm_scheduler_cycles_total", "Main scheduling cycles."),
-    "backfill_cycles": ("slurm_backfill_cycles_total", "Backfill cycles."),
-    "backfilled_jobs": ("slurm_backfilled_jobs_total", "Jobs started by backfill."),
+    "schedule_cycle_total": ("slurm_scheduler_cycles_total", "Main scheduling cycles."),
+    "bf_cycle_counter": ("slurm_backfill_cycles_total", "Backfill cycles."),
+    "bf_backfilled_jobs": ("slurm_backfilled_jobs_total", "Jobs started by backfill."),
     "jobs_submitted": ("slurm_controller_jobs_submitted_total", "Jobs submitted."),
     "jobs_started": ("slurm_controller_jobs_started_total", "Jobs started."),
     "jobs_completed": ("slurm_controller_jobs_completed_total", "Jobs completed."),
     "jobs_canceled": ("slurm_controller_jobs_canceled_total", "Jobs cancelled."),
-    "jobs_failed_internal": (
+    "jobs_failed": (
         "slurm_controller_jobs_failed_internal_total",
         "Jobs that failed because of slurmd or an internal error; not those whose program failed, "
         "for which see slurm_jobs_ended_total.",
     ),
 }
-GAUGES = {key: Metric(name, "gauge", help) for key, (name, help) in _GAUGES.items()}
-COUNTERS = {key: Metric(name, "counter", help) for key, (name, help) in _COUNTERS.items()}
+VALUES = {
+    key: Metric(name, "counter" if name.endswith("_total") else "gauge", help)
+    for key, (name, help) in _VALUES.items()
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +145,7 @@ def _none_answers(ping: Source[tuple[Controller, ...]]) -> tuple[Controller, ...
 
 
 def _diagnostics(out: Samples, diagnostics: Diagnostics, top: int) -> None:
-    for key, metric in (*GAUGES.items(), *COUNTERS.items()):
+    for key, metric in VALUES.items():
         out.add(metric, diagnostics.values.get(key))
     for rpc in diagnostics.by_type:
         out.add(RPCS, rpc.count, rpc.name)

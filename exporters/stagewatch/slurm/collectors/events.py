@@ -18,7 +18,7 @@ from stagewatch.core.exposition import Metric, Samples
 from stagewatch.slurm.cluster import Cluster, Reading, Source, records_of
 from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import EndedJob, Job, NodeEvent, Records
-from stagewatch.slurm.states import ENDED_STATES, REASON_CLASSES
+from stagewatch.slurm.notation import ENDED_STATES, REASON_CLASSES
 
 T = TypeVar("T")
 
@@ -147,7 +147,7 @@ class EventsCollector(Collector):
     def _nothing_under_way(self) -> bool:
         """Whether the controller has nothing left to send to slurmdbd, by its last diagnostics."""
         reading = self._cluster.diagnostics.reading
-        return reading is None or not reading.data.values.get("dbd_queue")
+        return reading is None or not reading.data.values.get("dbd_agent_queue_size")
 
     def _measure(self) -> Samples:
         out = Samples()
@@ -157,12 +157,9 @@ class EventsCollector(Collector):
             out.add(REQUEUES, 0, partition)
             for state in FIRST_STATES:
                 out.add(ENDED, 0, partition, state)
-        for key, number in jobs.ended.items():
-            out.add(ENDED, number, *key)
-        for key, number in jobs.failed.items():
-            out.add(FAILED, number, *key)
-        for name, number in jobs.requeues.items():
-            out.add(REQUEUES, number, name)
+        out.add_all(ENDED, jobs.ended)
+        out.add_all(FAILED, jobs.failed)
+        out.add_all(REQUEUES, jobs.requeues)
         for metric, histograms in ((WAIT, jobs.wait), (RUN, jobs.run)):
             for partition, histogram in histograms.items():
                 out.add_histogram(metric, histogram.exposed(), partition)
@@ -172,8 +169,7 @@ class EventsCollector(Collector):
         for metric, counted in ((NODE_FAILURES, nodes.failures), (NODE_FLAPS, nodes.flaps)):
             for why in product(("drain", "down", "fail"), REASON_CLASSES):
                 out.add(metric, 0, *why)  # so that the first one is an increase
-            for why, number in counted.items():
-                out.add(metric, number, *why)
+            out.add_all(metric, counted)
         out.add(NODE_REBOOTS, nodes.reboots)
         out.add(SLURMD_RESTARTS, nodes.slurmd_restarts)
         for node, failure in nodes.recent.items():

@@ -12,9 +12,8 @@ from stagewatch.core.exposition import Metric, Samples
 from stagewatch.slurm.cluster import Cluster, Source, records_of
 from stagewatch.slurm.collectors.queue import HOLDING
 from stagewatch.slurm.context import SlurmContext
-from stagewatch.slurm.gres import indices_of, total
-from stagewatch.slurm.hosts import expand_or_none
 from stagewatch.slurm.model import Claim, Job, Node, Records
+from stagewatch.slurm.notation import expand_or_none, indices_of, total
 
 INFO = Metric(
     "slurm_job_info",
@@ -123,15 +122,23 @@ def _indices(
     certain: dict[tuple[int, str], tuple[int, ...]] = {}
     told = list(claims)
     for job in running:
-        for position, name in enumerate(placed[job.job_id]):
-            node = on_node.get(name)
-            if node is not None and sharers[name] == 1:
-                allocated = [index for gpus in node.gpus for index in gpus.indices]
-                certain[job.job_id, name] = tuple(sorted(allocated))
-            elif position < len(job.gres_detail):
+        alone: dict[tuple[int, str], tuple[int, ...]] = {}
+        names = placed[job.job_id]
+        for position, name in enumerate(names):
+            if position < len(job.gres_detail):
                 told.append((job.job_id, name, indices_of(job.gres_detail[position])))
+            if sharers[name] == 1 and name in on_node:
+                alone[job.job_id, name] = _allocated(on_node[name])
+        # A job that holds GPUs we do not know of may be beside it: the numbers must fit.
+        rest = total(job.gpus) - sum(map(len, alone.values()))
+        if rest == 0 if len(alone) == len(names) else rest >= len(names) - len(alone):
+            certain |= alone
     held = {(job.job_id, name) for job in running for name in placed[job.job_id]}
     return {**agreed(told, nodes, held), **certain}
+
+
+def _allocated(node: Node) -> tuple[int, ...]:
+    return tuple(sorted(index for gpus in node.gpus for index in gpus.indices))
 
 
 Placement = Mapping[tuple[int, str], tuple[int, ...]]
@@ -153,9 +160,8 @@ def agreed(
     placement: dict[tuple[int, str], tuple[int, ...]] = {}
     for node in nodes:
         of_node = by_node.get(node.name, [])
-        allocated = sorted(index for gpus in node.gpus for index in gpus.indices)
         claimed = sorted(index for _, _, indices in of_node for index in indices)
-        if claimed == allocated:
+        if claimed == list(_allocated(node)):
             placement.update({(job, name): indices for job, name, indices in of_node})
     return placement
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import TypeVar
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import MAX_SERIES, Metric, Samples
 from stagewatch.gpu.model_names import gpu_model
 from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.context import SlurmContext
-from stagewatch.slurm.model import Node, NodeGpus, Records
-from stagewatch.slurm.states import node_availability, reason_class
+from stagewatch.slurm.model import Node, Records
+from stagewatch.slurm.notation import NodeGpus, node_availability, reason_class
 
 STATE = Metric("slurm_node_state", "gauge", "1 for the node's base state.", ("node", "state"))
 FLAG = Metric(
     "slurm_node_flag", "gauge", "1 for each flag on top of the base state.", ("node", "flag")
+)
+HIDDEN_FLAGS = Metric(
+    "slurm_node_flag_without_series",
+    "gauge",
+    "Nodes with a flag that has no series in slurm_node_flag, since too many nodes have it.",
+    ("flag",),
 )
 NODES = Metric(
     "slurm_nodes",
@@ -62,7 +67,6 @@ CLUSTER_GPUS = Metric(
     "GPUs by state as in slurm_gpus, each once.",
     ("gpu_type", "state"),
 )
-LabelsT = TypeVar("LabelsT", bound=tuple[str, ...])
 GPU_STATES = ("allocated", "free", "free_drained", "down")
 
 
@@ -105,9 +109,13 @@ def measure(nodes: Iterable[Node]) -> Samples:
     cluster: Counter[str] = Counter()
     gpus: Counter[tuple[str, str, str]] = Counter()
     cluster_gpus: Counter[tuple[str, str]] = Counter()
+    nodes = tuple(nodes)
+    flags = Counter(flag for node in nodes for flag in node.flags)
+    shown_flags = frozenset(_rarest(flags))
+    out.add_all(HIDDEN_FLAGS, {flag: flags[flag] for flag in flags.keys() - shown_flags})
     for node in nodes:
         out.add(STATE, 1, node.name, node.state)
-        for flag in sorted(node.flags):
+        for flag in sorted(node.flags & shown_flags):
             out.add(FLAG, 1, node.name, flag)
         if node.state == "FUTURE":
             continue
@@ -125,24 +133,30 @@ def measure(nodes: Iterable[Node]) -> Samples:
                 cluster_gpus[name, state] += number
                 for partition in node.partitions:
                     gpus[partition, name, state] += number
-    _write(out, NODES, availability)
-    _write(out, PARTITION_NODES, states)
-    for state, number in cluster.items():
-        out.add(CLUSTER_NODES, number, state)
-    _write(out, GPUS, gpus)
-    _write(out, CLUSTER_GPUS, cluster_gpus)
+    out.add_all(NODES, availability)
+    out.add_all(PARTITION_NODES, states)
+    out.add_all(CLUSTER_NODES, cluster)
+    out.add_all(GPUS, gpus)
+    out.add_all(CLUSTER_GPUS, cluster_gpus)
     return out
+
+
+_URGENT = frozenset(("NOT_RESPONDING", "FAIL", "DRAIN"))
+
+
+def _rarest(flags: Mapping[str, int]) -> Iterator[str]:
+    """The flags that a metric has room for on all nodes; one that most nodes have tells least."""
+    room = MAX_SERIES
+    for flag, number in sorted(flags.items(), key=lambda flag: (flag[0] not in _URGENT, flag[1])):
+        room -= number
+        if room >= 0:
+            yield flag
 
 
 def _unavailable(out: Samples, node: Node, kind: str) -> None:
     labels = (reason_class(node.reason), node.reason or "none", node.reason_user)
     out.add(UNAVAILABLE, 1, node.name, kind, *labels)
     out.add(SINCE, node.reason_time, node.name, kind)
-
-
-def _write(out: Samples, metric: Metric, counts: Mapping[LabelsT, int]) -> None:
-    for labels, number in counts.items():
-        out.add(metric, number, *labels)
 
 
 def _build(options: NoOptions, context: SlurmContext) -> Collector:

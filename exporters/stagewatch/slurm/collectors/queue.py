@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
+from operator import itemgetter
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import integer, option
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.context import SlurmContext
-from stagewatch.slurm.hosts import expand_or_none
 from stagewatch.slurm.model import Job, Node, Records
-from stagewatch.slurm.states import ENDED_STATES
+from stagewatch.slurm.notation import ENDED_STATES, expand_or_none, held_of, total
 
 JOBS = Metric(
     "slurm_jobs", "gauge", "Jobs that have not ended, array tasks counted one by one.", ("state",)
@@ -74,6 +75,8 @@ HOLDING = frozenset(
 """States in which a job has its GPUs."""
 WAITING = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED"))
 _MAX_REASONS = 64
+_MAX_PAIRS = 5000
+"""Most pairs of a partition and a reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,18 +143,20 @@ def measure(
             if job.state == "PENDING" and job.submit is not None:
                 key = (partition, job.reason)
                 oldest[key] = min(oldest.get(key, job.submit), job.submit)
-        total = sum(number for _, number in holds)
-        users.add(job.user, job.state, job.tasks, total)
-        accounts.add(job.account, job.state, job.tasks, total)
+        held = total(holds)
+        users.add(job.user, job.state, job.tasks, held)
+        accounts.add(job.account, job.state, job.tasks, held)
     out = Samples()
-    for state, number in by_state.items():
-        out.add(JOBS, number, state)
-    for (partition, state, reason), number in _fold_reasons(queue):
-        out.add(QUEUE_JOBS, number, partition, state, reason)
-    for labels, number in gpus.items():
-        out.add(QUEUE_GPUS, number, *labels)
-    for (partition, reason), submitted in oldest.items():
-        out.add(PENDING_AGE, max(0.0, now - submitted), partition, reason)
+    out.add_all(JOBS, by_state)
+    kept = _kept_reasons(queue)
+    folded: Counter[tuple[str, str, str]] = Counter()
+    for (partition, state, reason), number in queue.items():
+        folded[partition, state, reason if reason in kept else "other"] += number
+    out.add_all(QUEUE_JOBS, folded)
+    out.add_all(QUEUE_GPUS, gpus)
+    for (partition, reason), submitted in sorted(oldest.items(), key=itemgetter(1), reverse=True):
+        shown = reason if reason in kept else "other"  # of which the oldest comes last, and stays
+        out.add(PENDING_AGE, max(0.0, now - submitted), partition, shown)
     users.write(out, USER_JOBS, USER_GPUS, top)
     accounts.write(out, ACCOUNT_JOBS, ACCOUNT_GPUS, top)
     return out
@@ -163,29 +168,36 @@ def gpus_held_or_wanted(job: Job, types: Mapping[str, str]) -> list[tuple[str, i
         return []
     if job.state in HOLDING:
         return [
-            (
-                kind or types.get(next(iter(expand_or_none(job.node_list)), "")) or "unknown",
-                number * job.tasks,
-            )
+            (typed, held * job.tasks)
             for kind, number in job.gpus
+            for typed, held in ([(kind, number)] if kind else _by_node(job, number, types))
         ]
     if job.state in WAITING:
         return [(kind or "any", number * job.tasks) for kind, number in job.gpus]
     return []
 
 
-def _fold_reasons(
-    queue: Mapping[tuple[str, str, str], int],
-) -> Iterator[tuple[tuple[str, str, str], int]]:
-    """Fold all but the most frequent reasons into `other`."""
+def _by_node(job: Job, number: int, types: Mapping[str, str]) -> Iterable[tuple[str, int]]:
+    """The types of GPUs that Slurm only counts, by the nodes that have them."""
+    nodes = expand_or_none(job.node_list)
+    kinds = {types.get(node) or "unknown" for node in nodes}
+    if len(kinds) == 1:
+        return [(kinds.pop(), number)]
+    counts: Counter[str] = Counter()
+    for node, detail in zip_longest(nodes, job.gres_detail[: len(nodes)]):
+        for kind, held in job.gpus_per_node if detail is None else held_of(detail):
+            counts[kind or types.get(node) or "unknown"] += held
+    return counts.items() if sum(counts.values()) == number else [("unknown", number)]
+
+
+def _kept_reasons(queue: Mapping[tuple[str, str, str], int]) -> frozenset[str]:
+    """The most frequent reasons; the others become `other`."""
     reasons: Counter[str] = Counter()
     for (_, _, reason), number in queue.items():
         reasons[reason] += number
-    kept = {reason for reason, _ in reasons.most_common(_MAX_REASONS)}
-    folded: Counter[tuple[str, str, str]] = Counter()
-    for (partition, state, reason), number in queue.items():
-        folded[partition, state, reason if reason in kept else "other"] += number
-    yield from folded.items()
+    partitions = len({partition for partition, _, _ in queue}) or 1
+    most = max(1, min(_MAX_REASONS, _MAX_PAIRS // partitions))
+    return frozenset(reason for reason, _ in reasons.most_common(most))
 
 
 class _Share:
@@ -194,7 +206,6 @@ class _Share:
     def __init__(self) -> None:
         self._jobs: Counter[tuple[str, str]] = Counter()
         self._gpus: Counter[tuple[str, str]] = Counter()
-        self._weight: dict[str, tuple[int, int]] = {}
 
     def add(self, owner: str, state: str, jobs: int, gpus: int) -> None:
         """Count one record."""
@@ -203,21 +214,19 @@ class _Share:
         self._jobs[owner, state] += jobs
         if gpus:
             self._gpus[owner, state] += gpus
-        before = self._weight.get(owner, (0, 0))
-        self._weight[owner] = (before[0] + gpus, before[1] + jobs)
 
     def write(self, out: Samples, jobs: Metric, gpus: Metric, top: int) -> None:
         """Add the samples, everything beyond the first `top` owners under `other`."""
-        ranked = sorted(
-            self._weight, key=lambda owner: (*map(int.__neg__, self._weight[owner]), owner)
-        )
-        kept = set(ranked[:top])
+        weight: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for place, counts in enumerate((self._gpus, self._jobs)):
+            for (owner, _), number in counts.items():
+                weight[owner][place] -= number
+        kept = set(sorted(weight, key=lambda owner: (weight[owner], owner))[:top])
         for metric, counts in ((jobs, self._jobs), (gpus, self._gpus)):
             folded: Counter[tuple[str, str]] = Counter()
             for (owner, state), number in counts.items():
                 folded[owner if owner in kept else "other", state] += number
-            for labels, number in folded.items():
-                out.add(metric, number, *labels)
+            out.add_all(metric, folded)
 
 
 def _build(options: QueueOptions, context: SlurmContext) -> Collector:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData, StagewatchError
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.slurm.cluster import Source, records_of
 from stagewatch.slurm.context import SlurmContext
-from stagewatch.slurm.hosts import expand_or_none
 from stagewatch.slurm.model import License, Node, Records, Reservation
+from stagewatch.slurm.notation import expand_or_none
 
 NODES = Metric(
     "slurm_reservation_nodes", "gauge", "Nodes of a reservation.", ("reservation", "state")
@@ -54,10 +55,13 @@ class ReservationsCollector(Collector):
         reservations: Source[Records[Reservation]],
         licenses: Source[Records[License]],
         nodes: Source[Records[Node]],
+        *,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._reservations = reservations
         self._licenses = licenses
         self._nodes = nodes
+        self._wall = wall
 
     def collect(self) -> Samples:
         """Read reservations and licences; one of the two is enough."""
@@ -65,7 +69,7 @@ class ReservationsCollector(Collector):
         errors: list[StagewatchError] = []
         try:
             reservations = self._reservations.refresh().items
-            _reservations(out, reservations, records_of(self._nodes.keep_fresh()))
+            _reservations(out, reservations, records_of(self._nodes.keep_fresh()), self._wall())
         except StagewatchError as error:
             errors.append(error)
         try:
@@ -83,10 +87,12 @@ class ReservationsCollector(Collector):
         return out
 
 
-def _reservations(out: Samples, reservations: Iterable[Reservation], nodes: Iterable[Node]) -> None:
+def _reservations(
+    out: Samples, reservations: Iterable[Reservation], nodes: Iterable[Node], now: float
+) -> None:
     gpus = {node.name: node.gpus for node in nodes}
     for reservation in tuple(reservations)[:_MOST]:
-        out.add(NODES, reservation.nodes, reservation.name, reservation.state)
+        out.add(NODES, reservation.nodes, reservation.name, _state(reservation, now))
         out.add(START, reservation.start, reservation.name)
         out.add(END, reservation.end, reservation.name)
         for flag in reservation.flags:
@@ -98,6 +104,13 @@ def _reservations(out: Samples, reservations: Iterable[Reservation], nodes: Iter
                 counts[kind] = counts.get(kind, 0) + held.configured
         for kind, number in counts.items():
             out.add(GPUS, number, reservation.name, kind)
+
+
+def _state(reservation: Reservation, now: float) -> str:
+    """ACTIVE between its times, as scontrol tells it (src/api/reservation_info.c)."""
+    if reservation.start is None or reservation.end is None:
+        return "UNKNOWN"
+    return "ACTIVE" if reservation.start <= now <= reservation.end else "INACTIVE"
 
 
 def _build(options: NoOptions, context: SlurmContext) -> Collector:

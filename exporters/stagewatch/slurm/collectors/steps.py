@@ -15,17 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.core.collector import Collector, CollectorSpec
-from stagewatch.core.config import duration, integer, option
+from stagewatch.core.commands import CommandRunner, NoAnswer
+from stagewatch.core.config import duration, integer, one_of, option
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.collectors.queue import HOLDING
 from stagewatch.slurm.context import SlurmContext
-from stagewatch.slurm.gres import total
 from stagewatch.slurm.model import Job, Records
-from stagewatch.slurm.transport.command import CommandRunner, NoAnswer
-
-METHODS = ("sstat", "srun")
+from stagewatch.slurm.notation import total
+from stagewatch.slurm.transport.text import slurm_runner
 
 
 class StepProbe:
@@ -36,7 +35,7 @@ class StepProbe:
         *,
         method: str = "sstat",
         prefix: Path | None = None,
-        runner: Callable[[], CommandRunner] = CommandRunner,
+        runner: Callable[[], CommandRunner] = slurm_runner,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._method = method
@@ -94,13 +93,6 @@ RESPONSE = Metric(
 )
 
 
-def method(value: object) -> str:
-    """sstat or srun"""
-    if value not in METHODS:
-        raise ValueError
-    return str(value)
-
-
 @dataclass(frozen=True, slots=True)
 class StepsOptions:
     """Options of the steps collector."""
@@ -112,7 +104,7 @@ class StepsOptions:
         "sstat",
         "sstat asks the steps that run; srun starts one more beside them, for which the agent "
         "must be root or the job's owner",
-        parse=method,
+        parse=one_of("sstat", "srun"),
     )
     timeout: float = option(8.0, "time after which a step counts as not answering", parse=duration)
 

@@ -13,11 +13,13 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 from stagewatch.core.exposition import Histogram
+from stagewatch.core.state_file import real, text, whole
 from stagewatch.slurm.model import EndedJob, Job
-from stagewatch.slurm.states import ENDED_STATES, exit_class
+from stagewatch.slurm.notation import ENDED_STATES, exit_class
 
 WAIT_BOUNDS = (1.0, 10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0, 259200.0)
 """Seconds; a pending alert looks at 30 minutes."""
@@ -56,10 +58,10 @@ class GrowingHistogram:
     @classmethod
     def load(cls, saved: Mapping[str, Any], bounds: tuple[float, ...]) -> GrowingHistogram:
         """Load from the state file; empty if its bounds are of another version."""
-        counts = [int(number) for number in saved["counts"]]
+        counts = [whole(number) for number in saved["counts"]]
         if tuple(saved["bounds"]) != bounds or len(counts) != len(bounds) + 1:
             return cls(bounds)
-        return cls(bounds, counts, float(saved["sum"]))
+        return cls(bounds, counts, real(saved["sum"]))
 
 
 OVERLAP = 600.0
@@ -120,6 +122,7 @@ class JobLedger:
 
     def observe_queue(self, jobs: Iterable[Job], now: float) -> None:
         """Count the ends and requeues that a snapshot of the queue shows."""
+        jobs = tuple(jobs)
         live: dict[Run, _Live] = {}
         latest: dict[int, int] = {}
         restarts: dict[int, int] = {}
@@ -136,6 +139,7 @@ class JobLedger:
                 was = live.get((job.job_id, submit))
                 tasks = job.tasks + (was.tasks if was else 0)
                 live[job.job_id, submit] = _Live(job.partition, tasks)
+        self._count_cancelled(jobs, live, ended)
         for record in ended.values():
             self._end(record)
         for run, was in self._live.items():
@@ -157,7 +161,9 @@ class JobLedger:
         """
         self.accounting = True
         for record in records:
-            self._end(record)
+            live = self._live.get((record.job_id, record.submit))
+            if live is None or live.tasks == 1:  # the queue knows more of an array; it is next
+                self._end(record)
         if complete:
             self._watermark = max(self._watermark, asked)
         self._settle(asked)
@@ -171,6 +177,29 @@ class JobLedger:
     def _count_restarts(self, job: Job) -> None:
         if self._restarts is not None:  # restarts from before the first snapshot do not count
             self.requeues[job.partition] += max(0, job.restarts - self._restarts.get(job.job_id, 0))
+
+    def _count_cancelled(
+        self, jobs: tuple[Job, ...], live: Mapping[Run, _Live], ended: Mapping[Run, EndedJob]
+    ) -> None:
+        """Count the tasks of pending arrays that went without a record.
+
+        slurmctld takes cancelled tasks off the list of an array, and keeps no more than its record
+        where none are left (`job_str_signal` in src/slurmctld/job_mgr.c): that of `scancel ID` has
+        its tasks, those of `scancel ID_[0-49]`, `--user`, `--name` and `--partition` have not.
+        Tasks that begin, or are held, leave the list too, but have records of their own.
+        """
+        arrays = {run: was for run, was in self._live.items() if was.tasks > 1}
+        if not arrays:
+            return
+        known = {job_id for job_id, _ in chain(self._live, self._seen)}
+        begun = Counter[int | None]()
+        for job in jobs:
+            if job.job_id not in known:
+                begun[job.array_job_id] += job.tasks
+        for run, was in arrays.items():
+            if run in live or run in ended:
+                left = live[run].tasks if run in live else ended[run].tasks
+                self.ended[was.partition, "CANCELLED"] += max(0, was.tasks - left - begun[run[0]])
 
     def _end(self, job: EndedJob) -> None:
         run = (job.job_id, job.submit)
@@ -223,22 +252,24 @@ class JobLedger:
 
     @classmethod
     def load(cls, saved: Mapping[str, Any]) -> JobLedger:
-        """Load the content.  Raises `KeyError`, `TypeError` or `ValueError` if it is broken."""
-        ledger = cls(float(saved["watermark"]))  # accounting is asked for what came since
-        ledger.ended.update({(str(p), str(s)): int(n) for p, s, n in saved["ended"]})
-        ledger.failed.update({(str(p), str(c)): int(n) for p, c, n in saved["failed"]})
-        ledger.requeues.update({str(p): int(n) for p, n in saved["requeues"].items()})
+        """Load the content.  Raises one of `core.state_file.BROKEN`."""
+        ledger = cls(real(saved["watermark"]))  # accounting is asked for what came since
+        ledger.ended.update({(text(p), text(s)): whole(n) for p, s, n in saved["ended"]})
+        ledger.failed.update({(text(p), text(c)): whole(n) for p, c, n in saved["failed"]})
+        ledger.requeues.update({text(p): whole(n) for p, n in saved["requeues"].items()})
         for name, kept in saved["wait"].items():
-            ledger.wait[name] = GrowingHistogram.load(kept, WAIT_BOUNDS)
+            ledger.wait[text(name)] = GrowingHistogram.load(kept, WAIT_BOUNDS)
         for name, kept in saved["run"].items():
-            ledger.run[name] = GrowingHistogram.load(kept, RUN_BOUNDS)
-        ledger._oldest = float(saved["oldest"])
-        ledger._last_poll = float(saved["last_poll"])
-        ledger._seen = {(int(job), int(submit)): int(end) for job, submit, end in saved["seen"]}
+            ledger.run[text(name)] = GrowingHistogram.load(kept, RUN_BOUNDS)
+        ledger._oldest = real(saved["oldest"])
+        ledger._last_poll = real(saved["last_poll"])
+        ledger._seen = {
+            (whole(job), whole(submit)): whole(end) for job, submit, end in saved["seen"]
+        }
         for job, submit, partition, tasks, last_seen, requeued in saved["awaited"]:
-            awaited = _Awaited(str(partition), int(tasks), float(last_seen), bool(requeued))
-            ledger._awaited[int(job), int(submit)] = awaited
-        ledger._restarts = {int(job): int(number) for job, number in saved["restarts"]}
+            awaited = _Awaited(text(partition), whole(tasks), real(last_seen), bool(requeued))
+            ledger._awaited[whole(job), whole(submit)] = awaited
+        ledger._restarts = {whole(job): whole(number) for job, number in saved["restarts"]}
         return ledger
 
 
@@ -264,8 +295,6 @@ def _add_ended(ended: dict[Run, EndedJob], job: Job) -> None:
         exit_code=job.exit_code,
         signal=job.signal,
         partition=job.partition,
-        user=job.user,
-        account=job.account,
         submit=job.submit or 0,
         eligible=job.eligible,
         start=job.start if job.node_list else None,

@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from stagewatch.core.state_file import optional, real, text, whole
 from stagewatch.slurm.model import Node, NodeEvent
-from stagewatch.slurm.states import node_availability, node_state, reason_class
+from stagewatch.slurm.notation import node_availability, node_state, reason_class
 
 _RANK = {None: 0, "drain": 1, "fail": 2, "down": 3}
 _PASSING = frozenset(["NOT_RESPONDING"])
@@ -149,20 +150,24 @@ class NodeLedger:
 
     @classmethod
     def load(cls, saved: Mapping[str, Any]) -> NodeLedger:
-        """Load the content.  Raises `KeyError`, `TypeError` or `ValueError` if it is broken."""
-        ledger = cls(float(saved["oldest"]))
-        ledger.failures.update({(str(k), str(c)): int(n) for k, c, n in saved["failures"]})
-        ledger.flaps.update({(str(k), str(c)): int(n) for k, c, n in saved["flaps"]})
-        ledger.reboots = int(saved["reboots"])
-        ledger.slurmd_restarts = int(saved["slurmd_restarts"])
+        """Load the content.  Raises one of `core.state_file.BROKEN`."""
+        ledger = cls(real(saved["oldest"]))
+        ledger.failures.update({(text(k), text(c)): whole(n) for k, c, n in saved["failures"]})
+        ledger.flaps.update({(text(k), text(c)): whole(n) for k, c, n in saved["flaps"]})
+        ledger.reboots = whole(saved["reboots"])
+        ledger.slurmd_restarts = whole(saved["slurmd_restarts"])
         for name, (when, kind, why) in saved["recent"].items():
-            ledger.recent[name] = Failure(float(when), str(kind), str(why))
-        ledger._last_poll = float(saved["last_poll"])
-        seen = {name: _Known(*state) for name, state in saved["known"].items()}
+            ledger.recent[text(name)] = Failure(real(when), text(kind), text(why))
+        ledger._last_poll = real(saved["last_poll"])
+        start = optional(whole)
+        seen = {
+            name: _Known(optional(text)(kind), start(boot), start(slurmd))
+            for name, (kind, boot, slurmd) in saved["known"].items()
+        }
         ledger._known = seen or None
-        ledger._seen = {(str(name), int(start)): int(start) for name, start in saved["seen"]}
+        ledger._seen = {(text(name), whole(start)): whole(start) for name, start in saved["seen"]}
         for name, spans in saved["spans"].items():
-            ledger._spans[name] = [_Span(float(after), float(to)) for after, to in spans]
+            ledger._spans[name] = [_Span(real(after), real(to)) for after, to in spans]
         return ledger
 
 

@@ -1,56 +1,46 @@
-"""Ways of asking Slurm: by its commands (command.py) or through slurmrestd (rest.py).
+"""Ways of asking Slurm: its commands for text (text.py) or JSON (json.py), or slurmrestd (rest.py).
 
-Both are a `SlurmClient`.  What they get is parsed by text.py, json.py, diagnostics.py (sdiag) and
-accounting.py (sacct, sacctmgr) into the records of slurm/model.py.  Open text.py first: it is what
-most clusters are read by.
+Each is a `SlurmClient`, and hands what it gets to the readers of slurm/model.py under the names of
+Slurm's JSON.  diagnostics.py reads sdiag, accounting.py sacct and sacctmgr.  Open text.py first: it
+is what most clusters are read by.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from stagewatch.slurm.model import (
-    Claim,
-    Controller,
-    Diagnostics,
-    EndedJob,
-    Job,
-    License,
-    Node,
-    NodeEvent,
-    Records,
-    Reservation,
-)
+from stagewatch.slurm import model
+from stagewatch.slurm.model import Records
 
 
 class SlurmClient(Protocol):
     """Each method asks once, takes the seconds after which to give up, and raises `SourceError`."""
 
-    def jobs(self, timeout: float) -> Records[Job]:
+    def jobs(self, timeout: float) -> Records[model.Job]:
         """The queue, with jobs that ended within the controller's MinJobAge."""
 
-    def nodes(self, timeout: float) -> Records[Node]:
+    def nodes(self, timeout: float) -> Records[model.Node]:
         """Every node."""
 
-    def diagnostics(self, timeout: float) -> Diagnostics:
+    def diagnostics(self, timeout: float) -> model.Diagnostics:
         """The controller's statistics."""
 
-    def ping(self, timeout: float) -> tuple[Controller, ...]:
+    def ping(self, timeout: float) -> tuple[model.Controller, ...]:
         """Which controllers answer."""
 
-    def reservations(self, timeout: float) -> Records[Reservation]:
+    def reservations(self, timeout: float) -> Records[model.Reservation]:
         """The reservations."""
 
-    def licenses(self, timeout: float) -> Records[License]:
+    def licenses(self, timeout: float) -> Records[model.License]:
         """The licences that the controller counts."""
 
-    def ended_jobs(self, timeout: float, ago: float) -> Records[EndedJob]:
+    def ended_jobs(self, timeout: float, ago: float) -> Records[model.EndedJob]:
         """Runs that ended in the last `ago` seconds; `NoData` where there is no accounting."""
 
-    def node_events(self, timeout: float, ago: float) -> Records[NodeEvent]:
+    def node_events(self, timeout: float, ago: float) -> Records[model.NodeEvent]:
         """Events of nodes in the last `ago` seconds; `NoData` where there is no accounting."""
 
-    def gpu_claims(self, timeout: float) -> Records[Claim]:
+    def gpu_claims(self, timeout: float) -> Records[model.Claim]:
         """Which job has which GPUs, node by node; to be checked."""
 
     def close(self) -> None:

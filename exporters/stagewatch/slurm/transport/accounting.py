@@ -6,28 +6,21 @@ https://slurm.schedmd.com/sacct.html and https://slurm.schedmd.com/sacctmgr.html
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
-from functools import lru_cache
 
-from stagewatch.slurm.model import EndedJob, NodeEvent, Records
-from stagewatch.slurm.states import ENDED_STATES, job_state
-from stagewatch.slurm.transport.text import FIELD, name_of, seconds
-
-_FIELDS = (
-    "JobIDRaw",
-    "JobID",
-    "State",
-    "ExitCode",
-    "Submit",
-    "Eligible",
-    "Start",
-    "End",
-    "Partition",
-    "User",
-    "Account",
-    "AllocTRES",
+from stagewatch.slurm.model import (
+    EndedJob,
+    NodeEvent,
+    Records,
+    moment,
+    read_all,
+    read_ended,
+    required,
+    text,
 )
+
+FIELD = "\x1f"
+"""A separator that no name can hold."""
 _ENDED = "BF,CA,CD,DL,F,NF,OOM,PR,RQ,TO"
 _EVENT_START = re.compile(r"[^|\n]*\|\d+\|(?:\d+|Unknown)\|")
 DISABLED = ("accounting storage is disabled", "accounting_storage/slurmdbd' is supported")
@@ -50,7 +43,7 @@ def job_arguments(ago: float) -> tuple[str, ...]:
         f"--state={_ENDED}",
         f"--starttime=now-{max(1, int(ago))}seconds",
         "--endtime=now",
-        f"--format={','.join(_FIELDS)}",
+        "--format=JobIDRaw,JobID,State,ExitCode,Submit,Eligible,Start,End,Partition,AllocTRES",
     )
 
 
@@ -63,101 +56,50 @@ def event_arguments(ago: float) -> tuple[str, ...]:
         "event",
         "event=Node",
         f"start=now-{max(1, int(ago))}seconds",
-        "format=NodeName,Start,End,State,User,Reason",
+        "format=NodeName,Start,End,State,Reason",
     )
 
 
 def parse_jobs(output: bytes) -> Records[EndedJob]:
     """The ended runs that sacct prints; no output means that there were none."""
-    jobs, malformed = [], 0
-    for line in output.decode(errors="replace").split("\n"):
-        if not line.strip():
-            continue
-        try:
-            job = _job(line.split(FIELD))
-        except ValueError:
-            malformed += 1
-            continue
-        if job is not None:
-            jobs.append(job)
-    return Records(tuple(jobs), malformed)
+    lines = output.decode(errors="replace").split("\n")
+    return read_all((line for line in lines if line.strip()), _run)
 
 
-def _job(values: list[str]) -> EndedJob | None:
+def _run(line: str) -> EndedJob | None:
     """Read one run; `None` if it has not ended after all."""
-    if len(values) != len(_FIELDS):
-        raise ValueError("a record of another shape")
-    raw, shown, state, code, submit, eligible, start, end = values[:8]
-    partition, user, account, tres = values[8:]
-    exit_code, _, signal = code.partition(":")
-    state = job_state(state)
-    submitted, ended = seconds(submit), seconds(end)
-    if submitted is None or ended is None or state not in (*ENDED_STATES, "REQUEUED"):
-        return None
-    return EndedJob(
-        job_id=int(raw),
-        tasks=_tasks(shown),
-        state=sys.intern(state),
-        exit_code=int(exit_code) if exit_code.isdecimal() else 0,
-        signal=int(signal) if signal.isdecimal() else 0,
-        partition=sys.intern(partition.partition(",")[0]),
-        user=sys.intern(name_of(user)),
-        account=sys.intern(name_of(account)),
-        submit=submitted,
-        eligible=seconds(eligible),
-        start=seconds(start) if tres else None,
-        end=ended,
+    raw, shown, state, code, submit, eligible, start, end, partition, tres = line.split(FIELD)
+    return read_ended(
+        {
+            "job_id": raw,
+            "array": {"task": shown.partition("_[")[2].rstrip("]")},
+            "state": {"current": state},
+            "exit_code": code,
+            "time": {"submission": submit, "eligible": eligible, "start": start, "end": end},
+            "partition": partition,
+            "tres": {"allocated": tres},
+        }
     )
-
-
-def _tasks(shown: str) -> int:
-    """How many jobs `7`, `6_9` or `7_[0-4%2]` stands for; 1 where the list was cut short."""
-    _, bracket, tasks = shown.partition("_[")
-    try:
-        return array_tasks(tasks.rstrip("]")) if bracket else 1
-    except ValueError:
-        return 1
-
-
-@lru_cache(maxsize=4096)
-def array_tasks(text: str) -> int:
-    """How many tasks `3`, `0-9%2` or `1,4-20:4` stands for.  Raises `ValueError`."""
-    total = 0
-    for part in text.partition("%")[0].split(","):
-        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?(?::(\d{1,9}))?", part)
-        if not match:
-            raise ValueError(f"not a list of array tasks: {text[:60]!r}")
-        first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-        total += max(0, last - first) // max(1, step) + 1
-    return total
 
 
 def parse_events(output: bytes) -> Records[NodeEvent]:
     """The events that sacctmgr prints; the reason comes last, since it may hold anything."""
-    events, malformed = [], 0
-    for record in _event_records(output.decode(errors="replace")):
-        name, start, end, state, user, reason = record.split("|", 5)
-        begun = seconds(start)
-        if begun is None:
-            malformed += 1
-        elif name:  # without a name it is about the whole cluster
-            events.append(
-                NodeEvent(
-                    node=name,
-                    state=state,
-                    start=begun,
-                    end=seconds(end),
-                    reason=name_of(" ".join(reason.split())),
-                    user=user.partition("(")[0],
-                )
-            )
-    return Records(tuple(events), malformed)
+    return read_all(_event_records(output.decode(errors="replace")), _event)
+
+
+def _event(record: str) -> NodeEvent | None:
+    """Read one event; `None` where it is one of the whole cluster, which has no node."""
+    name, start, end, state, reason = record.split("|", 4)
+    begun = required(moment(start))
+    return (
+        NodeEvent(name, state, begun, moment(end), text(" ".join(reason.split()))) if name else None
+    )
 
 
 def _event_records(text: str) -> Iterator[str]:
     record = ""
     for line in text.split("\n"):
-        if _EVENT_START.match(line) and line.count("|") >= 5:
+        if _EVENT_START.match(line) and line.count("|") >= 4:
             if record:
                 yield record
             record = line

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stagewatch.core.errors import SourceError
-from stagewatch.slurm.model import Diagnostics, RpcCount
-from stagewatch.slurm.transport.json import Object, moment, number, objects, text
+from stagewatch.slurm.model import Diagnostics, Object, RpcCount, number, objects, text
 
 _SECTIONS = (
     ("Main schedule statistics", "main"),
@@ -22,64 +21,44 @@ _SECTIONS = (
     ("Pending RPC", "pending"),
 )
 _MICRO = 1e-6
-_VALUES = (
-    ("server_threads", 1, "", "Server thread count", "server_thread_count"),
-    ("agent_queue", 1, "", "Agent queue size", "agent_queue_size"),
-    ("agents", 1, "", "Agent count", "agent_count"),
-    ("agent_threads", 1, "", "Agent thread count", "agent_thread_count"),
-    ("dbd_queue", 1, "", "DBD Agent queue size", "dbd_agent_queue_size"),
-    ("jobs_submitted", 1, "", "Jobs submitted", "jobs_submitted"),
-    ("jobs_started", 1, "", "Jobs started", "jobs_started"),
-    ("jobs_completed", 1, "", "Jobs completed", "jobs_completed"),
-    ("jobs_canceled", 1, "", "Jobs canceled", "jobs_canceled"),
-    ("jobs_failed_internal", 1, "", "Jobs failed", "jobs_failed"),
-    ("main_last_cycle", _MICRO, "main", "Last cycle", "schedule_cycle_last"),
-    ("main_max_cycle", _MICRO, "main", "Max cycle", "schedule_cycle_max"),
-    ("main_mean_cycle", _MICRO, "main", "Mean cycle", "schedule_cycle_mean"),
-    ("main_cycles", 1, "main", "Total cycles", "schedule_cycle_total"),
-    ("main_queue_length", 1, "main", "Last queue length", "schedule_queue_length"),
-    ("backfill_last_cycle", _MICRO, "backfill", "Last cycle", "bf_cycle_last"),
-    ("backfill_max_cycle", _MICRO, "backfill", "Max cycle", "bf_cycle_max"),
-    ("backfill_mean_cycle", _MICRO, "backfill", "Mean cycle", "bf_cycle_mean"),
-    ("backfill_cycles", 1, "backfill", "Total cycles", "bf_cycle_counter"),
-    ("backfill_last_depth", 1, "backfill", "Last depth cycle", "bf_last_depth"),
-    ("backfill_queue_length", 1, "backfill", "Last queue length", "bf_queue_len"),
-    (
-        "backfilled_jobs",
-        1,
-        "backfill",
-        "Total backfilled jobs (since last slurm start)",
-        "bf_backfilled_jobs",
-    ),
-)
-"""Our name, the factor that makes base units, section and label in the text, key in the JSON."""
-_TEXT = {(section, label): (name, factor) for name, factor, section, label, _ in _VALUES}
-
-_RPC = re.compile(r"\s*(\S+)\s+\(\s*\d+\)\s+count:(\d+)\s+ave_time:\d+\s+total_time:(\d+)")
+_KEYS = {
+    ("main", "Last cycle"): "schedule_cycle_last",
+    ("main", "Max cycle"): "schedule_cycle_max",
+    ("main", "Mean cycle"): "schedule_cycle_mean",
+    ("main", "Total cycles"): "schedule_cycle_total",
+    ("main", "Last queue length"): "schedule_queue_length",
+    ("backfill", "Last cycle"): "bf_cycle_last",
+    ("backfill", "Max cycle"): "bf_cycle_max",
+    ("backfill", "Mean cycle"): "bf_cycle_mean",
+    ("backfill", "Total cycles"): "bf_cycle_counter",
+    ("backfill", "Last depth cycle"): "bf_last_depth",
+    ("backfill", "Last queue length"): "bf_queue_len",
+    ("backfill", "Total backfilled jobs (since last slurm start)"): "bf_backfilled_jobs",
+}
+"""The JSON's names of labels in the text; those above the first section differ in spelling only."""
+_MICROSECONDS = re.compile(r"_cycle_(last|max|mean)$")
+_RPC = re.compile(r"\s*(.+?)\s*\(\s*\d+\)\s+count:(\d+)\s+ave_time:\d+\s+total_time:(\d+)")
 
 
 def parse_text(output: bytes) -> Diagnostics:
     """Read the text of sdiag.  Raises `SourceError` if nothing of it is recognised."""
     values: dict[str, float] = {}
     rpcs: dict[str, list[RpcCount]] = {"rpc_type": [], "rpc_user": []}
-    since = None
     for section, line in _by_section(output.decode(errors="replace")):
         if section in rpcs:
-            match = _RPC.match(line)
-            if match:
+            if match := _RPC.match(line):
                 rpcs[section].append(RpcCount(match[1], int(match[2]), int(match[3]) * _MICRO))
-            continue
-        if line.startswith("Data since"):
-            match = re.search(r"\((\d+)\)\s*$", line)
-            since = int(match[1]) if match else None
-            continue
-        label, colon, text = line.strip().rpartition(":")
-        meaning = _TEXT.get((section, label.strip()))
-        if colon and meaning and re.fullmatch(r"\d+", text.strip()):
-            values[meaning[0]] = int(text) * meaning[1]
+        elif match := re.fullmatch(r"(\s*)(.*\w\)?)\s*:\s*(\d+)\s*", line):
+            spelt = "" if section or match[1] else match[2].lower().replace(" ", "_")
+            if key := _KEYS.get((section, match[2]), spelt):
+                values[key] = _in_seconds(key, int(match[3]))
     if not values:
         raise SourceError(f"sdiag printed something unknown: {output[:80]!r}")
-    return Diagnostics(values, since, tuple(rpcs["rpc_type"]), tuple(rpcs["rpc_user"]))
+    return Diagnostics(values, tuple(rpcs["rpc_type"]), tuple(rpcs["rpc_user"]))
+
+
+def _in_seconds(key: str, value: int) -> float:
+    return value * _MICRO if _MICROSECONDS.search(key) else value
 
 
 def _by_section(text: str) -> Iterator[tuple[str, str]]:
@@ -99,14 +78,12 @@ def parse_json(answer: Object) -> Diagnostics:
     statistics = answer.get("statistics")
     if not isinstance(statistics, dict):
         raise SourceError("there are no statistics in the answer")
-    values = {
-        name: value * factor
-        for name, factor, _, _, key in _VALUES
-        if (value := number(statistics.get(key))) is not None
-    }
     return Diagnostics(
-        values,
-        moment(statistics.get("req_time_start")),
+        {
+            key: _in_seconds(key, value)
+            for key, shown in statistics.items()
+            if (value := number(shown)) is not None
+        },
         _listed_rpcs(statistics.get("rpcs_by_message_type"), "message_type"),
         _listed_rpcs(statistics.get("rpcs_by_user"), "user"),
     )

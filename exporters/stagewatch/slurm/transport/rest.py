@@ -22,20 +22,9 @@ from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
 from stagewatch.core.errors import NoData, SourceError, Stuck
-from stagewatch.slurm.model import (
-    Claim,
-    Controller,
-    Diagnostics,
-    EndedJob,
-    Job,
-    License,
-    Node,
-    NodeEvent,
-    Records,
-    Reservation,
-)
+from stagewatch.slurm import model
+from stagewatch.slurm.model import Object, Records
 from stagewatch.slurm.transport import diagnostics, json
-from stagewatch.slurm.transport.json import Object
 
 MAX_BODY = 512 * 1024 * 1024
 _MAX_COMPLAINT = 64 * 1024
@@ -142,7 +131,10 @@ class _Call:
     def __init__(self, call: Callable[[], bytes]) -> None:
         self.done = threading.Event()
         self._result: bytes | BaseException | None = None
-        threading.Thread(target=self._run, args=(call,), name="http", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, args=(call,), name="http", daemon=True).start()
+        except RuntimeError as error:  # the limit of threads
+            raise SourceError(f"slurmrestd cannot be asked: {error}") from error
 
     def wait(self, timeout: float) -> bytes | BaseException | None:
         """The body or the error; `None` if the call is still under way after `timeout` seconds."""
@@ -212,32 +204,32 @@ class SlurmRest:
         self._wall = wall
         self._version: int | None = None
 
-    def jobs(self, timeout: float) -> Records[Job]:
+    def jobs(self, timeout: float) -> Records[model.Job]:
         """The queue."""
         return json.jobs(self._ask("jobs", "slurm", "jobs", timeout))
 
-    def nodes(self, timeout: float) -> Records[Node]:
+    def nodes(self, timeout: float) -> Records[model.Node]:
         """The nodes."""
         return json.nodes(self._ask("nodes", "slurm", "nodes", timeout))
 
-    def diagnostics(self, timeout: float) -> Diagnostics:
+    def diagnostics(self, timeout: float) -> model.Diagnostics:
         """The controller's statistics."""
         return diagnostics.parse_json(self._ask("diagnostics", "slurm", "diag", timeout))
 
-    def ping(self, timeout: float) -> tuple[Controller, ...]:
+    def ping(self, timeout: float) -> tuple[model.Controller, ...]:
         """Which controllers answer."""
         return json.ping(self._ask("ping", "slurm", "ping", timeout))
 
-    def reservations(self, timeout: float) -> Records[Reservation]:
+    def reservations(self, timeout: float) -> Records[model.Reservation]:
         """The reservations."""
         answer = self._ask("reservations", "slurm", "reservations", timeout)
         return json.reservations(answer)
 
-    def licenses(self, timeout: float) -> Records[License]:
+    def licenses(self, timeout: float) -> Records[model.License]:
         """The licences."""
         return json.licenses(self._ask("licenses", "slurm", "licenses", timeout))
 
-    def ended_jobs(self, timeout: float, ago: float) -> Records[EndedJob]:
+    def ended_jobs(self, timeout: float, ago: float) -> Records[model.EndedJob]:
         """Runs that ended.  Before v0.0.39 those of requeued jobs are not listed: `NoData`."""
         if self._known_version(self._reader("accounting_jobs"), timeout) < _LISTS_DUPLICATES:
             raise NoData("slurmrestd of before 23.02 lists no runs of requeued jobs")
@@ -250,11 +242,11 @@ class SlurmRest:
         answer = self._ask("accounting_jobs", "slurmdb", "jobs", timeout, query)
         return json.ended_jobs(answer)
 
-    def node_events(self, timeout: float, ago: float) -> Records[NodeEvent]:
+    def node_events(self, timeout: float, ago: float) -> Records[model.NodeEvent]:
         """slurmrestd has no events of nodes."""
         raise NoData("slurmrestd has no events of nodes")
 
-    def gpu_claims(self, timeout: float) -> Records[Claim]:
+    def gpu_claims(self, timeout: float) -> Records[model.Claim]:
         """None, since the queue itself tells the GPUs of its jobs."""
         return Records(())
 

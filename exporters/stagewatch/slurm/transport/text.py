@@ -1,256 +1,290 @@
-"""Slurm's text: jobs from `squeue`; nodes, reservations, licences and controllers from `scontrol`.
+"""Asks Slurm's commands for text: squeue for jobs, scontrol for nodes, reservations and the rest.
 
 squeue prints records with separators of our own.  No field that users may write freely (names,
 comments, paths) is asked for, so that no job can break or forge a record.  `--array` gives each
 pending task of an array its own record: without it squeue folds tasks with different reasons into
 one, at a cost that grows with the square of the queue.  https://slurm.schedmd.com/squeue.html
 
-scontrol prints one line of `Name=value` pairs for each record, a node's free text (Reason, Comment,
-Extra) after everything structural, with its line breaks turned into spaces.  A job's name and
-comment stand among its details and may imitate anything, so what is read there is a claim, to be
-held against what the nodes say.  https://slurm.schedmd.com/scontrol.html
+scontrol prints one line of `Name=value` pairs for each record, with the line breaks of free text
+turned into spaces.  What people may write comes after everything structural, and is cut off before
+the structure is read (`slurm_sprint_node_table` in src/api/node_info.c of 20.11 to 26.05,
+`slurm_sprint_reservation_info` in reservation_info.c).  A job's name and comment stand among its
+details and may imitate anything, so what is read there is a claim, to be held against what the
+nodes say.  https://slurm.schedmd.com/scontrol.html
 """
 
 from __future__ import annotations
 
+import os
 import re
-import sys
-from collections.abc import Callable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
+from io import BytesIO
+from pathlib import Path
 from typing import TypeVar
 
+from stagewatch.core.commands import CommandRunner
 from stagewatch.core.errors import NoData, SourceError
-from stagewatch.slurm.gres import gpus_of_request, gpus_of_tres, indices_of, node_gpus
-from stagewatch.slurm.hosts import expand
-from stagewatch.slurm.model import (
-    Claim,
-    Controller,
-    GpuCounts,
-    Job,
-    License,
-    Node,
-    NodeGpus,
-    Records,
-    Reservation,
-)
-from stagewatch.slurm.states import job_state, node_state, pending_reason
+from stagewatch.slurm import model
+from stagewatch.slurm.model import Records
+from stagewatch.slurm.notation import expand, indices_of
+from stagewatch.slurm.transport import accounting, diagnostics
 
-FIELD = "\x1f"
-RECORD = "\x1e"
-_NOTHING = frozenset(("", "N/A", "NONE", "None", "Unknown", "UNKNOWN", "(null)", "n/a", "INVALID"))
+_FORMATTING = frozenset({
+    "SLURM_TIME_FORMAT", "SLURM_BITSTR_LEN", "SLURM_CLUSTERS", "SLURM_JSON", "SLURM_YAML",
+})  # fmt: skip
+_COMMAND_PREFIXES = ("SQUEUE_", "SINFO_", "SACCT_", "SACCTMGR_", "SCONTROL_", "SDIAG_")
 
 
-def seconds(text: str) -> int | None:
-    """A time under SLURM_TIME_FORMAT=%s; `None` where Slurm does not know it."""
-    if text in _NOTHING or not text.isdecimal():
-        return None
-    value = int(text)
-    return value if 0 < value < 0xFFFFFFFE else None
+def environment(base: Mapping[str, str]) -> dict[str, str]:
+    """The caller's environment without what would change the output's shape.
 
-
-def number(text: str) -> int:
-    """A count; 0 if it is missing."""
-    return int(text) if text.isdecimal() else 0
-
-
-def name_of(text: str) -> str:
-    """A name; empty for one of the words that stand for none."""
-    text = text.strip()
-    return "" if text in _NOTHING else text
-
-
-def records(output: bytes, fields: int) -> Iterator[tuple[list[str] | None, int]]:
-    """The records of output with our own separators; `None` for one of another shape.
-
-    Equal neighbours, such as the pending tasks of an array, come once with their number.  One
-    record at a time is taken apart: all of them at once would need ten times the output's size.
+    Times come as Unix seconds and array task lists in full.
     """
-    for raw, times in _chunks(output):
-        values = raw.decode(errors="replace").split(FIELD)
-        if len(values) == fields:
-            yield values, times
-        elif raw.strip():
-            yield None, times
+    kept = {
+        name: value
+        for name, value in base.items()
+        if name not in _FORMATTING and not name.startswith(_COMMAND_PREFIXES)
+    }
+    fixed = {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
+    return {**kept, **fixed}
 
 
-def _chunks(output: bytes) -> Iterator[tuple[bytes, int]]:
-    """Split output at the separators without ever holding all of it twice."""
-    separator = RECORD.encode()
-    last, times, start = b"", 0, 0
-    while start < len(output):
-        end = output.find(separator, start)
-        end = len(output) if end < 0 else end
-        chunk = output[start:end].lstrip(b"\n")
-        start = end + 1
-        if chunk == last:
-            times += 1
-            continue
-        if times:
-            yield last, times
-        last, times = chunk, 1
-    if times:
-        yield last, times
+def slurm_runner() -> CommandRunner:
+    """A runner of Slurm's commands."""
+    return CommandRunner(environment(os.environ))
 
 
-def split_pairs(line: str) -> Iterator[tuple[str, str]]:
-    """Names and values of `A=1 B=two words C=3`, as far as values hold no ` Name=` themselves."""
-    name = ""
-    words: list[str] = []
-    for word in line.split(" "):
-        key, equals, value = word.partition("=")
-        if equals and key[:1].isupper() and key.replace("_", "").replace(":", "").isalnum():
-            if name:
-                yield name, " ".join(words)
-            name, words = key, [value]
-        else:
-            words.append(word)
-    if name:
-        yield name, " ".join(words)
+class SlurmCli:
+    """Asks in text, one method for each kind of data; see `SlurmClient`.
+
+    `prefix` is the directory of the commands, where they are not on PATH.
+    """
+
+    def __init__(
+        self, *, prefix: Path | None = None, runner: Callable[[], CommandRunner] = slurm_runner
+    ) -> None:
+        self._prefix = prefix
+        self._make_runner = runner
+        self._runners: dict[str, CommandRunner] = {}
+        self._jobs: dict[bytes, model.Job] = {}
+
+    def jobs(self, timeout: float) -> Records[model.Job]:
+        """The queue: 2 requests to the controller (squeue loads the partitions too)."""
+        jobs, self._jobs = parse_queue(self._run("jobs", timeout, "squeue", *JOBS), self._jobs)
+        return jobs
+
+    def nodes(self, timeout: float) -> Records[model.Node]:
+        """The nodes: 2 requests to the controller (scontrol loads the partitions too)."""
+        return parse_nodes(self._run("nodes", timeout, "scontrol", *NODES))
+
+    def diagnostics(self, timeout: float) -> model.Diagnostics:
+        """The controller's statistics: 1 request."""
+        return diagnostics.parse_text(self._run("diagnostics", timeout, "sdiag"))
+
+    def ping(self, timeout: float) -> tuple[model.Controller, ...]:
+        """Which controllers answer: 1 request to each."""
+        return parse_ping(self._run("ping", timeout, "scontrol", "ping", accept_status=True))
+
+    def reservations(self, timeout: float) -> Records[model.Reservation]:
+        """The reservations: 1 request."""
+        return parse_reservations(self._run("reservations", timeout, "scontrol", *RESERVATIONS))
+
+    def licenses(self, timeout: float) -> Records[model.License]:
+        """The licences: 1 request."""
+        return parse_licenses(self._run("licenses", timeout, "scontrol", *LICENSES))
+
+    def ended_jobs(self, timeout: float, ago: float) -> Records[model.EndedJob]:
+        """Runs that ended: nothing to the controller, one query to slurmdbd."""
+        arguments = accounting.job_arguments(ago)
+        return accounting.parse_jobs(self._account("ended_jobs", timeout, "sacct", *arguments))
+
+    def node_events(self, timeout: float, ago: float) -> Records[model.NodeEvent]:
+        """Events of nodes: one query to slurmdbd."""
+        arguments = accounting.event_arguments(ago)
+        return accounting.parse_events(
+            self._account("node_events", timeout, "sacctmgr", *arguments)
+        )
+
+    def gpu_claims(self, timeout: float) -> Records[model.Claim]:
+        """Which job has which GPUs: 2 requests to the controller (scontrol loads the nodes too)."""
+        return parse_claims(self._run("gpu_claims", timeout, "scontrol", *JOB_DETAILS))
+
+    def close(self) -> None:
+        """Kill every command that is running."""
+        for runner in tuple(self._runners.values()):
+            runner.close()
+
+    def _run(
+        self,
+        source: str,
+        timeout: float,
+        command: str,
+        *arguments: str,
+        accept_status: bool = False,
+    ) -> bytes:
+        runner = self._runners.setdefault(source, self._make_runner())
+        name = str(self._prefix / command) if self._prefix else command
+        return runner.run([name, *arguments], timeout, accept_status=accept_status)
+
+    def _account(self, source: str, timeout: float, command: str, *arguments: str) -> bytes:
+        try:
+            return self._run(source, timeout, command, *arguments)
+        except SourceError as error:
+            if any(sign in str(error) for sign in accounting.DISABLED):
+                raise NoData("the cluster has no accounting (slurmdbd)") from error
+            raise
 
 
-_JOB_FIELDS = (
-    "JobID",
-    "ArrayJobID",
-    "State",
-    "Reason",
-    "Partition",
-    "UserName",
-    "Account",
-    "NumNodes",
-    "NumTasks",
-    "NodeList",
-    "tres-alloc",
-    "tres-per-node",
-    "tres-per-job",
-    "tres-per-task",
-    "SubmitTime",
-    "EligibleTime",
-    "StartTime",
-    "EndTime",
-    "RestartCnt",
-    "exit_code",
-)
+FIELD = accounting.FIELD
+RECORD = "\x1e"
+_COLUMNS = {
+    "JobID": "job_id",
+    "ArrayJobID": "array_job_id",
+    "State": "job_state",
+    "Reason": "state_reason",
+    "Partition": "partition",
+    "UserName": "user_name",
+    "Account": "account",
+    "NumNodes": "node_count",
+    "NumTasks": "tasks",
+    "Sockets": "sockets_per_node",
+    "NodeList": "nodes",
+    "tres-alloc": "tres_alloc_str",
+    "tres-per-node": "tres_per_node",
+    "tres-per-job": "tres_per_job",
+    "tres-per-socket": "tres_per_socket",
+    "tres-per-task": "tres_per_task",
+    "SubmitTime": "submit_time",
+    "EligibleTime": "eligible_time",
+    "StartTime": "start_time",
+    "EndTime": "end_time",
+    "RestartCnt": "restart_cnt",
+    "exit_code": "exit_code",
+}
+"""squeue's fields, and the names that its JSON has for them."""
 JOBS = (
     "--noheader",
     "--all",
     "--states=all",
     "--array",
     "--sort=i",
-    "--Format="
-    + ",".join(f"{name}:{FIELD}" for name in _JOB_FIELDS[:-1])
-    + f",{_JOB_FIELDS[-1]}:{RECORD}",
+    f"--Format={f':{FIELD},'.join(_COLUMNS)}:{FIELD},ArrayTaskID:{RECORD}",
 )
 
 
-def parse_jobs(output: bytes) -> Records[Job]:
+def parse_jobs(output: bytes) -> Records[model.Job]:
     """The jobs in squeue's output.  Raises `SourceError` where it is no list of jobs."""
-    jobs: list[Job] = []
-    malformed = 0
-    for values, times in records(output, len(_JOB_FIELDS)):
-        try:
-            if values is None:
-                raise ValueError("a record of another shape")
-            jobs.append(_job(values, times))
-        except ValueError:
-            malformed += times
-    if malformed and not jobs:
+    return parse_queue(output, {})[0]
+
+
+def parse_queue(
+    output: bytes, known: dict[bytes, model.Job]
+) -> tuple[Records[model.Job], dict[bytes, model.Job]]:
+    """The jobs in squeue's output, and the same by a digest of what was printed.
+
+    What was `known` of the output before, which is used up, is not read again: most jobs of a large
+    queue wait, and are printed as they were.  Equal neighbours, as the pending tasks of an array,
+    are one job.
+    """
+    jobs: dict[bytes, model.Job] = {}
+
+    def read(record: tuple[bytes, int]) -> model.Job:
+        raw, tasks = record
+        digest = blake2b(raw, digest_size=16).digest()  # the text would take half as much again
+        job = known.pop(digest, None)
+        if job is None or job.tasks != tasks:
+            values = raw.decode(errors="replace").split(FIELD)
+            job = model.read_job(dict(zip(_COLUMNS.values(), values, strict=True)), tasks)
+        jobs[digest] = job
+        return job
+
+    found = model.read_all(records(output), read)
+    if found.malformed and not found.items:
         raise SourceError(f"squeue printed something that is not a list: {bytes(output[:80])!r}")
-    return Records(tuple(jobs), malformed)
+    return found, jobs
 
 
-def _job(values: list[str], tasks: int) -> Job:
-    job_id, array_id, state, reason, partition, user, account, nodes, processes = values[:9]
-    node_list, tres, per_node, per_job, per_task = values[9:14]
-    submit, eligible, start, end, restarts, status = values[14:]
-    exit_code, signal = _exit(status)
-    number_of_nodes = _least(nodes)
-    state = job_state(state)
-    return Job(
-        job_id=int(job_id),
-        array_job_id=int(array_id) if array_id.isdecimal() and array_id != job_id else None,
-        tasks=tasks,
-        state=sys.intern(state),
-        reason=pending_reason(reason) if state == "PENDING" else "",
-        partitions=_names(partition),
-        user=sys.intern(user),
-        account=sys.intern(name_of(account)),
-        nodes=number_of_nodes,
-        node_list=node_list,
-        gpus=_job_gpus(tres, per_node, per_job, per_task, number_of_nodes, _least(processes)),
-        submit=seconds(submit),
-        eligible=seconds(eligible),
-        start=seconds(start),
-        end=seconds(end),
-        restarts=number(restarts),
-        exit_code=exit_code,
-        signal=signal,
-    )
+def records(output: bytes) -> Iterator[tuple[bytes, int]]:
+    """Split output at the separators without ever holding all of it twice.
+
+    Neighbours that differ in the last field alone, their number in an array, come once.
+    """
+    separator, field = RECORD.encode(), FIELD.encode()
+    last, start = b"", 0
+    numbers: list[bytes] = []
+    while start < len(output):
+        end = output.find(separator, start)
+        end = len(output) if end < 0 else end
+        chunk, _, number = output[start:end].lstrip(b"\n").rpartition(field)
+        chunk = chunk or number  # of something else than a record
+        start = end + 1
+        if chunk != last:
+            if last.strip():
+                yield last, _tasks(numbers)
+            last, numbers = chunk, []
+        numbers.append(number)
+    if last.strip():
+        yield last, _tasks(numbers)
 
 
-def _job_gpus(
-    tres: str, per_node: str, per_job: str, per_task: str, nodes: int, tasks: int
-) -> GpuCounts:
-    gpus = gpus_of_tres(tres)
-    if gpus is not None:
-        return gpus
-    if "gpu" not in per_node + per_job + per_task:
-        return ()
-    return gpus_of_request(name_of(per_node), name_of(per_job), name_of(per_task), nodes, tasks)
+def _tasks(numbers: list[bytes]) -> int:
+    """How many tasks an array has of which squeue printed these.
 
-
-def _least(text: str) -> int:
-    """`4`, or the least of `4-8`."""
-    return number(text.partition("-")[0])
-
-
-@lru_cache(maxsize=4096)
-def _names(partition: str) -> tuple[str, ...]:
-    return tuple(name.rstrip("*") for name in partition.split(",") if name)
-
-
-@lru_cache(maxsize=1024)
-def _exit(status: str) -> tuple[int, int]:
-    """Exit code and signal of a raw wait status (22.05), or of `code:signal`."""
-    code, colon, signal = status.partition(":")
-    if colon:
-        return number(code), number(signal)
-    raw = number(code)
-    return (raw >> 8) & 0xFF, raw & 0x7F
+    Of more than 5 tasks that span more than 10 in equal steps squeue leaves out the last, in every
+    release from 20.11 to 26.05: they reach it as `0-40:4` (`xlate_array_task_str` in
+    src/common/slurm_protocol_defs.c), of which `bitfmt2int` (bitstring.c) makes 0 to 36.  So 5 in
+    steps of 3 or more, and 6 in steps of 2, may be one more; those are taken as printed.
+    """
+    printed = len(numbers)
+    if printed < 6 or not all(map(bytes.isdigit, numbers)):
+        return printed
+    first, second, *_ = whole = list(map(int, numbers))
+    step = second - first
+    in_steps = step > 1 and whole == list(range(first, first + step * printed, step))
+    return printed + (in_steps and step * printed > 12)
 
 
 NODES = ("--oneliner", "--details", "--all", "show", "nodes")
 RESERVATIONS = ("--oneliner", "show", "reservations")
 LICENSES = ("--oneliner", "show", "licenses")
-PING = ("ping",)
 
-_SIGNED = re.compile(r" ?\[([^\s\[\]@]+)@(\w+)\]")
+_PAIR = re.compile(r"(\w+)=(\S*)")
+_FREE_TEXT = re.compile(
+    r" (Reason|Comment|Extra|InstanceId|InstanceType|ReservationName|TLSCert\w+|Topology"
+    r"|Parameters)="
+)
+"""What follows a record's structure, in this order; each release has added to it."""
+_TIME = r"\d{9,10}|[A-Za-z]\w*|[\d-]+T[\d:]+"
+_SIGNED = re.compile(rf" ?\[([^\s\[\]@]+)@({_TIME})\](?=\s*$|\s{{8}}|{_FREE_TEXT.pattern})")
+"""Slurm signs the first line of a reason; each further line comes after 8 spaces."""
 _CONTROLLER = re.compile(r"Slurmctld\((\w+)\) at (\S+) is (\w+)")
 T = TypeVar("T")
 
 
-def parse_nodes(output: bytes) -> Records[Node]:
+def parse_nodes(output: bytes) -> Records[model.Node]:
     """The nodes of `scontrol -o -d show nodes`."""
     return _lines(output, "NodeName=", _node, "nodes")
 
 
-def parse_reservations(output: bytes) -> Records[Reservation]:
+def parse_reservations(output: bytes) -> Records[model.Reservation]:
     """The reservations; that there are none is a good answer too."""
     if b"No reservations in the system" in output:
         return Records(())
     return _lines(output, "ReservationName=", _reservation, "reservations")
 
 
-def parse_licenses(output: bytes) -> Records[License]:
+def parse_licenses(output: bytes) -> Records[model.License]:
     """The licences that the controller counts; that there are none is a good answer too."""
     if b"No licenses configured" in output:
         return Records(())
-    return _lines(output, "LicenseName=", _license, "licenses")
+    return _lines(output, "LicenseName=", lambda line: model.read_license(_pairs(line)), "licenses")
 
 
-def parse_ping(output: bytes) -> tuple[Controller, ...]:
+def parse_ping(output: bytes) -> tuple[model.Controller, ...]:
     """Which controllers answer; UP and DOWN are all that Slurm says."""
     controllers = tuple(
-        Controller(host=match[2], role=match[1], up=match[3] == "UP")
+        model.Controller(host=match[2], role=match[1], up=match[3] == "UP")
         for match in _CONTROLLER.finditer(output.decode(errors="replace"))
     )
     if not controllers:
@@ -258,105 +292,74 @@ def parse_ping(output: bytes) -> tuple[Controller, ...]:
     return controllers
 
 
-def _lines(output: bytes, start: str, parse: Callable[[str], T], what: str) -> Records[T]:
-    """Parse the records that begin with `start`; any other line continues the one before."""
-    text = output.decode(errors="replace")
-    lines: list[str] = []
-    for line in text.split("\n"):
-        if line.startswith(start):
-            lines.append(line)
-        elif lines and line.strip():
-            lines[-1] += " " + line
-    if not lines:
-        if not text.strip():
+def _lines(output: bytes, start: str, read: Callable[[str], T], what: str) -> Records[T]:
+    """Read the records that begin with `start`; any other line continues the one before."""
+
+    def records() -> Iterator[str]:
+        record = ""
+        for raw in BytesIO(output):
+            line = raw.decode(errors="replace").rstrip("\n")
+            if line.startswith(start):
+                if record:
+                    yield record
+                record = line
+            elif record and line.strip():
+                record += " " + line
+        if record:
+            yield record
+
+    found = model.read_all(records(), read)
+    if not found.items:
+        if not output.strip():
             raise NoData(f"there are no {what}")
-        raise SourceError(f"scontrol printed no {what}: {text[:80]!r}")
-    items, malformed = [], 0
-    for line in lines:
-        try:
-            items.append(parse(line))
-        except (ValueError, KeyError):
-            malformed += 1
-    if not items:
-        raise SourceError(f"scontrol printed {what} of an unknown shape: {lines[0][:80]!r}")
-    return Records(tuple(items), malformed)
+        shape = "of an unknown shape" if found.malformed else "not at all"
+        raise SourceError(f"scontrol printed {what} {shape}: {output[:80]!r}")
+    return found
 
 
-def _node(line: str) -> Node:
-    structure, _, free_text = line.partition(" Reason=")
-    pairs = dict(split_pairs(structure))
-    base, flags = node_state(pairs["State"])
-    reason, user, when = _reason(free_text)
-    name = pairs["NodeName"]
-    return Node(
-        name=sys.intern(name),
-        state=sys.intern(base),
-        flags=flags,
-        partitions=_partitions(pairs.get("Partitions", "")),
-        gpus=_node_gpus(pairs),
-        cpus=number(pairs.get("CPUTot", "")),
-        cpus_allocated=number(pairs.get("CPUAlloc", "")),
-        address=name_of(pairs.get("NodeAddr", "")) or name,
-        reason=reason,
-        reason_user=user,
-        reason_time=when,
-        boot_time=seconds(pairs.get("BootTime", "").strip()),
-        slurmd_start_time=seconds(pairs.get("SlurmdStartTime", "").strip()),
+def _pairs(line: str) -> dict[str, str]:
+    """Names and values of `A=1 B=two C=3`, as far as values hold no spaces."""
+    return dict(_PAIR.findall(line))
+
+
+def _node(line: str) -> model.Node:
+    free = _FREE_TEXT.search(line)
+    pairs = _pairs(line[: free.start()] if free else line)
+    text = line[free.end() :] if free and free[1] == "Reason" else ""
+    signature = _SIGNED.search(text)
+    if signature:
+        text = f"{text[: signature.start()]} {_FREE_TEXT.split(text[signature.end() :])[0]}"
+    else:
+        text = _FREE_TEXT.split(text)[0]
+    return model.read_node(
+        {
+            "name": pairs["NodeName"],
+            "state": pairs["State"],
+            "partitions": pairs.get("Partitions"),
+            "gres": pairs.get("Gres"),
+            "gres_used": pairs.get("GresUsed"),
+            "tres_used": pairs.get("AllocTRES"),
+            "address": pairs.get("NodeAddr"),
+            "reason": text,
+            "reason_set_by_user": signature and signature[1],
+            "reason_changed_at": signature and signature[2],
+            "boot_time": pairs.get("BootTime"),
+            "slurmd_start_time": pairs.get("SlurmdStartTime"),
+        }
     )
 
 
-def _node_gpus(pairs: dict[str, str]) -> tuple[NodeGpus, ...]:
-    """The GPUs by Gres and GresUsed, or by AllocTRES where a version does not print GresUsed."""
-    used = pairs.get("GresUsed", "").strip()
-    gpus = node_gpus(pairs.get("Gres", "").strip(), used)
-    if used or not gpus:
-        return gpus
-    allocated = dict(gpus_of_tres(pairs.get("AllocTRES", "").strip()) or ())
-    if len(gpus) == 1:
-        allocated = {gpus[0].type: sum(allocated.values())}
-    return tuple(
-        NodeGpus(of_type.type, of_type.configured, allocated.get(of_type.type, 0))
-        for of_type in gpus
-    )
-
-
-@lru_cache(maxsize=1024)
-def _partitions(text: str) -> tuple[str, ...]:
-    return tuple(name for name in text.strip().split(",") if name and name != "(null)")
-
-
-def _reason(text: str) -> tuple[str, str, int | None]:
-    """Reason, user and time of `text [user@time] more lines`; the text may hold brackets."""
-    text = text.partition(" Comment=")[0].partition(" Extra=")[0]
-    signatures = list(_SIGNED.finditer(text))
-    if not signatures:
-        return name_of(" ".join(text.split())), "", None
-    last = signatures[-1]
-    reason = f"{text[: last.start()]} {text[last.end() :]}"
-    return name_of(" ".join(reason.split())), last[1], seconds(last[2])
-
-
-def _reservation(line: str) -> Reservation:
-    pairs = dict(split_pairs(line))
-    return Reservation(
-        name=pairs["ReservationName"],
-        state=name_of(pairs.get("State", "")) or "UNKNOWN",
-        start=seconds(pairs.get("StartTime", "")),
-        end=seconds(pairs.get("EndTime", "")),
-        nodes=number(pairs.get("NodeCnt", "")),
-        node_list=name_of(pairs.get("Nodes", "")),
-        flags=tuple(flag for flag in name_of(pairs.get("Flags", "")).split(",") if flag),
-    )
-
-
-def _license(line: str) -> License:
-    pairs = dict(split_pairs(line))
-    return License(
-        name=pairs["LicenseName"],
-        total=number(pairs["Total"]),
-        used=number(pairs.get("Used", "")),
-        free=number(pairs["Free"]) if "Free" in pairs else None,
-        reserved=number(pairs["Reserved"]) if "Reserved" in pairs else None,
+def _reservation(line: str) -> model.Reservation:
+    pairs = _pairs(line.partition(" Comment=")[0])
+    return model.read_reservation(
+        {
+            "name": pairs["ReservationName"],
+            "start_time": pairs.get("StartTime"),
+            "end_time": pairs.get("EndTime"),
+            "node_count": pairs.get("NodeCnt"),
+            "node_list": pairs.get("Nodes"),
+            "flags": pairs.get("Flags"),
+        }
     )
 
 
@@ -366,9 +369,9 @@ _JOB_ID = re.compile(r"JobId=(\d+)\s")
 _ON_NODES = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=(\S+)")
 
 
-def parse_claims(output: bytes) -> Records[Claim]:
+def parse_claims(output: bytes) -> Records[model.Claim]:
     """All claims of jobs to GPUs in `scontrol show jobs`, the impossible ones too."""
-    claims: list[Claim] = []
+    claims: list[model.Claim] = []
     malformed = 0
     for line in output.decode(errors="replace").split("\n"):
         job = _JOB_ID.match(line)

@@ -1,0 +1,164 @@
+"""Commands with a deadline and a limit on their output, one at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from stagewatch.core.errors import SourceError, Stuck
+
+MAX_OUTPUT = 512 * 1024 * 1024
+"""Bytes of output after which a command is taken to run wild."""
+
+_MAX_COMPLAINT = 64 * 1024
+
+
+class NoAnswer(SourceError):
+    """The command was killed at its deadline."""
+
+
+class TooMuch(SourceError):
+    """The command was killed since it printed more than it may."""
+
+
+@dataclass(slots=True)
+class CommandRunner:
+    """Runs one command at a time, in an environment that is known."""
+
+    environ: Mapping[str, str]
+    max_output: int = MAX_OUTPUT
+    _unreaped: subprocess.Popen[bytes] | None = None
+    _running: subprocess.Popen[bytes] | None = None
+    _closed: bool = False
+
+    def run(self, argv: Sequence[str], timeout: float, *, accept_status: bool = False) -> bytes:
+        """Run a command, and return what it prints on standard output.
+
+        With `accept_status` a command that fails but printed something has answered.
+
+        Raises `SourceError` where it is missing, fails, floods or is killed at its deadline of
+        `timeout` seconds; `Stuck` while a killed one has not gone away.  The message of a failure
+        that repeats is the same each time.
+        """
+        name = argv[0].rpartition("/")[2]
+        self._wait_for_killed(name)
+        try:
+            process = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=dict(self.environ),
+                cwd="/",
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            raise SourceError(f"{argv[0]} is not installed, or not on PATH") from error
+        except OSError as error:
+            raise SourceError(f"{argv[0]} cannot be run: {error.strerror}") from error
+        self._running = process
+        if self._closed:  # while the command was being started
+            _kill_group(process)
+        try:
+            output = self._finish(process, name, timeout, accept_status)
+        finally:
+            self._running = None
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
+        return output
+
+    def close(self) -> None:
+        """Kill what is running or about to run, from another thread; after the last `run`."""
+        self._closed = True
+        process = self._running
+        if process is not None:
+            _kill_group(process)
+
+    def _finish(
+        self, process: subprocess.Popen[bytes], name: str, timeout: float, accept_status: bool
+    ) -> bytes:
+        output, complaint, ended = _read(process, timeout, self.max_output)
+        if not ended:
+            self._kill(process)
+            if len(output) > self.max_output:
+                raise TooMuch(
+                    f"{name} printed more than {self.max_output >> 20} MiB and was killed"
+                )
+            raise NoAnswer(f"{name} gave no answer within {timeout:g} s and was killed")
+        if process.returncode != 0 and not (accept_status and output):
+            raise SourceError(f"{name} failed ({_status(process)}): {_one_line(complaint)}")
+        return bytes(output)
+
+    def _kill(self, process: subprocess.Popen[bytes]) -> None:
+        _kill_group(process)
+        try:
+            process.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            self._unreaped = process
+
+    def _wait_for_killed(self, name: str) -> None:
+        if self._unreaped is None:
+            return
+        if self._unreaped.poll() is None:
+            raise Stuck(f"{name} was killed but does not go away; not started again until it does")
+        self._unreaped = None
+
+
+def _read(
+    process: subprocess.Popen[bytes], timeout: float, limit: int
+) -> tuple[bytearray, bytearray, bool]:
+    """Read standard output and error, and tell whether the process ended by itself in time."""
+    deadline = time.monotonic() + timeout
+    printed: dict[str, bytearray] = {"out": bytearray(), "err": bytearray()}
+    with selectors.DefaultSelector() as selector:
+        pipes: tuple[tuple[IO[bytes] | None, str], ...] = (
+            (process.stdout, "out"),
+            (process.stderr, "err"),
+        )
+        for pipe, kind in pipes:
+            if pipe is not None:
+                selector.register(pipe, selectors.EVENT_READ, kind)
+        while selector.get_map():
+            left = deadline - time.monotonic()
+            ready = selector.select(left) if left > 0 else []
+            if not ready:
+                return printed["out"], printed["err"], False
+            for key, _ in ready:
+                chunk = os.read(key.fd, 1 << 20)
+                if not chunk:
+                    selector.unregister(key.fileobj)
+                elif key.data == "out" or len(printed["err"]) < _MAX_COMPLAINT:
+                    printed[key.data] += chunk
+            if len(printed["out"]) > limit:
+                return printed["out"], printed["err"], False
+    try:
+        process.wait(timeout=max(0.1, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return printed["out"], printed["err"], False
+    return printed["out"], printed["err"], True
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _status(process: subprocess.Popen[bytes]) -> str:
+    code = process.returncode
+    return f"signal {-code}" if code < 0 else f"status {code}"
+
+
+def _one_line(complaint: bytearray) -> str:
+    """The last line of a complaint, without what differs from one time to the next."""
+    lines = complaint.decode(errors="replace").strip().splitlines()
+    last = lines[-1].strip()[:300] if lines else "it said nothing"
+    return re.sub(r"^\S+: error: (?=\S)", "", last)

@@ -1,0 +1,143 @@
+"""What an agent keeps over a restart, in a JSON file that may come back damaged.
+
+A file is read through a function that takes it apart and checks each value (`whole`, `real`,
+`text`).  One that cannot be used is put aside, with one line, and the agent begins anew: counters
+that restart at 0 are what Prometheus expects, wrong ones are not.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from stagewatch.core.files import write_atomically
+from stagewatch.core.words import printable
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MAX_BYTES = 256 << 20
+MAX_WHOLE = 2**63
+MAX_TEXT = 4096
+
+BROKEN = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
+"""What taking a damaged file apart may raise."""
+
+
+def parse(data: bytes) -> Any:
+    """JSON without the numbers that it does not have.  Raises one of `BROKEN`."""
+
+    def refuse(constant: str) -> NoReturn:
+        raise ValueError(f"it has a {constant}")
+
+    return json.loads(data, parse_constant=refuse)
+
+
+def whole(value: Any) -> int:
+    """A count or an id, at least 0.  Raises `ValueError`."""
+    if type(value) is not int or not 0 <= value < MAX_WHOLE:
+        raise ValueError(f"{value!r:.40} is no whole number")
+    return value
+
+
+def real(value: Any) -> float:
+    """A finite number, as a time or a sum.  Raises `ValueError`."""
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"{value!r:.40} is no number")
+    return float(value)
+
+
+def text(value: Any) -> str:
+    """A text that can be a label.  Raises `ValueError`."""
+    if type(value) is not str or len(value) > MAX_TEXT or _broken(value):
+        raise ValueError(f"{value!r:.40} is no text")
+    return value
+
+
+def _broken(value: str) -> bool:
+    """Has halves of a character, which cannot be written as UTF-8."""
+    return not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def optional(read: Callable[[Any], T]) -> Callable[[Any], T | None]:
+    """The same, or nothing."""
+    return lambda value: None if value is None else read(value)
+
+
+class StateFile:
+    """A JSON object in a file; `ok` tells failures, and the log has each of them once.
+
+    `lost` says what a restart without the file means.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        lost: str = "counters begin at 0",
+        make_directory: bool = False,
+        durable: bool = True,
+    ) -> None:
+        self.path = path
+        self.ok = True
+        self._lost = lost
+        self._make_directory = make_directory
+        self._durable = durable
+        self._said = ""
+
+    def load(self, read: Callable[[Any], T]) -> T | None:
+        """What `read` makes of the content; `None` without a file that can be used."""
+        try:
+            status = self.path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                raise ValueError("it is no file")
+            if status.st_size > MAX_BYTES:
+                raise ValueError("it is too large")
+            return read(parse(self.path.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._failed(f"cannot be read ({error.strerror}); {self._lost}")
+        except BROKEN as error:
+            self._set_aside(f"{type(error).__name__}: {error}")
+        return None
+
+    def save(self, content: Mapping[str, Any]) -> None:
+        """Replace the file."""
+        data = json.dumps(content, separators=(",", ":")).encode()
+        try:
+            if self._make_directory:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path, data, durable=self._durable)
+        except OSError as error:
+            self._failed(f"cannot be written ({error.strerror}); after a restart {self._lost}")
+        else:
+            self.ok, self._said = True, ""
+
+    def _set_aside(self, why: str) -> None:
+        aside = self.path.with_name(self.path.name + ".corrupt")
+        try:
+            self.path.replace(aside)
+        except OSError:
+            aside = self.path
+        self._failed(f"is not usable: {printable(why, 200)}; kept as {aside.name}, {self._lost}")
+
+    def _failed(self, message: str) -> None:
+        self.ok = False
+        if message != self._said:
+            log.warning("state file %s %s", self.path, message)
+            self._said = message

@@ -1,0 +1,66 @@
+"""Runs a training command and watches its ranks; no change of code, no agent, no root.
+
+  stagewatch run -- torchrun --nproc_per_node 4 train.py
+
+Every PyTorch process that the command starts records its training steps, checkpoints and
+collectives, and the stages of the framework that it imports.  Meanwhile, `stagewatch inspect` in
+another terminal says what the ranks do.  STAGEWATCH_OFF=1 switches the recording off.
+
+Signals and the exit status pass through.  In the end one line on standard error says what happened.
+
+exit status: that of the command; 126 or 127 where it cannot be run
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from stagewatch.core.errors import ConfigError
+from stagewatch.host.procfs import Procfs
+from stagewatch.record import DEFAULT_DIRECTORY
+from stagewatch.run.child import end_alike
+from stagewatch.run.child import run as run_child
+from stagewatch.run.ranks import Ranks
+
+LOADER = Path(__file__).parents[1] / "client" / "loader"
+"""For the `PYTHONPATH` of every process of a job."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `stagewatch run`."""
+    parser.add_argument(
+        "--job", default="", metavar="NAME", help="what to call the job; the same on all its nodes"
+    )
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="to run")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns its exit status."""
+    command = arguments.command[arguments.command[:1] == ["--"] :]
+    if not command:
+        raise ConfigError("run needs a command: stagewatch run -- torchrun ... train.py")
+    ranks = Ranks(Path(os.environ.get("STAGEWATCH_DIR") or DEFAULT_DIRECTORY), Procfs())
+    try:
+        status = run_child(command, environment(os.environ, arguments.job), ranks.look)
+    except OSError as error:
+        print(f"stagewatch: {command[0]}: {error.strerror}", file=sys.stderr)
+        return 127 if isinstance(error, FileNotFoundError) else 126
+    finally:
+        ranks.close()
+    story = ranks.story(status, by_signal=os.WIFSIGNALED(status))
+    print(f"stagewatch: {story}", file=sys.stderr, flush=True)
+    return end_alike(status)
+
+
+def environment(environ: Mapping[str, str], job: str) -> dict[str, str]:
+    """The environment of the command: the loader, and a name for the job where nothing has one."""
+    path = [str(LOADER), *filter(None, [environ.get("PYTHONPATH")])]
+    added = {
+        "PYTHONPATH": os.pathsep.join(path),
+        "STAGEWATCH_RUN_ID": f"run-{os.getpid()}-{os.uname().nodename}",
+    }
+    return {**environ, **added, **({"STAGEWATCH_JOB_ID": job} if job else {})}

@@ -1,0 +1,78 @@
+"""A million changed inputs for the parsers of what others write; or FUZZ_INPUTS of them."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from dataclasses import dataclass, field
+
+from tests.bench.fuzzing.targets import Target, targets
+
+INPUTS = int(os.environ.get("FUZZ_INPUTS", "1000000"))
+SEED = 20260101
+PROGRESS_SECONDS = 5.0
+SHOWN = 3
+"""Most crashes of a parser that are shown."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a target's inputs."""
+
+    name: str
+    inputs: int = 0
+    refused: int = 0
+    seconds: float = 0.0
+    slowest: float = 0.0
+    crashes: list[str] = field(default_factory=list)
+
+
+def main() -> None:
+    """Prints a line now and then, and a table; ends with an error where a parser crashed."""
+    with targets() as every:
+        outcomes = [fuzz(target, round(INPUTS * target.share)) for target in every]
+    print(f"\n{'parser':<24}{'inputs':>10}{'refused':>10}{'crashes':>9}{'1/s':>10}{'slowest':>12}")
+    for one in outcomes:
+        print(
+            f"{one.name:<24}{one.inputs:>10,}{one.refused:>10,}{len(one.crashes):>9}"
+            f"{one.inputs / one.seconds:>10,.0f}{1000 * one.slowest:>9.1f} ms"
+        )
+    inputs = sum(one.inputs for one in outcomes)
+    seconds = sum(one.seconds for one in outcomes)
+    crashes = sum(len(one.crashes) for one in outcomes)
+    print(f"{inputs:,} inputs in {seconds:.0f} s, {crashes} crashes, seed {SEED}")
+    if crashes:
+        raise SystemExit(1)
+
+
+def fuzz(target: Target, inputs: int) -> Outcome:
+    """Give a parser that many inputs, the same ones each time."""
+    chance = random.Random(f"{SEED} {target.name}")
+    outcome = Outcome(target.name)
+    began = shown = time.monotonic()
+    for seed in target.seeds:
+        target.run(seed)  # what is sound must be read
+    for _ in range(inputs):
+        data = target.change(target.seeds, chance)
+        started = time.monotonic()
+        try:
+            target.run(data)
+        except target.allowed:
+            outcome.refused += 1
+        except Exception as error:
+            outcome.crashes.append(f"{type(error).__name__}: {error}")
+            if len(outcome.crashes) <= SHOWN:
+                print(f"{target.name}: {outcome.crashes[-1]:.200} for {data[:300]!r}", flush=True)
+        now = time.monotonic()
+        outcome.inputs += 1
+        outcome.slowest = max(outcome.slowest, now - started)
+        if now - shown > PROGRESS_SECONDS:
+            print(f"{target.name}: {outcome.inputs:,} of {inputs:,}", flush=True)
+            shown = now
+    outcome.seconds = time.monotonic() - began
+    return outcome
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""Ranks that a launcher starts belong to one job, without any variable of ours."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stagewatch.identity import identify
+from tests.client.hooking import FRAMEWORKS, ROOT
+from tests.running import clean_environ
+
+RANK = """
+from stagewatch.identity import identify
+found = identify()
+print("identity", found.job_id, found.rank, flush=True)
+"""
+
+LAUNCHERS = {
+    "torchrun": ("torch", "-m torch.distributed.run --nproc_per_node 2", r"[0-9a-f-]{36}"),
+    "torchrun-standalone": (
+        "torch",
+        "-m torch.distributed.run --standalone --nproc_per_node 2",
+        r"[0-9a-f-]{36}",
+    ),
+    "torchrun-static": (
+        "torch",
+        "-m torch.distributed.run --rdzv-backend static --master-port 0 --nproc_per_node 2",
+        r"torchrun-\w{8}",
+    ),
+    "torchrun-elastic": (
+        "torch",
+        "-m torch.distributed.run --nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint localhost:0 "
+        "--nproc_per_node 2",
+        r"torchrun-\w{8}",
+    ),
+    "accelerate": (
+        "accelerate",
+        "-m accelerate.commands.launch --multi_gpu --num_processes 2 --main_process_port 0",
+        r"torchrun-\w{8}|[0-9a-f-]{36}",
+    ),
+}
+"""Module that is needed, the arguments of Python, and what the job is called."""
+MPI = {
+    "mpiexec.hydra": r"hydra-[1-9]\d*-[0-9a-f]{8}",  # MPICH
+    "prterun": r"mpi-prterun-.+@1",  # what mpirun of Open MPI 5 is
+}
+ENVIRON = clean_environ({"PYTHONPATH": f"{ROOT / 'exporters'}"}) | {
+    "PRTE_ALLOW_RUN_AS_ROOT": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+
+
+def ranks_of(command: list[str], directory: Path) -> tuple[set[str], list[int]]:
+    """The jobs and the ranks that the started processes take themselves for."""
+    script = directory / "rank.py"
+    script.write_text(RANK)
+    done = subprocess.run(
+        [*command, script], env=ENVIRON, capture_output=True, text=True, timeout=120, check=False
+    )
+    # Two ranks may write at once, and a launcher may put its own words before a line.
+    found = re.findall(r"identity (\S+) (\d+)", done.stdout)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return {job for job, _ in found}, sorted(int(rank) for _, rank in found)
+
+
+def absent(what: str) -> None:
+    """Skip, but not where `make test-frameworks` has installed everything."""
+    reason = f"{what} is not installed: make test-frameworks"
+    if FRAMEWORKS:
+        raise ModuleNotFoundError(reason)
+    pytest.skip(reason)
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_pytorchs_launchers(launcher: str, tmp_path: Path) -> None:
+    module, arguments, expected = LAUNCHERS[launcher]
+    pytest.importorskip("torch", reason="torch is not installed: make test-frameworks")
+    if subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True).returncode:
+        absent(module)
+    jobs, ranks = ranks_of([sys.executable, *arguments.split()], tmp_path)
+    (job,) = jobs
+    assert re.fullmatch(expected, job)
+    assert ranks == [0, 1]
+
+
+def test_two_launchers_of_one_job(tmp_path: Path) -> None:
+    """As on two nodes, which share nothing but the rendezvous."""
+    pytest.importorskip("torch", reason="torch is not installed: make test-frameworks")
+    nodes = "--nnodes 2 --rdzv-backend static --master-addr 127.0.0.1 --master-port 29611"
+    script = tmp_path / "rank.py"
+    script.write_text(RANK)
+    started = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                *nodes.split(),
+                "--node-rank",
+                number,
+                script,
+            ],
+            env=ENVIRON,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in "01"
+    ]
+    found = re.findall(r"identity (\S+) (\d+)", "".join(p.communicate()[0] for p in started))
+    assert len({job for job, _ in found}) == 1
+    assert sorted(rank for _, rank in found) == ["0", "1"]
+
+
+@pytest.mark.parametrize("launcher", MPI)
+def test_mpi(launcher: str, tmp_path: Path) -> None:
+    beside = str(Path(sys.executable).parent)
+    command = shutil.which(launcher, path=os.pathsep.join([beside, os.environ["PATH"]]))
+    if command is None:
+        absent(launcher)
+    jobs, ranks = ranks_of([str(command), "-n", "2", sys.executable], tmp_path)
+    (job,) = jobs
+    assert re.fullmatch(MPI[launcher], job)
+    assert ranks == [0, 1]
+
+
+RANKED = {"RANK": "1", "WORLD_SIZE": "4"}
+
+
+def test_the_rendezvous_names_a_job_of_several_nodes() -> None:
+    """DeepSpeed's launcher and scripts by hand set no more than this."""
+    found = identify(RANKED | {"MASTER_ADDR": "gpu-17", "MASTER_PORT": "29500"})
+    assert found.job_id == "rendezvous-gpu-17-29500"
+
+
+@pytest.mark.parametrize("address", ["localhost", "127.0.0.1", "127.0.1.1", "::1"])
+def test_a_loopback_address_is_that_of_a_machine_or_container(address: str) -> None:
+    environ = RANKED | {"MASTER_ADDR": address, "MASTER_PORT": "29500", "HOSTNAME": "3f9a1c22d0aa"}
+    job = identify(environ).job_id
+    assert re.fullmatch(r"rendezvous-[0-9a-f]{8}-29500", job)
+    assert identify(environ | {"HOSTNAME": "another"}).job_id != job
+    assert identify(environ | {"MASTER_PORT": "29501"}).job_id != job
+
+
+def test_an_address_without_a_rank_names_no_job() -> None:
+    """`accelerate launch` of one process sets both, the same for every such job of the node."""
+    environ = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    assert identify(environ).job_id == identify({}).job_id
+
+
+def test_one_node_of_several_is_not_named_by_its_own_launcher() -> None:
+    files = "/tmp/torchelastic_ab1/none_{}/attempt_0/0/error.json"
+    environ = RANKED | {
+        "TORCHELASTIC_RUN_ID": "none",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "gpu-17",
+        "MASTER_PORT": "29500",
+    }
+    jobs = {
+        identify(environ | {"TORCHELASTIC_ERROR_FILE": files.format(random)}).job_id
+        for random in ("4v0x6g6z", "9k2bb_0z")
+    }
+    assert jobs == {"rendezvous-gpu-17-29500"}
+
+
+def test_stagewatch_run_names_what_nothing_else_names() -> None:
+    run = {"STAGEWATCH_RUN_ID": "run-7"}
+    assert identify(run).job_id == "run-7"
+    assert identify(run | {"SLURM_JOB_ID": "540"}).job_id == "540"
+    elsewhere = RANKED | {"MASTER_ADDR": "gpu-17", "MASTER_PORT": "29500"}
+    assert identify(run | elsewhere).job_id == "rendezvous-gpu-17-29500"
+
+
+def test_the_first_session_of_a_container_is_not_that_of_another() -> None:
+    """Process 1 of every container leads a session of this number."""
+    assert identify({}, session=1).job_id == f"session-1-{os.uname().nodename}"
+    assert identify({}, session=4724).job_id == "session-4724"

@@ -1,0 +1,163 @@
+"""Where a record lies on a node without an agent: in a directory that is the user's alone."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import stagewatch
+from stagewatch import places
+from stagewatch.client import _places
+from stagewatch.client._places import STALE_SECONDS, prepare
+from tests.running import Python
+
+NOBODY = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+
+
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warned: None) -> Iterator[Path]:
+    """Stands for /dev/shm on a machine without an agent."""
+    memory = tmp_path / "shm"
+    memory.mkdir()
+    memory.chmod(0o1777)
+    monkeypatch.setattr(places, "MEMORY", memory)
+    monkeypatch.setattr(_places, "DEFAULT_DIRECTORY", str(tmp_path / "no-agent"))
+    monkeypatch.delenv("STAGEWATCH_DIR", raising=False)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    yield memory
+    stagewatch.close()
+
+
+def own(memory: Path) -> Path:
+    return memory / f"stagewatch-{os.geteuid()}"
+
+
+def test_without_an_agent_the_record_lies_in_a_private_directory(memory: Path) -> None:
+    os.umask(before := os.umask(0))
+    stagewatch.init(job_id="540", rank=1)
+    assert len(list(own(memory).glob("*.rank"))) == 1
+    assert own(memory).stat().st_mode & 0o777 == 0o700
+    assert os.umask(before) == before
+
+
+def test_the_runtime_directory_comes_first(
+    memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    stagewatch.init()
+    assert len(list((runtime / "stagewatch").glob("*.rank"))) == 1
+    assert not own(memory).exists()
+
+
+def test_the_agents_directory_comes_before_both(
+    memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tmp_path / "no-agent"
+    made.mkdir()
+    stagewatch.init()
+    assert len(list(made.glob("*.rank"))) == 1
+    assert not own(memory).exists()
+
+
+@as_root
+@pytest.mark.parametrize("hostile", ["theirs", "writable", "symlink", "replaceable"])
+def test_what_another_user_may_write_to_is_not_used(
+    memory: Path, tmp_path: Path, hostile: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = own(memory)
+    if hostile == "symlink":
+        (tmp_path / "target").mkdir(0o700)
+        place.symlink_to(tmp_path / "target")
+    else:
+        place.mkdir(0o777 if hostile == "writable" else 0o700)
+    if hostile == "theirs":
+        os.chown(place, NOBODY, NOBODY)
+    elif hostile == "writable":
+        place.chmod(0o777)
+    elif hostile == "replaceable":
+        memory.chmod(0o777)
+    stagewatch.init()
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "set STAGEWATCH_DIR to a directory" in message
+    assert "\n" not in message
+    assert not list(place.glob("*"))
+
+
+def test_a_runtime_directory_of_somebody_else_is_not_used(
+    memory: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`su` keeps the variable of whoever calls it."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs").chmod(0o777)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "theirs"))
+    stagewatch.init()
+    assert not list((tmp_path / "theirs").iterdir())
+    assert len(list(own(memory).glob("*.rank"))) == 1
+
+
+def test_records_of_killed_processes_do_not_pile_up(memory: Path, python: Python) -> None:
+    place = own(memory)
+    prepare(place)
+    living = python(
+        """
+        import sys, time
+        import stagewatch
+        stagewatch.init(directory=sys.argv[1])
+        print("ready", flush=True)
+        time.sleep(600)
+        """,
+        place,
+    )
+    living.said("ready")
+    (kept,) = place.glob("*.rank")
+    for name in ("1-00000001.rank", "2-00000002.rank"):
+        (place / name).write_bytes(b"")
+    long_ago = time.time() - STALE_SECONDS - 60
+    for old in (kept, place / "1-00000001.rank"):
+        os.utime(old, (long_ago, long_ago))
+    stagewatch.init()
+    names = {file.name for file in place.glob("*.rank")}
+    assert kept.name in names
+    assert "2-00000002.rank" in names  # it may still be looked at
+    assert "1-00000001.rank" not in names
+
+
+@as_root
+def test_an_ordinary_user_has_a_record_too(python: Python) -> None:
+    """In the real /dev/shm, as there is no agent here."""
+    if Path("/run/stagewatch/ranks").exists():
+        pytest.skip("an agent has run on this machine")
+    script = python(
+        f"""
+        import os
+        from pathlib import Path
+        import stagewatch
+        os.environ.pop("XDG_RUNTIME_DIR", None)
+        os.setgid({NOBODY})
+        os.setuid({NOBODY})
+        stagewatch.init()
+        print(*Path("/dev/shm/stagewatch-{NOBODY}").glob(f"{{os.getpid()}}-*.rank"))
+        """
+    )
+    assert script.finish().startswith("/dev/shm/stagewatch-")
+    subprocess.run(["rmdir", f"/dev/shm/stagewatch-{NOBODY}"], check=False)
+
+
+def test_no_place_at_all_is_one_line_with_the_remedy(
+    memory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(places, "MEMORY", memory / "absent")
+    caplog.set_level(logging.WARNING)
+    stagewatch.init()
+    stagewatch.init()
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "set STAGEWATCH_DIR to a directory in memory that this user may write to" in message

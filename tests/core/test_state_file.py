@@ -1,0 +1,154 @@
+"""Every file that an agent reads back after a restart, damaged in every way that a disk knows."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable
+from dataclasses import astuple
+from pathlib import Path
+
+import pytest
+
+from stagewatch.core import exposition
+from stagewatch.core.collector import Collector
+from stagewatch.core.state_file import MAX_BYTES, StateFile, real, text, whole
+from stagewatch.gpu.xids import XidLedger
+from stagewatch.kernel_log.collector import KmsgCollector
+from stagewatch.kernel_log.reader import Kmsg
+from stagewatch.slurm.discovery import Discovery, Target
+from stagewatch.slurm.events.state import ClusterEvents
+from tests.bench.fuzzing.mutations import changed_value, flipped
+from tests.slurm.ledger_scene import T, node, record
+
+BOOT = "0f0f"
+LINES = (
+    "6,1,1000000,-;NVRM: Xid (PCI:0000:3b:00): 48, pid=1, DBE\n"
+    "6,2,1000000,-;Out of memory: Killed process 7 (python) total-vm:1kB\n"
+    "6,3,1000000,-;nfs: server fs1 not responding, still trying\n"
+)
+
+
+def kernel_log(state: Path) -> str:
+    """What the collector of the kernel log exports, and saves."""
+    log = state.with_suffix(".log")
+    log.write_text(LINES)
+    collector = KmsgCollector(Kmsg(log), XidLedger(), state_file=state, boot_id=BOOT)
+    shown = render(collector)
+    collector.close()
+    return shown
+
+
+def events(state: Path) -> str:
+    """The same of the cluster's events: ledgers that are fed once more, and saved."""
+    kept = ClusterEvents(state, wall=lambda: float(T + 60))
+    kept.jobs.observe_accounting([record(), record(2, "FAILED")], asked=T + 200, complete=True)
+    kept.nodes.observe_nodes([node()], T + 1.0)
+    kept.nodes.observe_nodes([node(state="DOWN")], T + 31.0)
+    kept.save(now=True)
+    numbers = [*kept.jobs.ended.values(), *kept.nodes.failures.values(), kept.window()]
+    return repr([float(number) for number in numbers])
+
+
+def discovery(state: Path) -> str:
+    """The list of nodes that Prometheus is given before the controller answers."""
+    home = state.parent / state.name.removesuffix(".json")
+    home.mkdir(exist_ok=True)
+    if state.exists():
+        state.replace(home / "discovery.json")
+    kept = Discovery((), cluster="c", memory=home)
+    for target in kept.targets or ():
+        json.dumps(astuple(target))
+    kept.update((Target("n1", "10.0.0.1", ("gpu",), "idle", (), ("h100",)),))
+    for left in home.iterdir():
+        left.replace(state.parent / left.name.replace("discovery.json", state.name))
+    return repr(kept.targets)
+
+
+def render(collector: Collector) -> str:
+    lines = exposition.render(collector.collect()).decode().splitlines()
+    return "\n".join(line for line in lines if "timestamp" not in line)
+
+
+FILES: dict[str, Callable[[Path], str]] = {
+    "kmsg.json": kernel_log,
+    "slurm.json": events,
+    "discovery.json": discovery,
+}
+DAMAGE = {
+    "empty": b"",
+    "cut": b'{"boot_id": "0f0f", "sequ',
+    "zeros": b"\0" * 4096,
+    "binary": bytes(range(256)) * 9,
+    "a list": b"[]",
+    "nothing": b"null",
+    "deep": b"[" * 200_000,
+    "nan": b'{"boot_id": "0f0f", "sequence": NaN, "version": Infinity}',
+    "huge number": b'{"c": 1, "boot_id": "0f0f", "sequence": 1' + b"0" * 4000 + b"}",
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_file_is_set_aside_with_one_line_and_the_agent_counts_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, damage: str
+) -> None:
+    state = tmp_path / name
+    whole_again = FILES[name](tmp_path / f"fresh-{name}")
+    state.write_bytes(DAMAGE[damage])
+    assert FILES[name](state) == whole_again
+    assert (tmp_path / f"{name}.corrupt").read_bytes() == DAMAGE[damage]
+    assert len(caplog.messages) == 1
+    json.loads(state.read_bytes())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_value_of_a_wrong_kind_gets_past_the_reader(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """A damaged value makes the file unusable, or is one that could have stood there."""
+    state = tmp_path / name
+    FILES[name](state)
+    content = json.loads(state.read_bytes())
+    chance = random.Random(7)
+    for _ in range(300):
+        state.write_text(json.dumps(changed_value(content, chance)))
+        FILES[name](state)
+        (tmp_path / f"{name}.corrupt").unlink(missing_ok=True)
+    good = json.dumps(content).encode()
+    for _ in range(300):
+        state.write_bytes(flipped(good, chance))
+        FILES[name](state)
+    assert all("not usable" in message for message in caplog.messages)
+
+
+def test_a_directory_in_the_files_place_and_one_too_large(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "directory").mkdir()
+    with (tmp_path / "large").open("wb") as file:
+        os.truncate(file.fileno(), MAX_BYTES + 1)
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("directory", "large", "pipe"):
+        assert StateFile(tmp_path / name).load(lambda content: content) is None
+        assert not (tmp_path / name).exists()
+    assert len(caplog.messages) == 3
+
+
+@pytest.mark.parametrize("value", [True, -1, 2**63, 1.0, "1", None, [], float("nan")])
+def test_what_is_no_whole_number(value: object) -> None:
+    with pytest.raises(ValueError):
+        whole(value)
+
+
+@pytest.mark.parametrize("value", [True, float("inf"), float("nan"), "1", None])
+def test_what_is_no_number(value: object) -> None:
+    with pytest.raises(ValueError):
+        real(value)
+
+
+@pytest.mark.parametrize("value", [1, None, "x" * 5000, "\ud800", b"x"])
+def test_what_is_no_text(value: object) -> None:
+    with pytest.raises(ValueError):
+        text(value)

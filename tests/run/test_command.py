@@ -1,0 +1,198 @@
+"""`stagewatch run` in front of a command: what passes through, and what is said in the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stagewatch.core.processes import Children
+from stagewatch.run.command import LOADER
+from tests.running import clean_environ
+from tests.waiting import wait_for
+
+RUN = [sys.executable, "-m", "stagewatch.cli", "run"]
+
+
+def run(
+    *command: str, environ: dict[str, str] | None = None, options: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """The command under watch, to its end."""
+    return subprocess.run(
+        [*RUN, *options, "--", *command],
+        env=clean_environ(environ or {}),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("status", [0, 1, 7, 255])
+def test_the_exit_status_passes_through(status: int) -> None:
+    assert run("sh", "-c", f"exit {status}").returncode == status
+
+
+@pytest.mark.parametrize("name", ["TERM", "KILL", "INT", "SEGV", "PIPE"])
+def test_a_command_that_a_signal_ends_ends_us_alike(name: str) -> None:
+    done = run("sh", "-c", f"ulimit -c 0; kill -{name} $$")
+    assert done.returncode == -getattr(signal, f"SIG{name}")
+
+
+def test_a_command_that_cannot_be_run(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    assert run(str(tmp_path / "absent")).returncode == 127
+    done = run(str(tmp_path / "data"))
+    assert done.returncode == 126
+    assert done.stderr == f"stagewatch: {tmp_path / 'data'}: Permission denied\n"
+
+
+def test_input_output_and_arguments_pass_through() -> None:
+    done = subprocess.run(
+        [*RUN, "--", "sh", "-c", 'cat; echo "$1" --job >&2', "sh", "--flag"],
+        env=clean_environ({}),
+        input="text",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout == "text"
+    assert done.stderr.splitlines()[0] == "--flag --job"
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "USR1", "USR2", "QUIT"])
+def test_a_signal_reaches_the_command_once(name: str, tmp_path: Path, children: Children) -> None:
+    log = tmp_path / "log"
+    script = f"""
+import signal, sys, time
+count = 0
+def handler(*_):
+    global count
+    count += 1
+signal.signal(signal.SIG{name}, handler)
+print("ready", flush=True)
+while not count:
+    time.sleep(0.01)
+time.sleep(0.3)
+print("got", count, flush=True)
+sys.exit(5)
+"""
+    process = children.start(
+        [*RUN, "--", sys.executable, "-c", script], log=log, environ=clean_environ({})
+    )
+    wait_for(lambda: "ready" in log.read_text(), "the command")
+    process.send_signal(getattr(signal, f"SIG{name}"))
+    assert process.wait() == 5
+    assert "got 1\n" in log.read_text()
+
+
+def test_the_command_does_not_outlive_a_killed_run(tmp_path: Path, children: Children) -> None:
+    log = tmp_path / "log"
+    process = children.start(
+        [*RUN, "--", "sh", "-c", "echo pid $$; exec sleep 600"], log=log, environ=clean_environ({})
+    )
+    wait_for(lambda: "pid" in log.read_text(), "the command")
+    pid = log.read_text().split()[1]
+    process.kill()
+    wait_for(lambda: not Path(f"/proc/{pid}").exists(), "the end of the command")
+
+
+def test_in_a_terminal_the_keys_reach_the_command_alone() -> None:
+    """^Z stops and `fg` continues as without us; ^C comes once."""
+    script = (
+        "import signal, time\n"
+        "signal.signal(signal.SIGCONT, lambda *_: print('continued', flush=True))\n"
+        "print('ready', flush=True)\n"
+        "try: time.sleep(600)\n"
+        "except KeyboardInterrupt: print('interrupted', flush=True)\n"
+    )
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(sys.executable, [*RUN, "--", sys.executable, "-c", script], clean_environ({}))
+    seen = b""
+
+    def has(text: bytes) -> bool:
+        nonlocal seen
+        os.set_blocking(terminal, False)
+        with contextlib.suppress(OSError):  # nothing yet, or no end to read from any more
+            seen += os.read(terminal, 4096)
+        return text in seen
+
+    try:
+        wait_for(lambda: has(b"ready"), "the command")
+        os.write(terminal, b"\x1a")  # ^Z
+        wait_for(lambda: os.waitpid(pid, os.WNOHANG | os.WUNTRACED)[0] == pid, "run itself to stop")
+        os.kill(pid, signal.SIGCONT)
+        wait_for(lambda: has(b"continued"), "the command to go on")
+        os.write(terminal, b"\x03")  # ^C
+        wait_for(lambda: has(b"interrupted"), "the interrupt")
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        pid = 0
+    finally:
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        os.close(terminal)
+
+
+RANKS = """
+import os, subprocess, sys, time
+import stagewatch
+def rank(number):
+    stagewatch.init("train", rank=number)
+    with stagewatch.stage("reward", step=1):
+        time.sleep(2)
+        if number == int(sys.argv[1]):
+            raise ValueError("no such reward")
+        if number == int(sys.argv[2]):
+            os.kill(os.getpid(), 9)
+    time.sleep(2)
+if len(sys.argv) > 3:
+    rank(int(sys.argv[3]))
+else:
+    ranks = [subprocess.Popen([sys.executable, __file__, *sys.argv[1:], str(n)]) for n in range(3)]
+    sys.exit(any([process.wait() for process in ranks]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("raises", "dies", "status", "story"),
+    [
+        (-1, -1, 0, "all 3 ranks ended well after"),
+        (2, -1, 1, "rank 2 failed first, after"),
+        (-1, 1, 1, "rank 1 (pid "),
+    ],
+    ids=["well", "exception", "killed"],
+)
+def test_the_end_says_what_happened(
+    raises: int, dies: int, status: int, story: str, tmp_path: Path, record_dir: Path
+) -> None:
+    script = tmp_path / "ranks.py"
+    script.write_text(RANKS)
+    environ = {"STAGEWATCH_DIR": str(record_dir)}
+    done = run(sys.executable, str(script), str(raises), str(dies), environ=environ)
+    assert done.returncode == status
+    assert done.stderr.splitlines()[-1].startswith(f"stagewatch: {story}")
+    if raises == 2:
+        assert done.stderr.splitlines()[-1].endswith("ValueError in reward")
+
+
+def test_a_command_without_ranks(record_dir: Path) -> None:
+    done = run("true", environ={"STAGEWATCH_DIR": str(record_dir)})
+    assert done.stderr.startswith("stagewatch: no rank kept a record; the command ended after ")
+
+
+def test_the_environment_of_the_command() -> None:
+    show = [sys.executable, "-S", "-c", "import os; print(dict(os.environ))"]
+    environ = run(*show, environ={"PYTHONPATH": os.environ.get("PYTHONPATH", "/mine")}).stdout
+    assert f"'PYTHONPATH': '{LOADER}:" in environ
+    assert "'STAGEWATCH_RUN_ID': 'run-" in environ
+    assert "STAGEWATCH_JOB_ID" not in environ
+    assert "'STAGEWATCH_JOB_ID': 'mine'" in run(*show, options=("--job", "mine")).stdout

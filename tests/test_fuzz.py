@@ -1,0 +1,26 @@
+"""A few hundred changed inputs for each parser; `make bench ARGS=fuzz` gives them a million."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.bench.bench_fuzz import fuzz
+from tests.bench.fuzzing.targets import Target, targets
+
+
+@pytest.fixture(scope="module")
+def every() -> Iterator[dict[str, Target]]:
+    with targets() as found:
+        yield {target.name: target for target in found}
+
+
+def test_no_parser_crashes(every: dict[str, Target]) -> None:
+    crashes = {name: fuzz(target, 150).crashes for name, target in every.items()}
+    assert {name: found for name, found in crashes.items() if found} == {}
+
+
+def test_a_parser_that_crashes_is_found(every: dict[str, Target]) -> None:
+    brittle = Target("brittle", (b"12 13",), lambda data: int(data.split()[1]), 1.0)
+    assert fuzz(brittle, 150).crashes
