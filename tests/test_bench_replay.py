@@ -1,0 +1,71 @@
+"""The replay of healthy days: it sees what it must, and loses nothing by its windows."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.alerts.promtool import needs_promtool
+from tests.bench import bench_replay, replay_jobs, replay_series
+from tests.bench.bench_replay import SUSPICION, bounds, evaluate, packs, windows
+from tests.bench.replay_jobs import Pause, Shape, Work
+
+STEP = (Work(2),)
+COUNTED = tuple[str, float, str]
+
+
+def seen(kind: str, *, whole: bool) -> tuple[set[COUNTED], int]:
+    """Alerts of the rules on stalls with their time and evidence, and the seconds replayed."""
+    made = windows((kind, 0), (15,), whole)
+    found = [e for pack in packs(made) for e in evaluate((15, pack), False)[1]]
+    return {(e.alert, e.begin, e.evidence) for e in found}, sum(one.seconds for one in made)
+
+
+@pytest.fixture
+def short_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (bench_replay, replay_jobs, replay_series):
+        monkeypatch.setattr(module, "DAY", 3600)
+
+
+@needs_promtool
+@pytest.mark.usefixtures("short_day")
+def test_windows_show_what_the_whole_time_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = (
+        Pause("validates", 45, 0.1, "gpu", every=500),
+        Pause("suspended", 90, 0.1, "stopped", every=2400),
+        Pause("rank 0 saves", 25, 0.1, "saves", every=700, who="first"),
+    )
+    shape = Shape("", STEP, pauses, restarts_a_day=1.5, down=60)
+    monkeypatch.setitem(replay_jobs.SHAPES, "mixed", shape)
+    in_windows, part = seen("mixed", whole=False)
+    always, day = seen("mixed", whole=True)
+    assert in_windows == always
+    assert {alert for alert, *_ in always} >= {SUSPICION, "StallSuspected"}
+    assert part < 0.9 * day
+
+
+@needs_promtool
+@pytest.mark.usefixtures("short_day")
+def test_a_hang_is_paged_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    hang = Pause("hangs", 1200, 0.0, "gpu", every=1500)
+    monkeypatch.setitem(replay_jobs.SHAPES, "hung", Shape("", STEP, (hang,)))
+    alerts = {alert for alert, *_ in seen("hung", whole=False)[0]}
+    assert alerts == {SUSPICION, "StallSuspected", "StalledHeartbeat", "GroupStall"}
+
+
+@needs_promtool
+@pytest.mark.usefixtures("short_day")
+def test_a_job_of_even_steps_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(replay_jobs.SHAPES, "even", Shape("", (Work(12),)))
+    found, seconds = seen("even", whole=False)
+    assert not found
+    assert seconds > 3000  # every step is longer than the rules look away
+
+
+@pytest.mark.parametrize(
+    ("count", "low", "high"), [(0, 0, 3.689), (1, 0.0253, 5.572), (10, 4.795, 18.39)]
+)
+def test_bounds_are_those_of_garwood(count: int, low: float, high: float) -> None:
+    # F. Garwood, Biometrika 28 (1936); the table of 95 % limits for a Poisson mean.
+    assert bounds(count, 1.0)[0] == pytest.approx(low, abs=1e-3)
+    assert bounds(count, 1.0)[1] == pytest.approx(high, rel=1e-3)
+    assert bounds(count, 2.0)[1] == pytest.approx(high / 2, rel=1e-3)
