@@ -16,6 +16,11 @@ from tests.alerts.rule_files import Rule, every_rule
 
 RULES = list(every_rule())
 LASTING = {
+    ("dcgm_xids", "dcgm"): "which GPUs an agent reads changes when an agent comes or goes",
+    ("gpu", "dcgm_xids"): (
+        "the last error and its meaning stay until the next one, and the alert looks back minutes"
+    ),
+    ("stages", "stall_budgets"): "which stages are long by nature is a constant",
     ("stalls", "stall_budgets"): (
         "a budget is learnt of all gaps a job has ever shown; one more evaluation does not move "
         "it, and the least budgets are constants"
@@ -42,6 +47,8 @@ LASTING = {
 }
 """Groups that may read another group's records, and why the order makes no difference to each."""
 OWN_PAST = {
+    "dcgm:gpu_read_by_agent:up": "it reads the agent's gpu_up, whose name a later record shares",
+    "gpu_xid_info": "it reads the agent's gpu_xid_info, whose name it shares",
     "node:slurm_unavailable:info": "a node that does not answer is what it was before",
     "job:rl_wasted_gpu_seconds:total": "a counter goes on from its last value",
     "gpu_xid_last_timestamp_seconds": "the time of the last error is kept until the next",
