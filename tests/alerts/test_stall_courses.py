@@ -192,13 +192,13 @@ def test_a_role_that_is_lost_with_its_node_is_what_the_others_wait_for(
         key.replace('stage="train"', 'stage="idle"') if 'rank="5"' in key else key: values
         for key, values in course.given.items()
     }
-    for node, seen in (("n1", f"1x{LENGTH}"), ("n2", f"1x{LENGTH}"), ("n3", "1x19 0x70")):
+    for node, seen in (("n1", f"1x{LENGTH}"), ("n2", f"1x{LENGTH}"), ("n3", "1x13 0x76")):
         up = {"cluster": "c", "job": "stagewatch", "node": node}
         course.given[series("up", **up)] = seen if lost else f"1x{LENGTH}"
     for rank in (0, 1):
         who = {"cluster": "c", "job_id": "540", "role": "rollout", "node": "n3", "rank": rank}
-        course.given[series("rl_rank_up", **who)] = "1x19 stale"
-        course.given[series("rl_rank_progress_age_seconds", **who)] = "1x19 stale"
+        course.given[series("rl_rank_up", **who)] = "1x13 stale"
+        course.given[series("rl_rank_progress_age_seconds", **who)] = "1x13 stale"
     here = culprit(5, "left_loop_early")
     labels = {"cluster": "c", "node": "n3", "evidence": "node_lost"}
     there = {series("", **labels, rank=rank): 1.0 for rank in (0, 1)}
@@ -208,7 +208,9 @@ def test_a_role_that_is_lost_with_its_node_is_what_the_others_wait_for(
         RULES,
         course.given,
         [
-            (ACCUSED, "50s", here),
+            (ACCUSED, "36s", {}),
+            (ACCUSED, "60s", {}),
+            (ACCUSED, "64s", there if lost else here),
             (ACCUSED, "120s", there if lost else here),
             (PAGES, "150s", page),
         ],

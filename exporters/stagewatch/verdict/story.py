@@ -45,7 +45,7 @@ _EXCUSES = {
 _NOBODY = {
     "mismatch": "Ranks of one group are in different collectives, and no side is the majority.",
     "missing": "They wait for ranks that no agent shows.",
-    "other_role": "Another role of the job holds it up.",
+    "other_role": "Another role of the job may hold it up.",
     "cycle": "Every rank that another waits for waits itself.",
 }
 
