@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from stagewatch.gpu.jobs import from_cgroup
-from stagewatch.host.procfs import Procfs
 from stagewatch.slurm.node_jobs import CgroupJob, PrologJob, read_prolog
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from stagewatch_lab.slurm.configuration import ClusterSpec, NodeSpec
@@ -45,12 +46,12 @@ class PrologLab:
 
     def environments(self, job: str) -> dict[int, dict[str, str]]:
         """Of the job's own processes on this machine, the programs it was given to run."""
-        proc = Procfs()
         found = {}
-        for pid in proc.pids():
-            stat, environ = proc.stat(pid), proc.environ(pid)
-            if stat and environ and stat.command == "sleep" and environ.get("SLURM_JOB_ID") == job:
-                found[pid] = environ
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                environ = process.environ()
+                if process.name() == "sleep" and environ.get("SLURM_JOB_ID") == job:
+                    found[process.pid] = environ
         return found
 
 

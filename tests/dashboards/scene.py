@@ -79,7 +79,7 @@ class Scene:
 
     def __init__(self, directory: Path, nvml: FakeNvml) -> None:
         self.directory = directory
-        self.demo = DemoCluster(cache=directory, seed=3)
+        self.demo = DemoCluster(cache=directory)
         self.children = Children()
         self.targets: dict[str, list[tuple[str, str]]] = {}
         self._ended = threading.Event()

@@ -16,7 +16,7 @@ import pytest
 from stagewatch.prometheus.api import Series
 from stagewatch_lab.rl import memory_limit, storage, wire
 from stagewatch_lab.rl.device import TRAIN_MEMORY
-from stagewatch_lab.rl.experiment import Experiment, Record
+from stagewatch_lab.rl.experiment import ABOUT_FAULTS, Experiment, Record
 from stagewatch_lab.rl.job import RlJob
 from stagewatch_lab.rl.lab import RlLab
 from stagewatch_lab.rl.scenarios import SCENARIOS
@@ -71,7 +71,9 @@ class Running:
             OVER,
         )
         self._go_through([name for name in SCENARIOS if name != LAST])
-        self.alerts_of_the_healthy = self.firing("healthy")
+        self.alerts_of_the_healthy = [
+            alert for alert in self.firing("healthy") if alert["alertname"] not in ABOUT_FAULTS
+        ]
         self._go_through([LAST])
 
     def stop(self) -> None:
