@@ -159,3 +159,26 @@ def into(output: IO[str], environ: dict[str, str]) -> subprocess.CompletedProces
         timeout=120,
         check=False,
     )
+
+
+def test_a_mistyped_command_is_answered_with_the_likely_one() -> None:
+    done = stagewatch("inspct")
+    assert done.returncode == 2
+    assert "there is no command 'inspct'; did you mean inspect?" in done.stderr
+    assert "stagewatch --help lists them" in stagewatch("wibble").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("stagewatch ins", "inspect"), ("stagewatch inspect --wat", "--watch")],
+)
+def test_bash_completes_commands_and_flags(words: str, expected: str) -> None:
+    script = stagewatch("completion", "bash").stdout
+    typed = words.split()
+    ask = (
+        f"COMP_WORDS=({words}); COMP_CWORD={len(typed) - 1}\n"
+        "${COMP:=$(complete -p stagewatch | sed 's/.*-F \\([^ ]*\\).*/\\1/')}\n"
+        'echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(["bash", "-c", script + ask], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [expected]

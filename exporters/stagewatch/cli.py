@@ -69,7 +69,10 @@ def _run(argv: list[str]) -> int:
     if argv[:1] == ["check"]:  # its status 2 drains a node, so that bad usage has another there
         fitness: int = import_module("stagewatch.check.command").run(argv[1:])
         return fitness
-    arguments = _parser(argv).parse_args(argv)
+    parser = _parser(argv)
+    if hint := _mistyped(argv):
+        parser.error(hint)
+    arguments = parser.parse_args(argv)
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
     )
@@ -86,7 +89,18 @@ def _run(argv: list[str]) -> int:
     return status
 
 
-def _parser(argv: list[str]) -> argparse.ArgumentParser:
+def _mistyped(argv: list[str]) -> str:
+    """What to tell whoever gives a command that does not exist; empty where it does."""
+    names = [*_COMMANDS, *_AGENTS, "check-config", "completion"]
+    if not argv or argv[0].startswith("-") or argv[0] in names:
+        return ""
+    close = difflib.get_close_matches(argv[0], names, 1)
+    hint = f"did you mean {close[0]}?" if close else "stagewatch --help lists them"
+    return f"there is no command {argv[0]!r}; {hint}"
+
+
+def _parser(argv: list[str] | None) -> argparse.ArgumentParser:
+    """The parser of the command that is asked for, with the names of all; `None` asks for all."""
     parser = argparse.ArgumentParser(
         prog="stagewatch",
         description=DESCRIPTION,
@@ -96,7 +110,31 @@ def _parser(argv: list[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_commands(commands, argv)
     _add_agents(commands, argv)
+    completion = commands.add_parser(
+        "completion",
+        help="print a script that completes commands and flags in a shell",
+        description=COMPLETION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="whose script to print")
+    completion.set_defaults(run=_complete)
     return parser
+
+
+COMPLETION = """\
+Prints a script that lets a shell complete stagewatch's commands and flags:
+
+  stagewatch completion bash > ~/.local/share/bash-completion/completions/stagewatch
+  stagewatch completion zsh > "${fpath[1]}/_stagewatch"
+  stagewatch completion fish > ~/.config/fish/completions/stagewatch.fish
+"""
+
+
+def _complete(arguments: argparse.Namespace) -> int:
+    import shtab
+
+    print(shtab.complete(_parser(None), arguments.shell))
+    return 0
 
 
 _COMMANDS = {
@@ -127,12 +165,12 @@ A module has `add_arguments`, `run` and a docstring for `--help`.
 
 
 def _add_commands(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], argv: list[str]
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], argv: list[str] | None
 ) -> None:
     """All but the agents; only the one that is asked for is imported."""
     for name, (path, help) in _COMMANDS.items():
         parser = commands.add_parser(name, help=help)
-        if argv[:1] == [name]:
+        if argv is None or argv[:1] == [name]:
             module: Any = import_module(path)
             parser.description = module.__doc__
             parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -145,14 +183,14 @@ _AGENT_MODULES = {"node": "stagewatch.node", "slurm": "stagewatch.slurm.agent"}
 
 
 def _add_agents(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], argv: list[str]
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], argv: list[str] | None
 ) -> None:
     """The agents and `check-config`; collectors are imported only where they are asked for, so
     that `inspect` works from the client's bare install."""
     for name, help in _AGENTS.items():
         parser = commands.add_parser(name, help=help)
-        if argv[:1] == [name]:
-            _complete_agent(parser, name)
+        if argv is None or argv[:1] == [name]:
+            _add_agent(parser, name)
     check = commands.add_parser(
         "check-config",
         help="check an agent's flags, variables and file, and run nothing",
@@ -161,11 +199,13 @@ def _add_agents(
     check.add_argument(
         "--agent", choices=_AGENTS, default="node", help="whose options [default: node]"
     )
-    if argv[:1] == ["check-config"]:
-        _complete_agent(check, "slurm" if {"slurm", "--agent=slurm"} & set(argv) else "node")
+    if argv is None:
+        _add_agent(check, "node")
+    elif argv[:1] == ["check-config"]:
+        _add_agent(check, "slurm" if {"slurm", "--agent=slurm"} & set(argv) else "node")
 
 
-def _complete_agent(parser: argparse.ArgumentParser, name: str) -> None:
+def _add_agent(parser: argparse.ArgumentParser, name: str) -> None:
     """Add an agent's flags, and what running it or checking them does."""
     agent: Any = import_module(_AGENT_MODULES[name]).COMMAND
     parser.description = parser.description or agent.help

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -49,13 +50,15 @@ class Inspect:
         self.record_dir = record_dir
         self.job_id = job_id
         self.status = 0
+        self.warnings = ""
 
     def __call__(self, *arguments: str) -> str:
-        """Its output; its exit status stays in `status`."""
+        """Its output; its exit status and warnings stay in `status` and `warnings`."""
         done = run_inspect("--job", self.job_id, "--record-dir", str(self.record_dir), *arguments)
         self.status = done.returncode
         assert "Traceback" not in done.stderr
-        return done.stdout + done.stderr
+        self.warnings = done.stderr
+        return done.stdout
 
     def json(self) -> dict[str, Any]:
         """What it found, for programs."""
@@ -225,6 +228,17 @@ def test_an_exception_that_a_rank_has_recorded_is_shown(inspect: Inspect, python
     assert f"an exception was raised by rank 0 (pid {script.pid}), RuntimeError in train" in said
 
 
+def test_it_looks_again_and_again_where_it_is_to_watch(inspect: Inspect) -> None:
+    command = [sys.executable, "-m", "stagewatch.cli", "inspect", inspect.job_id, "--json"]
+    command += ["--watch", "100ms", "--record-dir", str(inspect.record_dir)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        looks = [json.loads(watching.stdout.readline()) for _ in range(2)]
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(60) == 130
+    assert looks == [{"stacks": [], "ranks": [], "verdicts": []}] * 2
+
+
 def test_evidence_that_shows_nothing_says_why(inspect: Inspect, python: Python) -> None:
     script = python(
         "import time; print('ready'); time.sleep(600)",
@@ -267,7 +281,8 @@ def test_a_rank_that_polls_has_words(inspect: Inspect, python: Python) -> None:
 
 def test_files_that_were_passed_over_are_told(inspect: Inspect) -> None:
     (inspect.record_dir / "core").touch()
-    assert f"1 files in {inspect.record_dir} passed over: name\n" in inspect()
+    inspect()
+    assert f"1 files in {inspect.record_dir} passed over: name\n" in inspect.warnings
 
 
 def test_json_has_a_fixed_form() -> None:

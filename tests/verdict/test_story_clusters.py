@@ -57,7 +57,7 @@ def test_each_clusters_job_has_a_story_of_its_own(story: Story) -> None:
 
 def test_what_is_wrong_is_told_of_the_cluster_where_it_is(story: Story) -> None:
     told = list(story.sentences)
-    end = next(i for i, each in enumerate(told) if "of cluster b" in each)
+    end = next(i for i, each in enumerate(told) if "cluster b" in each)
     of_a, of_b = "\n".join(told[:end]), "\n".join(told[end:])
     assert "Of them 2 spin" in of_a
     assert "Of them 4 compute" in of_b

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import TextIO
 
 from stagewatch.core.errors import SourceError, StagewatchError
+from stagewatch.core.terminal import colours
 from stagewatch.faults import markers
 from stagewatch.faults.journal import Entry, Journal
 from stagewatch.faults.markers import Marker
@@ -36,7 +37,7 @@ class Screen:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._terminal = stream.isatty()
-        self._colours = self._terminal and not os.environ.get("NO_COLOR")
+        self._colours = colours(stream)
         self._counting = False
 
     def head(self, text: str) -> None:

@@ -1,7 +1,7 @@
 """Shows what every rank of this node is doing, and gives a verdict on each job.
 
 The command looks for a few seconds and needs no agent; root, or the user of the ranks, sees the
-most.  With --prometheus it tells the story of one job over all its nodes instead.
+most.  With --prometheus it tells the story of one job over all its nodes, the verdict first.
 
 A ! behind PROGRESS marks a rank that has gone without progress for longer than its stage may take.
 PROGRESS is the time since its last mark of progress, OPEN the time that its stage has been open, S
@@ -20,15 +20,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
-import shutil
 import sys
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stagewatch.core.config import add_options, existing_directory, option, options_of
+from stagewatch.core.config import add_options, duration, existing_directory, option, options_of
 from stagewatch.core.errors import ConfigError
+from stagewatch.core.terminal import colours, columns, wrapped
 from stagewatch.core.words import printable
 from stagewatch.host.procfs import Procfs
 from stagewatch.prometheus.options import PrometheusOptions
@@ -48,11 +48,14 @@ class InspectOptions:
     """Options of `stagewatch inspect`."""
 
     json: bool = option(False, "print JSON instead of a table")
-    job: str = option("", "only this job; every job if empty")
+    job: str = option("", "only this job, as the argument JOB; every job if empty")
+    watch: float = option(
+        0.0, "look again after so many seconds, until Ctrl-C; 0: look once", parse=duration
+    )
     evidence: bool = option(
         False, "also show the stacks of a suspect and of one other rank, by py-spy"
     )
-    prometheus: str = option("", "ask the server at this URL about the whole job; needs --job")
+    prometheus: str = option("", "ask the server at this URL about the whole job JOB")
     record_dir: Path = option(
         Path(DEFAULT_DIRECTORY),
         "directory of the stage records, to which the ranks write; the default one comes with the "
@@ -64,6 +67,7 @@ class InspectOptions:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `stagewatch inspect`."""
+    parser.add_argument("job_id", nargs="?", metavar="JOB", help="only this job")
     tables = {"inspect": InspectOptions, "prometheus": PrometheusOptions}
     add_options(parser, tables, without=("prometheus.url",))
 
@@ -71,33 +75,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Look and print; returns the exit status, which `--help` explains."""
     options = options_of(arguments, InspectOptions, "inspect")
+    options = replace(options, job=arguments.job_id or options.job)
+    server = None
     if options.prometheus:
         server = options_of(arguments, PrometheusOptions, "prometheus")
-        return _tell(replace(server, url=options.prometheus), options.job, options.json)
+        server = replace(server, url=options.prometheus)
+    while True:
+        status = _tell(server, options) if server else _look(options)
+        if not options.watch:
+            return status
+        sys.stdout.flush()
+        time.sleep(options.watch)
+
+
+def _say(text: str, options: InspectOptions) -> None:
+    """Print what one look showed; the next one takes its place on a terminal, else follows it."""
+    if options.watch and not options.json:
+        clear = "\033[H\033[2J" if sys.stdout.isatty() else ""
+        text = f"{clear}{time.strftime('%F %T')}\n{text}\n"
+    print(text)
+
+
+def _dump(content: object, options: InspectOptions) -> str:
+    """JSON for people, or where looks follow each other a line for each."""
+    return json.dumps(content, indent=None if options.watch else 2)
+
+
+def _look(options: InspectOptions) -> int:
+    """Look at this node, and print; returns the exit status."""
     record_dir = options.record_dir
     proc = Procfs()
-    if sys.stderr.isatty():
+    if shown := sys.stderr.isatty() and not options.watch:
         print(f"watching for {LOOKS * PAUSE_SECONDS:.0f} s ...", end="\r", file=sys.stderr)
     with rank_directory(record_dir, proc, fresh_for=0.1) as directory:
         facts = observe(directory, proc, looks=LOOKS, pause=PAUSE_SECONDS)
         census = directory.look()
-    if sys.stderr.isatty():
+    if shown:
         print("\033[K", end="", file=sys.stderr)
     facts = [fact for fact in facts if options.job in ("", fact.job_id)]
     verdicts = judge(facts)
     stacks = gather(facts, verdicts) if options.evidence else []
     if options.json:
-        print(json.dumps(as_json(facts, verdicts, stacks), indent=2))
+        _say(_dump(as_json(facts, verdicts, stacks), options), options)
     elif facts:
-        print(table(facts, verdicts, colour=_colour(), width=_width()))
+        shows = table(facts, verdicts, colour=colours(sys.stdout), width=columns(sys.stdout))
         if options.evidence:
-            print(text(stacks) if stacks else f"\n{why_none(verdicts)}")
+            shows += "\n" + (text(stacks) if stacks else f"\n{why_none(verdicts)}")
+        _say(shows, options)
     else:
         job = f" of job {options.job}" if options.job else ""
         elsewhere = " or a private directory" if str(record_dir) == DEFAULT_DIRECTORY else ""
-        print(
+        _say(
             f"No rank{job} on this node: no stage record in {record_dir}{elsewhere}, and no "
-            "process that may be read has RANK or SLURM_PROCID in its environment."
+            "process that may be read has RANK or SLURM_PROCID in its environment.",
+            options,
         )
     for reason, count in sorted(census.skipped.items()):
         print(f"{count} files in {record_dir} passed over: {reason}", file=sys.stderr)
@@ -106,10 +137,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 3 if any(verdict.wrong for verdict in verdicts) else 0
 
 
-def _tell(server: PrometheusOptions, job_id: str, as_json: bool) -> int:
+def _tell(server: PrometheusOptions, options: InspectOptions) -> int:
     """Print the story of a job as a Prometheus knows it; returns the exit status."""
-    if not job_id:
-        raise ConfigError("--prometheus needs --job ID, the job whose story it tells")
+    if not options.job:
+        raise ConfigError("--prometheus needs a job, whose story it tells: stagewatch inspect JOB")
     try:
         from stagewatch.prometheus.api import PrometheusApi
         from stagewatch.verdict.story import tell
@@ -119,13 +150,17 @@ def _tell(server: PrometheusOptions, job_id: str, as_json: bool) -> int:
         ) from error
     api = PrometheusApi.of(server)
     try:
-        story = tell(api, job_id)
+        story = tell(api, options.job)
     finally:
         api.close()
-    if as_json:
-        print(json.dumps(dataclasses.asdict(story), indent=2))
+    if options.json:
+        _say(_dump(dataclasses.asdict(story), options), options)
     else:
-        print("\n".join(map(printable, story.sentences)))
+        width = columns(sys.stdout)
+        lines = [wrapped(printable(sentence), width) for sentence in story.sentences]
+        if story.wrong and colours(sys.stdout):
+            lines[0] = f"\033[1;31m{lines[0]}\033[0m"
+        _say("\n".join(lines), options)
     return 3 if story.wrong else 0
 
 
@@ -162,12 +197,3 @@ def as_json(
             for verdict in verdicts
         ],
     }
-
-
-def _width() -> int | None:
-    """The columns of the terminal; `None` where the output goes elsewhere."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def _colour() -> bool:
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ

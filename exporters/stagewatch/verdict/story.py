@@ -105,14 +105,34 @@ def _of_cluster(api: Queries, job_id: str, cluster: str, now: float, *, alone: b
     ask = _Ask(api, {"cluster": cluster, "job_id": job_id})
     ups = ask("rl_rank_up")
     where = "" if alone else f" of cluster {cluster or 'without a name'}"
-    roles, sentences = [], []
+    roles, states = [], []
     for name in sorted({up.labels.get("role", "") for up in ups}):
         of_role = [up for up in ups if up.labels.get("role", "") == name]
         roles.append(role := _Role(_Ask(api, {**ask.labels, "role": name}), of_role, now))
-        sentences += role.sentences(f"Job {job_id} ({name}){where}")
+        states += role.sentences(f"Job {job_id} ({name}){where}")
+    verdict = _verdict(ask)
+    sentences = [*verdict]
+    failures = ask("rl_rank_first_failure_timestamp_seconds")
+    if failures:
+        sentences.append(_first_failure(min(failures, key=lambda failure: failure.value), now))
+    sentences += _faults(api, cluster, {_node(up.labels) for up in ups})
+    if sentences and not alone:
+        sentences.insert(0, f"In cluster {cluster or 'without a name'}:")
+    sentences += states
+    wasted = sum(total.value for total in ask("job:rl_wasted_gpu_seconds:total"))
+    if wasted > 0:
+        on_gpus = any(info.labels.get("uuid") for info in ask("rl_rank_info"))
+        whose = "GPU time" if on_gpus else "its ranks' time"
+        sentences.append(f"Wasted so far: {duration(wasted)} of {whose}.")
+    wrong = bool(verdict) or any(role.wrong for role in roles)
+    return Story(job_id, tuple(sentences), wrong)
+
+
+def _verdict(ask: _Ask) -> list[str]:
+    """Who holds the job up, and how that is seen; or that nobody can be named."""
     behind = ask("rank:rl_stall:stage_behind")
     culprits = ask("job:rl_stall:culprit") + behind
-    sentences += [_culprit(culprit.labels) for culprit in culprits[:SHOWN]]
+    sentences = [_culprit(culprit.labels) for culprit in culprits[:SHOWN]]
     if len(culprits) > SHOWN:
         sentences.append(f"And {len(culprits) - SHOWN} more ranks at fault.")
     # A role that waits for the rank that is behind hangs without a culprit of its own.
@@ -127,15 +147,7 @@ def _of_cluster(api: Queries, job_id: str, cluster: str, now: float, *, alone: b
         f"{rank.labels['stage']} for {rank.value:.1f} times what its peers take."
         for rank in slow[:SHOWN]
     ]
-    failures = ask("rl_rank_first_failure_timestamp_seconds")
-    if failures:
-        sentences.append(_first_failure(min(failures, key=lambda failure: failure.value), now))
-    wasted = sum(total.value for total in ask("job:rl_wasted_gpu_seconds:total"))
-    if wasted > 0:
-        sentences.append(f"Wasted so far: {duration(wasted)} of GPU time.")
-    sentences += _faults(api, cluster, {_node(up.labels) for up in ups})
-    wrong = bool(culprits or nobody or slow) or any(role.wrong for role in roles)
-    return Story(job_id, tuple(sentences), wrong)
+    return sentences
 
 
 def _culprit(labels: dict[str, str]) -> str:

@@ -1,0 +1,31 @@
+"""Whether output goes to a person's terminal, how wide that is, and whether it may be coloured."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import textwrap
+from typing import TextIO
+
+
+def colours(stream: TextIO) -> bool:
+    """Whether to colour what goes to a stream: on a terminal, unless a variable says otherwise.
+
+    `NO_COLOR` wins over `FORCE_COLOR`, and an empty one counts as none, as in Python itself:
+    https://docs.python.org/3/using/cmdline.html#controlling-color
+    """
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
+
+
+def columns(stream: TextIO) -> int | None:
+    """The width of the terminal behind a stream; `None` where the output goes elsewhere."""
+    return shutil.get_terminal_size().columns if stream.isatty() else None
+
+
+def wrapped(text: str, width: int | None) -> str:
+    """A paragraph in lines of at most so many columns, never cut within a word."""
+    if width is None:
+        return text
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)

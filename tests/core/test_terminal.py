@@ -1,0 +1,48 @@
+"""What is coloured and wrapped, by https://no-color.org and https://force-color.org."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from stagewatch.core.terminal import colours, columns, wrapped
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "environ", "expected"),
+    [
+        (Terminal(), {}, True),
+        (io.StringIO(), {}, False),
+        (io.StringIO(), {"FORCE_COLOR": "1"}, True),
+        (io.StringIO(), {"FORCE_COLOR": ""}, False),
+        (Terminal(), {"NO_COLOR": "1"}, False),
+        (Terminal(), {"NO_COLOR": ""}, True),
+        (Terminal(), {"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
+    ],
+)
+def test_the_environment_decides_about_colours(
+    stream: io.StringIO, environ: dict[str, str], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert colours(stream) is expected
+
+
+def test_only_a_terminal_has_a_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "72")
+    assert columns(Terminal()) == 72
+    assert columns(io.StringIO()) is None
+
+
+def test_words_stay_whole_when_a_paragraph_is_wrapped() -> None:
+    text = "Culprit: rank 3 of " + 30 * "x" + " on n2"
+    assert wrapped(text, 20).split("\n") == ["Culprit: rank 3 of", 30 * "x", "on n2"]
+    assert wrapped(text, None) == text
