@@ -249,9 +249,10 @@ def _targets(home: Path) -> list[Target]:
 def squeue() -> tuple[bytes, ...]:
     """A record of the queue."""
     fields = (
-        "42", "N/A", "RUNNING", "None", "gpu", "ada", "physics", "2", "1", "n[1-2]",
-        "cpu=8,gres/gpu=2,gres/gpu:h100=2", "gres/gpu:1", "N/A", "N/A", "2026-01-01T00:00:00",
-        "2026-01-01T00:00:01", "2026-01-01T00:00:02", "Unknown", "0", "0:0",
+        "42", "N/A", "RUNNING", "None", "gpu", "ada", "physics", "2", "1", "*", "n[1-2]",
+        "cpu=8,gres/gpu=2,gres/gpu:h100=2", "gres/gpu:1", "N/A", "N/A", "N/A",
+        "2026-01-01T00:00:00", "2026-01-01T00:00:01", "2026-01-01T00:00:02", "Unknown", "0", "0:0",
+        "N/A",
     )  # fmt: skip
     return ((slurm_text.FIELD.join(fields) + slurm_text.RECORD).encode(),)
 
