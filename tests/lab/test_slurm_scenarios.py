@@ -136,7 +136,7 @@ def test_killed_rank_is_named_and_its_job_resumes_from_its_checkpoint(story: Sto
     assert story.phases["job_start"] == int(of_slurm(story, "StartTime"))
     assert of_slurm(story, "Restarts") == "1"
     assert story.facts["resumed_step"] == story.facts["checkpoint_step"] >= 5
-    assert story.alerts["RankGone"].labels["rank"] == story.origin["rank"]
+    assert story.alerts["StallSuspected"].labels["rank"] == story.origin["rank"]
     assert marker(story)["fault_type"] == "process_kill"
     assert marker(story)["fault_injection_end"]
 

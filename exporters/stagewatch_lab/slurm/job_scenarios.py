@@ -22,12 +22,12 @@ def process_killed(story: Story) -> None:
     (victim,) = story.wait(info, "the rank")
     node, pid = victim.labels["node"], int(victim.labels["pid"])
     story.inject("process_kill", lambda: os.kill(pid, signal.SIGKILL), node=node, rank=RANK)
-    fired = story.fires("RankGone", job_id=job)
+    fired = story.fires("StallSuspected", job_id=job, evidence="process_gone")
     named = fired.labels["node"], fired.labels["rank"]
     story.expect(f"rank {RANK} on {node} is named", named == (node, RANK))
     job_resumed(story)
     story.clear()
-    story.resolves("RankGone")
+    story.resolves("StallSuspected")
     story.wait(f"sum({REQUEUES}) == {before[0] + 1}", "the requeue to be counted")
     story.wait(f'sum({ENDED}{{state="REQUEUED"}}) == {before[1] + 1}', "the end to be counted")
     job_quiet(story)
@@ -56,18 +56,18 @@ def no_capacity(story: Story) -> None:
     gpus = chosen("slurm_queue_gpus", state="PENDING", gpu_type="h200")
     story.wait(f"sum({gpus}) == {(2 + 2 + len(NODES)) * GPUS}", "the GPUs asked for")
     story.wait(f"max(slurm_pending_age_seconds{{{reasons}}}) > 5", "their age to grow")
-    for name, labels in (("SlurmNodeCountDropped", {}), ("SlurmNodeDrained", {"node": free[0]})):
-        story.fires(name, **labels)
+    story.fires("SlurmNodeDrained", node=free[0])
     step = story.value(f"max({story.rank_series('rl_rank_step')})", "the step")
     story.wait(f"min({story.rank_series('rl_rank_step')}) > {step}", "the running job to go on")
     story.expect("no agent fails", not story.query("stagewatch_collector_success == 0"))
+    pages = story.query(chosen("ALERTS", alertstate="firing", severity="critical"))
+    story.expect("nodes that were taken away on purpose page nobody", not pages)
     slurm.run("scontrol", "update", f"nodename={','.join(free)}", "state=resume")
     for each in wanted:
         slurm.wait_job(each, "COMPLETED")
     slurm.run("scancel", whole)
     story.clear()
-    for name in ("SlurmNodeCountDropped", "SlurmNodeDrained"):
-        story.resolves(name)
+    story.resolves("SlurmNodeDrained")
     story.wait(f"(sum({pending}) or vector(0)) == 0", "the queue to be empty")
     job_quiet(story)
 
