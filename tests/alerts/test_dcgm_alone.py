@@ -239,7 +239,7 @@ def test_the_models_type_is_that_of_the_agent(tmp_path: Path) -> None:
         "NVIDIA GeForce RTX 4070 Ti SUPER", "NVIDIA GeForce RTX 3080 Ti",
         "NVIDIA GeForce GTX 1080 Ti", "NVIDIA TITAN RTX", "NVIDIA TITAN V", "Quadro RTX 6000",
         "Quadro RTX 8000", "NVIDIA-H100-80GB-HBM3", "NVIDIA R100", "NVIDIA VR200 NVL144",
-        "NVIDIA B30A", "NVIDIA L50X",
+        "NVIDIA B30A",
     ]  # fmt: skip
     given: dict[str, str] = {}
     for number, model in enumerate(models):
@@ -248,11 +248,22 @@ def test_the_models_type_is_that_of_the_agent(tmp_path: Path) -> None:
     play(tmp_path, RULES, given, [("sum by (model, type) (gpu_info)", "1m", samples)])
 
 
-def test_a_model_of_no_known_form_has_a_type_all_the_same(tmp_path: Path) -> None:
-    given = gpu(RELEASES[2], 0, {"DEV_GPU_TEMP": "60x8"}, model="NVIDIA Graphics Device")
-    given |= gpu(RELEASES[2], 1, {"DEV_GPU_TEMP": "60x8"}, model="")
-    samples = {'{type="nvidia_graphics_device"}': 1.0, "{}": 1.0}
-    play(tmp_path, RULES, given, [("sum by (type) (gpu_info)", "1m", samples)])
+def test_a_model_of_no_known_family_has_no_type_and_is_there_all_the_same(tmp_path: Path) -> None:
+    models = ("NVIDIA Graphics Device", "NVIDIA RTX 9090 Turbo", "")
+    given: dict[str, str] = {}
+    for number, model in enumerate(models):
+        given |= gpu(RELEASES[2], number, {"DEV_GPU_TEMP": "60x8"}, model=model)
+    samples = {f'{{model="{model}"}}': 1.0 for model in models if model} | {"{}": 1.0}
+    # At the third evaluation as at the first: the record reads what it recorded before.
+    expected = [("sum by (model, type) (gpu_info)", when, samples) for when in ("1m", "3m")]
+    play(tmp_path, RULES, given, expected, interval="30s")
+
+
+def test_a_name_that_fits_two_families_takes_no_other_gpu_with_it(tmp_path: Path) -> None:
+    given = gpu(RELEASES[2], 0, {"DEV_GPU_TEMP": "60x8"}, model="NVIDIA H100 A100")
+    given |= gpu(RELEASES[2], 1, {"DEV_GPU_TEMP": "60x8"}, model="NVIDIA H200")
+    expected = {'{gpu="0"}': 1.0, '{gpu="1"}': 1.0}
+    play(tmp_path, RULES, given, [("count by (gpu) (gpu_info)", "1m", expected)])
 
 
 @every_release
