@@ -9,8 +9,8 @@ belongs to a whole GPU and what to a MIG instance.
 
 from __future__ import annotations
 
-import string
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -202,6 +202,17 @@ THROTTLE = (  # our reason, its bit, and DCGM's counter of nanoseconds where the
     ("hw_power_brake", 128, "HW_POWER_BRAKE_SLOWDOWN"),
 )
 
+FAMILIES = "A* A*G A*X B* B*A GB* GH* GP* GV* H* K* L* L*S M* P* R* T* T*G V* V*S VR*"
+"""Names of models by the letters around their number."""
+SERIES = (
+    *("RTX *", "RTX * D", "RTX * Ti", "RTX * SUPER", "RTX * Ti SUPER", "RTX * Ada"),
+    *("RTX PRO * Blackwell", "GTX *", "GTX * Ti", "GTX * SUPER"),
+    *("TITAN RTX", "TITAN V", "TITAN X", "TITAN Xp"),
+)
+"""Names of several words."""
+PLAIN = "( (Generation|Laptop|Max|Mobile|Server|Workstation|with|GPU|[0-9]).*)?"
+"""What may follow such a name, and makes no other card of it."""
+
 SEEN = (
     "DEV_GPU_TEMP DEV_GPU_TEMP_CELSIUS DEV_POWER_USAGE DEV_BOARD_POWER_WATTS"
     " DEV_FB_USED DEV_FB_USED_BYTES"
@@ -288,35 +299,36 @@ def presence_rules() -> list[str]:
     ]  # fmt: skip
 
 
-def type_rules() -> list[str]:
-    """`type` as `stagewatch.gpu.model_names` has it: the model in lower case.
+def model_patterns() -> Iterator[tuple[str, str]]:
+    """Each family of models with a pattern of its names, in which a number stands for `*`.
 
-    PromQL cannot write small letters.  So each letter is replaced, three times since it may occur
-    so often, and only once for each model on the site.
+    The number stays as it is, so that the next card of a family has its type, too.
     """
-    gap = "[ -]"
-    names = renamed("group by (model) (dcgm:gpu:seen)", "type", "model", "(.+)")
-    # The first word of letters and digits is the model: H100, L40S, GB200, V100.
-    names = renamed(names, "type", "model", r".*?\\b([A-Za-z]{1,5}[0-9]+[A-Za-z]*)\\b.*")
-    # A series counts with its number and what makes another card of it: RTX 6000 Ada, RTX PRO 6000.
-    names = renamed(
-        names,
-        "type",
-        "model",
-        rf".*?\\b(RTX|GTX|TITAN){gap}(?:(PRO){gap})?([0-9A-Za-z]+)\\b"
-        rf"(?:{gap}(Ti|SUPER|D))?(?:{gap}(Ti|SUPER|D))?(?:.*?\\b(Ada|Blackwell)\\b)?.*",
-        "$1$2$3$4$5$6",
-    )
-    names = renamed(names, "type", "model", rf".*\\bRTX{gap}([A-Z]{{1,5}}[0-9]+[A-Z]*)\\b.*")
-    for letter in string.ascii_uppercase * 3:
-        small = f"${{1}}{letter.lower()}${{2}}"
-        names = renamed(names, "type", "type", f"([^{letter}]*){letter}(.*)", small)
-    for other in (" ", "-") * 3:
-        names = renamed(names, "type", "type", f"([^{other}]*){other}(.*)", "${1}_${2}")
-    info = "* on (model) group_left (type) dcgm:gpu_model:type"
+    for family in FAMILIES.split():
+        yield family, rf".*\\b{family.replace('*', '([0-9]+)')}\\b.*"
+    for family in SERIES:
+        name = family.replace("*", "([0-9]+)( SFF)?")
+        yield family, rf".*\\b{name}{PLAIN}".replace(" ", "[ -]")
+
+
+def type_rules() -> list[str]:
+    """`type` as `stagewatch.gpu.model_names` has it; none for a model of no family.
+
+    PromQL cannot write small letters, hence a rule for each family.
+    """
+    rules = []
+    for family, pattern in model_patterns():
+        models = f'group by (model) (dcgm:gpu:seen{{model=~"{pattern}"}})'
+        kind = family.replace(" ", "").lower().replace("*", "${1}")
+        expression = renamed(models, "type", "model", pattern, kind)
+        rules.append(rule("dcgm:gpu_model:type", {"family": f'"{family}"'}, expression))
+    none = 'group by (model) (dcgm:gpu:seen) unless on (model) dcgm:gpu_model:type{family!=""}'
+    # A name that fits two families must not spoil the join.
+    info = "* on (model) group_left (type) topk by (model) (1, dcgm:gpu_model:type)"
     whole = "cluster, node, gpu, uuid, model, minor, driver, pci_bus_id"
     return [
-        rule("dcgm:gpu_model:type", {}, names),
+        *rules,
+        rule("dcgm:gpu_model:type", {}, none),
         rule(
             "gpu_info",
             {"source": "dcgm"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +22,23 @@ from tests.web.certificates import Authority
 # How long an example takes says something of the machine, not of the code.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One directory for what programs under test write, so that one that is killed leaves nothing.
+
+    Its name is short, for sockets; any user may write there, for programs that run as another.
+    """
+    tmp_path_factory.getbasetemp()  # pytest's own stays where it is
+    with (
+        tempfile.TemporaryDirectory(prefix="sw-", ignore_cleanup_errors=True) as directory,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        Path(directory).chmod(0o1777)
+        patch.setenv("TMPDIR", directory)
+        patch.setattr(tempfile, "tempdir", directory)
+        yield
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -92,11 +93,29 @@ def play(
     check(file)
 
 
+def ordered(path: Path, directory: Path, *, backwards: bool = False) -> Path:
+    """A copy of a shipped test that evaluates groups as they follow each other, or the last first.
+
+    Otherwise promtool takes groups of different files in an order of its own.
+    """
+    text = path.read_text()
+    files = [ALERTS / Path(name).name for name in yaml.safe_load(text)["rule_files"]]
+    order = [group for file in files for group in group_names(file)]
+    copy = directory / path.name
+    copy.write_text(
+        f"group_eval_order: {order[::-1] if backwards else order}\n"
+        + text.replace("  - ../", f"  - {ALERTS}/")
+    )
+    return copy
+
+
 def check(file: Path) -> None:
     """Assert that promtool is content with a test file."""
-    done = subprocess.run(
-        ["promtool", "test", "rules", file], capture_output=True, text=True, timeout=250
-    )
+    # A database of its own for each test, which a promtool that is killed leaves behind; and four
+    # times the memory, as it spends a fifth of its time on tidying that up.
+    environ = os.environ | {"TMPDIR": str(file.parent), "GOGC": "400"}
+    command = ["promtool", "test", "rules", file]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, env=environ)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

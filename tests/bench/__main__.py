@@ -7,8 +7,13 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import pkgutil
+import signal
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import tests.bench
@@ -35,11 +40,24 @@ def main(wanted: list[str]) -> int:
     if unknown:
         print(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(names)}")
         return 2
-    for name in wanted or names:
-        print(f"\n== {name}", flush=True)
-        run = importlib.import_module(f"tests.bench.bench_{name}").main
-        run(arguments) if arguments else run()
+    with _temporary_files():
+        for name in wanted or names:
+            print(f"\n== {name}", flush=True)
+            run = importlib.import_module(f"tests.bench.bench_{name}").main
+            run(arguments) if arguments else run()
     return 0
+
+
+@contextmanager
+def _temporary_files() -> Iterator[None]:
+    """One directory for what all of them and their programs write, gone after a SIGTERM, too."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    with tempfile.TemporaryDirectory(prefix="sw-", ignore_cleanup_errors=True) as directory:
+        os.environ["TMPDIR"] = tempfile.tempdir = directory
+        try:
+            yield
+        finally:
+            tempfile.tempdir = None
 
 
 def _summary(name: str) -> str:

@@ -60,6 +60,7 @@ def as_user(home: Path) -> dict[str, Any]:
             "PYTHONPATH": os.pathsep.join([str(ROOT / "exporters"), str(ROOT)]),
             "PATH": os.pathsep.join([beside, os.environ["PATH"]]),
             "HOME": str(home),
+            "TMPDIR": str(home),  # torchrun leaves a directory behind
             "OMP_NUM_THREADS": "1",
         }
     )

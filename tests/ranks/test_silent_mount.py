@@ -23,7 +23,7 @@ from tests.fake_clock import Clock
 from tests.fakes.faultfs import FaultFs
 from tests.fakes.stuck import get_stuck, getting_stuck
 from tests.node_agent import COMMAND, NodeAgent
-from tests.running import Python
+from tests.running import Python, Script
 from tests.waiting import wait_for
 
 Mounts = Callable[[str], FaultFs]
@@ -58,6 +58,20 @@ def directory_of(
     return RankDirectory(RecordDirectory(record_dir, proc), scan, clock=clock)
 
 
+def beside_a_stuck_process(
+    python: Python, faultfs: Mounts, record_dir: Path, job: str
+) -> tuple[Script, Script, Script]:
+    """A rank with a record, one of `job` without, and a process stuck on a silent mount."""
+    recorded = python(WITH_RECORD, STAGEWATCH_DIR=str(record_dir))
+    bare = python(WITHOUT, STAGEWATCH_JOB_ID=job, RANK="1")
+    mount = faultfs("silent")
+    stuck = getting_stuck(python, mount)
+    for script in (recorded, bare):
+        script.said("ready")
+    get_stuck(stuck, mount)
+    return recorded, bare, stuck
+
+
 def test_other_ranks_are_found_beside_a_stuck_process(
     python: Python,
     faultfs: Mounts,
@@ -66,13 +80,7 @@ def test_other_ranks_are_found_beside_a_stuck_process(
     clock: Clock,
     job: str,
 ) -> None:
-    recorded = python(WITH_RECORD, STAGEWATCH_DIR=str(record_dir))
-    bare = python(WITHOUT, STAGEWATCH_JOB_ID=job, RANK="1")
-    mount = faultfs("silent")
-    stuck = getting_stuck(python, mount)
-    for script in (recorded, bare):
-        script.said("ready")
-    get_stuck(stuck, mount)
+    recorded, bare, stuck = beside_a_stuck_process(python, faultfs, record_dir, job)
     directory = directory_of(record_dir, files, clock)
     found = {rank.pid for rank in directory.ranks() if rank.job_id in ("540", job)}
     assert found == {recorded.pid, bare.pid}
@@ -117,13 +125,7 @@ def test_a_look_does_not_wait_for_a_scan(
     python: Python, faultfs: Mounts, record_dir: Path, files: GuardedFiles, clock: Clock, job: str
 ) -> None:
     """The scan is seen to be under way when the look has ended, and to end later."""
-    recorded = python(WITH_RECORD, STAGEWATCH_DIR=str(record_dir))
-    bare = python(WITHOUT, STAGEWATCH_JOB_ID=job, RANK="1")
-    mount = faultfs("silent")
-    stuck = getting_stuck(python, mount)
-    for script in (recorded, bare):
-        script.said("ready")
-    get_stuck(stuck, mount)
+    recorded, bare, _ = beside_a_stuck_process(python, faultfs, record_dir, job)
     directory = directory_of(record_dir, files, clock, patience=0.0)
     assert [rank.pid for rank in directory.ranks()] == [recorded.pid]
 
