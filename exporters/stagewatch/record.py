@@ -95,7 +95,7 @@ SUBSTAGE_SIZE = 32
 # Totals per stage and lane.
 L_TOTALS = L_FRAMES + FRAMES * FRAME_WORDS
 T_DURATION_SUM, T_GAP_SUM = 0, 1  # nanoseconds
-T_GAP_LONGEST, T_GAP_RECENT = 2, 3  # nanoseconds; recent: each gap takes 1/32 off a longer one
+T_GAP_LONGEST, T_GAP_RECENT = 2, 3  # nanoseconds; recent: fades by GAP_MEMORY
 T_DURATIONS = 4
 BUCKETS = 20
 T_GAPS = T_DURATIONS + BUCKETS
@@ -109,6 +109,10 @@ BUCKET_UNIT_NS = 15_625_000
 
 BUCKET_BOUNDS = tuple(2.0**k / 64 for k in range(BUCKETS - 1))
 """Upper bounds in seconds of all buckets but the last: 1/64 s to 4096 s."""
+
+GAP_MEMORY = 47
+"""A longest recent gap loses the share gap / 2**47 ns (39 h) with every later gap: what comes back
+within half a day stays, whatever the number of gaps in between."""
 
 OPS = (
     "unknown",

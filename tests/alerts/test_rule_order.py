@@ -23,7 +23,7 @@ LASTING = {
     ("stages", "stall_budgets"): "which stages are long by nature is a constant",
     ("stalls", "stall_budgets"): (
         "a budget is learnt of all gaps a job has ever shown; one more evaluation does not move "
-        "it, and the least budgets are constants"
+        "it, and the least budgets are constants; the size of a group is set when it is made"
     ),
     ("stages", "stage_baselines"): "a baseline is made of half an hour",
     ("stages", "stalls"): (

@@ -99,9 +99,10 @@ class Exported:
             self.given[series("rl_rank_step", **mine)] = step
         self._groups(rank, mine)
         teach = {**key, "node": "n0", "stage": "train"}
+        gaps = 90 if rank.gaps is None else rank.gaps
         for bound in ("4.0", "+Inf"):
-            self._add("rl_progress_gap_seconds_bucket", 90, **teach, le=bound)
-        self._add("rl_progress_gap_seconds_count", 90, **teach)
+            self._add("rl_progress_gap_seconds_bucket", gaps, **teach, le=bound)
+        self._add("rl_progress_gap_seconds_count", gaps, **teach)
 
     def _groups(self, rank: RankFacts, mine: dict[str, object]) -> None:
         for group, sequence in rank.collectives.items():
@@ -175,6 +176,7 @@ def some(count: int, difference: Differences) -> dict[int, Differences]:
 
 
 ALONE: Differences = {"collectives": {}}
+OUTSIDE: Differences = {"inside": {}}
 WORK = COMPUTE | {"at_work": True}
 THRESHOLDS: dict[str, tuple[int, Differences, dict[int, Differences], dict[int, Differences]]] = {
     "budget-taught": (1, ALONE, {0: aged(11.8)}, {0: aged(11.95)}),
@@ -198,6 +200,22 @@ THRESHOLDS: dict[str, tuple[int, Differences, dict[int, Differences], dict[int, 
         for stage, seconds in (("checkpoint", 900), ("init", 1800), ("eval", 1800))
     },
     "at-work": (2, ALONE, {0: WORK | aged(71.8)}, {0: WORK | aged(71.95)}),
+    "at-work-young": (
+        1,
+        ALONE | WORK | {"gaps": 9},
+        {0: aged(191.8)},
+        {0: aged(191.95)},
+    ),
+    "young": (1, ALONE | WORK | aged(190), {0: {"gaps": 9}}, {0: {"gaps": 10}}),
+    "running": (2, WORLD | SPIN | OUTSIDE | aged(71.8), {}, {1: aged(71.95), 0: aged(71.95)}),
+    "running-in-no-collective": (
+        2,
+        WORLD | SPIN | OUTSIDE | aged(71.8),
+        {},
+        some(2, inside("world", 220, 2)),
+    ),
+    "running-with-none-told": (2, WORLD | SPIN | OUTSIDE | aged(71.8), {}, some(2, ALONE)),
+    "running-all": (2, WORLD | SPIN | OUTSIDE | aged(71.8), {}, {0: PARKED | aged(71.8)}),
     "marks-and-steps": (
         4,
         inside("world", 9, 4) | aged(71.8),
@@ -391,7 +409,8 @@ def test_the_rules_and_inspect_give_a_rank_the_same_budget(still: bool, tmp_path
         most = chance.choice([1, 50])
         counts = tuple(chance.randint(0, most) if k in filled else 0 for k in range(BUCKETS))
         recent = chance.choice([0.0, 0.5, 20.0, 300.0, 2000.0])
-        totals = StageTotals((0,) * BUCKETS, 0.0, counts, 0.0, recent, recent)
+        longest = recent + chance.choice([0.0, 15.0])
+        totals = StageTotals((0,) * BUCKETS, 0.0, counts, 0.0, longest, recent)
         taught = dataclasses.replace(record, totals={stage: totals})
         budget = budget_seconds(taught, stage, still=still)
         key = {"cluster": "c", "job_id": f"j{number}", "role": "train"}
@@ -402,9 +421,10 @@ def test_the_rules_and_inspect_give_a_rank_the_same_budget(still: bool, tmp_path
         given[series("rl_rank_stage_open_seconds", **mine, stage=stage)] = "90000x15"
         wait_class = "poll" if still else "spin"
         given[series("rl_rank_wait_class", **mine, **{"class": wait_class})] = "1x15"
-        if recent:
-            name = series("rl_progress_gap_recent_seconds", **key, node="n", stage=stage)
-            given[name] = f"{recent}x15"
+        for name, seconds in (("longest", longest), ("recent", recent)):
+            if seconds:
+                name = series(f"rl_progress_gap_{name}_seconds", **key, node="n", stage=stage)
+                given[name] = f"{seconds}x15"
         for k in range(BUCKETS):
             bound = repr(BUCKET_BOUNDS[k]) if k < len(BUCKET_BOUNDS) else "+Inf"
             name = series("rl_progress_gap_seconds_bucket", **key, stage=stage, le=bound)

@@ -1,7 +1,7 @@
 """False alarms per job-day: days of healthy jobs, replayed through the rules on stalls by promtool.
 
-Options: --days N (of each kind of job), --intervals 5,15,30, --kinds NAME,NAME, and --whole, which
-replays whole days through the rules on stages and throughput, too.
+Options: --jobs N of each kind, --days N of each job, --intervals 5,15,30, --kinds NAME,NAME.  An
+interrupt prints what has been replayed so far.
 
 promtool evaluates rule by rule, as Prometheus does; vmalert's replay takes one rule at a time over
 the whole range, which is wrong for rules that read their own last value.
@@ -20,32 +20,29 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from stagewatch.assets import assets
 from tests.bench.replay_jobs import SHAPES, script
 from tests.bench.replay_series import DAY, Job, notation
 
-STALLS = ("stalls",)
-WHOLE = ("stalls", "stages", "training", "recovery")
+RULES = assets("alerts") / "stalls.rules.yaml"
 WORKERS = 2
-BATCH = 10
-"""Job-days whose series are held at a time."""
 PACK = 24
 """Windows of one test: a query of promtool may load 10,000 samples, and each has 60 buckets."""
 PACK_SECONDS = 5 * DAY
 """Of all windows of one test: promtool holds 32 bytes for each sample."""
-SEEN = 'ALERTS{alertstate="firing"} or job:rl_stall:active'
 SUSPICION = "job:rl_stall:active"
-PAGES_A_DAY, SUSPICIONS_A_DAY = 0.01, 1.0
+SEEN = f'ALERTS{{alertstate="firing"}} or {SUSPICION}'
+Task = tuple[str, int]
+"""Kind and number of a job."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """A part of a job's day, and what promtool is given of it."""
+    """A part of a job's life, and what promtool is given of it."""
 
-    kind: str
     job: str
     start: int
     seconds: int
@@ -63,33 +60,71 @@ class Window:
 class Episode:
     """Consecutive evaluations that saw the same alert of one job."""
 
-    kind: str
     job: str
     alert: str
     severity: str
     begin: float
-    """Seconds of the job's day."""
+    """Seconds of the job's life."""
     evidence: str
     reason: str
 
 
-def windows(task: tuple[str, int], intervals: tuple[int, ...], whole: bool) -> list[Window]:
-    """What must be replayed of one day of one job."""
+@dataclass
+class Replay:
+    """What was replayed, of one job or of many."""
+
+    days: Counter[str] = field(default_factory=Counter)
+    """Of jobs, by kind."""
+    seconds: int = 0
+    """In windows."""
+    seen: dict[int, list[tuple[str, Episode]]] = field(default_factory=dict)
+    """By interval, with the kind of job."""
+
+    def add(self, other: Replay) -> None:
+        """Count another one in."""
+        self.days += other.days
+        self.seconds += other.seconds
+        for every, episodes in other.seen.items():
+            self.seen.setdefault(every, []).extend(episodes)
+
+    def count(self, every: int, alert: str) -> int:
+        """Episodes of an alert at an interval."""
+        return sum(one.alert == alert for _, one in self.seen[every])
+
+    def pages(self, every: int) -> list[tuple[str, Episode]]:
+        """One for each job and moment, with the job's kind."""
+        critical = [one for one in self.seen[every] if one[1].severity == "critical"]
+        return list({(e.job, e.begin): (kind, e) for kind, e in critical}.values())
+
+
+def replay(task: Task, days: float, intervals: tuple[int, ...]) -> Replay:
+    """One job's days."""
+    made = windows(task, days, intervals)
+    done = Replay(Counter({task[0]: days}), sum(one.seconds for one in made))
+    for every in intervals:
+        found = [e for pack in packs(made) for e in evaluate(every, pack)]
+        done.seen[every] = [(task[0], one) for one in found]
+    return done
+
+
+def windows(
+    task: Task, days: float, intervals: tuple[int, ...], *, whole: bool = False
+) -> list[Window]:
+    """What must be replayed of a job's life: all of it, or where the rules may see something."""
     kind, number = task
     name = f"{kind.replace(' ', '-')}-{number}"
-    used = set(re.findall(r"\brl_\w+", "".join(Path(file).read_text() for file in _files(whole))))
+    used = set(re.findall(r"\brl_\w+", RULES.read_text()))
     with tempfile.TemporaryDirectory(prefix="stagewatch-replay-") as directory:
-        rehearsal, job = (Job(name, Path(directory), intervals, used) for _ in range(2))
+        rehearsal, job = (Job(name, Path(directory), days, intervals, used) for _ in range(2))
         found = rehearsal.rehearse(script(SHAPES[kind], rehearsal), whole)
         job.live(script(SHAPES[kind], job), found)
     made = []
     for n, ((start, stop), series) in enumerate(zip(found, job.series, strict=True)):
         # All windows of a promtool test begin at its second 0, so each is a job of its own.
-        own = f"{name}.{n}"
         text = {
             every: [
                 {
-                    "series": one.replace(f'"{name}"', f'"{own}"'),
+                    "series": one.replace(f'"{name}', f'"{name}.{n}'),
                     "values": notation(column, (stop - start) // every),
                 }
                 for one, column in columns.items()
@@ -97,12 +132,8 @@ def windows(task: tuple[str, int], intervals: tuple[int, ...], whole: bool) -> l
             for every, columns in series.items()
         }
         near = [one for one in job.pauses if one[0] < stop and one[1] > start - 120]
-        made.append(Window(kind, own, start, stop - start, near, text))
+        made.append(Window(f"{name}.{n}", start, stop - start, near, text))
     return made
-
-
-def _files(whole: bool) -> list[str]:
-    return [str(assets("alerts") / f"{name}.rules.yaml") for name in (WHOLE if whole else STALLS)]
 
 
 def packs(all_windows: list[Window]) -> list[list[Window]]:
@@ -120,19 +151,14 @@ def packs(all_windows: list[Window]) -> list[list[Window]]:
     return made
 
 
-def evaluate(work: tuple[int, list[Window]], whole: bool) -> tuple[int, list[Episode]]:
-    """An interval, and what promtool sees of a pack at it."""
-    every, pack = work
-    files = _files(whole)
-    groups = [
-        one
-        for file in files
-        for one in re.findall(r"^  - name: (\w+)", Path(file).read_text(), re.M)
-    ]
+def evaluate(every: int, pack: list[Window]) -> list[Episode]:
+    """What promtool sees of a pack at an interval."""
+    if not pack:
+        return []
     test = {
-        "rule_files": files,
+        "rule_files": [str(RULES)],
         "evaluation_interval": f"{every}s",
-        "group_eval_order": groups,
+        "group_eval_order": re.findall(r"^  - name: (\w+)", RULES.read_text(), re.M),
         "tests": [
             {
                 "interval": f"{every}s",
@@ -162,14 +188,13 @@ def evaluate(work: tuple[int, list[Window]], whole: bool) -> tuple[int, list[Epi
         time = _seconds(text)
         for one in re.findall(r"{([^}]*)}", got):
             labels: dict[str, str] = dict(re.findall(r'(\w+)="([^"]*)"', one))
-            window = by_job[labels["job_id"]]
+            window = by_job[labels["job_id"].partition("~")[0]]
             alert = labels.get("alertname", SUSPICION)
-            key = window.job, alert
+            key = labels["job_id"], alert
             # The rules also see what the last scrape of a window left behind: that is none of it.
             if time < window.seconds and time - last.get(key, -DAY) > every:
                 episodes.append(
                     Episode(
-                        window.kind,
                         window.job.rpartition(".")[0],
                         alert,
                         labels.get("severity", "record"),
@@ -179,7 +204,7 @@ def evaluate(work: tuple[int, list[Window]], whole: bool) -> tuple[int, list[Epi
                     )
                 )
             last[key] = time
-    return every, episodes
+    return episodes
 
 
 def _seconds(text: str) -> float:
@@ -206,78 +231,73 @@ def bounds(count: int, days: float) -> tuple[float, float]:
     return (solve(count - 1, 0.975) if count else 0.0) / days, solve(count, 0.025) / days
 
 
-def _rate(count: int, days: int) -> str:
-    low, high = bounds(count, days)
-    return f"{count} = {count / days:.3f} ({low:.3f} to {high:.3f})"
+def _rate(count: int, days: float, unit: float = 1.0) -> str:
+    low, high = bounds(count, days / unit)
+    return f"{count} = {count * unit / days:.2f} ({low:.2f} to {high:.2f})"
 
 
 def main(arguments: Iterable[str] = ()) -> None:
     """Replay, and print tables in Markdown."""
     parser = argparse.ArgumentParser(prog="replay", description=__doc__)
-    parser.add_argument("--days", type=int, default=10)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--days", type=float, default=5.0)
     parser.add_argument("--intervals", default="5,15,30")
     parser.add_argument("--kinds", default=",".join(SHAPES))
-    parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--workers", type=int, default=WORKERS)
     given = parser.parse_args(list(arguments))
     intervals = tuple(int(one) for one in given.intervals.split(","))
-    tasks = [(kind, number) for number in range(given.days) for kind in given.kinds.split(",")]
-    days = Counter(kind for kind, _ in tasks)
-    found: dict[int, list[Episode]] = {every: [] for every in intervals}
-    replayed = 0.0
-    with ProcessPoolExecutor(WORKERS) as pool:
-        for first in range(0, len(tasks), BATCH):
-            make = functools.partial(windows, intervals=intervals, whole=given.whole)
-            made = [one for some in pool.map(make, tasks[first : first + BATCH]) for one in some]
-            replayed += sum(one.seconds for one in made) / DAY
-            work = [(every, pack) for every in intervals for pack in packs(made)]
-            for every, some in pool.map(functools.partial(evaluate, whole=given.whole), work):
-                found[every] += some
-            pages = Counter(e.alert for e in found[intervals[0]])
-            print(f"{first + BATCH} of {len(tasks)}: {dict(pages)}", file=sys.stderr, flush=True)
-    _print(found, intervals, days, replayed)
+    tasks = [(kind, number) for number in range(given.jobs) for kind in given.kinds.split(",")]
+    whole = Replay(seen={every: [] for every in intervals})
+    one = functools.partial(replay, days=given.days, intervals=intervals)
+    with ProcessPoolExecutor(given.workers) as pool:
+        try:
+            for (kind, number), part in zip(tasks, pool.map(one, tasks), strict=True):
+                whole.add(part)
+                found = {n: (part.count(n, SUSPICION), len(part.pages(n))) for n in intervals}
+                print(f"{kind} {number}: suspicions, pages {found}", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+    print(report(whole))
 
 
-def _print(
-    found: dict[int, list[Episode]], intervals: tuple[int, ...], days: Counter[str], replayed: float
-) -> None:
-    total = days.total()
-    print(f"{total} job-days, of which {replayed:.1f} days are not silent by construction.\n")
-    print("| interval | suspicions a job-day | jobs' pages a job-day |\n| --- | --- | --- |")
-    for every in intervals:
-        suspicions = sum(e.alert == SUSPICION for e in found[every])
-        pages = len({(e.job, e.begin) for e in found[every] if e.severity == "critical"})
-        print(f"| {every} s | {_rate(suspicions, total)} | {_rate(pages, total)} |")
-    print("\n| alert | severity | " + " | ".join(f"{every} s" for every in intervals) + " |")
-    print("| --- | --- |" + " --- |" * len(intervals))
-    for alert, severity in sorted({(e.alert, e.severity) for all_ in found.values() for e in all_}):
-        counts = [sum(e.alert == alert for e in found[every]) for every in intervals]
-        print(f"| `{alert}` | {severity} | " + " | ".join(_rate(n, total) for n in counts) + " |")
-    every = intervals[0]
-    print(f"\n| kind of job, at {every} s | job-days | suspicions | pages | the commonest causes |")
-    print("| --- | --- | --- | --- | --- |")
-    rows = []
-    for kind, number in days.items():
-        mine = [e for e in found[every] if e.kind == kind]
-        suspected = [e for e in mine if e.alert == SUSPICION]
-        paged = {(e.job, e.begin) for e in mine if e.severity == "critical"}
-        causes = Counter(e.reason.rsplit(",", 1)[0] for e in suspected).most_common(3)
+def report(whole: Replay) -> str:
+    """Tables: by interval, by alert, by kind of job, and every page."""
+    total = sum(whole.days.values())
+    every = min(whole.seen)
+    share = whole.seconds / DAY
+    lines = [f"{total:g} job-days, of which {share:.1f} days are not silent by construction."]
+    lines += ["", "| interval | suspicions a job-day | pages in 100 job-days |", "| --- " * 3 + "|"]
+    for n in whole.seen:
+        rates = _rate(whole.count(n, SUSPICION), total), _rate(len(whole.pages(n)), total, 100)
+        lines.append(f"| {n} s | {rates[0]} | {rates[1]} |")
+    lines += [
+        "",
+        "| alert, in 100 job-days | severity | " + " | ".join(f"{n} s" for n in whole.seen),
+    ]
+    lines[-1] += " |\n" + "| --- " * (2 + len(whole.seen)) + "|"
+    for alert, severity in sorted(
+        {(e.alert, e.severity) for s in whole.seen.values() for _, e in s}
+    ):
+        counts = (_rate(whole.count(n, alert), total, 100) for n in whole.seen)
+        lines.append(f"| `{alert}` | {severity} | {' | '.join(counts)} |")
+    lines += [
+        "",
+        f"| kind of job, at {every} s | job-days | suspicions | pages | commonest causes |",
+    ]
+    lines.append("| --- " * 5 + "|")
+    for kind, days in whole.days.items():
+        mine = [e for k, e in whole.seen[every] if k == kind and e.alert == SUSPICION]
+        causes = Counter(e.reason.rsplit(",", 1)[0] for e in mine).most_common(3)
         text = "; ".join(f"{n} × {cause}" for cause, n in causes) or "–"
-        rows.append(
-            (
-                len(paged),
-                len(suspected),
-                f"| {kind} | {number} | {len(suspected)} | {len(paged)} | {text} |",
-            )
-        )
-    for *_, line in sorted(rows, reverse=True):
-        print(line)
-    for every in intervals:
-        print(f"\n| page at {every} s | job | after | evidence | what the job did |")
-        print("| --- | --- | --- | --- | --- |")
-        for e in found[every]:
-            if e.severity == "critical":
-                when = f"{e.begin / 3600:.2f} h"
-                print(f"| `{e.alert}` | {e.job} | {when} | {e.evidence} | {e.reason} |")
+        pages = sum(k == kind for k, _ in whole.pages(every))
+        lines.append(f"| {kind} | {days:g} | {len(mine)} | {pages} | {text} |")
+    lines += ["", "| page | interval | job | after | evidence | what the job did |"]
+    lines.append("| --- " * 6 + "|")
+    for n in whole.seen:
+        for _, e in whole.pages(n):
+            when = f"{e.begin / 3600:.2f} h"
+            lines.append(f"| `{e.alert}` | {n} s | {e.job} | {when} | {e.evidence} | {e.reason} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class Shape:
     life: float = 10.0 * DAY
     """Seconds after which it ends properly, and another one begins."""
     growth: tuple[float, ...] = (1.0,)
-    """Factors of all steps, in equal parts of the day."""
+    """Factors of all steps, in equal parts of the job's days."""
 
 
 LOAD = Pause("loads the checkpoint", 60, 0.5, "reads", stage="init")
@@ -199,7 +199,7 @@ SHAPES = {
 
 
 def script(shape: Shape, job: Job) -> Callable[[Job], None]:
-    """What a job of this shape does until it ends; the day has as many of them as there is time."""
+    """What a job of this shape does until it ends; then another one begins, while there is time."""
     rng = job.random
     declares, stages = rng.random() < 0.5, len(shape.step) > 1 or rng.random() < 0.5
     own = {one: rng.lognormvariate(0, 0.3) for one in (*shape.step, *shape.pauses, *shape.start)}
@@ -218,7 +218,8 @@ def script(shape: Shape, job: Job) -> Callable[[Job], None]:
 
     def step(job: Job) -> None:
         job.step += 1
-        factor = shape.growth[min(int(job.now / DAY * len(shape.growth)), len(shape.growth) - 1)]
+        part_of = int(job.now / job.span * len(shape.growth))
+        factor = shape.growth[min(part_of, len(shape.growth) - 1)]
         for part in shape.step:
             usual = factor * own[part] * part.seconds * rng.lognormvariate(0, part.sigma)
             job.do(
@@ -238,7 +239,7 @@ def script(shape: Shape, job: Job) -> Callable[[Job], None]:
             pause(job, one)
         begun, due = job.now, {one: job.now + one.every for one in shape.pauses if one.every}
         end = begun + shape.life * rng.lognormvariate(0, 0.5)
-        while job.now < DAY:
+        while job.now < job.span:
             before = job.now
             step(job)
             for one in shape.pauses:

@@ -4,9 +4,10 @@ The real client writes the stage records of all ranks, and the agent's real coll
 series of them.  What the agent reads of the operating system is acted: `classify` is given looks at
 a thread that behaves as its manner says, and `rl_rank_at_work` follows from the manner alone.
 
-Series are made in windows: around every time in which a rank makes no mark for ten seconds, is
-gone, or begins.  Elsewhere the rules on stalls are silent by their first condition (rank:rl_stall:
-quiet_seconds is empty), and none of them looks back further than a window begins before.
+Series are made in windows: around every time in which a rank is gone, begins, or makes no mark for
+longer than ten seconds and than it has recovered from in that stage lately.  Elsewhere the rules on
+stalls are silent by their first condition (no rank is overdue), and none of them looks back further
+than a window begins before.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ GONE_SECONDS = 600
 """How long the agent shows a rank that was killed."""
 QUIET_SECONDS = 10.0
 """Without a mark for less, no rank is looked at by the rules (limit `taught`)."""
+LATELY = 6 * 3600
+"""Seconds for which a recovered gap surely keeps budgets above its length: 1.5 times of it, faded
+by a seventh (`GAP_MEMORY`)."""
 BEFORE, AFTER = 75, 30
 """Seconds of a window before and after its cause: the rules compare with a minute ago."""
 REMEMBERED = 3600
@@ -91,13 +95,13 @@ class Rank:
 
     def __init__(self, job: Job, number: int) -> None:
         _become(None)
-        client.init("train", job_id=job.name, rank=number, world_size=RANKS, directory=job.records)
+        client.init("train", job_id=job.id, rank=number, world_size=RANKS, directory=job.records)
         recorder = _api._recorder
         assert recorder is not None, "the client could make no record"
         lane = recorder.lane()
         assert lane is not None
         self.recorder, self.lane = recorder, lane
-        self.number = number
+        self.number, self.id = number, job.id
         self.born = job.now
         self.killed: float | None = None
         self.manner = MANNERS["gpu"]
@@ -172,8 +176,12 @@ def notation(column: list[str | None], scrapes: int) -> str:
 class Job:
     """A job on one node for a day: scripts call `do`, `start`, `kill` and `end`."""
 
-    def __init__(self, name: str, records: Path, intervals: Sequence[int], used: set[str]) -> None:
+    def __init__(
+        self, name: str, records: Path, days: float, intervals: Sequence[int], used: set[str]
+    ) -> None:
         self.name = name
+        self.span = days * DAY
+        self.lives = 0
         self.records = records
         self.random = random.Random(name)
         self.now = 0.0
@@ -190,6 +198,9 @@ class Job:
         self._intervals = intervals
         self._used = used
         self._marked: dict[int, float] = {}
+        self._taught: dict[str, tuple[float, float]] = {}
+        """By stage: the longest gap lately, and when it ended."""
+        self._warm: set[tuple[int, str]] = set()
         self._dead: list[Rank] = []
         self._clock = 0.0
         self._ticks = 0
@@ -200,16 +211,21 @@ class Job:
         self._labels = f'cluster="replay",node="{name}"'
         self._names: dict[Any, str] = {}
 
+    @property
+    def id(self) -> str:
+        """Of the job: another one once its ranks have ended properly."""
+        return f"{self.name}~{self.lives}"
+
     def rehearse(self, script: Callable[[Job], None], whole: bool) -> list[tuple[int, int]]:
-        """Act the day without client and agent, to find where the windows are."""
+        """Act all days without client and agent, to find where the windows are."""
         self.causes = []
-        while self.now < DAY:
+        while self.now < self.span:
             script(self)
-        causes = [(0.0, float(DAY))] if whole else sorted(self.causes)
+        causes = [(0.0, self.span)] if whole else sorted(self.causes)
         windows: list[tuple[int, int]] = []
         for begin, end in causes:
             start = max(0, int(begin - BEFORE) // GRID * GRID)
-            stop = min(DAY, int(end + AFTER) // GRID * GRID + GRID)
+            stop = min(int(self.span), int(end + AFTER) // GRID * GRID + GRID)
             if windows and start <= windows[-1][1] + BEFORE:
                 start, stop = windows[-1][0], max(stop, windows.pop()[1])
             if start < stop:
@@ -217,7 +233,7 @@ class Job:
         return windows
 
     def live(self, script: Callable[[Job], None], windows: list[tuple[int, int]]) -> None:
-        """Act the day."""
+        """Act all days."""
 
         def clock(_: int) -> int:
             return int((self._clock + 1000) * 1e9)
@@ -228,7 +244,7 @@ class Job:
             mock.patch.object(_lane, "_read_clock", clock),
             mock.patch.object(_recorder, "_read_clock", clock),
         ):
-            while self.now < DAY:
+            while self.now < self.span:
                 script(self)
             self.end()
             _become(None)
@@ -240,6 +256,7 @@ class Job:
         else:
             self.causes.append((self.now, self.now))
             self._marked = dict.fromkeys(range(RANKS), self.now)
+            self._warm = set()
 
     def kill(self) -> None:
         """All ranks die at once, as by a fault that their launcher answers with a restart."""
@@ -252,6 +269,8 @@ class Job:
         for rank in self.ranks:
             rank.recorder.close()
         self.ranks = []
+        self.lives += 1
+        self._taught = {}
 
     def absent(self, seconds: float) -> None:
         """Time passes without a process."""
@@ -294,10 +313,22 @@ class Job:
                 self._advance(when)
                 self.ranks[number].act(act, manner, stage, self.step, mark)
             elif act == "beat" or (stage and act != "meet") or (mark and act == "end"):
-                if when - self._marked[number] >= QUIET_SECONDS:
-                    self.causes.append((self._marked[number], when))
-                self._marked[number] = when
+                self._mark(number, when, "idle" if act == "begin" or not stage else stage)
         self.now = meet
+
+    def _mark(self, number: int, when: float, stage: str) -> None:
+        """While the windows are looked for: a mark, and the gap before it."""
+        assert self.causes is not None
+        begun, self._marked[number] = self._marked[number], when
+        longest, ended = self._taught.get(stage, (0.0, 0.0))
+        gap = when - begun
+        lately = when < ended + LATELY
+        if gap >= QUIET_SECONDS and not (lately and gap <= longest):
+            self.causes.append((begun, when))
+        if (number, stage) not in self._warm:
+            self._warm.add((number, stage))
+        elif gap >= longest or not lately:
+            self._taught[stage] = gap, when
 
     def _advance(self, to: float) -> None:
         """Let the agent look until then, where there is a window."""
@@ -333,7 +364,7 @@ class Job:
         except NoData:
             out = Samples()
         for rank in self.ranks:
-            key = self.name, "train", str(rank.number)
+            key = rank.id, "train", str(rank.number)
             out.add(INFO, 1, *key, rank.number, 1000 + rank.number, "", "", RANKS)
             out.add(STARTED, rank.born - start, *key)
             out.add(WAIT_CLASS, 1, *key, classify(list(rank.window)).value)

@@ -147,7 +147,7 @@ def test_a_pause_that_is_no_time_announces_nothing(client: Client, seconds: Any)
     assert client.record().expected_until == 0
 
 
-def test_the_longest_gap_holds_the_first_and_the_recent_one_fades(
+def test_the_longest_gap_holds_the_first_and_the_recent_one_fades_with_time(
     clock: Clock, client: Client
 ) -> None:
     def gap(seconds: float) -> None:
@@ -163,11 +163,24 @@ def test_the_longest_gap_holds_the_first_and_the_recent_one_fades(
         assert train() == (90, 0)
         gap(8)
         assert train() == (90, 8)
-        gap(1)
-        assert train() == (90, pytest.approx(8 * 31 / 32))
-        for _ in range(200):
+        for _ in range(1000):
             gap(1)
-        assert train() == (90, 1)
-        gap(120)
-        assert train() == (120, 120)
+        assert train() == (90, pytest.approx(8, rel=0.01))  # of a thousand gaps, in 17 minutes
+        for _ in range(27):
+            gap(3600)  # half is gone in 27 hours, and these are longer by now
+        assert train() == (3600, 3600)
+        gap(2**47 / 1e9 * 2)
+        assert train()[1] == 2**47 / 1e9 * 2
+
+
+def test_a_pause_that_comes_back_twice_a_day_is_not_forgotten(clock: Clock, client: Client) -> None:
+    with stagewatch.stage("train"):
+        stagewatch.heartbeat()
+        for _ in range(3):
+            clock.forward(60)
+            stagewatch.heartbeat()
+            for _ in range(43_200 // 20):
+                clock.forward(20)
+                stagewatch.heartbeat()
+            assert 1.5 * client.record().totals["train"].recent_gap > 60
     assert client.record().totals.keys() == {"train"}

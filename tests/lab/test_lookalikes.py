@@ -32,7 +32,7 @@ SEEN = {
 
 WRONG = ("job:rl_stall:page", "rank:rl_straggler:ratio", "rank:rl_stage_overdue:ratio")
 SUSPICION = ("job:rl_stall:active", "job:rl_stall:culprit", "job:rl_stall:group_only")
-SUSPECTED = ("compile_first", "compile_again", "evaluation")
+SUSPECTED = ("compile_first", "compile_again", "evaluation", "first_step")
 """Longer than a minute, or before the first gap has taught anything."""
 
 

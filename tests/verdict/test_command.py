@@ -322,6 +322,7 @@ def test_json_has_a_fixed_form() -> None:
         "group_sizes": {},
         "started": None,
         "expected_seconds": None,
+        "gaps": None,
         "at_work": False,
         "class_before": [],
         "step_age_seconds": None,

@@ -221,13 +221,19 @@ def test_who_waits_is_never_named_while_somebody_does_not(changes: list[dict[str
         live = [rank for rank in mine if rank.wait_class is not WaitClass.GONE]
         graph = draw(live)
         waiting = [id(live[place]) for place in graph.waits]
+        awaited = [id(live[place]) for place in graph.awaited]
         everybody_waits = graph.awaited.keys() <= graph.waits
         assert "\n" not in found.sentence
         assert set(map(id, found.culprits)) <= set(map(id, mine))
         assert not found.charges or found.stalled or found.evidence == "process_gone"
         for charge in found.charges:
-            at_end = everybody_waits and charge.evidence == "left_loop_early"
-            assert charge.evidence == "mismatch" or at_end or id(charge.rank) not in waiting
+            if id(charge.rank) not in waiting or charge.evidence == "mismatch":
+                continue
+            # Everybody who is waited for waits, and this rank does so at the end of the programme.
+            assert everybody_waits
+            assert (charge.evidence, charge.rank.stage) == ("left_loop_early", "idle")
+            assert id(charge.rank) in awaited
+            assert 2 * len(found.charges) < len(live)
         if found.stalled:
             assert found.evidence
         if found.evidence in ("", "group_only", "raised", "missing", "cycle", "other_role"):

@@ -49,10 +49,20 @@ def test_a_budget_is_three_times_what_the_stage_has_shown(record: RankRecord) ->
     assert budget == pytest.approx(3 * (16 + 16 * 0.99))
 
 
-def test_the_latest_gaps_are_heard_before_the_percentile_moves(record: RankRecord) -> None:
+def test_one_long_gap_is_heard_before_the_percentile_moves(record: RankRecord) -> None:
+    """By one and a half times, as docs/tuning.md says."""
     longer = taught(record, "train", 1000, recent=40.0)
-    assert budget_seconds(longer, "train", still=False) == 80.0
-    assert budget_seconds(taught(record, "train", 1, recent=40.0), "train", still=False) == 80.0
+    assert budget_seconds(longer, "train", still=False) == 60.0
+    assert budget_seconds(taught(record, "train", 1, recent=40.0), "train", still=False) == 60.0
+
+
+def test_the_first_gap_is_heard_until_the_stage_is_taught(record: RankRecord) -> None:
+    first = StageTotals((0,) * BUCKETS, 0.0, (0,) * BUCKETS, 0.0, longest_gap=100.0)
+    untaught = dataclasses.replace(record, totals={"train": first})
+    assert budget_seconds(untaught, "train", still=False) == 150.0
+    gaps = (9, *(0,) * (BUCKETS - 1))
+    later = dataclasses.replace(record, totals={"train": dataclasses.replace(first, gaps=gaps)})
+    assert budget_seconds(later, "train", still=False) == MIN_SECONDS
 
 
 def test_stages_that_are_long_by_nature_are_given_less_while_a_rank_is_still(

@@ -17,6 +17,7 @@ from stagewatch.record import (
     F_SUBSTAGE,
     FRAME_WORDS,
     FRAMES,
+    GAP_MEMORY,
     H_DROPPED,
     L_FRAMES,
     L_MARKS,
@@ -186,7 +187,7 @@ class Lane:
         """Record progress at a time, and the gap since the last; the caller keeps the sequence.
 
         A stage's first gap counts as its longest only: it holds the compiler, the first batch, and
-        the wait for whichever rank starts last, and would hide a stall for the next hundred gaps.
+        the wait for whichever rank starts last, and would hide a stall for the next two days.
         One that ends before it begins counts nowhere: a signal handler has made a mark since `now`
         was read.
         """
@@ -201,7 +202,7 @@ class Lane:
                 bucket = (gap // BUCKET_UNIT_NS).bit_length()
                 words[totals + T_GAPS + (bucket if bucket < _LAST_BUCKET else _LAST_BUCKET)] += 1
                 recent = words[totals + T_GAP_RECENT]
-                recent -= recent >> 5
+                recent -= recent * gap >> GAP_MEMORY
                 words[totals + T_GAP_RECENT] = gap if gap > recent else recent
             else:
                 self._warm[code] = True

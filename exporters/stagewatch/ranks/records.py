@@ -94,7 +94,7 @@ class StageTotals:
     longest_gap: float = 0.0
     """Seconds; over all threads, first gaps included."""
     recent_gap: float = 0.0
-    """Seconds: the longest of the last gaps; each new gap takes 1/32 off."""
+    """Seconds: the longest gap but for first ones; fades over two days (`GAP_MEMORY`)."""
 
     def __add__(self, other: StageTotals) -> StageTotals:
         return StageTotals(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
@@ -15,7 +15,7 @@ from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS
 from stagewatch.ranks.records import Life, RankRecord, StageTotals
-from stagewatch.record import BUCKET_BOUNDS, POINT_TO_POINT
+from stagewatch.record import BUCKET_BOUNDS, GAP_MEMORY, POINT_TO_POINT
 from stagewatch.stages import CODES
 
 RETIRED_SECONDS = 900.0
@@ -127,8 +127,8 @@ LONGEST_GAP = Metric(
 RECENT_GAP = Metric(
     "rl_progress_gap_recent_seconds",
     "gauge",
-    "Longest of the last times between progress marks of the ranks here in the stage: each new one "
-    "takes 1/32 off.",
+    "Longest time between progress marks from which a rank here has recovered in the stage, the "
+    "first left out; it fades to a half in 27 hours.",
     STAGE_LABELS,
 )
 SCALAR = Metric("rl_scalar", "gauge", "Last value the rank published.", (*RANK_LABELS, "name"))
@@ -218,7 +218,7 @@ class StagesCollector(Collector):
             sums[record.job_id, record.role].add(record.totals, _failures(record, self._names))
         for key, retired in list(self._retired.items()):
             if key in sums:
-                retired.seen = now
+                retired.fade(now)
             elif now - retired.seen > RETIRED_SECONDS:
                 del self._retired[key]
         by_age = sorted(self._retired, key=lambda key: self._retired[key].seen)
@@ -233,9 +233,9 @@ class StagesCollector(Collector):
             for stage, total in totals.stages.items():
                 _histogram(out, GAPS, total.gaps, total.gap_seconds, job_id, role, stage)
                 out.add(LONGEST_GAP, total.longest_gap or None, job_id, role, stage)
+                out.add(RECENT_GAP, total.recent_gap or None, job_id, role, stage)
             for (stage, error), count in totals.failures.items():
                 out.add(FAILURES, count, job_id, role, stage, error)
-        _recent_gaps(out, records)
 
 
 @dataclass(slots=True)
@@ -255,6 +255,13 @@ class Totals:
             mine = self.stages.get(stage)
             self.stages[stage] = totals if mine is None else mine + totals
         self.failures.update(failures)
+
+    def fade(self, now: float) -> None:
+        """Let the recent gaps fade until now, as those do that a record goes on to count."""
+        left = max(0.0, 1 - (now - self.seen) * 1e9 / 2**GAP_MEMORY)
+        for stage, totals in self.stages.items():
+            self.stages[stage] = replace(totals, recent_gap=totals.recent_gap * left)
+        self.seen = now
 
 
 class LastDurations:
@@ -377,17 +384,6 @@ def _groups(out: Samples, record: RankRecord, now: float, names: Vocabulary) -> 
                 peer = "other"
             out.add(INSIDE, seconds, *key, group.op, peer)
             out.add(ELEMENTS, group.elements, *key)
-
-
-def _recent_gaps(out: Samples, records: tuple[RankRecord, ...]) -> None:
-    longest: dict[tuple[str, str, str], float] = {}
-    for record in records:
-        if record.life is Life.ALIVE:
-            for stage, totals in record.totals.items():
-                key = record.job_id, record.role, stage
-                longest[key] = max(longest.get(key, 0.0), totals.recent_gap)
-    for key, seconds in longest.items():
-        out.add(RECENT_GAP, seconds or None, *key)
 
 
 def _failures(record: RankRecord, names: Vocabulary) -> Counter[tuple[str, str]]:

@@ -75,6 +75,8 @@ class RankFacts:
     """When its record was begun, as Unix time."""
     expected_seconds: float | None = None
     """What is left of a pause that the trainer has announced."""
+    gaps: int | None = None
+    """Gaps between marks of progress that its record has shown."""
     at_work: bool = False
     """Whether it takes memory, moves bytes, or has children that do."""
     class_before: frozenset[WaitClass] = frozenset()
@@ -162,6 +164,7 @@ def _facts(rank: Rank, window: list[Sample], *, full: bool) -> RankFacts:
         group_sizes=_sizes(record, rank.world_size) if record else {},
         started=record.created if record else None,
         expected_seconds=max(0.0, record.expected_until - now) if record else None,
+        gaps=sum(sum(totals.gaps) for totals in record.totals.values()) if record else None,
         at_work=wait_class is WaitClass.COMPUTE,
     )
 

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.facts import RankFacts
 from stagewatch.verdict.graph import Graph, draw
-from stagewatch.verdict.thresholds import MIN_SECONDS, STEPLESS_SECONDS, WORKING_SECONDS
+from stagewatch.verdict.thresholds import (
+    MIN_SECONDS,
+    STEPLESS_SECONDS,
+    WORKING_SECONDS,
+    YOUNG_GAPS,
+)
 
 _ODD_CLASSES = (WaitClass.COMPUTE, WaitClass.PARKED, WaitClass.POLL, WaitClass.SPIN)
 """The most telling first."""
@@ -82,11 +87,27 @@ class Case:
         """Whether the others wait for this rank, though it may make marks of progress."""
         return any(rank is other for other in self.holding)
 
+    @property
+    def young(self) -> bool:
+        """Whether the job has shown little yet."""
+        gaps = [rank.gaps for rank in self.live if rank.gaps is not None]
+        return bool(gaps) and sum(gaps) < YOUNG_GAPS * len(self.live)
+
+    @property
+    def running(self) -> bool:
+        """Whether all ranks tell of their collectives, are in none and keep their cores busy, so
+        that their GPUs may work."""
+        return not self.charges and all(
+            rank.wait_class is WaitClass.SPIN and rank.collectives and not rank.inside
+            for rank in self.live
+        )
+
     def may_work(self, rank: RankFacts) -> bool:
         """Whether the rank is at work, and others may wait for that work."""
         charged = any(charge.rank is rank for charge in self.charges)
         waits = any(rank is other for other in self.waiting)
-        return rank.at_work and not waits and (charged or not self.charges)
+        at_work = rank.at_work or self.running
+        return at_work and not waits and (charged or not self.charges)
 
 
 def accuse(ranks: Sequence[RankFacts]) -> Case:

@@ -20,6 +20,7 @@ from stagewatch.verdict.thresholds import (
     SETTLE_SECONDS,
     STILL_SECONDS,
     WORKING_SECONDS,
+    YOUNG_SECONDS,
 )
 from stagewatch.verdict.words import accusation, doing, groups, who
 
@@ -165,13 +166,14 @@ def stalled(case: Case, others: Ranks) -> bool:
 def excuse(case: Case) -> str:
     """Why what looks like a stall is none; empty without such a reason."""
     live = case.live
+    working = YOUNG_SECONDS if case.young else WORKING_SECONDS
     for rank in live:
         late = rank.late_seconds
         if rank.wait_class is WaitClass.TRACED:
             return f"a debugger holds {who((rank,))}"
         if rank.expected_seconds:
             return f"{who((rank,))} has announced a pause"
-        if late is not None and late < WORKING_SECONDS and case.may_work(rank):
+        if late is not None and late < working and case.may_work(rank):
             return f"{who((rank,))} is at work on something long"
         if _takes_long(rank):
             return f"{who((rank,))} is in {rank.stage}, which may take long"

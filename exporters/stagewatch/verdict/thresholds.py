@@ -20,13 +20,17 @@ PATIENCE_SECONDS = {"init": 1800.0, "checkpoint": 900.0, "eval": 1800.0}
 """The least budget of a stage that is long by nature, while the rank is not."""
 FACTOR = 3.0
 """The budget of a stage, in 99th percentiles of the gaps between its marks of progress ..."""
-RECENT_FACTOR = 2.0
-"""... or in the longest of the latest gaps, whichever gives more."""
+RECENT_FACTOR = 1.5
+"""... or in the longest gap of the last days, whichever gives more."""
 MIN_GAPS = 3
 """A stage is taught once its rank has shown this many gaps."""
 WORKING_SECONDS = 60.0
 """How long after its budget a rank at work is left alone, and one that makes marks of progress
 after the budgets of those that wait for it."""
+YOUNG_SECONDS = 180.0
+"""The same for a rank at work, while its job has shown fewer gaps than these for each live rank:
+the first steps hold compilers and loaders."""
+YOUNG_GAPS = 10
 YOUNGER_SECONDS = 60.0
 """A record begun so long after the median of its peers is of another life than theirs."""
 STEPLESS_SECONDS = 30.0
@@ -45,9 +49,10 @@ def budget_seconds(record: RankRecord, stage: str, *, still: bool) -> float:
     """
     totals = record.totals.get(stage, _NOTHING)
     taught = sum(totals.gaps) >= MIN_GAPS
-    asked = RECENT_FACTOR * totals.recent_gap
     if taught:
-        asked = max(asked, FACTOR * _quantile(totals.gaps, 0.99))
+        asked = max(RECENT_FACTOR * totals.recent_gap, FACTOR * _quantile(totals.gaps, 0.99))
+    else:
+        asked = RECENT_FACTOR * totals.longest_gap
     if stage not in PATIENCE_SECONDS:
         return max(asked, MIN_SECONDS if taught else UNTAUGHT_SECONDS)
     return max(asked, STILL_SECONDS if still else PATIENCE_SECONDS[stage])
