@@ -66,6 +66,7 @@ class EnvironmentScan:
         self._patience = patience
         self._clock = clock
         self._thread: threading.Thread | None = None
+        self._said = ""
         self._seen: set[int] = set()
         self._candidates: dict[int, _Candidate] = {}
         """Those of the last scan that has ended; replaced as a whole."""
@@ -76,8 +77,8 @@ class EnvironmentScan:
 
     @property
     def blocked(self) -> frozenset[int]:
-        """The processes that do not let their environment be read."""
-        return self._files.blocked("environ")
+        """The processes that do not let their environment, or anything else, be read."""
+        return self._files.blocked("environ") | self._proc.silent()
 
     def ranks(self, recorded: Iterable[int]) -> list[Rank]:
         """One process per rank, as of the last scan that has ended.
@@ -107,10 +108,26 @@ class EnvironmentScan:
             if now - self._rescanned_at >= RESCAN_SECONDS:
                 self._rescanned_at = now
                 self._seen = set()
-            self._thread = threading.Thread(target=self._scan, args=(recorded,), daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._try, args=(recorded,), daemon=True)
+            try:
+                thread.start()
+                self._thread = thread
+            except RuntimeError as error:  # the limit of threads
+                self._say(str(error))
         if self._thread is not None and self._patience:
             self._thread.join(self._patience)
+
+    def _try(self, recorded: set[int]) -> None:
+        try:
+            self._scan(recorded)
+            self._said = ""
+        except (StagewatchError, MemoryError) as error:
+            self._say(str(error) or "no memory")
+
+    def _say(self, why: str) -> None:
+        if why != self._said:
+            log.warning("ranks without a record cannot be looked for: %s", why)
+        self._said = why
 
     def _scan(self, recorded: set[int]) -> None:
         pids = set(self._proc.pids())
@@ -120,11 +137,7 @@ class EnvironmentScan:
             if self._proc.is_running(pid, each.rank.start_ticks or 0)
         }
         seen = (self._seen & pids) - (self._candidates.keys() - candidates.keys())
-        try:
-            read = self._files.read("environ", sorted(pids - seen - recorded), _PREFIXES)
-        except StagewatchError as error:
-            log.warning("ranks without a record cannot be looked for: %s", error)
-            return
+        read = self._files.read("environ", sorted(pids - seen - recorded), _PREFIXES)
         for pid, environ in read.items():
             candidates.pop(pid, None)
             candidate = self._candidate(pid, variables(environ))
