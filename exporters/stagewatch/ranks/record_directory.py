@@ -14,6 +14,7 @@ import itertools
 import operator
 import os
 import re
+import resource
 import stat
 import struct
 import time
@@ -23,7 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.core.errors import NoData, SourceError
+from stagewatch.host.mounts import mount_id, pin, reopen
 from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.places import pinned
 from stagewatch.ranks.records import (
     Busy,
     CorruptRecord,
@@ -41,7 +44,7 @@ MAX_ENTRIES = 65_536
 MAX_RECORDS_PER_USER = 256
 """So that one user's files cannot crowd out another's ranks."""
 MAX_RECORDS = 768
-"""Each takes a descriptor, of which a process usually may have 1024."""
+"""Each takes a descriptor, of which a process usually may have 1024; fewer where it may not."""
 GRACE_SECONDS = 600.0
 """How long a dead rank's record is kept before the agent removes it."""
 LINGER_SECONDS = 5.0
@@ -105,6 +108,8 @@ class RecordDirectory:
         self._clock = clock
         self._private: list[Path] = []
         self._listed_at = float("-inf")
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = min(MAX_RECORDS, max(descriptors - 256, descriptors // 4))
         self._open: dict[str, _Open] = {}
         self._turned_away: dict[str, tuple[str, float]] = {}
         self._done: set[str] = set()
@@ -182,21 +187,25 @@ class RecordDirectory:
             self._private = [place for place in self._elsewhere() if place != self._directory]
         names: set[str] = set()
         for place in self._private:
-            with contextlib.suppress(OSError), _opened_directory(place) as fd:
-                with os.scandir(fd) as entries:
+            with contextlib.suppress(OSError), pinned(place) as fd:
+                with os.scandir(f"/proc/self/fd/{fd}") as entries:
                     first = [entry.name for entry in itertools.islice(entries, MAX_PRIVATE_ENTRIES)]
                 names |= {str(place / name) for name in first if _NAME.fullmatch(name)}
         return names
 
     @contextlib.contextmanager
-    def _above(self, name: str) -> Iterator[tuple[int | None, Path]]:
-        """What a file's name is relative to, and that name; a private directory is opened anew, so
-        that its owner cannot lead elsewhere."""
+    def _above(self, name: str) -> Iterator[tuple[int, Path]]:
+        """The directory of a file, and its name there; the directory is opened anew, so that the
+        owner of a private one cannot lead elsewhere."""
         path = self._directory / name
         if path.parent == self._directory:
-            yield None, path
+            fd = os.open(self._directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                yield fd, Path(name)
+            finally:
+                os.close(fd)
         else:
-            with _opened_directory(path.parent) as fd:
+            with pinned(path.parent) as fd:
                 yield fd, Path(path.name)
 
     def _admit(self, names: set[str]) -> None:
@@ -207,9 +216,7 @@ class RecordDirectory:
             if refusal is not None and now - refusal[1] < RECHECK_SECONDS:
                 continue
             entry = self._opened(name)
-            if isinstance(entry, _Open) and (
-                users[entry.uid] >= MAX_RECORDS_PER_USER or len(self._open) >= MAX_RECORDS
-            ):
+            if isinstance(entry, _Open) and not self._make_room(entry.uid, users):
                 os.close(entry.fd)
                 entry = "too_many"
             if isinstance(entry, str):
@@ -219,13 +226,46 @@ class RecordDirectory:
             users[entry.uid] += 1
             self._open[name] = entry
 
+    def _make_room(self, uid: int, users: Counter[int]) -> bool:
+        """Whether there is a place for a record of this user.
+
+        A record of the user, or else of who has most, whose rank ended longest ago gives way; where
+        all are full of living ranks, one of who has most.
+        """
+        crowded = users[uid] >= MAX_RECORDS_PER_USER
+        if not crowded and len(self._open) < self._most:
+            return True
+        most = uid if crowded else max(users, key=users.__getitem__)
+        rivals = [(entry.ended, name) for name, entry in self._open.items() if entry.uid == most]
+        ended = [(at, name) for at, name in rivals if at is not None]
+        if ended:
+            self._forget(min(ended)[1])
+        elif crowded or users[most] <= users[uid] + 1:
+            return False
+        else:
+            name = rivals[-1][1]
+            os.close(self._open.pop(name).fd)
+            self._turned_away[name] = "too_many", self._clock()
+        users[most] -= 1
+        return True
+
     def _opened(self, name: str) -> _Open | str:
-        """The opened file, or the reason why it cannot be a record."""
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        """The opened file, or the reason why it cannot be a record.
+
+        What a user has mounted there is never opened: its file system might not answer.
+        """
         try:
             with self._above(name) as (directory, file):
-                fd = os.open(file, flags, dir_fd=directory)
+                path = pin(file, dir_fd=directory)
+                try:
+                    if mount_id(path) != mount_id(directory):
+                        return "mount"
+                    fd = reopen(path, os.O_RDONLY | os.O_NONBLOCK)
+                finally:
+                    os.close(path)
         except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                return "too_many"
             return "symlink" if error.errno == errno.ELOOP else "unreadable"
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
@@ -303,15 +343,6 @@ class RecordDirectory:
         if len(kept) < len(records):
             self.skipped["intruder"] = len(records) - len(kept)
         return kept
-
-
-@contextlib.contextmanager
-def _opened_directory(place: Path) -> Iterator[int]:
-    fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def _check_same(before: RankRecord, record: RankRecord) -> None:
