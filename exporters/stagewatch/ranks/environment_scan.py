@@ -7,14 +7,15 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.core.words import printable
 from stagewatch.host.guarded import Files
 from stagewatch.host.procfs import Procfs, variables
 from stagewatch.identity import VARIABLES, identify, rank_variables
-from stagewatch.ranks.model import Rank
+from stagewatch.ranks.model import Rank, RankKey
+from stagewatch.ranks.owners import contradicts, of_another, slurm_job
 
 log = logging.getLogger(__name__)
 
@@ -152,6 +153,9 @@ class EnvironmentScan:
         if not variable or stat is None or _LAUNCHERS.fullmatch(stat.command):
             return None
         identity = identify(environ, session=stat.session)
+        uid = self._proc.uid(pid)
+        if contradicts(identity.job_id, slurm_job(self._proc, pid)):
+            return None
         rank = Rank(
             job_id=printable(identity.job_id, MAX_TEXT),
             role="unknown",
@@ -161,6 +165,7 @@ class EnvironmentScan:
             world_size=identity.world_size if identity.world_size > 0 else None,
             gpu=printable(identity.gpu, MAX_TEXT),
             start_ticks=stat.start_ticks,
+            uid=-1 if uid is None else uid,
         )
         return _Candidate(rank, variable)
 
@@ -170,7 +175,8 @@ class EnvironmentScan:
         """One process per rank: the eldest, since children inherit the variables.
 
         A launcher is left out.  Slurm numbers it by node (`srun torchrun`, a batch script), and
-        its descendants take their numbers from other variables.
+        its descendants take their numbers from other variables.  A job belongs to the user of its
+        eldest process; another's processes are shown under a job of their own.
         """
         ancestors = {pid: self._ancestors(pid) for pid in running}
         launchers: set[int] = set()
@@ -180,15 +186,23 @@ class EnvironmentScan:
         for pid, above in ancestors.items():
             if pid not in by_node:
                 launchers |= above & by_node
-        chosen: dict[tuple[str, str, str], Rank] = {}
+        chosen: dict[tuple[RankKey, int], Rank] = {}
         for pid, above in ancestors.items():
             if pid in recorded or pid in launchers or above & recorded:
                 continue
             rank = candidates[pid].rank
-            other = chosen.get(rank.key)
+            other = chosen.get((rank.key, rank.uid))
             if other is None or _age(rank) < _age(other):
-                chosen[rank.key] = rank
-        return list(chosen.values())
+                chosen[rank.key, rank.uid] = rank
+        owners: dict[str, int] = {}
+        for rank in sorted(chosen.values(), key=_age):
+            owners.setdefault(rank.job_id, rank.uid)
+        return [
+            rank
+            if owners[rank.job_id] == rank.uid
+            else replace(rank, job_id=of_another(rank.job_id, rank.uid))
+            for rank in chosen.values()
+        ]
 
     def _ancestors(self, pid: int) -> set[int]:
         ancestors: set[int] = set()

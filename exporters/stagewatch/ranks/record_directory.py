@@ -26,6 +26,7 @@ from pathlib import Path
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.host.mounts import mount_id, pin, reopen
 from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.owners import contradicts, of_another, slurm_job
 from stagewatch.ranks.places import pinned
 from stagewatch.ranks.records import (
     Busy,
@@ -73,7 +74,15 @@ class WrongOwner(Exception):
     """The process that the record claims as its writer belongs to another user."""
 
 
-_REASONS: dict[type[Exception], str] = {WrongOwner: "wrong_owner", OtherVersion: "version"}
+class OtherJob(Exception):
+    """Slurm has put the writer into another job than the record states."""
+
+
+_REASONS: dict[type[Exception], str] = {
+    WrongOwner: "wrong_owner",
+    OtherVersion: "version",
+    OtherJob: "other_job",
+}
 
 
 @dataclass(slots=True)
@@ -85,6 +94,8 @@ class _Open:
     """Where its writer stands in the middle of a store, and since when."""
     ended: float | None = None
     removed: bool = False
+    slurm_job: str | None = None
+    """The job that Slurm has put its writer into; empty where it has not, None before a look."""
 
 
 class RecordDirectory:
@@ -114,6 +125,8 @@ class RecordDirectory:
         self._turned_away: dict[str, tuple[str, float]] = {}
         self._done: set[str] = set()
         """Files of ended ranks that may not be removed; they never come back."""
+        self._owners: dict[str, int] = {}
+        """The user of each job that had a living rank."""
         self.skipped: Counter[str] = Counter()
         """Files passed over in the last look, by reason."""
 
@@ -141,7 +154,7 @@ class RecordDirectory:
         self.skipped.update(reason for reason, _ in self._turned_away.values())
         if self._done:
             self.skipped["not_removable"] = len(self._done)
-        return self._without_intruders([record for record in looks if record is not None])
+        return self._of_their_owners([record for record in looks if record is not None])
 
     def available_bytes(self) -> int | None:
         """Room for further records, 0 also where no file can be made; `None` where it is not known.
@@ -287,7 +300,11 @@ class RecordDirectory:
             if entry.good is not None:
                 _check_same(entry.good, record)
             life, pid = life_of(record, entry.fd, entry.uid, self._proc)
-        except (CorruptRecord, WrongOwner, OSError) as error:
+            if entry.slurm_job is None and life is Life.ALIVE and pid:
+                entry.slurm_job = slurm_job(self._proc, pid)
+            if contradicts(record.job_id, entry.slurm_job or ""):
+                raise OtherJob
+        except (CorruptRecord, WrongOwner, OtherJob, OSError) as error:
             self.skipped[_REASONS.get(type(error), "corrupt")] += 1
             if entry.good is not None or entry.removed:
                 self._forget(name)
@@ -331,17 +348,31 @@ class RecordDirectory:
         except OSError:  # another user's file in a sticky directory that is not ours
             self._done.add(name)
 
-    def _without_intruders(self, records: list[RankRecord]) -> list[RankRecord]:
-        """The records, less those that claim a role of a job of another user.
+    def _of_their_owners(self, records: list[RankRecord]) -> list[RankRecord]:
+        """The records, each under a job of its own user.
 
-        The role belongs to the user of its first living rank.
+        A job belongs to the user for whom Slurm runs it, where that can be told, else to that of
+        its first living rank as long as he has a record of it.  A living rank of another user is
+        shown under a job of its own, a dead one is not.
         """
-        owners: dict[tuple[str, str], int] = {}
-        for record in sorted(records, key=lambda record: record.life is not Life.ALIVE):
-            owners.setdefault((record.job_id, record.role), record.uid)
-        kept = [record for record in records if owners[(record.job_id, record.role)] == record.uid]
-        if len(kept) < len(records):
-            self.skipped["intruder"] = len(records) - len(kept)
+        present = {(record.job_id, record.uid) for record in records}
+        alive = [record for record in records if record.life is Life.ALIVE]
+        owners = {job: uid for job, uid in self._owners.items() if (job, uid) in present}
+        for record in alive:
+            owners.setdefault(record.job_id, record.uid)
+        for record in alive:
+            if self._open[record.name].slurm_job == record.job_id:
+                owners[record.job_id] = record.uid
+        self._owners = dict(owners)
+        kept = []
+        for record in records:
+            if owners.setdefault(record.job_id, record.uid) != record.uid:
+                self.skipped["intruder"] += 1
+                if record.life is not Life.ALIVE:
+                    continue
+                name = of_another(record.job_id, record.uid)
+                record = dataclasses.replace(record, job_id=name)  # noqa: PLW2901
+            kept.append(record)
         return kept
 
 
