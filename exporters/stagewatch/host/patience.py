@@ -9,6 +9,7 @@ and is left to wait where no answer comes within a moment.
 
 from __future__ import annotations
 
+import _thread
 import logging
 import threading
 from collections import Counter
@@ -44,9 +45,10 @@ class Patience:
             return None
         try:
             asker = self._idle.pop() if self._idle else _Asker()
+            answered = asker.ask(read, seconds)
         except (IndexError, RuntimeError, MemoryError) as error:
             raise SourceError(f"no thread can be started to read {process}: {error}") from error
-        if asker.ask(read, seconds):
+        if answered:
             self._idle.append(asker)
             return asker.answer()  # type: ignore[no-any-return]  # what `read` returned
         if not self._waiting:
@@ -79,24 +81,26 @@ class _Asker:
         self._answered = threading.Lock()
         self._deciding = threading.Lock()
         self._given_up = False
+        self.waits = True
+        """Whether one that was given up still waits for its answer."""
         self._asked.acquire()
         self._answered.acquire()
-        self._thread = threading.Thread(target=self._run, name="ask-proc", daemon=True)
-        self._thread.start()
-
-    @property
-    def waits(self) -> bool:
-        """Whether one that was given up still waits for its answer."""
-        return self._thread.is_alive()
+        # Thread.start waits for ever for one that dies in its first lines, for lack of memory.
+        _thread.start_new_thread(self._run, ())
 
     def ask(self, read: Callable[[], Any], seconds: float) -> bool:
-        """Whether the answer has come in time; if not, the thread ends once it comes."""
+        """Whether the answer has come in time; if not, the thread ends once it comes.
+
+        Raises `MemoryError` where the thread has not even begun.
+        """
         self._read = read
         self._asked.release()
         if self._answered.acquire(timeout=seconds):
             return True
         with self._deciding:
             self._given_up = not self._answered.acquire(blocking=False)
+            if self._given_up and not self._asked.locked():
+                raise MemoryError("a thread does not begin")
             return not self._given_up
 
     def answer(self) -> Any:
@@ -116,5 +120,4 @@ class _Asker:
                 self._error = error
             with self._deciding:
                 self._answered.release()
-                if self._given_up:
-                    return
+        self.waits = False

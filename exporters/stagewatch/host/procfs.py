@@ -10,7 +10,6 @@ waits for an execve of that process is asked for with `patience`.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from stagewatch.core.errors import SourceError
+from stagewatch.core.shortage import is_shortage
 from stagewatch.host.patience import MOMENT_SECONDS, Patience
 
 T = TypeVar("T")
@@ -201,7 +201,6 @@ def variables(environ: bytes) -> dict[str, str]:
     }
 
 
-@cache
 def number(text: str | bytes) -> int:
     """A number as the kernel prints it, of at most 64 bits.  Raises `ValueError` for another."""
     value = int(text)
@@ -210,6 +209,7 @@ def number(text: str | bytes) -> int:
     return value
 
 
+@cache
 def _namespace(root: str) -> int:
     with contextlib.suppress(OSError):
         return os.stat(f"{root}/self/ns/pid").st_ino  # noqa: PTH116 - followed on purpose
@@ -234,8 +234,6 @@ def _begin_anew() -> None:
 
 os.register_at_fork(after_in_child=_begin_anew)
 
-_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-
 
 def read_bytes(path: str, limit: int = 1 << 16) -> bytes | None:
     """The bytes of a small file of the kernel's; `None` where it cannot be read.
@@ -246,7 +244,7 @@ def read_bytes(path: str, limit: int = 1 << 16) -> bytes | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        if error.errno in _SHORTAGES:
+        if is_shortage(error):
             raise SourceError(f"no file can be opened: {error.strerror}") from error
         return None
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import re
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from stagewatch.core.errors import StagewatchError
+from stagewatch.core.shortage import SHORTAGES, is_shortage
 from stagewatch.core.words import printable
 from stagewatch.host.guarded import Files
 from stagewatch.host.procfs import Procfs, variables
@@ -23,6 +25,8 @@ SCAN_SECONDS = 5.0
 """How often the scan looks for new processes."""
 RESCAN_SECONDS = 60.0
 """How often the scan reads every process again: exec changes the environment of a process."""
+GIVE_UP_SECONDS = 60.0
+"""How long a scan may take before another is begun."""
 PATIENCE_SECONDS = 5.0
 """How long a command, which looks once, waits for its scan."""
 MAX_ANCESTORS = 32
@@ -66,7 +70,8 @@ class EnvironmentScan:
         self._files = files
         self._patience = patience
         self._clock = clock
-        self._thread: threading.Thread | None = None
+        self._done = threading.Event()
+        self._done.set()
         self._said = ""
         self._seen: set[int] = set()
         self._candidates: dict[int, _Candidate] = {}
@@ -103,32 +108,37 @@ class EnvironmentScan:
     def _begin(self, recorded: set[int]) -> None:
         """Start a scan where one is due and none under way."""
         now = self._clock()
-        under_way = self._thread is not None and self._thread.is_alive()
+        under_way = not self._done.is_set() and now - self._scanned_at < GIVE_UP_SECONDS
         if not under_way and now - self._scanned_at >= SCAN_SECONDS:
             self._scanned_at = now
             if now - self._rescanned_at >= RESCAN_SECONDS:
                 self._rescanned_at = now
                 self._seen = set()
-            thread = threading.Thread(target=self._try, args=(recorded,), daemon=True)
-            try:
-                thread.start()
-                self._thread = thread
+            self._done = threading.Event()
+            try:  # not Thread.start, which may wait for ever where memory is short
+                _thread.start_new_thread(self._try, (recorded, self._done))
             except RuntimeError as error:  # the limit of threads
-                self._say(str(error))
-        if self._thread is not None and self._patience:
-            self._thread.join(self._patience)
+                self._done.set()
+                self._say(error)
+        if self._patience:
+            self._done.wait(self._patience)
 
-    def _try(self, recorded: set[int]) -> None:
+    def _try(self, recorded: set[int], done: threading.Event) -> None:
         try:
             self._scan(recorded)
             self._said = ""
         except (StagewatchError, MemoryError) as error:
-            self._say(str(error) or "no memory")
+            self._say(error)
+        finally:
+            done.set()
 
-    def _say(self, why: str) -> None:
-        if why != self._said:
-            log.warning("ranks without a record cannot be looked for: %s", why)
-        self._said = why
+    def _say(self, error: Exception) -> None:
+        message = f"ranks without a record cannot be looked for: {error}"
+        if is_shortage(error):
+            SHORTAGES.met(message)
+        elif message != self._said:
+            log.warning(message)
+        self._said = message
 
     def _scan(self, recorded: set[int]) -> None:
         pids = set(self._proc.pids())
