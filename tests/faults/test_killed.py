@@ -1,4 +1,4 @@
-"""Two injectors at a time, killed with their watchdogs in every phase; links in the journal's place.
+"""Two injectors at a time, killed with their watchdogs in every phase; links for a journal.
 
 Each phase is told by what it leaves behind, and both are killed as soon as that is seen.
 """

@@ -224,12 +224,16 @@ class RecordDirectory:
     def _admit(self, names: set[str]) -> None:
         now = self._clock()
         users = Counter(entry.uid for entry in self._open.values())
+        full: set[int] = set()
         for name in sorted(names):
             refusal = self._turned_away.get(name)
             if refusal is not None and now - refusal[1] < RECHECK_SECONDS:
                 continue
             entry = self._opened(name)
-            if isinstance(entry, _Open) and not self._make_room(entry.uid, users):
+            if isinstance(entry, _Open) and (
+                entry.uid in full or not self._make_room(entry.uid, users)
+            ):
+                full.add(entry.uid)
                 os.close(entry.fd)
                 entry = "too_many"
             if isinstance(entry, str):
