@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from stagewatch.host.procfs import PAGE_SIZE, TICKS_PER_SECOND, Procfs
+from stagewatch.host.procfs import PAGE_SIZE, TICKS_PER_SECOND, Procfs, number
 from tests.golden import FIXTURES
 from tests.running import Python
 
@@ -79,3 +80,15 @@ def test_this_process_is_read_as_it_is(python: Python) -> None:
     assert proc.pid_namespace() == Path("/proc/self/ns/pid").stat().st_ino
     assert proc.boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     script.finish(None)
+
+
+def test_numbers_that_were_read_are_not_kept() -> None:
+    """The kernel's counters never come back, so each of them would stay for ever."""
+    tracemalloc.start()
+    try:
+        for value in range(10**12, 10**12 + 50_000):
+            number(str(value))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1 << 20

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from stagewatch.host.procfs import Procfs
+from stagewatch.ranks import record_directory
 from stagewatch.ranks.record_directory import (
     MAX_RECORDS_PER_USER,
     RECHECK_SECONDS,
@@ -169,3 +171,130 @@ def test_an_unprivileged_agent_shows_an_ended_rank_for_its_time_and_never_again(
         "1300 0 {'not_removable': 1}",
         "2000 0 {'not_removable': 1}",
     ]
+
+
+class SlurmProcfs(Procfs):
+    """The real processes, some of which Slurm has put into a job; see cgroup_v2.html of Slurm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs: dict[int, str] = {}
+
+    def cgroups(self, pid: int) -> list[str]:
+        """The control group of a task, else that of a login."""
+        job = self.jobs.get(pid)
+        scope = "/system.slice/slurmstepd.scope"
+        return [f"{scope}/job_{job}/step_0/user/task_0" if job else "/user.slice"]
+
+
+@as_root
+def test_a_rank_of_slurms_cannot_state_another_job(
+    shared: Path, clock: Clock, start_rank: Start
+) -> None:
+    """On whatever node: nothing else there need be known of the job."""
+    proc = SlurmProcfs()
+    other = start_rank(3, SECOND_USER)
+    proc.jobs[other.pid] = "900"
+    with closing(RecordDirectory(shared, proc, clock=clock)) as reader:
+        assert reader.read() == []
+        assert reader.skipped == {"other_job": 1}
+
+
+@as_root
+@pytest.mark.parametrize("job", ["540", "541", "667"])
+def test_a_component_of_a_heterogeneous_job_states_its_leader(
+    job: str, shared: Path, clock: Clock, start_rank: Start
+) -> None:
+    """Of at most 128; see https://slurm.schedmd.com/heterogeneous_jobs.html."""
+    proc = SlurmProcfs()
+    proc.jobs[start_rank(3).pid] = job
+    with closing(RecordDirectory(shared, proc, clock=clock)) as reader:
+        assert [record.job_id for record in reader.read()] == ["540"]
+
+
+@as_root
+@pytest.mark.parametrize("known", [True, False])
+def test_who_was_first_takes_no_job_from_whom_slurm_runs_it_for(
+    known: bool, shared: Path, clock: Clock, start_rank: Start
+) -> None:
+    """Nor hides it where nobody can tell whose it is: the other's ranks are shown beside it."""
+    proc = SlurmProcfs()
+    with closing(RecordDirectory(shared, proc, clock=clock)) as reader:
+        start_rank(3, SECOND_USER)
+        reader.read()
+        owner = start_rank(3)
+        if known:
+            proc.jobs[owner.pid] = "540"
+        mine, others = "540", f"540~{SECOND_USER}"
+        if not known:
+            mine, others = f"540~{os.geteuid()}", "540"
+        assert {record.uid: record.job_id for record in reader.read()} == {
+            os.geteuid(): mine,
+            SECOND_USER: others,
+        }
+        assert reader.skipped == {"intruder": 1}
+
+
+@as_root
+def test_a_living_rank_of_another_user_does_not_excuse_a_dead_one(
+    reader: RecordDirectory, start_rank: Start
+) -> None:
+    owner = start_rank(3)
+    reader.read()
+    owner.kill()
+    start_rank(3, SECOND_USER)
+    assert {(record.job_id, record.life) for record in reader.read()} == {
+        ("540", Life.GONE),
+        (f"540~{SECOND_USER}", Life.ALIVE),
+    }
+
+
+@as_root
+def test_a_users_dead_give_way_to_his_living(
+    clock: Clock, shared: Path, raw: bytes, start_rank: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_directory, "MAX_RECORDS_PER_USER", 4)
+    for number in range(1, 5):
+        place(shared, patched(raw, {H_RANK: number}), number)
+        clock.now += 1
+    with closing(RecordDirectory(shared, Procfs(), clock=clock)) as reader:
+        assert {record.life for record in reader.read()} == {Life.GONE}
+        script = start_rank(6)
+        assert script.pid in {record.pid for record in reader.read()}
+        assert len(reader.read()) == 4
+
+
+@as_root
+def test_three_users_leave_a_place_to_the_fourth(
+    clock: Clock, shared: Path, start_rank: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_directory, "MAX_RECORDS", 6)
+    for number in range(1, 10):
+        file = shared / f"{number}-{number:08x}.rank"
+        with file.open("wb") as handle:
+            handle.truncate(RECORD_SIZE)
+        os.chown(file, SECOND_USER - number % 3, -1)
+    with closing(RecordDirectory(shared, Procfs(), clock=clock)) as reader:
+        assert reader.read() == []
+        script = start_rank(6)
+        assert [record.pid for record in reader.read()] == [script.pid]
+
+
+def test_few_descriptors_leave_most_to_the_agent(python: Python, shared: Path, raw: bytes) -> None:
+    """What RLIMIT_NOFILE leaves, see getrlimit(2), is not given to whoever writes records."""
+    for number in range(1, 200):
+        place(shared, patched(raw, {H_RANK: number}), number)
+    output = python(
+        """
+        import os, resource, sys
+        from pathlib import Path
+        from stagewatch.host.procfs import Procfs
+        from stagewatch.ranks.record_directory import RecordDirectory
+
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        reader = RecordDirectory(Path(sys.argv[1]), Procfs())
+        print(len(reader.read()), dict(reader.skipped), len(os.listdir("/proc/self/fd")) < 32)
+        """,
+        shared,
+    ).finish()
+    assert output.split("\n")[0] == "16 {'too_many': 183} True"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from stagewatch.core.collector import Collector
 from stagewatch.core.errors import NoData, StagewatchError, Stuck
 from stagewatch.core.exposition import Metric, Renderer, Samples
+from stagewatch.core.shortage import SHORTAGES, is_shortage
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +103,8 @@ class Job:
         self.deadline = max(interval, 1.0)
         self.snapshot: Snapshot | None = None
         self.error: str | None = None
+        self._said = False
+        """Whether the log has its failure."""
         self.no_data = False
         self.nothing = ""
         """Why there is no data."""
@@ -185,33 +188,39 @@ class Job:
                 self._stuck_since = min(started + self.deadline, self._clock())
             self._failed(str(error))
         except StagewatchError as error:
-            self._failed(str(error))
+            self._failed(str(error), shortage=is_shortage(error))
         except Exception as error:  # a defect in one collector must not end the others
-            self._failed(f"{type(error).__name__}: {error}", unexpected=True)
+            shortage = is_shortage(error)
+            self._failed(f"{type(error).__name__}: {error}", unexpected=True, shortage=shortage)
         self.cpu_seconds = time.thread_time()
         self.duration = self._clock() - started
         self._call = None, self._call[1] + self._missed(started)
 
     def _succeeded(self, *, no_data: bool) -> None:
-        if self.error is not None:
+        if self._said:
             log.info("collector %s works again", self.name)
         self.error = None
+        self._said = False
         self.no_data = no_data
         self._stuck_since = None
         self._answered = self._clock()
         self.last_success = time.time()
 
-    def _failed(self, message: str, *, unexpected: bool = False) -> None:
+    def _failed(self, message: str, *, unexpected: bool = False, shortage: bool = False) -> None:
         # A collector is closed while it collects, so that a stuck one ends: no news then.
-        if self.error != message and not self._stop.is_set():
+        if shortage:
+            SHORTAGES.met(f"collector {self.name} failed: {message}")
+        elif self.error != message and not self._stop.is_set():
             log.warning("collector %s failed: %s", self.name, message, exc_info=unexpected)
+            self._said = True
         self.error = message
         self.no_data = False
 
     def _run(self) -> None:
         due = self._clock()
         while not self._stop.is_set():
-            self.run_once()
+            with contextlib.suppress(MemoryError):  # met again while it was told
+                self.run_once()
             due += self.interval
             now = self._clock()
             if due <= now:  # missed ticks are skipped, the grid is kept

@@ -23,6 +23,7 @@ from pathlib import Path
 from stagewatch.core.errors import ConfigError, NoData, SourceError, StagewatchError
 from stagewatch.core.files import write_atomically
 from stagewatch.core.words import printable
+from stagewatch.host.mounts import mount_id, pin, reopen
 
 MAX_MARKERS = 256
 MAX_BYTES = 16 * 1024
@@ -130,7 +131,18 @@ def close_marker(directory: Path, marker: Marker, end: float) -> None:
 
 
 def _read(path: Path) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    """The content, unless somebody has mounted a file system there, which might not answer."""
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        pinned = pin(Path(path.name), dir_fd=directory)
+        try:
+            if mount_id(pinned) != mount_id(directory):
+                raise SourceError(f"{path.name} is a mount")
+            fd = reopen(pinned, os.O_RDONLY | os.O_NONBLOCK)
+        finally:
+            os.close(pinned)
+    finally:
+        os.close(directory)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise SourceError(f"{path.name} is not a file")

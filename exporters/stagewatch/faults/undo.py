@@ -78,12 +78,9 @@ def revert_abandoned(journal: Journal, say: Say) -> None:
             say(str(error))
 
 
-def namespace_of(pid: int | str = "self") -> int:
-    """The inode of a process's network namespace; 0 where it cannot be read."""
-    try:
-        return Path(f"/proc/{pid}/ns/net").stat().st_ino
-    except OSError:
-        return 0
+def namespace_of(pid: int | None = None) -> int:
+    """The inode of a process's network namespace, or of our own; 0 where it cannot be read."""
+    return Procfs().network_namespace(pid or os.getpid()) or 0
 
 
 def _to_undo(entry: Entry) -> list[tuple[Step, tuple[str, ...]]]:
@@ -100,7 +97,7 @@ def _to_undo(entry: Entry) -> list[tuple[Step, tuple[str, ...]]]:
 
 def _enter(namespace: int) -> tuple[str, ...] | None:
     """The arguments that run a command in a network namespace; `None` once that is gone."""
-    if namespace == namespace_of(os.getpid()):
+    if namespace == namespace_of():
         return ()
     for pid in Procfs().pids():
         if namespace_of(pid) == namespace:

@@ -6,6 +6,7 @@ tabs, newlines and backslashes in names are written \040 etc.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,6 +54,37 @@ def mount_of(path: Path, mounts: Sequence[Mount]) -> Mount | None:
         if inside and (best is None or len(mount.point) >= len(best.point)):
             best = mount  # of two on one point the later one is what a path leads to
     return best
+
+
+def memory_mounts(table: Path = Path("/proc/self/mountinfo")) -> frozenset[int]:
+    """The ids of the mounts in memory, which no user serves and no server keeps waiting."""
+    try:
+        lines = table.read_text("utf-8", "replace").split("\n")
+    except OSError:
+        return frozenset()
+    return frozenset(int(line.split(" ", 1)[0]) for line in lines if " - tmpfs " in line)
+
+
+def pin(path: Path, *flags: int, dir_fd: int | None = None) -> int:
+    """A descriptor that stands for a file, without a word to the file system that it is on.
+
+    See `O_PATH` in open(2); a symbolic link is not followed, and what is mounted there counts.
+    """
+    wanted = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+    for flag in flags:
+        wanted |= flag
+    return os.open(path, wanted, dir_fd=dir_fd)
+
+
+def mount_id(descriptor: int) -> int:
+    """The id of the mount that a descriptor is on, from memory as well; see proc_pid_fdinfo(5)."""
+    lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("mnt_id:")).split()[1])
+
+
+def reopen(pinned: int, flags: int) -> int:
+    """A descriptor to read what `pin` stands for, which may wait for its file system."""
+    return os.open(f"/proc/self/fd/{pinned}", flags | os.O_CLOEXEC)
 
 
 def unescape(text: str) -> str:

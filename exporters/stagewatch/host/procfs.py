@@ -3,7 +3,8 @@
 Processes end between two reads all the time, so every reader returns `None` for one that is gone
 or that the agent may not look at: reading another user's takes CAP_SYS_PTRACE.
 
-No file read here waits for the memory map of the process it tells of; `guarded` reads those.
+No file read here waits for the memory map of the process it tells of; `guarded` reads those.  What
+waits for an execve of that process is asked for with `patience`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,17 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
+
+from stagewatch.core.errors import SourceError
+from stagewatch.core.shortage import is_shortage
+from stagewatch.host.patience import MOMENT_SECONDS, Patience
+
+T = TypeVar("T")
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
@@ -66,8 +75,7 @@ class Procfs:
 
     def stat(self, pid: int, task: int | None = None) -> ProcessStat | None:
         """The process (CPU time of all its threads), or one of its tasks alone."""
-        path = f"{pid}/stat" if task is None else f"{pid}/task/{task}/stat"
-        raw = read_bytes(f"{self._root}/{path}")
+        raw = self.read_patiently(pid, "stat" if task is None else f"task/{task}/stat")
         if raw is None:
             return None
         head, _, tail = raw.rpartition(b")")
@@ -89,8 +97,13 @@ class Procfs:
             return None
 
     def is_running(self, pid: int, start_ticks: int) -> bool:
-        """Whether the process that began at this time runs: no zombie, no successor to its pid."""
+        """Whether the process that began at this time runs: no zombie, no successor to its pid.
+
+        One that does not answer runs, and is taken for the one that was there before.
+        """
         stat = self.stat(pid)
+        if stat is None and pid in self.silent():
+            return True
         return stat is not None and stat.start_ticks == start_ticks and stat.state not in "ZX"
 
     def scheduling(self, pid: int, task: int) -> Scheduling | None:
@@ -128,7 +141,7 @@ class Procfs:
 
     def wait_channel(self, pid: int, task: int) -> str:
         """The kernel function that a task sleeps in; empty if it runs or is hidden."""
-        raw = read_bytes(f"{self._root}/{pid}/task/{task}/wchan") or b""
+        raw = self.read_patiently(pid, f"task/{task}/wchan") or b""
         name = raw.decode("ascii", "replace").strip("\0\n ")
         return "" if name == "0" else name
 
@@ -140,13 +153,35 @@ class Procfs:
 
     def uid(self, pid: int) -> int | None:
         """The effective user id; `/proc/<pid>` belongs to root for a process not dumpable."""
-        raw = read_bytes(f"{self._root}/{pid}/status")
-        if raw is None:
+        return _user_of(f"{self._root}/{pid}")
+
+    def network_namespace(self, pid: int) -> int | None:
+        """The inode of a process's network namespace; `None` if it is gone or hidden."""
+        path = f"{self._root}/{pid}/ns/net"
+        return self.patiently(pid, lambda: os.stat(path).st_ino)  # noqa: PTH116 - followed on purpose
+
+    def read_patiently(self, pid: int, file: str) -> bytes | None:
+        """A file of a process that an execve of the process may keep back; `None` then too."""
+        path = f"{self._root}/{pid}/{file}"
+        return self.patiently(pid, lambda: read_bytes(path))
+
+    def patiently(
+        self, pid: int, read: Callable[[], T], seconds: float = MOMENT_SECONDS
+    ) -> T | None:
+        """What `read` tells of a process; `None` where it raises `OSError`, or no answer comes."""
+        try:
+            return _patience.ask(f"{self._root}/{pid}", read, seconds)
+        except OSError:
             return None
-        for line in raw.splitlines():
-            if line.startswith(b"Uid:"):
-                return number(line.split()[2])
-        return None
+
+    def silent(self) -> frozenset[int]:
+        """The processes that an execve keeps from answering."""
+        prefix = f"{self._root}/"
+        return frozenset(
+            int(process.removeprefix(prefix))
+            for process in _patience.silent()
+            if process.startswith(prefix)
+        )
 
     def pid_namespace(self) -> int:
         """The inode of the agent's own PID namespace, 0 where unknown."""
@@ -166,7 +201,6 @@ def variables(environ: bytes) -> dict[str, str]:
     }
 
 
-@cache
 def number(text: str | bytes) -> int:
     """A number as the kernel prints it, of at most 64 bits.  Raises `ValueError` for another."""
     value = int(text)
@@ -175,17 +209,43 @@ def number(text: str | bytes) -> int:
     return value
 
 
+@cache
 def _namespace(root: str) -> int:
     with contextlib.suppress(OSError):
         return os.stat(f"{root}/self/ns/pid").st_ino  # noqa: PTH116 - followed on purpose
     return 0
 
 
+def _user_of(process: str) -> int | None:
+    for line in (read_bytes(f"{process}/status") or b"").splitlines():
+        if line.startswith(b"Uid:"):
+            return number(line.split()[2])
+    return None
+
+
+_patience = Patience(_user_of)
+
+
+def _begin_anew() -> None:
+    """In a forked child, which has none of its parent's threads."""
+    global _patience  # noqa: PLW0603 - shared by all of a process
+    _patience = Patience(_user_of)
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
 def read_bytes(path: str, limit: int = 1 << 16) -> bytes | None:
-    """The bytes of a small file of the kernel's; `None` where it cannot be read."""
+    """The bytes of a small file of the kernel's; `None` where it cannot be read.
+
+    Raises `SourceError` where this process lacks a descriptor or memory, which tells nothing of the
+    file: a rank must not be taken for dead then.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except OSError as error:
+        if is_shortage(error):
+            raise SourceError(f"no file can be opened: {error.strerror}") from error
         return None
     try:
         parts = []

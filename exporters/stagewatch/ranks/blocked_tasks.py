@@ -86,12 +86,13 @@ def read_tasks(proc: Path, pid: int, limit: int) -> list[Task]:
         tids = os.listdir(f"{proc}/{pid}/task")[:limit]  # noqa: PTH208 - hundreds of names
     except OSError:
         return []
-    tasks = (_read_task(f"{proc}/{pid}/task/{tid}/stat", int(tid)) for tid in tids)
+    tasks = (_read_task(Procfs(proc), pid, int(tid)) for tid in tids)
     return [task for task in tasks if task is not None]
 
 
-def _read_task(path: str, tid: int) -> Task | None:
-    fields = (read_bytes(path) or b"").rpartition(b")")[2].split()
+def _read_task(proc: Procfs, pid: int, tid: int) -> Task | None:
+    raw = proc.read_patiently(pid, f"task/{tid}/stat") or b""
+    fields = raw.rpartition(b")")[2].split()
     try:
         delay = int(fields[_DELAY_FIELD]) / TICKS_PER_SECOND
         return Task(tid, fields[0].decode("ascii", "replace"), delay)

@@ -104,9 +104,9 @@ class RankDirectory:
             unreadable = str(error)
         ranks = {rank.key: rank for rank in map(rank_of, latest)}
         alive = {rank.pid for rank in ranks.values() if rank.life is Life.ALIVE and rank.pid}
-        recorded = {(rank.job_id, rank.rank) for rank in ranks.values()}
+        recorded = {(rank.job_id, rank.rank, rank.uid) for rank in ranks.values()}
         for rank in self._scan.ranks(alive) if self._scan else ():
-            if (rank.job_id, rank.rank) not in recorded:
+            if (rank.job_id, rank.rank, rank.uid) not in recorded:
                 ranks.setdefault(rank.key, rank)
         return Census(
             ranks=tuple(sorted(ranks.values(), key=lambda r: (r.job_id, r.role, r.rank))),

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stagewatch.core.errors import StagewatchError
+from stagewatch.core.shortage import SHORTAGES, is_shortage
 from stagewatch.core.words import printable
 from stagewatch.host.guarded import Files
 from stagewatch.host.procfs import Procfs, variables
 from stagewatch.identity import VARIABLES, identify, rank_variables
-from stagewatch.ranks.model import Rank
+from stagewatch.ranks.model import Rank, RankKey
+from stagewatch.ranks.owners import contradicts, of_another, slurm_job
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +25,8 @@ SCAN_SECONDS = 5.0
 """How often the scan looks for new processes."""
 RESCAN_SECONDS = 60.0
 """How often the scan reads every process again: exec changes the environment of a process."""
+GIVE_UP_SECONDS = 60.0
+"""How long a scan may take before another is begun."""
 PATIENCE_SECONDS = 5.0
 """How long a command, which looks once, waits for its scan."""
 MAX_ANCESTORS = 32
@@ -65,7 +70,9 @@ class EnvironmentScan:
         self._files = files
         self._patience = patience
         self._clock = clock
-        self._thread: threading.Thread | None = None
+        self._done = threading.Event()
+        self._done.set()
+        self._said = ""
         self._seen: set[int] = set()
         self._candidates: dict[int, _Candidate] = {}
         """Those of the last scan that has ended; replaced as a whole."""
@@ -76,8 +83,8 @@ class EnvironmentScan:
 
     @property
     def blocked(self) -> frozenset[int]:
-        """The processes that do not let their environment be read."""
-        return self._files.blocked("environ")
+        """The processes that do not let their environment, or anything else, be read."""
+        return self._files.blocked("environ") | self._proc.silent()
 
     def ranks(self, recorded: Iterable[int]) -> list[Rank]:
         """One process per rank, as of the last scan that has ended.
@@ -101,16 +108,37 @@ class EnvironmentScan:
     def _begin(self, recorded: set[int]) -> None:
         """Start a scan where one is due and none under way."""
         now = self._clock()
-        under_way = self._thread is not None and self._thread.is_alive()
+        under_way = not self._done.is_set() and now - self._scanned_at < GIVE_UP_SECONDS
         if not under_way and now - self._scanned_at >= SCAN_SECONDS:
             self._scanned_at = now
             if now - self._rescanned_at >= RESCAN_SECONDS:
                 self._rescanned_at = now
                 self._seen = set()
-            self._thread = threading.Thread(target=self._scan, args=(recorded,), daemon=True)
-            self._thread.start()
-        if self._thread is not None and self._patience:
-            self._thread.join(self._patience)
+            self._done = threading.Event()
+            try:  # not Thread.start, which may wait for ever where memory is short
+                _thread.start_new_thread(self._try, (recorded, self._done))
+            except RuntimeError as error:  # the limit of threads
+                self._done.set()
+                self._say(error)
+        if self._patience:
+            self._done.wait(self._patience)
+
+    def _try(self, recorded: set[int], done: threading.Event) -> None:
+        try:
+            self._scan(recorded)
+            self._said = ""
+        except (StagewatchError, MemoryError) as error:
+            self._say(error)
+        finally:
+            done.set()
+
+    def _say(self, error: Exception) -> None:
+        message = f"ranks without a record cannot be looked for: {error}"
+        if is_shortage(error):
+            SHORTAGES.met(message)
+        elif message != self._said:
+            log.warning(message)
+        self._said = message
 
     def _scan(self, recorded: set[int]) -> None:
         pids = set(self._proc.pids())
@@ -120,11 +148,7 @@ class EnvironmentScan:
             if self._proc.is_running(pid, each.rank.start_ticks or 0)
         }
         seen = (self._seen & pids) - (self._candidates.keys() - candidates.keys())
-        try:
-            read = self._files.read("environ", sorted(pids - seen - recorded), _PREFIXES)
-        except StagewatchError as error:
-            log.warning("ranks without a record cannot be looked for: %s", error)
-            return
+        read = self._files.read("environ", sorted(pids - seen - recorded), _PREFIXES)
         for pid, environ in read.items():
             candidates.pop(pid, None)
             candidate = self._candidate(pid, variables(environ))
@@ -139,6 +163,9 @@ class EnvironmentScan:
         if not variable or stat is None or _LAUNCHERS.fullmatch(stat.command):
             return None
         identity = identify(environ, session=stat.session)
+        uid = self._proc.uid(pid)
+        if contradicts(identity.job_id, slurm_job(self._proc, pid)):
+            return None
         rank = Rank(
             job_id=printable(identity.job_id, MAX_TEXT),
             role="unknown",
@@ -148,6 +175,7 @@ class EnvironmentScan:
             world_size=identity.world_size if identity.world_size > 0 else None,
             gpu=printable(identity.gpu, MAX_TEXT),
             start_ticks=stat.start_ticks,
+            uid=-1 if uid is None else uid,
         )
         return _Candidate(rank, variable)
 
@@ -157,7 +185,8 @@ class EnvironmentScan:
         """One process per rank: the eldest, since children inherit the variables.
 
         A launcher is left out.  Slurm numbers it by node (`srun torchrun`, a batch script), and
-        its descendants take their numbers from other variables.
+        its descendants take their numbers from other variables.  A job belongs to the user of its
+        eldest process; another's processes are shown under a job of their own.
         """
         ancestors = {pid: self._ancestors(pid) for pid in running}
         launchers: set[int] = set()
@@ -167,15 +196,23 @@ class EnvironmentScan:
         for pid, above in ancestors.items():
             if pid not in by_node:
                 launchers |= above & by_node
-        chosen: dict[tuple[str, str, str], Rank] = {}
+        chosen: dict[tuple[RankKey, int], Rank] = {}
         for pid, above in ancestors.items():
             if pid in recorded or pid in launchers or above & recorded:
                 continue
             rank = candidates[pid].rank
-            other = chosen.get(rank.key)
+            other = chosen.get((rank.key, rank.uid))
             if other is None or _age(rank) < _age(other):
-                chosen[rank.key] = rank
-        return list(chosen.values())
+                chosen[rank.key, rank.uid] = rank
+        owners: dict[str, int] = {}
+        for rank in sorted(chosen.values(), key=_age):
+            owners.setdefault(rank.job_id, rank.uid)
+        return [
+            rank
+            if owners[rank.job_id] == rank.uid
+            else replace(rank, job_id=of_another(rank.job_id, rank.uid))
+            for rank in chosen.values()
+        ]
 
     def _ancestors(self, pid: int) -> set[int]:
         ancestors: set[int] = set()

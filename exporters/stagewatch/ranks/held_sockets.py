@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.core.errors import SourceError
+from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.model import RankKey
 from stagewatch.ranks.socket_diag import NamespaceSockets, TcpSocket, dump, namespace_of
 
 MAX_DESCRIPTORS = 65_536
 """Descriptors looked at of one process."""
+SEARCH_SECONDS = 2.0
+"""How long that may take."""
 
 Members = Mapping[RankKey, tuple[int, ...]]
 
@@ -56,7 +59,7 @@ class SocketOwners:
                 inode: key
                 for key, pids in self._members.items()
                 for pid in pids
-                for inode in _socket_inodes(self._proc, pid)
+                for inode in _patient_inodes(self._proc, pid)
             }
         # Numbers are used again, so neither set remembers sockets that are closed.
         self._foreign = (self._foreign | (unknown - self._owners.keys())) & self._seen
@@ -156,6 +159,10 @@ def listen_overflows(proc: Path, pid: int | str) -> int | None:
         if value.isdecimal():
             return int(value)
     return None
+
+
+def _patient_inodes(proc: Path, pid: int) -> list[int]:
+    return Procfs(proc).patiently(pid, lambda: _socket_inodes(proc, pid), SEARCH_SECONDS) or []
 
 
 def _socket_inodes(proc: Path, pid: int) -> list[int]:

@@ -32,6 +32,8 @@ class Rank:
     gpu: str = ""
     record: RankRecord | None = None
     start_ticks: int | None = None
+    uid: int = -1
+    """The user it belongs to; -1 where it is not known."""
 
     @property
     def key(self) -> RankKey:
@@ -57,4 +59,5 @@ def rank_of(record: RankRecord) -> Rank:
         gpu=record.gpu,
         record=record,
         start_ticks=record.start_ticks,
+        uid=record.uid,
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
-from stagewatch.host.mounts import mount_of, read_mounts
+from stagewatch.host.mounts import memory_mounts, mount_id, pin
 from stagewatch.places import MEMORY, NAME, private_places
 
 RUNTIME = Path("/run/user")
@@ -26,14 +27,44 @@ def readable_places() -> list[Path]:
     """
     own = private_places()
     places = dict.fromkeys(place for place in own if place.is_dir())
-    mounts = read_mounts(Path("/proc/self/mountinfo"))
     for user, place in _of_users():
-        mount = mount_of(place, mounts)
         if len(places) >= MAX_PLACES:
             break
-        if mount is not None and mount.fstype == "tmpfs" and _belongs(place, user):
+        if _belongs(place, user):
             places[place] = None
     return list(places)
+
+
+@contextmanager
+def pinned(place: Path) -> Iterator[int]:
+    """A descriptor that stands for a private directory, which is the user's own or in memory.
+
+    Raises `OSError` where it is neither.  Its owner may mount a file system of his own there, or in
+    the place of its parent, at any moment: nothing is asked of that.
+    """
+    if place in private_places():
+        with _closing(pin(place, os.O_DIRECTORY)) as found:
+            yield found
+        return
+    memory = memory_mounts()
+    with _closing(pin(place.parent, os.O_DIRECTORY)) as parent:
+        _check_memory(parent, memory, place)
+        with _closing(pin(Path(place.name), os.O_DIRECTORY, dir_fd=parent)) as found:
+            _check_memory(found, memory, place)
+            yield found
+
+
+def _check_memory(descriptor: int, memory: frozenset[int], place: Path) -> None:
+    if mount_id(descriptor) not in memory:
+        raise OSError(f"{place} is not in memory")
+
+
+@contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _of_users() -> Iterator[tuple[str, Path]]:
@@ -55,10 +86,13 @@ def _names(directory: Path) -> Iterator[str]:
 
 
 def _belongs(place: Path, user: str) -> bool:
-    """Whether it is a directory of that user, which may be listed."""
+    """Whether it is a directory in memory of that user, which may be listed."""
     try:
-        status = place.lstat()
+        with pinned(place) as descriptor:
+            status = os.fstat(descriptor)
+            if not stat.S_ISDIR(status.st_mode) or str(status.st_uid) != user:
+                return False
+            path = f"/proc/self/fd/{descriptor}"
+            return os.access(path, os.R_OK | os.X_OK, effective_ids=True)
     except OSError:
         return False
-    own = stat.S_ISDIR(status.st_mode) and str(status.st_uid) == user
-    return own and os.access(place, os.R_OK | os.X_OK, effective_ids=True)

@@ -14,6 +14,7 @@ import itertools
 import operator
 import os
 import re
+import resource
 import stat
 import struct
 import time
@@ -23,7 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.core.errors import NoData, SourceError
+from stagewatch.host.mounts import mount_id, pin, reopen
 from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.owners import contradicts, of_another, slurm_job
+from stagewatch.ranks.places import pinned
 from stagewatch.ranks.records import (
     Busy,
     CorruptRecord,
@@ -41,7 +45,7 @@ MAX_ENTRIES = 65_536
 MAX_RECORDS_PER_USER = 256
 """So that one user's files cannot crowd out another's ranks."""
 MAX_RECORDS = 768
-"""Each takes a descriptor, of which a process usually may have 1024."""
+"""Each takes a descriptor, of which a process usually may have 1024; fewer where it may not."""
 GRACE_SECONDS = 600.0
 """How long a dead rank's record is kept before the agent removes it."""
 LINGER_SECONDS = 5.0
@@ -70,7 +74,15 @@ class WrongOwner(Exception):
     """The process that the record claims as its writer belongs to another user."""
 
 
-_REASONS: dict[type[Exception], str] = {WrongOwner: "wrong_owner", OtherVersion: "version"}
+class OtherJob(Exception):
+    """Slurm has put the writer into another job than the record states."""
+
+
+_REASONS: dict[type[Exception], str] = {
+    WrongOwner: "wrong_owner",
+    OtherVersion: "version",
+    OtherJob: "other_job",
+}
 
 
 @dataclass(slots=True)
@@ -82,6 +94,8 @@ class _Open:
     """Where its writer stands in the middle of a store, and since when."""
     ended: float | None = None
     removed: bool = False
+    slurm_job: str | None = None
+    """The job that Slurm has put its writer into; empty where it has not, None before a look."""
 
 
 class RecordDirectory:
@@ -105,10 +119,14 @@ class RecordDirectory:
         self._clock = clock
         self._private: list[Path] = []
         self._listed_at = float("-inf")
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = min(MAX_RECORDS, max(descriptors - 256, descriptors // 4))
         self._open: dict[str, _Open] = {}
         self._turned_away: dict[str, tuple[str, float]] = {}
         self._done: set[str] = set()
         """Files of ended ranks that may not be removed; they never come back."""
+        self._owners: dict[str, int] = {}
+        """The user of each job that had a living rank."""
         self.skipped: Counter[str] = Counter()
         """Files passed over in the last look, by reason."""
 
@@ -136,7 +154,7 @@ class RecordDirectory:
         self.skipped.update(reason for reason, _ in self._turned_away.values())
         if self._done:
             self.skipped["not_removable"] = len(self._done)
-        return self._without_intruders([record for record in looks if record is not None])
+        return self._of_their_owners([record for record in looks if record is not None])
 
     def available_bytes(self) -> int | None:
         """Room for further records, 0 also where no file can be made; `None` where it is not known.
@@ -182,34 +200,40 @@ class RecordDirectory:
             self._private = [place for place in self._elsewhere() if place != self._directory]
         names: set[str] = set()
         for place in self._private:
-            with contextlib.suppress(OSError), _opened_directory(place) as fd:
-                with os.scandir(fd) as entries:
+            with contextlib.suppress(OSError), pinned(place) as fd:
+                with os.scandir(f"/proc/self/fd/{fd}") as entries:
                     first = [entry.name for entry in itertools.islice(entries, MAX_PRIVATE_ENTRIES)]
                 names |= {str(place / name) for name in first if _NAME.fullmatch(name)}
         return names
 
     @contextlib.contextmanager
-    def _above(self, name: str) -> Iterator[tuple[int | None, Path]]:
-        """What a file's name is relative to, and that name; a private directory is opened anew, so
-        that its owner cannot lead elsewhere."""
+    def _above(self, name: str) -> Iterator[tuple[int, Path]]:
+        """The directory of a file, and its name there; the directory is opened anew, so that the
+        owner of a private one cannot lead elsewhere."""
         path = self._directory / name
         if path.parent == self._directory:
-            yield None, path
+            fd = os.open(self._directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                yield fd, Path(name)
+            finally:
+                os.close(fd)
         else:
-            with _opened_directory(path.parent) as fd:
+            with pinned(path.parent) as fd:
                 yield fd, Path(path.name)
 
     def _admit(self, names: set[str]) -> None:
         now = self._clock()
         users = Counter(entry.uid for entry in self._open.values())
+        full: set[int] = set()
         for name in sorted(names):
             refusal = self._turned_away.get(name)
             if refusal is not None and now - refusal[1] < RECHECK_SECONDS:
                 continue
             entry = self._opened(name)
             if isinstance(entry, _Open) and (
-                users[entry.uid] >= MAX_RECORDS_PER_USER or len(self._open) >= MAX_RECORDS
+                entry.uid in full or not self._make_room(entry.uid, users)
             ):
+                full.add(entry.uid)
                 os.close(entry.fd)
                 entry = "too_many"
             if isinstance(entry, str):
@@ -219,13 +243,46 @@ class RecordDirectory:
             users[entry.uid] += 1
             self._open[name] = entry
 
+    def _make_room(self, uid: int, users: Counter[int]) -> bool:
+        """Whether there is a place for a record of this user.
+
+        A record of the user, or else of who has most, whose rank ended longest ago gives way; where
+        all are full of living ranks, one of who has most.
+        """
+        crowded = users[uid] >= MAX_RECORDS_PER_USER
+        if not crowded and len(self._open) < self._most:
+            return True
+        most = uid if crowded else max(users, key=users.__getitem__)
+        rivals = [(entry.ended, name) for name, entry in self._open.items() if entry.uid == most]
+        ended = [(at, name) for at, name in rivals if at is not None]
+        if ended:
+            self._forget(min(ended)[1])
+        elif crowded or users[most] <= users[uid] + 1:
+            return False
+        else:
+            name = rivals[-1][1]
+            os.close(self._open.pop(name).fd)
+            self._turned_away[name] = "too_many", self._clock()
+        users[most] -= 1
+        return True
+
     def _opened(self, name: str) -> _Open | str:
-        """The opened file, or the reason why it cannot be a record."""
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        """The opened file, or the reason why it cannot be a record.
+
+        What a user has mounted there is never opened: its file system might not answer.
+        """
         try:
             with self._above(name) as (directory, file):
-                fd = os.open(file, flags, dir_fd=directory)
+                path = pin(file, dir_fd=directory)
+                try:
+                    if mount_id(path) != mount_id(directory):
+                        return "mount"
+                    fd = reopen(path, os.O_RDONLY | os.O_NONBLOCK)
+                finally:
+                    os.close(path)
         except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                return "too_many"
             return "symlink" if error.errno == errno.ELOOP else "unreadable"
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
@@ -247,7 +304,11 @@ class RecordDirectory:
             if entry.good is not None:
                 _check_same(entry.good, record)
             life, pid = life_of(record, entry.fd, entry.uid, self._proc)
-        except (CorruptRecord, WrongOwner, OSError) as error:
+            if entry.slurm_job is None and life is Life.ALIVE and pid:
+                entry.slurm_job = slurm_job(self._proc, pid)
+            if contradicts(record.job_id, entry.slurm_job or ""):
+                raise OtherJob
+        except (CorruptRecord, WrongOwner, OtherJob, OSError) as error:
             self.skipped[_REASONS.get(type(error), "corrupt")] += 1
             if entry.good is not None or entry.removed:
                 self._forget(name)
@@ -291,27 +352,32 @@ class RecordDirectory:
         except OSError:  # another user's file in a sticky directory that is not ours
             self._done.add(name)
 
-    def _without_intruders(self, records: list[RankRecord]) -> list[RankRecord]:
-        """The records, less those that claim a role of a job of another user.
+    def _of_their_owners(self, records: list[RankRecord]) -> list[RankRecord]:
+        """The records, each under a job of its own user.
 
-        The role belongs to the user of its first living rank.
+        A job belongs to the user for whom Slurm runs it, where that can be told, else to that of
+        its first living rank as long as he has a record of it.  A living rank of another user is
+        shown under a job of its own, a dead one is not.
         """
-        owners: dict[tuple[str, str], int] = {}
-        for record in sorted(records, key=lambda record: record.life is not Life.ALIVE):
-            owners.setdefault((record.job_id, record.role), record.uid)
-        kept = [record for record in records if owners[(record.job_id, record.role)] == record.uid]
-        if len(kept) < len(records):
-            self.skipped["intruder"] = len(records) - len(kept)
+        present = {(record.job_id, record.uid) for record in records}
+        alive = [record for record in records if record.life is Life.ALIVE]
+        owners = {job: uid for job, uid in self._owners.items() if (job, uid) in present}
+        for record in alive:
+            owners.setdefault(record.job_id, record.uid)
+        for record in alive:
+            if self._open[record.name].slurm_job == record.job_id:
+                owners[record.job_id] = record.uid
+        self._owners = dict(owners)
+        kept = []
+        for record in records:
+            if owners.setdefault(record.job_id, record.uid) != record.uid:
+                self.skipped["intruder"] += 1
+                if record.life is not Life.ALIVE:
+                    continue
+                name = of_another(record.job_id, record.uid)
+                record = dataclasses.replace(record, job_id=name)  # noqa: PLW2901
+            kept.append(record)
         return kept
-
-
-@contextlib.contextmanager
-def _opened_directory(place: Path) -> Iterator[int]:
-    fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def _check_same(before: RankRecord, record: RankRecord) -> None:

@@ -17,6 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.core.errors import SourceError
+from stagewatch.host.procfs import Procfs
+
+ENTER_SECONDS = 2.0
+"""How long it may take to enter a network namespace."""
 
 STATES = {
     1: "established",
@@ -170,10 +174,7 @@ def _statistics(data: bytes, at: int) -> TcpStatistics:
 
 def namespace_of(proc: Path, pid: int | str) -> int | None:
     """The inode of a process's network namespace; `None` if it is gone or hidden."""
-    try:
-        return os.stat(f"{proc}/{pid}/ns/net").st_ino  # noqa: PTH116 - followed on purpose
-    except OSError:
-        return None
+    return Procfs(proc).network_namespace(os.getpid() if pid == "self" else int(pid))
 
 
 class NamespaceSockets:
@@ -226,7 +227,8 @@ class NamespaceSockets:
             thread.start()
         except RuntimeError as error:  # the limit of threads
             raise SourceError(f"network namespace of process {pid}: {error}") from error
-        thread.join()
+        thread.join(ENTER_SECONDS)
         if not made:
-            raise SourceError(f"network namespace of process {pid}: {errors[0]}")
+            reason = errors[0] if errors else "it does not answer"
+            raise SourceError(f"network namespace of process {pid}: {reason}")
         return made[0]

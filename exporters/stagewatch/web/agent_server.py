@@ -14,6 +14,7 @@ from pathlib import Path
 from stagewatch.core.context import Route
 from stagewatch.core.errors import NoData
 from stagewatch.core.runner import Runner
+from stagewatch.core.shortage import SHORTAGES, is_shortage
 from stagewatch.web.connection import Limits
 from stagewatch.web.message import (
     Answer,
@@ -117,7 +118,9 @@ class _Page:
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         except Exception as error:  # a defect in one page must not end the others
             message = f"{type(error).__name__}: {error}"
-            if message != self._last_error:  # a scrape repeats; its traceback need not
+            if is_shortage(error):
+                SHORTAGES.met(f"page {self._path} failed: {message}")
+            elif message != self._last_error:  # a scrape repeats; its traceback need not
                 log.exception("page %s failed", self._path)
                 self._last_error = message
             return plain(HTTPStatus.INTERNAL_SERVER_ERROR, "this page failed; see the agent's log")

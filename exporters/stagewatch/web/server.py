@@ -1,7 +1,9 @@
 """A small HTTP server for pages that are made on the spot, with a limit on everything.
 
-A fixed number of connections, each with a thread of its own.  The accepting thread never waits for
-a client: handshakes, requests and responses all happen in the connection's thread.
+A fixed number of connections, and of threads that serve one each.  The accepting thread never waits
+for a client: handshakes, requests and responses all happen in a thread that serves.  All threads
+begin with the server, since `Thread.start` may wait for ever where memory is short: a thread that
+dies of it in its first lines never tells that it has begun.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ import threading
 import time
 from collections import deque
 from http import HTTPStatus
+from queue import SimpleQueue
 
 from stagewatch.core.config import show
 from stagewatch.core.errors import ConfigError
+from stagewatch.core.shortage import SHORTAGES, is_shortage
 from stagewatch.web.connection import Connection, Limits
 from stagewatch.web.message import Answer, Refused, parse_head, plain
 from stagewatch.web.security import WebSecurity
@@ -25,15 +29,15 @@ log = logging.getLogger(__name__)
 
 _LOOK_EVERY_SECONDS = 0.2
 """How often the accepting thread looks after refused clients and the end of the server."""
-_SAY_AGAIN_SECONDS = 60.0
-"""How long accepting must have worked before its failure is worth another line."""
 _BACKLOG = 1024
+_IDLE = "idle-http"
+_Admitted = tuple[Connection, str, threading.Event]
+"""A connection, the client's address, and what is set once a thread serves it."""
 _REASONS = {
     errno.EADDRINUSE: "the port is in use; is another agent running?",
     errno.EADDRNOTAVAIL: "no interface of this machine has that address",
     errno.EACCES: "no permission; ports below 1024 need CAP_NET_BIND_SERVICE",
 }
-_OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _BUSY = plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections", {"Retry-After": "1"}).encode(
     keep_alive=False, head_only=False
 )
@@ -61,8 +65,9 @@ class HTTPServer:
         self._open: dict[Connection, str] = {}
         self._refused = _RefusedClients()
         self._closing = threading.Event()
-        self._say_again = 0.0
         self._accepting: threading.Thread | None = None
+        self._serving: list[threading.Thread] = []
+        self._admitted: SimpleQueue[_Admitted | None] = SimpleQueue()
         try:
             self._listener = _listen(address)
         except OSError as error:
@@ -75,7 +80,12 @@ class HTTPServer:
     def start(self) -> None:
         """Begin to answer, in the background."""
         self._accepting = threading.Thread(target=self._accept, name="http-accept", daemon=True)
-        self._accepting.start()
+        self._serving = [
+            threading.Thread(target=self._work, name=_IDLE, daemon=True)
+            for _ in range(self._limits.connections)
+        ]
+        for thread in (self._accepting, *self._serving):
+            thread.start()
 
     def close(self) -> None:
         """Stop listening and cut every connection off; returns within a second."""
@@ -87,36 +97,41 @@ class HTTPServer:
             connections = list(self._open)
         for connection in connections:
             connection.abort()
+        for _ in self._serving:
+            self._admitted.put(None)
         self._refused.close()
 
     def _accept(self) -> None:
         while not self._closing.is_set():
             try:
                 sock, address = self._listener.accept()
+                self._begin(sock, str(address[0]))
             except TimeoutError:
                 pass
-            except OSError as error:
-                if error.errno in _OUT_OF_RESOURCES:  # the client still waits: do not spin on it
-                    if time.monotonic() > self._say_again:
-                        log.warning("cannot accept a connection: %s", error.strerror)
-                    self._say_again = time.monotonic() + _SAY_AGAIN_SECONDS
+            except (OSError, MemoryError) as error:
+                if is_shortage(error):  # the client still waits: do not spin on it
+                    reason = getattr(error, "strerror", None) or "no memory"
+                    SHORTAGES.met(f"cannot accept a connection: {reason}")
                     self._closing.wait(_LOOK_EVERY_SECONDS)
-            else:
-                self._begin(sock, str(address[0]))
             self._refused.sweep()
 
     def _begin(self, sock: socket.socket, peer: str) -> None:
         connection = self._admit(sock, peer)
         if connection is not None:
-            thread = threading.Thread(
-                target=self._serve, args=(connection,), name=f"http-{peer}", daemon=True
-            )
-            try:
-                thread.start()
-                return
-            except (RuntimeError, MemoryError):  # the limit of threads or of memory
-                self._forget(connection)
-        self._refused.add(sock, b"" if self._tls else _BUSY)
+            taken = threading.Event()
+            self._admitted.put((connection, peer, taken))
+            taken.wait(_LOOK_EVERY_SECONDS)  # or hasty clients would take places faster than leave
+        else:
+            self._refused.add(sock, b"" if self._tls else _BUSY)
+
+    def _work(self) -> None:
+        thread = threading.current_thread()
+        for connection, peer, taken in iter(self._admitted.get, None):
+            with contextlib.suppress(MemoryError):  # met again while it was told
+                thread.name = f"http-{peer}"
+                taken.set()
+                self._serve(connection)
+            thread.name = _IDLE
 
     def _admit(self, sock: socket.socket, peer: str) -> Connection | None:
         """A place for a new connection; when all are taken, that of the longest idle one.
@@ -162,8 +177,11 @@ class HTTPServer:
             connection.refuse(response.encode(keep_alive=False, head_only=False))
         except OSError as error:  # gone, too slow, or a failed handshake: the client's affair
             log.debug("connection ended: %s", error)
-        except Exception:
-            log.exception("connection ended")
+        except Exception as error:
+            if is_shortage(error):
+                SHORTAGES.met(f"a connection ended: {type(error).__name__}")
+            else:
+                log.exception("connection ended")
         finally:
             self._forget(connection)
             connection.close()

@@ -41,9 +41,10 @@ def build(directory: Path) -> Path:
 class FaultFs:
     """One mounted instance.  Ends, and is unmounted, with this process however it ends."""
 
-    def __init__(self, program: Path, directory: Path) -> None:
-        self.mount = directory / "mnt"
-        self.mount.mkdir(parents=True)
+    def __init__(self, program: Path, directory: Path, point: Path | None = None) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.mount = point or directory / "mnt"
+        self.mount.mkdir(exist_ok=True)
         self.control = directory / "control"
         self.ok()
         self._children = Children()

@@ -1,0 +1,123 @@
+"""Asks the kernel about processes that may keep it from answering.
+
+A process that is stuck in execve(2), while it closes a file on a silent mount, holds its
+`exec_update_lock`.  The kernel patch "proc: protect ptrace_may_access() with exec_update_lock",
+which stable kernels have too (6.18.44 has it), lets whoever opens or reads its `stat`, `wchan` or a
+link such as `ns/net` or `fd/0` wait for that lock; only SIGKILL ends the wait.  So a thread asks,
+and is left to wait where no answer comes within a moment.
+"""
+
+from __future__ import annotations
+
+import _thread
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from stagewatch.core.errors import SourceError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MOMENT_SECONDS = 0.25
+"""How long an answer may take."""
+MAX_WAITING_PER_USER = 16
+"""Once as many processes of one user do not answer, no other of his is asked."""
+
+
+class Patience:
+    """Threads that ask; those that wait for an answer stay behind until it comes."""
+
+    def __init__(self, user_of: Callable[[str], int | None]) -> None:
+        self._user_of = user_of
+        self._idle: list[_Asker] = []
+        self._waiting: dict[_Asker, tuple[str, int | None]] = {}
+
+    def ask(self, process: str, read: Callable[[], T], seconds: float = MOMENT_SECONDS) -> T | None:
+        """What `read` returns; `None` where the process, a directory of `/proc`, does not answer.
+
+        Raises `SourceError` where no thread can be started.
+        """
+        if self._waiting and self._is_left_alone(process):
+            return None
+        try:
+            asker = self._idle.pop() if self._idle else _Asker()
+            answered = asker.ask(read, seconds)
+        except (IndexError, RuntimeError, MemoryError) as error:
+            raise SourceError(f"no thread can be started to read {process}: {error}") from error
+        if answered:
+            self._idle.append(asker)
+            return asker.answer()  # type: ignore[no-any-return]  # what `read` returned
+        if not self._waiting:
+            log.warning("%s does not answer: is it stuck in exec, on a silent mount?", process)
+        self._waiting = {**self._waiting, asker: (process, self._user_of(process))}
+        return None
+
+    def silent(self) -> frozenset[str]:
+        """The processes that have not answered yet, and are not asked."""
+        if any(not asker.waits for asker in self._waiting):
+            self._waiting = {each: of for each, of in self._waiting.items() if each.waits}
+        return frozenset(process for process, _ in self._waiting.values())
+
+    def _is_left_alone(self, process: str) -> bool:
+        if process in self.silent():
+            return True
+        waiting = Counter(user for _, user in self._waiting.values())
+        crowd = {user for user, count in waiting.items() if count >= MAX_WAITING_PER_USER}
+        return bool(crowd) and self._user_of(process) in crowd
+
+
+class _Asker:
+    """One thread that reads for others; used by one at a time."""
+
+    def __init__(self) -> None:
+        self._read: Callable[[], Any] = bool
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._asked = threading.Lock()
+        self._answered = threading.Lock()
+        self._deciding = threading.Lock()
+        self._given_up = False
+        self.waits = True
+        """Whether one that was given up still waits for its answer."""
+        self._asked.acquire()
+        self._answered.acquire()
+        # Thread.start waits for ever for one that dies in its first lines, for lack of memory.
+        _thread.start_new_thread(self._run, ())
+
+    def ask(self, read: Callable[[], Any], seconds: float) -> bool:
+        """Whether the answer has come in time; if not, the thread ends once it comes.
+
+        Raises `MemoryError` where the thread has not even begun.
+        """
+        self._read = read
+        self._asked.release()
+        if self._answered.acquire(timeout=seconds):
+            return True
+        with self._deciding:
+            self._given_up = not self._answered.acquire(blocking=False)
+            if self._given_up and not self._asked.locked():
+                raise MemoryError("a thread does not begin")
+            return not self._given_up
+
+    def answer(self) -> Any:
+        """What was read last; raises what reading has raised."""
+        result, error = self._result, self._error
+        self._result = self._error = None
+        if error is not None:
+            raise error
+        return result
+
+    def _run(self) -> None:
+        while not self._given_up:
+            self._asked.acquire()
+            try:
+                self._result = self._read()
+            except BaseException as error:  # for the one who asks
+                self._error = error
+            with self._deciding:
+                self._answered.release()
+        self.waits = False

@@ -1,0 +1,161 @@
+"""Processes stuck in exec on a silent mount, of which nothing that waits may be read."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from stagewatch.core.errors import SourceError
+from stagewatch.host.patience import MAX_WAITING_PER_USER, Patience
+from stagewatch.host.procfs import Procfs
+from tests.fakes.faultfs import FaultFs
+from tests.fakes.stuck import get_stuck, getting_stuck
+from tests.node_agent import NodeAgent
+from tests.running import Python
+from tests.waiting import wait_for
+
+Mounts = Callable[[str], FaultFs]
+
+WITH_RECORD = """
+import time, stagewatch
+stagewatch.init(job_id="540", rank=0)
+stagewatch.heartbeat(1)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+class Silent:
+    """Stands for reads that wait until the test ends."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.begun = 0
+
+    def read(self) -> str:
+        """Wait."""
+        self.begun += 1
+        self.event.wait()
+        return "late"
+
+
+@pytest.fixture
+def silent() -> Iterator[Silent]:
+    silent = Silent()
+    yield silent
+    silent.event.set()
+
+
+def test_an_answer_and_an_error_come_back() -> None:
+    asked = Patience(lambda process: 0)
+    assert [asked.ask("/proc/1", [number].pop) for number in range(100)] == [*range(100)]
+    with pytest.raises(FileNotFoundError):
+        asked.ask("/proc/1", lambda: Path("/nonexistent").stat())
+    assert asked.silent() == frozenset()
+
+
+def test_one_that_does_not_answer_is_left_alone_until_it_does(silent: Silent) -> None:
+    asked = Patience(lambda process: 0)
+    for _ in range(3):
+        assert asked.ask("/proc/7", silent.read, 0.01) is None
+    assert silent.begun == 1
+    assert asked.silent() == {"/proc/7"}
+    assert asked.ask("/proc/8", lambda: "answer", 60) == "answer"
+    silent.event.set()
+    wait_for(lambda: not asked.silent(), "it has answered")
+    assert asked.ask("/proc/7", lambda: "answer", 60) == "answer"
+
+
+def test_a_crowd_of_one_user_costs_nobody_else(silent: Silent) -> None:
+    asked = Patience(lambda process: 1000 if process.startswith("/proc/1") else 1001)
+    for number in range(100):
+        assert asked.ask(f"/proc/1{number}", silent.read, 0.01) is None
+    assert silent.begun == MAX_WAITING_PER_USER
+    assert asked.ask("/proc/2", lambda: "answer", 60) == "answer"
+
+
+def test_a_shortage_of_our_own_is_not_taken_for_a_process_that_is_gone() -> None:
+    """See EMFILE in open(2)."""
+    with ExitStack() as stack:
+        try:
+            while True:
+                descriptor = os.open("/dev/null", os.O_RDONLY)
+                stack.callback(os.close, descriptor)
+        except OSError:
+            pass
+        with pytest.raises(SourceError, match="Too many open files"):
+            Procfs().is_running(os.getpid(), 0)
+    assert Procfs().stat(os.getpid()) is not None
+
+
+def test_a_forked_child_asks_with_threads_of_its_own() -> None:
+    assert Procfs().stat(os.getpid()) is not None
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if Procfs().stat(os.getppid()) is not None else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_process_stuck_in_exec_is_asked_once_and_still_runs(
+    python: Python, faultfs: Mounts, caplog: pytest.LogCaptureFixture
+) -> None:
+    proc = Procfs()
+    mount = faultfs("silent")
+    stuck = getting_stuck(python, mount, "exec")
+    before = proc.stat(stuck.pid)
+    assert before is not None
+    get_stuck(stuck, mount)
+    with caplog.at_level(logging.WARNING):
+        stats = [proc.stat(stuck.pid) for _ in range(3)]
+        proc.wait_channel(stuck.pid, stuck.pid)
+        proc.network_namespace(stuck.pid)
+    if stats[0] is not None:
+        pytest.skip("this kernel lets nobody wait for a process that is stuck in exec")
+    assert stats == [None] * 3
+    assert stuck.pid in proc.silent()
+    assert len(caplog.records) == 1
+    assert proc.is_running(stuck.pid, before.start_ticks)
+    assert proc.uid(stuck.pid) == os.geteuid()
+    mount.ok()
+    wait_for(lambda: stuck.pid not in proc.silent(), "the kernel answers")
+    after = proc.stat(stuck.pid)
+    assert after is not None
+    assert after.start_ticks == before.start_ticks
+
+
+def test_ranks_are_shown_beside_a_rank_that_is_stuck_in_exec(
+    python: Python, faultfs: Mounts, record_dir: Path, tmp_path: Path
+) -> None:
+    recorded = python(WITH_RECORD, STAGEWATCH_DIR=str(record_dir))
+    mount = faultfs("silent")
+    stuck = getting_stuck(
+        python, mount, "exec", STAGEWATCH_DIR=str(record_dir), STAGEWATCH_JOB_ID="541", RANK="1"
+    )
+    recorded.said("ready")
+    agent = NodeAgent(tmp_path, "--record-dir", str(record_dir))
+    get_stuck(stuck, mount)
+    agent.start()
+    try:
+        collectors = ("ranks", "stages", "processes", "blocked_tasks", "net", "rank_io", "work")
+
+        def all_answer() -> bool:
+            for name in collectors:
+                value = agent.value("stagewatch_collector_success", collector=name)
+                if value != 1 and not agent.value("stagewatch_collector_no_data", collector=name):
+                    return False
+            return True
+
+        wait_for(
+            lambda: agent.value("rl_rank_wait_class", job_id="540", **{"class": "parked"}) == 1,
+            "the wait class of the rank beside it",
+        )
+        wait_for(all_answer, "every collector of ranks")
+        assert agent.value("rl_rank_up", job_id="541") != 0, "it is not said to be dead"
+    finally:
+        agent.stop()
