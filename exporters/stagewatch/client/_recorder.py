@@ -137,10 +137,11 @@ class Recorder:
             if at is None:
                 return
         word = at // WORD + 5
-        now = _read_clock(_BOOT)
-        if self._numbers[word] != value or not self._words[word + 1]:
-            _pack_scalar(self._raw, self._place(), now, at << PLACE_SHIFT | E_SCALAR, value, now)
+        changed = self._numbers[word] != value or not self._words[word + 1]
         self._numbers[word] = value
+        now = _read_clock(_BOOT)
+        if changed:
+            _pack_scalar(self._raw, self._place(), now, at << PLACE_SHIFT | E_SCALAR, value, now)
         # Last: with a time, it counts as written.
         self._words[word + 1] = now
 

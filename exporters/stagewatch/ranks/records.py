@@ -299,8 +299,8 @@ def _word_at(raw: bytearray, at: int) -> bytearray:
 
 
 def _looks_like_record(raw: bytes | bytearray) -> bool:
-    """Whether the bytes begin as a record that its writer has completed."""
-    return len(raw) == RECORD_SIZE and raw.startswith(layout.MAGIC)
+    """Whether it is a record that its writer has completed, with or without the ring behind it."""
+    return len(raw) in (RECORD_SIZE, FILE_SIZE) and raw.startswith(layout.MAGIC)
 
 
 def parse(raw: bytes) -> RankRecord:
