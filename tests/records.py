@@ -8,20 +8,26 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import stagewatch
-from stagewatch.record import RECORD_SIZE, WORD
+from stagewatch.record import FILE_SIZE, RECORD_SIZE, WORD
 
 SECOND_USER = 65534
 """`nobody`, who stands for another user of the node."""
 
 
 def real_record(directory: Path) -> bytes:
-    """What the client of this process writes, with every part of the record in use."""
+    """What the client of this process writes, up to the events, with every part in use."""
+    return real_file(directory)[:RECORD_SIZE]
+
+
+def real_file(directory: Path) -> bytes:
+    """The same with its ring of events."""
     stagewatch.init("train", job_id=540, rank=3, world_size=8, gpu="GPU-1", directory=directory)
     try:
         for step in range(5):
             with stagewatch.stage("rollout", step=step):
                 stagewatch.scalar("reward", 0.5)
-                stagewatch.collective("world")
+                with stagewatch.collective("world", op="all_reduce"):
+                    pass
         try:
             with stagewatch.stage("train", step=5):
                 raise MemoryError("CUDA out of memory")
@@ -44,7 +50,7 @@ def patched(raw: bytes, words: Mapping[int, int]) -> bytes:
 
 def place(directory: Path, raw: bytes, number: int = 1, owner: int | None = None) -> Path:
     """A file as the client would name it, belonging to a user."""
-    assert len(raw) == RECORD_SIZE
+    assert len(raw) in (RECORD_SIZE, FILE_SIZE)
     file = directory / f"{number}-{number:08x}.rank"
     file.write_bytes(raw)
     if owner is not None:

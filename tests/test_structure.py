@@ -26,7 +26,7 @@ LAYERS: list[set[str]] = [
     {"web", "verdict", "report", "dashboards", "assets"},
     {"agent"},
     {"node"},
-    {"check", "demo", "run"},
+    {"check", "demo", "run", "trace"},
     {"cli"},
     {"__main__"},
 ]

@@ -146,6 +146,10 @@ _COMMANDS = {
         "stagewatch.verdict.command",
         "say what the ranks of this node are doing, and which one is at fault",
     ),
+    "trace": (
+        "stagewatch.trace.command",
+        "write the last events of a job's ranks as a trace for Perfetto and Chrome",
+    ),
     "check": ("stagewatch.check.command", "say in one line whether this node is fit for a job"),
     "demo": ("stagewatch.demo.command", "watch a real job hang and the stack name the culprit"),
     "fault": (

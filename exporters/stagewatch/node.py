@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from stagewatch.agent import AgentCommand
 from stagewatch.clock import collector as clock
 from stagewatch.core.collector import AnySpec
+from stagewatch.core.context import Route
 from stagewatch.faults import collector as faults
 from stagewatch.gpu import collector as gpu
 from stagewatch.gpu import jobs as gpu_jobs
@@ -15,6 +18,7 @@ from stagewatch.node_context import NodeContext, NodeOptions, node_context
 from stagewatch.ranks import activity, blocked_tasks, census, processes, sockets, stages, work
 from stagewatch.ranks import io as rank_io
 from stagewatch.storage import canary, checkpoints, io, nfs
+from stagewatch.web.events import events_page
 
 
 def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
@@ -43,6 +47,11 @@ def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
     )
 
 
+def _routes(context: NodeContext) -> Mapping[str, Route]:
+    options = context.options
+    return {"/events": events_page(context.ranks, options.fault_dir, options.title())}
+
+
 COMMAND = AgentCommand(
     name="node",
     help="The agent of one GPU node: collects in the background and serves /metrics and a status "
@@ -50,4 +59,5 @@ COMMAND = AgentCommand(
     options=NodeOptions,
     specs=collector_specs,
     context=node_context,
+    routes=_routes,
 )

@@ -9,11 +9,16 @@ offsets; it uses the standard library alone, since trainers import it.
     collectives  per process group: entries, when last entered and left, operation, size
     scalars      the last value per name
     lanes        one per thread: open stages, progress, totals per stage
+    names        what stages and exceptions in the ring are called
+    ring         the latest events, each a time, what happened, a value and the same time again
 
 A lane has exactly one writer, its thread, so nothing is locked.  Its sequence number is odd while
-that thread writes; a reader that sees it odd, or changed after copying, copies again.  The writer
-also holds a POSIX lock on the whole file for as long as the process lives: the kernel thereby
-vouches for the writer's pid (in the reader's own PID namespace) and for its being alive.
+that thread writes; a reader that sees it odd, or changed after copying, copies again.  The threads
+share the ring: each takes the next place in one step of the interpreter, and stores the time of its
+event first and last, so that an entry with two different times is a torn one.
+
+The writer also holds a POSIX lock on the whole file for as long as the process lives: the kernel
+thereby vouches for the writer's pid (in the reader's own PID namespace) and for its being alive.
 """
 
 from __future__ import annotations
@@ -103,6 +108,28 @@ TOTAL_WORDS = T_GAPS + BUCKETS
 
 LANE_WORDS = L_TOTALS + len(STAGES) * TOTAL_WORDS
 RECORD_SIZE = LANES_AT + LANES * LANE_WORDS * WORD
+"""What is said of the present; the file of a client that keeps no events ends here."""
+
+# Events.
+NAMES = 256  # as long as a substage; the first one is empty, for a name that found no room
+NAMES_AT = RECORD_SIZE
+EVENTS = 4096
+EVENT_SIZE = 4 * WORD
+EVENTS_AT = NAMES_AT + NAMES * SUBSTAGE_SIZE
+FILE_SIZE = EVENTS_AT + EVENTS * EVENT_SIZE
+
+# Kinds, in the lowest byte of an event's second word, and what its third word holds.
+E_ENTER, E_LEAVE = 1, 2  # the step; when the stage was entered, negative for a part of another
+E_STEP, E_FAILURE = 3, 4  # the step
+E_SCALAR = 5  # the value (double)
+E_COLLECTIVE, E_WAIT = 6, 7  # the sequence number in the group
+E_LEFT = 8  # when the collective was entered
+E_FORGET = 9  # the place in the table is another group's from now on
+
+# Above that byte, for a thread's events (up to `E_FAILURE`): lane, stage code, position in NAMES.
+LANE_SHIFT, CODE_SHIFT, NAME_SHIFT = 8, 16, 24
+# For the others: the byte offset of a scalar, or the first word after a group's name and `C_CALL`.
+PLACE_SHIFT, CALL_SHIFT = 8, 24
 
 BUCKET_UNIT_NS = 15_625_000
 """1/64 s: bucket k holds times below 2**k units, the last one everything longer."""
@@ -144,13 +171,15 @@ OPS = (
 """Operations by code: the names of `torch.distributed`, and `backward` of a data-parallel model."""
 OP_CODES = {name: code for code, name in enumerate(OPS)}
 
+_MAX_PEER = 1 << 22
+
 POINT_TO_POINT = "p2p"
 """The group that sends and receives are recorded under; its sequence compares with no other's."""
 
 
 def call_of(op: str, peer: int = -1) -> int:
     """What `C_CALL` holds for an operation, with this rank as the peer, whose end is not told."""
-    return OP_CODES.get(op, 0) + (max(peer, -1) + 1) * PEER
+    return OP_CODES.get(op, 0) + (min(max(peer, -1), _MAX_PEER) + 1) * PEER
 
 
 def pad(text: str, size: int) -> bytes:

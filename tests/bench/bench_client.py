@@ -1,10 +1,11 @@
-"""Costs of a heartbeat, a stage and a collective: the median of batches.
+"""Costs of a heartbeat, a stage, a collective and an event: the median of batches.
 
 It is CPU time, which other work on the machine disturbs less; no call waits for anything.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import tempfile
 import time
@@ -12,6 +13,8 @@ import timeit
 from collections.abc import Callable
 
 import stagewatch
+from stagewatch.client import _api
+from stagewatch.client._lane import pack_event
 from tests.bench.table import row
 
 BATCHES = 25
@@ -22,6 +25,12 @@ def main() -> None:
     """Print the median cost of a call."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
         stagewatch.init(job_id="bench", rank=0, directory=directory)
+        recorder = _api._recorder
+        assert recorder is not None
+        ring, place, steps = recorder._raw, recorder._place, itertools.count()
+
+        def event() -> None:
+            pack_event(ring, place(), 1, 2, 3, 1)
 
         def heartbeat() -> None:
             stagewatch.heartbeat(3)
@@ -36,7 +45,10 @@ def main() -> None:
 
         empty = _median_ns(lambda: None)
         row("empty call, for comparison", empty / 1000, "us")
+        row("an event in the ring, added to a call", (_median_ns(event) - empty) / 1000, "us", 0.2)
         row("heartbeat(step)", _median_ns(heartbeat) / 1000, "us", 1.0)
+        new_step = _median_ns(lambda: stagewatch.heartbeat(next(steps)))
+        row("heartbeat(step), the step new", new_step / 1000, "us", 1.0)
         row("stage enter + exit", _median_ns(stage) / 1000, "us", 3.0)
         row("scalar", _median_ns(lambda: stagewatch.scalar("reward", 0.3)) / 1000, "us")
         row("collective, bare", _median_ns(lambda: stagewatch.collective("world")) / 1000, "us")

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import re
-import ssl
 import subprocess
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from stagewatch.core.access import Access
+from stagewatch.core.agent_page import fetch
 from stagewatch.core.errors import SourceError
 
 MAX_TEXT = 64 << 20
 _DISPLAY_CLASSES = ("0x0300", "0x0302")
 _NVIDIA = "0x10de"
-_TLS_HINT = ": if it has TLS, give --agent https://HOST:PORT"
 
 
 _LINE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? ([^ ]+)")
@@ -119,7 +116,9 @@ def gather(
     probes = {path: _probe(path) for path in mounts}
     problem, series = "", Series()
     try:
-        series = parse(_ask_agent(agent, access, limit))
+        left = max(0.05, (limit - time.monotonic()) / 2)
+        page = fetch(agent, "/metrics", access, left, MAX_TEXT, accept="text/plain")
+        series = parse(page.decode("utf-8", "replace"))
     except SourceError as error:
         problem = str(error)
     outcomes = {path: _outcome(path, probe, limit) for path, probe in probes.items()}
@@ -137,45 +136,6 @@ def gpus_on_bus(sys: Path) -> int:
             kind = (device / "class").read_text().strip()
             count += vendor == _NVIDIA and kind.startswith(_DISPLAY_CLASSES)
     return count
-
-
-def _ask_agent(url: str, access: Access, limit: float) -> str:
-    """The agent's metrics.  Raises `SourceError` with the reason where it gives none."""
-    parts = urlsplit(url)
-    secret = access.authorization()
-    headers = {"Accept": "text/plain"} | ({"Authorization": secret} if secret else {})
-    left = max(0.05, (limit - time.monotonic()) / 2)
-    host, plain = parts.hostname or "", parts.scheme == "http"
-    connection = (
-        http.client.HTTPConnection(host, parts.port, timeout=left)
-        if plain
-        else http.client.HTTPSConnection(host, parts.port, timeout=left, context=access.context())
-    )
-    try:
-        connection.request("GET", "/metrics", headers=headers)
-        answer = connection.getresponse()
-        if answer.status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
-            raise SourceError(
-                f"the node agent refuses access (HTTP status {answer.status}): --basic-auth-file"
-            )
-        if answer.status != http.HTTPStatus.OK:
-            hint = _TLS_HINT if answer.status == http.HTTPStatus.BAD_REQUEST and plain else ""
-            raise SourceError(f"the node agent answers with HTTP status {answer.status}{hint}")
-        return answer.read(MAX_TEXT).decode("utf-8", "replace")
-    except ssl.SSLCertVerificationError as error:
-        raise SourceError(
-            f"the certificate of the node agent is not accepted ({error.verify_message}): --ca-file"
-        ) from error
-    except ssl.SSLError as error:
-        reason = (error.reason or "no agreement").replace("_", " ").lower()
-        raise SourceError(f"no TLS with the node agent: {reason}") from error
-    except (ConnectionResetError, http.client.HTTPException) as error:
-        hint = _TLS_HINT if plain else ""
-        raise SourceError(f"the node agent closes the connection{hint}") from error
-    except OSError as error:
-        raise SourceError("the node agent does not answer") from error
-    finally:
-        connection.close()
 
 
 def _probe(path: str) -> subprocess.Popen[bytes]:

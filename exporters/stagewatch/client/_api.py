@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import functools
 import inspect
+import itertools
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
@@ -16,7 +17,16 @@ from stagewatch.client._lane import Lane
 from stagewatch.client._places import begin_record
 from stagewatch.client._recorder import Recorder
 from stagewatch.identity import identify
-from stagewatch.record import OP_CODES, SUBSTAGE_SIZE, TOLD, call_of, pad
+from stagewatch.record import (
+    CODE_SHIFT,
+    NAME_SHIFT,
+    NAMES,
+    OP_CODES,
+    SUBSTAGE_SIZE,
+    TOLD,
+    call_of,
+    pad,
+)
 from stagewatch.stages import CODES, IDLE, OTHER
 
 MAX_NAMES = 1024
@@ -24,8 +34,12 @@ MAX_NAMES = 1024
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_names: dict[tuple[object, object], tuple[int, bytes]] = {}
-"""Code and stored label by the name and substage that a caller gave."""
+_names: dict[tuple[object, object], tuple[int, bytes, int]] = {}
+"""Code, stored label and what events say, by the name and substage that a caller gave."""
+
+_numbers: dict[bytes, int] = {bytes(SUBSTAGE_SIZE): 0}
+"""What stands for each label in the events of this process' records."""
+_next_number = itertools.count(1)
 
 _recorder: Recorder | None = None
 _framework = ""
@@ -74,6 +88,8 @@ def init(
         _before_child_exits(_at_exit)
         for group in list(groups.values()):
             _recorder.join(group.name, group.size, group.sequence)
+        for label, number in list(_numbers.items()):
+            _recorder.name(number, label)
         _recorder.lane()  # lane 0 belongs to the thread that begins: the training thread
     except Exception as error:
         remedy = "set STAGEWATCH_DIR to a directory in memory that this user may write to"
@@ -201,16 +217,16 @@ class stage:
     context manager, nested or not, or as a decorator of functions, coroutines and generators.
     """
 
-    __slots__ = ("_code", "_label", "_lane", "_slot", "_started", "_step")
+    __slots__ = ("_code", "_event", "_label", "_lane", "_slot", "_started", "_step")
 
     def __init__(self, name: str, step: int | None = None, *, substage: str = "") -> None:
         try:
-            self._code, self._label = _names[name, substage]
+            self._code, self._label, self._event = _names[name, substage]
         except (KeyError, TypeError):  # not seen before, or nothing that can be a key
-            self._code, self._label = _learn_name(name, substage)
+            self._code, self._label, self._event = _learn_name(name, substage)
         except Exception as error:  # the name's own hash raised it
             swallow("the name of a stage cannot be used", error)
-            self._code, self._label = _learn_name(name, substage)
+            self._code, self._label, self._event = _learn_name(name, substage)
         if step is not None and not (type(step) is int and -1 <= step <= MAX_STEP):
             step = whole_step(step)
         self._step = step
@@ -225,7 +241,9 @@ class stage:
             lane = recorder.lane()
             if lane is not None:
                 depth = len(lane.opened)
-                self._slot, self._started = lane.enter(self._code, self._label, self._step)
+                self._slot, self._started = lane.enter(
+                    self._code, self._label, self._event, self._step
+                )
                 self._lane = lane
             return self
         except BaseException as error:  # nobody will call `__exit__`
@@ -240,7 +258,7 @@ class stage:
             lane = self._lane
             if lane is None:
                 return
-            lane.leave(self._slot, self._code, self._started)
+            lane.leave(self._slot, self._code, self._event, self._started)
             self._lane = None
             if error is not None:
                 count_failure(self._code, error, lane, self._step)
@@ -262,7 +280,8 @@ class stage:
     def _again(self) -> stage:
         """A fresh object, since calls of a decorated function may overlap."""
         copy: stage = object.__new__(stage)
-        copy._code, copy._label, copy._step = self._code, self._label, self._step
+        copy._code, copy._label, copy._event = self._code, self._label, self._event
+        copy._step = self._step
         copy._lane = None
         return copy
 
@@ -332,7 +351,9 @@ def count_failure(code: int, error: BaseException, lane: Lane, step: int | None)
         return
     recorder.last_words = lane, lane.marks
     if not getattr(error, "_stagewatch_seen", False):
-        recorder.failure(code, error, lane.step if step is None else step)
+        step = lane.step if step is None else step
+        recorder.failure(code, error, step)
+        lane.fail(event_name(code, pad(type(error).__name__, SUBSTAGE_SIZE)), step)
         with contextlib.suppress(AttributeError):  # one with slots counts in each stage it passes
             error._stagewatch_seen = True  # type: ignore[attr-defined]
 
@@ -346,20 +367,33 @@ def _is_on_purpose(error: BaseException) -> bool:
     return type(error).__name__ == "CancelledError"  # by name: asyncio takes long to import
 
 
-def _learn_name(name: object, substage: object) -> tuple[int, bytes]:
-    """The code and the label of a stage, kept in `_names` for the next time.  Never raises."""
+def event_name(code: int, label: bytes) -> int:
+    """What events say of a stage and a label; of a label that finds no room, nothing."""
+    number = _numbers.get(label)
+    if number is None:
+        if len(_numbers) >= NAMES:
+            return code << CODE_SHIFT
+        number = _numbers[label] = next(_next_number) % NAMES
+        if _recorder is not None:
+            _recorder.name(number, label)
+    return code << CODE_SHIFT | number << NAME_SHIFT
+
+
+def _learn_name(name: object, substage: object) -> tuple[int, bytes, int]:
+    """What `_names` keeps of a stage, for the next time.  Never raises."""
     try:
         own, part = str(name), str(substage)
         code = CODES.get(own, OTHER)
         label = part or (own if code == OTHER and own != "other" else "")
-        known = code, pad(label, SUBSTAGE_SIZE)
+        stored = pad(label, SUBSTAGE_SIZE)
+        known = code, stored, event_name(code, stored)
         if len(_names) < MAX_NAMES:
             with contextlib.suppress(TypeError):  # a name that cannot be a key
                 _names[name, substage] = known
         return known
     except Exception as error:
         swallow("the name of a stage cannot be used", error)
-        return OTHER, bytes(SUBSTAGE_SIZE)
+        return OTHER, bytes(SUBSTAGE_SIZE), OTHER << CODE_SHIFT
 
 
 def _before_child_exits(call: Callable[[], None]) -> None:

@@ -1,16 +1,22 @@
 """One thread's part of the record: its open stages, its progress and its totals.
 
-Every method is called by the owning thread alone.  All stores are aligned 8-byte words into the
-mapping: no system call, no lock.
+Every method is called by the owning thread alone.  All stores go into the mapping: no system
+call, no lock.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from struct import Struct
 
 from stagewatch.record import (
     BUCKET_UNIT_NS,
     BUCKETS,
+    E_ENTER,
+    E_FAILURE,
+    E_LEAVE,
+    E_STEP,
     F_CODE,
     F_START,
     F_STEP,
@@ -25,6 +31,7 @@ from stagewatch.record import (
     L_STEP,
     L_THREAD,
     L_TOTALS,
+    LANE_SHIFT,
     LANE_WORDS,
     LANES_AT,
     SUBSTAGE_SIZE,
@@ -43,6 +50,9 @@ _LAST_BUCKET = BUCKETS - 1
 _read_clock = time.clock_gettime_ns
 _BOOT = time.CLOCK_BOOTTIME
 
+pack_event = Struct("@qqqq").pack_into
+"""Stores an event: clears its place, then writes its words in their order, each as a whole."""
+
 NO_SLOT = -1
 
 
@@ -57,8 +67,12 @@ class Lane:
         "_base",
         "_code",
         "_codes",
+        "_enters",
         "_free",
+        "_lane",
         "_last",
+        "_leaves",
+        "_place",
         "_raw",
         "_sequence",
         "_warm",
@@ -68,9 +82,16 @@ class Lane:
         "step",
     )
 
-    def __init__(self, words: memoryview, raw: memoryview, index: int) -> None:
+    def __init__(
+        self, words: memoryview, raw: memoryview, index: int, place: Callable[[], int]
+    ) -> None:
+        """`place` gives where in `raw` the next event belongs."""
         self._words = words
         self._raw = raw
+        self._place = place
+        self._lane = index << LANE_SHIFT
+        self._enters = self._lane | E_ENTER
+        self._leaves = self._lane | E_LEAVE
         self._base = LANES_AT // WORD + index * LANE_WORDS
         self._sequence: int = words[self._base]
         self.marks: int = words[self._base + L_MARKS]
@@ -119,18 +140,23 @@ class Lane:
         self._raw = raw
 
     def heartbeat(self, step: int | None) -> None:
-        """Record progress, and the step if one is given."""
-        if step is not None:
-            self.step = step
+        """Record progress, and the step if one is given; a new step is an event."""
         words = self._words
         base = self._base
+        now = _read_clock(_BOOT)
+        if step is not None and step != self.step:
+            self.step = step
+            pack_event(self._raw, self._place(), now, self._lane | E_STEP, step, now)
         words[base] = self._sequence + 1
-        self._mark(words, base, _read_clock(_BOOT))
+        self._mark(words, base, now)
         self._sequence += 2
         words[base] = self._sequence
 
-    def enter(self, code: int, substage: bytes, step: int | None) -> tuple[int, int]:
-        """Open a stage; returns the slot that shows it (`NO_SLOT`: all are taken) and the time."""
+    def enter(self, code: int, substage: bytes, name: int, step: int | None) -> tuple[int, int]:
+        """Open a stage; returns the slot that shows it (`NO_SLOT`: all are taken) and the time.
+
+        `name` is what events say of it: its code and the position of its substage in `NAMES`.
+        """
         if step is not None:
             self.step = step
         words = self._words
@@ -153,12 +179,13 @@ class Lane:
             self._code = code
         self._sequence += 2
         words[base] = self._sequence
+        pack_event(self._raw, self._place(), now, name | self._enters, self.step, now)
         return slot, now
 
-    def leave(self, slot: int, code: int, started: int) -> None:
+    def leave(self, slot: int, code: int, name: int, started: int) -> None:
         """Close a stage that `enter` opened, and count how long it took.
 
-        `started` is 0 for a part of an open stage of the same name: that counts as a whole.
+        `started` is negative for a part of an open stage of the same name: that counts as a whole.
         """
         words = self._words
         base = self._base
@@ -174,7 +201,7 @@ class Lane:
             else:  # asyncio tasks do not end in the order they began
                 opened.remove(slot)
             self._code = self._codes[opened[-1]] if opened else IDLE
-        if started:
+        if started > 0:
             totals = base + L_TOTALS + code * TOTAL_WORDS
             lasted = now - started
             words[totals + T_DURATION_SUM] += lasted
@@ -182,6 +209,12 @@ class Lane:
             words[totals + T_DURATIONS + (bucket if bucket < _LAST_BUCKET else _LAST_BUCKET)] += 1
         self._sequence += 2
         words[base] = self._sequence
+        pack_event(self._raw, self._place(), now, name | self._leaves, started, now)
+
+    def fail(self, name: int, step: int) -> None:
+        """Tell of an exception; `name` is the stage it left and the position of its type."""
+        now = _read_clock(_BOOT)
+        pack_event(self._raw, self._place(), now, name | self._lane | E_FAILURE, step, now)
 
     def _mark(self, words: memoryview, base: int, now: int) -> None:
         """Record progress at a time, and the gap since the last; the caller keeps the sequence.

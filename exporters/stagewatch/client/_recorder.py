@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import mmap
 import os
 import sys
 import threading
 import time
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 from stagewatch import record
-from stagewatch.client._lane import Lane
+from stagewatch.client._lane import Lane, pack_event
 from stagewatch.identity import Identity
 from stagewatch.record import (
     C_CALL,
@@ -22,11 +24,23 @@ from stagewatch.record import (
     C_LEFT,
     C_SEQUENCE,
     C_SIZE,
+    CALL_SHIFT,
     COLLECTIVE_SIZE,
     COLLECTIVES,
     COLLECTIVES_AT,
+    E_COLLECTIVE,
+    E_FORGET,
+    E_LEFT,
+    E_SCALAR,
+    E_WAIT,
+    EVENT_SIZE,
+    EVENTS_AT,
+    FILE_SIZE,
     GROUP_SIZE,
     H_DROPPED,
+    NAMES_AT,
+    PLACE_SHIFT,
+    SUBSTAGE_SIZE,
     WORD,
     pad,
 )
@@ -36,6 +50,7 @@ _LAST_FAILURE = record.H_LAST_FAILURE, record.S_LAST_ERROR, record.S_LAST_MESSAG
 
 _read_clock = time.clock_gettime_ns
 _BOOT = time.CLOCK_BOOTTIME
+_pack_scalar = Struct("@qqdq").pack_into
 
 
 class _Table(dict[Any, int]):
@@ -64,9 +79,9 @@ class Recorder:
         self._fd = os.open(self.path, flags, 0o600)
         try:
             # Without the space reserved, a full tmpfs would end the trainer with SIGBUS later.
-            os.posix_fallocate(self._fd, 0, record.RECORD_SIZE)
+            os.posix_fallocate(self._fd, 0, FILE_SIZE)
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._map = mmap.mmap(self._fd, record.RECORD_SIZE)
+            self._map = mmap.mmap(self._fd, FILE_SIZE)
             self._raw = memoryview(self._map)
             self._words = self._raw.cast("q")
             self._numbers = self._raw.cast("d")
@@ -81,7 +96,9 @@ class Recorder:
             raise
         self._local = threading.local()
         self._tables = threading.RLock()  # held for microseconds; an RLock for signal handlers
-        self._lanes = [Lane(self._words, self._raw, i) for i in range(record.LANES)]
+        # Where the next event belongs.  One call of C, so that no two threads get the same.
+        self._place = itertools.cycle(range(EVENTS_AT, FILE_SIZE, EVENT_SIZE)).__next__
+        self._lanes = [Lane(self._words, self._raw, i, self._place) for i in range(record.LANES)]
         self._lanes_free = self._lanes[::-1]
         self._scalars = _Table(
             record.SCALARS_AT, record.SCALAR_SIZE, record.SCALAR_NAME_SIZE, record.SCALARS
@@ -113,15 +130,25 @@ class Recorder:
         return lane
 
     def scalar(self, name: str, value: float) -> None:
-        """Keep the last value under a name."""
+        """Keep the last value under a name; one that differs from the last is an event."""
         at = self._scalars.get(name)
         if at is None:
             at = self._add(self._scalars, name, name)
             if at is None:
                 return
-        self._numbers[at // WORD + 5] = value
+        word = at // WORD + 5
+        changed = self._numbers[word] != value or not self._words[word + 1]
+        self._numbers[word] = value
+        now = _read_clock(_BOOT)
+        if changed:
+            _pack_scalar(self._raw, self._place(), now, at << PLACE_SHIFT | E_SCALAR, value, now)
         # Last: with a time, it counts as written.
-        self._words[at // WORD + 6] = _read_clock(_BOOT)
+        self._words[word + 1] = now
+
+    def name(self, number: int, label: bytes) -> None:
+        """Write what stands for a number in events."""
+        at = NAMES_AT + number * SUBSTAGE_SIZE
+        self._raw[at : at + SUBSTAGE_SIZE] = label
 
     def join(self, group: str, size: int = 0, sequence: int = 0) -> int | None:
         """Show that this rank is a member of a process group, and has entered it so often.
@@ -152,6 +179,8 @@ class Recorder:
                 at = word * WORD - GROUP_SIZE
                 self._raw[at : at + COLLECTIVE_SIZE] = bytes(COLLECTIVE_SIZE)
                 self._groups_free.append(at)
+                now = _read_clock(_BOOT)
+                pack_event(self._raw, self._place(), now, word << PLACE_SHIFT | E_FORGET, 0, now)
 
     def enter(
         self, group: str, call: int, size: int = 0, elements: int = 0
@@ -168,10 +197,12 @@ class Recorder:
         words = self._words
         words[word + C_ENTERED] = now = _read_clock(_BOOT)
         words[word + C_CALL] = call
-        words[word + C_SEQUENCE] += 1
+        words[word + C_SEQUENCE] = sequence = words[word + C_SEQUENCE] + 1
         words[word + C_ELEMENTS] = elements
         if size:
             words[word + C_SIZE] = size
+        what = call << CALL_SHIFT | word << PLACE_SHIFT | E_COLLECTIVE
+        pack_event(self._raw, self._place(), now, what, sequence, now)
         return word, now
 
     def again(self, group: str, call: int) -> tuple[int, int] | None:
@@ -182,6 +213,8 @@ class Recorder:
         words = self._words
         words[word + C_ENTERED] = now = _read_clock(_BOOT)
         words[word + C_CALL] = call
+        what = call << CALL_SHIFT | word << PLACE_SHIFT | E_WAIT
+        pack_event(self._raw, self._place(), now, what, words[word + C_SEQUENCE], now)
         return word, now
 
     def call(self, word: int, call: int) -> None:
@@ -191,8 +224,10 @@ class Recorder:
     def leave(self, word: int, entered: int) -> None:
         """Tell the end of an entry, unless the group was entered again since."""
         words = self._words
+        now = _read_clock(_BOOT)
         if words[word + C_ENTERED] == entered:
-            words[word + C_LEFT] = _read_clock(_BOOT)
+            words[word + C_LEFT] = now
+        pack_event(self._raw, self._place(), now, word << PLACE_SHIFT | E_LEFT, entered, now)
 
     def expect(self, seconds: float) -> None:
         """Show how long a pause may take from now on."""
@@ -241,7 +276,7 @@ class Recorder:
     def disown(self) -> None:
         """In a forked child: let a stage that was entered before the fork write to memory of the
         child's own, since the mapping is the parent's."""
-        raw = memoryview(bytearray(record.RECORD_SIZE))
+        raw = memoryview(bytearray(FILE_SIZE))
         words = raw.cast("q")
         for lane in self._lanes:
             lane.move(words, raw)
@@ -285,7 +320,7 @@ class Recorder:
 
     def _write_header(self, identity: Identity) -> None:
         words = self._words
-        words[record.H_VERSION], words[record.H_SIZE] = record.VERSION, record.RECORD_SIZE
+        words[record.H_VERSION], words[record.H_SIZE] = record.VERSION, FILE_SIZE
         words[record.H_PID] = self.pid
         words[record.H_PID_NAMESPACE] = Path("/proc/self/ns/pid").stat().st_ino
         # Field 22 of /proc/self/stat; the command in field 2 may hold spaces and brackets.

@@ -143,6 +143,11 @@ class PrometheusApi:
             for item in self._get("alerts", {})["alerts"]
         ]
 
+    def targets(self) -> list[tuple[dict[str, str], str]]:
+        """Labels and URL of each target that the server scrapes now."""
+        data = self._get("targets", {"state": "active"})
+        return [(target["labels"], target["scrapeUrl"]) for target in data["activeTargets"]]
+
     def close(self) -> None:
         """Close the connections."""
         self._session.close()

@@ -17,8 +17,8 @@ from stagewatch.ranks.environment_scan import PATIENCE_SECONDS, EnvironmentScan
 from stagewatch.ranks.model import Rank, rank_of
 from stagewatch.ranks.places import readable_places
 from stagewatch.ranks.record_directory import RecordDirectory
-from stagewatch.ranks.records import Life, RankRecord
-from stagewatch.record import DEFAULT_DIRECTORY, RECORD_SIZE
+from stagewatch.ranks.records import Life, RankRecord, Recording
+from stagewatch.record import DEFAULT_DIRECTORY, FILE_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,14 @@ class Census:
     unreadable: str = ""
     """Why the record directory cannot be read, if so; `ranks` then come from environments alone."""
     available_bytes: int | None = None
-    """Room for further records, which each take `RECORD_SIZE`; `None` where it is not known."""
+    """Room for further records, which each take `FILE_SIZE`; `None` where it is not known."""
     unread: frozenset[int] | None = None
     """Processes that may be ranks, but whose environment does not answer; `None` without a scan."""
 
     @property
     def full(self) -> bool:
         """Whether the record directory has no room for another record."""
-        return self.available_bytes is not None and self.available_bytes < RECORD_SIZE
+        return self.available_bytes is not None and self.available_bytes < FILE_SIZE
 
 
 class RankDirectory:
@@ -82,6 +82,14 @@ class RankDirectory:
         For collectors of another subject, which attribute what they show to ranks.
         """
         return self._fresh().ranks
+
+    def recording(self, record: RankRecord) -> Recording | None:
+        """A copy of a record of the latest census, with its events; None once it is forgotten.
+
+        It takes some tens of microseconds; a rank that writes meanwhile is not held up.
+        """
+        with self._lock:
+            return self._records.recording(record)
 
     def _fresh(self) -> Census:
         with self._lock:

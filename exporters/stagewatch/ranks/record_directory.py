@@ -34,11 +34,13 @@ from stagewatch.ranks.records import (
     Life,
     OtherVersion,
     RankRecord,
+    Recording,
     copy_record,
+    copy_ring,
     parse,
     version_of,
 )
-from stagewatch.record import RECORD_SIZE, VERSION
+from stagewatch.record import FILE_SIZE, RECORD_SIZE, VERSION
 
 MAX_ENTRIES = 65_536
 """Most directory entries looked at in one pass."""
@@ -155,6 +157,22 @@ class RecordDirectory:
         if self._done:
             self.skipped["not_removable"] = len(self._done)
         return self._of_their_owners([record for record in looks if record is not None])
+
+    def recording(self, record: RankRecord) -> Recording | None:
+        """What a record that `read` has returned holds now, with its events.
+
+        None where it has been forgotten since, or cannot be read.
+        """
+        entry = self._open.get(record.name)
+        if entry is None:
+            return None
+        try:
+            head, _ = copy_record(entry.fd)
+            raw = head + copy_ring(entry.fd)
+        except (CorruptRecord, OSError):
+            return None
+        boot = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        return Recording(record, raw, boot, time.time_ns())
 
     def available_bytes(self) -> int | None:
         """Room for further records, 0 also where no file can be made; `None` where it is not known.
@@ -287,7 +305,7 @@ class RecordDirectory:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             reason = "not_a_file"
-        elif status.st_size != RECORD_SIZE:
+        elif status.st_size not in (FILE_SIZE, RECORD_SIZE):
             reason = "size" if version_of(fd) in (None, VERSION) else "version"
         else:
             return _Open(fd, status.st_uid)

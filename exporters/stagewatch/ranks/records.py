@@ -16,7 +16,15 @@ from enum import Enum
 
 from stagewatch import record as layout
 from stagewatch.core.words import printable
-from stagewatch.record import RECORD_SIZE, WORD, unpad
+from stagewatch.record import (
+    EVENT_SIZE,
+    EVENTS_AT,
+    FILE_SIZE,
+    NAMES_AT,
+    RECORD_SIZE,
+    WORD,
+    unpad,
+)
 from stagewatch.stages import STAGES
 
 ATTEMPTS = 50
@@ -217,6 +225,19 @@ class RankRecord:
         return replace(innermost, started=min(frame.started for frame in parts))
 
 
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A record together with its ring of events, as copied at one moment."""
+
+    record: RankRecord
+    raw: bytes
+    """The whole file; no longer than a record where the client keeps no events."""
+    boot_ns: int
+    """`CLOCK_BOOTTIME` after the copy; all that happened lies before it."""
+    wall_ns: int
+    """Unix time of the same moment."""
+
+
 def version_of(fd: int) -> int | None:
     """The version of the layout that a file of any size claims to have, if it is a record."""
     start = os.pread(fd, (layout.H_VERSION + 1) * WORD, 0)
@@ -241,6 +262,24 @@ def copy_record(fd: int) -> tuple[bytes, Busy]:
     return bytes(raw), tuple(busy)
 
 
+def copy_ring(fd: int) -> bytes:
+    """The names and the ring of events behind a record; entries that changed meanwhile are zero.
+
+    An entry that is the same in two copies was not being written between them.  Empty where the
+    client keeps no events.  Raises `OSError`.
+    """
+    size = FILE_SIZE - NAMES_AT
+    ring = bytearray(os.pread(fd, size, NAMES_AT))
+    again = os.pread(fd, size, NAMES_AT)
+    if len(ring) != size or len(again) != size:
+        return b""
+    if ring != again:
+        for at in range(EVENTS_AT - NAMES_AT, size, EVENT_SIZE):
+            if ring[at : at + EVENT_SIZE] != again[at : at + EVENT_SIZE]:
+                ring[at : at + EVENT_SIZE] = bytes(EVENT_SIZE)
+    return bytes(ring)
+
+
 def _settled(fd: int, raw: bytearray, part: _Part) -> bool:
     """Copy a part again until its writer has left it alone meanwhile; whether it ever did."""
     start, size, at = part
@@ -260,8 +299,8 @@ def _word_at(raw: bytearray, at: int) -> bytearray:
 
 
 def _looks_like_record(raw: bytes | bytearray) -> bool:
-    """Whether the bytes begin as a record that its writer has completed."""
-    return len(raw) == RECORD_SIZE and raw.startswith(layout.MAGIC)
+    """Whether it is a record that its writer has completed, with or without the ring behind it."""
+    return len(raw) in (RECORD_SIZE, FILE_SIZE) and raw.startswith(layout.MAGIC)
 
 
 def parse(raw: bytes) -> RankRecord:

@@ -25,8 +25,10 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.kernel_log import collector as kernel_log
 from stagewatch.kernel_log.reader import Kmsg
 from stagewatch.network.infiniband import InfinibandCollector
+from stagewatch.ranks.events import parse_events
 from stagewatch.ranks.records import CorruptRecord
 from stagewatch.ranks.records import parse as parse_record
+from stagewatch.record import RECORD_SIZE
 from stagewatch.slurm.events.jobs import JobLedger
 from stagewatch.slurm.events.nodes import NodeLedger
 from stagewatch.slurm.node_jobs import parse_slurm_cgroup
@@ -36,7 +38,7 @@ from stagewatch.storage.diskstats import parse_diskstats
 from stagewatch.storage.mountstats import parse_mountstats
 from stagewatch.web.message import Refused, parse_head
 from tests.bench.fuzzing.mutations import mutated, mutated_json
-from tests.records import real_record
+from tests.records import real_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +212,13 @@ def _targets(home: Path) -> list[Target]:
     (home / "ranks").mkdir()
     proc, journal, states = Procfs(home / "proc"), Journal(home, {}), state_files()
     stat = _through(process / "stat", lambda: proc.stat(7))
-    record = real_record(home / "ranks")
+    file = real_file(home / "ranks")
+    record = file[:RECORD_SIZE]
     sources = (StagewatchError,)
     return [
-        Target("kernel log", KERNEL_LOG, heed, 0.20),
+        Target("kernel log", KERNEL_LOG, heed, 0.18),
         Target("stage record", (record,), parse_record, 0.10, (CorruptRecord,)),
+        Target("events", (file,), lambda data: parse_events(data, 2**62), 0.02),
         Target("mountstats", MOUNTSTATS, _decoded(parse_mountstats), 0.10),
         Target("mounts", MOUNTS, _decoded(parse_mounts), 0.05),
         Target("diskstats", DISKSTATS, _decoded(lambda text: list(parse_diskstats(text))), 0.10),

@@ -71,6 +71,7 @@ class Span:
     __slots__ = (
         "_code",
         "_entering",
+        "_event",
         "_handled",
         "_lane",
         "_name",
@@ -81,6 +82,7 @@ class Span:
         "_step",
     )
     _code: int
+    _event: int
     _handled: int
     _slot: int
     _started: int
@@ -108,7 +110,7 @@ class Span:
             lane = self._lane
             if lane is None:
                 return
-            lane.leave(self._slot, self._code, self._started)
+            lane.leave(self._slot, self._code, self._event, self._started)
             self._lane = None
             if _innermost.get() is self:
                 _innermost.set(_open(self._outer))
@@ -164,8 +166,9 @@ class Span:
         self._outer = outer
         self._handled = id(sys.exc_info()[1])  # an exception that is being handled already
         self._entering = lane, len(lane.opened)
-        self._slot, started = lane.enter(code, label, self._step)
-        self._started = 0 if _within(outer, code) else started
+        self._event = _api.event_name(code, label)
+        self._slot, started = lane.enter(code, label, self._event, self._step)
+        self._started = -started if _within(outer, code) else started
         self._lane = lane
         _innermost.set(self)
         self._entering = None

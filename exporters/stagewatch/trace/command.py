@@ -1,0 +1,310 @@
+"""Writes what the ranks of a job did last as one trace, to be opened in Perfetto or Chrome.
+
+Every rank keeps its latest 4096 events in its record: stages entered and left, collectives,
+exceptions, new steps, changed scalars.  They outlive the rank, also one that was killed.
+
+  stagewatch trace --job 540 -o trace.json
+      the ranks of this node, as root or as their user; needs no agent
+  stagewatch trace --job 540 -o trace.json.gz --agent https://n1:9947,https://n2:9947
+      the ranks that these node agents show
+  stagewatch trace --job 540 -o trace.json.gz --prometheus http://prometheus:9090
+      the ranks of all agents that show one of the job
+
+A process of the trace is a rank: a track for each of its threads, for the collectives of each
+process group, and for its wait class; scalars are counters.  Verdicts and faults have processes of
+their own.  On this node both come from a look of some seconds, as `stagewatch inspect` takes it;
+with --prometheus from the time of the events; with --agent alone there are faults only.
+
+Open the file at https://ui.perfetto.dev (it stays in the browser) or in chrome://tracing.  The
+events of several nodes are as well aligned as the nodes' clocks (clock_offset_seconds).
+
+The certificates and credentials below are for agents; the server of --prometheus is asked as the
+table [prometheus] of --config or the variables STAGEWATCH_PROMETHEUS_* say.
+
+exit status:
+  0  the trace is written; agents that do not answer are named on standard error
+  1  there is no such job, or none of its agents answers
+  2  an option cannot be used
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from stagewatch.core.access import Access
+from stagewatch.core.config import add_options, duration, http_url, listing, option, options_of
+from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
+from stagewatch.host.procfs import Procfs
+from stagewatch.prometheus.options import PrometheusOptions
+from stagewatch.ranks.directory import RankDirectory, rank_directory
+from stagewatch.ranks.records import Life
+from stagewatch.record import DEFAULT_DIRECTORY
+from stagewatch.trace.sources import Node, node_of, this_node
+from stagewatch.trace.tracks import Instant, Slice, Trace, rank_name, rank_parts
+from stagewatch.verdict.facts import observe
+from stagewatch.verdict.judge import judge
+
+LOOKS = 6
+PAUSE_SECONDS = 0.5
+AT_ONCE = 16
+"""Agents asked at the same time."""
+WAIT_CLASS_THREAD = 1000
+"""Number of the thread that shows a rank's wait class, below all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOptions(Access):
+    """Options of `stagewatch trace`."""
+
+    job: str = option("", "the job; may be left out where this node has one job only")
+    agent: tuple[str, ...] = option(
+        (), "ask these node agents instead of looking at this node", parse=listing(http_url)
+    )
+    prometheus: str = option("", "ask all agents of the job that the server at this URL scrapes")
+    last: float = option(
+        0.0, "only what happened in so many last seconds; everything if 0", parse=duration
+    )
+    timeout: float = option(10.0, "how long an agent may keep silent", parse=duration)
+    record_dir: Path = option(
+        Path(DEFAULT_DIRECTORY),
+        "directory of this node's stage records; the default one comes with the private "
+        "directories of users that may be read",
+        env="STAGEWATCH_DIR",
+    )
+    fault_dir: Path = option(
+        Path("/run/stagewatch/faults"),
+        "directory of this node's fault markers",
+        env="STAGEWATCH_FAULT_DIR",
+    )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `stagewatch trace`."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="the trace; compressed where the name ends in .gz",
+    )
+    tables = {"trace": TraceOptions, "prometheus": PrometheusOptions}
+    names = (*PrometheusOptions.__dataclass_fields__,)
+    add_options(parser, tables, without=[f"prometheus.{name}" for name in names])
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the trace; returns the exit status, which `--help` explains."""
+    options = options_of(arguments, TraceOptions, "trace")
+    with ExitStack() as stack:
+        trace = Trace(stack.enter_context(_written(arguments.output)))
+        if options.prometheus:
+            server = options_of(arguments, PrometheusOptions, "prometheus")
+            _of_prometheus(trace, replace(server, url=options.prometheus), options)
+        elif options.agent:
+            _of_agents(trace, options.agent, options)
+        else:
+            _of_this_node(trace, options)
+    _tell("")
+    print(f"{arguments.output}: {trace.events} events; open it at https://ui.perfetto.dev")
+    return 0
+
+
+@contextmanager
+def _written(file: Path) -> Iterator[IO[str]]:
+    """The file to write, which replaces an older one only once it is whole."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with gzip.open(draft, "wt", 6) if file.suffix == ".gz" else draft.open("w") as stream:
+            yield stream
+        draft.replace(file)
+    except OSError as error:
+        raise StagewatchError(f"cannot write {file}: {error.strerror}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _of_this_node(trace: Trace, options: TraceOptions) -> None:
+    proc = Procfs()
+    _tell(f"watching for {LOOKS * PAUSE_SECONDS:.0f} s ...")
+    with rank_directory(options.record_dir, proc, fresh_for=0.1) as ranks:
+        node = this_node(ranks, options.fault_dir, os.uname().nodename)
+        job = options.job or _only(node.jobs())
+        _check({job} & node.jobs(), node.jobs(), job, f"on this node, in {options.record_dir}")
+        began = time.time_ns() // 1000
+        shown, stalls = _verdicts(ranks, proc, job, began)
+        node = this_node(ranks, options.fault_dir, node.name)
+    written = _Written(trace, replace(options, job=job))
+    written.add(node)
+    for key, one in shown:
+        written.wait_class(key, one)
+    written.finish(stalls)
+
+
+def _verdicts(
+    ranks: RankDirectory, proc: Procfs, job: str, began: int
+) -> tuple[list[tuple[tuple[str, str], Slice]], list[Slice]]:
+    """Wait classes and verdicts of a look that begins now."""
+    facts = [
+        fact
+        for fact in observe(ranks, proc, looks=LOOKS, pause=PAUSE_SECONDS)
+        if fact.job_id == job
+    ]
+    ended = time.time_ns() // 1000
+    classes = [
+        ((fact.role, str(fact.rank)), Slice("wait class", began, ended, fact.wait_class.value))
+        for fact in facts
+    ]
+    stalls = [
+        Slice(verdict.role, began, ended, verdict.sentence, {"evidence": verdict.evidence})
+        for verdict in judge(facts)
+    ]
+    return classes, stalls
+
+
+def _of_prometheus(trace: Trace, server: PrometheusOptions, options: TraceOptions) -> None:
+    if not options.job:
+        raise ConfigError("--prometheus needs --job ID")
+    try:
+        from stagewatch.prometheus.api import PrometheusApi
+        from stagewatch.trace import history
+    except ImportError as error:
+        raise ConfigError(
+            f"--prometheus needs {error.name}: pip install 'stagewatch[report]'"
+        ) from error
+    api = PrometheusApi.of(server)
+    try:
+        written = _asked(trace, history.agents_of(api, options.job), options)
+        end = time.time()
+        start = min(end, (trace.earliest or end * 1e6) / 1e6)
+        _tell("asking for wait classes and verdicts ...")
+        for key, one in history.wait_classes(api, options.job, start, end):
+            written.wait_class(key, one)
+        written.finish(list(history.verdicts(api, options.job, start, end)))
+    finally:
+        api.close()
+
+
+def _of_agents(trace: Trace, urls: tuple[str, ...], options: TraceOptions) -> None:
+    if not options.job:
+        raise ConfigError("--agent needs --job ID")
+    _asked(trace, list(urls), options).finish([])
+
+
+def _asked(trace: Trace, urls: list[str], options: TraceOptions) -> _Written:
+    """Write what the agents have, as they answer."""
+    written = _Written(trace, options)
+    jobs: set[str] = set()
+    problems: list[str] = []
+
+    def ask(url: str) -> Node | SourceError:
+        try:
+            return node_of(url.rstrip("/"), options, options.timeout)
+        except SourceError as error:
+            return error
+
+    options.context()  # a file of no use is told before anybody is asked
+    left = list(urls)
+    running: set[Future[Node | SourceError]] = set()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        while left or running:
+            # No more than are being asked, so that few pages are in memory at once.
+            running |= {pool.submit(ask, left.pop(0)) for _ in left[: AT_ONCE - len(running)]}
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            _tell(f"{len(urls) - len(left) - len(running)} of {len(urls)} agents asked ...")
+            for answer in (future.result() for future in done):
+                if isinstance(answer, Node):
+                    jobs |= answer.jobs()
+                    written.add(answer)
+                else:
+                    problems.append(str(answer))
+    _tell("")
+    for problem in problems:
+        print(f"stagewatch: {problem}", file=sys.stderr)
+    if len(problems) == len(urls):
+        raise StagewatchError("no agent answers, so there is no trace")
+    _check(written.ranks, jobs, options.job, "with these agents")
+    return written
+
+
+class _Written:
+    """What has been written of a job so far."""
+
+    def __init__(self, trace: Trace, options: TraceOptions) -> None:
+        self._trace = trace
+        self._options = options
+        self._classes: dict[int, list[Slice]] = {}
+        self._faults: dict[tuple[str, str], Slice] = {}
+        self._nodes: set[str] = set()
+        self.ranks: dict[tuple[str, str], int] = {}
+        """Process of the trace by role and number; of a living rank, where one lives."""
+
+    def add(self, node: Node) -> None:
+        """Write the ranks of the job on a node."""
+        self._nodes.add(node.name)
+        if node.left_out:
+            print(
+                f"stagewatch: {node.name} has {node.left_out} records more than its agent shows",
+                file=sys.stderr,
+            )
+        mine = [one for one in node.recordings if one.record.job_id == self._options.job]
+        for one in sorted(mine, key=lambda one: one.record.life is Life.ALIVE):
+            parts = rank_parts(one, self._options.last)
+            order = 10 + one.record.rank
+            process = self._trace.process(rank_name(one, node.name), parts, order)
+            self.ranks[one.record.role, str(one.record.rank)] = process
+        for fault in node.faults:
+            began = int(fault.start * 1e6)
+            ended = max(began, int((fault.end or time.time()) * 1e6))
+            about = {"target": fault.target_worker, "scenario": fault.scenario, "node": node.name}
+            self._faults[node.name, fault.id] = Slice(
+                f"{fault.fault_type} on {node.name}", began, ended, fault.id, about
+            )
+
+    def wait_class(self, rank: tuple[str, str], one: Slice) -> None:
+        """Keep how a rank waited for some time."""
+        if rank in self.ranks:
+            self._classes.setdefault(self.ranks[rank], []).append(one)
+
+    def finish(self, verdicts: list[Slice]) -> None:
+        """Write what belongs to no rank, and the end."""
+        for process, classes in self._classes.items():
+            self._trace.further(process, classes, WAIT_CLASS_THREAD)
+        earliest = self._trace.earliest or 0
+        faults = [fault for fault in self._faults.values() if fault.end >= earliest]
+        named: dict[str, list[Slice]] = {"verdicts": verdicts, "faults": faults}
+        for order, (name, slices) in enumerate(named.items(), 1):
+            if slices:
+                parts: list[Slice | Instant] = list(slices)
+                self._trace.process(name, parts, order)
+        nodes = sorted(self._nodes)
+        self._trace.close({"job_id": self._options.job, "nodes": nodes, "written": time.time()})
+
+
+def _only(jobs: set[str]) -> str:
+    if len(jobs) > 1:
+        raise ConfigError(f"which job? --job is one of {', '.join(sorted(jobs)[:20])}")
+    return next(iter(jobs), "")
+
+
+def _check(ranks: object, jobs: set[str], job: str, where: str) -> None:
+    """Raise `StagewatchError` where a job has no rank; the message tells which jobs have."""
+    if not ranks:
+        there = f"there are {', '.join(sorted(jobs)[:20])}" if jobs else "no job has one"
+        raise StagewatchError(f"no rank of job {job or '?'} keeps a record {where}: {there}")
+
+
+def _tell(text: str) -> None:
+    """Show progress, where somebody looks; an empty text clears the line."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

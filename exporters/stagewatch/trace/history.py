@@ -1,0 +1,80 @@
+"""What a Prometheus knows beside the ranks' own events: agents, wait classes, verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from urllib.parse import urlsplit
+
+from stagewatch.core.errors import StagewatchError
+from stagewatch.prometheus.api import PrometheusApi, Track
+from stagewatch.prometheus.selectors import select
+from stagewatch.trace.tracks import Slice
+
+STEP_SECONDS = 5.0
+MAX_STEPS = 2000
+
+RankKey = tuple[str, str]
+"""Role and number."""
+
+
+def agents_of(api: PrometheusApi, job_id: str) -> list[str]:
+    """URLs of the agents that show a rank of a job, from the targets that the server scrapes.
+
+    Raises `StagewatchError` where there is none.
+    """
+    wanted = {
+        (up.labels.get("job", ""), up.labels.get("instance", ""))
+        for up in api.query(select("rl_rank_up", job_id=job_id))
+    }
+    if not wanted:
+        jobs = sorted({up.labels["job_id"] for up in api.query("group by (job_id) (rl_rank_up)")})
+        there = f"; there are {', '.join(jobs[:20])}" if jobs else ""
+        raise StagewatchError(f"no agent that this Prometheus scrapes shows job {job_id}{there}")
+    urls = {
+        f"{parts.scheme}://{parts.netloc}"
+        for labels, url in api.targets()
+        if (labels.get("job", ""), labels.get("instance", "")) in wanted
+        and (parts := urlsplit(url)).scheme in ("http", "https")
+    }
+    if not urls:
+        raise StagewatchError(
+            f"this server scrapes none of the {len(wanted)} agents of job {job_id} itself: name "
+            "them by --agent"
+        )
+    return sorted(urls)
+
+
+def wait_classes(
+    api: PrometheusApi, job_id: str, start: float, end: float
+) -> Iterator[tuple[RankKey, Slice]]:
+    """How each rank waited, from `start` to `end` (Unix seconds)."""
+    expression = f"{select('rl_rank_wait_class', job_id=job_id)} == 1"
+    for track, began, ended in _times(api, expression, start, end):
+        key = track.labels.get("role", ""), track.labels.get("rank", "")
+        yield key, Slice("wait class", began, ended, track.labels.get("class", "unknown"))
+
+
+def verdicts(api: PrometheusApi, job_id: str, start: float, end: float) -> Iterator[Slice]:
+    """When the job was suspected to be stalled, and who was named."""
+    active = f"{select('job:rl_stall:active', job_id=job_id)} == 1"
+    for track, began, ended in _times(api, active, start, end):
+        role = track.labels.get("role", "")
+        yield Slice(f"{role} suspected", began, ended, "suspected to be stalled", track.labels)
+    culprit = select("job:rl_stall:culprit", job_id=job_id)
+    for track, began, ended in _times(api, culprit, start, end):
+        who = f"{track.labels.get('role', '')}/{track.labels.get('rank', '')}"
+        yield Slice(f"culprit {who}", began, ended, track.labels.get("evidence", ""), track.labels)
+
+
+def _times(
+    api: PrometheusApi, expression: str, start: float, end: float
+) -> Iterator[tuple[Track, int, int]]:
+    """When each series was there, in Unix microseconds."""
+    step = max(STEP_SECONDS, (end - start) / MAX_STEPS)
+    for track in api.query_range(expression, start, end, step):
+        times = [time for time, _ in track.samples]
+        # Consecutive samples share the difference between time and position.
+        for _, run in groupby(enumerate(times), lambda one: round(one[1] / step) - one[0]):
+            there = [time for _, time in run]
+            yield track, int(there[0] * 1e6), int((there[-1] + step) * 1e6)

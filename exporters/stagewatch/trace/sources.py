@@ -1,0 +1,85 @@
+"""Copies of records with their rings: of this node, or from the page `/events` of an agent."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stagewatch.core.access import Access
+from stagewatch.core.agent_page import fetch
+from stagewatch.core.errors import NoData, SourceError
+from stagewatch.core.words import printable
+from stagewatch.faults.markers import Marker, read_markers
+from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.records import CorruptRecord, Life, RankRecord, Recording, parse
+
+MAX_PAGE = 64 << 20
+"""Bytes of an agent's page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What one node has to say."""
+
+    name: str
+    recordings: tuple[Recording, ...]
+    faults: tuple[Marker, ...]
+    left_out: int = 0
+    """Records that found no room on the agent's page."""
+
+    def jobs(self) -> set[str]:
+        """The jobs that have a record there."""
+        return {recording.record.job_id for recording in self.recordings}
+
+
+def this_node(ranks: RankDirectory, fault_dir: Path, name: str) -> Node:
+    """This node's records.  Raises `SourceError` where the record directory cannot be read."""
+    copies = [ranks.recording(record) for record in ranks.look().records]
+    try:
+        faults = read_markers(fault_dir)[0]
+    except (NoData, SourceError):
+        faults = []
+    kept = [_read(copy.record.life, copy) for copy in copies if copy is not None]
+    return Node(name, tuple(filter(None, kept)), tuple(faults))
+
+
+def node_of(url: str, access: Access, timeout: float) -> Node:
+    """What an agent's page says.  Raises `SourceError` that names the agent."""
+    try:
+        raw = fetch(url, "/events", access, timeout, MAX_PAGE)
+        page = json.loads(raw)
+        ranks, faults = list(page["ranks"]), list(page["faults"])
+        recordings = tuple(_recordings(ranks))
+        markers = tuple(Marker(**fault) for fault in faults)
+        return Node(printable(str(page["node"]), 64), recordings, markers, int(page["left_out"]))
+    except SourceError as error:
+        raise SourceError(f"{url}: {error}") from error
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise SourceError(f"{url}: its page /events is not one of this version") from error
+
+
+def _recordings(ranks: list[dict[str, Any]]) -> Iterator[Recording]:
+    for one in ranks:
+        raw = base64.b64decode(one["file"], validate=True)
+        boot, wall = int(one["boot_ns"]), int(one["wall_ns"])
+        try:
+            record = parse(raw)
+        except CorruptRecord:
+            continue
+        recording = _read(Life(one["life"]), Recording(record, raw, boot, wall))
+        if recording is not None:
+            yield recording
+
+
+def _read(life: Life, copy: Recording) -> Recording | None:
+    """The copy with the record as it was when its events were copied."""
+    try:
+        record: RankRecord = parse(copy.raw)
+    except CorruptRecord:
+        return None
+    return dataclasses.replace(copy, record=dataclasses.replace(record, life=life))

@@ -1,0 +1,307 @@
+"""The ring of events: what a client leaves there, and what reading makes of hostile bytes."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import stagewatch
+from stagewatch import record as layout
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.events import Event, Kind, last_events, parse_events
+from stagewatch.ranks.record_directory import RecordDirectory
+from stagewatch.ranks.records import Life, copy_ring
+from stagewatch.record import EVENT_SIZE, EVENTS, EVENTS_AT, FILE_SIZE, RECORD_SIZE
+from stagewatch.stages import STAGES
+from tests.records import place, real_file
+from tests.running import Python
+from tests.waiting import wait_for
+
+LATER = 2**62
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return real_file(tmp_path_factory.mktemp("ranks"))
+
+
+@pytest.fixture
+def rank(tmp_path: Path) -> Iterator[Path]:
+    """A record of this process, which a test writes to."""
+    stagewatch.init("train", job_id=7, rank=0, directory=tmp_path)
+    yield next(tmp_path.glob("*.rank"))
+    stagewatch.close()
+
+
+def read(file: Path) -> list[Event]:
+    return parse_events(file.read_bytes(), time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+
+
+@contextmanager
+def ranks_in(directory: Path) -> Iterator[RankDirectory]:
+    with closing(RecordDirectory(directory, Procfs())) as records:
+        yield RankDirectory(records, fresh_for=0.0)
+
+
+def test_a_stage_leaves_its_entry_with_substage_and_step_and_its_end(rank: Path) -> None:
+    with stagewatch.stage("reward", step=4, substage="length_reward"):
+        pass
+    enter, leave = read(rank)
+    assert (enter.kind, enter.lane, enter.stage) == (Kind.ENTER, 0, "reward")
+    assert (enter.name, enter.step) == ("length_reward", 4)
+    assert (leave.kind, leave.stage, leave.name) == (Kind.LEAVE, "reward", "length_reward")
+    assert leave.began_ns == enter.boot_ns
+    assert enter.boot_ns <= leave.boot_ns
+
+
+def test_a_name_from_before_the_record_began_is_in_it(tmp_path: Path) -> None:
+    with stagewatch.stage("other", substage="before_any_record"):
+        pass
+    stagewatch.init("train", job_id=7, rank=0, directory=tmp_path)
+    try:
+        with stagewatch.stage("other", substage="before_any_record"):
+            (event,) = read(next(tmp_path.glob("*.rank")))
+    finally:
+        stagewatch.close()
+    assert event.name == "before_any_record"
+
+
+def test_a_heartbeat_is_an_event_where_its_step_is_new(rank: Path) -> None:
+    for step in (1, 1, None, 2):
+        stagewatch.heartbeat(step)
+    assert [(event.kind, event.step) for event in read(rank)] == [(Kind.STEP, 1), (Kind.STEP, 2)]
+
+
+def test_a_scalar_is_an_event_where_it_has_changed(rank: Path) -> None:
+    for value in (0.0, 0.0, 0.5, 0.5, math.inf):
+        stagewatch.scalar("loss", value)
+    events = read(rank)
+    assert {(event.kind, event.name) for event in events} == {(Kind.SCALAR, "loss")}
+    assert [event.value for event in events] == [0.0, 0.5, math.inf]
+
+
+def test_a_collective_leaves_group_operation_and_sequence(rank: Path) -> None:
+    for _ in range(2):
+        with stagewatch.collective("tp:1", op="all_reduce", size=4):
+            pass
+    stagewatch.collective("p2p", op="send", peer=3)
+    first, left, second, _, sent = read(rank)
+    assert (first.kind, first.name, first.op, first.sequence) == (
+        Kind.COLLECTIVE,
+        "tp:1",
+        "all_reduce",
+        1,
+    )
+    assert (left.kind, left.name, left.began_ns) == (Kind.LEFT, "tp:1", first.boot_ns)
+    assert (second.sequence, second.peer) == (2, None)
+    assert (sent.name, sent.op, sent.peer) == ("p2p", "send", 3)
+
+
+def test_an_exception_leaves_its_type_and_stage(rank: Path) -> None:
+    with pytest.raises(MemoryError), stagewatch.stage("train", step=9):
+        raise MemoryError("CUDA out of memory")
+    failure = read(rank)[-1]
+    assert (failure.kind, failure.stage, failure.name, failure.step) == (
+        Kind.FAILURE,
+        "train",
+        "MemoryError",
+        9,
+    )
+
+
+def test_a_group_that_is_gone_gives_its_name_to_none_of_the_next(rank: Path) -> None:
+    from stagewatch.client import _api
+
+    recorder = _api._recorder
+    assert recorder is not None
+    recorder.enter("old", 0)
+    recorder.forget("old")
+    recorder.enter("new", 0)
+    assert [event.name for event in read(rank)] == ["", "new"]
+
+
+def test_the_ring_keeps_the_latest_events(rank: Path) -> None:
+    for step in range(EVENTS + 100):
+        stagewatch.heartbeat(step)
+    steps = [event.step for event in read(rank)]
+    assert steps == list(range(100, EVENTS + 100))
+
+
+def test_names_without_end_leave_stages_without_a_name(rank: Path) -> None:
+    for number in range(2 * layout.NAMES):
+        with stagewatch.stage("other", substage=f"batch {number}"):
+            pass
+    events = read(rank)
+    assert len(events) == 4 * layout.NAMES
+    assert "" in {event.name for event in events}
+    named = [event for event in events if event.name]
+    assert all(event.name == f"batch {at // 2}" for at, event in enumerate(events) if event.name)
+    assert len(named) >= layout.NAMES
+
+
+def test_an_event_that_was_cut_off_in_the_middle_is_left_out(real: bytes) -> None:
+    """As `pack_into` stores one: all zero, then word after word."""
+    whole = parse_events(real, LATER)
+    for words in range(4):
+        torn = bytearray(real)
+        torn[EVENTS_AT + words * 8 : EVENTS_AT + EVENT_SIZE] = bytes(EVENT_SIZE - words * 8)
+        assert parse_events(bytes(torn), LATER) == whole[1:]
+    overwritten = bytearray(real)
+    overwritten[EVENTS_AT : EVENTS_AT + 8] = struct.pack("<q", whole[-1].boot_ns + 1)
+    assert parse_events(bytes(overwritten), LATER) == whole[1:]
+
+
+def test_an_event_that_changes_while_it_is_copied_is_left_out(
+    rank: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stagewatch.heartbeat(1)
+    fd = os.open(rank, os.O_RDONLY)
+    pread = os.pread
+
+    def and_write_on(fd: int, size: int, at: int) -> bytes:
+        copy = pread(fd, size, at)
+        stagewatch.heartbeat(stagewatch_step.pop())
+        return copy
+
+    stagewatch_step = [3, 2]
+    monkeypatch.setattr(os, "pread", and_write_on)
+    ring = copy_ring(fd)
+    os.close(fd)
+    raw = rank.read_bytes()[:RECORD_SIZE] + ring
+    assert [event.step for event in parse_events(raw, LATER)] == [1]
+
+
+def test_the_clock_bounds_what_counts(real: bytes) -> None:
+    events = parse_events(real, LATER)
+    middle = events[len(events) // 2].boot_ns
+    assert parse_events(real, middle) == [event for event in events if event.boot_ns <= middle]
+
+
+def well_formed(event: Event) -> None:
+    """What a page or a trace may rely on, whoever wrote the bytes."""
+    assert 0 < event.boot_ns <= LATER
+    assert event.began_ns is None or 0 <= event.began_ns <= event.boot_ns
+    assert event.lane is None or 0 <= event.lane < layout.LANES
+    assert event.stage == "" or event.stage in STAGES
+    assert event.step is None or event.step >= 0
+    assert event.name.isprintable()
+    assert len(event.name) <= max(layout.SCALAR_NAME_SIZE, layout.SUBSTAGE_SIZE)
+
+
+@given(st.integers(0))
+def test_noise_is_read_without_harm(real: bytes, seed: int) -> None:
+    noise = bytearray(random.Random(seed).randbytes(FILE_SIZE))
+    for at in range(EVENTS_AT, FILE_SIZE, EVENT_SIZE):  # else hardly one would count
+        noise[at + 8] %= 10
+        noise[at + 24 : at + 32] = noise[at : at + 8]
+    for head in (b"", real[: layout.NAMES_AT]):
+        events = parse_events(head + bytes(noise[len(head) :]), LATER)
+        assert len(events) <= EVENTS
+        for event in events:
+            well_formed(event)
+
+
+entries = st.tuples(
+    st.sampled_from([1, 2**61, -1, 0]) | st.integers(-(2**63), 2**63 - 1),
+    st.integers(0, 10) | st.integers(-(2**63), 2**63 - 1),
+    st.sampled_from([0, -1, 2**63 - 1, -(2**63)]) | st.integers(-(2**63), 2**63 - 1),
+)
+
+
+@given(st.lists(entries, max_size=20))
+def test_foreign_events_are_read_without_harm(
+    real: bytes, entries: list[tuple[int, int, int]]
+) -> None:
+    raw = bytearray(real)
+    for number, (when, what, value) in enumerate(entries):
+        struct.pack_into("<qqqq", raw, EVENTS_AT + number * EVENT_SIZE, when, what, value, when)
+    for event in parse_events(bytes(raw), LATER):
+        well_formed(event)
+
+
+@given(st.integers(0, FILE_SIZE - 1))
+def test_a_cut_file_has_no_events(real: bytes, size: int) -> None:
+    assert parse_events(real[:size], LATER) == []
+
+
+def test_a_record_of_a_client_without_events_is_still_read(tmp_path: Path, real: bytes) -> None:
+    place(tmp_path, real[:RECORD_SIZE])
+    with ranks_in(tmp_path) as ranks:
+        (record,) = ranks.look().records
+        assert record.job_id == "540"
+        assert last_events(ranks, record) == []
+
+
+def test_threads_write_at_once_and_no_event_is_torn_or_lost(
+    python: Python, record_dir: Path
+) -> None:
+    script = python(
+        """
+        import threading
+        import stagewatch
+        stagewatch.init()
+
+        def work():
+            for step in range(250):
+                with stagewatch.stage("rollout", step=step):
+                    pass
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        print("done", flush=True)
+        import time; time.sleep(1000)
+        """,
+        STAGEWATCH_DIR=str(record_dir),
+    )
+    script.said("done")
+    with ranks_in(record_dir) as ranks:
+        (record,) = ranks.look().records
+        events = last_events(ranks, record, EVENTS)
+    for lane in {event.lane for event in events}:
+        of_lane = [event for event in events if event.lane == lane]
+        entered = [event.boot_ns for event in of_lane if event.kind is Kind.ENTER]
+        left = [event.began_ns for event in of_lane if event.kind is Kind.LEAVE]
+        assert entered == left
+    assert len(events) == 4 * 250 * 2
+
+
+def test_the_last_stage_of_a_killed_rank_can_be_read(python: Python, record_dir: Path) -> None:
+    script = python(
+        """
+        import stagewatch, time
+        stagewatch.init()
+        with stagewatch.stage("rollout", step=1):
+            pass
+        with stagewatch.stage("weights_update", step=2, substage="broadcast"):
+            print("there", flush=True)
+            time.sleep(1000)
+        """,
+        STAGEWATCH_DIR=str(record_dir),
+    )
+    script.said("there")
+    with ranks_in(record_dir) as ranks:
+        ranks.look()
+        script.kill()
+        wait_for(
+            lambda: all(record.life is Life.GONE for record in ranks.look().records), "its end"
+        )
+        (record,) = ranks.look().records
+        last = last_events(ranks, record)[-1]
+    assert (last.kind, last.stage, last.name, last.step) == (
+        Kind.ENTER,
+        "weights_update",
+        "broadcast",
+        2,
+    )

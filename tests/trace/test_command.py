@@ -1,0 +1,231 @@
+"""`stagewatch trace` as an operator runs it: ranks that hang, and one that was killed."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import bcrypt
+import pytest
+
+from stagewatch.core.processes import Children
+from stagewatch.demo.prometheus import arguments, write_config
+from stagewatch.demo.stack import free_port
+from stagewatch.faults.markers import Marker, write_marker
+from stagewatch.prometheus.api import PrometheusApi
+from tests.node_agent import NodeAgent
+from tests.running import Python, clean_environ
+from tests.trace.trace_format import Event, checked, names_of
+from tests.waiting import wait_for
+from tests.web.certificates import Authority
+
+KILLED = 1
+RANK = """
+import os, sys, time, stagewatch
+stagewatch.init("train")
+rank = int(os.environ["RANK"])
+for step in range(20):
+    with stagewatch.stage("rollout", step=step):
+        pass
+    with stagewatch.stage("train", step=step), stagewatch.collective("world", op="all_reduce"):
+        pass
+    stagewatch.scalar("loss", 1 / (step + 1))
+if rank == 1:
+    with stagewatch.stage("weights_update", step=20, substage="broadcast"):
+        print("there", flush=True)
+        time.sleep(1000)
+with stagewatch.stage("train", step=20), stagewatch.collective("world", op="all_reduce", size=3):
+    print("there", flush=True)
+    time.sleep(1000)
+"""
+
+Done = subprocess.CompletedProcess[str]
+
+
+def run_trace(*arguments: object, **environ: str) -> Done:
+    """The command, with nothing but what is given."""
+    return subprocess.run(
+        [sys.executable, "-m", "stagewatch.cli", "trace", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=clean_environ(environ),
+        timeout=250,
+        check=False,
+    )
+
+
+@pytest.fixture
+def hanging(python: Python, tmp_path: Path) -> Path:
+    """The record directory of three ranks of job 540, of which the second was killed."""
+    directory = tmp_path / "ranks"
+    directory.mkdir()
+    environ = {"STAGEWATCH_DIR": str(directory), "STAGEWATCH_JOB_ID": "540", "WORLD_SIZE": "3"}
+    ranks = [python(RANK, **environ, RANK=str(number)) for number in range(3)]
+    for rank in ranks:
+        rank.said("there")
+    ranks[KILLED].kill()
+    return directory
+
+
+@pytest.fixture
+def agent(hanging: Path, tmp_path: Path) -> Iterator[Callable[..., NodeAgent]]:
+    """Starts a node agent that sees these ranks."""
+    agents: list[NodeAgent] = []
+
+    def start(*flags: str) -> NodeAgent:
+        agent = NodeAgent(tmp_path, *flags)
+        agents.append(agent)
+        agent.start()
+        return agent
+
+    yield start
+    for agent in agents:
+        agent.stop()
+
+
+def last_stage(events: list[Event], rank: str) -> Event:
+    """The latest slice of a rank's training thread."""
+    (process,) = [
+        pid for pid, name in names_of(events, "process_name").items() if name.startswith(rank)
+    ]
+    threads = names_of(events, "thread_name")
+    stages = [
+        event
+        for event in events
+        if event["ph"] == "X"
+        and event["pid"] == process
+        and threads[process, event["tid"]] == "training thread"
+    ]
+    return max(stages, key=lambda event: event["ts"])
+
+
+def says_what_happened(events: list[Event]) -> None:
+    """What any trace of these ranks must show."""
+    killed = last_stage(events, "train/1")
+    assert killed["name"] == "weights_update/broadcast"
+    assert killed["args"] == {"step": 20, "open": True}
+    assert "(gone)" in names_of(events, "process_name")[killed["pid"]]
+    for rank in ("train/0", "train/2"):
+        stage = last_stage(events, rank)
+        assert (stage["name"], stage["args"]) == ("train", {"step": 20, "open": True})
+        (inside,) = [
+            event
+            for event in events
+            if event["pid"] == stage["pid"] and event.get("args", {}).get("sequence") == 21
+        ]
+        assert (inside["ph"], inside["name"]) == ("X", "all_reduce")
+        assert inside["args"]["open"]
+
+
+def test_the_trace_of_this_node_shows_the_last_stage_of_a_killed_rank(
+    hanging: Path, tmp_path: Path
+) -> None:
+    faults = tmp_path / "faults"
+    faults.mkdir()
+    write_marker(faults, Marker("kill-1", "process_kill", 1.0, target_worker="train/1"))
+    output = tmp_path / "trace.json"
+    done = run_trace("--record-dir", hanging, "--fault-dir", faults, "-o", output)
+    assert done.returncode == 0, done.stderr
+    events = checked(output.read_text())
+    says_what_happened(events)
+    processes = names_of(events, "process_name")
+    by_process = {processes[event["pid"]]: event["name"] for event in events if event["ph"] == "X"}
+    assert "rank 1" in by_process["verdicts"]
+    assert by_process["faults"] == "kill-1"
+    threads = names_of(events, "thread_name")
+    classes = {
+        processes[event["pid"]]: event["name"]
+        for event in events
+        if event["ph"] == "X" and threads[event["pid"], event["tid"]] == "wait class"
+    }
+    assert [name for rank, name in classes.items() if "gone" in rank] == ["gone"]
+    assert len(classes) == 3
+
+
+def test_a_job_that_is_not_there_is_told_with_those_that_are(hanging: Path, tmp_path: Path) -> None:
+    output = tmp_path / "trace.json"
+    done = run_trace("--job", "541", "--record-dir", hanging, "-o", output)
+    assert done.returncode == 1
+    assert "no rank of job 541" in done.stderr
+    assert "there are 540" in done.stderr
+    assert list(tmp_path.glob("*trace.json*")) == []
+
+
+def test_a_file_that_cannot_be_written_is_told(hanging: Path, tmp_path: Path) -> None:
+    done = run_trace("--record-dir", hanging, "-o", tmp_path / "missing" / "trace.json")
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert "No such file or directory" in done.stderr
+
+
+def test_agents_behind_tls_and_a_password_are_asked_for_the_same(
+    agent: Callable[..., NodeAgent], authority: Authority, tmp_path: Path
+) -> None:
+    issued = authority.issue()
+    hashed = bcrypt.hashpw(b"wonderland", bcrypt.gensalt(4)).decode()
+    config = tmp_path / "web.yml"
+    config.write_text(
+        f"tls_server_config:\n  cert_file: {issued.certificate}\n  key_file: {issued.key}\n"
+        f"basic_auth_users:\n  alice: {hashed}\n"
+    )
+    password = tmp_path / "password"
+    password.write_text("alice:wonderland\n")
+    # Its pages cannot be asked without the certificate, so its port is waited for.
+    secured = NodeAgent(tmp_path, "--web-config", str(config))
+    secured.healthy = lambda: "agent on https" in secured.log.read_text()  # type: ignore[method-assign]
+    secured.start()
+    try:
+        url = f"https://localhost:{secured.port}"
+        output = tmp_path / "trace.json.gz"
+        asked = ("--job", "540", "-o", output, "--ca-file", authority.file, "--agent")
+        done = run_trace(*asked, url)
+        assert done.returncode == 1
+        assert "refuses access (HTTP status 401): --basic-auth-file" in done.stderr
+        silent = f"http://127.0.0.1:{free_port()}"
+        allowed = ("--basic-auth-file", password)
+        done = run_trace(*asked, f"{url},{silent}", *allowed)
+        assert done.returncode == 0, done.stderr
+        assert f"{silent}: the node agent does not answer" in done.stderr
+        says_what_happened(checked(gzip.decompress(output.read_bytes()).decode()))
+        done = run_trace("--job", "no", *asked[2:], url, *allowed)
+        assert done.returncode == 1
+        assert "no rank of job no keeps a record with these agents: there are 540" in done.stderr
+    finally:
+        secured.stop()
+
+
+def test_a_prometheus_knows_the_agents_and_how_the_ranks_waited(
+    agent: Callable[..., NodeAgent], children: Children, tmp_path: Path
+) -> None:
+    installed = shutil.which("prometheus")
+    if installed is None:
+        pytest.skip("needs Prometheus on the PATH")
+    node = agent()
+    port = free_port()
+    (tmp_path / "prometheus").mkdir()
+    config = write_config(tmp_path / "prometheus", {"n1": f"127.0.0.1:{node.port}"})
+    children.start(arguments([installed], config, port), log=tmp_path / "prometheus.log")
+    server = f"http://127.0.0.1:{port}"
+    api = PrometheusApi(server)
+    wait_for(api.ready, "Prometheus answers")
+    wait_for(lambda: bool(api.query('rl_rank_wait_class{job_id="540"}')), "wait classes")
+    api.close()
+    output = tmp_path / "trace.json"
+    done = run_trace("--job", "540", "-o", output, "--prometheus", server)
+    assert done.returncode == 0, done.stderr
+    events = checked(output.read_text())
+    says_what_happened(events)
+    assert "wait class" in names_of(events, "thread_name").values()
+    done = run_trace("--job", "541", "-o", output, "--prometheus", server)
+    assert done.returncode == 1
+    assert "shows job 541; there are 540" in done.stderr
+
+
+@pytest.mark.parametrize("flag", ["--agent", "--prometheus"])
+def test_asking_others_needs_a_job(flag: str, tmp_path: Path) -> None:
+    done = run_trace(flag, "http://127.0.0.1:1", "-o", tmp_path / "trace.json")
+    assert done.returncode == 2
+    assert f"{flag} needs --job ID" in done.stderr
