@@ -23,19 +23,23 @@ import json
 import os
 import shutil
 import sys
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stagewatch.core.config import add_options, existing_directory, option, options_of
+from stagewatch.core.config import add_options, existing_directory, option, options_of, path
 from stagewatch.core.errors import ConfigError
 from stagewatch.core.words import printable
 from stagewatch.host.procfs import Procfs
 from stagewatch.prometheus.options import PrometheusOptions
 from stagewatch.ranks.directory import rank_directory
+from stagewatch.ranks.stacks import StackTaker
 from stagewatch.record import DEFAULT_DIRECTORY
-from stagewatch.verdict.evidence import Stacks, gather, text, why_none
+from stagewatch.verdict import evidence, facts
+from stagewatch.verdict.evidence import gather, text, why_none
 from stagewatch.verdict.facts import RankFacts, observe
+from stagewatch.verdict.incidents import DIRECTORY, read, with_stacks
 from stagewatch.verdict.judge import Verdict, judge
 from stagewatch.verdict.table import table
 
@@ -50,7 +54,13 @@ class InspectOptions:
     json: bool = option(False, "print JSON instead of a table")
     job: str = option("", "only this job; every job if empty")
     evidence: bool = option(
-        False, "also show the stacks of a suspect and of one other rank, by py-spy"
+        False, "also take and show the stacks of all ranks of a job that is wrong, by py-spy"
+    )
+    incident_dir: Path = option(
+        DIRECTORY,
+        "where the agent keeps incidents, whose stacks tell more of a job that hangs",
+        parse=path,
+        env="STAGEWATCH_INCIDENT_DIR",
     )
     prometheus: str = option("", "ask the server at this URL about the whole job; needs --job")
     record_dir: Path = option(
@@ -79,19 +89,25 @@ def run(arguments: argparse.Namespace) -> int:
     if sys.stderr.isatty():
         print(f"watching for {LOOKS * PAUSE_SECONDS:.0f} s ...", end="\r", file=sys.stderr)
     with rank_directory(record_dir, proc, fresh_for=0.1) as directory:
-        facts = observe(directory, proc, looks=LOOKS, pause=PAUSE_SECONDS)
+        ranks = observe(directory, proc, looks=LOOKS, pause=PAUSE_SECONDS)
         census = directory.look()
     if sys.stderr.isatty():
         print("\033[K", end="", file=sys.stderr)
-    facts = [fact for fact in facts if options.job in ("", fact.job_id)]
-    verdicts = judge(facts)
-    stacks = gather(facts, verdicts) if options.evidence else []
+    ranks = [rank for rank in ranks if options.job in ("", rank.job_id)]
+    jobs = [verdict.job_id for verdict in judge(ranks) if verdict.stalled]
+    ranks = with_stacks(ranks, read(options.incident_dir, jobs), time.time())
+    verdicts = judge(ranks)
+    if options.evidence:
+        taker = StackTaker()
+        ranks = gather(census.ranks, ranks, verdicts, taker)
+        taker.close()
+        verdicts = judge(ranks)
     if options.json:
-        print(json.dumps(as_json(facts, verdicts, stacks), indent=2))
-    elif facts:
-        print(table(facts, verdicts, colour=_colour(), width=_width()))
+        print(json.dumps(as_json(ranks, verdicts), indent=2))
+    elif ranks:
+        print(table(ranks, verdicts, colour=_colour(), width=_width()))
         if options.evidence:
-            print(text(stacks) if stacks else f"\n{why_none(verdicts)}")
+            print(text(ranks) or f"\n{why_none(verdicts)}")
     else:
         job = f" of job {options.job}" if options.job else ""
         elsewhere = " or a private directory" if str(record_dir) == DEFAULT_DIRECTORY else ""
@@ -129,17 +145,11 @@ def _tell(server: PrometheusOptions, job_id: str, as_json: bool) -> int:
     return 3 if story.wrong else 0
 
 
-def as_json(
-    facts: list[RankFacts], verdicts: list[Verdict], stacks: list[Stacks]
-) -> dict[str, Any]:
+def as_json(ranks: list[RankFacts], verdicts: list[Verdict]) -> dict[str, Any]:
     """The facts, verdicts and stacks, for programs."""
     return {
-        "stacks": [dataclasses.asdict(one) for one in stacks],
-        "ranks": [
-            dataclasses.asdict(fact)
-            | {"overdue": fact.overdue, "class_before": sorted(fact.class_before)}
-            for fact in facts
-        ],
+        "stacks": evidence.as_json(ranks, verdicts),
+        "ranks": [facts.as_json(rank) for rank in ranks],
         "verdicts": [
             {
                 "job_id": verdict.job_id,
