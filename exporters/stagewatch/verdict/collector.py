@@ -139,6 +139,7 @@ class IncidentsCollector(Collector):
             begun, self._begun = self._begun, None
             if begun.job_id in suspected:
                 self._keep(begun, [fact for fact in facts if fact.job_id == begun.job_id])
+            self._taker.rest()
         now = time.time()
         out = Samples()
         shown = 0
@@ -188,7 +189,6 @@ class IncidentsCollector(Collector):
 
     def _keep(self, begun: _Begun, facts: Sequence[RankFacts]) -> None:
         takes = self._taker.take(begun.ranks)
-        self._taker.rest()
         none = Take(problem=NO_PROCESS)
         stacks = {
             rank.key: stack(begun.takes.get(rank.pid, none), takes.get(rank.pid, none))
