@@ -67,8 +67,8 @@ class Stack:
     """What two looks at one rank have in common."""
 
     group: str = ""
-    """The same for ranks that are in the same functions, and on the same line of their own code;
-    empty where no stack is known."""
+    """The same for ranks on the same line of the user's own code, and in the same functions called
+    from there; empty where no stack is known."""
     still: bool = False
     """Whether both looks saw the same."""
     frame: str = ""
@@ -152,11 +152,12 @@ def stack(first: Take, second: Take) -> Stack:
         return Stack(threads=threads, problem=second.problem or "it has no Python frames")
     shared = _shared(before[::-1], after[::-1])[::-1] if before else after
     own = users_own(shared)
-    key = [frame.place for frame in shared]
+    # Further out ranks may differ by how they were started.
+    key = [frame.place for frame in (shared[: shared.index(own) + 1] if own else shared)]
     line = own.line if own and (not before or own in before) else 0
     still = len(shared) == len(after) == len(before) and (own is None or own in before)
-    text = "\n".join(printable("\0".join(place)) for place in (*key, (str(line), "")))
-    group = hashlib.sha256(text.encode()).hexdigest()[:8]
+    told = "\n".join(printable("\0".join(place)) for place in (*key, (str(line), "")))
+    group = hashlib.sha256(told.encode()).hexdigest()[:8]
     return Stack(group, still, str(own) if own else "", threads)
 
 

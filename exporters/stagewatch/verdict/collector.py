@@ -59,16 +59,16 @@ MAX_EVENTS = 200
 GROUP = Metric(
     "rl_rank_stack_group",
     "gauge",
-    "Which functions, and line of the user's own code, a rank was in when its job began to hang: "
-    "equal groups are equal stacks, on all nodes. 1 if it was so twice 3 s apart; 0 if the rank "
-    "moved, and the group is of the frames that stayed. Shown while the job hangs.",
+    "Which line of the user's own code, and which functions called from there, a rank was in when "
+    "its job began to hang; equal groups are equal places, on all nodes. 1 if it was there twice "
+    "3 s apart; 0 if it moved, and the group is of the frames that stayed.",
     (*RANK_LABELS, "group"),
 )
 FRAME = Metric(
     "rl_rank_stack_frame_info",
     "gauge",
     "1 for the innermost frame of the user's own code that a rank was in when its job began to "
-    "hang: file, line and function. Shown while the job hangs.",
+    "hang: file, line and function.",
     (*RANK_LABELS, "frame"),
 )
 
