@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
+
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.stacks import Frame, StackTaker, Take
 from stagewatch.ranks.wait_class import WaitClass
@@ -48,20 +50,43 @@ def gather(facts: list[RankFacts], taker: Taker) -> list[RankFacts]:
     return evidence.gather(ranks, facts, judge(facts), taker, sleep=lambda seconds: None)
 
 
-def test_all_ranks_of_the_job_are_looked_at_and_the_rarest_stack_comes_first() -> None:
+def shown(facts: list[RankFacts]) -> str:
+    return evidence.text(facts, judge(facts))
+
+
+def test_all_ranks_of_the_job_are_looked_at_and_the_suspect_comes_first() -> None:
     taker = Taker()
     facts = gather(job(8, SPINNING, rank_3=LEFT), taker)
     assert taker.asked == list(range(8))
-    text = evidence.text(facts)
-    assert text.index("rank 3 (train), pid 4003:") < text.index("ranks 0, 1, 2, 4 and 3 more")
-    assert "thread Main?Thread\n    length_reward (/x/run.py:7)" in text
+    suspect, majority = shown(facts).split("\n\n")
+    assert suspect.startswith("\njob 540 rank 3 (train), pid 4003, suspect:\n  thread Main?Thread")
+    assert "    length_reward (run.py:7)" in suspect
+    assert majority.startswith("job 540 ranks 0, 1, 2, 4 and 3 more (train), pid 4000, majority:")
+
+
+def test_only_the_most_frequent_stack_is_that_of_the_majority() -> None:
+    ranks = job(6, SPINNING | stands("a"), rank_1=stands("b"), rank_3=LEFT | stands("c"))
+    heads = [line for line in shown(ranks).splitlines() if line.startswith("job ")]
+    assert [head.rpartition(", ")[2] for head in heads] == ["suspect:", "other:", "majority:"]
+
+
+@pytest.mark.parametrize(
+    ("file", "module"),
+    [
+        ("/home/me/rewards/length.py", "length.py"),
+        ("/opt/venv/lib/python3.11/site-packages/trl/trainer/grpo.py", "trl/trainer/grpo.py"),
+        ("/usr/lib/python3.11/asyncio/events.py", "asyncio/events.py"),
+    ],
+)
+def test_a_file_is_shown_from_its_library_on(file: str, module: str) -> None:
+    assert Frame("f", file, 1).module == module
 
 
 def test_programs_learn_of_every_rank_who_is_a_suspect() -> None:
     facts = gather(job(8, SPINNING, rank_3=LEFT), Taker())
     told = evidence.as_json(facts, judge(facts))
     assert {one["rank"] for one in told if one["why"] == "suspect"} == {3}
-    assert told[3]["frame"] == "run.py:7 in length_reward"
+    assert told[0]["frame"] == "run.py:7 in length_reward"
     assert len({one["group"] for one in told}) == 2
 
 
@@ -98,11 +123,11 @@ def test_a_rank_that_is_gone_has_no_stack_and_its_pid_may_be_anybodys() -> None:
 
 def test_a_rank_in_a_namespace_that_is_not_seen_from_here_has_no_pid_to_ask_about() -> None:
     facts = gather(job(8, SPINNING, rank_3=LEFT | {"pid": 0}), Taker())
-    assert "run this on the host" in evidence.text(facts)
+    assert "run this on the host" in shown(facts)
 
 
 def test_what_an_incident_knows_stays_where_nothing_can_be_taken_now() -> None:
     facts = gather(job(8, SPINNING | stands("a"), rank_3=LEFT | stands("")), Taker("not permitted"))
     assert facts[0].stack.frame == "a.py:1 in a"
     assert facts[3].stack.problem == "not permitted"
-    assert "  not permitted" in evidence.text(facts)
+    assert "  not permitted" in shown(facts)

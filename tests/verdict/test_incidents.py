@@ -44,6 +44,7 @@ def incident(job_id: str = "540", when: float | None = None) -> Incident:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> IncidentDirectory:
+    (tmp_path / "state").mkdir()
     return IncidentDirectory(tmp_path / "state/incidents")
 
 
@@ -190,10 +191,10 @@ def test_old_ones_and_too_many_bytes_are_removed(
 def test_a_directory_that_cannot_be_written_costs_a_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "file").write_text("")
-    IncidentDirectory(tmp_path / "file/incidents").keep(incident(), None)
+    IncidentDirectory(tmp_path / "none/incidents").keep(incident(), None)
     assert len(caplog.messages) == 1
     assert "cannot be written" in caplog.text
+    assert not (tmp_path / "none").exists()
 
 
 def test_the_stacks_count_while_the_overdue_ranks_stand_still() -> None:

@@ -31,6 +31,7 @@ _START = (
 )
 _STANDARD = r"^<(?!string>|stdin>)|/lib(?:64)?/python3[^/]*/(?!(?:site|dist)-packages/)"
 _OURS = r"/stagewatch/(?:client/|record\.py)|/torchinductor_"
+_ROOT = re.compile(r".*/(?:(?:site|dist)-packages|lib(?:64)?/python3[^/]*)/")
 _LIBRARY = re.compile(rf"{_STANDARD}|{_OURS}|/(?:site|dist)-packages/")
 _BENEATH = re.compile(rf"{_STANDARD}|{_OURS}|/(?:site|dist)-packages/(?:torch|stagewatch)/")
 
@@ -47,6 +48,12 @@ class Frame:
     def place(self) -> tuple[str, str]:
         """What is alike on all nodes, wherever a program is installed."""
         return self.function, PurePosixPath(self.file).name
+
+    @property
+    def module(self) -> str:
+        """The file's path within a library, or its name."""
+        root = _ROOT.match(self.file)
+        return self.file[root.end() :] if root else self.place[1]
 
     def __str__(self) -> str:
         function, file = self.place
@@ -143,7 +150,7 @@ def stack(first: Take, second: Take) -> Stack:
     threads = tuple(
         (
             printable(name),
-            tuple(printable(f"{one.function} ({one.file}:{one.line})") for one in frames),
+            tuple(printable(f"{one.function} ({one.module}:{one.line})") for one in frames),
         )
         for name, frames in second.threads
     )

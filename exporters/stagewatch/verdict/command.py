@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif ranks:
         print(table(ranks, verdicts, colour=_colour(), width=_width()))
         if options.evidence:
-            print(text(ranks) or f"\n{why_none(verdicts)}")
+            print(text(ranks, verdicts) or f"\n{why_none(verdicts)}")
     else:
         job = f" of job {options.job}" if options.job else ""
         elsewhere = " or a private directory" if str(record_dir) == DEFAULT_DIRECTORY else ""

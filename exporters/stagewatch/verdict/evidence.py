@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from stagewatch.ranks.model import Rank
@@ -51,38 +51,57 @@ def _with(fact: RankFacts, taken: Stack | None) -> RankFacts:
     )
 
 
-def text(facts: Sequence[RankFacts]) -> str:
-    """Each stack with the ranks that are in it, as a person reads them; the rarest first."""
-    shared: dict[tuple[str, str, str, str], list[RankFacts]] = {}
-    for fact in facts:
-        found = fact.stack
-        if found.group or found.problem:
-            shared.setdefault((fact.job_id, fact.role, found.group, found.problem), []).append(fact)
+def text(facts: Sequence[RankFacts], verdicts: Sequence[Verdict]) -> str:
+    """Each stack with the ranks in it, as a person reads them; the suspects' come first."""
     lines = []
-    for (job_id, role, _, problem), ranks in sorted(shared.items(), key=lambda one: len(one[1])):
-        moves = "" if all(rank.stack.still for rank in ranks) or problem else ", moving"
-        lines += ["", f"job {job_id} {numbers(ranks)} ({role}), pid {ranks[0].pid}{moves}:"]
-        lines += [f"  {problem}"] if problem else []
-        for name, frames in ranks[0].stack.threads:
+    for why, ranks in _shared(facts, verdicts):
+        first = ranks[0].stack
+        moves = "" if first.problem or all(rank.stack.still for rank in ranks) else ", moving"
+        who = f"job {ranks[0].job_id} {numbers(ranks)} ({ranks[0].role}), pid {ranks[0].pid}"
+        lines += ["", f"{who}{moves}, {why}:"]
+        lines += [f"  {first.problem}"] if first.problem else []
+        for name, frames in first.threads:
             lines += [f"  thread {name}", *(f"    {frame}" for frame in frames)]
     return "\n".join(lines)
 
 
 def as_json(facts: Sequence[RankFacts], verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
     """The same for programs, one object a rank."""
-    suspects = [rank for verdict in verdicts for rank in verdict.culprits]
     return [
         {
             "job_id": fact.job_id,
             "role": fact.role,
             "rank": fact.rank,
             "pid": fact.pid,
-            "why": "suspect" if fact in suspects else "majority",
-            **{name: getattr(fact.stack, name) for name in Stack.__dataclass_fields__},
+            "why": why,
+            **asdict(fact.stack),
         }
-        for fact in facts
-        if fact.stack.group or fact.stack.problem
+        for why, ranks in _shared(facts, verdicts)
+        for fact in ranks
     ]
+
+
+def _shared(
+    facts: Sequence[RankFacts], verdicts: Sequence[Verdict]
+) -> list[tuple[str, list[RankFacts]]]:
+    """The ranks by stack: those of `suspect`s, of `other`s, and of the `majority` of each role."""
+    suspects = [rank for verdict in verdicts for rank in verdict.culprits]
+    shared: dict[tuple[str, str, bool, str, str], list[RankFacts]] = {}
+    for fact in facts:
+        if fact.stack.group or fact.stack.problem:
+            key = (fact.job_id, fact.role, fact in suspects, fact.stack.group, fact.stack.problem)
+            shared.setdefault(key, []).append(fact)
+    most: dict[tuple[str, str], int] = {}
+    for (job_id, role, suspect, *_), ranks in shared.items():
+        if not suspect:
+            most[job_id, role] = max(most.get((job_id, role), 0), len(ranks))
+    told = []
+    for (job_id, role, suspect, *_), ranks in shared.items():
+        majority = not suspect and most.get((job_id, role)) == len(ranks)
+        if majority:
+            most[job_id, role] = 0
+        told.append(("suspect" if suspect else "majority" if majority else "other", ranks))
+    return sorted(told, key=lambda one: ("suspect", "other", "majority").index(one[0]))
 
 
 def why_none(verdicts: Sequence[Verdict]) -> str:

@@ -94,15 +94,16 @@ class IncidentDirectory:
         }
 
     def keep(self, incident: Incident, uid: int | None) -> None:
-        """Write it, readable by this user, and remove what is too old or too much."""
+        """Write it, readable by this user, and remove what is too old or too much.
+
+        It makes the directory, but not the one above: installing the agent does that.
+        """
         moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(incident.time))
         job = re.sub(r"[^A-Za-z0-9._-]", "_", incident.job_id)[:80]
         digest = hashlib.sha256(incident.job_id.encode()).hexdigest()[:8]
-        file = StateFile(
-            self._path / f"{moment}-{job}-{digest}.json",
-            lost="it is not shown",
-            make_directory=True,
-        )
+        with contextlib.suppress(OSError):  # told of when the file cannot be written
+            self._path.mkdir(exist_ok=True)
+        file = StateFile(self._path / f"{moment}-{job}-{digest}.json", lost="it is not shown")
         file.save({"version": VERSION, **asdict(incident)})
         if file.ok and uid is not None:
             try:
