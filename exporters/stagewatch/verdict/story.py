@@ -113,9 +113,9 @@ def _of_cluster(api: Queries, job_id: str, cluster: str, now: float, *, alone: b
         sentences += role.sentences(f"Job {job_id} ({name}){where}")
     behind = ask("rank:rl_stall:stage_behind")
     culprits = ask("job:rl_stall:culprit") + behind
-    frames = {_rank(one.labels): one.labels["frame"] for one in ask("rl_rank_stack_frame_info")}
+    frames = {_whose(one.labels): one.labels["frame"] for one in ask("rl_rank_stack_frame_info")}
     sentences += [
-        _culprit(culprit.labels, frames.get(_rank(culprit.labels), ""))
+        _culprit(culprit.labels, frames.get(_whose(culprit.labels), ""))
         for culprit in culprits[:SHOWN]
     ]
     if len(culprits) > SHOWN:
@@ -143,7 +143,7 @@ def _of_cluster(api: Queries, job_id: str, cluster: str, now: float, *, alone: b
     return Story(job_id, tuple(sentences), wrong)
 
 
-def _rank(labels: dict[str, str]) -> tuple[str, ...]:
+def _whose(labels: dict[str, str]) -> tuple[str, ...]:
     return tuple(labels.get(name, "") for name in ("node", "role", "rank"))
 
 
