@@ -134,7 +134,7 @@ def read(directory: Path, jobs: Iterable[str]) -> Iterator[Incident]:
     wanted = set(jobs)
     for file in reversed(IncidentDirectory(directory)._files()):
         with contextlib.suppress(OSError, *BROKEN):
-            if wanted and file.stat().st_size <= MAX_BYTES:
+            if wanted and file.is_file() and file.stat().st_size <= MAX_BYTES:
                 incident = _incident(parse(file.read_bytes()))
                 if incident.job_id in wanted:
                     wanted.discard(incident.job_id)
