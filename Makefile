@@ -53,5 +53,5 @@ experiments: # every scenario, with a report of each; writes docs/experiments.md
 lock: # after a change of dependencies
 	$(BIN)/pip --quiet install uv
 	$(BIN)/uv pip compile $(LOCK) --extra dev --output-file requirements.lock pyproject.toml
-	$(BIN)/uv pip compile $(LOCK) --extra node --extra slurm --extra web-config --extra demo \
+	$(BIN)/uv pip compile $(LOCK) --extra node --extra slurm --extra web-config --extra demo --extra evidence \
 	    --output-file deploy/requirements.lock pyproject.toml

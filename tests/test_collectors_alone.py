@@ -56,6 +56,7 @@ NODE = {
     "probe": "net_probe_success",
     "clock": "clock_synchronized",
     "faults": "fault_injection_active",
+    "incidents": "rl_rank_stack_frame_info",
 }
 """A metric of each collector of the node that shows that it has seen what is there."""
 
@@ -83,6 +84,18 @@ AT_WORK = (
 """
 )
 """A rank that moves bytes with every step."""
+
+HANGS = """
+import sys, time, stagewatch
+stagewatch.init(job_id="541", rank=int(sys.argv[1]), world_size=8)
+with stagewatch.stage("train"):
+    for step in range(100):
+        stagewatch.heartbeat(step=step)
+        time.sleep(0.005)
+    print("hangs", flush=True)
+    time.sleep(3600)
+"""
+"""A rank that makes no progress any more."""
 
 Series = frozenset[str]
 
@@ -146,6 +159,12 @@ def this_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ob
             environ=os.environ | {"STAGEWATCH_DIR": str(tmp / "ranks")},
         )
         wait_for(lambda: any((tmp / "ranks").iterdir()), f"the record of rank 0, {rank.pid}")
+        children.start(
+            [sys.executable, "-c", HANGS, "1"],
+            environ=os.environ | {"STAGEWATCH_DIR": str(tmp / "ranks")},
+            log=tmp / "hangs",
+        )
+        wait_for(lambda: b"hangs" in (tmp / "hangs").read_bytes(), "a rank that hangs")
         yield {
             "record_dir": tmp / "ranks",
             "ranks_by_environment": False,
@@ -232,7 +251,12 @@ def test_a_collector_of_the_node_needs_no_other(
     name: str, this_node: dict[str, object], tmp_path: Path
 ) -> None:
     assert name in NODE, "say by which metric one sees that it has seen what is there"
-    compare(node.COMMAND, this_node, {"collector.kmsg.state_file": tmp_path}, name, NODE)
+    (tmp_path / "incidents").mkdir()
+    state = {
+        "collector.kmsg.state_file": tmp_path,
+        "collector.incidents.dir": tmp_path / "incidents",
+    }
+    compare(node.COMMAND, this_node, state, name, NODE)
 
 
 @pytest.mark.parametrize("name", [spec.name for spec in slurm.COMMAND.specs()])

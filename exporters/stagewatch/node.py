@@ -18,6 +18,7 @@ from stagewatch.node_context import NodeContext, NodeOptions, node_context
 from stagewatch.ranks import activity, blocked_tasks, census, processes, sockets, stages, work
 from stagewatch.ranks import io as rank_io
 from stagewatch.storage import canary, checkpoints, io, nfs
+from stagewatch.verdict import collector as incidents
 from stagewatch.web.events import events_page
 
 
@@ -44,6 +45,7 @@ def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
         probe.SPEC,
         clock.SPEC,
         faults.SPEC,
+        incidents.SPEC,
     )
 
 

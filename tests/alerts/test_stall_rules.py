@@ -47,6 +47,7 @@ from tests.verdict.cases import (
     member,
     ranks_of,
     sends,
+    stands,
     with_budget,
 )
 from tests.verdict.jobs import job
@@ -98,6 +99,9 @@ class Exported:
             step = f"_x{SEEN} {rank.step}{pace}x{JUDGED - SEEN}"
             self.given[series("rl_rank_step", **mine)] = step
         self._groups(rank, mine)
+        if rank.stack.group:
+            still = int(rank.stack.still)
+            self._add("rl_rank_stack_group", still, **mine, group=rank.stack.group)
         teach = {**key, "node": "n0", "stage": "train"}
         gaps = 90 if rank.gaps is None else rank.gaps
         for bound in ("4.0", "+Inf"):
@@ -354,8 +358,20 @@ def a_difference(chance: random.Random, size: int) -> Differences:
 
 
 def made_up_jobs(seed: int) -> list[RankFacts]:
-    chance = random.Random(seed)
-    return [rank for number in range(JOBS) for rank in made_up_job(f"j{number}", chance)]
+    chance, looks = random.Random(seed), random.Random(-seed)
+    jobs = [made_up_job(f"j{number}", chance) for number in range(JOBS)]
+    return [rank for ranks in jobs for rank in looked_at(ranks, looks)]
+
+
+def looked_at(ranks: list[RankFacts], chance: random.Random) -> list[RankFacts]:
+    """With the stacks of some jobs, most of them alike."""
+    if chance.random() < 0.4:
+        return ranks
+    odd = [{}, stands("b"), stands("c"), stands("b", still=False)]
+    return [
+        dataclasses.replace(rank, **(chance.choice(odd) if chance.random() < 0.2 else stands("a")))
+        for rank in ranks
+    ]
 
 
 SEEDS = range(550, 554)
@@ -370,6 +386,7 @@ def test_made_up_jobs_have_every_kind_of_verdict() -> None:
     seen = {verdict.evidence for seed in SEEDS for verdict in judge(made_up_jobs(seed))}
     assert seen >= {"", "group_only", "missing", "mismatch", "process_gone", "awaited"}
     assert seen >= {"odd_one_out", "io_blocked", "left_loop_early", "livelock", "stage_differs"}
+    assert "stack_differs" in seen
 
 
 @pytest.mark.parametrize(("gaps", "taught"), [(MIN_GAPS - 1, False), (MIN_GAPS, True)])

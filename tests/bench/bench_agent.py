@@ -9,6 +9,7 @@ import http.client
 import multiprocessing
 import os
 import re
+import resource
 import shutil
 import sys
 import tempfile
@@ -19,6 +20,8 @@ import psutil
 
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port, wait_for
+from stagewatch.ranks.model import Rank
+from stagewatch.ranks.stacks import StackTaker
 from tests.bench.table import percentile, row
 from tests.fakes.nvml import FakeNvml, build
 
@@ -35,6 +38,19 @@ while True:
     for name in ("reward", "kl", "batch_size", "samples_per_second"):
         stagewatch.scalar(name, step)
 """
+STUCK = """
+import json, logging, threading, time, stagewatch
+stagewatch.init(job_id="2")
+for _ in range(8):
+    threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+def down(depth):
+    if depth:
+        down(depth - 1)
+    print("stuck", flush=True)
+    time.sleep(3600)
+down(40)
+"""
+"""A rank with as many threads and frames as one of PyTorch's has."""
 SCRAPERS = 4
 SCRAPES = 250
 SETTLE_SECONDS = 15
@@ -71,6 +87,37 @@ def _measure(directory: Path, children: Children) -> None:
     time.sleep(SETTLE_SECONDS)
     _resources(agent.pid, port)
     _latency(port)
+    _incident(directory, children)
+
+
+def _incident(directory: Path, children: Children) -> None:
+    """CPU of the two looks at the stacks of 8 ranks that an incident takes, child included."""
+    (ranks := directory / "stuck").mkdir()
+    log = directory / "stuck.log"
+    stuck = [
+        children.start(
+            [sys.executable, "-c", STUCK],
+            environ=os.environ | {"STAGEWATCH_DIR": str(ranks), "RANK": str(rank)},
+            log=log,
+        ).pid
+        for rank in range(RANKS)
+    ]
+    if not wait_for(lambda: log.read_bytes().count(b"stuck") == RANKS, 60):
+        raise SystemExit(f"the ranks do not hang: {log.read_text()}")
+    before, began = _cpu_of_ended_children(), time.monotonic()
+    taker = StackTaker()
+    for _ in range(2):
+        takes = taker.take(Rank("2", "train", 0, pid) for pid in stuck)
+        if problems := {take.problem for take in takes.values() if take.problem}:
+            raise SystemExit(f"no stacks: {problems}")
+    taker.close()
+    row(f"stacks of {RANKS} ranks, twice", _cpu_of_ended_children() - before, "s CPU", 1.0)
+    row("  from beginning to end", time.monotonic() - began, "s")
+
+
+def _cpu_of_ended_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _resources(pid: int, port: int) -> None:

@@ -9,6 +9,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.facts import Inside, RankFacts, is_still
 from stagewatch.verdict.thresholds import (
@@ -64,6 +65,11 @@ def inside(
 def sends(op: str, peer: int) -> Differences:
     """Inside a send or a receive."""
     return {"inside": {"p2p": Inside(op, 400.0, peer)}}
+
+
+def stands(where: str, *, still: bool = True) -> Differences:
+    """In this stack when somebody looked, twice unless it moved."""
+    return {"stack": Stack(where * 8, still, f"{where}.py:1 in {where}")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,6 +426,49 @@ CASES: dict[str, Case] = {
         {5: COMPUTE | {"class_before": frozenset({WaitClass.SPIN})}},
         {5: "odd_one_out"},
     ),
+    # Stacks, where nothing else tells.
+    "a-stack-of-its-own": hang(
+        8, {"collectives": {}} | stands("a"), {5: stands("b")}, {5: "stack_differs"}
+    ),
+    "a-stack-of-its-own-while-it-spins-in-bare-calls": hang(
+        3, inside("world", 220, 3, "unknown") | stands("a"), {1: stands("b")}, {1: "stack_differs"}
+    ),
+    "a-stack-of-its-own-that-moves": nobody(
+        8, {"collectives": {}} | stands("a"), {5: stands("b", still=False)}, "group_only"
+    ),
+    "all-but-one-move-alike": hang(
+        4, {"collectives": {}} | stands("a", still=False), {3: stands("b")}, {3: "stack_differs"}
+    ),
+    "two-in-stacks-of-their-own": nobody(
+        8, {"collectives": {}} | stands("a"), {5: stands("b"), 6: stands("c")}, "group_only"
+    ),
+    "two-in-another-stack": nobody(
+        8, {"collectives": {}} | stands("a"), {5: stands("b"), 6: stands("b")}, "group_only"
+    ),
+    "one-of-two-in-another-stack": nobody(
+        2, {"collectives": {}} | stands("a"), {1: stands("b")}, "group_only"
+    ),
+    "one-stack-is-not-known": nobody(
+        4, {"collectives": {}} | stands("a"), {1: stands("b"), 2: stands("")}, "group_only"
+    ),
+    "who-waits-is-in-a-stack-of-its-own": hang(
+        8, WORLD | stands("a"), {2: stands("b"), 5: NOT_COME}, {5: "awaited"}
+    ),
+    "all-inside-one-in-a-stack-of-its-own": nobody(
+        8, WORLD | stands("a"), {5: stands("b")}, "group_only"
+    ),
+    "in-a-stage-and-another-in-a-stack-of-its-own": hang(
+        8,
+        {"collectives": {}} | stands("a"),
+        {2: stands("b"), 5: {"stage": "reward"}},
+        {5: "stage_differs"},
+    ),
+    "odd-by-class-and-another-in-a-stack-of-its-own": hang(
+        8,
+        {"collectives": {}} | stands("a"),
+        {2: stands("b"), 5: PARKED | {"class_before": frozenset({WaitClass.COMPUTE})}},
+        {5: "odd_one_out"},
+    ),
     # Marks of progress by who is at fault.
     "marks-without-steps": hang(
         8,
@@ -506,6 +555,10 @@ ROLES: dict[str, dict[str, Case]] = {
     "odd-by-class-beside-a-mismatch": {
         "train": gives_way(8, {"collectives": {}}, {5: ODD}),
         "rollout": hang(8, WORLD, {3: inside("world", 220, 8, "broadcast")}, {3: "mismatch"}),
+    },
+    "a-stack-of-its-own-beside-one-that-has-not-come": {
+        "train": gives_way(8, {"collectives": {}} | stands("a"), {5: stands("b")}),
+        "rollout": hang(8, WORLD, {3: NOT_COME}, {3: "awaited"}),
     },
     "one-stopped-beside-one-that-has-not-come": {
         "train": hang(8, {"collectives": {}}, {5: STOPPED}, {5: "odd_one_out"}),

@@ -41,6 +41,10 @@ def story(children: Children, tmp_path: Path) -> Iterator[Story]:
         pid=103,
         evidence="stage_behind",
     )
+    for node, frame in (("n1", "loop.py:80 in wait"), ("n2", "sync.py:25 in send_weights")):
+        whose = {**BEHIND, "node": node, "frame": frame}
+        del whose["stage"]
+        past.add("rl_rank_stack_frame_info", lambda when: 1.0, **whose)
     api = PrometheusApi(filled_prometheus(children, tmp_path / "p", past))
     yield tell(Then(api, NOW), JOB, NOW)
     api.close()
@@ -49,7 +53,8 @@ def story(children: Children, tmp_path: Path) -> Iterator[Story]:
 def test_a_rank_that_its_peers_have_left_behind_is_told_of_in_plain_words(story: Story) -> None:
     assert story.wrong
     assert (
-        "Culprit: rank 3 (train), pid 103 on n2, in weights_update: its peers have completed "
+        "Culprit: rank 3 (train), pid 103 on n2, in weights_update at sync.py:25 in send_weights: "
+        "its peers have completed "
         "that stage, and the job waits for it (stage_behind)."
     ) in story.sentences
 

@@ -50,6 +50,7 @@ RANK_STAGE = _gauge("rl_rank_stage_open_seconds", *_RANK, "stage", "substage")
 RANK_WAIT = _gauge("rl_rank_wait_class", *_RANK, "class")
 RANK_FAILURE = _gauge("rl_rank_first_failure_timestamp_seconds", *_RANK, "stage", "error")
 RANK_MEMORY = _gauge("rl_rank_resident_memory_bytes", *_RANK)
+RANK_FRAME = _gauge("rl_rank_stack_frame_info", *_RANK, "frame")
 FAULT = _gauge(
     "fault_injection_active",
     "id",
@@ -182,6 +183,14 @@ def hang() -> Samples:
     return ranks(wait=lambda rank: "parked" if rank == 0 else "spin", age=412)
 
 
+def looked_at() -> Samples:
+    out = Samples()
+    for rank in range(8):
+        where = "loop.py:80 in wait" if rank else "reward.py:25 in length_reward"
+        out.add(RANK_FRAME, 1, "540", "train", rank, where)
+    return out
+
+
 def many() -> Samples:
     classes = ("compute", "spin", "parked", "io", "gone", "stopped", "unheard-of")
     return ranks(
@@ -194,7 +203,9 @@ def many() -> Samples:
 
 
 def hostile() -> Samples:
-    return ranks(3, job_id=HOSTILE, role=HOSTILE, stage=HOSTILE, wait=lambda rank: HOSTILE)
+    out = ranks(3, job_id=HOSTILE, role=HOSTILE, stage=HOSTILE, wait=lambda rank: HOSTILE)
+    out.add(RANK_FRAME, 1, HOSTILE, HOSTILE, 0, HOSTILE)
+    return out
 
 
 Parts = dict[str, Callable[[], Samples] | Collector]
@@ -211,6 +222,7 @@ SCENES: dict[str, Callable[[], Parts]] = {
         "nfs": Hangs(),
         "infiniband": no_data,
     },
+    "looked-at": lambda: {"faults": nothing, "ranks": hang, "incidents": looked_at},
     "failed": lambda: {"faults": nothing, "ranks": failed, "gpu": gpus},
     "recorded": lambda: {
         "faults": nothing,

@@ -98,6 +98,15 @@ def test_a_hang_shows_which_rank_is_parked_while_the_others_spin(settled: Serve)
     assert page.cards["Longest without progress"].startswith("6 min 53 s train rank 7")
 
 
+def test_a_hang_that_was_looked_at_shows_where_each_rank_is(settled: Serve) -> None:
+    rows = page_of(settled, "looked-at").rows("Ranks")
+    assert [row["Hangs at"] for row in rows[:2]] == [
+        "reward.py:25 in length_reward",
+        "loop.py:80 in wait",
+    ]
+    assert "Hangs at" not in page_of(settled, "hang").rows("Ranks")[0]
+
+
 def test_a_rank_that_is_gone_comes_first_with_what_it_failed_of(settled: Serve) -> None:
     rows = page_of(settled, "failed").rows("Ranks")
     assert [row["Rank"] for row in rows] == ["5", "0", "1", "2", "3", "4", "6", "7"]

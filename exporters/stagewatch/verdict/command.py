@@ -26,16 +26,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stagewatch.core.config import add_options, duration, existing_directory, option, options_of
+from stagewatch.core.config import (
+    add_options,
+    duration,
+    existing_directory,
+    option,
+    options_of,
+    path,
+)
 from stagewatch.core.errors import ConfigError
 from stagewatch.core.terminal import colours, columns, wrapped
 from stagewatch.core.words import printable
 from stagewatch.host.procfs import Procfs
 from stagewatch.prometheus.options import PrometheusOptions
 from stagewatch.ranks.directory import rank_directory
+from stagewatch.ranks.stacks import StackTaker
 from stagewatch.record import DEFAULT_DIRECTORY
-from stagewatch.verdict.evidence import Stacks, gather, text, why_none
+from stagewatch.verdict import evidence, facts
+from stagewatch.verdict.evidence import gather, text, why_none
 from stagewatch.verdict.facts import RankFacts, observe
+from stagewatch.verdict.incidents import DIRECTORY, read, with_stacks
 from stagewatch.verdict.judge import Verdict, judge
 from stagewatch.verdict.table import table
 
@@ -53,7 +63,13 @@ class InspectOptions:
         0.0, "look again after so many seconds, until Ctrl-C; 0: look once", parse=duration
     )
     evidence: bool = option(
-        False, "also show the stacks of a suspect and of one other rank, by py-spy"
+        False, "also take and show the stacks of all ranks of a job that is wrong, by py-spy"
+    )
+    incident_dir: Path = option(
+        DIRECTORY,
+        "where the agent keeps incidents, whose stacks tell more of a job that hangs",
+        parse=path,
+        env="STAGEWATCH_INCIDENT_DIR",
     )
     prometheus: str = option("", "ask the server at this URL about the whole job JOB")
     record_dir: Path = option(
@@ -108,19 +124,25 @@ def _look(options: InspectOptions) -> int:
     if shown := sys.stderr.isatty() and not options.watch:
         print(f"watching for {LOOKS * PAUSE_SECONDS:.0f} s ...", end="\r", file=sys.stderr)
     with rank_directory(record_dir, proc, fresh_for=0.1) as directory:
-        facts = observe(directory, proc, looks=LOOKS, pause=PAUSE_SECONDS)
+        ranks = observe(directory, proc, looks=LOOKS, pause=PAUSE_SECONDS)
         census = directory.look()
     if shown:
         print("\033[K", end="", file=sys.stderr)
-    facts = [fact for fact in facts if options.job in ("", fact.job_id)]
-    verdicts = judge(facts)
-    stacks = gather(facts, verdicts) if options.evidence else []
+    ranks = [rank for rank in ranks if options.job in ("", rank.job_id)]
+    jobs = [verdict.job_id for verdict in judge(ranks) if verdict.stalled]
+    ranks = with_stacks(ranks, read(options.incident_dir, jobs), time.time())
+    verdicts = judge(ranks)
+    if options.evidence:
+        taker = StackTaker()
+        ranks = gather(census.ranks, ranks, verdicts, taker)
+        taker.close()
+        verdicts = judge(ranks)
     if options.json:
-        _say(_dump(as_json(facts, verdicts, stacks), options), options)
-    elif facts:
-        shows = table(facts, verdicts, colour=colours(sys.stdout), width=columns(sys.stdout))
+        _say(_dump(as_json(ranks, verdicts), options), options)
+    elif ranks:
+        shows = table(ranks, verdicts, colour=colours(sys.stdout), width=columns(sys.stdout))
         if options.evidence:
-            shows += "\n" + (text(stacks) if stacks else f"\n{why_none(verdicts)}")
+            shows += "\n" + (text(ranks, verdicts) or f"\n{why_none(verdicts)}")
         _say(shows, options)
     else:
         job = f" of job {options.job}" if options.job else ""
@@ -164,17 +186,11 @@ def _tell(server: PrometheusOptions, options: InspectOptions) -> int:
     return 3 if story.wrong else 0
 
 
-def as_json(
-    facts: list[RankFacts], verdicts: list[Verdict], stacks: list[Stacks]
-) -> dict[str, Any]:
+def as_json(ranks: list[RankFacts], verdicts: list[Verdict]) -> dict[str, Any]:
     """The facts, verdicts and stacks, for programs."""
     return {
-        "stacks": [dataclasses.asdict(one) for one in stacks],
-        "ranks": [
-            dataclasses.asdict(fact)
-            | {"overdue": fact.overdue, "class_before": sorted(fact.class_before)}
-            for fact in facts
-        ],
+        "stacks": evidence.as_json(ranks, verdicts),
+        "ranks": [facts.as_json(rank) for rank in ranks],
         "verdicts": [
             {
                 "job_id": verdict.job_id,

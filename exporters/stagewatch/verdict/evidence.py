@@ -1,82 +1,107 @@
-"""Takes the stacks of a suspect and of one rank of the majority, by py-spy, without stopping them.
-
-https://github.com/benfred/py-spy
-"""
+"""Takes the stacks of all ranks of a job in which something is wrong, and shows who shares them."""
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
-import sys
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
-from stagewatch.core.words import printable
-from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.ranks.model import Rank
+from stagewatch.ranks.records import Life
+from stagewatch.ranks.stacks import NO_PROCESS, Stack, StackTaker, Take, stack
 from stagewatch.verdict.facts import RankFacts
 from stagewatch.verdict.judge import Verdict
+from stagewatch.verdict.words import numbers
 
-DEADLINE_SECONDS = 20.0
-MAX_FRAMES = 30
-
-Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
-
-
-@dataclass(frozen=True, slots=True)
-class Stacks:
-    """What one rank was doing."""
-
-    job_id: str
-    role: str
-    rank: int
-    pid: int
-    why: str
-    """`suspect` or `majority`."""
-    threads: tuple[tuple[str, tuple[str, ...]], ...]
-    """Name and frames of each thread, the innermost frame first."""
-    problem: str
-    """Why there are none, empty if there are."""
+APART_SECONDS = 1.0
+"""Between the two looks at a stack, for which somebody waits."""
+MAX_RANKS = 64
+"""Ranks whose stacks are taken."""
 
 
 def gather(
-    facts: Sequence[RankFacts], verdicts: Sequence[Verdict], run: Run | None = None
-) -> list[Stacks]:
-    """The stacks of two ranks of every job that is wrong: the first culprit that lives, and one of
-    the most frequent wait class among the others."""
-    taken = []
-    for verdict in verdicts:
-        if not verdict.wrong:
-            continue
-        live = [
-            fact
-            for fact in facts
-            if (fact.job_id, fact.role) == (verdict.job_id, verdict.role)
-            and fact.wait_class is not WaitClass.GONE
-        ]
-        suspects = [fact for fact in verdict.culprits if fact in live][:1]
-        others = [fact for fact in live if fact not in verdict.culprits]
-        taken += [_stacks(fact, "suspect", run or _run) for fact in suspects]
-        if others:
-            usual = Counter(fact.wait_class for fact in others).most_common(1)[0][0]
-            one = next(fact for fact in others if fact.wait_class is usual)
-            taken.append(_stacks(one, "majority", run or _run))
-    return taken
+    ranks: Iterable[Rank],
+    facts: Sequence[RankFacts],
+    verdicts: Sequence[Verdict],
+    taker: StackTaker,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[RankFacts]:
+    """The facts, with stacks of the living ranks of every job that is wrong; one of an incident
+    stays where it cannot be taken now."""
+    wrong = {verdict.job_id for verdict in verdicts if verdict.wrong}
+    live = [rank for rank in ranks if rank.job_id in wrong and rank.life is Life.ALIVE][:MAX_RANKS]
+    if not live:
+        return list(facts)
+    first = taker.take(live)
+    sleep(APART_SECONDS)
+    second = taker.take(live)
+    none = Take(problem=NO_PROCESS)
+    taken = {
+        rank.key: stack(first.get(rank.pid, none), second.get(rank.pid, none)) for rank in live
+    }
+    return [_with(fact, taken.get((fact.job_id, fact.role, str(fact.rank)))) for fact in facts]
 
 
-def text(stacks: Sequence[Stacks]) -> str:
-    """The stacks as a person reads them."""
+def _with(fact: RankFacts, taken: Stack | None) -> RankFacts:
+    return (
+        fact
+        if taken is None or (taken.problem and fact.stack.group)
+        else replace(fact, stack=taken)
+    )
+
+
+def text(facts: Sequence[RankFacts], verdicts: Sequence[Verdict]) -> str:
+    """Each stack with the ranks in it, as a person reads them; the suspects' come first."""
     lines = []
-    for one in stacks:
-        lines += ["", f"job {one.job_id} rank {one.rank} ({one.role}), pid {one.pid}, {one.why}:"]
-        if one.problem:
-            lines.append(f"  {one.problem}")
-        for name, frames in one.threads:
+    for why, ranks in _shared(facts, verdicts):
+        first = ranks[0].stack
+        moves = "" if first.problem or all(rank.stack.still for rank in ranks) else ", moving"
+        who = f"job {ranks[0].job_id} {numbers(ranks)} ({ranks[0].role}), pid {ranks[0].pid}"
+        lines += ["", f"{who}{moves}, {why}:"]
+        lines += [f"  {first.problem}"] if first.problem else []
+        for name, frames in first.threads:
             lines += [f"  thread {name}", *(f"    {frame}" for frame in frames)]
     return "\n".join(lines)
+
+
+def as_json(facts: Sequence[RankFacts], verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """The same for programs, one object a rank."""
+    return [
+        {
+            "job_id": fact.job_id,
+            "role": fact.role,
+            "rank": fact.rank,
+            "pid": fact.pid,
+            "why": why,
+            **asdict(fact.stack),
+        }
+        for why, ranks in _shared(facts, verdicts)
+        for fact in ranks
+    ]
+
+
+def _shared(
+    facts: Sequence[RankFacts], verdicts: Sequence[Verdict]
+) -> list[tuple[str, list[RankFacts]]]:
+    """The ranks by stack: those of `suspect`s, of `other`s, and of the `majority` of each role."""
+    suspects = [rank for verdict in verdicts for rank in verdict.culprits]
+    shared: dict[tuple[str, str, bool, str, str], list[RankFacts]] = {}
+    for fact in facts:
+        if fact.stack.group or fact.stack.problem:
+            key = (fact.job_id, fact.role, fact in suspects, fact.stack.group, fact.stack.problem)
+            shared.setdefault(key, []).append(fact)
+    most: dict[tuple[str, str], int] = {}
+    for (job_id, role, suspect, *_), ranks in shared.items():
+        if not suspect:
+            most[job_id, role] = max(most.get((job_id, role), 0), len(ranks))
+    told = []
+    for (job_id, role, suspect, *_), ranks in shared.items():
+        majority = not suspect and most.get((job_id, role)) == len(ranks)
+        if majority:
+            most[job_id, role] = 0
+        told.append(("suspect" if suspect else "majority" if majority else "other", ranks))
+    return sorted(told, key=lambda one: ("suspect", "other", "majority").index(one[0]))
 
 
 def why_none(verdicts: Sequence[Verdict]) -> str:
@@ -84,53 +109,3 @@ def why_none(verdicts: Sequence[Verdict]) -> str:
     if any(verdict.wrong for verdict in verdicts):
         return "No stacks: no process of a job in which something is wrong lives here."
     return "No stacks: they are taken only of a job in which something is wrong, and none is."
-
-
-def _stacks(fact: RankFacts, why: str, run: Run) -> Stacks:
-    threads, problem = _dump(fact.pid, run)
-    return Stacks(fact.job_id, fact.role, fact.rank, fact.pid, why, threads, problem)
-
-
-def _dump(pid: int, run: Run) -> tuple[tuple[tuple[str, tuple[str, ...]], ...], str]:
-    if not pid:
-        return (), "its process is in a PID namespace not seen from here: run this on the host"
-    program = shutil.which("py-spy") or shutil.which(
-        "py-spy", path=str(Path(sys.executable).parent)
-    )
-    if program is None:
-        return (), "py-spy is missing: pip install 'stagewatch[evidence]'"
-    try:
-        done = run([program, "dump", "--json", "--nonblocking", "--pid", str(pid)])
-    except subprocess.TimeoutExpired:
-        return (), f"py-spy did not answer within {DEADLINE_SECONDS:.0f} s"
-    except OSError as error:
-        return (), f"{program}: {error.strerror}"
-    if done.returncode:
-        complaint = printable(" ".join(done.stderr.split()))
-        if "ermission" in complaint or "not permitted" in complaint:
-            return (), "not permitted: run as root, or as the user of the job with ptrace allowed"
-        return (), f"py-spy: {complaint[:200] or f'exit status {done.returncode}'}"
-    try:
-        return tuple(_thread(thread) for thread in json.loads(done.stdout)), ""
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return (), "py-spy gave no JSON that can be read; 0.4 or later is needed"
-
-
-def _thread(thread: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
-    frames = [
-        f"{frame['name']} ({frame.get('short_filename') or frame['filename']}:{frame['line']})"
-        for frame in thread["frames"][:MAX_FRAMES]
-    ]
-    name = str(thread.get("thread_name") or thread.get("os_thread_id") or thread["thread_id"])
-    return printable(name), tuple(map(printable, frames))
-
-
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=DEADLINE_SECONDS,
-        check=False,
-    )

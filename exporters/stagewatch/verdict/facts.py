@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
+from typing import Any
 
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import Census, RankDirectory
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.records import Life, RankRecord
+from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.stages import INSIDE_AFTER_SECONDS
-from stagewatch.ranks.wait_class import Sample, Sampler, WaitClass, classify
+from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, Sampler, WaitClass, classify
 from stagewatch.verdict.thresholds import budget_seconds
 
 _STILL = (WaitClass.PARKED, WaitClass.POLL, WaitClass.STOPPED)
 """Classes of a rank that does no work, whatever its stage."""
+NO_STACK = Stack()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,8 @@ class RankFacts:
     """How it waited while its job was well; empty where nobody has seen that."""
     step_age_seconds: float | None = None
     """How long it has been at its step; `None` where nobody has seen that."""
+    stack: Stack = NO_STACK
+    """What it was in, where somebody has looked."""
 
     @property
     def overdue(self) -> bool:
@@ -98,6 +104,36 @@ class RankFacts:
         return age - budget
 
 
+class Observer:
+    """Keeps the last few samples of the ranks that it is shown."""
+
+    def __init__(self, proc: Procfs) -> None:
+        self._sampler = Sampler(proc)
+        self._windows: dict[int, deque[Sample]] = {}
+
+    def look(self, ranks: Iterable[Rank]) -> None:
+        """Take a sample of each, and forget all others."""
+        windows, self._windows = self._windows, {}
+        for rank in ranks:
+            alive = rank.life is Life.ALIVE
+            sample = self._sampler.take(rank, time.monotonic()) if alive else None
+            if sample is not None:
+                window = windows.get(rank.pid) or deque(maxlen=WINDOW_SAMPLES)
+                self._windows[rank.pid] = window
+                window.append(sample)
+
+    def facts(self, ranks: Iterable[Rank], *, full: bool = False) -> list[RankFacts]:
+        """What is known of those that have not closed their record.
+
+        `full`: the record directory has no room.
+        """
+        return [
+            _facts(rank, self._windows.get(rank.pid, ()), full=full)
+            for rank in ranks
+            if rank.life is not Life.CLOSED
+        ]
+
+
 def observe(
     directory: RankDirectory,
     proc: Procfs,
@@ -107,26 +143,17 @@ def observe(
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[RankFacts]:
     """Look at every rank `looks` times, `pause` seconds apart."""
-    sampler = Sampler(proc)
-    windows: dict[int, list[Sample]] = {}
+    observer = Observer(proc)
     census = Census()
     for look in range(looks):
         if look:
             sleep(pause)
         census = directory.look()
-        for rank in census.ranks:
-            alive = rank.life is Life.ALIVE
-            sample = sampler.take(rank, time.monotonic()) if alive else None
-            if sample is not None:
-                windows.setdefault(rank.pid, []).append(sample)
-    return [
-        _facts(rank, windows.get(rank.pid, []), full=census.full)
-        for rank in census.ranks
-        if rank.life is not Life.CLOSED
-    ]
+        observer.look(census.ranks)
+    return observer.facts(census.ranks, full=census.full)
 
 
-def _facts(rank: Rank, window: list[Sample], *, full: bool) -> RankFacts:
+def _facts(rank: Rank, window: Sequence[Sample], *, full: bool) -> RankFacts:
     record = rank.record
     lane = record.training if record else None
     frame = record.open if record else None
@@ -167,6 +194,13 @@ def _facts(rank: Rank, window: list[Sample], *, full: bool) -> RankFacts:
         gaps=sum(sum(totals.gaps) for totals in record.totals.values()) if record else None,
         at_work=wait_class is WaitClass.COMPUTE,
     )
+
+
+def as_json(fact: RankFacts) -> dict[str, Any]:
+    """The facts for programs; the stack stands elsewhere."""
+    content = asdict(replace(fact, stack=NO_STACK))
+    del content["stack"]
+    return content | {"overdue": fact.overdue, "class_before": sorted(fact.class_before)}
 
 
 def is_still(rank: RankFacts) -> bool:

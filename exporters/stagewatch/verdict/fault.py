@@ -26,7 +26,7 @@ _BUSY = (WaitClass.COMPUTE, WaitClass.IO, WaitClass.STOPPED)
 _OUTSIDE = ("cleanup", "idle")
 """Stages outside of the loop."""
 
-_WEAK = ("left_loop_early", "odd_one_out", "stage_differs")
+_WEAK = ("left_loop_early", "odd_one_out", "stack_differs", "stage_differs")
 """Evidence that a wait for another role may leave as well."""
 
 Charges = dict[int, tuple[str, str, str]]
@@ -40,7 +40,7 @@ class Charge:
     rank: RankFacts
     evidence: str
     """`process_gone`, `left_loop_early`, `awaited`, `mismatch`, `livelock`, `io_blocked`,
-    `odd_one_out` or `stage_differs`."""
+    `odd_one_out`, `stage_differs` or `stack_differs`."""
     group: str = ""
     op: str = ""
     """What the others wait for it in, where that is known."""
@@ -233,8 +233,13 @@ def _by_wait(live: Sequence[RankFacts], graph: Graph) -> Charges:
     elsewhere = _minority([rank.substage for rank in live] if one_stage else stages) & unseen
     if elsewhere:
         return _charged(sorted(elsewhere), "stage_differs")
-    if 2 * counts[WaitClass.UNKNOWN] >= len(live):
-        return {}
+    if 2 * counts[WaitClass.UNKNOWN] < len(live) and (odd := _odd(live, unseen, counts)):
+        return _charged(odd, "odd_one_out")
+    return _charged(_alone(live) & unseen, "stack_differs")
+
+
+def _odd(live: Sequence[RankFacts], unseen: set[int], counts: Counter[WaitClass]) -> list[int]:
+    """Who waits unlike its peers and unlike itself while the job was well."""
     for wait_class in _ODD_CLASSES:
         odd = [
             place
@@ -244,8 +249,20 @@ def _by_wait(live: Sequence[RankFacts], graph: Graph) -> Charges:
             and wait_class not in live[place].class_before
         ]
         if odd and 2 * counts[wait_class] < len(live):
-            return _charged(odd, "odd_one_out")
-    return {}
+            return odd
+    return []
+
+
+def _alone(live: Sequence[RankFacts]) -> set[int]:
+    """The one rank, of three at least, that stays in another stack than all the others share."""
+    counts = Counter(rank.stack.group for rank in live if rank.stack.group).most_common(1)
+    if len(live) < 3 or not counts or counts[0][1] != len(live) - 1:
+        return set()
+    return {
+        place
+        for place, rank in enumerate(live)
+        if rank.stack.group not in ("", counts[0][0]) and rank.stack.still
+    }
 
 
 def _charged(places: Iterable[int], evidence: str) -> Charges:

@@ -22,7 +22,7 @@ from stagewatch.verdict.thresholds import (
     WORKING_SECONDS,
     YOUNG_SECONDS,
 )
-from stagewatch.verdict.words import accusation, doing, groups, who
+from stagewatch.verdict.words import accusation, doing, groups, places, who
 
 Ranks = Sequence[RankFacts]
 
@@ -120,7 +120,8 @@ def _stuck(job: str, case: Case, failure: str) -> Verdict:
         ),
     }[case.nobody]
     since = f"no progress for {_since(live)} at step {_step(live)}"
-    sentence = f"{job}: {since}: {doing(live)}; {why}{failure}"
+    where = f"; {frames}" if (frames := places(live)) else ""
+    sentence = f"{job}: {since}: {doing(live)}; {why}{where}{failure}"
     return Verdict(job_id, role, True, case.nobody, (), sentence)
 
 

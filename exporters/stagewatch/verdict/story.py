@@ -30,6 +30,7 @@ _MEANING = {
     "node_lost": "its node does not answer any more, and the others wait for it",
     "io_blocked": "it waits for storage",
     "odd_one_out": "it waits unlike all others",
+    "stack_differs": "its stack differs from those of all others",
     "stage_differs": "it is in a stage of its own",
     "stage_behind": "its peers have completed that stage, and the job waits for it",
 }
@@ -132,7 +133,11 @@ def _verdict(ask: _Ask) -> list[str]:
     """Who holds the job up, and how that is seen; or that nobody can be named."""
     behind = ask("rank:rl_stall:stage_behind")
     culprits = ask("job:rl_stall:culprit") + behind
-    sentences = [_culprit(culprit.labels) for culprit in culprits[:SHOWN]]
+    frames = {_whose(one.labels): one.labels["frame"] for one in ask("rl_rank_stack_frame_info")}
+    sentences = [
+        _culprit(culprit.labels, frames.get(_whose(culprit.labels), ""))
+        for culprit in culprits[:SHOWN]
+    ]
     if len(culprits) > SHOWN:
         sentences.append(f"And {len(culprits) - SHOWN} more ranks at fault.")
     # A role that waits for the rank that is behind hangs without a culprit of its own.
@@ -150,13 +155,18 @@ def _verdict(ask: _Ask) -> list[str]:
     return sentences
 
 
-def _culprit(labels: dict[str, str]) -> str:
+def _whose(labels: dict[str, str]) -> tuple[str, ...]:
+    return tuple(labels.get(name, "") for name in ("node", "role", "rank"))
+
+
+def _culprit(labels: dict[str, str], frame: str) -> str:
     evidence = labels.get("evidence", "")
     op = labels.get("op", "").replace("unknown", "a collective")
     waited = f", in {op} of {labels['group']}" if labels.get("group") else ""
     return (
         f"Culprit: rank {labels['rank']} ({labels['role']}), pid {labels.get('pid') or 'unknown'} "
-        f"on {_node(labels)}, in {labels.get('stage') or 'no known stage'}: "
+        f"on {_node(labels)}, in {labels.get('stage') or 'no known stage'}"
+        f"{f' at {frame}' if frame else ''}: "
         f"{_MEANING.get(evidence, evidence)}{waited} ({evidence})."
     )
 

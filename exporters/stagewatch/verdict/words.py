@@ -50,6 +50,26 @@ def who(ranks: Sequence[RankFacts]) -> str:
     return f"ranks {shown}" + (f" and {len(ranks) - 4} more" if len(ranks) > 4 else "")
 
 
+def numbers(ranks: Sequence[RankFacts]) -> str:
+    """The ranks by number alone."""
+    shown = ", ".join(str(rank.rank) for rank in ranks[:4])
+    more = f" and {len(ranks) - 4} more" if len(ranks) > 4 else ""
+    return f"{'ranks' if len(ranks) > 1 else 'rank'} {shown}{more}"
+
+
+def places(ranks: Sequence[RankFacts]) -> str:
+    """Who is where in the user's own code, the rarest place first; empty where nobody looked."""
+    by_frame: dict[str, list[RankFacts]] = {}
+    for rank in ranks:
+        if rank.stack.frame:
+            by_frame.setdefault(rank.stack.frame, []).append(rank)
+    parts = [
+        f"{numbers(those)} at {frame}"
+        for frame, those in sorted(by_frame.items(), key=lambda one: len(one[1]))
+    ]
+    return "; ".join(parts[:4])
+
+
 def sleeps_in(channel: str) -> str:
     """A wait channel by kind, since kernels rename functions (futex_wait_queue, futex_do_wait)."""
     return next((kind for kind in _KINDS if kind in channel), channel)
@@ -57,18 +77,12 @@ def sleeps_in(channel: str) -> str:
 
 def groups(ranks: Sequence[RankFacts]) -> str:
     """Who is inside which collective."""
-    inside: dict[str, list[str]] = {}
+    inside: dict[str, list[RankFacts]] = {}
     for rank in ranks:
         for group, call in rank.inside.items():
             peer = f" with rank {call.peer}" if call.peer is not None else ""
-            inside.setdefault(f"{_op(call.op)} of {group}{peer}", []).append(str(rank.rank))
-    parts = []
-    for what, numbers in sorted(inside.items()):
-        more = f" and {len(numbers) - 4} more" if len(numbers) > 4 else ""
-        parts.append(
-            f"{'ranks' if len(numbers) > 1 else 'rank'} {', '.join(numbers[:4])}{more} in {what}"
-        )
-    return "; ".join(parts)
+            inside.setdefault(f"{_op(call.op)} of {group}{peer}", []).append(rank)
+    return "; ".join(f"{numbers(those)} in {what}" for what, those in sorted(inside.items()))
 
 
 def _op(name: str) -> str:
@@ -78,6 +92,7 @@ def _op(name: str) -> str:
 _WHY = {
     "left_loop_early": ("it left the loop early", "they left the loop early"),
     "livelock": ("it makes marks but no steps", "they make marks but no steps"),
+    "stack_differs": ("its stack differs from all others", "their stacks differ from all others"),
     "stage_differs": ("it is in a stage of its own", "they are in a stage of their own"),
 }
 
@@ -100,6 +115,8 @@ def accusation(
         f"{doing(others)}, {who(culprits)} {'have' if several else 'has'} been {state} for "
         f"{since(culprits)} at step {step(culprits)}"
     )
+    if first.rank.stack.frame:
+        sentence += f", at {first.rank.stack.frame}"
     it = "them" if several else "it"
     where = f"{_op(first.op)} of {first.group}"
     if first.evidence == "mismatch":

@@ -60,6 +60,8 @@ class Rank:
     memory_bytes: float | None
     failure: tuple[str, str] | None
     """The first exception and the stage that raised it."""
+    frame: str
+    """Where in the user's own code it was when its job began to hang; empty while it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +242,7 @@ def _ranks(series: _Series) -> list[Rank]:
     waits = {_key(labels, _RANK): labels["class"] for labels in in_force}
     stages = series.labels("rl_rank_stage_open_seconds", _RANK)
     failures = series.labels("rl_rank_first_failure_timestamp_seconds", _RANK)
+    frames = series.labels("rl_rank_stack_frame_info", _RANK)
     gpu_of = {uuid: gpu for gpu, uuid, _ in series.labels("gpu_info", _GPU)}
 
     def rank(key: Key) -> Rank:
@@ -260,6 +263,7 @@ def _ranks(series: _Series) -> list[Rank]:
             progress_age=value("rl_rank_progress_age_seconds", key),
             memory_bytes=value("rl_rank_resident_memory_bytes", key),
             failure=(failure.get("error", ""), failure.get("stage", "")) if failure else None,
+            frame=frames.get(key, {}).get("frame", ""),
         )
 
     ranks = [rank(key) for key in sorted({*up, *info, *waits, *stages}, key=_natural)]

@@ -1,0 +1,200 @@
+"""Python stacks of ranks, by py-spy, without stopping them; and which of them are alike.
+
+https://github.com/benfred/py-spy, with `--nonblocking`: a stack that is read while it changes may
+be wrong, so each rank is looked at twice, and what both looks share counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from stagewatch.core.children.supervisor import PACKAGES, Supervisor
+from stagewatch.core.errors import StagewatchError
+from stagewatch.core.words import printable
+from stagewatch.ranks.model import Rank
+from stagewatch.ranks.stacks_child import ANSWER_SECONDS
+
+MISSING = "py-spy is missing: pip install 'stagewatch[evidence]'"
+NO_PROCESS = "its process is in a PID namespace not seen from here: run this on the host"
+MAX_FRAME = 120
+"""Characters of a frame in a label."""
+
+_START = (
+    "import sys; sys.path += sys.argv[1:]; from stagewatch.ranks.stacks_child import main; main()"
+)
+_STANDARD = r"^<(?!string>|stdin>)|/lib(?:64)?/python3[^/]*/(?!(?:site|dist)-packages/)"
+_OURS = r"/stagewatch/(?:client/|record\.py)|/torchinductor_"
+_ROOT = re.compile(r".*/(?:(?:site|dist)-packages|lib(?:64)?/python3[^/]*)/")
+_LIBRARY = re.compile(rf"{_STANDARD}|{_OURS}|/(?:site|dist)-packages/")
+_BENEATH = re.compile(rf"{_STANDARD}|{_OURS}|/(?:site|dist)-packages/(?:torch|stagewatch)/")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One call of a stack."""
+
+    function: str
+    file: str
+    line: int
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """What is alike on all nodes, wherever a program is installed."""
+        return self.function, PurePosixPath(self.file).name
+
+    @property
+    def module(self) -> str:
+        """The file's path within a library, or its name."""
+        root = _ROOT.match(self.file)
+        return self.file[root.end() :] if root else self.place[1]
+
+    def __str__(self) -> str:
+        function, file = self.place
+        return printable(f"{file}:{self.line} in {function}", MAX_FRAME)
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """The threads of a process at one moment, or why they are not known."""
+
+    threads: tuple[tuple[str, tuple[Frame, ...]], ...] = ()
+    """Name and frames, the innermost first; the thread that trains comes first."""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """What two looks at one rank have in common."""
+
+    group: str = ""
+    """The same for ranks on the same line of the user's own code, and in the same functions called
+    from there; empty where no stack is known."""
+    still: bool = False
+    """Whether both looks saw the same."""
+    frame: str = ""
+    """The innermost frame of the user's own code: file, line and function."""
+    threads: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Name and frames of each thread in the second look, the innermost first."""
+    problem: str = ""
+
+
+class StackTaker:
+    """Takes stacks in a child, which it starts when asked and dismisses on `rest`."""
+
+    def __init__(self, *, program: str | None = None) -> None:
+        self._program = program or py_spy()
+        start = [sys.executable, "-I", "-S", "-c", _START, str(PACKAGES)]
+        patience = ANSWER_SECONDS + 10.0
+        self._child = Supervisor(
+            "the taker of stacks", lambda: start, timeout=patience, start_timeout=patience
+        )
+        self._hung: set[tuple[int, int]] = set()
+
+    @property
+    def installed(self) -> bool:
+        """Whether py-spy is there."""
+        return self._program is not None
+
+    def take(self, ranks: Iterable[Rank]) -> dict[int, Take]:
+        """The stacks of these ranks' processes by pid; takes half a minute at the very most."""
+        wanted = {rank.pid: rank for rank in ranks if rank.pid}
+        if self._program is None:
+            return dict.fromkeys(wanted, Take(problem=MISSING))
+        hung = [pid for pid, rank in wanted.items() if (pid, rank.start_ticks or 0) in self._hung]
+        takes = dict.fromkeys(hung, Take(problem="py-spy hung on it before, and is kept from it"))
+        question = {
+            "program": [self._program, "dump", "--json", "--nonblocking"],
+            "targets": [
+                {"pid": pid, "start": rank.start_ticks or 0, "thread": _thread(rank)}
+                for pid, rank in wanted.items()
+                if pid not in takes
+            ],
+        }
+        if not question["targets"]:
+            return takes
+        try:
+            answers = self._child.ask(question, list)
+        except StagewatchError as error:
+            return takes | {pid: Take(problem=str(error)) for pid in wanted if pid not in takes}
+        for answer in answers:
+            pid = answer["pid"]
+            if answer["hung"]:
+                self._hung.add((pid, wanted[pid].start_ticks or 0))
+            takes[pid] = _take(answer)
+        return takes
+
+    def rest(self) -> None:
+        """End the child until the next question."""
+        self._child.dismiss()
+
+    def close(self) -> None:
+        """End the child for good."""
+        self._child.close()
+
+
+def py_spy() -> str | None:
+    """Where py-spy is: on the path, or beside this Python."""
+    beside = str(Path(sys.executable).parent)
+    return shutil.which("py-spy") or shutil.which("py-spy", path=beside)
+
+
+def stack(first: Take, second: Take) -> Stack:
+    """What the first threads of two looks share: their common outermost frames."""
+    threads = tuple(
+        (
+            printable(name),
+            tuple(printable(f"{one.function} ({one.module}:{one.line})") for one in frames),
+        )
+        for name, frames in second.threads
+    )
+    before, after = (take.threads[0][1] if take.threads else () for take in (first, second))
+    if not after:
+        return Stack(threads=threads, problem=second.problem or "it has no Python frames")
+    shared = _shared(before[::-1], after[::-1])[::-1] if before else after
+    own = users_own(shared)
+    # Further out ranks may differ by how they were started.
+    key = [frame.place for frame in (shared[: shared.index(own) + 1] if own else shared)]
+    line = own.line if own and (not before or own in before) else 0
+    still = len(shared) == len(after) == len(before) and (own is None or own in before)
+    told = "\n".join(printable("\0".join(place)) for place in (*key, (str(line), "")))
+    group = hashlib.sha256(told.encode()).hexdigest()[:8]
+    return Stack(group, still, str(own) if own else "", threads)
+
+
+def users_own(frames: Iterable[Frame]) -> Frame | None:
+    """The innermost frame that belongs to no library, else to neither Python nor PyTorch."""
+    frames = tuple(frames)
+    for beneath in (_LIBRARY, _BENEATH):
+        for frame in frames:
+            if not beneath.search(frame.file):
+                return frame
+    return None
+
+
+def _shared(first: tuple[Frame, ...], second: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """The frames of the second, the outermost first, as far as they are in the same functions."""
+    length = 0
+    for one, other in zip(first, second, strict=False):
+        if one.place != other.place:
+            break
+        length += 1
+    return second[:length]
+
+
+def _thread(rank: Rank) -> int:
+    lane = rank.record.training if rank.record else None
+    return lane.thread if lane else 0
+
+
+def _take(answer: Mapping[str, Any]) -> Take:
+    threads = tuple(
+        (name, tuple(Frame(*frame) for frame in frames)) for name, frames in answer["threads"]
+    )
+    return Take(threads, printable(answer["problem"]))

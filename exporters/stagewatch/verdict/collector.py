@@ -1,0 +1,297 @@
+"""Takes the stacks of a job's ranks on this node once they seem to hang, and keeps an incident.
+
+The judgement is that of `stagewatch inspect`.  Where the culprit is on another node, all ranks here
+wait for it: their stacks are what it differs from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import option
+from stagewatch.core.errors import NoData, StagewatchError
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.words import printable
+from stagewatch.faults.markers import Marker, read_markers
+from stagewatch.host.procfs import Procfs
+from stagewatch.kernel_log.lines import (
+    is_lock_reclaim_failure,
+    parse_nfs,
+    parse_oom,
+    parse_sxid,
+    parse_xid,
+)
+from stagewatch.kernel_log.reader import Kmsg
+from stagewatch.node_context import NodeContext
+from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.model import RANK_LABELS, Rank
+from stagewatch.ranks.records import Life
+from stagewatch.ranks.stacks import MISSING, NO_PROCESS, StackTaker, Take, stack
+from stagewatch.verdict.facts import Observer, RankFacts, as_json
+from stagewatch.verdict.incidents import DIRECTORY, Incident, IncidentDirectory, Witness
+from stagewatch.verdict.judge import judge
+from stagewatch.verdict.thresholds import MIN_SECONDS
+
+log = logging.getLogger(__name__)
+
+APART_SECONDS = 3.0
+"""Between the two looks at a rank's stack."""
+AGAIN_SECONDS = 600.0
+"""Before the stacks of a job are taken anew."""
+MAX_JOBS = 8
+"""Jobs whose stacks are taken within that time, and whose stacks are shown."""
+MAX_RANKS = 64
+"""Ranks of a job whose stacks are taken."""
+QUIET_SECONDS = MIN_SECONDS / 2
+"""Ranks of a job are observed once one of them has made no progress for so long."""
+KERNEL_SECONDS = 900.0
+MAX_LINES = 20
+"""Lines of the kernel log, and fault markers, in an incident."""
+MAX_EVENTS = 200
+
+GROUP = Metric(
+    "rl_rank_stack_group",
+    "gauge",
+    "Which line of the user's own code, and which functions called from there, a rank was in when "
+    "its job began to hang; equal groups are equal places, on all nodes. 1 if it was there twice "
+    "3 s apart; 0 if it moved, and the group is of the frames that stayed.",
+    (*RANK_LABELS, "group"),
+)
+FRAME = Metric(
+    "rl_rank_stack_frame_info",
+    "gauge",
+    "1 for the innermost frame of the user's own code that a rank was in when its job began to "
+    "hang: file, line and function.",
+    (*RANK_LABELS, "frame"),
+)
+
+LastEvents = Callable[[Rank], Sequence[str]]
+"""The last events of a rank that an incident should keep, one a line, the oldest first."""
+
+
+def no_events(rank: Rank) -> Sequence[str]:
+    """Where nothing keeps the events of ranks."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentsOptions:
+    """Options of the `incidents` collector."""
+
+    dir: Path = option(
+        DIRECTORY,
+        "where incidents are kept: stacks and facts of jobs that hang",
+        env="STAGEWATCH_INCIDENT_DIR",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A job whose stacks have been taken once."""
+
+    job_id: str
+    ranks: Sequence[Rank]
+    takes: dict[int, Take]
+    due: float
+    """When they are taken again, on the monotonic clock."""
+
+
+class IncidentsCollector(Collector):
+    """Judges this node's ranks, and looks closer at those of one suspected job after another."""
+
+    def __init__(
+        self,
+        ranks: RankDirectory,
+        proc: Procfs,
+        directory: IncidentDirectory,
+        taker: StackTaker,
+        *,
+        kernel_log: Path = Path("/dev/kmsg"),
+        fault_dir: Path | None = None,
+        last_events: LastEvents = no_events,
+    ) -> None:
+        self._ranks = ranks
+        self._observer = Observer(proc)
+        self._directory = directory
+        self._taker = taker
+        self._kernel_log = kernel_log
+        self._fault_dir = fault_dir
+        self._last_events = last_events
+        self._begun: _Begun | None = None
+        self._latest = directory.load()
+        self._taken = {job_id: incident.time for job_id, incident in self._latest.items()}
+        if not taker.installed:
+            log.warning("incidents will have no stacks: %s", MISSING)
+
+    def collect(self) -> Samples:
+        ranks = self._quiet(self._ranks.look().ranks)
+        self._observer.look(ranks)
+        facts = self._observer.facts(ranks)
+        suspected = {verdict.job_id for verdict in judge(facts) if verdict.stalled}
+        if self._begun is not None and time.monotonic() >= self._begun.due:
+            begun, self._begun = self._begun, None
+            if begun.job_id in suspected:
+                self._keep(begun, [fact for fact in facts if fact.job_id == begun.job_id])
+            self._taker.rest()
+        now = time.time()
+        out = Samples()
+        shown = 0
+        for job_id in sorted(suspected):
+            mine = [fact for fact in facts if fact.job_id == job_id]
+            incident = self._latest.get(job_id)
+            if incident is not None and incident.current(mine, now):
+                shown += 1
+                if shown <= MAX_JOBS:
+                    _show(out, incident, mine)
+            elif self._may_begin(job_id, now):
+                self._begin(job_id, [rank for rank in ranks if rank.job_id == job_id], now)
+        if not out.families:
+            raise NoData("no job on this node seems to hang")
+        return out
+
+    def close(self) -> None:
+        self._taker.close()
+
+    @staticmethod
+    def _quiet(ranks: Sequence[Rank]) -> list[Rank]:
+        """The ranks of jobs in which one makes no progress."""
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        quiet = {
+            rank.job_id
+            for rank in ranks
+            if rank.life is Life.ALIVE
+            and rank.record is not None
+            and (lane := rank.record.training) is not None
+            and now - lane.progress > QUIET_SECONDS
+        }
+        return [rank for rank in ranks if rank.job_id in quiet]
+
+    def _may_begin(self, job_id: str, now: float) -> bool:
+        if self._begun is not None:
+            return False
+        self._taken = {
+            job: taken for job, taken in self._taken.items() if 0 <= now - taken < AGAIN_SECONDS
+        }
+        return job_id not in self._taken and len(self._taken) < MAX_JOBS
+
+    def _begin(self, job_id: str, ranks: Sequence[Rank], now: float) -> None:
+        self._taken[job_id] = now
+        live = [rank for rank in ranks if rank.life is Life.ALIVE][:MAX_RANKS]
+        takes = self._taker.take(live)
+        self._begun = _Begun(job_id, live, takes, time.monotonic() + APART_SECONDS)
+
+    def _keep(self, begun: _Begun, facts: Sequence[RankFacts]) -> None:
+        takes = self._taker.take(begun.ranks)
+        none = Take(problem=NO_PROCESS)
+        stacks = {
+            rank.key: stack(begun.takes.get(rank.pid, none), takes.get(rank.pid, none))
+            for rank in begun.ranks
+        }
+        events = {rank.key: self._last_events(rank) for rank in begun.ranks}
+        seen = [
+            replace(fact, stack=stacks[key])
+            for fact in facts
+            if (key := (fact.job_id, fact.role, str(fact.rank))) in stacks
+        ]
+        incident = Incident(
+            begun.job_id,
+            time.time(),
+            [printable(verdict.sentence, 1000) for verdict in judge(seen)],
+            [
+                Witness(
+                    *(fact.role, fact.rank, fact.pid, fact.stack, as_json(fact)),
+                    [
+                        printable(line, 300)
+                        for line in events[fact.job_id, fact.role, str(fact.rank)][-MAX_EVENTS:]
+                    ],
+                )
+                for fact in seen
+            ],
+            self._kernel_lines(),
+            self._open_faults(),
+        )
+        users = {rank.record.uid for rank in begun.ranks if rank.record is not None}
+        self._directory.keep(incident, users.pop() if len(users) == 1 else None)
+        self._latest[begun.job_id] = incident
+        for old in sorted(self._latest, key=lambda job: self._latest[job].time)[: -8 * MAX_JOBS]:
+            del self._latest[old]
+
+    def _kernel_lines(self) -> list[str]:
+        """The last lines on hardware, memory and storage, where the log may be read."""
+        kmsg = Kmsg(self._kernel_log)
+        since = time.time() - KERNEL_SECONDS
+        lines = []
+        with contextlib.closing(kmsg), contextlib.suppress(StagewatchError):
+            lines = [
+                f"{_clock(record.time)} {printable(record.text, 300)}"
+                for record in kmsg.read()
+                if record.facility == 0 and record.time >= since and _telling(record.text)
+            ]
+        return lines[-MAX_LINES:]
+
+    def _open_faults(self) -> list[str]:
+        if self._fault_dir is None:
+            return []
+        markers: list[Marker] = []
+        with contextlib.suppress(StagewatchError):
+            markers, _ = read_markers(self._fault_dir)
+        return [
+            f"{marker.id}: {marker.fault_type} {marker.target_worker}, since {_clock(marker.start)}"
+            for marker in markers
+            if marker.active(time.time())
+        ][:MAX_LINES]
+
+
+def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts]) -> None:
+    for rank in ranks:
+        found = incident.stack(rank)
+        key = rank.job_id, rank.role, rank.rank
+        if found.group:
+            out.add(GROUP, int(found.still), *key, found.group)
+        if found.frame:
+            out.add(FRAME, 1, *key, found.frame)
+
+
+_BLOCKED = re.compile(r"blocked for more than|soft lockup|I/O error|Call timed out")
+
+
+def _telling(line: str) -> bool:
+    parsers: tuple[Callable[[str], object], ...] = (
+        parse_xid,
+        parse_sxid,
+        parse_oom,
+        parse_nfs,
+        is_lock_reclaim_failure,
+        _BLOCKED.search,
+    )
+    return any(parser(line) for parser in parsers)
+
+
+def _clock(moment: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
+
+
+def _build(options: IncidentsOptions, context: NodeContext) -> IncidentsCollector:
+    return IncidentsCollector(
+        context.ranks,
+        context.proc,
+        IncidentDirectory(options.dir),
+        StackTaker(),
+        fault_dir=context.options.fault_dir,
+    )
+
+
+SPEC = CollectorSpec(
+    name="incidents",
+    help="stacks of the ranks of a job that seems to hang, which are kept as an incident",
+    interval=1.0,
+    options=IncidentsOptions,
+    build=_build,
+)

@@ -1,0 +1,278 @@
+"""Python stacks of real processes by the real py-spy, and of those that do their worst."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stagewatch.core.processes import Children
+from stagewatch.ranks import stacks
+from stagewatch.ranks.model import Rank
+from stagewatch.ranks.stacks import MAX_FRAME, Frame, Stack, StackTaker, Take, stack, users_own
+from stagewatch.ranks.stacks_child import MAX_THREADS
+from tests.running import Python, Script
+from tests.waiting import wait_for
+
+STUCK = """
+import sys, time
+
+def length_reward():
+    time.sleep(600)
+
+def wait_for_peers():
+    time.sleep(600)
+
+def main(where):
+    print("ready", flush=True)
+    where()
+
+main(length_reward if "reward" in sys.argv else wait_for_peers)
+"""
+
+
+@pytest.fixture
+def taker() -> Iterator[StackTaker]:
+    real = StackTaker()
+    assert real.installed, "the extra `evidence` belongs to `dev`"
+    yield real
+    real.close()
+
+
+def rank(pid: int, start: int | None = None) -> Rank:
+    return Rank("7", "train", 0, pid, start_ticks=start)
+
+
+def ready(script: Script) -> Script:
+    script.said("ready")
+    return script
+
+
+def both(taker: StackTaker, *scripts: Script) -> list[Stack]:
+    """The stacks of processes, out of two looks."""
+    ranks = [rank(script.pid) for script in scripts]
+    first, second = taker.take(ranks), taker.take(ranks)
+    return [stack(first[one.pid], second[one.pid]) for one in ranks]
+
+
+def test_the_frame_of_the_users_code_has_file_line_and_function(
+    taker: StackTaker, python: Python
+) -> None:
+    program = STUCK.replace('if "reward" in sys.argv', "if True")
+    (found,) = both(taker, ready(python(program)))
+    line = STUCK.splitlines().index("def length_reward():") + 2
+    assert found.frame.endswith(f":{line} in length_reward")
+    assert found.still
+    assert found.problem == ""
+
+
+def test_ranks_in_the_same_place_are_of_one_group_and_another_is_not(
+    taker: StackTaker, children: Children, tmp_path: Path
+) -> None:
+    file, log = tmp_path / "run.py", tmp_path / "log"
+    file.write_text(STUCK)
+    pids = [
+        children.start([sys.executable, str(file), *where], log=log).pid
+        for where in ([], [], ["reward"])
+    ]
+    wait_for(lambda: log.exists() and log.read_text().count("ready") == 3, "all are stuck")
+    takes = taker.take([rank(pid) for pid in pids])
+    wait, again, other = (stack(takes[pid], takes[pid]).group for pid in pids)
+    assert wait == again != other
+    assert len(wait) == 8
+
+
+def test_names_that_lie_stay_on_their_line(taker: StackTaker, python: Python) -> None:
+    evil = 'x"} 1\nrl_rank_up{job_id="7"} 0\x1b[31m' + "y" * 500
+    program = f"""
+import time
+def f():
+    print("ready", flush=True)
+    time.sleep(600)
+f.__code__ = f.__code__.replace(co_name={evil!r}, co_filename="/a\\nb/c\\nd.py")
+f()
+"""
+    (found,) = both(taker, ready(python(program)))
+    assert found.frame.isprintable()
+    assert len(found.frame) <= MAX_FRAME
+    assert all(line.isprintable() for _, frames in found.threads for line in frames)
+
+
+def test_of_hundreds_of_threads_the_main_one_comes_first(taker: StackTaker, python: Python) -> None:
+    program = """
+import threading, time
+def work():
+    time.sleep(600)
+threading.stack_size(65536)
+for _ in range(400):
+    threading.Thread(target=work, daemon=True).start()
+def length_reward():
+    print("ready", flush=True)
+    time.sleep(600)
+length_reward()
+"""
+    (found,) = both(taker, ready(python(program)))
+    assert found.frame.endswith("in length_reward")
+    assert len(found.threads) == MAX_THREADS
+
+
+def test_a_process_that_ends_meanwhile_costs_a_line(taker: StackTaker, python: Python) -> None:
+    script, alive = ready(python(STUCK)), ready(python(STUCK))
+    script.kill()
+    takes = taker.take([rank(script.pid), rank(alive.pid)])
+    assert takes[script.pid].problem == "it has ended"
+    assert takes[alive.pid].threads
+
+
+def test_a_process_that_got_the_number_of_another_is_not_looked_at(
+    taker: StackTaker, python: Python
+) -> None:
+    script = ready(python(STUCK))
+    assert taker.take([rank(script.pid, start=1)])[script.pid].problem == "it has ended"
+
+
+def test_a_process_without_python_costs_a_line(taker: StackTaker, python: Python) -> None:
+    script = python("import os; print('ready', flush=True); os.execvp('sleep', ['sleep', '600'])")
+    script.said("ready")
+    (found,) = both(taker, script)
+    assert found.problem.startswith("py-spy") or not found.group
+    assert found.frame == ""
+
+
+def program(directory: Path, body: str) -> StackTaker:
+    """A taker whose py-spy is another program."""
+    path = directory / "py-spy"
+    path.write_text(f"#!{sys.executable} -S\n{body}\n")
+    path.chmod(0o755)
+    return StackTaker(program=str(path))
+
+
+THREAD = {"thread_id": 1, "frames": [{"name": "f", "filename": "/x/rank.py", "line": 7}]}
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("import time; time.sleep(600)", "did not answer within 5 s"),
+        ("while True: print('x' * 4096)", "wrote without end"),
+        ("x = bytearray(2 << 30); print('[]')", "MemoryError"),
+        ("print('no JSON')", "no JSON that can be read"),
+        ("print('[{\"frames\": 3}]')", "no JSON that can be read"),
+        ("print('[' * 100000)", "no JSON that can be read"),
+        ("import os; os.abort()", "exit status -6"),
+        (
+            "import sys; sys.exit('Error: Permission Denied: Try running again with sudo')",
+            "not permitted: run as",
+        ),
+        (
+            "import sys; sys.exit('Error: Operation not permitted (os error 1)')",
+            "not permitted: run as",
+        ),
+        (
+            "import sys; sys.exit('Error: Failed to find\\nPython version')",
+            "py-spy: Error: Failed to find Python",
+        ),
+    ],
+)
+def test_what_stands_in_the_way_is_said(tmp_path: Path, body: str, problem: str) -> None:
+    taker = program(tmp_path, body)
+    told = taker.take([rank(os.getpid())])[os.getpid()]
+    taker.close()
+    assert problem in told.problem
+    assert told.problem.isprintable()
+    assert stack(Take(), told) == Stack(problem=told.problem)
+
+
+def test_py_spy_runs_with_the_least_priority_and_little_memory(tmp_path: Path) -> None:
+    body = f"""
+import json, os, resource
+limits = [resource.getrlimit(one)[0] for one in (resource.RLIMIT_AS, resource.RLIMIT_CPU)]
+print(json.dumps([{THREAD!r} | {{"thread_name": str([os.nice(0), *limits])}}]))
+"""
+    taker = program(tmp_path, body)
+    told = taker.take([rank(os.getpid())])[os.getpid()]
+    taker.close()
+    assert json.loads(told.threads[0][0]) == [19, 1 << 30, 5]
+
+
+def test_a_missing_program_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks, "py_spy", lambda: None)
+    taker = StackTaker()
+    assert not taker.installed
+    told = taker.take([rank(os.getpid())])[os.getpid()]
+    assert "pip install 'stagewatch[evidence]'" in told.problem
+
+
+SITE = "/opt/venv/lib/python3.11/site-packages"
+
+
+@pytest.mark.parametrize(
+    ("file", "own"),
+    [
+        ("/home/me/train.py", True),
+        ("/mnt/lib/rewards/length.py", True),
+        ("<string>", True),
+        ("<stdin>", True),
+        ("/usr/lib/python3.11/threading.py", False),
+        ("/opt/conda/lib/python3.12/selectors.py", False),
+        ("<frozen importlib._bootstrap>", False),
+        (f"{SITE}/torch/distributed/distributed_c10d.py", False),
+        (f"{SITE}/trl/trainer/grpo_trainer.py", False),
+        ("/usr/lib/python3/dist-packages/numpy/core/multiarray.py", False),
+        ("/src/stagewatch/client/_recorder.py", False),
+        ("/tmp/torchinductor_me/ab/cab.py", False),
+    ],
+)
+def test_libraries_are_not_the_users_own_code(file: str, own: bool) -> None:
+    outer = Frame("main", "/home/me/run.py", 3)
+    inner = Frame("f", file, 9)
+    assert users_own([inner, outer]) == (inner if own else outer)
+
+
+def test_a_framework_that_is_all_there_is_tells_more_than_nothing() -> None:
+    wrapper = Frame("wrapper", f"{SITE}/torch/distributed/c10d_logger.py", 83)
+    framework = Frame("fit", f"{SITE}/verl/trainer/ppo/ray_trainer.py", 900)
+    assert users_own([wrapper, framework]) == framework
+    assert users_own([wrapper]) is None
+
+
+def take(*frames: tuple[str, int]) -> Take:
+    """A look at one thread, the innermost frame first."""
+    return Take((("MainThread", tuple(Frame(name, "/x/run.py", line) for name, line in frames)),))
+
+
+def test_what_both_looks_share_counts_of_a_rank_that_moves() -> None:
+    moving = stack(
+        take(("read", 5), ("reward", 25), ("main", 9)),
+        take(("parse", 7), ("reward", 25), ("main", 9)),
+    )
+    assert not moving.still
+    assert moving.frame == "run.py:25 in reward"
+    assert (
+        moving.group
+        == stack(take(("reward", 25), ("main", 9)), take(("reward", 25), ("main", 9))).group
+    )
+
+
+def test_another_line_of_the_same_function_is_another_place_and_a_callers_line_is_none() -> None:
+    here, there = take(("reward", 25), ("main", 9)), take(("reward", 26), ("main", 9))
+    later = take(("reward", 25), ("main", 10))
+    assert stack(here, here).group != stack(there, there).group
+    assert stack(here, here).group == stack(later, later).group
+    assert not stack(here, there).still
+
+
+def test_how_a_rank_was_started_makes_no_difference() -> None:
+    first = take(("reward", 25), ("<module>", 9))
+    spawned = take(("reward", 25), ("run", 108), ("_bootstrap", 314), ("<module>", 1))
+    assert stack(first, first).group == stack(spawned, spawned).group
+
+
+def test_one_look_tells_where_a_rank_is_and_not_that_it_stays() -> None:
+    here = take(("reward", 25), ("main", 9))
+    once = stack(Take(problem="it was asleep"), here)
+    assert (once.frame, once.still) == ("run.py:25 in reward", False)
