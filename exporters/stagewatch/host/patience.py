@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 MOMENT_SECONDS = 0.25
 """How long an answer may take."""
+BEGIN_SECONDS = 5.0
+"""How long a thread may take to begin, on a machine with more to do than it can."""
 MAX_WAITING_PER_USER = 16
 """Once as many processes of one user do not answer, no other of his is asked."""
 
@@ -97,6 +99,8 @@ class _Asker:
         self._asked.release()
         if self._answered.acquire(timeout=seconds):
             return True
+        if not self._asked.locked() and self._answered.acquire(timeout=BEGIN_SECONDS):
+            return True  # the machine was too busy for the thread to begin
         with self._deciding:
             self._given_up = not self._answered.acquire(blocking=False)
             if self._given_up and not self._asked.locked():

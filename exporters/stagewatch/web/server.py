@@ -66,8 +66,11 @@ class HTTPServer:
         self._refused = _RefusedClients()
         self._closing = threading.Event()
         self._accepting: threading.Thread | None = None
-        self._serving: list[threading.Thread] = []
-        self._admitted: SimpleQueue[_Admitted | None] = SimpleQueue()
+        self._mailboxes: list[SimpleQueue[_Admitted | None]] = [
+            SimpleQueue() for _ in range(limits.connections)
+        ]
+        self._idle: list[SimpleQueue[_Admitted | None]] = []
+        self._free = threading.Semaphore(0)
         try:
             self._listener = _listen(address)
         except OSError as error:
@@ -80,12 +83,9 @@ class HTTPServer:
     def start(self) -> None:
         """Begin to answer, in the background."""
         self._accepting = threading.Thread(target=self._accept, name="http-accept", daemon=True)
-        self._serving = [
-            threading.Thread(target=self._work, name=_IDLE, daemon=True)
-            for _ in range(self._limits.connections)
-        ]
-        for thread in (self._accepting, *self._serving):
-            thread.start()
+        self._accepting.start()
+        for mailbox in self._mailboxes:
+            threading.Thread(target=self._work, args=(mailbox,), name=_IDLE, daemon=True).start()
 
     def close(self) -> None:
         """Stop listening and cut every connection off; returns within a second."""
@@ -97,8 +97,8 @@ class HTTPServer:
             connections = list(self._open)
         for connection in connections:
             connection.abort()
-        for _ in self._serving:
-            self._admitted.put(None)
+        for mailbox in self._mailboxes:
+            mailbox.put(None)
         self._refused.close()
 
     def _accept(self) -> None:
@@ -117,21 +117,30 @@ class HTTPServer:
 
     def _begin(self, sock: socket.socket, peer: str) -> None:
         connection = self._admit(sock, peer)
-        if connection is not None:
+        if connection is not None and self._free.acquire(timeout=_LOOK_EVERY_SECONDS):
             taken = threading.Event()
-            self._admitted.put((connection, peer, taken))
+            # The thread that was free last: each keeps memory of the pages that it has sent.
+            self._idle.pop().put((connection, peer, taken))
             taken.wait(_LOOK_EVERY_SECONDS)  # or hasty clients would take places faster than leave
-        else:
-            self._refused.add(sock, b"" if self._tls else _BUSY)
+            return
+        if connection is not None:
+            self._forget(connection)
+        self._refused.add(sock, b"" if self._tls else _BUSY)
 
-    def _work(self) -> None:
+    def _work(self, mailbox: SimpleQueue[_Admitted | None]) -> None:
         thread = threading.current_thread()
-        for connection, peer, taken in iter(self._admitted.get, None):
+        while True:
+            thread.name = _IDLE
+            self._idle.append(mailbox)
+            self._free.release()
+            admitted = mailbox.get()
+            if admitted is None:
+                return
+            connection, peer, taken = admitted
             with contextlib.suppress(MemoryError):  # met again while it was told
                 thread.name = f"http-{peer}"
                 taken.set()
                 self._serve(connection)
-            thread.name = _IDLE
 
     def _admit(self, sock: socket.socket, peer: str) -> Connection | None:
         """A place for a new connection; when all are taken, that of the longest idle one.
