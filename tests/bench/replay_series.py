@@ -307,7 +307,8 @@ class Job:
         for number, own in enumerate(each):
             beats = [self.now + k * beat for k in range(1, int(own / beat) + 1)] if beat else []
             events += [(self.now, number, "begin"), *((time, number, "beat") for time in beats)]
-            events += [(self.now + own, number, "meet"), (meet, number, "end")]
+            # Never at the very time that the last collective ended: no clock stands still.
+            events += [(self.now + max(own, 0.001), number, "meet"), (meet, number, "end")]
         for when, number, act in sorted(events, key=operator.itemgetter(0)):
             if self.causes is None:
                 self._advance(when)
