@@ -26,7 +26,7 @@ def main() -> None:
         steps = itertools.count()
 
         def event() -> None:
-            pack(ring, place(), 1, 2, 3, 1)
+            pack(ring, next(place), 1, 2, 3, 1)
 
         def heartbeat() -> None:
             stagewatch.heartbeat(3)

@@ -7,7 +7,7 @@ call, no lock.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from stagewatch.record import (
     BUCKET_UNIT_NS,
@@ -84,7 +84,7 @@ class Lane:
         raw: memoryview,
         index: int,
         pack: Callable[..., None],
-        place: Callable[[], int],
+        place: Iterator[int],
     ) -> None:
         """`pack` stores an event in `raw`, `place` gives where the next one belongs."""
         self._words = words
@@ -148,7 +148,7 @@ class Lane:
         now = _read_clock(_BOOT)
         if step is not None and step != self.step:
             self.step = step
-            self._pack(self._raw, self._place(), now, self._lane | E_STEP, step, now)
+            self._pack(self._raw, next(self._place), now, self._lane | E_STEP, step, now)
         words[base] = self._sequence + 1
         self._mark(words, base, now)
         self._sequence += 2
@@ -181,7 +181,7 @@ class Lane:
             self._code = code
         self._sequence += 2
         words[base] = self._sequence
-        self._pack(self._raw, self._place(), now, name | self._enters, self.step, now)
+        self._pack(self._raw, next(self._place), now, name | self._enters, self.step, now)
         return slot, now
 
     def leave(self, slot: int, code: int, name: int, started: int) -> None:
@@ -211,12 +211,12 @@ class Lane:
             words[totals + T_DURATIONS + (bucket if bucket < _LAST_BUCKET else _LAST_BUCKET)] += 1
         self._sequence += 2
         words[base] = self._sequence
-        self._pack(self._raw, self._place(), now, name | self._leaves, started, now)
+        self._pack(self._raw, next(self._place), now, name | self._leaves, started, now)
 
     def fail(self, name: int, step: int) -> None:
         """Tell of an exception; `name` is the stage it left and the position of its type."""
         now = _read_clock(_BOOT)
-        self._pack(self._raw, self._place(), now, name | self._lane | E_FAILURE, step, now)
+        self._pack(self._raw, next(self._place), now, name | self._lane | E_FAILURE, step, now)
 
     def _mark(self, words: memoryview, base: int, now: int) -> None:
         """Record progress at a time, and the gap since the last; the caller keeps the sequence.

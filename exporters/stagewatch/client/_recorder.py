@@ -99,7 +99,7 @@ class Recorder:
         # They clear the place of an event, then write its words in their order, each as a whole.
         self._pack, self._pack_scalar = Struct("@qqqq").pack_into, Struct("@qqdq").pack_into
         # Where the next event belongs.  One call of C, so that no two threads get the same.
-        self._place = itertools.cycle(range(EVENTS_AT, FILE_SIZE, EVENT_SIZE)).__next__
+        self._place = itertools.cycle(range(EVENTS_AT, FILE_SIZE, EVENT_SIZE))
         self._lanes = [
             Lane(self._words, self._raw, index, self._pack, self._place)
             for index in range(record.LANES)
@@ -147,7 +147,7 @@ class Recorder:
         now = _read_clock(_BOOT)
         if changed:
             self._pack_scalar(
-                self._raw, self._place(), now, at << PLACE_SHIFT | E_SCALAR, value, now
+                self._raw, next(self._place), now, at << PLACE_SHIFT | E_SCALAR, value, now
             )
         # Last: with a time, it counts as written.
         self._words[word + 1] = now
@@ -187,7 +187,9 @@ class Recorder:
                 self._raw[at : at + COLLECTIVE_SIZE] = bytes(COLLECTIVE_SIZE)
                 self._groups_free.append(at)
                 now = _read_clock(_BOOT)
-                self._pack(self._raw, self._place(), now, word << PLACE_SHIFT | E_FORGET, 0, now)
+                self._pack(
+                    self._raw, next(self._place), now, word << PLACE_SHIFT | E_FORGET, 0, now
+                )
 
     def enter(
         self, group: str, call: int, size: int = 0, elements: int = 0
@@ -209,7 +211,7 @@ class Recorder:
         if size:
             words[word + C_SIZE] = size
         what = call << CALL_SHIFT | word << PLACE_SHIFT | E_COLLECTIVE
-        self._pack(self._raw, self._place(), now, what, sequence, now)
+        self._pack(self._raw, next(self._place), now, what, sequence, now)
         return word, now
 
     def again(self, group: str, call: int) -> tuple[int, int] | None:
@@ -221,7 +223,7 @@ class Recorder:
         words[word + C_ENTERED] = now = _read_clock(_BOOT)
         words[word + C_CALL] = call
         what = call << CALL_SHIFT | word << PLACE_SHIFT | E_WAIT
-        self._pack(self._raw, self._place(), now, what, words[word + C_SEQUENCE], now)
+        self._pack(self._raw, next(self._place), now, what, words[word + C_SEQUENCE], now)
         return word, now
 
     def call(self, word: int, call: int) -> None:
@@ -234,7 +236,7 @@ class Recorder:
         now = _read_clock(_BOOT)
         if words[word + C_ENTERED] == entered:
             words[word + C_LEFT] = now
-        self._pack(self._raw, self._place(), now, word << PLACE_SHIFT | E_LEFT, entered, now)
+        self._pack(self._raw, next(self._place), now, word << PLACE_SHIFT | E_LEFT, entered, now)
 
     def expect(self, seconds: float) -> None:
         """Show how long a pause may take from now on."""
