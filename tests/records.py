@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 import stagewatch
-from stagewatch.record import FILE_SIZE, RECORD_SIZE, WORD
+from stagewatch.client import _api
+from stagewatch.record import FILE_SIZE, RECORD_SIZE, SUBSTAGE_SIZE, WORD
 
 SECOND_USER = 65534
 """`nobody`, who stands for another user of the node."""
@@ -56,3 +60,10 @@ def place(directory: Path, raw: bytes, number: int = 1, owner: int | None = None
     if owner is not None:
         os.chown(file, owner, owner)
     return file
+
+
+def forget_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have this process know no name yet; tests before this one may have used up all places."""
+    monkeypatch.setattr(_api, "_names", {})
+    monkeypatch.setattr(_api, "_numbers", {bytes(SUBSTAGE_SIZE): 0})
+    monkeypatch.setattr(_api, "_next_number", itertools.count(1))

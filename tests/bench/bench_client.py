@@ -14,7 +14,6 @@ from collections.abc import Callable
 
 import stagewatch
 from stagewatch.client import _api
-from stagewatch.client._lane import pack_event
 from tests.bench.table import row
 
 BATCHES = 25
@@ -27,10 +26,11 @@ def main() -> None:
         stagewatch.init(job_id="bench", rank=0, directory=directory)
         recorder = _api._recorder
         assert recorder is not None
-        ring, place, steps = recorder._raw, recorder._place, itertools.count()
+        pack, ring, place = recorder._pack, recorder._raw, recorder._place
+        steps = itertools.count()
 
         def event() -> None:
-            pack_event(ring, place(), 1, 2, 3, 1)
+            pack(ring, next(place), 1, 2, 3, 1)
 
         def heartbeat() -> None:
             stagewatch.heartbeat(3)

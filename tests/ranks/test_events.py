@@ -24,7 +24,7 @@ from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.records import Life, copy_ring
 from stagewatch.record import EVENT_SIZE, EVENTS, EVENTS_AT, FILE_SIZE, RECORD_SIZE
 from stagewatch.stages import STAGES
-from tests.records import place, real_file
+from tests.records import forget_names, place, real_file
 from tests.running import Python
 from tests.waiting import wait_for
 
@@ -37,8 +37,9 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @pytest.fixture
-def rank(tmp_path: Path) -> Iterator[Path]:
+def rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A record of this process, which a test writes to."""
+    forget_names(monkeypatch)
     stagewatch.init("train", job_id=7, rank=0, directory=tmp_path)
     yield next(tmp_path.glob("*.rank"))
     stagewatch.close()
@@ -65,7 +66,10 @@ def test_a_stage_leaves_its_entry_with_substage_and_step_and_its_end(rank: Path)
     assert enter.boot_ns <= leave.boot_ns
 
 
-def test_a_name_from_before_the_record_began_is_in_it(tmp_path: Path) -> None:
+def test_a_name_from_before_the_record_began_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_names(monkeypatch)
     with stagewatch.stage("other", substage="before_any_record"):
         pass
     stagewatch.init("train", job_id=7, rank=0, directory=tmp_path)

@@ -19,13 +19,14 @@ import stagewatch
 from stagewatch.ranks.records import CorruptRecord, Recording, parse
 from stagewatch.record import EVENT_SIZE, EVENTS, EVENTS_AT
 from stagewatch.trace.tracks import Slice, Trace, rank_name, rank_parts
-from tests.records import real_file
+from tests.records import forget_names, real_file
 from tests.trace.trace_format import Event, checked, names_of
 
 
 @pytest.fixture
-def rank(tmp_path: Path) -> Iterator[Path]:
+def rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A record of this process, which a test writes to."""
+    forget_names(monkeypatch)
     stagewatch.init("train", job_id=7, rank=0, directory=tmp_path)
     yield next(tmp_path.glob("*.rank"))
     stagewatch.close()

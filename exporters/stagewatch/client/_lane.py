@@ -7,8 +7,7 @@ call, no lock.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from struct import Struct
+from collections.abc import Callable, Iterator
 
 from stagewatch.record import (
     BUCKET_UNIT_NS,
@@ -50,9 +49,6 @@ _LAST_BUCKET = BUCKETS - 1
 _read_clock = time.clock_gettime_ns
 _BOOT = time.CLOCK_BOOTTIME
 
-pack_event = Struct("@qqqq").pack_into
-"""Stores an event: clears its place, then writes its words in their order, each as a whole."""
-
 NO_SLOT = -1
 
 
@@ -72,6 +68,7 @@ class Lane:
         "_lane",
         "_last",
         "_leaves",
+        "_pack",
         "_place",
         "_raw",
         "_sequence",
@@ -83,11 +80,17 @@ class Lane:
     )
 
     def __init__(
-        self, words: memoryview, raw: memoryview, index: int, place: Callable[[], int]
+        self,
+        words: memoryview,
+        raw: memoryview,
+        index: int,
+        pack: Callable[..., None],
+        place: Iterator[int],
     ) -> None:
-        """`place` gives where in `raw` the next event belongs."""
+        """`pack` stores an event in `raw`, `place` gives where the next one belongs."""
         self._words = words
         self._raw = raw
+        self._pack = pack
         self._place = place
         self._lane = index << LANE_SHIFT
         self._enters = self._lane | E_ENTER
@@ -146,7 +149,7 @@ class Lane:
         now = _read_clock(_BOOT)
         if step is not None and step != self.step:
             self.step = step
-            pack_event(self._raw, self._place(), now, self._lane | E_STEP, step, now)
+            self._pack(self._raw, next(self._place), now, self._lane | E_STEP, step, now)
         words[base] = self._sequence + 1
         self._mark(words, base, now)
         self._sequence += 2
@@ -179,7 +182,7 @@ class Lane:
             self._code = code
         self._sequence += 2
         words[base] = self._sequence
-        pack_event(self._raw, self._place(), now, name | self._enters, self.step, now)
+        self._pack(self._raw, next(self._place), now, name | self._enters, self.step, now)
         return slot, now
 
     def leave(self, slot: int, code: int, name: int, started: int) -> None:
@@ -209,12 +212,12 @@ class Lane:
             words[totals + T_DURATIONS + (bucket if bucket < _LAST_BUCKET else _LAST_BUCKET)] += 1
         self._sequence += 2
         words[base] = self._sequence
-        pack_event(self._raw, self._place(), now, name | self._leaves, started, now)
+        self._pack(self._raw, next(self._place), now, name | self._leaves, started, now)
 
     def fail(self, name: int, step: int) -> None:
         """Tell of an exception; `name` is the stage it left and the position of its type."""
         now = _read_clock(_BOOT)
-        pack_event(self._raw, self._place(), now, name | self._lane | E_FAILURE, step, now)
+        self._pack(self._raw, next(self._place), now, name | self._lane | E_FAILURE, step, now)
 
     def _mark(self, words: memoryview, base: int, now: int) -> None:
         """Record progress at a time, and the gap since the last; the caller keeps the sequence.

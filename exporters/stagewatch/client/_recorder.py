@@ -11,11 +11,10 @@ import sys
 import threading
 import time
 from pathlib import Path
-from struct import Struct
 from typing import Any
 
 from stagewatch import record
-from stagewatch.client._lane import Lane, pack_event
+from stagewatch.client._lane import Lane
 from stagewatch.identity import Identity
 from stagewatch.record import (
     C_CALL,
@@ -50,7 +49,6 @@ _LAST_FAILURE = record.H_LAST_FAILURE, record.S_LAST_ERROR, record.S_LAST_MESSAG
 
 _read_clock = time.clock_gettime_ns
 _BOOT = time.CLOCK_BOOTTIME
-_pack_scalar = Struct("@qqdq").pack_into
 
 
 class _Table(dict[Any, int]):
@@ -96,9 +94,16 @@ class Recorder:
             raise
         self._local = threading.local()
         self._tables = threading.RLock()  # held for microseconds; an RLock for signal handlers
+        from struct import Struct  # here, as programs that keep no record need not wait for it
+
+        # They clear the place of an event, then write its words in their order, each as a whole.
+        self._pack, self._pack_scalar = Struct("@qqqq").pack_into, Struct("@qqdq").pack_into
         # Where the next event belongs.  One call of C, so that no two threads get the same.
-        self._place = itertools.cycle(range(EVENTS_AT, FILE_SIZE, EVENT_SIZE)).__next__
-        self._lanes = [Lane(self._words, self._raw, i, self._place) for i in range(record.LANES)]
+        self._place = itertools.cycle(range(EVENTS_AT, FILE_SIZE, EVENT_SIZE))
+        self._lanes = [
+            Lane(self._words, self._raw, index, self._pack, self._place)
+            for index in range(record.LANES)
+        ]
         self._lanes_free = self._lanes[::-1]
         self._scalars = _Table(
             record.SCALARS_AT, record.SCALAR_SIZE, record.SCALAR_NAME_SIZE, record.SCALARS
@@ -141,7 +146,9 @@ class Recorder:
         self._numbers[word] = value
         now = _read_clock(_BOOT)
         if changed:
-            _pack_scalar(self._raw, self._place(), now, at << PLACE_SHIFT | E_SCALAR, value, now)
+            self._pack_scalar(
+                self._raw, next(self._place), now, at << PLACE_SHIFT | E_SCALAR, value, now
+            )
         # Last: with a time, it counts as written.
         self._words[word + 1] = now
 
@@ -180,7 +187,9 @@ class Recorder:
                 self._raw[at : at + COLLECTIVE_SIZE] = bytes(COLLECTIVE_SIZE)
                 self._groups_free.append(at)
                 now = _read_clock(_BOOT)
-                pack_event(self._raw, self._place(), now, word << PLACE_SHIFT | E_FORGET, 0, now)
+                self._pack(
+                    self._raw, next(self._place), now, word << PLACE_SHIFT | E_FORGET, 0, now
+                )
 
     def enter(
         self, group: str, call: int, size: int = 0, elements: int = 0
@@ -202,7 +211,7 @@ class Recorder:
         if size:
             words[word + C_SIZE] = size
         what = call << CALL_SHIFT | word << PLACE_SHIFT | E_COLLECTIVE
-        pack_event(self._raw, self._place(), now, what, sequence, now)
+        self._pack(self._raw, next(self._place), now, what, sequence, now)
         return word, now
 
     def again(self, group: str, call: int) -> tuple[int, int] | None:
@@ -214,7 +223,7 @@ class Recorder:
         words[word + C_ENTERED] = now = _read_clock(_BOOT)
         words[word + C_CALL] = call
         what = call << CALL_SHIFT | word << PLACE_SHIFT | E_WAIT
-        pack_event(self._raw, self._place(), now, what, words[word + C_SEQUENCE], now)
+        self._pack(self._raw, next(self._place), now, what, words[word + C_SEQUENCE], now)
         return word, now
 
     def call(self, word: int, call: int) -> None:
@@ -227,7 +236,7 @@ class Recorder:
         now = _read_clock(_BOOT)
         if words[word + C_ENTERED] == entered:
             words[word + C_LEFT] = now
-        pack_event(self._raw, self._place(), now, word << PLACE_SHIFT | E_LEFT, entered, now)
+        self._pack(self._raw, next(self._place), now, word << PLACE_SHIFT | E_LEFT, entered, now)
 
     def expect(self, seconds: float) -> None:
         """Show how long a pause may take from now on."""
