@@ -83,6 +83,18 @@ def last_events(ranks: RankDirectory, record: RankRecord, most: int = 100) -> li
     return [] if recording is None else parse_events(recording.raw, recording.boot_ns)[-most:]
 
 
+def in_words(event: Event, now_ns: int) -> str:
+    """One line about an event, as seen at a boot time: its age, what happened, and where."""
+    parts = [f"{(now_ns - event.boot_ns) / 1e9:.3f} s ago:", event.kind.name.lower()]
+    parts += [part for part in (event.op, event.stage, event.name) if part]
+    for name in ("peer", "sequence", "step", "value"):
+        if (number := getattr(event, name)) is not None:
+            parts.append(f"{name} {number:g}")
+    if event.began_ns is not None:
+        parts.append(f"after {(event.boot_ns - event.began_ns) / 1e9:.3f} s")
+    return " ".join(parts)
+
+
 def parse_events(raw: bytes, until_ns: int) -> list[Event]:
     """The events in a copy of a whole record, in the order of their times.
 

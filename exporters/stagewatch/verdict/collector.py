@@ -31,6 +31,7 @@ from stagewatch.kernel_log.lines import (
 from stagewatch.kernel_log.reader import Kmsg
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.events import in_words, last_events
 from stagewatch.ranks.model import RANK_LABELS, Rank
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.stacks import MISSING, NO_PROCESS, StackTaker, Take, stack
@@ -72,14 +73,6 @@ FRAME = Metric(
     (*RANK_LABELS, "frame"),
 )
 
-LastEvents = Callable[[Rank], Sequence[str]]
-"""The last events of a rank that an incident should keep, one a line, the oldest first."""
-
-
-def no_events(rank: Rank) -> Sequence[str]:
-    """Where nothing keeps the events of ranks."""
-    return ()
-
 
 @dataclass(frozen=True, slots=True)
 class IncidentsOptions:
@@ -115,7 +108,6 @@ class IncidentsCollector(Collector):
         *,
         kernel_log: Path = Path("/dev/kmsg"),
         fault_dir: Path | None = None,
-        last_events: LastEvents = no_events,
     ) -> None:
         self._ranks = ranks
         self._observer = Observer(proc)
@@ -123,7 +115,6 @@ class IncidentsCollector(Collector):
         self._taker = taker
         self._kernel_log = kernel_log
         self._fault_dir = fault_dir
-        self._last_events = last_events
         self._begun: _Begun | None = None
         self._latest = directory.load()
         self._taken = {job_id: incident.time for job_id, incident in self._latest.items()}
@@ -187,6 +178,13 @@ class IncidentsCollector(Collector):
         takes = self._taker.take(live)
         self._begun = _Begun(job_id, live, takes, time.monotonic() + APART_SECONDS)
 
+    def _last_events(self, rank: Rank) -> list[str]:
+        """What the rank did last, one event a line, the oldest first."""
+        if rank.record is None:
+            return []
+        now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        return [in_words(one, now) for one in last_events(self._ranks, rank.record, MAX_EVENTS)]
+
     def _keep(self, begun: _Begun, facts: Sequence[RankFacts]) -> None:
         takes = self._taker.take(begun.ranks)
         none = Take(problem=NO_PROCESS)
@@ -209,7 +207,7 @@ class IncidentsCollector(Collector):
                     *(fact.role, fact.rank, fact.pid, fact.stack, as_json(fact)),
                     [
                         printable(line, 300)
-                        for line in events[fact.job_id, fact.role, str(fact.rank)][-MAX_EVENTS:]
+                        for line in events[fact.job_id, fact.role, str(fact.rank)]
                     ],
                 )
                 for fact in seen
