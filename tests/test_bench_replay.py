@@ -31,7 +31,7 @@ def test_windows_show_what_the_whole_time_shows(monkeypatch: pytest.MonkeyPatch)
     pauses = (
         Pause("validates", 45, 0.1, "gpu", every=500),
         Pause("suspended", 90, 0.1, "stopped", every=2400),
-        Pause("rank 0 evaluates", 45, 0.1, "gpu", every=700, who="first"),
+        Pause("rank 0 evaluates", 45, 0.1, "gpu", every=300, who="first"),
     )
     shape = Shape("", STEP, pauses, restarts_a_day=36, down=60)
     monkeypatch.setitem(replay_jobs.SHAPES, "mixed", shape)
