@@ -28,7 +28,7 @@ settings.load_profile("patient")
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Let --last-failed know tests of a group again: pytest-xdist adds the group to their names."""
-    cache = session.config.cache
+    cache = getattr(session.config, "cache", None)  # none with -p no:cacheprovider
     if cache is None or hasattr(session.config, "workerinput"):
         return
     failed: dict[str, bool] = cache.get("cache/lastfailed", {})
