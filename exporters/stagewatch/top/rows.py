@@ -165,11 +165,11 @@ def _age(row: Row, width: int) -> Cell:
     """A bar that is full when the rank's budget is spent, and the age behind it."""
     if row.age_seconds is None:
         return Cell("-".rjust(width), "dim")
-    length = width - 8
+    length = width - 9
     share = row.age_seconds / (row.budget_seconds or UNTAUGHT_SECONDS)
     full = length if row.overdue else min(length, int(share * length))
     style = "bold red" if row.overdue else "yellow" if share >= 0.5 else "green"
-    return Cell("━" * full + "─" * (length - full) + short(row.age_seconds).rjust(8), style)
+    return Cell("━" * full + "─" * (length - full) + short(row.age_seconds).rjust(9), style)
 
 
 def _open(row: Row) -> str:
@@ -202,10 +202,10 @@ COLUMNS = (
     Column("NODE", 24, _plain(lambda row: row.node), lambda row: row.node, left=True, fit=True),
     Column("PID", 7, _plain(lambda row: str(row.pid or "-")), lambda row: row.pid or 0),
     Column("STAGE", 26, _stage, lambda row: row.stage, left=True),
-    Column("OPEN", 7, _plain(_open), lambda row: _greatest(row.open_seconds)),
+    Column("OPEN", 8, _plain(_open), lambda row: _greatest(row.open_seconds)),
     Column("STEP", 7, _plain(_step), lambda row: -_greatest(row.step)),
     Column("STEPS", 8, _plain(_rate), lambda row: -_greatest(row.steps_per_second)),
-    Column("PROGRESS", 28, _age, lambda row: _greatest(row.age_seconds)),
+    Column("PROGRESS", 28, _age, lambda row: _greatest(row.age_seconds), left=True),
     Column("CLASS", 7, _class, lambda row: row.wait_class, left=True),
     Column("CPU", 5, _plain(_cpu), lambda row: _greatest(row.cpu_ratio)),
     Column("S", 1, _plain(lambda row: row.state), lambda row: row.state, left=True),
@@ -214,7 +214,7 @@ COLUMNS = (
     ),
     Column("INSIDE", 44, _plain(lambda row: row.inside), lambda row: row.inside, left=True),
 )
-_LEAST = {"STAGE": 14, "PROGRESS": 14, "INSIDE": 16, "WCHAN": 12, "JOB": 8, "NODE": 10}
+_LEAST = {"STAGE": 14, "PROGRESS": 15, "INSIDE": 16, "WCHAN": 12, "JOB": 8, "NODE": 10}
 """What a column can do with."""
 _DROPPED_FIRST = ("S", "WCHAN", "PID", "INSIDE", "OPEN", "ROLE", "STEPS", "CPU", "NODE", "JOB")
 """What goes where the terminal is too narrow."""

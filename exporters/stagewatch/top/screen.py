@@ -75,7 +75,9 @@ class Screen(App[None]):
     #filter.shown { display: block; }
     DataTable { height: 1fr; scrollbar-size: 1 1; overflow-x: hidden; }
     DataTable > .datatable--header { background: ansi_default; text-style: bold; }
-    DataTable > .datatable--cursor { text-style: reverse; background: ansi_default; }
+    DataTable > .datatable--cursor {
+        text-style: reverse; color: ansi_default; background: ansi_default;
+    }
     DataTable > .datatable--header-hover { background: ansi_default; }
     VerticalScroll { height: 1fr; scrollbar-size: 1 1; }
     """
@@ -117,7 +119,7 @@ class Screen(App[None]):
         yield Static(id="head")
         yield Static(id="verdict")
         yield Input(placeholder="words to look for; Enter keeps them, Esc shows all", id="filter")
-        yield DataTable[Text](cursor_type="row", cell_padding=0, id="ranks")
+        yield DataTable[Text](cursor_type="row", cell_padding=0)
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -172,8 +174,8 @@ class Screen(App[None]):
         count = f"{len(rows)} rank{'s' * (len(rows) != 1)}"
         if self._words:
             count = f"{len(self._shown)} of {count} with {printable(self._words, 40)!r}"
-        order = self._sort.title.lower() or "at fault"
-        head = f" · {count} · {self._looked_at} · by {order}{' reversed' * self._reverse}"
+        order = f"by {self._sort.title.lower()}" if self._sort.title else "worst first"
+        head = f" · {count} · {self._looked_at} · {order}{', reversed' * self._reverse}"
         self.query_one("#head", Static).update(
             Text.assemble(
                 ("stagewatch top", "bold"), f" · {printable(self._source.title, 64)}{head}"
@@ -302,7 +304,7 @@ def _titles(columns: Layout, sort: Column) -> list[Cell]:
     return [
         Cell(
             column.title.ljust(width) if column.left else column.title.rjust(width),
-            "bold reverse" if column is sort else "bold",
+            "bold reverse" if column is sort and column.title else "bold",
         )
         for column, width in columns
     ]
