@@ -78,6 +78,7 @@ def test_no_name_breaks_out_of_its_column(text: str, width: int) -> None:
 
 def test_only_ranks_with_every_word_are_shown() -> None:
     assert [row.rank for row in matching(ROWS, "OVERDUE weights")] == ["10"]
-    assert [row.rank for row in matching(ROWS, "rank 9")] == ["9"]
+    assert [row.rank for row in matching(ROWS, "rank 0")] == ["0"]
+    assert matching(ROWS, "4") == []
     assert matching(ROWS, "") == ROWS
     assert matching(ROWS, "no such") == []

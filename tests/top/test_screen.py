@@ -116,7 +116,7 @@ def test_a_line_a_rank_and_the_verdict_above_and_hostile_names_do_no_harm(ranks:
         text = shown(screen)
         assert text.count("weights_update") == 3
         assert "5[red]4?[2J0?" in text
-        await pilot.press("slash", *"rank 1", "enter")
+        await pilot.press("slash", *"rank", "space", "1", "enter")
         await until(pilot, lambda: "1 of 3 ranks" in shown(screen))
         assert shown(screen).count("weights_update") == 1
         await pilot.press("escape")
@@ -252,19 +252,20 @@ def test_a_whole_job_as_a_prometheus_knows_it(children: Children, tmp_path: Path
     from stagewatch.prometheus.api import PrometheusApi
     from stagewatch.top.job import JobSource
 
+    job = 'a"b[red]\\c\u202e'
     now = time.time()
     past = Past(now - 60, now)
     for rank in range(2):
-        who = {"job_id": HOSTILE, "role": "train", "rank": rank, "node": f"n{rank}"}
+        who = {"job_id": job, "role": "train", "rank": rank, "node": f"n{rank}"}
         past.add("rl_rank_up", 1.0 - rank, **who)
         past.add("rl_rank_info", 1.0, **who, pid=100 + rank)
         past.add("rl_rank_step", 7.0, **who)
         past.add("rl_rank_stage_open_seconds", 90.0, **who, stage="rollout", substage="")
         past.add("rank:rl_progress_age:seconds", 90.0, **who)
-    fault = {"job_id": HOSTILE, "role": "train", "rank": 0, "node": "n0"}
+    fault = {"job_id": job, "role": "train", "rank": 0, "node": "n0"}
     past.add("job:rl_stall:culprit", 1.0, **fault, stage="rollout", pid=100, evidence="awaited")
     past.add("rank:rl_stall:overdue_seconds", 90.0, **fault, stage="rollout")
-    source = JobSource(PrometheusApi(filled_prometheus(children, tmp_path / "p", past)), HOSTILE)
+    source = JobSource(PrometheusApi(filled_prometheus(children, tmp_path / "p", past)), job)
     view = source.look()
     source.close()
     assert view.sentences[0][1]

@@ -274,14 +274,15 @@ def ordered(rows: Iterable[Row], column: Column, *, reverse: bool) -> list[Row]:
 
 
 def matching(rows: Iterable[Row], words: str) -> list[Row]:
-    """The rows that have every word in their job, role, rank, node, stage or class."""
+    """The rows that have every word in their role, node, stage, class or the like; a number is a
+    whole rank, pid or job."""
     wanted = words.casefold().split()
-    return [
-        row for row in rows if all(any(word in text for text in _texts(row)) for word in wanted)
-    ]
+    return [row for row in rows if all(_has(row, word) for word in wanted)]
 
 
-def _texts(row: Row) -> list[str]:
-    words = (row.job_id, row.role, row.node, row.stage, row.substage, row.wait_class, row.inside)
+def _has(row: Row, word: str) -> bool:
+    if word.isdecimal():
+        return word in (row.rank, str(row.pid), row.job_id)
+    texts = (row.job_id, row.role, row.node, row.stage, row.substage, row.wait_class, row.inside)
     fault = "fault" if row.at_fault else "overdue" if row.overdue else ""
-    return [word.casefold() for word in (*words, f"rank {row.rank}", str(row.pid), fault)]
+    return any(word in text.casefold() for text in (*texts, "rank", fault))
