@@ -72,7 +72,6 @@ class Screen(App[None]):
     #head { height: 1; color: ansi_default; }
     #verdict { height: auto; max-height: 40%; margin: 0 0 1 0; }
     #filter { height: 1; border: none; padding: 0; display: none; background: ansi_default; }
-    #filter.shown { display: block; }
     DataTable { height: 1fr; scrollbar-size: 1 1; overflow-x: hidden; }
     DataTable > .datatable--header { background: ansi_default; text-style: bold; }
     DataTable > .datatable--cursor {
@@ -250,7 +249,7 @@ class Screen(App[None]):
     def action_filter(self) -> None:
         """Ask for words."""
         words = self.query_one(Input)
-        words.add_class("shown")
+        words.display = True
         words.focus()
 
     def action_show_all(self) -> None:
@@ -265,7 +264,7 @@ class Screen(App[None]):
 
     def on_input_submitted(self) -> None:
         """Keep the words, and go back to the ranks."""
-        self.query_one(Input).remove_class("shown")
+        self.query_one(Input).display = False
         self.query_one(DataTable).focus()
 
     def action_stacks(self) -> None:
