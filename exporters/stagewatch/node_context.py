@@ -17,6 +17,7 @@ from stagewatch.ranks.directory import RankDirectory, records_of_node
 from stagewatch.ranks.environment_scan import EnvironmentScan
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.family_io import FamilyIo
+from stagewatch.ranks.findings import Findings
 from stagewatch.ranks.held_sockets import RankSockets
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.record import DEFAULT_DIRECTORY
@@ -68,6 +69,7 @@ class NodeContext:
     io: FamilyIo
     sockets: RankSockets
     xids: XidLedger = field(default_factory=XidLedger)
+    findings: Findings = field(default_factory=Findings)
     gpus: GpuDirectory = field(default_factory=GpuDirectory)
     helper: Helper = field(default_factory=Helper)
 

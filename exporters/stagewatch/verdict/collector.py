@@ -32,11 +32,19 @@ from stagewatch.kernel_log.reader import Kmsg
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.events import in_words, last_events
+from stagewatch.ranks.findings import Findings
 from stagewatch.ranks.model import RANK_LABELS, Rank
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.stacks import MISSING, NO_PROCESS, StackTaker, Take, stack
 from stagewatch.verdict.facts import Observer, RankFacts, as_json
-from stagewatch.verdict.incidents import DIRECTORY, Incident, IncidentDirectory, Witness
+from stagewatch.verdict.headline import findings_of
+from stagewatch.verdict.incidents import (
+    DIRECTORY,
+    Incident,
+    IncidentDirectory,
+    Witness,
+    with_stacks,
+)
 from stagewatch.verdict.judge import judge
 from stagewatch.verdict.thresholds import MIN_SECONDS
 
@@ -108,6 +116,7 @@ class IncidentsCollector(Collector):
         *,
         kernel_log: Path = Path("/dev/kmsg"),
         fault_dir: Path | None = None,
+        findings: Findings | None = None,
     ) -> None:
         self._ranks = ranks
         self._observer = Observer(proc)
@@ -115,6 +124,7 @@ class IncidentsCollector(Collector):
         self._taker = taker
         self._kernel_log = kernel_log
         self._fault_dir = fault_dir
+        self._findings = findings or Findings()
         self._begun: _Begun | None = None
         self._latest = directory.load()
         self._taken = {job_id: incident.time for job_id, incident in self._latest.items()}
@@ -125,13 +135,18 @@ class IncidentsCollector(Collector):
         ranks = self._quiet(self._ranks.look().ranks)
         self._observer.look(ranks)
         facts = self._observer.facts(ranks)
-        suspected = {verdict.job_id for verdict in judge(facts) if verdict.stalled}
+        verdicts = judge(facts)
+        suspected = {verdict.job_id for verdict in verdicts if verdict.stalled}
         if self._begun is not None and time.monotonic() >= self._begun.due:
             begun, self._begun = self._begun, None
             if begun.job_id in suspected:
                 self._keep(begun, [fact for fact in facts if fact.job_id == begun.job_id])
             self._taker.rest()
         now = time.time()
+        if suspected:  # the page names the line of code, once it is known
+            facts = with_stacks(facts, self._latest.values(), now)
+            verdicts = judge(facts)
+        self._findings.replace(findings_of(verdicts, facts))
         out = Samples()
         shown = 0
         for job_id in sorted(suspected):
@@ -283,6 +298,7 @@ def _build(options: IncidentsOptions, context: NodeContext) -> IncidentsCollecto
         IncidentDirectory(options.dir),
         StackTaker(),
         fault_dir=context.options.fault_dir,
+        findings=context.findings,
     )
 
 
