@@ -229,7 +229,11 @@ def test_a_stuck_collector_is_named_and_its_section_says_that_nothing_is_known(
 
 def test_what_is_not_known_is_not_reported_as_none(serve: Serve) -> None:
     agent = serve("stuck", interval=0.05)
-    wait_for(lambda: agent.get("/").text.count(">stuck<") == 2, "the collectors are called stuck")
+
+    def states() -> list[str]:
+        return [row["State"] for row in Page(agent.get("/").text).rows("Collectors")]
+
+    wait_for(lambda: states().count("stuck") == 2, "the collectors are called stuck")
     page = Page(agent.get("/").text)
     assert page.folded["0 of 3 answer"]
     cards = page.cards

@@ -16,13 +16,13 @@ _LONGEST = 400
 """Characters of a headline; jobs name their stages and files as they like."""
 
 _DID = {
-    "process_gone": "ended without closing its record",
-    "left_loop_early": "left the loop early",
-    "livelock": "makes marks of progress but no steps",
-    "io_blocked": "waits for storage",
-    "stage_differs": "is in a stage of its own",
-    "stack_differs": "is in other code than all others",
+    "process_gone": ("ended without closing its record", "ended without closing their records"),
+    "left_loop_early": ("left the loop early", "left the loop early"),
+    "livelock": ("makes marks of progress but no steps", "make marks of progress but no steps"),
+    "io_blocked": ("waits for storage", "wait for storage"),
+    "stack_differs": ("is in other code than all others", "are in other code than all others"),
 }
+"""What one rank did, and what several did."""
 _NOBODY = {
     "mismatch": "its ranks are in different collectives",
     "missing": "its ranks wait for ranks that are not on this node",
@@ -73,20 +73,25 @@ def _headline(verdict: Verdict, ranks: Sequence[RankFacts], now: float) -> str:
 
 def _blame(charges: Sequence[Charge]) -> str:
     """Who did what, in which stage, at which line."""
-    first = charges[0]
-    rank, whom = first.rank, numbers([charge.rank for charge in charges])
-    op = "a collective" if first.op == "unknown" else first.op
+    first, rank = charges[0], charges[0].rank
+    several = len(charges) > 1
+    whom = numbers([charge.rank for charge in charges])
+    stage = "" if rank.stage == "idle" else "/".join(filter(None, (rank.stage, rank.substage)))
+    line = f", at {rank.stack.frame}" if rank.stack.frame else ""
+    place = f"{f', in {stage}' if stage else ''}{line}"
+    does = BEEN.get(rank.wait_class, rank.wait_class.value)
     if first.evidence == "awaited":
-        did = f"all wait for {whom} in {op} of {first.group}"
-    elif len(charges) > 1:
-        did = f"{whom} are at fault ({first.evidence.replace('_', ' ')})"
-    elif first.evidence == "mismatch":
-        did = f"{whom} does not fit the others' {op} of {first.group}"
-    else:
-        alone = f"alone is {BEEN.get(rank.wait_class, rank.wait_class.value)}"
-        did = f"{whom} {_DID.get(first.evidence, alone)}"
-    stage = f", in {rank.stage}" if rank.stage and rank.stage != "idle" else ""
-    return did + stage + (f", at {rank.stack.frame}" if rank.stack.frame else "")
+        op = "a collective" if first.op == "unknown" else first.op
+        is_in = f"; {'they are' if several else 'it is'} in {stage}{line}" if stage else line
+        return f"the others wait for {whom} in {op} of {first.group}{is_in}"
+    if first.evidence == "mismatch":
+        do = "do" if several else "does"
+        return f"{whom} {do} not fit the others' {first.op} of {first.group}{place}"
+    if first.evidence == "stage_differs" and stage:
+        return f"{whom} alone {'are' if several else 'is'} in {stage}{line}"
+    if first.evidence in _DID:
+        return f"{whom} {_DID[first.evidence][several]}{place}"
+    return f"{whom} alone {'are' if several else 'is'} {does}{place}"
 
 
 def _clock(moment: float, now: float) -> str:

@@ -1,7 +1,8 @@
 """The last ten minutes of each rank as a strip of stages, from the events of its record.
 
-A strip is a row of slots, each of the stage that took most of it.  Strips are made when somebody
-looks at the page, and so seldom that they take a small share of a core however many there are.
+A strip is a row of slots, each of one stage.  Where steps are shorter than a slot, the slots have
+the proportions of the stages.  Strips are made when somebody looks at the page, and so seldom that
+they take a small share of a core however many there are.
 """
 
 from __future__ import annotations
@@ -104,10 +105,14 @@ def slots(spans: Iterable[Span], now: float) -> list[Segment]:
             shares[place][stage] += until - at  # type: ignore[assignment]
             at = until
     segments: list[Segment] = []
+    owed: Counter[str] = Counter()
+    """Seconds of each stage that no slot has shown yet."""
     for place, share in enumerate(shares):
         if not share:
             continue
-        stage = max(share, key=lambda name: share[name])
+        owed.update(share)
+        stage = max(share, key=lambda name: owed[name])
+        owed[stage] -= sum(share.values())
         last = segments[-1] if segments else None
         if last is not None and last.stage == stage and last.start + last.length == place:
             segments[-1] = Segment(stage, last.start, last.length + 1)
