@@ -262,11 +262,11 @@ def runner_of(parts: Parts, interval: float = 1.0) -> Runner:
     )
 
 
-def main() -> None:
-    runner = runner_of(SCENES[sys.argv[1]]())
-    port = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+def serve_until_interrupted(parts: Parts, port: int, node: str) -> None:
+    """Tell where the page is."""
+    runner = runner_of(parts)
     server = AgentServer(
-        ("127.0.0.1", port), runner, node="gpu-node-17", record_dir=Path("/run/stagewatch/ranks")
+        ("127.0.0.1", port), runner, node=node, record_dir=Path("/run/stagewatch/ranks")
     )
     runner.start()
     server.start()
@@ -279,4 +279,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    chosen = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    serve_until_interrupted(SCENES[sys.argv[1]](), chosen, "gpu-node-17")
