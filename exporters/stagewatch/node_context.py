@@ -9,6 +9,7 @@ from pathlib import Path
 from stagewatch.core.children.helper import Helper
 from stagewatch.core.config import address, option
 from stagewatch.core.context import AgentOptions
+from stagewatch.core.findings import Findings
 from stagewatch.gpu.directory import GpuDirectory
 from stagewatch.gpu.xids import XidLedger
 from stagewatch.host.guarded import GuardedFiles
@@ -17,7 +18,6 @@ from stagewatch.ranks.directory import RankDirectory, records_of_node
 from stagewatch.ranks.environment_scan import EnvironmentScan
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.family_io import FamilyIo
-from stagewatch.ranks.findings import Findings
 from stagewatch.ranks.held_sockets import RankSockets
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.record import DEFAULT_DIRECTORY

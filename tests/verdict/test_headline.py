@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from stagewatch.ranks.findings import Finding
+from stagewatch.core.findings import Finding
 from stagewatch.ranks.stacks import Stack
 from stagewatch.verdict.facts import RankFacts
 from stagewatch.verdict.headline import findings_of

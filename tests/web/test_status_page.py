@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.exposition import Samples
+from stagewatch.core.findings import Finding
 from stagewatch.faults.collector import HOLD_SECONDS
-from stagewatch.ranks.findings import Finding
 from stagewatch.web.facts import FAULT_SHOWN_SECONDS, PageSources, Segment
 from tests.waiting import wait_for
 from tests.web.http_helpers import GENEROUS, Serve

@@ -18,6 +18,7 @@ from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option
 from stagewatch.core.errors import NoData, StagewatchError
 from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.findings import Findings
 from stagewatch.core.words import printable
 from stagewatch.faults.markers import Marker, read_markers
 from stagewatch.host.procfs import Procfs
@@ -32,7 +33,6 @@ from stagewatch.kernel_log.reader import Kmsg
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.events import in_words, last_events
-from stagewatch.ranks.findings import Findings
 from stagewatch.ranks.model import RANK_LABELS, Rank
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.stacks import MISSING, NO_PROCESS, StackTaker, Take, stack

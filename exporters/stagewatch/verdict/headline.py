@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from stagewatch.core.findings import Finding
 from stagewatch.core.words import printable
-from stagewatch.ranks.findings import Finding
 from stagewatch.verdict.facts import RankFacts
 from stagewatch.verdict.fault import Charge
 from stagewatch.verdict.judge import Verdict

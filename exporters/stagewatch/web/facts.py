@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
+from stagewatch.core.findings import Finding
 from stagewatch.core.runner import Job, Runner
 from stagewatch.core.words import duration
-from stagewatch.ranks.findings import Finding
 from stagewatch.web.cluster import ClusterFacts, cluster_of
 from stagewatch.web.series import Key, Series, key_of, natural
 
@@ -275,9 +275,14 @@ def facts_of(runner: Runner, sources: PageSources = NO_SOURCES) -> NodeFacts:
         [_collector(job) for job in jobs.values()],
         cluster_of(series) if any(name.startswith("slurm_") for name in jobs) else None,
         findings,
-        sources.findings is not None and "incidents" in jobs,
+        sources.findings is not None and _judges(jobs),
         _jobs(ranks, findings or ()),
     )
+
+
+def _judges(jobs: Mapping[str, Job]) -> bool:
+    """Whether a collector of this agent is there to say which jobs hang."""
+    return "incidents" in jobs or ("stalls" in jobs and not jobs["stalls"].no_data)
 
 
 def _subject(jobs: Mapping[str, Job], rows: Sequence[T], *names: str) -> Subject[T] | None:

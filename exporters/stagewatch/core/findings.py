@@ -1,4 +1,4 @@
-"""What is wrong with the jobs of this node, handed from the collector that judges to the page."""
+"""What is wrong with jobs, handed from the collector that judges them to the status page."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ class Finding:
     """The verdict with its evidence, as `stagewatch inspect` has it."""
     culprits: tuple[tuple[str, str, str], ...] = ()
     """The ranks at fault by job, role and rank, as far as anybody can be named."""
+    links: tuple[tuple[str, str], ...] = ()
+    """Name and URL of the status pages of the culprits' nodes."""
 
 
 class Findings:
-    """The latest judgement on the ranks of this node."""
+    """The latest judgement, which counts for so many seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, fresh_seconds: float = FRESH_SECONDS) -> None:
+        self._fresh_seconds = fresh_seconds
         self._latest: tuple[float, Sequence[Finding]] | None = None
 
     def replace(self, findings: Sequence[Finding]) -> None:
@@ -37,6 +40,6 @@ class Findings:
     def latest(self) -> Sequence[Finding] | None:
         """The findings of the last few seconds; None where nobody has judged since."""
         latest = self._latest
-        if latest is None or time.monotonic() - latest[0] > FRESH_SECONDS:
+        if latest is None or time.monotonic() - latest[0] > self._fresh_seconds:
             return None
         return latest[1]
