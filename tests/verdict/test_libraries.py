@@ -251,6 +251,7 @@ def test_silence_has_a_deadline(
         "x\n" * 100_000,
         "\0\x1b[31m",
     ],
+    ids=range(7),
 )
 def test_a_hostile_answer_costs_a_line_at_most(
     status: str, libraries: Libraries, ras: Callable[..., Ras], rank: Callable[..., Rank]
