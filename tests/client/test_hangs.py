@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -43,8 +44,14 @@ def hung(tmp_path: Path) -> Iterator[Hung]:
                 )
 
             def look() -> list[RankRecord]:
+                """The ranks once they do not move any more."""
                 now = sorted(records(directory), key=lambda record: record.rank)
-                return now if len(now) == size and done(now) else []
+                if len(now) < size or not done(now):
+                    return []
+                before = [record.collectives for record in now]
+                time.sleep(1.0)
+                now = sorted(records(directory), key=lambda record: record.rank)
+                return now if before == [record.collectives for record in now] else []
 
             return wait_for(look, f"{scenario}; see the logs in {tmp_path}", 120)
 

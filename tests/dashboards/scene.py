@@ -8,7 +8,6 @@ ports (a sysfs tree) and NFS (a mountstats file whose counts this scene drives o
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -41,7 +40,10 @@ rule_files: ["{rules}/*.rules.yaml"]
 scrape_configs:
 """
 TALKER = """
-import socket, sys, threading, time, stagewatch
+import signal, socket, sys, threading, time, stagewatch
+held = []
+signal.signal(signal.SIGUSR1, lambda *_: held.append(True))
+signal.signal(signal.SIGUSR2, lambda *_: held.clear())
 rank = int(sys.argv[1])
 stagewatch.init(job_id=sys.argv[2], role="train", rank=rank, world_size=2)
 server = socket.create_server(("127.0.0.1", 0))
@@ -60,6 +62,8 @@ while True:
             stagewatch.collective("world")
             stagewatch.scalar("reward", 0.3)
             time.sleep(0.05)
+            while held:
+                signal.pause()
             if step % 50 == 20 and sys.argv[2] == "700":
                 raise RuntimeError("as asked")
     except RuntimeError:
@@ -120,21 +124,18 @@ class Scene:
             wait_for(lambda query=query: api.query(query), f"a budget of job {job}", 180)
         self.demo.inject_stall()
         for pid in self.stalling:
-            os.kill(pid, signal.SIGSTOP)
+            os.kill(pid, signal.SIGUSR1)
         self.node.stop()
         wait_for(lambda: api.query('up{node="node-c"} == 0'), "the node to be silent", 60)
         self.node.start(self.node.port)
         stalled = f'job:rl_stall:active{{job_id="{STALLING}"}}'
         wait_for(lambda: api.query(stalled), "the job to be stalled", 180)
         for pid in self.stalling:
-            os.kill(pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGUSR2)
 
     def stop(self) -> None:
         """End every process."""
         self._ended.set()
-        for pid in self.stalling:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
         self.children.stop()
         self.node.stop()
         self.demo.stop()

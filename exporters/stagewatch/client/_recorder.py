@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 from stagewatch import record
@@ -94,8 +95,6 @@ class Recorder:
             raise
         self._local = threading.local()
         self._tables = threading.RLock()  # held for microseconds; an RLock for signal handlers
-        from struct import Struct  # here, as programs that keep no record need not wait for it
-
         # They clear the place of an event, then write its words in their order, each as a whole.
         self._pack, self._pack_scalar = Struct("@qqqq").pack_into, Struct("@qqdq").pack_into
         # Where the next event belongs.  One call of C, so that no two threads get the same.
