@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,6 +23,16 @@ from tests.web.certificates import Authority
 # How long an example takes says something of the machine, not of the code.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Let --last-failed know tests of a group again: pytest-xdist adds the group to their names."""
+    cache = getattr(session.config, "cache", None)  # none with -p no:cacheprovider
+    if cache is None or hasattr(session.config, "workerinput"):
+        return
+    failed: dict[str, bool] = cache.get("cache/lastfailed", {})
+    cache.set("cache/lastfailed", {re.sub(r"@\w+$", "", name): True for name in failed})
 
 
 @pytest.fixture(scope="session", autouse=True)

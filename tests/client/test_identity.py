@@ -56,13 +56,14 @@ def test_the_role_may_come_from_a_variable() -> None:
 
 
 def test_without_a_launcher_the_shells_session_names_the_job() -> None:
-    assert identify({}).job_id == f"session-{os.getsid(0)}"
+    assert identify({}, session=4724).job_id == "session-4724"
+    assert identify({}).job_id.startswith(f"session-{os.getsid(0)}")
 
 
 def test_torchruns_placeholder_is_no_job() -> None:
     """Without --rdzv-id every job of the node would be called `none`."""
-    found = identify({"TORCHELASTIC_RUN_ID": "none", "RANK": "1"})
-    assert found.job_id == f"session-{os.getsid(0)}"
+    found = identify({"TORCHELASTIC_RUN_ID": "none", "RANK": "1"}, session=4724)
+    assert found.job_id == "session-4724"
 
 
 @pytest.mark.parametrize("rank", ["", "x", "-1", "1.5", "²"])

@@ -28,7 +28,7 @@ _GIVE_WAY = 'echo 19 2>/dev/null >/proc/self/autogroup; exec nice -n 19 "$@"'
 NICE = ("sh", "-c", _GIVE_WAY, "sh")
 """Ranks give way to agents and Prometheus, for which a real node has cores to spare.  Every
 session is a group of its own to the scheduler, and nice(1) counts only within: sched(7)."""
-AT_WORK = ("sh", "-c", 'echo 10 2>/dev/null >/proc/self/autogroup; exec "$@"', "sh")
+AT_WORK = ("sh", "-c", 'echo 0 2>/dev/null >/proc/self/autogroup; exec "$@"', "sh")
 """Before ranks that compute, which have a core each on a real node: not so starved by those that
 only spin that they look like them."""
 COLLECTORS = ("stages", "ranks", "work")

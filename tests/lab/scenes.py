@@ -176,7 +176,7 @@ SCENES = {
     ),
     # Healthy, whatever it looks like.
     "compile_first": Scene(
-        train("compile-first", 2, orders="train compile 180"), nothing, armed=False
+        train("compile-first", 2, prefix=AT_WORK, orders="train compile 180"), nothing, armed=False
     ),
     "compile_again": Scene(
         train("compile-again", 3, prefix=AT_WORK), order("train compile 180", 0)

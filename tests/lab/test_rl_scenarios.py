@@ -199,7 +199,10 @@ def test_no_rank_is_accused_but_the_one_where_it_began(running: Running) -> None
 
 def test_a_job_whose_culprit_is_known_is_not_called_deadlocked(running: Running) -> None:
     fired = {labels["alertname"] for labels in running.firing("job-slow-upload")}
-    assert "RankHoldsUpJob" in fired
+    named = running.ever("rank:rl_stall:stage_behind", "slow-upload")
+    named += running.ever("job:rl_stall:culprit", "slow-upload")
+    origin = running.experiments["slow-upload"].scenario.origin
+    assert {found.labels["rank"] for found in named} == {origin["rank"]}
     assert not {"Deadlock", "GroupStall", "BusyPollHang"} & fired
 
 

@@ -141,7 +141,7 @@ def test_when_the_record_was_begun(record: RankRecord) -> None:
     assert shown(record).value(STARTED, *KEY) == record.created
 
 
-def test_gaps_are_the_longest_of_all_ranks_and_the_recent_ones_of_those_that_live(
+def test_gaps_are_the_longest_of_all_ranks_also_of_those_that_are_gone(
     record: RankRecord,
 ) -> None:
     def rank(number: int, longest: float, recent: float, life: Life = Life.ALIVE) -> RankRecord:
@@ -152,7 +152,7 @@ def test_gaps_are_the_longest_of_all_ranks_and_the_recent_ones_of_those_that_liv
     ranks = [rank(0, 5, 3), rank(1, 90, 2), rank(2, 400, 399, Life.GONE)]
     found = shown(*ranks)
     assert series(found, LONGEST_GAP) == {("540", "train", "train"): 400}
-    assert series(found, RECENT_GAP) == {("540", "train", "train"): 3}
+    assert series(found, RECENT_GAP) == {("540", "train", "train"): 399}
 
 
 def test_hostile_words_of_the_table_are_read_as_unknown(tmp_path: Path) -> None:

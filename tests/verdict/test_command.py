@@ -179,7 +179,8 @@ def test_a_node_where_nothing_was_ever_set_up() -> None:
 def test_a_directory_that_is_none_is_one_line_and_status_2(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     inspect = Inspect(tmp_path / "file", "none")
-    assert inspect() == (
+    assert inspect() == ""
+    assert inspect.warnings == (
         f"stagewatch: --record-dir = {str(tmp_path / 'file')!r}: must be a directory that exists\n"
     )
     assert inspect.status == 2

@@ -39,6 +39,7 @@ MAX_FRAMES = 120
 MAX_OTHER_FRAMES = 20
 """Innermost frames told of every other thread."""
 MAX_NAME = 100
+MAX_COMPLAINT = 200
 MAX_PATH = 300
 
 Thread = tuple[str, list[tuple[str, str, int]]]
@@ -119,7 +120,9 @@ def _limit(parent: int) -> None:
 
 
 def _complaint(status: int | None, error: str) -> str:
-    complaint = " ".join(error.split())[:200]
+    complaint = " ".join(error.split())
+    if len(complaint) > MAX_COMPLAINT:  # what went wrong stands first in some, last in a traceback
+        complaint = f"{complaint[: MAX_COMPLAINT // 2]} ... {complaint[-MAX_COMPLAINT // 2 :]}"
     if status is None:
         return f"py-spy did not answer within {PROCESS_SECONDS:.0f} s, or wrote without end"
     if "ermission" in complaint or "not permitted" in complaint:

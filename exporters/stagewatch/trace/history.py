@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import groupby
 from urllib.parse import urlsplit
@@ -70,11 +71,12 @@ def verdicts(api: PrometheusApi, job_id: str, start: float, end: float) -> Itera
 def _times(
     api: PrometheusApi, expression: str, start: float, end: float
 ) -> Iterator[tuple[Track, int, int]]:
-    """When each series was there, in Unix microseconds."""
+    """When each series was there, in Unix microseconds; what is there now is seen in any case."""
     step = max(STEP_SECONDS, (end - start) / MAX_STEPS)
-    for track in api.query_range(expression, start, end, step):
+    looks = math.ceil((end - start) / step)
+    for track in api.query_range(expression, end - looks * step, end, step):
         times = [time for time, _ in track.samples]
         # Consecutive samples share the difference between time and position.
-        for _, run in groupby(enumerate(times), lambda one: round(one[1] / step) - one[0]):
+        for _, run in groupby(enumerate(times), lambda one: round((one[1] - end) / step) - one[0]):
             there = [time for _, time in run]
             yield track, int(there[0] * 1e6), int((there[-1] + step) * 1e6)
