@@ -104,7 +104,7 @@ def _build(options: StallsOptions, context: SlurmContext) -> StallsCollector:
 
 
 SPEC = CollectorSpec(
-    name="stalls",
+    name="slurm_stalls",
     help="which jobs hang, from a Prometheus, for the status page",
     interval=15,
     options=StallsOptions,
