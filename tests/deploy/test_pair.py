@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -29,6 +30,15 @@ RULE = {"alert": "NodeIsOff", "expr": "off == 1", "labels": {"severity": "critic
 def listener() -> Iterator[Listener]:
     with closing(Listener()) as listener:
         yield listener
+
+
+def test_promtool_takes_every_configuration() -> None:
+    need("promtool")
+    files = sorted(map(str, (ROOT / "deploy" / "scale").glob("*.yml")))
+    command = ["promtool", "check", "config", "--syntax-only", *files]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("SUCCESS") == len(files)
 
 
 @pytest.mark.timeout(300)
