@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch.identity import identify
-from tests.client.hooking import FRAMEWORKS, ROOT, frameworks_path
+from tests.client.hooking import FRAMEWORKS, ROOT
 from tests.running import clean_environ
 
 RANK = """
@@ -56,13 +56,12 @@ ENVIRON = clean_environ({"PYTHONPATH": f"{ROOT / 'exporters'}"}) | {
 }
 
 
-def ranks_of(command: list[str], directory: Path, path: str = "") -> tuple[set[str], list[int]]:
+def ranks_of(command: list[str], directory: Path) -> tuple[set[str], list[int]]:
     """The jobs and the ranks that the started processes take themselves for."""
     script = directory / "rank.py"
     script.write_text(RANK)
-    environ = ENVIRON | {"PYTHONPATH": os.pathsep.join(filter(None, [ENVIRON["PYTHONPATH"], path]))}
     done = subprocess.run(
-        [*command, script], env=environ, capture_output=True, text=True, timeout=250, check=False
+        [*command, script], env=ENVIRON, capture_output=True, text=True, timeout=120, check=False
     )
     # Two ranks may write at once, and a launcher may put its own words before a line.
     found = re.findall(r"identity (\S+) (\d+)", done.stdout)
@@ -87,16 +86,6 @@ def test_pytorchs_launchers(launcher: str, tmp_path: Path) -> None:
     jobs, ranks = ranks_of([sys.executable, *arguments.split()], tmp_path)
     (job,) = jobs
     assert re.fullmatch(expected, job)
-    assert ranks == [0, 1]
-
-
-def test_deepspeed(tmp_path: Path) -> None:
-    """It names the rendezvous alone; without an accelerator it starts its ranks on the CPU."""
-    frameworks = frameworks_path("deepspeed")
-    command = ["-m", "deepspeed.launcher.runner", "--num_gpus", "2", "--master_port", "29655"]
-    jobs, ranks = ranks_of([sys.executable, *command], tmp_path, frameworks)
-    (job,) = jobs
-    assert re.fullmatch(r"rendezvous-[0-9a-f]{8}-29655", job)
     assert ranks == [0, 1]
 
 
