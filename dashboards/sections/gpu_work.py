@@ -98,10 +98,10 @@ WORK = section(
     ),
     timeseries(
         "Least active GPUs of jobs",
-        "SM activity of the 20 GPUs that do least, of those given to a job.",
+        "SM activity, else utilisation, of the 20 GPUs that do least of those given to a job.",
         Query(
             worst(
-                "max by (node, gpu) (gpu_sm_active_ratio{GPU}"
+                "min by (node, gpu) (gpu:use:ratio{GPU}"
                 " and on (cluster, node, gpu) gpu:job:info{GPU})",
                 least=True,
             ),

@@ -61,14 +61,18 @@ GPUS_OF_THE_JOB = section(
         "As Slurm and its prolog tell, also without ranks.  Used adds up the SM activity (or the "
         "driver's utilisation) of those that are measured.",
         [
-            Query(f"sum(job:gpus_{what}:count{{JOB}})", what)
-            for what in ("held", "measured", "used")
+            Query("sum(slurm_job_gpus{JOB}) or count(gpu:job:info{JOB})", "held"),
+            Query(
+                "sum(gpu:job:info{JOB} * on (cluster, node, gpu) group_left ()"
+                " gpu:use:ratio{CLUSTER})",
+                "used",
+            ),
         ],
     ),
     timeseries(
         "Least active GPUs",
-        "SM activity of the 20 that do least.",
-        Query(worst(f"max by (node, gpu) (gpu_sm_active_ratio{OF_JOB})", least=True), NAME),
+        "SM activity, else utilisation, of the 20 that do least.",
+        Query(worst(f"min by (node, gpu) (gpu:use:ratio{OF_JOB})", least=True), NAME),
         unit="percentunit",
         maximum=1,
     ),

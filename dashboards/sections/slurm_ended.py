@@ -74,12 +74,11 @@ FAILURES = section(
     "Failures",
     timeseries(
         "Failed jobs in a day",
-        "Share of the runs that ended within a day and failed, by final state: the trend.",
+        "Share of the runs that ended within a day and failed: the trend.",
         Query(
-            f"sum by (state) (increase(slurm_jobs_ended_total{{PARTITION, {_FAILED}}}[1d]))"
-            " / on () group_left ()"
-            " (sum(increase(slurm_jobs_ended_total{PARTITION}[1d])) > 0)",
-            "{{state}}",
+            f"(sum(increase(slurm_jobs_ended_total{{PARTITION, {_FAILED}}}[1d])) or vector(0))"
+            " / clamp_min(sum(increase(slurm_jobs_ended_total{PARTITION}[1d])), 1)",
+            "failed",
         ),
         unit="percentunit",
         width=8,

@@ -149,7 +149,7 @@ _OF_THE_CLUSTER = ("slurm_", "slurmctld_", "prometheus_")
 """Series of targets that are no node."""
 
 
-_TOLD_BY = {
+TOLD_BY = {
     "fault_type": "id",
     "target_worker": "id",
     "expected_failure_stage": "id",
@@ -167,7 +167,7 @@ _TOLD_BY = {
 
 
 def _product(values: Mapping[str, int]) -> int:
-    return math.prod(n for label, n in values.items() if _TOLD_BY.get(label) not in values)
+    return math.prod(n for label, n in values.items() if TOLD_BY.get(label) not in values)
 
 
 @dataclass(frozen=True)
