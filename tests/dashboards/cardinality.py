@@ -319,7 +319,7 @@ def _joined(node: Any, left: Bound, right: Bound) -> Bound:
 
 
 @functools.cache
-def _declared() -> dict[str, tuple[str, ...]]:
+def declared() -> dict[str, tuple[str, ...]]:
     """The labels of every metric of the code, histograms by the names of their series."""
     labels: dict[str, tuple[str, ...]] = {}
     for module in pkgutil.walk_packages(stagewatch.__path__, "stagewatch."):
@@ -369,10 +369,10 @@ def _labels(name: str | None, recorded: Mapping[str, dict[str, int]]) -> dict[st
     """The labels of a series, and how many values each has."""
     name = name or ""  # where a pattern stands for many, all of them of GPUs (DCGM's)
     also = recorded.get(name, {})
-    if name in recorded and name not in _declared():
+    if name in recorded and name not in declared():
         return also
-    if name in _declared():
-        labels = _declared()[name]
+    if name in declared():
+        labels = declared()[name]
     elif name.startswith("node_network_"):
         labels = ("device",)
     elif name.startswith("prometheus_rule_"):
