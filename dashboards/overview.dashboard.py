@@ -257,7 +257,7 @@ dashboard = board(
                 "Whether Prometheus reaches the agent of each node.",
                 Query(worst('max by (node) (up{NODE, job="stagewatch"})', least=True), "{{node}}"),
                 mappings=mapping({"0": ("silent", RED), "1": ("answers", GREEN)}),
-                width=8,
+                width=24,
                 rows=8,
             ),
         ),

@@ -109,6 +109,7 @@ WORK = section(
         ),
         unit="percentunit",
         maximum=1,
+        width=8,
     ),
     timeseries(
         "Fullest memory",
@@ -118,6 +119,7 @@ WORK = section(
             "{{node}} GPU {{gpu}}",
         ),
         unit="bytes",
+        width=8,
     ),
     timeseries(
         "Lowest clocks",
@@ -127,5 +129,6 @@ WORK = section(
             "{{node}} GPU {{gpu}}",
         ),
         unit="hertz",
+        width=8,
     ),
 )
