@@ -100,7 +100,7 @@ GPUS_OF_THE_JOB = section(
             "{{node}}",
         ),
         mappings=mapping({"0": ("silent", RED), "1": ("answers", GREEN)}),
-        width=12,
+        width=24,
         rows=8,
     ),
 )

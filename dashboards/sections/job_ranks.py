@@ -83,6 +83,7 @@ RANKS_AND_STAGES = section(
         "What the ranks publish (reward, KL, throughput ...), mean over the ranks.",
         Query(worst("avg by (role, name) (rl_scalar{RANK})"), "{{role}} {{name}}"),
         minimum=None,
+        width=24,
     ),
 )
 
