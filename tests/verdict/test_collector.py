@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pickle
 import re
 import signal
 import sys
@@ -28,6 +29,7 @@ from stagewatch.verdict.collector import FRAME, GROUP, IncidentsCollector
 from stagewatch.verdict.incidents import IncidentDirectory
 from tests.node_agent import NodeAgent
 from tests.verdict.test_command import run_inspect
+from tests.verdict.test_libraries import Recorder, dump, entry, variables
 from tests.waiting import wait_for
 
 TRAINER = """
@@ -154,6 +156,32 @@ def test_an_agent_tells_where_the_ranks_of_a_job_hang(
     )
     assert not frames(agent)
     assert list(kept.iterdir()) == [file]
+
+
+def test_what_pytorchs_flight_recorder_tells_stands_in_the_incident_and_in_inspect(
+    agent: NodeAgent,
+    start: Callable[[], list[int]],
+    kept: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prefix = tmp_path / "fr_"
+    late = pickle.dumps(dump(entry(811, "completed"), members=4))
+    there = pickle.dumps(dump(entry(811, "completed"), entry(812, "scheduled"), members=4))
+    for rank in range(4):
+        Recorder(prefix, rank, late if rank == 2 else there)
+    for name, value in variables(prefix).items():
+        monkeypatch.setenv(name, value)
+    start()
+    wait_for(lambda: kept.exists() and any(kept.glob("*.json")), "the incident is kept")
+    (file,) = kept.glob("*.json")
+    told = "rank 2 has not enqueued all_reduce 812, ranks 0, 1, 3 have"
+    (line,) = json.loads(file.read_text())["libraries"]
+    assert line.endswith(told)
+    said = run_inspect("--record-dir", str(agent.ranks), "--incident-dir", str(kept))
+    assert told in " ".join(said.stdout.split())
+    said = run_inspect("--json", "--record-dir", str(agent.ranks), "--incident-dir", str(kept))
+    assert json.loads(said.stdout)["libraries"] == [f"job 540: {line}"]
 
 
 class Node:

@@ -6,4 +6,5 @@ and which rank is at fault, `table` prints both, and `evidence` adds stacks.  Wi
 
 `collector` is the agent's: it judges all the time, and takes the stacks of a job once it seems to
 hang; `incidents` keeps them in files, which `inspect` reads as well.
+`libraries` adds what `nccl_ras` and `flight_recorder` tell of the job.
 """

@@ -18,8 +18,10 @@ from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option
 from stagewatch.core.errors import NoData, StagewatchError
 from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.findings import Findings
 from stagewatch.core.words import printable
 from stagewatch.faults.markers import Marker, read_markers
+from stagewatch.host.guarded import Files
 from stagewatch.host.procfs import Procfs
 from stagewatch.kernel_log.lines import (
     is_lock_reclaim_failure,
@@ -36,8 +38,16 @@ from stagewatch.ranks.model import RANK_LABELS, Rank
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.stacks import MISSING, NO_PROCESS, StackTaker, Take, stack
 from stagewatch.verdict.facts import Observer, RankFacts, as_json
-from stagewatch.verdict.incidents import DIRECTORY, Incident, IncidentDirectory, Witness
+from stagewatch.verdict.headline import findings_of
+from stagewatch.verdict.incidents import (
+    DIRECTORY,
+    Incident,
+    IncidentDirectory,
+    Witness,
+    with_stacks,
+)
 from stagewatch.verdict.judge import judge
+from stagewatch.verdict.libraries import Asked, Libraries
 from stagewatch.verdict.thresholds import MIN_SECONDS
 
 log = logging.getLogger(__name__)
@@ -94,6 +104,7 @@ class _Begun:
     takes: dict[int, Take]
     due: float
     """When they are taken again, on the monotonic clock."""
+    asked: Asked
 
 
 class IncidentsCollector(Collector):
@@ -108,6 +119,8 @@ class IncidentsCollector(Collector):
         *,
         kernel_log: Path = Path("/dev/kmsg"),
         fault_dir: Path | None = None,
+        findings: Findings | None = None,
+        files: Files | None = None,
     ) -> None:
         self._ranks = ranks
         self._observer = Observer(proc)
@@ -115,6 +128,8 @@ class IncidentsCollector(Collector):
         self._taker = taker
         self._kernel_log = kernel_log
         self._fault_dir = fault_dir
+        self._findings = findings or Findings()
+        self._libraries = Libraries(files)
         self._begun: _Begun | None = None
         self._latest = directory.load()
         self._taken = {job_id: incident.time for job_id, incident in self._latest.items()}
@@ -125,13 +140,19 @@ class IncidentsCollector(Collector):
         ranks = self._quiet(self._ranks.look().ranks)
         self._observer.look(ranks)
         facts = self._observer.facts(ranks)
-        suspected = {verdict.job_id for verdict in judge(facts) if verdict.stalled}
+        verdicts = judge(facts)
+        suspected = {verdict.job_id for verdict in verdicts if verdict.stalled}
         if self._begun is not None and time.monotonic() >= self._begun.due:
             begun, self._begun = self._begun, None
             if begun.job_id in suspected:
                 self._keep(begun, [fact for fact in facts if fact.job_id == begun.job_id])
             self._taker.rest()
+            self._libraries.rest()
         now = time.time()
+        if suspected:  # the page names the line of code, once it is known
+            facts = with_stacks(facts, self._latest.values(), now)
+            verdicts = judge(facts)
+        self._findings.replace(findings_of(verdicts, facts))
         out = Samples()
         shown = 0
         for job_id in sorted(suspected):
@@ -149,6 +170,7 @@ class IncidentsCollector(Collector):
 
     def close(self) -> None:
         self._taker.close()
+        self._libraries.close()
 
     @staticmethod
     def _quiet(ranks: Sequence[Rank]) -> list[Rank]:
@@ -176,7 +198,8 @@ class IncidentsCollector(Collector):
         self._taken[job_id] = now
         live = [rank for rank in ranks if rank.life is Life.ALIVE][:MAX_RANKS]
         takes = self._taker.take(live)
-        self._begun = _Begun(job_id, live, takes, time.monotonic() + APART_SECONDS)
+        asked = self._libraries.ask(live)
+        self._begun = _Begun(job_id, live, takes, time.monotonic() + APART_SECONDS, asked)
 
     def _last_events(self, rank: Rank) -> list[str]:
         """What the rank did last, one event a line, the oldest first."""
@@ -214,6 +237,7 @@ class IncidentsCollector(Collector):
             ],
             self._kernel_lines(),
             self._open_faults(),
+            self._libraries.read(begun.asked),
         )
         users = {rank.record.uid for rank in begun.ranks if rank.record is not None}
         self._directory.keep(incident, users.pop() if len(users) == 1 else None)
@@ -283,6 +307,8 @@ def _build(options: IncidentsOptions, context: NodeContext) -> IncidentsCollecto
         IncidentDirectory(options.dir),
         StackTaker(),
         fault_dir=context.options.fault_dir,
+        findings=context.findings,
+        files=context.files,
     )
 
 

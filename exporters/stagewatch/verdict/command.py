@@ -45,7 +45,7 @@ from stagewatch.record import DEFAULT_DIRECTORY
 from stagewatch.verdict import evidence, facts
 from stagewatch.verdict.evidence import gather, text, why_none
 from stagewatch.verdict.facts import RankFacts, observe
-from stagewatch.verdict.incidents import DIRECTORY, read, with_stacks
+from stagewatch.verdict.incidents import DIRECTORY, read, standing, with_stacks
 from stagewatch.verdict.judge import Verdict, judge
 from stagewatch.verdict.table import table
 
@@ -130,7 +130,12 @@ def _look(options: InspectOptions) -> int:
         print("\033[K", end="", file=sys.stderr)
     ranks = [rank for rank in ranks if options.job in ("", rank.job_id)]
     jobs = [verdict.job_id for verdict in judge(ranks) if verdict.stalled]
-    ranks = with_stacks(ranks, read(options.incident_dir, jobs), time.time())
+    now = time.time()
+    incidents = standing(ranks, read(options.incident_dir, jobs), now)
+    libraries = [
+        printable(f"job {one.job_id}: {line}", 400) for one in incidents for line in one.libraries
+    ]
+    ranks = with_stacks(ranks, incidents, now)
     verdicts = judge(ranks)
     if options.evidence:
         taker = StackTaker()
@@ -138,9 +143,12 @@ def _look(options: InspectOptions) -> int:
         taker.close()
         verdicts = judge(ranks)
     if options.json:
-        _say(_dump(as_json(ranks, verdicts), options), options)
+        content = as_json(ranks, verdicts) | {"libraries": libraries}
+        _say(_dump(content, options), options)
     elif ranks:
         shows = table(ranks, verdicts, colour=colours(sys.stdout), width=columns(sys.stdout))
+        if libraries:
+            shows += "\n".join(["", *(wrapped(line, columns(sys.stdout)) for line in libraries)])
         if options.evidence:
             shows += "\n" + (text(ranks, verdicts) or f"\n{why_none(verdicts)}")
         _say(shows, options)

@@ -65,6 +65,8 @@ class Incident:
     """Lines of the kernel log of the last minutes on hardware, memory and storage."""
     faults: Sequence[str] = ()
     """The fault markers that were open."""
+    libraries: Sequence[str] = ()
+    """What PyTorch's flight recorder and NCCL's RAS tell, one fact a line."""
 
     def stack(self, rank: RankFacts) -> Stack:
         """Of a rank that is still the same process; an empty one where there is none."""
@@ -145,17 +147,23 @@ def with_stacks(
     ranks: Sequence[RankFacts], incidents: Iterable[Incident], now: float
 ) -> list[RankFacts]:
     """The ranks with their stacks out of those incidents that still are what they do."""
-    by_job = {incident.job_id: incident for incident in incidents}
-    current = {
-        job_id: incident
-        for job_id, incident in by_job.items()
-        if incident.current([rank for rank in ranks if rank.job_id == job_id], now)
-    }
+    current = {incident.job_id: incident for incident in standing(ranks, incidents, now)}
     return [
         replace(rank, stack=current[rank.job_id].stack(rank))
         if rank.job_id in current and rank.wait_class is not WaitClass.GONE
         else rank
         for rank in ranks
+    ]
+
+
+def standing(
+    ranks: Sequence[RankFacts], incidents: Iterable[Incident], now: float
+) -> list[Incident]:
+    """Those incidents that still are what the ranks do."""
+    return [
+        incident
+        for incident in incidents
+        if incident.current([rank for rank in ranks if rank.job_id == incident.job_id], now)
     ]
 
 
@@ -170,6 +178,7 @@ def _incident(content: Any) -> Incident:
         tuple(map(_witness, content["ranks"])),
         _texts(content["kernel"]),
         _texts(content["faults"]),
+        _texts(content.get("libraries", [])),
     )
 
 

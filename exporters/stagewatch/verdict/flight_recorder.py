@@ -1,0 +1,154 @@
+"""PyTorch's flight recorder: asked for a dump by its pipe, and which ranks are behind in it.
+
+Pipe and dump: `HeartbeatMonitor::runLoop` and `DumpPipe` of PyTorch's ProcessGroupNCCL; its keys:
+FlightRecorder.hpp, version 2.x.  A dump is a pickle by PyTorch, or JSON by other writers.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+MAX_BYTES = 32 << 20
+"""Of a dump."""
+MAX_GROUPS = 64
+
+
+@dataclass(slots=True)
+class Position:
+    """How far a rank has come in a process group, by sequence numbers of collectives."""
+
+    name: str
+    members: int = 0
+    enqueued: int = 0
+    completed: int = 0
+    operations: dict[int, str] = field(default_factory=dict)
+
+
+def trigger(pipe: str, uid: int) -> None:
+    """Ask for a dump.  Raises `OSError` where that is no pipe of this user, or nobody listens."""
+    with _Pinned(pipe, uid, stat.S_ISFIFO) as path:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        try:
+            os.write(descriptor, b"1\n")
+        finally:
+            os.close(descriptor)
+
+
+def version(dump: str) -> list[int] | None:
+    """What changes once the dump is written anew."""
+    try:
+        status = os.lstat(dump)
+    except OSError:
+        return None
+    return [status.st_ino, status.st_mtime_ns, status.st_size]
+
+
+def load(dump: str, uid: int) -> Any:
+    """The content of a dump, of builtin types alone.
+
+    Raises `OSError` where it is no file of this user, and anything where it is damaged.
+    """
+    with _Pinned(dump, uid, stat.S_ISREG) as path, Path(path).open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise OSError(0, f"its dump has more than {MAX_BYTES >> 20} MiB")
+    if content.startswith(b"{"):
+        return json.loads(content)
+    return _Plain(io.BytesIO(content)).load()
+
+
+def positions(dump: Any) -> dict[str, Position]:
+    """How far the rank has come, by process group.  Raises anything where the dump is no dump."""
+    groups: dict[str, Position] = {}
+    by_id: dict[str, str] = {}
+    for entry in dump["entries"]:
+        name, description = map(str, entry["process_group"])
+        by_id[str(entry["pg_id"])] = name
+        if entry["is_p2p"] or (name not in groups and len(groups) >= MAX_GROUPS):
+            continue
+        group = groups.setdefault(name, Position(description or name))
+        sequence = int(entry["collective_seq_id"])
+        group.operations[sequence] = str(entry["profiling_name"])[:100].rpartition(":")[2]
+        group.enqueued = max(group.enqueued, sequence)
+        if entry["state"] == "completed":
+            group.completed = max(group.completed, sequence)
+    # Entries that have left the ring, or are left out (TORCH_INCLUDE_ONLY_ACTIVE), count here.
+    for identity, status in dump.get("pg_status", {}).items():
+        if group_named := groups.get(by_id.get(str(identity), "")):
+            group_named.enqueued = max(
+                group_named.enqueued, int(status["last_enqueued_collective"])
+            )
+            group_named.completed = max(
+                group_named.completed, int(status["last_completed_collective"])
+            )
+    for config in dump.get("pg_config", {}).values():
+        if member_of := groups.get(str(config["name"])):
+            ranks = config["ranks"]
+            member_of.members = len(json.loads(ranks) if isinstance(ranks, str) else ranks)
+    return groups
+
+
+def facts(by_rank: Mapping[int, Mapping[str, Position]]) -> list[str]:
+    """One line for each process group in which something is not done, the rank behind first."""
+    lines = []
+    for group in sorted({name for groups in by_rank.values() for name in groups}):
+        here = {rank: groups[group] for rank, groups in by_rank.items() if group in groups}
+        top = max(here.values(), key=lambda one: one.enqueued)
+        what = f"{top.operations.get(top.enqueued, 'collective')} {top.enqueued}"
+        behind = [rank for rank, one in here.items() if one.enqueued < top.enqueued]
+        inside = [rank for rank, one in here.items() if one.completed < top.enqueued]
+        where = f"PyTorch flight recorder: process group {top.name}"
+        if top.members > len(here):
+            where += f" ({len(here)} of {top.members} members here)"
+        if behind:
+            there = [rank for rank in here if rank not in behind]
+            lines.append(f"{where}: {have(behind)} not enqueued {what}, {have(there)}")
+        elif inside:
+            lines.append(f"{where}: {have(inside)} enqueued {what} and not completed it")
+    return lines
+
+
+def have(ranks: Iterable[int]) -> str:
+    """`rank 3 has`, `ranks 0, 1 have`."""
+    numbers = sorted(ranks)
+    shown = ", ".join(map(str, numbers[:8]))
+    more = f" and {len(numbers) - 8} more" if len(numbers) > 8 else ""
+    return f"ranks {shown}{more} have" if len(numbers) > 1 else f"rank {shown} has"
+
+
+class _Pinned:
+    """A path that leads to something of this kind and user, by a descriptor that stays."""
+
+    def __init__(self, path: str, uid: int, kind: Any) -> None:
+        self._path, self._uid, self._kind = path, uid, kind
+
+    def __enter__(self) -> str:
+        """What to open.  Nothing has been opened until here: O_PATH wakes no device."""
+        self._descriptor = os.open(self._path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        status = os.fstat(self._descriptor)
+        if not self._kind(status.st_mode) or status.st_uid != self._uid:
+            os.close(self._descriptor)
+            name = Path(self._path).name
+            raise OSError(0, f"{name} is not what PyTorch makes, or not of its user")
+        return f"/proc/self/fd/{self._descriptor}"
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+
+class _Plain(pickle.Unpickler):
+    """Takes no class and no function, so that nothing of a dump is ever called."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"{module}.{name} has no place in a dump")
+
+    def persistent_load(self, _: Any) -> NoReturn:
+        raise pickle.UnpicklingError("a dump refers to nothing else")
