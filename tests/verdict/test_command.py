@@ -289,7 +289,7 @@ def test_files_that_were_passed_over_are_told(inspect: Inspect) -> None:
 def test_json_has_a_fixed_form() -> None:
     ranks = job(2, SPINNING, rank_1=PARKED)
     found = json.loads(json.dumps(as_json(ranks, judge(ranks))))
-    assert set(found) == {"ranks", "verdicts", "stacks", "libraries"}
+    assert set(found) == {"ranks", "verdicts", "stacks"}
     assert set(found["verdicts"][0]) == {
         "job_id",
         "role",
