@@ -52,8 +52,8 @@ def draw(live: Sequence[RankFacts]) -> Graph:
     for place, rank in enumerate(live):
         for name in rank.collectives.keys() - {POINT_TO_POINT}:
             members[name].add(place)
-    # A rank that has been in other groups alone has not come to the world yet.  Nor has one that has
-    # been in none, to the world's first collective: later, nobody would count what it does.
+    # A rank that has been in other groups alone has not come to the world yet.  Nor has one that
+    # has been in none, to the world's first collective: later, nobody would count what it does.
     size = max((rank.group_sizes.get("world", 0) for rank in live), default=0)
     first = max((rank.collectives.get("world", 0) for rank in live), default=0) == 1
     anywhere = set().union(*members.values())
