@@ -20,7 +20,7 @@ from typing import Any
 
 import stagewatch
 from stagewatch.core.processes import die_with_parent
-from tests.hangbench.actions import ACTIONS, Finish
+from tests.hangbench.actions import ACTIONS, Finish, Slowness
 from tests.hangbench.meeting import Board, Meeting
 from tests.hangbench.shape import Entry, Shape, load
 
@@ -37,7 +37,10 @@ class Rank:
         self.shape, self.directory, self.rank = shape, directory, rank
         self.world, self.generation, self.step = world, generation, step
         self.instrumented = shape.backend != "bare"
-        self.factors = {"sleep": 1.0, "compute": 1.0, "io": 1.0}
+        self.slowness: dict[str, Slowness] = {}
+        """By kind of work: `sleep`, `compute`, `io`."""
+        self.kept: dict[str, Any] = {}
+        """What actions keep from one step to the next, such as a loader of data."""
         self.pending: list[tuple[str, str, int]] = []
         self.skipping = 0
         self._entry = 0
@@ -62,7 +65,19 @@ class Rank:
         """Seconds with jitter, and slower where it has been told to be slow."""
         noise = random.Random(f"{self.shape.seed} {self.rank} {self.step} {self._entry}")
         jitter = min(max(noise.gauss(1, self.shape.jitter), 0.5), 2.0)
-        return seconds * jitter * self.factors[kind]
+        slowness = self.slowness.get(kind)
+        slow = slowness is not None and slowness.applies(self.step, self._turn(slowness.rotate))
+        return seconds * jitter * (slowness.factor if slowness and slow else 1.0)
+
+    def drawn(self, what: str, hold: int = 1) -> random.Random:
+        """Random numbers of this rank and entry, the same ones for `hold` steps."""
+        since = self.step // hold
+        return random.Random(f"{self.shape.seed} {self.rank} {what} {self._entry} {since}")
+
+    def _turn(self, rotate: int) -> bool:
+        """Whether this rank has its turn, which all ranks agree on."""
+        turn = random.Random(f"{self.shape.seed} turn {self.step // max(1, rotate)}")
+        return turn.randrange(self.world) == self.rank
 
     def mark(self, step: int | None = None) -> None:
         """Mark progress."""
