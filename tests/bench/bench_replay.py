@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import math
 import re
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from pathlib import Path
 from stagewatch.assets import assets
 from tests.bench.replay_jobs import SHAPES, script
 from tests.bench.replay_series import DAY, Job, notation
+from tests.hangbench.rates import poisson_bounds
 
 RULES = assets("alerts") / "stalls.rules.yaml"
 WORKERS = 2
@@ -213,26 +213,8 @@ def _seconds(text: str) -> float:
     return sum(int(n) * units[unit] for n, unit in re.findall(r"(\d+)(ms|[dhms])", text))
 
 
-def bounds(count: int, days: float) -> tuple[float, float]:
-    """The exact two-sided 95 % interval of a Poisson rate (Garwood), found by bisection."""
-
-    def below(count: int, mean: float) -> float:
-        return math.fsum(
-            math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(count + 1)
-        )
-
-    def solve(count: int, share: float) -> float:
-        low, high = 1e-9, 2.0 * count + 20
-        for _ in range(80):
-            middle = (low + high) / 2
-            low, high = (middle, high) if below(count, middle) > share else (low, middle)
-        return low
-
-    return (solve(count - 1, 0.975) if count else 0.0) / days, solve(count, 0.025) / days
-
-
 def _rate(count: int, days: float, unit: float = 1.0) -> str:
-    low, high = bounds(count, days / unit)
+    low, high = poisson_bounds(count, days / unit)
     return f"{count} = {count * unit / days:.2f} ({low:.2f} to {high:.2f})"
 
 

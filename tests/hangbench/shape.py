@@ -92,7 +92,7 @@ class Slow:
     """How slow the slow ones of a shape are, by which results are grouped."""
 
     stage: float
-    """Seconds that a healthy rank works in a step."""
+    """Seconds that a healthy rank works in a step, or in the stage that is slow."""
     factor: float = 1.0
     """How many times as long a slow one takes; 1 in healthy shapes."""
     course: str = "permanent"
