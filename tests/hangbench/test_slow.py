@@ -12,7 +12,7 @@ import pytest
 from stagewatch.prometheus.api import Track
 from tests.hangbench.actions import Slowness
 from tests.hangbench.player import Look, Played
-from tests.hangbench.shape import Shape, ShapeError, find, load
+from tests.hangbench.shape import SLOW_FAULTS, Shape, ShapeError, find, load
 from tests.hangbench.slow_results import GOAL, markdown, per_day, write
 from tests.hangbench.slow_score import (
     ROTATES,
@@ -92,9 +92,7 @@ def test_the_shapes_cover_factors_stages_means_and_courses() -> None:
     assert {1.1, 1.2, 1.33, 1.5, 2, 4} <= {one.factor for one in told}
     assert {0.05, 0.5, 3, 30} <= {one.stage for one in told}
     assert {one.course for one in told} == {"permanent", "start", "intermittent", "rotating"}
-    assert {one.kind for one in slow} == set(
-        ["work", "quota", "nice", "memory", "storage", "network", "loader"]
-    )
+    assert {one.kind for one in slow} == SLOW_FAULTS
     assert {0.05, 0.2} <= {one.jitter for one in slow}
     assert {4, 8, 16} <= {one.world for one in slow}
     assert {"client", "torch"} <= {one.backend for one in slow}
