@@ -24,7 +24,7 @@ from tests.hangbench.actions import ACTIONS, Finish, Slowness
 from tests.hangbench.meeting import Board, Meeting
 from tests.hangbench.shape import Entry, Shape, load
 
-_COMMUNICATES = ("collective", "wait", "send", "recv", "put", "get", "ddp", "init_group")
+COMMUNICATES = ("collective", "wait", "send", "recv", "put", "get", "ddp", "init_group")
 _KNOWN = set(inspect.signature(stagewatch.collective).parameters)
 
 
@@ -186,7 +186,7 @@ class Rank:
         explicit = any(entry.do == "init_group" for entry in self.shape.init)
         if self.shape.backend == "torch" and (alone or not explicit):
             self.form()
-        self._play([e for e in self.shape.init if not (alone and e.do in _COMMUNICATES)])
+        self._play([e for e in self.shape.init if not (alone and e.do in COMMUNICATES)])
 
     def _play(self, entries: Any) -> None:
         try:
