@@ -85,7 +85,7 @@ class UnderTraceml(Watched):
     """Batches come from a wrapped iterator, all other work is the forward of a module."""
 
     def start(self) -> None:
-        """Wrap the work; `traceml run` has initialised the rest."""
+        """Wrap the work, and nothing else; `traceml run` has initialised the rest."""
         torch: Any = importlib.import_module("torch")
         self.traceml: Any = importlib.import_module("traceml_ai")
         work = super().work
@@ -94,7 +94,8 @@ class UnderTraceml(Watched):
             def forward(self, entry: Entry) -> None:
                 work(entry)
 
-        self.model = Work()
+        self.traceml.init(mode="manual")
+        self.model = self.traceml.wrap_forward(Work())
         self.entry: Entry | None = None
         self.batches = self.traceml.wrap_dataloader_fetch(self._batches())
 

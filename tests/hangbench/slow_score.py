@@ -135,15 +135,22 @@ def slowness(played: Played) -> float | None:
     slow = played.shape.slow
     assert slow is not None
     culprits = answers(played)[0] if answers(played) else frozenset()
-    peers = [own[rank] for rank in slow.peers or own if rank in own and rank not in culprits]
+    peers = _peers(played, own)
     theirs = [own[rank] for rank in culprits if rank in own]
     if not peers or not median(peers) or (culprits and not theirs):
         return None
     return (median(theirs) if theirs else max(peers)) / median(peers)
 
 
+def _peers(played: Played, own: Mapping[int, float]) -> list[float]:
+    """The work of those that the slow ones are compared with."""
+    slow, culprits = played.shape.slow, frozenset[int]().union(*answers(played))
+    among = slow.peers if slow and slow.peers else tuple(own)
+    return [own[rank] for rank in among if rank in own and rank not in culprits]
+
+
 def unsound(played: Played) -> str:
-    """Empty if the shape was as slow as it says, else what was wrong."""
+    """Empty if the right ones were slow, and they alone, as the shape says; else what was wrong."""
     if wrong := played.sound():
         return wrong
     slow = played.shape.slow
@@ -151,8 +158,12 @@ def unsound(played: Played) -> str:
     if not answers(played) or not answers(played)[0]:
         return ""
     excess, measured = slow.factor - 1, slowness(played)
-    if measured is None or not SOUND * excess * slow.share <= measured - 1 <= 2 * excess:
+    least = SOUND * excess * slow.share
+    if measured is None or not least <= measured - 1 <= 2 * excess:
         return f"the slow ones took {measured or 0:.2f} times as long, not {slow.factor:g} times"
+    peers = _peers(played, own_work(played.looks, played.triggered + 1))
+    if (widest := max(peers) / median(peers)) > 1 + least:
+        return f"one that is said to be healthy took {widest:.2f} times as long as its peers"
     return ""
 
 

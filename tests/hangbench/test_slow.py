@@ -149,6 +149,11 @@ def test_a_shape_that_was_not_as_slow_as_it_says_does_not_count(tmp_path: Path) 
     assert unsound(played(shape(tmp_path, slow="share = 0.1"), own=(0.2, 0.21, 0.2, 0.2))) == ""
 
 
+def test_a_shape_in_which_others_were_slow_too_does_not_count(tmp_path: Path) -> None:
+    one = played(shape(tmp_path), own=(0.2, 0.3, 0.28, 0.2))
+    assert "said to be healthy took 1.40 times" in unsound(one)
+
+
 def test_a_spell_ends_where_the_alert_pauses() -> None:
     samples = [(float(when), 1.0) for when in (0, 5, 10, 60, 65)]
     made = spells(Track({"alertname": "SlowRank"}, samples), frozenset({1}))
