@@ -126,25 +126,22 @@ def _began(experiment: Experiment) -> str:
 
 
 def _evidence(first: Suspect, experiment: Experiment) -> str:
-    """What a verdict says of it; else its first evidence, or rather its exception or death, if that
-    came within a second."""
-    for verdict in experiment.full.view.firings:
-        if verdict.labels.get("evidence") and component_of(verdict.labels) == first.component:
-            words = verdict.labels["evidence"].replace("_", " ")
-            frames = [
-                each.frame
-                for each in experiment.full.view.hung
-                if each.component == first.component
-            ]
-            return f"{words}, at {frames[0]}" if frames else words
+    """Its first evidence, or rather its exception or death within a second; then the verdict."""
+    view = experiment.full.view
     near = (
         each.text
-        for each in experiment.full.view.events
+        for each in view.events
         if each.component == first.component
         and each.kind != "log"
         and abs(each.time - first.time) < TOGETHER_SECONDS
     )
-    return next(near, first.evidence)
+    parts = [next(near, first.evidence)]
+    for verdict in view.firings:
+        if verdict.labels.get("evidence") and component_of(verdict.labels) == first.component:
+            parts.append(f"later the verdict was {verdict.labels['evidence'].replace('_', ' ')}")
+            parts += [f"at {each.frame}" for each in view.hung if each.component == first.component]
+            break
+    return ", ".join(parts[:3])
 
 
 def _place(suspects: Sequence[Suspect], experiment: Experiment) -> str:
