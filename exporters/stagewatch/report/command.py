@@ -180,7 +180,7 @@ def _inline(drawn: Mapping[str, Sequence[Drawing]]) -> dict[str, list[str]]:
     return {name: [each.inline() for each in widths] for name, widths in drawn.items()}
 
 
-def _values(series: Iterable[Series], formats: Sequence[str]) -> Mapping[str, bytes]:
+def _values(series: Iterable[Series], formats: Sequence[str]) -> dict[str, bytes]:
     chosen = [each for each in LONG if each in formats]
     return written(series, chosen) if chosen else {}
 
