@@ -10,6 +10,7 @@ import io
 import math
 import re
 import textwrap
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -147,6 +148,8 @@ def cell(axes: Axes, x: float, y: float, width: float, height: float, colour: st
 def fitted(text: str, most: int = MAX_TEXT) -> str:
     """Text that any file can hold: of limited length, without characters that control terminals or
     the direction of writing; the beginning is kept, which names a node, and the end, of a path."""
+    # Marks that stack up above and below a letter would take the room of the plot.
+    text = "".join(c for c in unicodedata.normalize("NFC", text) if not unicodedata.combining(c))
     third = most // 3
     shown = text if len(text) <= most else f"{text[:third]}…{text[third + 1 - most :]}"
     return printable(shown, substitute="�")

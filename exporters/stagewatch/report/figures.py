@@ -68,7 +68,8 @@ BELOW = 0.4
 def experiment_figures(experiment: Experiment) -> dict[str, list[Drawing]]:
     """The figures that have something to show, by their names; each in both widths."""
     full, controller = experiment.full, experiment.controller
-    groups = [_group(experiment, side) for side in (full, controller) if side.watched]
+    watched = [full, *([controller] if controller.watched else [])]
+    groups = [_group(experiment, each) for each in watched]
     figures: dict[str, list[Drawing]] = {}
     for width in WIDTHS:
         drawn = [
