@@ -4,9 +4,11 @@ of yours: `stagewatch assets export DIR` fills DIR/alerts and DIR/dashboards."""
 from __future__ import annotations
 
 import argparse
-import shutil
+import re
+from dataclasses import dataclass
 from pathlib import Path
 
+from stagewatch.core.config import add_options, option, options_of
 from stagewatch.core.errors import StagewatchError
 
 _PACKAGE = Path(__file__).parent
@@ -20,22 +22,48 @@ def assets(name: str) -> Path:
     raise StagewatchError(f"this installation lacks its {name}: install stagewatch again")
 
 
+def address(value: object) -> str:
+    """an address that begins with http:// or https://, without blanks and quotes"""
+    text = str(value).rstrip("/")
+    if text and not re.fullmatch(r"https?://[^\s\"'#{}<>]+", text):
+        raise ValueError
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class AssetsOptions:
+    """Options of `stagewatch assets`: what the links of alerts begin with."""
+
+    runbooks: str = option(
+        "",
+        "where your runbooks are: https://wiki.site/runbooks makes the alert NFSSlow link to "
+        "https://wiki.site/runbooks/NFSSlow.md; paths, which Alertmanager's templates complete, "
+        "if empty",
+        parse=address,
+    )
+    grafana: str = option(
+        "", "where your Grafana is, likewise, as https://grafana.site", parse=address
+    )
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `stagewatch assets`."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     export = actions.add_parser("export", help="write them to a directory", description=__doc__)
     export.add_argument("directory", type=Path, metavar="DIR", help="made if it is not there")
+    add_options(export, {"assets": AssetsOptions})
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Files of an earlier export are replaced, others are left alone."""
-    written = export(arguments.directory)
+    written = export(arguments.directory, options_of(arguments, AssetsOptions, "assets"))
     print(f"{len(written)} files are in {arguments.directory}")
     return 0
 
 
-def export(directory: Path) -> list[Path]:
+def export(directory: Path, links: AssetsOptions | None = None) -> list[Path]:
     """Write everything below `directory`; what was written.  Raises `StagewatchError`."""
+    links = links or AssetsOptions()
     alerts, dashboards = assets("alerts"), assets("dashboards")
     sources = [
         *sorted(alerts.glob("*.rules.yaml")),
@@ -50,8 +78,19 @@ def export(directory: Path) -> list[Path]:
             else:
                 target = directory / "alerts" / source.relative_to(alerts)
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
+            target.write_bytes(_linked(source.read_bytes(), links))
             written.append(target)
     except OSError as error:
         raise StagewatchError(f"cannot write to {error.filename}: {error.strerror}") from error
     return written
+
+
+def _linked(content: bytes, links: AssetsOptions) -> bytes:
+    """A file with the links of alerts completed."""
+    for path, base, full in (
+        ("runbook_url: alerts/runbooks/", links.runbooks, f"runbook_url: {links.runbooks}/"),
+        ("dashboard_url: /d/", links.grafana, f"dashboard_url: {links.grafana}/d/"),
+    ):
+        if base:
+            content = content.replace(path.encode(), full.encode())
+    return content

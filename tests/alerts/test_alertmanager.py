@@ -36,6 +36,16 @@ def test_a_page_names_the_culprit_the_evidence_and_where_to_look(manager: Manage
     assert "<no value>" not in page + slack
 
 
+def test_links_that_are_whole_stay_as_they_are(manager: Manager) -> None:
+    alert = manager.alert("NFSSlow", severity="warning", node="n1")
+    runbook, board = "https://wiki.site/NFSSlow.md", "https://grafana.site/d/stagewatch-storage"
+    alert["annotations"] |= {"runbook_url": runbook, "dashboard_url": board}
+    manager.tell([alert])
+    (slack,) = wait_for(lambda: manager.heard.to("/slack"), "a line in Slack")
+    text = json.loads(slack)["attachments"][0]["text"]
+    assert f"Runbook: {runbook}\nDashboard: {board}" in text
+
+
 def test_what_happens_to_a_job_comes_in_one_message_by_slack_and_mail(manager: Manager) -> None:
     labels = {"severity": "warning", "job_id": "540", "node": "n1"}
     manager.tell([manager.alert("GPUHeldByEndedJob", gpu=gpu, **labels) for gpu in "01"])

@@ -63,7 +63,8 @@ def _measure(url: str, send: object) -> None:
     api = Timed(url, timeout=300)
     experiment = make_experiment(api, Wanted("bench", baseline="15m-before"), Progress())
     drawn = figures.experiment_figures(experiment)
-    pages.experiment_page(experiment, {name: each.inline() for name, each in drawn.items()})
+    inline = {name: [each.inline() for each in widths] for name, widths in drawn.items()}
+    pages.experiment_page(experiment, inline)
     records.experiment_json(experiment)
     records.experiment_csv(experiment)
     whole = time.perf_counter() - began

@@ -89,7 +89,7 @@ def _summary(experiments: Mapping[str, Report]) -> Iterator[str]:
 
 def _evidence(name: str, report: Report) -> Iterator[str]:
     source = SOURCES.get(name)
-    yield f"## {source.number if source else report['fault']['scenario']}: {name}"
+    yield f"## {name} ({source.number if source else report['fault']['scenario']})"
     yield ""
     if source:
         yield f"Source: {source.fault}. Began: {source.began}. Surfaced: {source.surfaced}."

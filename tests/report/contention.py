@@ -19,10 +19,14 @@ CODES = {"rollout": 1, "train": 5, "weights_update": 6, "cleanup": 10}
 GAP = (40.0, 60.0)
 """Nothing was scraped in between."""
 
+RECORDED = "GPU-recorded-0"
+
 LABELS = {"cluster": CLUSTER, "job_id": JOB}
 EFFECT = 10.0
 """First sample of run-queue wait at the starved worker."""
 DETECTED = 30.0
+KILLED = 68.5
+"""By the kernel's clock: the starved worker had no memory left."""
 GONE = 70.0
 FAILED = 74.0
 TIMED_OUT = 96.0
@@ -92,7 +96,30 @@ def contention(*, hostile: str = "") -> Past:
         pattern="batch_size_mismatch",
     )
     _failures(past)
+    _kernel(past)
+    _recorded_gpu(past)
     return past
+
+
+def _kernel(past: Past) -> None:
+    """The kernel kills the starved worker, and something on the other node that is no rank."""
+    killed = "log_oom_kill_last_timestamp_seconds"
+    victim = {**LABELS, "node": "node-a", "role": "rollout", "rank": 2, "scope": "cgroup"}
+    past.add(killed, _between(GONE, 300, T + KILLED), **victim)
+    past.add(killed, 10.0 + T - 600, cluster=CLUSTER, node="node-a", scope="cgroup")  # long before
+    past.add(killed, _between(20, 300, T + 18.25), cluster=CLUSTER, node="node-b", scope="cgroup")
+
+
+def _recorded_gpu(past: Past) -> None:
+    """A node without a driver replays readings, which rise after the injection as they would
+    have anyway; an alert on them fires."""
+    gpu = {"cluster": CLUSTER, "node": "node-b", "gpu": "0", "uuid": RECORDED}
+    past.add("gpu_info", 1.0, **gpu, model="NVIDIA H100", source="recorded")
+    past.add(
+        "gpu_utilization_ratio", _scraped_value(lambda after: 0.2 if after < 4 else 0.9), **gpu
+    )
+    past.add("gpu_xid_last_timestamp_seconds", _between(6, 300, T + 5), **gpu, xid="79")
+    _alert(past, "GPUNearSlowdown", 8, 300, **{name: gpu[name] for name in ("node", "gpu", "uuid")})
 
 
 def _failures(past: Past) -> None:

@@ -154,18 +154,20 @@ def test_victoriametrics_tells_the_same(experiment: Experiment, store_url: str) 
     assert theirs.deviated == ours.deviated
 
 
-def test_the_command_writes_page_json_csv_and_six_figures(
+def test_the_command_writes_page_values_and_figures_in_both_widths(
     contention_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "out"
     given = ["report", "experiment", "--prometheus", contention_url, "--fault", "cpu-1"]
     assert main([*given, "--output", str(target)]) == 0
     names = {file.name for file in target.iterdir()}
-    figures = {"propagation", "anomaly", "diagnosis"}
-    assert names == {"report.html", "report.json", "report.csv"} | {
-        f"{name}{more}.{kind}"
+    whole = {"propagation", "anomaly", "diagnosis"}
+    figures = whole | {"propagation-controller", "anomaly-controller"}
+    values = {"report.json", "report.csv", "series.csv", "series.parquet"}
+    assert names == {"report.html"} | values | {
+        f"{name}{width}.{kind}"
         for name in figures
-        for more in ("", "-controller")
+        for width in ("", "-column")
         for kind in ("svg", "pdf", "png")
     }
     out = capsys.readouterr()
@@ -192,17 +194,21 @@ def test_one_file_is_written_where_one_is_asked_for(contention_url: str, tmp_pat
 def test_a_baseline_is_as_long_as_something_was_seen(contention_url: str, tmp_path: Path) -> None:
     data = tmp_path / "report.json"
     given = ["report", "experiment", "--prometheus", contention_url, "--fault", "cpu-1"]
-    assert main([*given, "--baseline", "20m-before", "--output", str(tmp_path)]) == 0
+    given += ["--format", "json", "--output", str(tmp_path)]
+    assert main([*given, "--baseline", "20m-before"]) == 0
+    assert list(tmp_path.iterdir()) == [data]
     baseline = json.loads(data.read_text())["baseline"]
     assert baseline["end"] - baseline["start"] == pytest.approx(600, abs=3)
 
 
 def test_a_baseline_that_is_too_short_is_said_to_be(contention_url: str, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
     given = ["report", "experiment", "--prometheus", contention_url, "--fault", "cpu-1"]
+    given += ["--format", "html,svg", "--output", str(tmp_path)]
     short = f"{past.T - 6:.0f}..{past.T:.0f}"
-    assert main([*given, "--baseline", short, "--output", str(page)]) == 0
-    text = page.read_text()
+    assert main([*given, "--baseline", short]) == 0
+    text = (tmp_path / "report.html").read_text()
+    assert not list(tmp_path.glob("anomaly*"))  # it would have nothing to show
+    assert "Figure 2: There is no figure: no series has enough samples in the baseline" in text
     assert "No series left its baseline" in text
     assert re.search(r"[1-9]\d+ series have fewer than 5 samples in the baseline", text)
 
@@ -226,6 +232,7 @@ def test_a_baseline_that_is_too_short_is_said_to_be(contention_url: str, tmp_pat
             2,
             "must end before the injection",
         ),
+        (["--fault", "cpu-1", "--format", "html,docx"], 2, "html, json, csv, parquet, svg, pdf"),
     ],
 )
 def test_what_cannot_be_reported_is_said_in_a_line(

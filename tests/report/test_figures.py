@@ -11,8 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from stagewatch.report.drawing import MAX_TEXT, NEAR, SMALL, Drawing, Mark, fitted, joined
-from stagewatch.report.figures import LARGEST, Bar, Group, diagnosis, limits, timeline
+from stagewatch.report.drawing import (
+    MAX_TEXT,
+    NEAR,
+    SMALL,
+    TWO_COLUMNS,
+    Drawing,
+    Mark,
+    fitted,
+    joined,
+)
+from stagewatch.report.figures import LARGEST, WIDTHS, Bar, Group, diagnosis, limits, timeline
 from stagewatch.report.history import Grid
 from stagewatch.report.incidents import Incident, Sign
 from stagewatch.report.jobs import JobStory
@@ -76,11 +85,10 @@ def test_a_node_and_a_job_of_any_name_are_drawn(text: str) -> None:
     assert all(each.isprintable() and len(each) < 200 for each in shown)
 
 
-def test_hostile_labels_are_in_every_file() -> None:
+@pytest.mark.parametrize("format", ["svg", "pdf", "png"])
+def test_hostile_labels_are_in_every_file(format: str) -> None:
     groups = [Group(text, [Bar(text, None, "detect")], 60.0) for text in HOSTILE]
-    files = diagnosis(groups).files()
-    assert sorted(files) == ["diagnosis.pdf", "diagnosis.png", "diagnosis.svg"]
-    assert all(files.values())
+    assert diagnosis(groups).file(format)
 
 
 @settings(max_examples=15)
@@ -92,7 +100,10 @@ def test_any_text_makes_a_drawing_that_parses(text: str, seconds: float | None) 
 
 
 def test_no_text_is_smaller_than_seven_points() -> None:
-    for drawing in (bars("title", "detected", 3.0), timeline(incident(), "timeline-1")):
+    for drawing in (
+        bars("title", "detected", 3.0),
+        *(timeline(incident(), "timeline-1", width) for width in WIDTHS),
+    ):
         text = drawing.svg()
         unit = drawing.width * 72 / float(re.findall(r'viewBox="0 0 ([0-9.]+)', text)[0])
         found = re.findall(r"font(?:-size)?: [^;]*?([0-9.]+)px", text)
@@ -103,13 +114,14 @@ def test_no_text_is_smaller_than_seven_points() -> None:
 
 
 def test_a_figure_is_the_same_every_time() -> None:
-    assert timeline(incident(), "a").files() == timeline(incident(), "a").files()
+    for format in ("svg", "pdf", "png"):
+        assert timeline(incident(), "a").file(format) == timeline(incident(), "a").file(format)
     assert timeline(incident(), "a").svg() != timeline(incident(), "b").svg()
 
 
 def test_a_drawing_leaves_the_settings_of_matplotlib_alone() -> None:
     before = dict(matplotlib.rcParams)
-    bars("title", "detected", 3.0).files()
+    bars("title", "detected", 3.0).file("pdf")
     assert dict(matplotlib.rcParams) == before
 
 
@@ -137,7 +149,7 @@ def test_a_text_that_fits_is_not_cut() -> None:
 def test_moments_that_have_words_of_their_own_are_apart(given: list[tuple[float, str]]) -> None:
     kept = joined([Mark(when, words, "clear") for when, words in given], -60, 400)
     for one, other in itertools.pairwise(kept):
-        assert other.when - one.when >= NEAR * 460
+        assert other.when - one.when >= NEAR[TWO_COLUMNS] * 460
     told = [word for mark in kept for word in mark.words.split(", ")]
     assert sorted(told) == sorted(words for _, words in given)
 
@@ -148,3 +160,22 @@ def test_an_axis_has_a_length_and_all_values_on_it(values: list[float]) -> None:
     assert high - low > 1e-9 * max(abs(low), abs(high))
     assert low <= max(min(values), low)
     assert all(low - 1e-30 <= value <= high for value in values)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_time_line_says_what_its_colours_and_letters_mean(width: float) -> None:
+    shown = words(timeline(incident(), "timeline-1", width))
+    assert {"job runs", "job does not run", "not known", "out of order", "fault marked"} <= {*shown}
+    assert "stalled" not in shown  # no row has that colour
+    told = " ".join(" ".join(shown).split())  # a key is wrapped
+    for moment in ("injected", "out of service 4.0 s", "job ended 50.0 s", "node back"):
+        assert moment in told
+
+
+def test_nodes_that_only_hold_the_marker_have_no_row() -> None:
+    signs = tuple(Sign("fault", 1000, 1060, False, f"n{at}", text="kill on n2") for at in range(4))
+    gone = Sign("rank_gone", 1002, 1060, False, "n2", "7")
+    phases = Phases(Incident((*signs, gone)), began=1000, resolution=5, grid=Grid(950, 10, 100))
+    shown = words(timeline(phases, "timeline-1"))
+    assert [each for each in shown if each.startswith("fault,")] == ["fault, kill on n2"]
+    assert not any("n1" in each or "n3" in each for each in shown)

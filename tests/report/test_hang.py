@@ -41,6 +41,7 @@ def hang() -> Past:
         past.add("rl_rank_info", 1.0, **who, pid=100 + rank, uuid=f"GPU-{rank}")
         past.add("rl_rank_stage_code", 5.0, **who)
         past.add("rl_rank_step", steps, **who)
+        past.add("rl_rank_progress_age_seconds", age, **who)
         frame = FRAME if rank == 1 else ELSEWHERE
         past.add("rl_rank_stack_frame_info", between(STACKS, END), **who, frame=frame)
     culprit = {**job, "node": "n1", "role": "train", "rank": 1, "evidence": "stack_differs"}
@@ -60,6 +61,12 @@ def steps(when: float) -> float:
     """One each ten seconds, and none while it hangs."""
     after = when - T
     return (min(after, 0.0) + max(after - END, 0.0) + 600) // 10
+
+
+def age(when: float) -> float:
+    """Seconds since the last mark: none comes while it hangs."""
+    after = when - T
+    return after if 0 <= after < END else after % 10
 
 
 @pytest.fixture(scope="module")

@@ -115,8 +115,9 @@ def test_the_command_writes_all_for_a_period(hyperpod_url: str, tmp_path: Path) 
     given = ["report", "recovery", "--prometheus", hyperpod_url, "--from", begin, "--to", end]
     assert main([*given, "--output", str(tmp_path)]) == 0
     names = {file.name for file in tmp_path.iterdir()}
-    assert names == {"report.html", "report.json", "report.csv"} | {
-        f"timeline-1.{kind}" for kind in ("svg", "pdf", "png")
+    values = {"report.json", "report.csv", "series.csv", "series.parquet"}
+    assert names == {"report.html"} | values | {
+        f"timeline-1{width}.{kind}" for width in ("", "-column") for kind in ("svg", "pdf", "png")
     }
     cluster = json.loads((tmp_path / "report.json").read_text())["clusters"][0]
     assert cluster["slo"]["verdict"] == "missed"  # 7.2 s are all that two hours may lose
@@ -128,7 +129,7 @@ def test_the_command_writes_all_for_a_period(hyperpod_url: str, tmp_path: Path) 
 def test_a_month_has_the_budget_of_the_whole_month(hyperpod_url: str, tmp_path: Path) -> None:
     month = time.strftime("%Y-%m", time.gmtime(past.T))
     given = ["report", "recovery", "--prometheus", hyperpod_url, "--month", month]
-    assert main([*given, "--output", str(tmp_path)]) == 0
+    assert main([*given, "--format", "json", "--output", str(tmp_path)]) == 0
     cluster = json.loads((tmp_path / "report.json").read_text())["clusters"][0]
     assert cluster["slo"]["budget"] in [pytest.approx(days * 86.4) for days in (28, 29, 30, 31)]
 

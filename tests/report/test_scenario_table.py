@@ -12,7 +12,7 @@ from tests.experiments.table import document
 
 def report(url: str, directory: Path) -> None:
     """As an experiment leaves it."""
-    given = ["report", "experiment", "--prometheus", url, "--fault", "cpu-1"]
+    given = ["report", "experiment", "--prometheus", url, "--fault", "cpu-1", "--format", "json"]
     assert main([*given, "--output", str(directory)]) == 0
 
 

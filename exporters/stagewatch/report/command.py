@@ -7,9 +7,11 @@ from __future__ import annotations
 import argparse
 import logging
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stagewatch.core.config import add_options, duration, number, option, options_of
 from stagewatch.core.errors import ConfigError, StagewatchError
@@ -20,9 +22,37 @@ from stagewatch.report.experiment import Wanted, make_experiment
 from stagewatch.report.periods import Period, between, iso, moment, month
 from stagewatch.report.progress import Progress
 from stagewatch.report.recovery import Asked, make_recovery
+from stagewatch.report.series import FORMATS as LONG
+from stagewatch.report.series import Series, experiment_series, recovery_series, written
+
+if TYPE_CHECKING:
+    from stagewatch.report.drawing import Drawing
 
 Files = dict[str, str | bytes]
 """Contents by the name of the file."""
+
+FIGURES = ("svg", "pdf", "png")
+FORMATS = ("html", "json", "csv", "parquet", *FIGURES)
+
+
+def formats(value: object) -> tuple[str, ...]:
+    """some of html, json, csv, parquet, svg, pdf, png, separated by commas"""
+    chosen = tuple(each.strip().lower() for each in str(value).split(",") if each.strip())
+    if not chosen or not set(chosen) <= set(FORMATS):
+        raise ValueError
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """Options of both reports on what to write."""
+
+    format: tuple[str, ...] = option(
+        FORMATS,
+        "what to write to a directory, by commas: html (the page), json, csv and parquet (values), "
+        "svg, pdf and png (figures)",
+        parse=formats,
+    )
 
 
 def percent(value: object) -> float:
@@ -67,27 +97,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             type=Path,
             required=True,
             metavar="PATH",
-            help="FILE.html, or a directory for the page, JSON, CSV and each figure as SVG, PDF "
-            "and PNG",
+            help="FILE.html, or a directory for the page, the values and each figure",
         )
-        add_options(kind, {f"report.{name}": options, "prometheus": PrometheusOptions})
+        add_options(
+            kind,
+            {
+                f"report.{name}": options,
+                "report.output": OutputOptions,
+                "prometheus": PrometheusOptions,
+            },
+        )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the report; returns exit status 0."""
+    output: Path = arguments.output
+    page = output.suffix.lower() in (".html", ".htm")
+    wanted = ("html",) if page else options_of(arguments, OutputOptions, "report.output").format
     for noisy in ("matplotlib", "fontTools"):  # they log each font that they read or embed
         logging.getLogger(noisy).setLevel(logging.ERROR)
-    import_module("matplotlib")  # a lack of it is told before the server is asked
+    for needed in ("matplotlib", *(["pyarrow"] if {*LONG} & {*wanted} else [])):
+        import_module(needed)  # a lack of it is told before the server is asked
     api = PrometheusApi.of(options_of(arguments, PrometheusOptions, "prometheus"))
     progress = Progress()
     try:
         make = _experiment if arguments.report == "experiment" else _recovery
-        files = make(api, arguments, progress)
+        files = make(api, arguments, progress, wanted)
     finally:
         progress.close()
         api.close()
-    output: Path = arguments.output
-    if output.suffix.lower() in (".html", ".htm"):
+    if page:
         _write(output, files["report.html"])
     else:
         for name, content in files.items():
@@ -95,24 +134,29 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _experiment(api: PrometheusApi, arguments: argparse.Namespace, progress: Progress) -> Files:
-    """The report, and its figures."""
+def _experiment(
+    api: PrometheusApi, arguments: argparse.Namespace, progress: Progress, formats: Sequence[str]
+) -> Files:
+    """The report, its values, and its figures."""
     from stagewatch.report.figures import experiment_figures
 
     wanted = options_of(arguments, Wanted, "report.experiment")
     experiment = make_experiment(api, wanted, progress)
-    drawn = experiment_figures(experiment)
-    figures = {name: each.inline() for name, each in drawn.items()}
-    files: Files = {
-        "report.html": pages.experiment_page(experiment, figures),
-        "report.json": records.experiment_json(experiment),
-        "report.csv": records.experiment_csv(experiment),
-    }
-    return files | {name: raw for each in drawn.values() for name, raw in each.files().items()}
+    drawn = experiment_figures(experiment) if {"html", *FIGURES} & set(formats) else {}
+    files: Files = {}
+    if "html" in formats:
+        files["report.html"] = pages.experiment_page(experiment, _inline(drawn))
+    if "json" in formats:
+        files["report.json"] = records.experiment_json(experiment)
+    if "csv" in formats:
+        files["report.csv"] = records.experiment_csv(experiment)
+    return files | _values(experiment_series(experiment), formats) | _figures(drawn, formats)
 
 
-def _recovery(api: PrometheusApi, arguments: argparse.Namespace, progress: Progress) -> Files:
-    """The report, and its figures."""
+def _recovery(
+    api: PrometheusApi, arguments: argparse.Namespace, progress: Progress, formats: Sequence[str]
+) -> Files:
+    """The report, its values, and its figures."""
     from stagewatch.report.figures import recovery_figures
 
     options = options_of(arguments, RecoveryOptions, "report.recovery")
@@ -120,15 +164,35 @@ def _recovery(api: PrometheusApi, arguments: argparse.Namespace, progress: Progr
     slo = round(options.slo / 100, 12)
     asked = Asked(period, budget, slo, options.cluster, options.throughput)
     recovery = make_recovery(api, asked, progress)
-    drawn = recovery_figures(recovery)
-    figures = {name: each.inline() for name, each in drawn.items()}
+    drawn = recovery_figures(recovery) if {"html", *FIGURES} & set(formats) else {}
     title = options.month or f"{iso(period.start)[:16]} to {iso(period.end)[:16]}"
-    files: Files = {
-        "report.html": pages.recovery_page(recovery, title, figures),
-        "report.json": records.recovery_json(recovery),
-        "report.csv": records.recovery_csv(recovery),
+    files: Files = {}
+    if "html" in formats:
+        files["report.html"] = pages.recovery_page(recovery, title, _inline(drawn))
+    if "json" in formats:
+        files["report.json"] = records.recovery_json(recovery)
+    if "csv" in formats:
+        files["report.csv"] = records.recovery_csv(recovery)
+    return files | _values(recovery_series(recovery), formats) | _figures(drawn, formats)
+
+
+def _inline(drawn: Mapping[str, Sequence[Drawing]]) -> dict[str, list[str]]:
+    return {name: [each.inline() for each in widths] for name, widths in drawn.items()}
+
+
+def _values(series: Iterable[Series], formats: Sequence[str]) -> dict[str, bytes]:
+    chosen = [each for each in LONG if each in formats]
+    return written(series, chosen) if chosen else {}
+
+
+def _figures(drawn: Mapping[str, Sequence[Drawing]], formats: Sequence[str]) -> dict[str, bytes]:
+    return {
+        f"{each.name}.{format}": each.file(format)
+        for widths in drawn.values()
+        for each in widths
+        for format in FIGURES
+        if format in formats
     }
-    return files | {name: raw for each in drawn.values() for name, raw in each.files().items()}
 
 
 def _period(options: RecoveryOptions) -> tuple[Period, Period]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stagewatch.prometheus.selectors import Not
@@ -60,6 +60,14 @@ class Signal:
     """A metric to divide by."""
     more: Labels = field(default_factory=dict)
     age: bool = False
+
+    @property
+    def source(self) -> str:
+        """What its values are, as PromQL would write it: a metric, a rate, or a ratio of two."""
+        parts = [
+            f"rate({each})" if self.how == "rate" else each for each in (self.metric, self.per)
+        ]
+        return " / ".join(parts if self.per else parts[:1])
 
     def expression(self, history: History, job: Labels, nodes: Labels) -> str:
         """PromQL for the ranks of a job, or for the devices and mounts of its nodes."""
@@ -228,6 +236,16 @@ class Finding:
     severity: float
     values: Values
     severities: Values
+    labels: Mapping[str, str] = field(default_factory=dict)
+    past: Values = ()
+    """The values of the baseline's time, on the baseline's grid."""
+    recorded: bool = False
+    """Whether it is replayed from a recording, so that it shows nothing of this run."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether a deviation means something: it was measured, and steady before."""
+        return self.steady and not self.recorded
 
     @property
     def title(self) -> str:
@@ -247,6 +265,8 @@ class Scene:
     """The stage each rank was in, by column."""
     gpu_owner: Mapping[str, Component]
     """The rank that a GPU belongs to, by uuid, where it belongs to only one."""
+    recorded: Collection[str] = ()
+    """The GPUs, by uuid, whose readings are replayed from a recording."""
 
 
 def findings_of(
@@ -261,8 +281,8 @@ def findings_of(
 
 
 def steady(findings: Sequence[Finding]) -> list[Finding]:
-    """Findings that deviated from a steady baseline, earliest first."""
-    chosen = [each for each in findings if each.deviated is not None and each.steady]
+    """Findings that were measured and deviated from a steady baseline, earliest first."""
+    chosen = [each for each in findings if each.deviated is not None and each.counts]
     return sorted(chosen, key=lambda each: (each.deviated or 0.0, -each.severity))
 
 
@@ -297,6 +317,9 @@ def _finding(signal: Signal, past: Values, line: Line, scene: Scene) -> Finding:
         severity=0.0 if peak is None else severities[peak] or 0.0,
         values=line.values,
         severities=severities,
+        labels=labels,
+        past=past,
+        recorded=labels.get("uuid") in scene.recorded,
     )
 
 

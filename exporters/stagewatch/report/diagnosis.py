@@ -61,6 +61,8 @@ class View:
     hung: Sequence[Hung] = ()
     detects_by_eye: bool = False
     """Whether a deviation or an error alone counts as detection, as for somebody who watches."""
+    kernel: Sequence[Event] = ()
+    """What kernels and Slurm tell of the nodes; it accuses nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +132,14 @@ def _detected(view: View, deviations: Sequence[Finding]) -> Milestone:
 
 
 def _fired(firings: Sequence[Firing]) -> Milestone:
-    if not firings:
-        return Milestone()
-    first = firings[0]
-    who = component_of(first.labels)
-    return Milestone(
-        first.start, first.name if who.kind == "slurm" else f"{first.name}: {who.label}"
-    )
+    return told_firing(firings[0]) if firings else Milestone()
+
+
+def told_firing(firing: Firing) -> Milestone:
+    """When an alert or a verdict began, and of what it speaks."""
+    who = component_of(firing.labels)
+    about = "" if who.kind == "slurm" else f": {who.label}"
+    return Milestone(firing.start, f"{firing.name}{about}")
 
 
 def _hung_at(hung: Sequence[Hung]) -> Milestone:
@@ -146,9 +149,11 @@ def _hung_at(hung: Sequence[Hung]) -> Milestone:
 
 
 def _event(events: Sequence[Event]) -> Milestone:
-    if not events:
-        return Milestone()
-    event = events[0]
+    return told_event(events[0]) if events else Milestone()
+
+
+def told_event(event: Event) -> Milestone:
+    """When something happened, to whom and in which stage."""
     place = f" in {event.stage}" if event.stage else ""
     return Milestone(event.time, f"{event.component.label}{place}: {event.text}")
 
@@ -208,9 +213,10 @@ def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
     """Components in the order to look at them: by when they first went wrong; then those that never
     got far beyond their limit; last those that wait.
 
-    Of deviations that were seen within `tie` seconds of each other the furthest comes first, those
-    of GPUs that ranks share after those of ranks.  An error has a time of its own: what was seen
-    before it comes before it, what was seen later after it, be it of the same component or not.
+    Of deviations that were seen within `tie` seconds of each other those come first that a verdict
+    named, then the furthest, those of GPUs that ranks share after those of ranks.  An error has a
+    time of its own: what was seen before it comes before it, what was seen later after it, be it
+    of the same component or not.
     A rank that is idle waits for others: its age accuses nobody.
     """
     suspected: dict[Component, list[Suspect]] = {}
@@ -244,6 +250,8 @@ def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
     errors = {each: failed.get(each.component, math.inf) for each in firsts}
     exact = sorted(when for each, when in errors.items() if when <= each.time)
 
+    named = {component_of(each.labels) for each in view.firings if not each.severity}
+
     def order(each: Suspect) -> tuple[object, ...]:
         when = min(errors[each], each.time)
         before = bisect_left(exact, when)
@@ -251,7 +259,7 @@ def suspects(view: View, target: Target, tie: float) -> list[Suspect]:
         if when == errors[each]:
             return *rank, True, when, each.component
         shared = each.component.kind == "gpu"
-        return *rank, False, shared, -each.severity, each.component
+        return *rank, False, each.component not in named, shared, -each.severity, each.component
 
     return sorted(firsts, key=order)
 

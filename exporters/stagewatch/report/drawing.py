@@ -1,7 +1,7 @@
 """The common parts of all figures: size and style, printable words, moments in time, and files.
 
-A figure is as wide as one column of a paper or both, and nothing in it is set smaller than 7 pt.
-Everything is drawn by matplotlib's objects; its global state stays as it was.
+A figure is drawn twice, as wide as one column of a paper and as both, and nothing in it is set
+smaller than 7 pt.  Everything is drawn by matplotlib's objects; its global state stays as it was.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import io
 import math
 import re
+import textwrap
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,13 +19,14 @@ from typing import NamedTuple, ParamSpec
 import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from stagewatch.core.words import printable
 
-ONE_COLUMN = 3.5
+ONE_COLUMN = 3.3
 TWO_COLUMNS = 7.0
-"""Widths in inches."""
+"""Widths in inches, as conferences on systems have them."""
 
 SMALL = 7.0
 """Points, as printed; no text is smaller."""
@@ -31,8 +34,15 @@ SMALL = 7.0
 MAX_TEXT = 48
 """Characters of a name that a figure shows."""
 
-NEAR = 0.03
-"""Moments that are nearer than this share of the axis have one line and their words in common."""
+NEAR = {TWO_COLUMNS: 0.02, ONE_COLUMN: 0.05}
+"""Moments that are nearer than this share of the axis have one line and their words in common, by
+the width."""
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""Name the lines of moments; the key above the figure says what each is."""
+
+KEY_LINE = 0.14
+"""Inches that a line of a key takes."""
 
 LINE = "#9aa3ad"
 COLOURS = {
@@ -82,7 +92,7 @@ class Drawing:
     """One figure of a size in inches; `name` is its file's name and must be unique on a page."""
 
     def __init__(self, name: str, title: str, width: float, height: float) -> None:
-        self.name = name
+        self.name = name if width == TWO_COLUMNS else f"{name}-column"
         self.title = title
         self.width = width
         self.figure = Figure(figsize=(width, height), layout="constrained")
@@ -100,17 +110,17 @@ class Drawing:
         """
         svg = self.svg()
         svg = re.sub(r"<(style|metadata)\b.*?</\1>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-        size = f'role="img" width="{self.width * 138:g}" style="min-width: {self.width:g}in"'
+        grown = self.width * (138 if self.width == TWO_COLUMNS else 110)
+        size = f'role="img" width="{grown:g}" style="min-width: {self.width:g}in"'
         svg = re.sub(r'width="\S+" height="\S+"', size, svg, count=1)
         return re.sub(r'<g id="[^"]*"', "<g", svg)
 
-    def files(self) -> dict[str, bytes]:
-        """The SVG, PDF and PNG, by the names of their files."""
-        return {
-            f"{self.name}.svg": self.svg().encode(),
-            f"{self.name}.pdf": self._saved("pdf", {"CreationDate": None, "Title": self.title}),
-            f"{self.name}.png": self._saved("png", {"Software": None}),
-        }
+    def file(self, format: str) -> bytes:
+        """The SVG, PDF or PNG."""
+        if format == "svg":
+            return self.svg().encode()
+        nothing = {"pdf": "CreationDate", "png": "Software"}
+        return self._saved(format, {nothing[format]: None, "Title": self.title})
 
     def _saved(self, format: str, metadata: dict[str, str | None]) -> bytes:
         file = io.BytesIO()
@@ -138,6 +148,8 @@ def cell(axes: Axes, x: float, y: float, width: float, height: float, colour: st
 def fitted(text: str, most: int = MAX_TEXT) -> str:
     """Text that any file can hold: of limited length, without characters that control terminals or
     the direction of writing; the beginning is kept, which names a node, and the end, of a path."""
+    # Marks that stack up above and below a letter would take the room of the plot.
+    text = "".join(c for c in unicodedata.normalize("NFC", text) if not unicodedata.combining(c))
     third = most // 3
     shown = text if len(text) <= most else f"{text[:third]}…{text[third + 1 - most :]}"
     return printable(shown, substitute="�")
@@ -151,48 +163,85 @@ class Mark(NamedTuple):
     colour: str
 
 
-def joined(marks: Iterable[Mark], low: float, high: float) -> list[Mark]:
+def joined(
+    marks: Iterable[Mark], low: float, high: float, near: float = NEAR[TWO_COLUMNS]
+) -> list[Mark]:
     """The marks from `low` to `high` in order, those near to one another as one."""
     kept: list[Mark] = []
     for mark in sorted(marks):
         if not low <= mark.when <= high:
             continue
-        if kept and mark.when - kept[-1].when < NEAR * (high - low):
+        if kept and mark.when - kept[-1].when < near * (high - low):
             kept[-1] = kept[-1]._replace(words=f"{kept[-1].words}, {mark.words}")
         else:
             kept.append(mark)
     return kept
 
 
-def height_of(marks: Iterable[Mark]) -> float:
-    """Inches that the words of marks take above a plot."""
-    return 0.2 + 0.034 * max((len(mark.words) for mark in marks), default=0)
+def key_lines(marks: Sequence[Mark], width: float) -> list[str]:
+    """What each letter means, in lines that fit into a width in inches."""
+    return [
+        "\n".join(
+            textwrap.wrap(f"{letter}  {mark.words}", round(width * 15), subsequent_indent="    ")
+        )
+        for letter, mark in zip(LETTERS, marks, strict=False)
+    ]
+
+
+def key_height(marks: Sequence[Mark], width: float) -> float:
+    """Inches that the key of some moments and their letters take above a plot."""
+    lines = [1 + text.count("\n") for text in key_lines(marks, _key_width(width))]
+    rows = -(-sum(lines) // 2) if width == TWO_COLUMNS else sum(lines)
+    return 0.3 + KEY_LINE * rows
+
+
+def _key_width(width: float) -> float:
+    return (width / 2 if width == TWO_COLUMNS else width) - 0.4
 
 
 def time_axis(
-    panels: Sequence[Axes], low: float, high: float, zero: str, marks: Iterable[Mark]
+    drawing: Drawing,
+    panels: Sequence[Axes],
+    low: float,
+    high: float,
+    zero: str,
+    marks: Sequence[Mark],
 ) -> None:
     """Give panels above one another an axis of round times, `zero` telling when 0 is, and lines at
-    some moments with words above the first panel."""
+    some moments: a letter above the first panel, and a key that says what the letters mean."""
     high = max(high, low + 1.0)
-    step = _time_step(high - low)
+    step = _time_step(high - low, 9 if drawing.width == TWO_COLUMNS else 5)
     divisor, unit = next((s, u) for s, u in ((3600, "h"), (60, "min"), (1, "s")) if step >= s)
     ticks = [at * step for at in range(math.ceil(low / step), math.floor(high / step) + 1)]
     panels[-1].set_xlim(low, high)
     panels[-1].set_xticks(ticks, [_signed(at / divisor) for at in ticks])
     panels[-1].set_xlabel(f"{unit} {zero}", labelpad=2)
-    for when, words, colour in marks:
+    key = key_lines(marks, _key_width(drawing.width))
+    handles = []
+    for mark, letter, told in zip(marks, LETTERS, key, strict=False):
+        style = "-" if mark.colour == "inject" else (0, (4, 2))
         for axes in panels:
-            style = "-" if colour == "inject" else (0, (4, 2))
-            axes.axvline(when, color=COLOURS[colour], lw=1.1, ls=style)
+            axes.axvline(mark.when, color=COLOURS[mark.colour], lw=1.1, ls=style)
         panels[0].annotate(
-            words,
-            (when, 1.0),
+            letter,
+            (mark.when, 1.0),
             xycoords=("data", "axes fraction"),
-            xytext=(0, 3 if len(panels) == 1 else 14),  # above the panel's title
+            xytext=(0, 3 if len(panels) == 1 else 13),  # above the panel's title
             textcoords="offset points",
-            rotation=35,
-            rotation_mode="anchor",
+            ha="center",
+            fontweight="bold",
+        )
+        handles.append(Line2D([], [], color=COLOURS[mark.colour], lw=1.4, ls=style, label=told))
+    if handles:
+        drawing.figure.legend(
+            handles=handles,
+            loc="outside upper left",
+            ncols=2 if drawing.width == TWO_COLUMNS else 1,
+            frameon=False,
+            handlelength=1.6,
+            labelspacing=0.2,
+            borderpad=0.1,
+            alignment="left",
         )
 
 

@@ -4,7 +4,7 @@ lines of logs, Xids and the end of the job."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stagewatch.core.errors import StagewatchError
@@ -32,6 +32,8 @@ CULPRITS = ("job:rl_stall:culprit", "rank:rl_stall:stage_behind")
 
 MOMENT_SECONDS = 1.0
 
+_INITIALS = ("cpu", "dns", "gpu", "io", "ip", "nfs", "oom", "tcp")
+
 ANY = "?"
 """The rank of an event of which only the role is known."""
 
@@ -48,6 +50,12 @@ class Fault:
     cluster: str
     start: float
     end: float | None
+
+    @property
+    def kind(self) -> str:
+        """Its type in words: `cpu_contention` is CPU contention."""
+        words = (self.fault_type or self.id).split("_")
+        return " ".join(word.upper() if word in _INITIALS else word for word in words)
 
 
 def find_fault(api: PrometheusApi, id: str, days: float) -> Fault:
@@ -145,9 +153,14 @@ class Event:
 
 
 def events_of(
-    history: History, job: Labels, nodes: Labels, roles: Mapping[str, int], since: float
+    history: History,
+    job: Labels,
+    nodes: Labels,
+    roles: Mapping[str, int],
+    since: float,
+    recorded: Collection[str] = (),
 ) -> list[Event]:
-    """The events of a job and its nodes since a time."""
+    """The events of a job and its nodes since a time; none of GPUs (by uuid) that are recorded."""
     first = _stamped(history, "rl_rank_first_failure_timestamp_seconds", job, "failure")
     system = {**nodes, "job_id": "", "scope": "system"}
     events = [
@@ -156,7 +169,7 @@ def events_of(
         *_stamped(history, "log_oom_kill_last_timestamp_seconds", job, "oom_kill"),
         *_stamped(history, "log_oom_kill_last_timestamp_seconds", system, "oom_kill"),
         *_stamped(history, "log_first_match_timestamp_seconds", job, "log"),
-        *_stamped(history, "gpu_xid_last_timestamp_seconds", nodes, "xid"),
+        *_stamped(history, "gpu_xid_last_timestamp_seconds", nodes, "xid", recorded),
         *_gone(history, job),
         *_oom_kills(history, job),
         *_job_end(history, job),
@@ -164,6 +177,23 @@ def events_of(
     # Stamps are of another clock than the scrape's.
     seen = {_staged(event, first) for event in events if event.time >= since - 0.5}
     return sorted(seen, key=lambda event: event.time)
+
+
+def kernel_events(history: History, nodes: Labels, since: float) -> list[Event]:
+    """What kernels and Slurm tell of a job's nodes since a time, and of no rank in particular."""
+    elsewhere = {**nodes, "job_id": "", "scope": "cgroup"}
+    events = [
+        *_stamped(history, "log_oom_kill_last_timestamp_seconds", elsewhere, "kernel"),
+        *_stamped(history, "gpu_nvswitch_error_last_timestamp_seconds", nodes, "kernel"),
+        *_stamped(history, "nfs_server_not_responding_since_timestamp_seconds", nodes, "kernel"),
+        *_stamped(history, "slurm_node_unavailable_since_timestamp_seconds", nodes, "slurm"),
+    ]
+    seen = {replace(each, component=_node_of(each)) for each in events if each.time >= since - 0.5}
+    return sorted(seen, key=lambda event: event.time)
+
+
+def _node_of(event: Event) -> Component:
+    return Component("node", node=event.component.node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +238,15 @@ def _staged(event: Event, first: Sequence[Event]) -> Event:
     return event if event.stage else replace(event, stage=next(stages, ""))
 
 
-def _stamped(history: History, metric: str, labels: Labels, kind: str) -> list[Event]:
-    """Events of series whose value is the time of the last event."""
-    by = "role, rank, stage, error, pattern, node, gpu, xid, scope, job_id"
+def _stamped(
+    history: History, metric: str, labels: Labels, kind: str, without: Collection[str] = ()
+) -> list[Event]:
+    """Events of series whose value is the time of the last event; none of some GPUs, by uuid."""
+    by = "role, rank, stage, error, pattern, node, gpu, uuid, xid, sxid, server, kind, scope"
     return [
         Event(value, kind, component_of(line.labels), line.labels.get("stage", ""), _text(line))
-        for line in history.most(metric, labels, by, kind)
+        for line in history.most(metric, labels, f"{by}, job_id", kind)
+        if line.labels.get("uuid") not in without
         for value in {value for _, value in line.known()}
     ]
 
@@ -282,4 +315,11 @@ def _text(line: Line) -> str:
         return f"log line: {labels['pattern']}"
     if labels.get("xid"):
         return f"Xid {labels['xid']}"
-    return f"OOM kill ({labels.get('scope', '')})"
+    if labels.get("sxid"):
+        return f"NVSwitch error, SXid {labels['sxid']}"
+    if labels.get("server"):
+        return f"NFS server {labels['server']} does not respond"
+    if labels.get("kind"):
+        return f"out of service in Slurm ({labels['kind']})"
+    whose = "" if labels.get("job_id") or labels.get("scope") == "system" else ", no rank's"
+    return f"OOM kill ({labels.get('scope', '')}{whose})"

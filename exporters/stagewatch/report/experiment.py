@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import statistics
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from stagewatch.core.config import number, option
@@ -31,8 +33,10 @@ from stagewatch.report.events import (
     find_fault,
     firings,
     hung_of,
+    kernel_events,
 )
 from stagewatch.report.history import Grid, History, Labels, Values, measure, milliseconds
+from stagewatch.report.jobs import live
 from stagewatch.report.periods import Period, baseline_period, iso
 from stagewatch.report.progress import Progress
 from stagewatch.stages import STAGES
@@ -71,6 +75,34 @@ class Side:
     diagnosis: Diagnosis
     suspects: Sequence[Suspect]
 
+    @property
+    def watched(self) -> bool:
+        """Whether anything was judged or happened, so that there is something to draw."""
+        return any(each.baseline for each in self.view.findings) or bool(self.view.events)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a fault cost the job.  Seconds; None where its steps were not seen before."""
+
+    usual_step: float | None = None
+    """The median time between two steps of the baseline."""
+    standstill: Period | None = None
+    """The longest time without a step after the injection."""
+    goes_on: bool = False
+    """Whether a step followed."""
+    gpu_seconds: float = 0.0
+    """GPUs of the stalled job × time, by the rules; of recorded GPUs, too."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the job stood still for longer than three usual steps."""
+        return (
+            self.standstill is not None
+            and self.usual_step is not None
+            and self.standstill.seconds > 3 * self.usual_step
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
@@ -89,12 +121,16 @@ class Experiment:
     controller: Side
     job_running: Values
     """A value while Slurm had the job running; all None where Slurm is not watched."""
+    before: Grid
+    """The grid of the baseline's values."""
+    recorded: int
+    """GPUs of the job's nodes whose readings are replayed from a recording."""
+    cost: Cost
 
     @property
     def name(self) -> str:
         """The title of the report."""
-        what = f"{self.fault.fault_type} on {self.fault.target or 'an unnamed target'}"
-        return f"{self.fault.scenario or self.fault.id}: {what}"
+        return f"{self.fault.kind} on {self.fault.target or 'an unnamed target'}"
 
     def after(self, when: float | None) -> float | None:
         """Seconds after the injection."""
@@ -103,14 +139,14 @@ class Experiment:
 
 def telling(side: Side) -> list[Finding]:
     """The series to show: at most two of a component and of a kind, in the order they deviated,
-    those of the first suspect first; where none deviated, some that have a baseline."""
+    those of the first suspect first."""
     chosen: list[Finding] = []
     order = {suspect.component: at for at, suspect in enumerate(side.suspects)}
     candidates = sorted(
         steady(side.view.findings),
         key=lambda each: (order.get(each.component, len(order)) > 0, each.deviated, -each.severity),
     )
-    for each in candidates or [each for each in side.view.findings if each.baseline]:
+    for each in candidates:
         mine = [one for one in chosen if one.component == each.component]
         alike = any(one.signal == each.signal for one in mine)
         kind = sum(one.signal == each.signal for one in chosen)
@@ -127,8 +163,9 @@ def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> E
     fault = find_fault(api, wanted.fault, wanted.days)
     baseline = baseline_period(wanted.baseline, fault.start)
     end = min(time.time(), (fault.end or time.time()) + wanted.after)
-    run = Period(fault.start - min(LEAD_SECONDS, baseline.seconds), end)
     intervals = measure(api, fault.cluster, (fault.start + 1, end))
+    run = Period(fault.start - min(LEAD_SECONDS, baseline.seconds), end)
+    run = _seen(History(api, run, progress, intervals=intervals), fault)
     job_id = wanted.job or _only_job(api, fault)
     history = History(api, run, progress, intervals=intervals)
     past = history.of(baseline)
@@ -136,7 +173,8 @@ def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> E
     members = _members(api, fault, job, run)
     nodes: Labels = {"cluster": fault.cluster, "node": members.nodes}
     stages = _stages(history, job)
-    scene = Scene(history.grid, fault.start, stages, members.gpu_owner)
+    recorded = _recorded(api, nodes, run)
+    scene = Scene(history.grid, fault.start, stages, members.gpu_owner, recorded)
     findings: list[Finding] = []
     seen_since = baseline.end
     for signal in SIGNALS:
@@ -148,9 +186,10 @@ def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> E
     view = View(
         "full",
         findings,
-        events_of(history, job, nodes, members.roles, fault.start),
-        _firings(history, fault, job_id, members.nodes),
+        events_of(history, job, nodes, members.roles, fault.start, recorded),
+        _firings(history, fault, job_id, members.nodes, recorded),
         hung_of(history, job, fault.start),
+        kernel=kernel_events(history, nodes, fault.start),
     )
     target = target_of(wanted.origin or fault.target)
     running = history.most("slurm_job_info", job, "", "job state")
@@ -175,7 +214,44 @@ def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> E
         full=side(view),
         controller=side(controller_view(view)),
         job_running=running[0].values if running else [None] * history.grid.count,
+        before=past.grid,
+        recorded=len(recorded),
+        cost=_cost(history, past, job, fault.start),
     )
+
+
+def _seen(history: History, fault: Fault) -> Period:
+    """The time of the run until nothing was scraped any more."""
+    scrapes = history.most("up", {"cluster": fault.cluster}, "", "scrapes", "count")
+    last = max((at for line in scrapes for at, _ in line.known()), default=history.grid.count - 1)
+    end = history.grid.time(last + 1)
+    return Period(history.period.start, min(history.period.end, max(end, fault.start + 1)))
+
+
+def _cost(history: History, past: History, job: Labels, since: float) -> Cost:
+    """The longest time after the injection in which the job completed no step."""
+
+    def steps(asked: History) -> list[float]:
+        lines = asked.lines(f"max ({live(asked, 'rl_rank_step', job)})", "steps")
+        return [asked.grid.time(at) for line in lines for at, _ in line.rises()]
+
+    before, after = steps(past), [when for when in steps(history) if when >= since]
+    usual = [later - earlier for earlier, later in itertools.pairwise(before)]
+    times = [*before[-1:], *after, history.grid.end]
+    wasted = history.total(
+        "increase", "job:rl_wasted_gpu_seconds:total", job, "job_id", "wasted GPU time"
+    )
+    if not usual:
+        return Cost()
+    begin, end = max(itertools.pairwise(times), key=lambda pair: pair[1] - pair[0])
+    return Cost(statistics.median(usual), Period(begin, end), end in after, sum(wasted.values()))
+
+
+def _recorded(api: PrometheusApi, nodes: Labels, run: Period) -> frozenset[str]:
+    """The GPUs, by uuid, whose readings came from a recording at any time of the run."""
+    window = milliseconds(max(60.0, run.seconds))
+    infos = f"last_over_time({select('gpu_info', **nodes, source='recorded')}[{window}])"
+    return frozenset(each.labels.get("uuid", "") for each in api.query(infos, run.end))
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +321,11 @@ def _open_stages(
     )
 
 
-def _firings(history: History, fault: Fault, job_id: str, nodes: Sequence[str]) -> list[Firing]:
-    """Alerts and verdicts on the job, its nodes or the whole cluster that began with the fault."""
+def _firings(
+    history: History, fault: Fault, job_id: str, nodes: Sequence[str], recorded: Collection[str]
+) -> list[Firing]:
+    """Alerts and verdicts on the job, its nodes or the whole cluster that began with the fault;
+    none on GPUs (by uuid) that are recorded."""
     alerts = select("ALERTS", alertstate="firing", cluster=fault.cluster)
     tracks = history.samples(alerts, "alerts")
     for verdict in VERDICTS:
@@ -258,4 +337,5 @@ def _firings(history: History, fault: Fault, job_id: str, nodes: Sequence[str]) 
         if each.start >= fault.start
         and each.labels.get("job_id", job_id) == job_id
         and each.labels.get("node", nodes[0]) in nodes
+        and each.labels.get("uuid") not in recorded
     ]

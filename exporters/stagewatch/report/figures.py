@@ -19,14 +19,16 @@ from stagewatch.report.diagnosis import MOMENTS, Milestones
 from stagewatch.report.drawing import (
     COLOURS,
     LINE,
+    MAX_TEXT,
+    NEAR,
     ONE_COLUMN,
     TWO_COLUMNS,
     Drawing,
     Mark,
     cell,
     fitted,
-    height_of,
     joined,
+    key_height,
     row_labels,
     styled,
     time_axis,
@@ -44,8 +46,8 @@ LEVELS = (1.0, 2.0, 4.0, 8.0, 16.0)
 HEAT = ("#e9eef3", "#fee391", "#fec44f", "#fe9929", "#d95f0e", "#8c2d04")
 """Colours of values in the baseline and from each level on: ever darker, so that grey will do."""
 
-RUNS, STANDS, WRONG, WORSE = "#bfe3d6", "#e4e7eb", "#fec44f", "#fe9929"
-"""A job that runs, one that does not, and signs that something is out of order."""
+RUNS, STANDS, WRONG, STALLED = "#bfe3d6", "#c9ced6", "#f0e442", "#e69f00"
+"""A job that runs, one that does not, signs that something is out of order, and a stalled job."""
 
 MAX_ROWS = 28
 MAX_COLUMNS = 200
@@ -53,27 +55,39 @@ MAX_INCIDENT_ROWS = 14
 LARGEST = 1e30
 """Larger values are drawn here: no axis can show them."""
 
+WIDTHS = (TWO_COLUMNS, ONE_COLUMN)
+"""Both widths in inches, the page's first."""
+
+NARROW_TEXT = 22
+"""Characters of a name that a figure of one column shows."""
+
 BELOW = 0.4
 """Inches below a plot for the words of its axis."""
 
 
-def experiment_figures(experiment: Experiment) -> dict[str, Drawing]:
-    """The three figures of each view, by the names that the page has for them."""
+def experiment_figures(experiment: Experiment) -> dict[str, list[Drawing]]:
+    """The figures that have something to show, by their names; each in both widths."""
     full, controller = experiment.full, experiment.controller
-    groups = [_group(experiment, full), _group(experiment, controller)]
+    watched = [full, *([controller] if controller.watched else [])]
+    groups = [_group(experiment, each) for each in watched]
+    figures: dict[str, list[Drawing]] = {}
+    for width in WIDTHS:
+        drawn = [
+            *(propagation(experiment, each, width) for each in (full, controller) if each.watched),
+            *(anomaly(experiment, each, width) for each in (full, controller) if telling(each)),
+            diagnosis(groups, width=width),
+        ]
+        for each in drawn:
+            figures.setdefault(each.name.removesuffix("-column"), []).append(each)
+    return figures
+
+
+def recovery_figures(recovery: Recovery) -> dict[str, list[Drawing]]:
+    """The time line of each incident that has one, by its name, in both widths."""
     return {
-        "propagation": propagation(experiment, full),
-        "anomaly": anomaly(experiment, full),
-        "diagnosis": diagnosis(groups),
-        "propagation_controller": propagation(experiment, controller),
-        "anomaly_controller": anomaly(experiment, controller),
-        "diagnosis_controller": diagnosis(groups[1:], "diagnosis-controller"),
+        name: [timeline(each, name, width) for width in WIDTHS]
+        for _, each, name in recovery.shown()
     }
-
-
-def recovery_figures(recovery: Recovery) -> dict[str, Drawing]:
-    """The time line of each incident that has one, by its name."""
-    return {name: timeline(each, name) for _, each, name in recovery.shown()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,37 +98,49 @@ class _Row:
     origin: bool = False
 
 
+def _name(name: str, side: Side) -> str:
+    return name if side.view.name == "full" else f"{name}-{side.view.name}"
+
+
+def _most_text(width: float) -> int:
+    return MAX_TEXT if width == TWO_COLUMNS else NARROW_TEXT
+
+
 @styled
-def propagation(experiment: Experiment, side: Side) -> Drawing:
+def propagation(experiment: Experiment, side: Side, width: float = TWO_COLUMNS) -> Drawing:
     """Figure 1: a row for each component, a column for each moment; hatched where nothing is known,
     coloured by how far the worst series was from its baseline."""
-    rows = _rows(experiment, side) or [_Row("nothing was seen", [])]
-    name = "propagation" if side.view.name == "full" else "propagation-controller"
+    rows = _rows(experiment, side)
     title = "Propagation: distance of each component from its baseline"
-    marks = _marks(experiment, side.milestones)
-    height = height_of(marks) + 0.155 * len(rows) + BELOW
-    drawing = Drawing(name, title, TWO_COLUMNS, height + 0.25)
+    marks = _marks(experiment, side.milestones, width)
+    legend_height = 0.25 if width == TWO_COLUMNS else 0.6
+    height = key_height(marks, width) + 0.155 * len(rows) + BELOW + legend_height
+    drawing = Drawing(_name("propagation", side), title, width, height)
     axes = drawing.figure.subplots()
-    row_labels(axes, [row.label for row in rows])
+    row_labels(axes, [fitted(row.label, _most_text(width)) for row in rows])
     for at, (row, tick) in enumerate(zip(rows, axes.get_yticklabels(), strict=True)):
         tick.set_fontweight("bold" if row.origin else "normal")
         for start, end, colour in _cells(experiment, row.values):
             cell(axes, start, at + 0.06, end - start, 0.88, colour)
         if row.error is not None:
             when = row.error - experiment.fault.start
-            for colour, width in (("white", 3.0), ("black", 1.4)):
-                axes.plot([when], [at + 0.5], "x", ms=5, mew=width, color=colour, zorder=5)
-    _time(experiment, [axes], marks)
+            for colour, stroke in (("white", 3.0), ("black", 1.4)):
+                axes.plot([when], [at + 0.5], "x", ms=5, mew=stroke, color=colour, zorder=5)
+    _time(drawing, experiment, [axes], marks)
     words = ("in the baseline", *(f"≥ {each:g}×" for each in LEVELS))
     legend: list[Artist] = [
         Patch(color=colour, label=text) for colour, text in zip(HEAT, words, strict=True)
     ]
     legend += [
-        Patch(facecolor="white", edgecolor=LINE, hatch="/////", label="no data"),
+        _patch("no data", "gap"),
         Line2D([], [], marker="x", color="black", ls="", label="first event"),
     ]
     drawing.figure.legend(
-        handles=legend, loc="outside lower center", ncols=8, frameon=False, handlelength=1.2
+        handles=legend,
+        loc="outside lower center",
+        ncols=8 if width == TWO_COLUMNS else 3,
+        frameon=False,
+        handlelength=1.2,
     )
     return drawing
 
@@ -130,7 +156,8 @@ def _rows(experiment: Experiment, side: Side) -> list[_Row]:
     errors = {event.component: event.time for event in reversed(side.view.events)}
     ranked = [suspect.component for suspect in side.suspects]
     shown = set(worst) | {each for each in errors if each.kind != "slurm" and each.name != ANY}
-    kept = shown if len(shown) <= MAX_ROWS else ranked[:MAX_ROWS]
+    others = [each for each in in_order(shown) if each not in ranked]
+    kept = [*(each for each in ranked if each in shown), *others][:MAX_ROWS]
     rows = []
     if side.view.name != "full":
         running = [None if value is None else 0.0 for value in experiment.job_running]
@@ -146,7 +173,7 @@ def _worst(side: Side) -> dict[Component, list[float | None]]:
     """The largest severity of each component's steady series, by column."""
     severities: dict[Component, list[Values]] = {}
     for finding in side.view.findings:
-        if finding.steady:
+        if finding.counts:
             severities.setdefault(finding.component, []).append(finding.severities)
     return {component: _most(lines) for component, lines in severities.items()}
 
@@ -174,23 +201,19 @@ def _cells(experiment: Experiment, values: Values) -> Iterator[tuple[float, floa
 
 
 @styled
-def anomaly(experiment: Experiment, side: Side) -> Drawing:
+def anomaly(experiment: Experiment, side: Side, width: float = TWO_COLUMNS) -> Drawing:
     """Figure 2: a panel for each telling series: the band is mean and two sigma of the baseline,
     the dotted line its median; gaps stay gaps."""
     chosen = telling(side)
-    count = max(len(chosen), 1)
-    name = "anomaly" if side.view.name == "full" else "anomaly-controller"
     title = "Anomalies: the first series to leave their baselines"
-    marks = _marks(experiment, side.milestones)
-    drawing = Drawing(name, title, TWO_COLUMNS, height_of(marks) + 0.84 * count + BELOW)
-    panels = drawing.figure.subplots(count, sharex=True, squeeze=False)[:, 0].tolist()
-    for axes, finding in zip(panels, chosen, strict=False):
-        axes.set_title(fitted(f"{finding.component.label}: {finding.title}"))
+    marks = _marks(experiment, side.milestones, width)
+    height = key_height(marks, width) + 0.84 * len(chosen) + BELOW
+    drawing = Drawing(_name("anomaly", side), title, width, height)
+    panels = drawing.figure.subplots(len(chosen), sharex=True, squeeze=False)[:, 0].tolist()
+    for axes, finding in zip(panels, chosen, strict=True):
+        axes.set_title(fitted(f"{finding.component.label}: {finding.title}"), pad=4)
         _series(axes, experiment, finding)
-    if not chosen:
-        panels[0].set_title("no series with a baseline")
-        panels[0].set_yticks([])
-    _time(experiment, panels, marks)
+    _time(drawing, experiment, panels, marks)
     return drawing
 
 
@@ -261,17 +284,19 @@ def _group(experiment: Experiment, side: Side) -> Group:
 
 
 @styled
-def diagnosis(groups: Sequence[Group], name: str = "diagnosis") -> Drawing:
+def diagnosis(
+    groups: Sequence[Group], name: str = "diagnosis", width: float = ONE_COLUMN
+) -> Drawing:
     """Figure 3: times to detect and localise; a hatched bar is how long the report looked in
     vain."""
     title = "Diagnosis: time to detect and to localise"
     heights = [0.25 + 0.19 * len(group.bars) for group in groups]
-    drawing = Drawing(name, title, ONE_COLUMN, sum(heights) + 0.4)
+    drawing = Drawing(name, title, width, sum(heights) + 0.4)
     panels = drawing.figure.subplots(
         len(groups), sharex=True, squeeze=False, height_ratios=heights
     )[:, 0]
     for axes, group in zip(panels, groups, strict=True):
-        axes.set_title(fitted(group.title))
+        axes.set_title(fitted(group.title, _most_text(width) * 2))
         row_labels(axes, [fitted(bar.what, 16) for bar in group.bars])
         axes.spines["left"].set_visible(False)
         for at, bar in enumerate(group.bars):
@@ -287,51 +312,74 @@ def diagnosis(groups: Sequence[Group], name: str = "diagnosis") -> Drawing:
         for group in groups
         for bar in group.bars
     ]
-    panels[-1].set_xlim(0, max([1.0, *looks]))
+    panels[-1].set_xlim(0, 1.25 * max([1.0, *looks]))  # room for the words beside the longest
     panels[-1].xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     panels[-1].xaxis.set_major_formatter(lambda value, _: number(value))
     panels[-1].set_xlabel("s after the injection", labelpad=2)
     return drawing
 
 
-def _marks(experiment: Experiment, seen: Milestones) -> list[Mark]:
+def _marks(experiment: Experiment, seen: Milestones, width: float) -> list[Mark]:
     start, grid = experiment.fault.start, experiment.grid
     marks = [
-        Mark(mark.time - start, words, colour)
+        Mark(mark.time - start, _moment(words, mark.time - start), colour)
         for name, words, colour in MOMENTS
         if name != "last_error" and (mark := getattr(seen, name)).time is not None
     ]
-    return joined(marks, grid.start - start, grid.end - start)
+    return joined(marks, grid.start - start, grid.end - start, NEAR[width])
 
 
-def _time(experiment: Experiment, panels: Sequence[Axes], marks: Sequence[Mark]) -> None:
+def _moment(words: str, after: float) -> str:
+    return f"{words} {span(after)}" if after else words
+
+
+def _time(
+    drawing: Drawing, experiment: Experiment, panels: Sequence[Axes], marks: Sequence[Mark]
+) -> None:
     start, grid = experiment.fault.start, experiment.grid
-    time_axis(panels, grid.start - start, grid.end - start, "after the injection", marks)
+    low, high = grid.start - start, grid.end - start
+    time_axis(drawing, panels, low, high, "after the injection", marks)
 
 
 _Span = tuple[float, float, str]
 """Start and end in Unix seconds, and colour."""
 
 
+SPANS = {
+    "job runs": RUNS,
+    "job does not run": STANDS,
+    "not known": "gap",
+    "out of order": WRONG,
+    "stalled": STALLED,
+    "fault marked": COLOURS["inject"],
+}
+"""What the colours of a time line mean."""
+
+
 @styled
-def timeline(phases: Phases, name: str) -> Drawing:
+def timeline(phases: Phases, name: str, width: float = TWO_COLUMNS) -> Drawing:
     """One incident: signs and jobs as rows; hatched where it is not known whether a job ran."""
     rows = [*_sign_rows(phases).items(), *_job_rows(phases).items()][:MAX_INCIDENT_ROWS]
     title = "Time line of the incident"
     start, end = _window(phases)
     marks = joined(
         (
-            Mark(when - phases.began, words, colour)
+            Mark(when - phases.began, _moment(words, when - phases.began), colour)
             for name, words, colour in PHASES
             if (when := getattr(phases, name)) is not None
         ),
         start - phases.began,
         end - phases.began,
+        NEAR[width],
     )
-    height = height_of(marks) + 0.18 * len(rows) + BELOW
-    drawing = Drawing(name, title, TWO_COLUMNS, height)
+    shown = {colour for _, spans in rows for _, _, colour in spans}
+    legend = [_patch(words, colour) for words, colour in SPANS.items() if colour in shown]
+    columns = len(legend) if width == TWO_COLUMNS else min(3, len(legend))
+    lines = math.ceil(len(legend) / max(columns, 1))
+    height = key_height(marks, width) + 0.18 * len(rows) + BELOW + 0.1 + 0.16 * lines
+    drawing = Drawing(name, title, width, height)
     axes = drawing.figure.subplots()
-    row_labels(axes, [label for label, _ in rows])
+    row_labels(axes, [fitted(label, _most_text(width)) for label, _ in rows])
     for at, (_, spans) in enumerate(rows):
         for begin, until, colour in spans:
             first, last = max(begin, start), min(until, end)
@@ -339,8 +387,22 @@ def timeline(phases: Phases, name: str) -> Drawing:
                 wide = max(last - first, 0.003 * (end - start))
                 cell(axes, first - phases.began, at + 0.12, wide, 0.76, colour)
     zero = f"after {clock(phases.began)} UTC"
-    time_axis([axes], start - phases.began, end - phases.began, zero, marks)
+    time_axis(drawing, [axes], start - phases.began, end - phases.began, zero, marks)
+    if legend:
+        drawing.figure.legend(
+            handles=legend,
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+            handlelength=1.2,
+        )
     return drawing
+
+
+def _patch(words: str, colour: str) -> Patch:
+    if colour == "gap":
+        return Patch(facecolor="white", edgecolor=LINE, hatch="/////", label=words)
+    return Patch(facecolor=colour, label=words)
 
 
 def _window(phases: Phases) -> tuple[float, float]:
@@ -355,11 +417,13 @@ def _window(phases: Phases) -> tuple[float, float]:
 
 
 def _sign_rows(phases: Phases) -> dict[str, list[_Span]]:
-    names = {"silent": "agent silent", "rank_gone": "rank gone", "fault": "fault marked"}
-    colours = {"fault": COLOURS["inject"], "stall": WORSE}
+    names = {"silent": "agent silent", "rank_gone": "rank gone"}
+    colours = {"fault": COLOURS["inject"], "stall": STALLED}
     rows: dict[str, list[_Span]] = {}
     for sign in phases.incident.signs:
         label = f"{names.get(sign.kind, sign.kind)}, {sign.node or f'job {sign.job_id}'}"
+        if sign.kind == "fault":  # its marker may lie on nodes that have nothing to do with it
+            label = f"fault, {sign.text or sign.node}"
         span = (sign.start, sign.end, colours.get(sign.kind, WRONG))
         rows.setdefault(label, []).append(span)
     return rows

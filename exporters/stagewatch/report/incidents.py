@@ -105,7 +105,8 @@ def find_signs(history: History, cluster: str) -> list[Sign]:
                 signs.append(Sign(kind, grid.time(first), end, is_open, node, job, text))
 
     for line in unavailable(history, chosen, "node, kind, reason"):
-        add(line, line.labels.get("kind") or "drain", line.labels.get("reason", ""))
+        reason = line.labels.get("reason", "")
+        add(line, line.labels.get("kind") or "drain", "" if reason == "none" else reason)
     for line in silent(history, chosen):
         add(line, "silent", "its agent does not answer", SILENT_COLUMNS)
     by = "node, id, fault_type, target_worker"

@@ -7,13 +7,16 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stagewatch.prometheus.selectors import select
 from stagewatch.report.history import Grid, History, Labels, Line, Values, by_job
 from stagewatch.report.incidents import JOIN_SECONDS, Sign
 from stagewatch.report.periods import Period
 
 BEFORE_SECONDS = 600.0
 """Throughput is averaged over this time, before and after."""
+
+LEAST_SECONDS = 60.0
+LEAST_STEPS = 5
+"""A throughput is given only where so much time, and so many steps, were seen."""
 
 STANDSTILL_SECONDS = 60.0
 STANDSTILL_STEPS = 5
@@ -44,6 +47,9 @@ class JobStory:
     throughput_before: float | None = None
     throughput_after: float | None = None
     throughput_unit: str = ""
+    throughput_metric: str = ""
+    """What `throughput` holds: a scalar of the ranks, or the step."""
+    throughput: Line | None = None
     steps_lost: float | None = None
     """Last step before, less the first one after."""
 
@@ -90,9 +96,10 @@ def stories(
         return []
     grid, began = history.grid, near.start
     jobs: Labels = {"cluster": cluster, "job_id": tuple(running)}
-    rates, unit = _throughput(history, jobs, throughput)
-    live = _live(history, "rl_rank_step", jobs)
-    steps = by_job(history.lines(f"max by (job_id) ({live})", "steps"))
+    step = live(history, "rl_rank_step", jobs)
+    steps = by_job(history.lines(f"max by (job_id) ({step})", "steps"))
+    scalars = live(history, "rl_scalar", {**jobs, "name": throughput})
+    rates = by_job(history.lines(f"sum by (job_id) ({scalars})", "throughput"))
     held = by_job(history.most("rl_rank_info", jobs, "job_id", "GPUs of ranks", "count"))
     held |= by_job(history.most("slurm_job_gpus", jobs, "job_id", "GPUs"))
     requeued = by_job(history.most("slurm_job_requeue_timestamp_seconds", jobs, "job_id", "runs"))
@@ -120,30 +127,25 @@ def stories(
             goes_on=goes_on,
             gpus=max((n for _, n in held[job].known() if n), default=None) if job in held else None,
             steps_lost=lost,
-            throughput_unit=unit,
         )
-        rate = rates.get(job)
-        if rate is not None and story.interrupted:
+        if story.interrupted:
+            line, speed = (rates[job], _mean) if job in rates else (steps.get(job), _pace)
             until = story.restored
             story = replace(
                 story,
-                throughput_before=_mean(rate, grid, began - BEFORE_SECONDS),
-                throughput_after=None if until is None else _mean(rate, grid, until),
+                throughput_unit=throughput.replace("_per_second", "/s")
+                if job in rates
+                else "steps/min",
+                throughput_metric=throughput if job in rates else "rl_rank_step",
+                throughput=line,
+                throughput_before=speed(line, grid, began - BEFORE_SECONDS, began),
+                throughput_after=None if until is None else speed(line, grid, until, grid.end),
             )
         jobs_told.append(story)
     return jobs_told
 
 
-def _throughput(history: History, jobs: Labels, asked: str) -> tuple[dict[str, Line], str]:
-    """The throughput of each job and its unit: the sum of a scalar, else steps a minute."""
-    rates = _live(history, "rl_scalar", {**jobs, "name": asked})
-    if samples := by_job(history.lines(f"sum by (job_id) ({rates})", "throughput")):
-        return samples, asked.replace("_per_second", "/s")
-    rise = f"deriv({select('rl_rank_step', **jobs)}[5m])"
-    return by_job(history.lines(f"60 * max by (job_id) ({rise})", "steps")), "steps/min"
-
-
-def _live(history: History, metric: str, jobs: Labels) -> str:
+def live(history: History, metric: str, jobs: Labels) -> str:
     """PromQL for live ranks only: those of an earlier run may still be exported as they ended."""
     up = history.last("rl_rank_up", {"cluster": jobs["cluster"], "job_id": jobs["job_id"]})
     return f"{history.last(metric, jobs)} and on (cluster, node, job_id, role, rank) ({up} == 1)"
@@ -231,8 +233,24 @@ def _standstill(grid: Grid, steps: Line | None, near: Period) -> tuple[Period | 
     return None, False
 
 
-def _mean(line: Line, grid: Grid, start: float) -> float | None:
-    """The mean over ten minutes."""
-    first, end = max(0, grid.index(start)), max(0, grid.index(start + BEFORE_SECONDS))
-    chosen = [value for value in line.values[first:end] if value is not None]
-    return statistics.fmean(chosen) if chosen else None
+def _seen(line: Line | None, grid: Grid, start: float, end: float) -> list[tuple[float, float]]:
+    """Times and values of up to ten minutes; none where less than a minute was seen."""
+    if line is None:
+        return []
+    until = min(start + BEFORE_SECONDS, end)
+    seen = [(grid.time(at), value) for at, value in line.known() if start <= grid.time(at) < until]
+    return seen if seen and seen[-1][0] - seen[0][0] >= LEAST_SECONDS else []
+
+
+def _mean(line: Line | None, grid: Grid, start: float, end: float) -> float | None:
+    """The mean of a throughput."""
+    seen = _seen(line, grid, start, end)
+    return statistics.fmean(value for _, value in seen) if seen else None
+
+
+def _pace(line: Line | None, grid: Grid, start: float, end: float) -> float | None:
+    """Steps a minute; None where there were too few to tell."""
+    seen = _seen(line, grid, start, end)
+    if not seen or seen[-1][1] - seen[0][1] < LEAST_STEPS:
+        return None
+    return 60 * (seen[-1][1] - seen[0][1]) / (seen[-1][0] - seen[0][0])

@@ -16,10 +16,10 @@ import jinja2
 import markupsafe
 
 import stagewatch
-from stagewatch.report import periods
+from stagewatch.report import periods, story
 from stagewatch.report.components import component_of
 from stagewatch.report.deviations import MIN_SAMPLES
-from stagewatch.report.diagnosis import MOMENTS, Milestone
+from stagewatch.report.diagnosis import Milestone
 from stagewatch.report.events import Firing, Hung
 from stagewatch.report.experiment import Experiment
 from stagewatch.report.phases import PHASES, Phases
@@ -32,8 +32,12 @@ VERDICTS = {
 }
 
 
-def experiment_page(experiment: Experiment, figures: Mapping[str, str]) -> str:
-    """The page of an experiment; `figures` are SVG by their names."""
+Figures = Mapping[str, Sequence[str]]
+"""SVG by the figure's name: as wide as a page, and as a column, which small screens show."""
+
+
+def experiment_page(experiment: Experiment, figures: Figures) -> str:
+    """The page of an experiment."""
     full = experiment.full
     deviations = sorted(
         (each for each in full.view.findings if each.deviated is not None),
@@ -43,12 +47,16 @@ def experiment_page(experiment: Experiment, figures: Mapping[str, str]) -> str:
     return _render(
         "experiment.html.jinja",
         figures,
-        title=experiment.name,
+        title=story.capital(experiment.name),
+        opening=story.experiment_opening(experiment),
+        entries=story.entries(experiment),
+        unseen=story.unseen(experiment),
+        captions=story.captions(experiment),
+        why_no_figure=lambda name: story.why_no_figure(experiment, name),
         experiment=experiment,
         fault=experiment.fault,
         target_source="the marker" if by_marker else "--origin",
         full=full,
-        moments=MOMENTS,
         deviations=deviations,
         unjudged=sum(each.baseline is None for each in full.view.findings),
         least=MIN_SAMPLES,
@@ -56,8 +64,8 @@ def experiment_page(experiment: Experiment, figures: Mapping[str, str]) -> str:
     )
 
 
-def recovery_page(recovery: Recovery, title: str, figures: Mapping[str, str]) -> str:
-    """The page of failures and recoveries; `figures` are SVG by their names."""
+def recovery_page(recovery: Recovery, title: str, figures: Figures) -> str:
+    """The page of failures and recoveries."""
     return _render(
         "recovery.html.jinja",
         figures,
@@ -65,12 +73,14 @@ def recovery_page(recovery: Recovery, title: str, figures: Mapping[str, str]) ->
         asked=recovery.asked,
         clusters=recovery.clusters,
         shown=recovery.shown(),
+        opening=lambda cluster: story.recovery_opening(recovery, cluster),
+        caption=story.timeline_caption,
         verdicts=VERDICTS,
         phases=phase_rows,
     )
 
 
-def _render(template: str, figures: Mapping[str, str], **content: Any) -> str:
+def _render(template: str, figures: Figures, **content: Any) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("stagewatch.report", "templates"),
         autoescape=True,
@@ -90,8 +100,8 @@ def _render(template: str, figures: Mapping[str, str], **content: Any) -> str:
     return environment.get_template(template).render(
         css=markupsafe.Markup(css),  # noqa: S704 - our own file
         figures={
-            name: markupsafe.Markup(svg)  # noqa: S704 - built of elements, see drawing
-            for name, svg in figures.items()
+            name: [markupsafe.Markup(svg) for svg in widths]  # noqa: S704 - ours, see drawing
+            for name, widths in figures.items()
         },
         version=stagewatch.__version__,
         made=periods.iso(time.time()),

@@ -93,6 +93,11 @@ def iso(when: float) -> str:
     return datetime.fromtimestamp(when, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def date(when: float) -> str:
+    """The day, UTC."""
+    return iso(when)[:10]
+
+
 def clock(when: float) -> str:
     """The time of day, UTC."""
     return datetime.fromtimestamp(when, timezone.utc).strftime("%H:%M:%S")

@@ -20,6 +20,9 @@ SWEEP_COLUMNS = 45_000
 MAX_INCIDENTS = 200
 """Incidents to look at closely: those with jobs before those without, the latest first."""
 
+JUDGED_SECONDS = 43200.0
+"""An objective is judged over half a day at least: 99.9 % of an hour leave 3.6 s, a look or two."""
+
 MAX_FIGURES = 30
 """Of one cluster."""
 
@@ -36,6 +39,11 @@ class Asked:
     slo: float = 0.999
     cluster: str = ""
     throughput: str = "samples_per_second"
+
+    @property
+    def judged(self) -> bool:
+        """Whether the budget's period is long enough for a share of it to mean anything."""
+        return self.budget.seconds >= JUDGED_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,333 @@
+"""Tells a report in words: three sentences to begin with, a time line, and what figures show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from stagewatch.report.components import component_of
+from stagewatch.report.diagnosis import MOMENTS, Milestone, Suspect, told_event, told_firing
+from stagewatch.report.events import Event
+from stagewatch.report.experiment import Experiment, Side, telling
+from stagewatch.report.periods import clock, date, span
+from stagewatch.report.phases import Phases
+from stagewatch.report.recovery import ClusterRecovery, Recovery
+
+EVENTS = {
+    "failure": "exception",
+    "gone": "process gone",
+    "oom_kill": "OOM kill",
+    "log": "log",
+    "xid": "GPU error",
+    "job_end": "job ended",
+    "kernel": "kernel",
+    "slurm": "Slurm",
+}
+"""Words for the kinds of events."""
+
+TOGETHER_SECONDS = 1.0
+MANY = 4
+"""So many equal events of a role within a second are told in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the time line; `colour` is the name of a moment's, or empty."""
+
+    time: float
+    words: str
+    what: str
+    colour: str = ""
+
+
+def entries(experiment: Experiment) -> list[Entry]:
+    """Moments, events, alerts and verdicts strictly by time; what tells the same is one entry."""
+    full = experiment.full
+    told: list[tuple[Milestone, str, str]] = [
+        (getattr(full.milestones, name), words, colour) for name, words, colour in MOMENTS
+    ]
+    told += [(each, words, "") for each, words in _events([*full.view.events, *full.view.kernel])]
+    told += [
+        (told_firing(each), "alert" if each.severity else "verdict", "")
+        for each in full.view.firings
+    ]
+    merged: dict[tuple[float, str], Entry] = {}
+    for milestone, words, colour in told:
+        if milestone.time is None:
+            continue
+        key = (milestone.time, milestone.what)
+        other = merged.get(key)
+        if other is None:
+            merged[key] = Entry(milestone.time, words, milestone.what, colour)
+        elif words not in other.words:
+            both = f"{other.words}, {words}"
+            merged[key] = Entry(other.time, both, other.what, other.colour or colour)
+    return sorted(merged.values(), key=lambda each: each.time)
+
+
+def unseen(experiment: Experiment) -> list[str]:
+    """The moments that were not seen."""
+    seen = experiment.full.milestones
+    return [words for name, words, _ in MOMENTS if getattr(seen, name).time is None]
+
+
+def _events(events: Iterable[Event]) -> Iterator[tuple[Milestone, str]]:
+    """Events with their words; many that are alike and close in time as one."""
+    groups: list[list[Event]] = []
+    for event in sorted(events, key=lambda each: each.time):
+        group = next((each for each in reversed(groups) if _together(each[0], event)), None)
+        if group is None:
+            groups.append([event])
+        else:
+            group.append(event)
+    for group in groups:
+        words = EVENTS.get(group[0].kind, group[0].kind)
+        if len(group) < MANY:
+            yield from ((told_event(each), words) for each in group)
+            continue
+        first = told_event(group[0])
+        others = f"{first.what}, and {len(group) - 1} other ranks within a second"
+        yield Milestone(first.time, others), words
+
+
+def _together(one: Event, other: Event) -> bool:
+    def kind(event: Event) -> tuple[str, ...]:
+        return event.kind, event.text, event.stage, event.component.kind, event.component.role
+
+    return (
+        one.component.kind == "rank"
+        and kind(one) == kind(other)
+        and other.time - one.time < TOGETHER_SECONDS
+    )
+
+
+def experiment_opening(experiment: Experiment) -> list[str]:
+    """Three sentences: who went wrong where and when, how it showed, and what it cost."""
+    return [_began(experiment), _showed(experiment), _cost(experiment)]
+
+
+def _began(experiment: Experiment) -> str:
+    fault, suspects = experiment.fault, experiment.full.suspects
+    job = f"job {experiment.job_id}" + (f" (cluster {fault.cluster})" if fault.cluster else "")
+    what = f"{fault.kind} was injected"
+    where = f" on {experiment.target}" if experiment.target.names else ""
+    if not suspects:
+        at = f"{clock(fault.start)} UTC on {date(fault.start)}"
+        return f"Nothing is seen to go wrong in {job} after {what}{where} at {at}."
+    first = suspects[0]
+    at = f"at {clock(first.time)} UTC on {date(first.time)}"
+    stage = f", in {first.stage}," if first.stage else ""
+    after = f"{span(first.time - fault.start)} after {what}"
+    sentence = (
+        f"{capital(first.component.label)} of {job} went wrong first{stage} {at}, {after}"
+        f"{' there' if first.right else where}: {_evidence(first, experiment)}"
+    )
+    return f"{sentence}{_place(suspects, experiment)}."
+
+
+def _evidence(first: Suspect, experiment: Experiment) -> str:
+    """Its first evidence, or rather its exception or death within a second; then the verdict."""
+    view = experiment.full.view
+    near = (
+        each.text
+        for each in view.events
+        if each.component == first.component
+        and each.kind != "log"
+        and abs(each.time - first.time) < TOGETHER_SECONDS
+    )
+    parts = [next(near, first.evidence)]
+    for verdict in view.firings:
+        if verdict.labels.get("evidence") and component_of(verdict.labels) == first.component:
+            parts.append(f"later the verdict was {verdict.labels['evidence'].replace('_', ' ')}")
+            parts += [f"at {each.frame}" for each in view.hung if each.component == first.component]
+            break
+    return ", ".join(parts[:3])
+
+
+def _place(suspects: Sequence[Suspect], experiment: Experiment) -> str:
+    """The position of the right place, where it is not the first."""
+    at = experiment.full.diagnosis.places_ranked
+    if not experiment.target.names or suspects[0].right:
+        return ""
+    return (
+        f"; {experiment.target} shows no sign" if at is None else f"; the right place is no. {at}"
+    )
+
+
+def _showed(experiment: Experiment) -> str:
+    """Deaths, the last error and what the alerts said, as they came."""
+    full = experiment.full
+    detected, localised = full.milestones.detected, full.milestones.localised
+    parts: list[tuple[float, str]] = []
+
+    def add(when: float | None, words: str) -> None:
+        if when is not None:
+            parts.append((when, f"{words} after {span(experiment.after(when))}"))
+
+    def of(kind: str) -> list[Event]:
+        return [each for each in full.view.events if each.kind == kind]
+
+    if kills := of("oom_kill"):
+        add(kills[0].time, f"{_who(kills)} killed for lack of memory")
+    elif gone := of("gone"):
+        add(gone[0].time, f"{_who(gone)} gone")
+    for last in of("failure")[-1:]:
+        stage = f" in {last.stage}" if last.stage else ""
+        add(last.time, f"the last error, {last.text}, was that of {last.component.label}{stage},")
+    add(detected.time, f"the first alert was {detected.what},")
+    if localised.time != detected.time:
+        add(localised.time, f"{localised.what} was the first to name the place,")
+    told = [words for _, words in sorted(parts)]
+    if detected.time is None:
+        told.append("no alert fired")
+    if localised.time is None:
+        told.append("nothing named the place of the fault")
+    if not of("failure") and full.diagnosis.surfaced.stage:
+        told.append(f"no error was raised, and most ranks hung in {full.diagnosis.surfaced.stage}")
+    return capital("; ".join(told)) + "."
+
+
+def _cost(experiment: Experiment) -> str:
+    cost = experiment.cost
+    if cost.standstill is None or cost.usual_step is None:
+        return "What it cost is not known, since the job's steps were not seen."
+    usual = f"a step usually takes {span(cost.usual_step)}"
+    if not cost.stopped:
+        return f"The job went on: the longest pause was {span(cost.standstill.seconds)}; {usual}."
+    ends = "then it went on" if cost.goes_on else "and none until the end of the report"
+    gpus = cost.gpu_seconds / 3600
+    idle = f"; {gpus:.2f} GPU-hours stood still" if gpus >= 0.01 and not experiment.recorded else ""
+    return f"The job completed no step for {span(cost.standstill.seconds)}, {ends} ({usual}){idle}."
+
+
+def recovery_opening(recovery: Recovery, cluster: ClusterRecovery) -> list[str]:
+    """Three sentences: whether the objective was met, the worst incident, and what it cost."""
+    hit = [each for each in cluster.incidents if each.downtime]
+    name = f"cluster {cluster.cluster}" if cluster.cluster else "the cluster"
+    slo, count = cluster.slo, len(cluster.incidents) + cluster.left_out
+    jobs = f"{len(hit)} of {count} incidents hit a job" if count > 1 else "there was no incident"
+    if count == 1:
+        jobs = f"there was one incident, which hit {'a' if hit else 'no'} job"
+    objective = f"{round(100 * slo.objective, 4):g} %"
+    if recovery.asked.judged:
+        verdict = {"met": "was met", "missed": "was missed", "undecided": "cannot be decided"}
+        first = f"The objective of {objective} {verdict[slo.verdict]} on {name}: {jobs}."
+    else:
+        first = f"On {name} {jobs}."
+    if not hit:
+        return [first, "No job was interrupted.", "No downtime counts."]
+    worst = max(hit, key=lambda each: each.downtime.seconds if each.downtime else 0.0)
+    wasted = cluster.wasted_gpu_hours
+    cost = f"{'Together they' if len(hit) > 1 else 'It'} cost {span(slo.downtime)} of downtime"
+    if wasted:
+        cost += f" and {wasted:.2g} GPU-hours"
+    if recovery.asked.judged:
+        cost += f", of an error budget of {span(slo.budget)}"
+    return [first, _incident(worst, len(hit) > 1), f"{cost}."]
+
+
+def _incident(worst: Phases, several: bool) -> str:
+    where = ", ".join(worst.incident.nodes) or ", ".join(
+        f"job {job}" for job in worst.incident.jobs
+    )
+    which = "The longest began" if several else "It began"
+    jobs = [job.job_id for job in worst.hit]
+    whose = f"job {', '.join(jobs)}" if len(jobs) < 4 else f"{len(jobs)} jobs"
+    seconds = worst.downtime.seconds if worst.downtime else 0.0
+    found = (
+        f"{worst.detected_by} was the first alert, after {span(worst.detected - worst.began)}"
+        if worst.detected is not None
+        else "no alert fired"
+    )
+    back = f"{whose} made progress again after {span(seconds)}"
+    if not worst.restored:
+        back = f"{whose} did not come back in the {span(seconds)} that the report looked"
+    began = f"at {clock(worst.began)} UTC on {date(worst.began)}"
+    return f"{which} on {where} {began} ({worst.incident.kinds}): {found}, and {back}."
+
+
+def captions(experiment: Experiment) -> dict[str, str]:
+    """What each figure shows of this run, by its name."""
+    full, alone = experiment.full, experiment.controller
+    what = f"{experiment.name} at 0 s"
+    return {
+        "propagation": f"{capital(what)}. {_spread(experiment, full)} Colour: distance of the "
+        "component's worst series from its baseline, in multiples of the distance at which a "
+        "deviation begins.",
+        "anomaly": f"The first series to leave their baselines after {what}. "
+        f"{_first(experiment, full)} Band: mean ± 2σ of the baseline; dotted: its median; no line: "
+        "not measured.",
+        "diagnosis": f"Time from the injection ({experiment.name}) until the first alert, and "
+        f"until an alert or a verdict named the place. {_times(experiment)}",
+        "propagation-controller": f"The same run as the controller's log and Slurm show it. "
+        f"{_spread(experiment, alone)}",
+        "anomaly-controller": "The controller's own series. " + _first(experiment, alone),
+    }
+
+
+def timeline_caption(phases: Phases) -> str:
+    """What the time line of an incident shows."""
+    return f"{_incident(phases, several=False)}" if phases.downtime else "No job was interrupted."
+
+
+def _spread(experiment: Experiment, side: Side) -> str:
+    """Who deviated first, and how many followed."""
+    if not side.suspects:
+        return "No component left its baseline."
+    first, others = side.suspects[0], side.suspects[1:]
+    began = f"{capital(first.component.label)} is the first, after "
+    began += span(first.time - experiment.fault.start)
+    if not others:
+        return f"{began}; no other follows."
+    last = max(each.time for each in others) - experiment.fault.start
+    return f"{began}; {len(others)} others follow within {span(last)}."
+
+
+def _first(experiment: Experiment, side: Side) -> str:
+    chosen = telling(side)
+    if not chosen or chosen[0].deviated is None:
+        return ""
+    first = chosen[0]
+    title = f"{first.component.label}'s {first.title}"
+    return f"{capital(title)} leaves it after {span(experiment.after(first.deviated))}."
+
+
+def _times(experiment: Experiment) -> str:
+    full, alone = experiment.full, experiment.controller
+    sides = [("With everything measured", full), ("with the controller and Slurm alone", alone)]
+    told = [
+        f"{words}: {span(experiment.after(side.milestones.detected.time))} and "
+        f"{span(experiment.after(side.milestones.localised.time))}"
+        for words, side in sides
+        if side.watched
+    ]
+    return "; ".join(told) + "."
+
+
+def why_no_figure(experiment: Experiment, name: str) -> str:
+    """Why there is no such figure of this run."""
+    side = experiment.controller if name.endswith("controller") else experiment.full
+    if side.view.name == "controller" and not side.watched:
+        return (
+            "There is no figure: the job has no rank of the role controller that was seen before "
+            "the injection, and nothing happened to it in Slurm."
+        )
+    baselines = sum(each.baseline is not None for each in side.view.findings)
+    if name.startswith("anomaly") and baselines:
+        return f"There is no figure: none of {baselines} series left its baseline for long enough."
+    return "There is no figure: no series has enough samples in the baseline, and nothing happened."
+
+
+def _who(events: Iterable[Event]) -> str:
+    """`rollout 3 was`, or `train 0, train 1 and 6 others were`."""
+    labels = list(dict.fromkeys(each.component.label for each in events))
+    if len(labels) == 1:
+        return f"{labels[0]} was"
+    if len(labels) <= 3:
+        return f"{', '.join(labels[:-1])} and {labels[-1]} were"
+    return f"{labels[0]}, {labels[1]} and {len(labels) - 2} others were"
+
+
+def capital(text: str) -> str:
+    """The text with its first letter large."""
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,196 @@
+"""The ways of docs/operating.md to load boards into a Grafana that exists, and alerts' links.
+
+The fake speaks as much of Grafana's HTTP API as its documentation defines for folders
+(https://grafana.com/docs/grafana/latest/developers/http_api/folder/) and dashboards
+(https://grafana.com/docs/grafana/latest/developers/http_api/dashboard/).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stagewatch.assets import export
+from stagewatch.cli import main
+
+ROOT = Path(__file__).parents[2]
+OPERATING = (ROOT / "docs" / "operating.md").read_text()
+TOKEN = "glsa_secret"
+
+
+class FakeGrafana(BaseHTTPRequestHandler):
+    """Folders and dashboards by their uid, for whom the token allows."""
+
+    folders: dict[str, Any] = {}  # noqa: RUF012 - of one test at a time
+    boards: dict[str, Any] = {}  # noqa: RUF012
+
+    def parse_request(self) -> bool:
+        """Refuses whoever has not the token, before anything is done."""
+        if not super().parse_request():
+            return False
+        allowed = self.headers["Authorization"] == f"Bearer {TOKEN}"
+        if not allowed:
+            self._answer(401, {"message": "Unauthorized"})
+        return allowed
+
+    def do_GET(self) -> None:
+        uid = self.path.removeprefix("/api/folders/")
+        self._answer(*(200, self.folders[uid]) if uid in self.folders else (404, {"message": "-"}))
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/api/folders":
+            taken = body["uid"] in self.folders
+            self.folders.setdefault(body["uid"], body)
+            self._answer(412 if taken else 200, body)
+        elif self.path == "/api/dashboards/db":
+            board = body["dashboard"]
+            if body["folderUid"] not in self.folders:
+                self._answer(400, {"message": "folder not found"})
+            elif board["uid"] in self.boards and not body["overwrite"]:
+                self._answer(412, {"status": "version-mismatch"})
+            else:
+                self.boards[board["uid"]] = body
+                self._answer(200, {"uid": board["uid"], "status": "success"})
+        else:
+            self._answer(404, {"message": "Not found"})
+
+    def _answer(self, status: int, body: object) -> None:
+        raw = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Tests read no log of it."""
+
+
+@pytest.fixture
+def grafana() -> Iterator[str]:
+    """The address of an empty one."""
+    FakeGrafana.folders, FakeGrafana.boards = {}, {}
+    server = ThreadingHTTPServer(("127.0.0.1", 0), FakeGrafana)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    """What a site has."""
+    export(tmp_path / "site")
+    return tmp_path / "site"
+
+
+def boards() -> dict[str, Any]:
+    """The generated ones by their uid."""
+    files = (ROOT / "dashboards" / "generated").glob("*.json")
+    return {board["uid"]: board for board in (json.loads(file.read_text()) for file in files)}
+
+
+def script(holding: str) -> str:
+    """The shell commands of the documentation that hold some text."""
+    (found,) = (
+        each for each in re.findall(r"```sh\n(.*?)```", OPERATING, re.DOTALL) if holding in each
+    )
+    return str(found)
+
+
+def shell(text: str, directory: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run it as somebody would who has these tools."""
+    for tool in ("curl", "jq") if "curl" in text else ("kubectl",):
+        if shutil.which(tool) is None:
+            pytest.skip(f"needs {tool}")
+    environ = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(directory), **environ}
+    return subprocess.run(
+        ["sh", "-c", text], cwd=directory, env=environ, capture_output=True, text=True, timeout=240
+    )
+
+
+def test_the_commands_load_every_board_and_load_it_again(grafana: str, exported: Path) -> None:
+    headers = exported / "headers"
+    headers.write_text(f"Authorization: Bearer {TOKEN}\n")
+    given = {"GRAFANA": grafana, "HEADERS": str(headers), "DIR": str(exported)}
+    for _ in range(2):
+        done = shell(script("api/dashboards/db"), exported, **given)
+        assert done.returncode == 0, done.stderr
+    assert list(FakeGrafana.folders) == ["stagewatch"]
+    assert {uid: each["dashboard"] for uid, each in FakeGrafana.boards.items()} == boards()
+    assert {each["folderUid"] for each in FakeGrafana.boards.values()} == {"stagewatch"}
+
+
+def test_a_token_that_is_not_allowed_ends_the_commands(grafana: str, exported: Path) -> None:
+    headers = exported / "headers"
+    headers.write_text("Authorization: Bearer wrong\n")
+    given = {"GRAFANA": grafana, "HEADERS": str(headers), "DIR": str(exported)}
+    done = shell(script("api/dashboards/db"), exported, **given)
+    assert done.returncode == 1
+    assert "401" in done.stderr
+    assert not FakeGrafana.boards
+
+
+def test_the_sidecar_gets_a_config_map_for_each_board(exported: Path) -> None:
+    done = shell(script("kubectl create configmap"), exported, DIR=str(exported), NAMESPACE="m")
+    assert done.returncode == 0, done.stderr
+    maps = [each for each in yaml.safe_load_all((exported / "boards.yaml").read_text()) if each]
+    held = [json.loads(text) for each in maps for text in each["data"].values()]
+    assert {board["uid"]: board for board in held} == boards()
+    for each in maps:
+        assert each["metadata"]["labels"] == {"grafana_dashboard": "1"}
+        assert each["metadata"]["annotations"] == {"grafana_folder": "stagewatch"}
+        assert len(json.dumps(each)) < 1 << 20  # what a ConfigMap may hold
+
+
+def test_no_board_is_bound_to_a_data_source_or_an_id_of_ours() -> None:
+    for uid, board in boards().items():
+        assert board.get("id") is None, uid
+        used = set(re.findall(r'"uid": "([^"]*)"', json.dumps(board))) - {uid}
+        assert used <= {"${datasource}", "-- Grafana --", "-- Mixed --", "-- Dashboard --"}, uid
+
+
+def annotations(directory: Path, name: str) -> list[str]:
+    """Those of one name of every alert."""
+    return [
+        rule["annotations"][name]
+        for file in sorted((directory / "alerts").glob("*.rules.yaml"))
+        for group in yaml.safe_load(file.read_text())["groups"]
+        for rule in group["rules"]
+        if name in rule.get("annotations", {})
+    ]
+
+
+def test_alerts_link_to_where_a_site_has_its_runbooks_and_grafana(tmp_path: Path) -> None:
+    given = ["assets", "export", str(tmp_path), "--runbooks", "https://wiki.site/run/"]
+    assert main([*given, "--grafana", "https://grafana.site"]) == 0
+    links = annotations(tmp_path, "runbook_url")
+    assert links
+    for link in links:
+        base, _, name = link.rpartition("/")
+        assert base == "https://wiki.site/run"
+        assert (tmp_path / "alerts" / "runbooks" / name).is_file()
+    shown = annotations(tmp_path, "dashboard_url")
+    assert shown
+    assert all(link.startswith("https://grafana.site/d/stagewatch-") for link in shown)
+
+
+@pytest.mark.parametrize("bad", ["wiki.site", "javascript:alert(1)", "https://a b", 'http://"'])
+def test_what_is_no_address_is_refused(
+    tmp_path: Path, bad: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["assets", "export", str(tmp_path / "o"), "--runbooks", bad]) == 2
+    assert "begins with http:// or https://" in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()

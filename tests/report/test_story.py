@@ -1,0 +1,203 @@
+"""What a report says in words, and the values it hands on, of the history in `contention`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from stagewatch.cli import main
+from stagewatch.prometheus.api import PrometheusApi
+from stagewatch.report.experiment import Experiment, Wanted, make_experiment
+from stagewatch.report.history import Grid, Line
+from stagewatch.report.jobs import _mean, _pace
+from stagewatch.report.periods import Period
+from stagewatch.report.progress import Progress
+from stagewatch.report.recovery import Asked, Recovery, make_recovery
+from stagewatch.report.series import experiment_series, recovery_series, written
+from stagewatch.report.story import entries, experiment_opening, recovery_opening
+from tests.report import contention as past
+from tests.report import hyperpod
+
+
+@pytest.fixture(scope="module")
+def experiment(contention_url: str) -> Experiment:
+    """What Prometheus knows of it."""
+    api = PrometheusApi(contention_url)
+    try:
+        return make_experiment(api, Wanted("cpu-1"), Progress())
+    finally:
+        api.close()
+
+
+@pytest.fixture(scope="module")
+def recovery(hyperpod_url: str) -> Recovery:
+    """Two hours in which one node failed."""
+    api = PrometheusApi(hyperpod_url)
+    period = Period(hyperpod.T + hyperpod.START, hyperpod.T + hyperpod.END)
+    try:
+        return make_recovery(api, Asked(period, period, cluster=hyperpod.CLUSTER), Progress())
+    finally:
+        api.close()
+
+
+def test_the_time_line_is_in_the_order_of_time_and_has_the_kernels_kills(
+    experiment: Experiment,
+) -> None:
+    told = [(round(each.time - past.T, 2), each.words, each.what) for each in entries(experiment)]
+    assert [when for when, _, _ in told] == sorted(when for when, _, _ in told)
+    assert told[0][1] == "injected"
+    kill = (past.KILLED, "OOM kill", "rollout 2: OOM kill (cgroup)")
+    gone = (past.GONE, "process gone", "rollout 2: process gone")
+    assert told.index(kill) < told.index(gone)
+    assert (18.25, "kernel", "node node-b: OOM kill (cgroup, no rank's)") in told
+    assert not [what for when, _, what in told if when < 0]
+
+
+def test_a_kill_of_no_rank_is_told_and_accuses_nobody(experiment: Experiment) -> None:
+    assert "node node-b" not in [each.component.label for each in experiment.full.suspects]
+
+
+def test_a_moment_and_its_evidence_are_one_entry(experiment: Experiment) -> None:
+    straggler = [each for each in entries(experiment) if "Straggler" in each.what]
+    assert [each.words for each in straggler] == ["detected, localised, alert"]
+    assert len({(each.time, each.what) for each in entries(experiment)}) == len(entries(experiment))
+
+
+def test_what_is_recorded_shows_nothing_of_the_run(experiment: Experiment) -> None:
+    (replayed,) = (each for each in experiment.full.view.findings if each.recorded)
+    assert replayed.labels["uuid"] == past.RECORDED
+    assert replayed.deviated is not None  # by the numbers it did
+    assert replayed.component not in [each.component for each in experiment.full.suspects]
+    assert not [each for each in experiment.full.view.events if each.kind == "xid"]
+    assert "GPUNearSlowdown" not in [each.name for each in experiment.full.view.firings]
+    assert experiment.recorded == 1
+
+
+def test_three_sentences_say_who_where_when_and_what_it_cost(experiment: Experiment) -> None:
+    began, showed, cost = experiment_opening(experiment)
+    assert began.startswith("Rollout 2 of job 530 (cluster lab) went wrong first, in rollout, at ")
+    assert f"{past.EFFECT:.1f} s after CPU contention was injected there" in began
+    assert re.search(r"at \d\d:\d\d:\d\d UTC on \d{4}-\d\d-\d\d", began)
+    parts = [
+        f"he first alert was Straggler: rollout 2, after {past.DETECTED:.1f} s",
+        f"ollout 2 was killed for lack of memory after {past.KILLED:.1f} s",
+        "he last error, SecondTimeout, was that of controller 0 in cleanup, after 2 min",
+    ]
+    places = [showed.index(part) for part in parts]
+    assert places == sorted(places)
+    assert cost == "What it cost is not known, since the job's steps were not seen."
+
+
+def test_a_recoverys_sentences_say_whether_where_when_and_what_it_cost(recovery: Recovery) -> None:
+    first, worst, cost = recovery_opening(recovery, recovery.clusters[0])
+    assert first == "On cluster hyperpod 1 of 2 incidents hit a job."  # two hours judge nothing
+    assert worst.startswith("It began on n1 at ")
+    assert "RankGone was the first alert, after 2 min 15 s" in worst
+    assert "job 77 made progress again after 18 min 45 s" in worst
+    assert cost.startswith("It cost 18 min 45 s of downtime and ")
+
+
+def test_a_page_of_two_hours_states_no_share_of_them(hyperpod_url: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    given = ["report", "recovery", "--prometheus", hyperpod_url, "--output", str(page)]
+    begin = hyperpod.T + hyperpod.START
+    assert main([*given, "--from", f"{begin}", "--to", f"{begin + 7200}"]) == 0
+    assert "Error budget" not in page.read_text()
+    assert main([*given, "--from", f"{begin - 86400}", "--to", f"{begin + 7200}"]) == 0
+    assert "Error budget" in page.read_text()
+
+
+GRID = Grid(0.0, 5.0, 400)
+
+
+def line(end: float, each: float) -> Line:
+    """A step each so many seconds until some time."""
+    values = [GRID.time(at) // each if GRID.time(at) < end else None for at in range(GRID.count)]
+    return Line({}, values)
+
+
+@pytest.mark.parametrize(
+    ("end", "each", "pace"),
+    [
+        (600.0, 10.0, 6.0),
+        (45.0, 5.0, None),  # under a minute
+        (600.0, 300.0, None),  # too few steps
+        (0.0, 10.0, None),
+    ],
+)
+def test_no_throughput_is_made_of_seconds(end: float, each: float, pace: float | None) -> None:
+    seen = _pace(line(end, each), GRID, 0.0, GRID.end)
+    assert seen == (pace and pytest.approx(pace, rel=0.02))
+    assert (_mean(line(end, each), GRID, 0.0, GRID.end) is None) == (end < 60)
+
+
+def rows(files: Mapping[str, bytes]) -> list[dict[str, str]]:
+    """Those of series.csv."""
+    return list(csv.DictReader(io.StringIO(files["series.csv"].decode())))
+
+
+def test_series_are_handed_on_in_long_form(experiment: Experiment) -> None:
+    files = written(experiment_series(experiment), ["csv", "parquet"])
+    table = rows(files)
+    assert list(table[0]) == ["time", "metric", "labels", "value", "unit"]
+    who = {"name": "batch_size", "rank": "1", "role": "train"}
+    sizes = {
+        datetime.fromisoformat(row["time"].replace("Z", "+00:00")).timestamp() - past.T: float(
+            row["value"]
+        )
+        for row in table
+        if row["metric"] == "rl_scalar" and json.loads(row["labels"]) == who
+    }
+    assert (sizes[-600.0], sizes[past.GONE - 2], sizes[past.GONE]) == (1600.0, 1600.0, 1500.0)
+    first, last = past.GAP
+    assert not [when for when in sizes if first + 4 <= when < last]  # nothing is interpolated
+    times = list(sizes)
+    assert all(later > earlier for earlier, later in itertools.pairwise(times))
+    waits = [row for row in table if row["metric"] == "rate(rl_rank_run_queue_seconds_total)"]
+    assert {row["unit"] for row in waits} == {"cores"}
+    recorded = {row["labels"] for row in table if '"source": "recorded"' in row["labels"]}
+    assert [json.loads(labels)["uuid"] for labels in recorded] == [past.RECORDED]
+
+
+def test_parquet_holds_the_same_as_csv(experiment: Experiment) -> None:
+    files = written(experiment_series(experiment), ["csv", "parquet"])
+    table = pyarrow.parquet.read_table(io.BytesIO(files["series.parquet"]))
+    assert table.column_names == ["time", "metric", "labels", "value", "unit"]
+    theirs = rows(files)
+    assert table.num_rows == len(theirs) > 10_000
+    for at in (0, len(theirs) // 2, len(theirs) - 1):
+        ours = {name: table.column(name)[at].as_py() for name in table.column_names}
+        assert ours["value"] == float(theirs[at]["value"])
+        assert ours["time"] == datetime.fromisoformat(theirs[at]["time"].replace("Z", "+00:00"))
+        assert (ours["metric"], ours["labels"]) == (theirs[at]["metric"], theirs[at]["labels"])
+
+
+def test_a_recovery_hands_on_whether_jobs_ran_and_how_fast(recovery: Recovery) -> None:
+    table = rows(written(recovery_series(recovery), ["csv"]))
+    ran = [row["value"] for row in table if row["metric"] == "job_running"]
+    assert {"0", "1"} == set(ran)
+    fast = {float(row["value"]) for row in table if row["metric"] == "samples_per_second"}
+    assert fast == {1250.0, 1180.0}
+
+
+def test_libraries_for_figures_and_values_are_loaded_by_a_report_alone() -> None:
+    code = (
+        "import sys, stagewatch.cli as cli\n"
+        "try: cli.main(['report', 'experiment', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'matplotlib', 'pyarrow', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert "--format" in done.stdout
