@@ -18,6 +18,7 @@ from stagewatch.core.processes import Children
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.xdist_group("install")  # one worker makes the environments, once
 
 
 def run(*command: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -176,7 +177,8 @@ def installed(
     venv.create(directory, symlinks=True)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     python = directory / "bin" / "python"
-    done = run(*pip, "--python", python, "install", f"{wheel}[{extra}]")
+    # Python compiles what the commands import, which is a small part of it all.
+    done = run(*pip, "--python", python, "install", "--no-compile", f"{wheel}[{extra}]")
     if done.returncode and "No matching distribution" in done.stderr:
         pytest.skip("needs an index of packages")
     assert done.returncode == 0, done.stderr

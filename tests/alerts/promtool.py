@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -60,7 +61,20 @@ def play(
     interval: str = "2s",
     backwards: bool = False,
 ) -> None:
-    """Assert what an expression has at a time, of input series given in promtool's notation.
+    """Assert what an expression has at a time, of input series given in promtool's notation."""
+    check(write(directory, rules, given, expected, interval=interval, backwards=backwards))
+
+
+def write(
+    directory: Path,
+    rules: Sequence[str],
+    given: Mapping[str, str],
+    expected: Sequence[tuple[str, str, Mapping[str, float]]],
+    *,
+    interval: str = "2s",
+    backwards: bool = False,
+) -> Path:
+    """A test for promtool of what an expression has at a time, of series in its notation.
 
     Groups are evaluated as they follow each other in the files, or the last one first.
     """
@@ -90,7 +104,7 @@ def play(
     }
     file = directory / "made-up.test.yaml"
     file.write_text(json.dumps(test))  # JSON is YAML
-    check(file)
+    return file
 
 
 def ordered(path: Path, directory: Path, *, backwards: bool = False) -> Path:
@@ -111,12 +125,22 @@ def ordered(path: Path, directory: Path, *, backwards: bool = False) -> Path:
 
 def check(file: Path) -> None:
     """Assert that promtool is content with a test file."""
+    assert not (failures := failures_of(file)), "\n".join(failures)
+
+
+def failures_of(file: Path, limit: float = 250) -> list[str]:
+    """What promtool finds wrong in a test file, one text for each expression or alert.
+
+    Or one for all, if a rule could not be evaluated.
+    """
     # A database of its own for each test, which a promtool that is killed leaves behind; and four
     # times the memory, as it spends a fifth of its time on tidying that up.
     environ = os.environ | {"TMPDIR": str(file.parent), "GOGC": "400"}
     command = ["promtool", "test", "rules", file]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, env=environ)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=environ)
+    said = done.stdout + done.stderr
+    head, *failures = re.split(r"\n(?= +(?:expr|alertname): )", said)
+    return (failures or [head]) if done.returncode else []
 
 
 def group_names(rules: Path) -> list[str]:

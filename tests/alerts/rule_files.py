@@ -28,17 +28,12 @@ class Rule:
     @property
     def reads(self) -> set[str]:
         """The names of the series that the expression selects."""
-        nodes = self._nodes()
-        selectors = [node for node in nodes if isinstance(node, promql_parser.VectorSelector)]
-        selectors += [
-            node.vector_selector for node in nodes if isinstance(node, promql_parser.MatrixSelector)
-        ]
-        return {selector.name for selector in selectors if selector.name}
+        return names_read(self.expression)
 
     @property
     def numbers(self) -> set[float]:
         """The numbers that the expression computes or compares with; no shares of quantiles."""
-        nodes = self._nodes()
+        nodes = _nodes(self.expression)
         shares = [node.param for node in nodes if isinstance(node, promql_parser.AggregateExpr)]
         for node in nodes:
             if isinstance(node, promql_parser.Call) and "quantile" in node.func.name:
@@ -49,16 +44,6 @@ class Rule:
         )
         return set(numbers - left_out)
 
-    def _nodes(self) -> list[Any]:
-        nodes: list[Any] = []
-
-        def visit(node: Any) -> bool:
-            nodes.append(node)
-            return True
-
-        promql_parser.walk(promql_parser.parse(self.expression), visit)
-        return nodes
-
 
 def every_rule() -> Iterator[Rule]:
     """The rules of all files."""
@@ -68,3 +53,24 @@ def every_rule() -> Iterator[Rule]:
                 name = rule.get("record") or rule["alert"]
                 where = (path.name, group["name"], position)
                 yield Rule(*where, name, "record" in rule, rule["expr"])
+
+
+def names_read(expression: str) -> set[str]:
+    """The names of the series that an expression selects."""
+    nodes = _nodes(expression)
+    selectors = [node for node in nodes if isinstance(node, promql_parser.VectorSelector)]
+    selectors += [
+        node.vector_selector for node in nodes if isinstance(node, promql_parser.MatrixSelector)
+    ]
+    return {selector.name for selector in selectors if selector.name}
+
+
+def _nodes(expression: str) -> list[Any]:
+    nodes: list[Any] = []
+
+    def visit(node: Any) -> bool:
+        nodes.append(node)
+        return True
+
+    promql_parser.walk(promql_parser.parse(expression), visit)
+    return nodes

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.alerts.promtool import needs_promtool, play, series
+from tests.alerts.courses import Case, Courses, patient
+from tests.alerts.promtool import needs_promtool, series
 
-pytestmark = needs_promtool
+pytestmark = [needs_promtool, patient, pytest.mark.xdist_group("stage_courses")]
 
 RULES = ("stages.rules.yaml", "stalls.rules.yaml")
+played = Courses(RULES)
 JOB = {"cluster": "c", "job_id": "7", "role": "train"}
 SLOW = "count by (rank) (rank:rl_straggler:ratio)"
 OVERDUE = "max by (stage) (rank:rl_stage_overdue:ratio)"
@@ -36,28 +36,21 @@ def stages(slow: int, *, completed: int = 40, stage: str = "rollout") -> dict[st
     return given
 
 
-@pytest.mark.parametrize(
-    ("slow", "named"), [(1, {'{rank="3"}': 1.0}), (2, {}), (3, {})], ids=["one", "half", "most"]
-)
-def test_only_a_minority_is_slow_beside_its_peers(
-    tmp_path: Path, slow: int, named: dict[str, float]
-) -> None:
-    play(tmp_path, RULES, stages(slow), [(SLOW, "100s", named)])
+@played((1, {'{rank="3"}': 1.0}), (2, {}), (3, {}), ids=["one", "half", "most"])
+def test_only_a_minority_is_slow_beside_its_peers(slow: int, named: dict[str, float]) -> Case:
+    return Case(stages(slow), [(SLOW, "100s", named)])
 
 
-@pytest.mark.parametrize(
-    ("again", "peers_done", "named"),
-    [
-        (False, None, {}),
-        (True, None, {'{rank="3"}': 1.0}),
-        (True, 20, {}),
-        (True, 50, {'{rank="3"}': 1.0}),
-    ],
+@played(
+    (False, None, {}),
+    (True, None, {'{rank="3"}': 1.0}),
+    (True, 20, {}),
+    (True, 50, {'{rank="3"}': 1.0}),
     ids=["not", "nothing-known", "waits-for-its-peers", "its-peers-are-done"],
 )
 def test_a_rank_that_was_started_again_is_behind_only_where_its_peers_have_gone_on(
-    tmp_path: Path, again: bool, peers_done: int | None, named: dict[str, float]
-) -> None:
+    again: bool, peers_done: int | None, named: dict[str, float]
+) -> Case:
     """It entered at 30 s, has completed the stage thrice and they five hundred times; they were
     done for the last time at `peers_done`, and have not come to the stage again."""
     stage = {"stage": "weights_update"}
@@ -77,40 +70,32 @@ def test_a_rank_that_was_started_again_is_behind_only_where_its_peers_have_gone_
             given[series("rl_rank_stage_completed_age_seconds", **who, **stage)] = (
                 f"_x{looks} 0+2x{199 - looks}"
             )
-    play(tmp_path, RULES, given, [(SLOW, "80s", named)])
+    return Case(given, [(SLOW, "80s", named)])
 
 
-@pytest.mark.parametrize(("completed", "named"), [(2, {}), (3, {'{rank="3"}': 1.0})])
+@played((2, {}), (3, {'{rank="3"}': 1.0}), ids=["two", "three"])
 def test_there_is_no_baseline_before_three_completions(
-    tmp_path: Path, completed: int, named: dict[str, float]
-) -> None:
+    completed: int, named: dict[str, float]
+) -> Case:
     baseline = {'{stage="rollout"}': 4.0} if named else {}
     median = "max by (stage) (job_role_stage:rl_stage_baseline_median:seconds)"
-    play(
-        tmp_path,
-        RULES,
+    return Case(
         stages(1, completed=completed),
         [(SLOW, "100s", named), (median, "100s", baseline)],
     )
 
 
-@pytest.mark.parametrize("stage", ["init", "eval", "checkpoint"])
-def test_a_stage_that_is_long_by_nature_is_overdue_after_five_minutes_at_least(
-    tmp_path: Path, stage: str
-) -> None:
+@played(("init",), ("eval",), ("checkpoint",))
+def test_a_stage_that_is_long_by_nature_is_overdue_after_five_minutes_at_least(stage: str) -> Case:
     overdue = {series("", stage=stage): 75.5}
-    play(
-        tmp_path,
-        RULES,
+    return Case(
         stages(4, stage=stage),
         [(OVERDUE, "362s", {}), (OVERDUE, "364s", overdue)],
     )
 
 
-@pytest.mark.parametrize("backwards", [False, True], ids=["in-order", "backwards"])
-def test_what_stalls_have_cost_is_kept_while_the_job_is_at_work(
-    tmp_path: Path, backwards: bool
-) -> None:
+@played((False,), (True,), ids=["in-order", "backwards"])
+def test_what_stalls_have_cost_is_kept_while_the_job_is_at_work(backwards: bool) -> Case:
     """Two ranks with a GPU each hang for a minute, work for eight, and hang again."""
     given = {}
     bucket = {**JOB, "node": "n", "stage": "train"}
@@ -129,9 +114,7 @@ def test_what_stalls_have_cost_is_kept_while_the_job_is_at_work(
             given[series(name, **who, **labels)] = "0x30 12+2x29 0x240 12+2x99"
     total = "max by (job_id) (job:rl_wasted_gpu_seconds:total)"
     one = {'{job_id="7"}': 120.0}
-    play(
-        tmp_path,
-        RULES,
+    return Case(
         given,
         [(total, "50s", {'{job_id="7"}': 0.0})]
         + [(total, f"{when}s", one) for when in (130, 300, 500, 600)]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.alerts.promtool import needs_promtool, play, series
+from tests.alerts.courses import Case, Courses, patient
+from tests.alerts.promtool import needs_promtool, series
 
-pytestmark = needs_promtool
+pytestmark = [needs_promtool, patient, pytest.mark.xdist_group("stall_courses")]
 
 RULES = ("stalls.rules.yaml", "stages.rules.yaml")
+played = Courses(RULES)
 LENGTH = 90
 """Looks in a course, two seconds apart."""
 ACCUSED = "count by (cluster, node, rank, evidence) (job:rl_stall:culprit)"
@@ -119,16 +119,15 @@ def firing(*alerts: str) -> dict[str, float]:
 NAMED = firing("StallSuspected", "StalledHeartbeat", "BusyPollHang", "RankHoldsUpJob")
 
 
-def test_the_agent_of_the_culprits_peers_starts_again(tmp_path: Path) -> None:
+@played()
+def test_the_agent_of_the_culprits_peers_starts_again() -> Case:
     """The verdict stands meanwhile, and nobody else is named: looks 30 to 34 miss the node, at 35
     to 37 it does not know yet how its ranks wait.  The page comes as it would have."""
     course = Course()
     course.agent_starts_again("n1", gone=5, unknown=3)
     known = culprit(5, "awaited")
     moments = [f"{2 * look}s" for look in range(28, 50)]
-    play(
-        tmp_path,
-        RULES,
+    return Case(
         course.given,
         [(ACCUSED, moment, known) for moment in moments]
         + [(PAGES, moment, {}) for moment in moments[:3]]
@@ -136,7 +135,8 @@ def test_the_agent_of_the_culprits_peers_starts_again(tmp_path: Path) -> None:
     )
 
 
-def test_the_agent_of_the_culprit_starts_again(tmp_path: Path) -> None:
+@played()
+def test_the_agent_of_the_culprit_starts_again() -> Case:
     """While it is away nobody is named, and nobody is paged for a rank that is merely not seen;
     then the same rank is named as before."""
     course = Course()
@@ -146,25 +146,22 @@ def test_the_agent_of_the_culprit_starts_again(tmp_path: Path) -> None:
     expected += [(ACCUSED, f"{2 * look}s", {}) for look in (30, 31, 32)]
     expected += [(ACCUSED, f"{2 * look}s", known) for look in range(33, 50)]
     expected.append((FIRING, "98s", NAMED))
-    play(tmp_path, RULES, course.given, expected)
+    return Case(course.given, expected)
 
 
-def test_without_the_agent_of_its_peers_the_culprit_is_still_named(tmp_path: Path) -> None:
+@played()
+def test_without_the_agent_of_its_peers_the_culprit_is_still_named() -> Case:
     course = Course()
     course.agent_goes_away("n1")
     known = culprit(5, "awaited")
-    play(
-        tmp_path,
-        RULES,
+    return Case(
         course.given,
         [(ACCUSED, f"{2 * look}s", known) for look in range(28, 80)] + [(FIRING, "150s", NAMED)],
     )
 
 
-@pytest.mark.parametrize("scraped", [True, False])
-def test_a_node_that_is_gone_with_its_agent_is_named_after_half_a_minute(
-    tmp_path: Path, scraped: bool
-) -> None:
+@played((True,), (False,))
+def test_a_node_that_is_gone_with_its_agent_is_named_after_half_a_minute(scraped: bool) -> Case:
     """Its target is down, or is not there any more; its ranks are told, and no other rank."""
     course = Course()
     course.agent_goes_away("n2", at=20)
@@ -173,9 +170,7 @@ def test_a_node_that_is_gone_with_its_agent_is_named_after_half_a_minute(
     course.given[series("up", **up, node="n2")] = "1x19 0x70" if scraped else "1x19 stale"
     lost = [culprit(rank, "node_lost") for rank in (4, 5, 6, 7)]
     nodes = {key: value for one in lost for key, value in one.items()}
-    play(
-        tmp_path,
-        RULES,
+    return Case(
         course.given,
         [
             (ACCUSED, "38s", culprit(5, "awaited")),
@@ -188,10 +183,8 @@ def test_a_node_that_is_gone_with_its_agent_is_named_after_half_a_minute(
     )
 
 
-@pytest.mark.parametrize("lost", [True, False])
-def test_a_role_that_is_lost_with_its_node_is_what_the_others_wait_for(
-    tmp_path: Path, lost: bool
-) -> None:
+@played((True,), (False,))
+def test_a_role_that_is_lost_with_its_node_is_what_the_others_wait_for(lost: bool) -> Case:
     """Rank 5 waits in no stage, as for a queue; all ranks of the other role were on a node that is
     gone, or the trainers alone are left since the others have ended."""
     course = Course()
@@ -207,9 +200,7 @@ def test_a_role_that_is_lost_with_its_node_is_what_the_others_wait_for(
     labels = {"cluster": "c", "node": "n3", "evidence": "node_lost"}
     there = {series("", **labels, rank=rank): 1.0 for rank in (0, 1)}
     page = firing("NodeLostWithRanks") if lost else firing("LeftLoopEarly", "BusyPollHang")
-    play(
-        tmp_path,
-        RULES,
+    return Case(
         course.given,
         [
             (ACCUSED, "36s", {}),
@@ -221,9 +212,8 @@ def test_a_role_that_is_lost_with_its_node_is_what_the_others_wait_for(
     )
 
 
-def test_a_role_that_was_young_when_its_node_was_lost_is_what_the_others_wait_for(
-    tmp_path: Path,
-) -> None:
+@played()
+def test_a_role_that_was_young_when_its_node_was_lost_is_what_the_others_wait_for() -> Case:
     """Its ranks are missed later than the job is suspected: nobody is named before their absence
     is judged."""
     course = Course()
@@ -234,9 +224,7 @@ def test_a_role_that_was_young_when_its_node_was_lost_is_what_the_others_wait_fo
     who = {"cluster": "c", "job_id": "540", "role": "rollout", "node": "n3", "rank": 0}
     course.given[series("rl_rank_up", **who)] = "_x3 1x9 stale"
     lost = series("", cluster="c", node="n3", evidence="node_lost", rank=0)
-    play(
-        tmp_path,
-        RULES,
+    return Case(
         course.given,
         [
             *((ACCUSED, f"{seconds}s", {}) for seconds in range(30, 67, 2)),
@@ -246,7 +234,8 @@ def test_a_role_that_was_young_when_its_node_was_lost_is_what_the_others_wait_fo
     )
 
 
-def test_jobs_of_one_name_on_two_clusters_are_kept_apart(tmp_path: Path) -> None:
+@played()
+def test_jobs_of_one_name_on_two_clusters_are_kept_apart() -> Case:
     """One hangs; others are ahead of it: one hangs too, one is at work and has taught that it may
     take longer."""
     at_work = Course("b", odd=False, sequence=900, gap="256.0")
@@ -266,9 +255,7 @@ def test_jobs_of_one_name_on_two_clusters_are_kept_apart(tmp_path: Path) -> None
         series("", cluster="a", node="n1"): 60.0,
         series("", cluster="b", node="n2"): 20.0,
     }
-    play(
-        tmp_path,
-        RULES,
+    return Case(
         given,
         [
             (ACCUSED, "90s", named),
@@ -280,19 +267,15 @@ def test_jobs_of_one_name_on_two_clusters_are_kept_apart(tmp_path: Path) -> None
     )
 
 
-@pytest.mark.parametrize(("wait_class", "stalled"), [("spin", True), ("parked", False)])
-def test_outside_of_every_stage_only_ranks_at_rest_are_idle(
-    tmp_path: Path, wait_class: str, stalled: bool
-) -> None:
+@played(("spin", True), ("parked", False))
+def test_outside_of_every_stage_only_ranks_at_rest_are_idle(wait_class: str, stalled: bool) -> Case:
     """Between two jobs all are parked; ranks that poll there wait for something."""
     course = Course()
     course.drop("rl_rank_collective")
     course.reclassify(wait_class, stage="idle")
     excused = {} if stalled else {series("", excuse="idle"): 8.0}
     group = {series("", job_id="540"): 1.0} if stalled else {}
-    play(
-        tmp_path,
-        RULES,
+    return Case(
         course.given,
         [
             ("max by (excuse) (job:rl_stall:excused)", "90s", excused),
@@ -301,22 +284,18 @@ def test_outside_of_every_stage_only_ranks_at_rest_are_idle(
     )
 
 
-@pytest.mark.parametrize(
-    ("stage", "evidence"),
-    [("cleanup", "left_loop_early"), ("rollout", "awaited"), ("train", "awaited")],
-)
-def test_only_a_rank_asleep_outside_of_the_loop_has_left_it(
-    tmp_path: Path, stage: str, evidence: str
-) -> None:
+@played(("cleanup", "left_loop_early"), ("rollout", "awaited"), ("train", "awaited"))
+def test_only_a_rank_asleep_outside_of_the_loop_has_left_it(stage: str, evidence: str) -> Case:
     course = Course()
     course.given = {
         key.replace('stage="train"', f'stage="{stage}"') if 'rank="5"' in key else key: values
         for key, values in course.given.items()
     }
-    play(tmp_path, RULES, course.given, [(ACCUSED, "90s", culprit(5, evidence))])
+    return Case(course.given, [(ACCUSED, "90s", culprit(5, evidence))])
 
 
-def test_an_odd_wait_accuses_only_who_waited_otherwise_before(tmp_path: Path) -> None:
+@played((False,), (True,))
+def test_an_odd_wait_accuses_only_who_waited_otherwise_before(waited_otherwise: bool) -> Case:
     """A pipeline's first stage sleeps for work while the others poll, in health as in a hang."""
     course = Course()
     course.drop("rl_rank_collective")
@@ -328,14 +307,12 @@ def test_an_odd_wait_accuses_only_who_waited_otherwise_before(tmp_path: Path) ->
     who = {"cluster": "c", "job_id": "540", "role": "train", "node": "n2", "rank": 5}
     changed[series("rl_rank_wait_class", **who, **{"class": "spin"})] = "1x40 stale"
     changed[series("rl_rank_wait_class", **who, **{"class": "parked"})] = "_x41 1x50"
-    for given, named in ((course.given, {}), (changed, culprit(5, "odd_one_out"))):
-        play(tmp_path, RULES, given, [(ACCUSED, "120s", named), (ACCUSED, "170s", named)])
+    given, named = (changed, culprit(5, "odd_one_out")) if waited_otherwise else (course.given, {})
+    return Case(given, [(ACCUSED, "120s", named), (ACCUSED, "170s", named)])
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_a_rank_left_behind_is_told_of_only_where_nobody_is_named(
-    tmp_path: Path, named: bool
-) -> None:
+@played((True,), (False,))
+def test_a_rank_left_behind_is_told_of_only_where_nobody_is_named(named: bool) -> Case:
     """Rank 5 is at fault, or all spin alike; rank 6 is also still in a stage that the rest has
     done."""
     course = Course()
@@ -353,9 +330,7 @@ def test_a_rank_left_behind_is_told_of_only_where_nobody_is_named(
             f"{10 if rank == 6 else 11}x{LENGTH}"
         )
     behind = {} if named else {series("", rank=6): 1.0}
-    play(
-        tmp_path,
-        RULES,
+    return Case(
         course.given,
         [
             ("max by (rank) (rank:rl_straggler:ratio) > bool 0", "90s", {series("", rank=6): 1.0}),

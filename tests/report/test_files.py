@@ -22,6 +22,7 @@ from tests.report import hyperpod
 from tests.report.contention import contention
 from tests.report.filled import filled_prometheus
 
+pytestmark = pytest.mark.xdist_group("report_files")  # one worker writes them, once
 HOSTILE = "=1+1</style></svg><script>alert(1)</script><img src=x onerror=a()>\"'&{{7*7}}"
 
 
