@@ -234,16 +234,22 @@ dashboard = board(
                 "first.",
                 {"rack": "Rack"},
                 [
-                    Column("Nodes", f"count by (rack) ({AGENTS})", unit="none"),
+                    Column(
+                        "Nodes",
+                        "count by (rack) (group by (cluster, node, rack)"
+                        f" ({AGENTS} or gpu_up{{NODE}}))",
+                        unit="none",
+                    ),
                     Column(
                         "Silent",
-                        f"count by (rack) ({AGENTS}) - sum by (rack) ({AGENTS})",
+                        f"count by (rack) ({AGENTS}) - sum by (rack) ({AGENTS})"
+                        " or 0 * count by (rack) (gpu_up{NODE})",
                         unit="none",
                         thresholds=ANY_IS_BAD,
                     ),
                     Column(
                         "GPUs lost",
-                        f"count by (rack) (gpu_up{{NODE}} == 0) or 0 * count by (rack) ({AGENTS})",
+                        "count by (rack) (gpu_up{NODE} == 0) or 0 * count by (rack) (gpu_up{NODE})",
                         unit="none",
                         thresholds=ANY_IS_BAD,
                     ),
