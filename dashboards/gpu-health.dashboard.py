@@ -27,11 +27,7 @@ lines the 20 that are worst when the time range ends: end it in the incident.  R
 does not have are absent.  `source` is `recorded` where they are replayed from a file.
 """
 
-WORST = (
-    "max by (node, gpu) (gpu_up{GPU} == 0) + 1000"
-    " or max by (node, gpu) (gpu_temperature_celsius{GPU})"
-    " or max by (node, gpu) (gpu_up{GPU})"
-)
+WORST = "max by (node, gpu) (gpu:worst_first:score{GPU})"
 NEAR = steps((5, AMBER), (10, GREEN), base=RED)
 
 dashboard = board(

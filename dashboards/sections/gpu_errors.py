@@ -5,6 +5,7 @@ from stagewatch.dashboards import (
     RED,
     Column,
     Query,
+    above_zero,
     bar_gauge,
     section,
     steps,
@@ -12,6 +13,10 @@ from stagewatch.dashboards import (
     timeseries,
     worst,
 )
+
+_ECC = 'rate(gpu_ecc_errors_total{GPU, scope="volatile"}[$__rate_interval])'
+_NVLINK = "rate(gpu_nvlink_errors_total{GPU}[$__rate_interval])"
+_REPLAYS = "rate(gpu_pcie_replays_total{GPU}[$__rate_interval])"
 
 ERRORS_AND_LINKS = section(
     "Errors and links",
@@ -44,9 +49,8 @@ ERRORS_AND_LINKS = section(
         "ECC errors",
         "Errors per second; corrected ones are information, uncorrected ones are not.",
         Query(
-            worst(
-                "sum by (node, gpu, memory, kind) (rate(gpu_ecc_errors_total"
-                '{GPU, scope="volatile"}[$__rate_interval]))'
+            above_zero(
+                f"sum by (node, gpu, memory, kind) ({_ECC})", f"sum by (kind) ({_ECC})", "all"
             ),
             "{{node}} GPU {{gpu}} {{memory}} {{kind}}",
         ),
@@ -69,14 +73,11 @@ ERRORS_AND_LINKS = section(
         "Repeats and errors per second on the links; healthy links have none.",
         [
             Query(
-                worst(
-                    "sum by (node, gpu, kind)"
-                    " (rate(gpu_nvlink_errors_total{GPU}[$__rate_interval]))"
-                ),
+                above_zero(f"sum by (node, gpu, kind) ({_NVLINK})", f"sum({_NVLINK})", "all"),
                 "{{node}} GPU {{gpu}} NVLink {{kind}}",
             ),
             Query(
-                worst("sum by (node, gpu) (rate(gpu_pcie_replays_total{GPU}[$__rate_interval]))"),
+                above_zero(f"sum by (node, gpu) ({_REPLAYS})", f"sum({_REPLAYS})", "all"),
                 "{{node}} GPU {{gpu}} PCIe replays",
             ),
         ],
@@ -99,7 +100,11 @@ ERRORS_AND_LINKS = section(
         "Rows replaced",
         "Memory rows replaced by spares, by kind of error.",
         Query(
-            worst("sum by (node, gpu, kind) (gpu_remapped_rows{GPU})"),
+            above_zero(
+                "sum by (node, gpu, kind) (gpu_remapped_rows{GPU})",
+                "sum by (kind) (gpu_remapped_rows{GPU})",
+                "all",
+            ),
             "{{node}} GPU {{gpu}} {{kind}}",
         ),
         thresholds=steps((1, AMBER), (8, RED)),

@@ -15,11 +15,16 @@ from stagewatch.dashboards import (
     worst,
 )
 
+WASTED_FIRST = (
+    "max by (node, gpu, job_id) (gpu_orphaned_process_seconds{GPU}"
+    " or gpu_allocated_idle_seconds{GPU} or 0 * gpu_job_info{GPU})"
+)
+
 JOBS = section(
     "Jobs",
     table(
         "GPUs and their jobs",
-        "Who has been given which GPU; idle and held too long are wasted GPUs.",
+        "Who has been given which GPU; idle and held too long are wasted GPUs, and come first.",
         {"node": "Node", "gpu": "GPU", "job_id": "Job", "user": "User"},
         [
             Column("Given", "max by (node, gpu, job_id, user) (gpu_job_info{GPU})", unit="none"),
@@ -36,7 +41,7 @@ JOBS = section(
                 thresholds=steps((300, RED)),
             ),
         ],
-        order="Given",
+        order=WASTED_FIRST,
         sort="Idle for",
         width=12,
     ),

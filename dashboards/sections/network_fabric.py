@@ -6,12 +6,15 @@ from stagewatch.dashboards import (
     RED,
     Column,
     Query,
+    above_zero,
     mapping,
     section,
     table,
     timeseries,
     worst,
 )
+
+_ERRORS = "rate(net_infiniband_errors_total{NODE}[$__rate_interval])"
 
 RDMA = section(
     "InfiniBand, RoCE, EFA",
@@ -31,10 +34,7 @@ RDMA = section(
         "Errors",
         "By kind, per second; a healthy fabric has none.",
         Query(
-            worst(
-                "sum by (node, device, error)"
-                " (rate(net_infiniband_errors_total{NODE}[$__rate_interval]))"
-            ),
+            above_zero(f"sum by (node, device, error) ({_ERRORS})", f"sum({_ERRORS})", "all"),
             "{{node}} {{device}} {{error}}",
         ),
         unit="cps",

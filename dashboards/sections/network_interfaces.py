@@ -4,6 +4,7 @@ from stagewatch.dashboards import (
     GREEN,
     RED,
     Query,
+    above_zero,
     mapping,
     section,
     state_timeline,
@@ -13,17 +14,18 @@ from stagewatch.dashboards import (
 
 ETHERNET = 'device!~"lo|veth.*|docker.*|br-.*|cali.*|flannel.*"'
 
+
+def _rate(counter: str) -> str:
+    return f"rate(node_network_{counter}_total{{NODE, {ETHERNET}}}[$__rate_interval])"
+
+
 INTERFACES = section(
     "Interfaces",
     timeseries(
         "Received",
         "By interface.",
         Query(
-            worst(
-                "sum by (node, device)"
-                f" (rate(node_network_receive_bytes_total{{NODE, {ETHERNET}}}"
-                "[$__rate_interval]))"
-            ),
+            worst(f"sum by (node, device) ({_rate('receive_bytes')})"),
             "{{node}} {{device}}",
         ),
         unit="Bps",
@@ -32,11 +34,7 @@ INTERFACES = section(
         "Sent",
         "By interface.",
         Query(
-            worst(
-                "sum by (node, device)"
-                f" (rate(node_network_transmit_bytes_total{{NODE, {ETHERNET}}}"
-                "[$__rate_interval]))"
-            ),
+            worst(f"sum by (node, device) ({_rate('transmit_bytes')})"),
             "{{node}} {{device}}",
         ),
         unit="Bps",
@@ -46,15 +44,12 @@ INTERFACES = section(
         "Packets per second; a healthy link has none.",
         [
             Query(
-                worst(
-                    "sum by (node, device)"
-                    f" (rate(node_network_{direction}_{kind}_total{{NODE, {ETHERNET}}}"
-                    "[$__rate_interval]))"
-                ),
+                above_zero(f"sum by (node, device) ({rate})", f"sum({rate})", "all"),
                 f"{{{{node}}}} {{{{device}}}} {direction} {kind}",
             )
             for direction in ("receive", "transmit")
             for kind in ("errs", "drop")
+            for rate in (_rate(f"{direction}_{kind}"),)
         ],
         unit="pps",
     ),

@@ -2,17 +2,18 @@
 
 from stagewatch.dashboards import (
     GREEN,
-    GREY,
     RED,
     Query,
+    above_zero,
     bar_gauge,
     mapping,
     section,
     state_timeline,
     steps,
     timeseries,
-    worst,
 )
+
+_SKIPPED = "rate(stagewatch_collector_skipped_total{CLUSTER}[$__rate_interval])"
 
 COLLECTORS = section(
     "Collectors",
@@ -51,7 +52,11 @@ COLLECTORS = section(
         "Stuck",
         "How long a call has been past its deadline.",
         Query(
-            worst("max by (node, collector) (stagewatch_collector_stuck_seconds{CLUSTER})"),
+            above_zero(
+                "max by (node, collector) (stagewatch_collector_stuck_seconds{CLUSTER})",
+                "max(stagewatch_collector_stuck_seconds{CLUSTER})",
+                "longest",
+            ),
             "{{node}} {{collector}}",
         ),
         unit="s",
@@ -61,10 +66,7 @@ COLLECTORS = section(
         "Skipped",
         "Collections that were due while an earlier call still ran, per second.",
         Query(
-            worst(
-                "sum by (node, collector)"
-                " (rate(stagewatch_collector_skipped_total{CLUSTER}[$__rate_interval]))"
-            ),
+            above_zero(f"sum by (node, collector) ({_SKIPPED})", f"sum({_SKIPPED})", "all"),
             "{{node}} {{collector}}",
         ),
         unit="cps",
@@ -77,15 +79,11 @@ COLLECTORS = section(
         unit="s",
         width=12,
     ),
-    state_timeline(
+    bar_gauge(
         "Nothing to collect",
-        "Collectors that find nothing of their kind on a node; no failure.",
-        Query(
-            worst("max by (node, collector) (stagewatch_collector_no_data{CLUSTER})", most=32),
-            "{{node}} {{collector}}",
-        ),
-        mappings=mapping({"1": ("nothing of the kind", GREY)}),
+        "On how many nodes a collector finds nothing of its kind; no failure.",
+        Query("count by (collector) (stagewatch_collector_no_data{CLUSTER} == 1)", "{{collector}}"),
+        unit="none",
         width=12,
-        rows=8,
     ),
 )

@@ -162,6 +162,7 @@ TOLD_BY = {
     "rack": "node",
     "severity": "alertname",
     "protocol": "mount",
+    "user": "job_id",
 }
 """Labels that have one value for each value of another one."""
 
@@ -310,7 +311,11 @@ def _joined(node: Any, left: Bound, right: Bound) -> Bound:
         many, one = right, left
     else:
         return Bound(min(left.count, right.count), left.by(keys).values)
-    rest = _product({label: n for label, n in many.values.items() if label not in keys})
+    rest = math.prod(
+        n
+        for label, n in many.values.items()
+        if label not in keys and TOLD_BY.get(label) not in many.values
+    )
     values = dict(many.values)
     if operator != "and":
         added = getattr(modifier.card, "labels", None) or modifier.group_labels or ()

@@ -20,6 +20,7 @@ from stagewatch.dashboards.look import (
 from stagewatch.dashboards.panels import (
     Column,
     Query,
+    above_zero,
     bar_gauge,
     distribution,
     heatmap,
@@ -40,6 +41,7 @@ __all__ = [
     "STAGE_NAMES",
     "Column",
     "Query",
+    "above_zero",
     "bar_gauge",
     "board",
     "distribution",

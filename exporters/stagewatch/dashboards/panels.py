@@ -46,10 +46,21 @@ def worst(expr: str, by: str = "", *, most: int = 20, least: bool = False) -> st
 
     `expr` is one aggregation.  `by` chooses in its stead and yields the same labels, such as
     how old the progress of a rank is; `least` chooses the smallest.  A plain `topk` would choose
-    anew at each step, and so return many more.
+    anew at each step, and so return many more.  Of equal values any may be chosen: for what is
+    zero nearly everywhere there is `above_zero`.
     """
     at_end = re.sub(r"(\{[^{}]*\}(?:\[[^]]*\])?)", r"\1 @ end()", by or expr)
     return f"{expr} and {'bottomk' if least else 'topk'}({most}, {at_end})"
+
+
+def above_zero(expr: str, whole: str, name: str, *, most: int = 20) -> str:
+    """The largest series that are above zero when the time range ends, and one for all of them.
+
+    `whole` is what all have together, and shows as the node `name`: with no errors it says zero,
+    and is absent where nothing is measured.
+    """
+    largest = worst(expr, f"{expr} > 0", most=most)
+    return f'{largest} or label_replace({whole}, "node", "{name}", "", "")'
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +202,17 @@ def distribution(
     """How many of the expression's series lie in each interval of `step`, over time.
 
     Values beyond `limits` count at them.  Their texts sort as their numbers do (Prometheus sorts
-    series by label), so limits have as many digits as each other.
+    series by label), so limits have as many digits as each other.  Intervals without a series
+    count zero, since Grafana would draw the others as neighbours.
     """
     low, high = limits
     rounded = f"round(clamp({expr}, {low:g}, {high:g}), {step:g})"
-    panel = heatmap(title, description, f'count_values("value", {rounded})', width=width)
+    zeros = " or ".join(
+        f'label_replace(vector(0), "value", "{low + number * step:g}", "", "")'
+        for number in range(round((high - low) / step) + 1)
+    )
+    counted = f'(count_values("value", {rounded}) or {zeros}) and on () group({expr})'
+    panel = heatmap(title, description, counted, width=width)
     panel.targets[0].format = "time_series"
     panel.targets[0].legendFormat = "{{value}}"
     panel.field["unit"] = "short"
@@ -263,8 +280,8 @@ def table(
     """Rows by the labels in `keys` (label -> title), a column for each query.
 
     `sort` is a column's title, its largest values first.  `order` is a column's title, too, or an
-    expression by the same labels: only the rows where it is the largest are asked for.  Nodes and
-    jobs lead to their boards.
+    expression by labels that all columns have: only the rows where it is the largest are asked
+    for.  Nodes and jobs lead to their boards.
     """
     queries = [Query(expr) for expr in _largest(columns, order)]
     targets = _targets(queries, instant=True, format="table")
@@ -307,20 +324,23 @@ def _largest(columns: Sequence[Column], order: str) -> list[str]:
     if not order:
         return [column.expr for column in columns]
     by_title = {column.title: column.expr for column in columns}
-    top = f"topk({min(50, MOST_SERIES // len(columns))}, {by_title.get(order, order)})"
+    chosen = by_title.get(order, order)
+    top = f"topk({min(50, MOST_SERIES // len(columns))}, {chosen})"
+
+    def same(expr: str) -> str:
+        return ", ".join(label for label in _labels_kept(expr) if label in _labels_kept(chosen))
+
     return [
-        top
-        if column.title == order
-        else f"({column.expr}) and on ({_labels_kept(column.expr)}) {top}"
+        top if column.title == order else f"({column.expr}) and on ({same(column.expr)}) {top}"
         for column in columns
     ]
 
 
-def _labels_kept(expr: str) -> str:
+def _labels_kept(expr: str) -> list[str]:
     kept = re.search(r"by \(([^)]*)\)", expr)
     if not kept:
         raise ValueError(f"a column of a table aggregates by the table's labels: {expr}")
-    return kept[1]
+    return kept[1].split(", ")
 
 
 def _links(targets: Sequence[Target]) -> list[dict[str, str]]:
