@@ -102,8 +102,8 @@ ERRORS_AND_LINKS = section(
         Query(
             above_zero(
                 "sum by (node, gpu, kind) (gpu_remapped_rows{GPU})",
-                "sum by (kind) (gpu_remapped_rows{GPU})",
-                "all",
+                "max by (kind) (gpu_remapped_rows{GPU})",
+                "most",
             ),
             "{{node}} GPU {{gpu}} {{kind}}",
         ),
