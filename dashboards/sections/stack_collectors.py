@@ -2,9 +2,9 @@
 
 from stagewatch.dashboards import (
     GREEN,
-    GREY,
     RED,
     Query,
+    above_zero,
     bar_gauge,
     mapping,
     section,
@@ -12,6 +12,8 @@ from stagewatch.dashboards import (
     steps,
     timeseries,
 )
+
+_SKIPPED = "rate(stagewatch_collector_skipped_total{CLUSTER}[$__rate_interval])"
 
 COLLECTORS = section(
     "Collectors",
@@ -50,7 +52,11 @@ COLLECTORS = section(
         "Stuck",
         "How long a call has been past its deadline.",
         Query(
-            "max by (node, collector) (stagewatch_collector_stuck_seconds{CLUSTER})",
+            above_zero(
+                "max by (node, collector) (stagewatch_collector_stuck_seconds{CLUSTER})",
+                "max(stagewatch_collector_stuck_seconds{CLUSTER})",
+                "longest",
+            ),
             "{{node}} {{collector}}",
         ),
         unit="s",
@@ -60,8 +66,7 @@ COLLECTORS = section(
         "Skipped",
         "Collections that were due while an earlier call still ran, per second.",
         Query(
-            "sum by (node, collector)"
-            " (rate(stagewatch_collector_skipped_total{CLUSTER}[$__rate_interval]))",
+            above_zero(f"sum by (node, collector) ({_SKIPPED})", f"sum({_SKIPPED})", "all"),
             "{{node}} {{collector}}",
         ),
         unit="cps",
@@ -74,15 +79,11 @@ COLLECTORS = section(
         unit="s",
         width=12,
     ),
-    state_timeline(
+    bar_gauge(
         "Nothing to collect",
-        "Collectors that find nothing of their kind on a node; no failure.",
-        Query(
-            "max by (node, collector) (stagewatch_collector_no_data{CLUSTER})",
-            "{{node}} {{collector}}",
-        ),
-        mappings=mapping({"1": ("nothing of the kind", GREY)}),
+        "On how many nodes a collector finds nothing of its kind; no failure.",
+        Query("count by (collector) (stagewatch_collector_no_data{CLUSTER} == 1)", "{{collector}}"),
+        unit="none",
         width=12,
-        rows=8,
     ),
 )

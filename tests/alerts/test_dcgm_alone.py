@@ -312,12 +312,12 @@ def test_a_repeated_xid_counts_where_the_exporter_counts(tmp_path: Path) -> None
 
 def gpu_panels() -> list[Query]:
     queries = [query for name in NAMES for query in panel_queries(name)]
-    return [query for query in queries if re.search(r"\bgpu_\w+[{\[]", query.expr)]
+    return [query for query in queries if re.search(r"\bgpu[_:][\w:]+[{\[]", query.expr)]
 
 
 @every_release
 def test_panels_have_data(tmp_path: Path, release: Release) -> None:
-    """All but those that the page lists; `or vector(0)` alone is no data."""
+    """All but those that the page lists; Slurm tells jobs, and `or vector(0)` alone is no data."""
     listed = cannot("These panels cannot")
     sick = {
         "DEV_XID_ERRORS": "0x10 79x390",
@@ -327,8 +327,9 @@ def test_panels_have_data(tmp_path: Path, release: Release) -> None:
     given = gpu(release, 0, HEALTHY) | gpu(release, 1, HEALTHY | sick)
     gone = {name: values.replace("x400", "x20") for name, values in HEALTHY.items()}
     given |= gpu(release, 2, gone)
-    ranks = {"job_id": "7", "role": "train", "rank": "0", "node": "n1", "cluster": "c"}
-    given[series("rl_rank_up", **ranks)] = "1x400"
+    job = {"job_id": "7", "node": "n1", "cluster": "c"}
+    given[series("rl_rank_up", role="train", rank="0", **job)] = "1x400"
+    given[series("slurm_job_node", gpus="0-2", **job)] = "1x400"
     expected = []
     for query in gpu_panels():
         text = query.expr.replace(" or vector(0)", "").replace("$__rate_interval", "5m")
@@ -337,4 +338,4 @@ def test_panels_have_data(tmp_path: Path, release: Release) -> None:
         needs = {f"{query.board}: {title}", *re.findall(r"\bgpu_\w+(?=[{\[])", text)}
         samples = {} if needs & listed else {"{}": 1.0}
         expected.append((f"group(({text}))", "20m", samples))
-    play(tmp_path, RULES, given, expected)
+    play(tmp_path, (*RULES, "jobs.rules.yaml"), given, expected)

@@ -41,6 +41,7 @@ LASTING = {
     ("gpu_links", "dcgm"): "likewise",
     ("gpu_waste", "dcgm"): "likewise; GPUHeldIdle waits a day",
     ("slurm", "dcgm"): "likewise; SlurmGPUTypeMismatch waits ten minutes",
+    ("jobs", "dcgm"): "likewise; use of GPUs is added up over hours, of which this shifts seconds",
     ("slow_ranks", "dcgm"): "likewise; it stands beside an alert, and turns none on or off",
     ("faults", "ALERTS"): (
         "PageDuringFault is a note that goes out beside any alert of any group, and changes none"

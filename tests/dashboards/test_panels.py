@@ -1,0 +1,66 @@
+"""What Prometheus answers to the expressions that the panels are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from stagewatch.dashboards.panels import above_zero, distribution, expand
+from tests.alerts.promtool import needs_promtool, play, series
+
+pytestmark = needs_promtool
+
+
+def answers(
+    directory: Path, expr: str, given: Mapping[str, float], samples: Mapping[str, float]
+) -> None:
+    """Assert that an expression has exactly these samples, of series that stay as they are."""
+    text = expand(expr).replace('"$cluster"', '".*"')
+    values = {name: f"{value:g}x15" for name, value in given.items()}
+    play(directory, [], values, [(text, "20s", samples)])
+
+
+@pytest.mark.parametrize(
+    ("celsius", "counts"),
+    [
+        ((21, 22, 36, 99), {"20": 2, "25": 0, "30": 0, "35": 1, "40": 1}),
+        ((3,), {"20": 1, "25": 0, "30": 0, "35": 0, "40": 0}),
+        ((), {}),
+    ],
+)
+def test_a_distribution_counts_zero_where_no_series_lies_and_nothing_where_none_is_measured(
+    celsius: tuple[int, ...], counts: dict[str, int], tmp_path: Path
+) -> None:
+    panel = distribution(
+        "T", "D.", "max by (gpu) (heat_celsius{CLUSTER})", step=5, limits=(20, 40), unit="celsius"
+    )
+    given = {series("heat_celsius", gpu=gpu): float(each) for gpu, each in enumerate(celsius)}
+    samples = {f'{{value="{value}"}}': float(count) for value, count in counts.items()}
+    answers(tmp_path, panel.targets[0].expr, given, samples)
+
+
+def test_shares_are_counted_at_their_tenths(tmp_path: Path) -> None:
+    """The texts of the zeros and of the counts are the same: 0.3 is not 0.30000000000000004."""
+    panel = distribution("T", "D.", "busy_ratio", step=0.1, limits=(0, 1), unit="percentunit")
+    tenths = ("0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1")
+    given = {series("busy_ratio", gpu=gpu): float(tenth) for gpu, tenth in enumerate(tenths)}
+    samples = {f'{{value="{tenth}"}}': 1.0 for tenth in tenths}
+    answers(tmp_path, panel.targets[0].expr, given, samples)
+
+
+@pytest.mark.parametrize(
+    ("errors", "samples"),
+    [
+        ({"n1": 0.0, "n2": 3.0, "n3": 1.0}, {"n2": 3.0, "n3": 1.0, "all": 4.0}),
+        ({"n1": 0.0, "n2": 0.0}, {"all": 0.0}),
+        ({}, {}),
+    ],
+)
+def test_of_errors_those_above_zero_are_shown_and_their_sum(
+    errors: dict[str, float], samples: dict[str, float], tmp_path: Path
+) -> None:
+    expr = above_zero("sum by (node) (errors{CLUSTER})", "sum(errors{CLUSTER})", "all")
+    given = {series("errors", node=node, cluster="c"): each for node, each in errors.items()}
+    answers(tmp_path, expr, given, {f'{{node="{n}"}}': each for n, each in samples.items()})
