@@ -16,6 +16,13 @@ from tests.alerts.rule_files import Rule, every_rule
 
 RULES = list(every_rule())
 LASTING = {
+    **{
+        (group, "limits"): "a limit is a constant until somebody changes it"
+        for group in (
+            *("checkpoints", "clock", "gpu", "gpu_links", "gpu_waste", "logs", "network", "self"),
+            *("slurm", "slurm_nodes", "stages", "starved_ranks", "storage", "training"),
+        )
+    },
     ("dcgm_xids", "dcgm"): "which GPUs an agent reads changes when an agent comes or goes",
     ("gpu", "dcgm_xids"): (
         "the last error and its meaning stay until the next one, and the alert looks back minutes"
