@@ -1,5 +1,5 @@
 """Writes out the alert rules with their runbooks and the dashboards, for a Prometheus and a Grafana
-of yours: `stagewatch assets export DIR` fills DIR/alerts and DIR/dashboards.  The limits of a site's
+of yours: `stagewatch assets export DIR` fills DIR/alerts and DIR/dashboards.  Limits of a site's
 own, DIR/alerts/site.rules.yaml, are written once and never replaced."""
 
 from __future__ import annotations

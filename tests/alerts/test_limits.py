@@ -1,4 +1,4 @@
-"""The limits of alerts: every key that a rule reads has a default, a runbook and a line in the docs."""
+"""Limits of alerts: each that a rule reads has a default, a runbook and a line in the docs."""
 
 from __future__ import annotations
 
@@ -59,9 +59,8 @@ def test_a_line_of_the_sites_file_changes_its_alert(
     assert f"# {line}" in text
     site.write_text(text.replace(f"# {line}", line.replace("85", "80")))
     gpu = '{cluster="c", node="n", gpu="0", uuid="GPU-0"}'
-    expected = {
-        f"ALERTS{gpu[:-1]}, alertname='GPUTemperatureHigh', alertstate='firing', severity='warning'}}": 1.0
-    }
+    labels = "alertname='GPUTemperatureHigh', alertstate='firing', severity='warning'"
+    expected = {f"ALERTS{gpu[:-1]}, {labels}}}": 1.0}
     play(
         tmp_path,
         [str(site), "limits.rules.yaml", "gpu.rules.yaml"],

@@ -1,4 +1,4 @@
-"""The text of every alert, as Prometheus fills it in and Alertmanager sends it to Slack and by mail."""
+"""The text of every alert, as Prometheus fills it in and Alertmanager sends it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ STUMBLES = {
     "the name of a kind of evidence": r"(?i)evidence: *\w+_",
     "one of several": r"(?<![-\w.])1 (?!s\b)[a-z]+s\b(?! of\b)",
     "a number of more than three digits": (
-        r"(?<![\d.:/-])(?:0\.0*[1-9]\d{3,}|[1-9]\d*\.\d*(?<=[\d.]{5})|\d{4,})(?:s\b|ms\b|%| times (?:its|what))"
+        r"(?<![\d.:/-])(?:0\.0*[1-9]\d{3,}|[1-9]\d*\.\d*(?<=[\d.]{5})|\d{4,})"
+        r"(?:s\b|ms\b|%| times (?:its|what))"
     ),
     "an exponent": r"\de[+-]\d",
 }
