@@ -1,6 +1,7 @@
-# Both agents in one image: `docker build -t stagewatch .`, then `docker run stagewatch node` or `slurm`.
-# Needs the package index and nothing else of the network.  For a private one, or one behind a
-# proxy, give --build-arg PIP_INDEX_URL or HTTPS_PROXY.
+# Both agents.  `docker build -t stagewatch .` makes the node agent's image, and needs the package
+# index and nothing else of the network: for a private one, or one behind a proxy, give
+# --build-arg PIP_INDEX_URL or HTTPS_PROXY.  `docker build --target slurm -t stagewatch-slurm .` makes
+# the Slurm agent's, which has Slurm's commands of Debian's archive.
 ARG BASE=docker.io/library/python:3.13.7-slim-bookworm
 
 FROM ${BASE} AS build
@@ -17,14 +18,7 @@ COPY dashboards dashboards
 RUN /opt/stagewatch/bin/pip install --no-cache-dir --no-deps . \
     && /opt/stagewatch/bin/python -m pip uninstall --yes --quiet pip
 
-FROM ${BASE}
-# The Slurm agent runs squeue and its like: name Debian's packages of them (slurm-client), or mount
-# the cluster's own.  Off by default, as it needs Debian's archive too.
-ARG APT_PACKAGES=""
-RUN if [ "${APT_PACKAGES}" ]; then \
-        apt-get update && apt-get install --yes --no-install-recommends ${APT_PACKAGES} \
-        && rm -rf /var/lib/apt/lists/*; \
-    fi
+FROM ${BASE} AS agent
 # The number is fixed, so that what is on volumes and on the node keeps its owner.
 RUN groupadd --system --gid 9947 stagewatch \
     && useradd --system --uid 9947 --gid 9947 --home-dir /var/lib/stagewatch --create-home \
@@ -39,3 +33,17 @@ VOLUME /var/lib/stagewatch
 EXPOSE 9947 9948
 ENTRYPOINT ["/usr/local/bin/stagewatch-entrypoint"]
 CMD ["node"]
+
+FROM agent AS slurm
+# Commands must not be newer than slurmctld, nor older than the releases that it still answers.
+ARG APT_PACKAGES=slurm-client
+USER root
+# munge's package makes a key, which would be the same wherever the image runs.  Slurm's commands fail
+# where the SlurmUser of slurm.conf is no user; one of another name comes with the cluster's /etc/passwd.
+RUN apt-get update && apt-get install --yes --no-install-recommends ${APT_PACKAGES} \
+    && rm -rf /var/lib/apt/lists/* /etc/munge/munge.key \
+    && { id slurm || useradd --system --shell /usr/sbin/nologin slurm; }
+USER stagewatch
+CMD ["slurm"]
+
+FROM agent

@@ -15,6 +15,7 @@ from stagewatch.dashboards import (
     steps,
     table,
     timeseries,
+    worst,
 )
 
 GUIDE = """\
@@ -49,7 +50,7 @@ dashboard = board(
             stat(
                 "Detected",
                 "Alerts that fire.",
-                'count(ALERTS{CLUSTER, alertstate="firing"}) or vector(0)',
+                'count(ALERTS{CLUSTER, alertstate="firing", notify=""}) or vector(0)',
                 thresholds=ANY_IS_AMBER,
             ),
             stat(
@@ -88,7 +89,8 @@ dashboard = board(
                 "Detected",
                 "Alerts, while they fire.",
                 Query(
-                    'count by (alertname) (ALERTS{CLUSTER, alertstate="firing"})', "{{alertname}}"
+                    'count by (alertname) (ALERTS{CLUSTER, alertstate="firing", notify=""})',
+                    "{{alertname}}",
                 ),
                 thresholds=ANY_IS_AMBER,
                 rows=6,
@@ -97,7 +99,13 @@ dashboard = board(
                 "Localised",
                 "Ranks named as being at fault.",
                 Query(
-                    "max by (job_id, role, rank, node, evidence) (job:rl_stall:culprit{CLUSTER})",
+                    worst(
+                        "max by (job_id, role, rank, node, evidence)"
+                        " (job:rl_stall:culprit{CLUSTER})",
+                        "max by (job_id, role, rank, node, evidence)"
+                        " (max_over_time(job:rl_stall:culprit{CLUSTER}[$__range]))",
+                        most=30,
+                    ),
                     "{{job_id}} {{role}} {{rank}} on {{node}}: {{evidence}}",
                 ),
                 mappings=mapping({"1": ("named", RED)}),
@@ -109,10 +117,19 @@ dashboard = board(
                 "for a minute.",
                 [
                     Query(
-                        "max by (node, kind) (node:recovery:event{CLUSTER})", "{{node}} ({{kind}})"
+                        worst(
+                            "max by (node, kind) (node:recovery:event{CLUSTER})",
+                            "max by (node, kind)"
+                            " (max_over_time(node:recovery:event{CLUSTER}[$__range]))",
+                        ),
+                        "{{node}} ({{kind}})",
                     ),
                     Query(
-                        "max by (job_id, role) (job:recovery:event{CLUSTER})",
+                        worst(
+                            "max by (job_id, role) (job:recovery:event{CLUSTER})",
+                            "max by (job_id, role)"
+                            " (max_over_time(job:recovery:event{CLUSTER}[$__range]))",
+                        ),
                         "job {{job_id}} ({{role}})",
                     ),
                 ],
@@ -126,7 +143,7 @@ dashboard = board(
                 "Progress age",
                 "The rank of each job and role that has been without progress the longest.",
                 Query(
-                    "max by (job_id, role) (rl_rank_progress_age_seconds{NODE})",
+                    worst("max by (job_id, role) (rl_rank_progress_age_seconds{NODE})"),
                     "{{job_id}} {{role}}",
                 ),
                 unit="s",
@@ -135,7 +152,10 @@ dashboard = board(
                 "Steps per minute",
                 "How fast each job's slowest rank advances.",
                 Query(
-                    "min by (job_id, role) (deriv(rl_rank_step{NODE}[$__rate_interval])) * 60",
+                    worst(
+                        "min by (job_id, role) (deriv(rl_rank_step{NODE}[$__rate_interval])) * 60",
+                        least=True,
+                    ),
                     "{{job_id}} {{role}}",
                 ),
                 minimum=None,
@@ -143,20 +163,26 @@ dashboard = board(
             timeseries(
                 "Scalars",
                 "What the ranks publish, mean over the ranks.",
-                Query("avg by (job_id, name) (rl_scalar{NODE})", "{{job_id}} {{name}}"),
+                Query(
+                    worst(
+                        "avg by (job_id, name) (rl_scalar{NODE})",
+                        "count by (job_id, name) (rl_scalar{NODE})",
+                    ),
+                    "{{job_id}} {{name}}",
+                ),
                 minimum=None,
             ),
             timeseries(
                 "GPUs",
                 "SM activity of each node.",
-                Query("avg by (node) (gpu_sm_active_ratio{NODE})", "{{node}}"),
+                Query(worst("avg by (node) (gpu_sm_active_ratio{NODE})", least=True), "{{node}}"),
                 unit="percentunit",
                 maximum=1,
             ),
             state_timeline(
                 "Agents",
                 "A node that is silent has no data until it is back.",
-                Query('max by (node) (up{NODE, job="stagewatch"})', "{{node}}"),
+                Query(worst('max by (node) (up{NODE, job="stagewatch"})', least=True), "{{node}}"),
                 mappings=mapping({"0": ("silent", RED), "1": ("answers", GREEN)}),
                 width=12,
                 rows=8,
@@ -180,6 +206,7 @@ dashboard = board(
                         unit="s",
                     )
                 ],
+                order="For",
                 width=12,
             ),
         ),

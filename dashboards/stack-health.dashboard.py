@@ -17,6 +17,7 @@ from stagewatch.dashboards import (
     steps,
     table,
     timeseries,
+    worst,
 )
 
 GUIDE = """\
@@ -80,7 +81,11 @@ dashboard = board(
                 "Agents",
                 "Whether Prometheus reaches each agent.",
                 Query(
-                    'max by (job, node, instance) (up{CLUSTER, job=~"stagewatch.*"})',
+                    worst(
+                        'max by (job, node, instance) (up{CLUSTER, job=~"stagewatch.*"})',
+                        least=True,
+                        most=32,
+                    ),
                     "{{job}} {{node}}",
                 ),
                 mappings=mapping({"0": ("silent", RED), "1": ("answers", GREEN)}),
@@ -91,7 +96,9 @@ dashboard = board(
                 "Scrape duration",
                 "As Prometheus sees it.",
                 Query(
-                    'max by (job, node) (scrape_duration_seconds{CLUSTER, job=~"stagewatch.*"})',
+                    worst(
+                        'max by (job, node) (scrape_duration_seconds{CLUSTER, job=~"stagewatch.*"})'
+                    ),
                     "{{job}} {{node}}",
                 ),
                 unit="s",
@@ -100,8 +107,10 @@ dashboard = board(
                 "CPU of the agents",
                 "Without their child processes; 1 % of a core is the budget.",
                 Query(
-                    "max by (job, node) (rate(process_cpu_seconds_total"
-                    '{CLUSTER, job=~"stagewatch.*"}[$__rate_interval]))',
+                    worst(
+                        "max by (job, node) (rate(process_cpu_seconds_total"
+                        '{CLUSTER, job=~"stagewatch.*"}[$__rate_interval]))'
+                    ),
                     "{{job}} {{node}}",
                 ),
                 unit="percentunit",
@@ -111,8 +120,10 @@ dashboard = board(
                 "Memory of the agents",
                 "Resident, without their child processes.",
                 Query(
-                    "max by (job, node) (process_resident_memory_bytes"
-                    '{CLUSTER, job=~"stagewatch.*"})',
+                    worst(
+                        "max by (job, node) (process_resident_memory_bytes"
+                        '{CLUSTER, job=~"stagewatch.*"})'
+                    ),
                     "{{job}} {{node}}",
                 ),
                 unit="bytes",
@@ -122,7 +133,9 @@ dashboard = board(
                 "Samples per scrape",
                 "How much each agent exports.",
                 Query(
-                    'max by (job, node) (scrape_samples_scraped{CLUSTER, job=~"stagewatch.*"})',
+                    worst(
+                        'max by (job, node) (scrape_samples_scraped{CLUSTER, job=~"stagewatch.*"})'
+                    ),
                     "{{job}} {{node}}",
                 ),
                 width=8,
@@ -146,6 +159,7 @@ dashboard = board(
                         " or max by (node, reason) (stagewatch_markers_skipped{NODE})",
                     )
                 ],
+                order="Files",
                 width=8,
                 rows=5,
             ),

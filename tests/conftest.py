@@ -26,13 +26,13 @@ settings.load_profile("patient")
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Let --last-failed know tests of a group again: pytest-xdist adds the group to their names."""
-    cache = getattr(session.config, "cache", None)  # none with -p no:cacheprovider
-    if cache is None or hasattr(session.config, "workerinput"):
-        return
-    failed: dict[str, bool] = cache.get("cache/lastfailed", {})
-    cache.set("cache/lastfailed", {re.sub(r"@\w+$", "", name): True for name in failed})
+def pytest_configure(config: pytest.Config) -> None:
+    """Let --last-failed find tests of a group in a worker, where pytest-xdist adds the group to
+    their names: files are searched before that, and tests are chosen behind it."""
+    chosen = config.pluginmanager.get_plugin("lfplugin")
+    if chosen is not None and hasattr(config, "workerinput"):
+        for name in list(chosen.lastfailed):
+            chosen.lastfailed[re.sub(r"@\w+$", "", name)] = True
 
 
 @pytest.fixture(scope="session", autouse=True)

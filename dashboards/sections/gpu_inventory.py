@@ -4,7 +4,6 @@ from stagewatch.dashboards import (
     AMBER,
     GREEN,
     RED,
-    TO_JOB,
     Column,
     Query,
     mapping,
@@ -13,6 +12,7 @@ from stagewatch.dashboards import (
     steps,
     table,
     timeseries,
+    worst,
 )
 
 JOBS = section(
@@ -36,14 +36,14 @@ JOBS = section(
                 thresholds=steps((300, RED)),
             ),
         ],
-        links={"job_id": TO_JOB},
+        order="Given",
         sort="Idle for",
         width=12,
     ),
     timeseries(
         "Processes",
         "Compute processes on each GPU; two on one GPU compete for its memory.",
-        Query("max by (node, gpu) (gpu_processes{GPU})", "{{node}} GPU {{gpu}}"),
+        Query(worst("max by (node, gpu) (gpu_processes{GPU})"), "{{node}} GPU {{gpu}}"),
         unit="none",
     ),
 )
@@ -53,7 +53,9 @@ IDENTITY = section(
     state_timeline(
         "GPU reached by the driver",
         "Lost is an XID 79 or a driver that no longer answers for the GPU.",
-        Query("min by (node, gpu) (gpu_up{GPU})", "{{node}} GPU {{gpu}}"),
+        Query(
+            worst("min by (node, gpu) (gpu_up{GPU})", least=True, most=32), "{{node}} GPU {{gpu}}"
+        ),
         mappings=mapping({"0": ("lost", RED), "1": ("up", GREEN)}),
     ),
     table(
@@ -77,6 +79,7 @@ IDENTITY = section(
                 " (gpu_info{GPU})",
             )
         ],
+        order="Present",
     ),
     collapsed=True,
 )

@@ -12,7 +12,11 @@ from stagewatch.dashboards import (
     state_timeline,
     table,
     timeseries,
+    worst,
 )
+
+OF_JOB = "{NODE} and on (cluster, node, gpu) gpu:job:info{JOB}"
+NAME = "{{node}} GPU {{gpu}}"
 
 LOGS_AND_KILLS = section(
     "Logs and kills",
@@ -35,6 +39,7 @@ LOGS_AND_KILLS = section(
             ),
             Column("Lines", "sum by (pattern, role, rank, file) (log_matches_total{JOB})"),
         ],
+        order="First",
         sort="First",
         width=14,
     ),
@@ -49,49 +54,53 @@ LOGS_AND_KILLS = section(
     collapsed=True,
 )
 
-GPUS_OF_THE_NODES = section(
-    "GPUs of the nodes",
+GPUS_OF_THE_JOB = section(
+    "GPUs",
     timeseries(
-        "SM active",
-        "Every GPU of the nodes on which this job has ranks.",
-        Query(
-            "max by (node, gpu) (gpu_sm_active_ratio{CLUSTER}"
-            " and on (cluster, node) rl_rank_up{JOB})",
-            "{{node}} GPU {{gpu}}",
-        ),
+        "GPUs held and used",
+        "As Slurm and its prolog tell, also without ranks.  Used adds up the SM activity (or the "
+        "driver's utilisation) of those that are measured.",
+        [
+            Query("sum(slurm_job_gpus{JOB}) or count(gpu:job:info{JOB})", "held"),
+            Query(
+                "sum(gpu:job:info{JOB} * on (cluster, node, gpu) group_left ()"
+                " gpu:use:ratio{CLUSTER})",
+                "used",
+            ),
+        ],
+    ),
+    timeseries(
+        "Least active GPUs",
+        "SM activity, else utilisation, of the 20 that do least.",
+        Query(worst(f"min by (node, gpu) (gpu:use:ratio{OF_JOB})", least=True), NAME),
         unit="percentunit",
         maximum=1,
     ),
     timeseries(
-        "Power",
+        "Power, lowest",
         "Busy-polling GPUs draw far less than working ones.",
-        Query(
-            "max by (node, gpu) (gpu_power_watts{CLUSTER} and on (cluster, node) rl_rank_up{JOB})",
-            "{{node}} GPU {{gpu}}",
-        ),
+        Query(worst(f"max by (node, gpu) (gpu_power_watts{OF_JOB})", least=True), NAME),
         unit="watt",
     ),
     timeseries(
-        "Memory used",
+        "Memory used, most",
         "Memory that stays held while nothing works is a deadlock's mark.",
-        Query(
-            "max by (node, gpu) (gpu_memory_used_bytes{CLUSTER}"
-            " and on (cluster, node) rl_rank_up{JOB})",
-            "{{node}} GPU {{gpu}}",
-        ),
+        Query(worst(f"max by (node, gpu) (gpu_memory_used_bytes{OF_JOB})"), NAME),
         unit="bytes",
     ),
     state_timeline(
         "Agents of the nodes",
         "A node that went silent takes its ranks' data along.",
         Query(
-            'max by (node) (up{CLUSTER, job="stagewatch"} and on (cluster, node)'
-            " last_over_time(rl_rank_up{JOB}[1h]))",
+            worst(
+                'max by (node) (up{CLUSTER, job="stagewatch"} and on (cluster, node)'
+                " last_over_time(rl_rank_up{JOB}[1h]))",
+                least=True,
+            ),
             "{{node}}",
         ),
         mappings=mapping({"0": ("silent", RED), "1": ("answers", GREEN)}),
-        width=12,
+        width=24,
         rows=8,
     ),
-    collapsed=True,
 )

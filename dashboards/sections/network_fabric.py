@@ -10,6 +10,7 @@ from stagewatch.dashboards import (
     section,
     table,
     timeseries,
+    worst,
 )
 
 RDMA = section(
@@ -18,8 +19,10 @@ RDMA = section(
         "Traffic",
         "By port and direction.",
         Query(
-            "sum by (node, device, port, direction)"
-            " (rate(net_infiniband_bytes_total{NODE}[$__rate_interval]))",
+            worst(
+                "sum by (node, device, port, direction)"
+                " (rate(net_infiniband_bytes_total{NODE}[$__rate_interval]))"
+            ),
             "{{node}} {{device}}:{{port}} {{direction}}",
         ),
         unit="Bps",
@@ -28,8 +31,10 @@ RDMA = section(
         "Errors",
         "By kind, per second; a healthy fabric has none.",
         Query(
-            "sum by (node, device, error)"
-            " (rate(net_infiniband_errors_total{NODE}[$__rate_interval]))",
+            worst(
+                "sum by (node, device, error)"
+                " (rate(net_infiniband_errors_total{NODE}[$__rate_interval]))"
+            ),
             "{{node}} {{device}} {{error}}",
         ),
         unit="cps",
@@ -63,6 +68,7 @@ RDMA = section(
                 thresholds=ANY_IS_AMBER,
             ),
         ],
+        order="Went down",
         sort="Went down",
         width=12,
     ),
@@ -70,8 +76,10 @@ RDMA = section(
         "Congestion",
         "Signs of it per second, by the name of the kernel's counter.",
         Query(
-            "sum by (node, device, kind)"
-            " (rate(net_infiniband_congestion_total{NODE}[$__rate_interval]))",
+            worst(
+                "sum by (node, device, kind)"
+                " (rate(net_infiniband_congestion_total{NODE}[$__rate_interval]))"
+            ),
             "{{node}} {{device}} {{kind}}",
         ),
         unit="cps",
@@ -84,8 +92,10 @@ GPU_LINKS = section(
         "NVLink",
         "Data over all NVLinks of a node: the all-reduce pattern inside it.",
         Query(
-            "sum by (node, direction) (rate(gpu_nvlink_bytes_total{NODE}[$__rate_interval])"
-            " or gpu_nvlink_throughput_bytes_per_second{NODE})",
+            worst(
+                "sum by (node, direction) (rate(gpu_nvlink_bytes_total{NODE}[$__rate_interval])"
+                " or gpu_nvlink_throughput_bytes_per_second{NODE})"
+            ),
             "{{node}} {{direction}}",
         ),
         unit="Bps",
@@ -94,8 +104,10 @@ GPU_LINKS = section(
         "PCIe",
         "Traffic between GPUs and host.",
         Query(
-            "sum by (node, direction) (gpu_pcie_throughput_bytes_per_second{NODE}"
-            " or rate(gpu_pcie_bytes_total{NODE}[$__rate_interval]))",
+            worst(
+                "sum by (node, direction) (gpu_pcie_throughput_bytes_per_second{NODE}"
+                " or rate(gpu_pcie_bytes_total{NODE}[$__rate_interval]))"
+            ),
             "{{node}} {{direction}}",
         ),
         unit="Bps",

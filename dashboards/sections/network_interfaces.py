@@ -1,6 +1,15 @@
 """The node's own view of its network: interfaces and TCP, from node_exporter."""
 
-from stagewatch.dashboards import GREEN, RED, Query, mapping, section, state_timeline, timeseries
+from stagewatch.dashboards import (
+    GREEN,
+    RED,
+    Query,
+    mapping,
+    section,
+    state_timeline,
+    timeseries,
+    worst,
+)
 
 ETHERNET = 'device!~"lo|veth.*|docker.*|br-.*|cali.*|flannel.*"'
 
@@ -10,9 +19,11 @@ INTERFACES = section(
         "Received",
         "By interface.",
         Query(
-            "sum by (node, device)"
-            f" (rate(node_network_receive_bytes_total{{NODE, {ETHERNET}}}"
-            "[$__rate_interval]))",
+            worst(
+                "sum by (node, device)"
+                f" (rate(node_network_receive_bytes_total{{NODE, {ETHERNET}}}"
+                "[$__rate_interval]))"
+            ),
             "{{node}} {{device}}",
         ),
         unit="Bps",
@@ -21,9 +32,11 @@ INTERFACES = section(
         "Sent",
         "By interface.",
         Query(
-            "sum by (node, device)"
-            f" (rate(node_network_transmit_bytes_total{{NODE, {ETHERNET}}}"
-            "[$__rate_interval]))",
+            worst(
+                "sum by (node, device)"
+                f" (rate(node_network_transmit_bytes_total{{NODE, {ETHERNET}}}"
+                "[$__rate_interval]))"
+            ),
             "{{node}} {{device}}",
         ),
         unit="Bps",
@@ -33,9 +46,11 @@ INTERFACES = section(
         "Packets per second; a healthy link has none.",
         [
             Query(
-                "sum by (node, device)"
-                f" (rate(node_network_{direction}_{kind}_total{{NODE, {ETHERNET}}}"
-                "[$__rate_interval]))",
+                worst(
+                    "sum by (node, device)"
+                    f" (rate(node_network_{direction}_{kind}_total{{NODE, {ETHERNET}}}"
+                    "[$__rate_interval]))"
+                ),
                 f"{{{{node}}}} {{{{device}}}} {direction} {kind}",
             )
             for direction in ("receive", "transmit")
@@ -47,7 +62,11 @@ INTERFACES = section(
         "Links",
         "Whether an interface that is switched on has a link.",
         Query(
-            f"min by (node, device) (node_network_carrier{{NODE, {ETHERNET}}})",
+            worst(
+                f"min by (node, device) (node_network_carrier{{NODE, {ETHERNET}}})",
+                least=True,
+                most=32,
+            ),
             "{{node}} {{device}}",
         ),
         mappings=mapping({"0": ("down", RED), "1": ("up", GREEN)}),
@@ -62,8 +81,10 @@ TCP = section(
         "Sent again",
         "Share of segments that each node had to send again.",
         Query(
-            "max by (node) (rate(node_netstat_Tcp_RetransSegs{NODE}[$__rate_interval])"
-            " / (rate(node_netstat_Tcp_OutSegs{NODE}[$__rate_interval]) > 0))",
+            worst(
+                "max by (node) (rate(node_netstat_Tcp_RetransSegs{NODE}[$__rate_interval])"
+                " / (rate(node_netstat_Tcp_OutSegs{NODE}[$__rate_interval]) > 0))"
+            ),
             "{{node}}",
         ),
         unit="percentunit",
@@ -71,6 +92,6 @@ TCP = section(
     timeseries(
         "Connections",
         "Established TCP connections of each node.",
-        Query("max by (node) (node_netstat_Tcp_CurrEstab{NODE})", "{{node}}"),
+        Query(worst("max by (node) (node_netstat_Tcp_CurrEstab{NODE})"), "{{node}}"),
     ),
 )

@@ -5,7 +5,6 @@ from stagewatch.dashboards import (
     ANY_IS_AMBER,
     ANY_IS_BAD,
     RED,
-    TO_NODE,
     Column,
     Query,
     section,
@@ -67,7 +66,7 @@ NODES = section(
                 thresholds=steps((86400, AMBER), (604800, RED)),
             )
         ],
-        links={"node": TO_NODE},
+        order="For",
         sort="For",
         width=14,
     ),

@@ -11,6 +11,7 @@ from stagewatch.dashboards import (
     state_timeline,
     steps,
     timeseries,
+    worst,
 )
 
 COLLECTORS = section(
@@ -50,7 +51,7 @@ COLLECTORS = section(
         "Stuck",
         "How long a call has been past its deadline.",
         Query(
-            "max by (node, collector) (stagewatch_collector_stuck_seconds{CLUSTER})",
+            worst("max by (node, collector) (stagewatch_collector_stuck_seconds{CLUSTER})"),
             "{{node}} {{collector}}",
         ),
         unit="s",
@@ -60,8 +61,10 @@ COLLECTORS = section(
         "Skipped",
         "Collections that were due while an earlier call still ran, per second.",
         Query(
-            "sum by (node, collector)"
-            " (rate(stagewatch_collector_skipped_total{CLUSTER}[$__rate_interval]))",
+            worst(
+                "sum by (node, collector)"
+                " (rate(stagewatch_collector_skipped_total{CLUSTER}[$__rate_interval]))"
+            ),
             "{{node}} {{collector}}",
         ),
         unit="cps",
@@ -78,7 +81,7 @@ COLLECTORS = section(
         "Nothing to collect",
         "Collectors that find nothing of their kind on a node; no failure.",
         Query(
-            "max by (node, collector) (stagewatch_collector_no_data{CLUSTER})",
+            worst("max by (node, collector) (stagewatch_collector_no_data{CLUSTER})", most=32),
             "{{node}} {{collector}}",
         ),
         mappings=mapping({"1": ("nothing of the kind", GREY)}),

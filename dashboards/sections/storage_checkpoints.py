@@ -12,6 +12,7 @@ from stagewatch.dashboards import (
     steps,
     table,
     timeseries,
+    worst,
 )
 
 CHECKPOINTS = section(
@@ -52,6 +53,7 @@ CHECKPOINTS = section(
                 thresholds=ANY_IS_AMBER,
             ),
         ],
+        order="Age",
         sort="Age",
         width=14,
     ),
@@ -59,7 +61,7 @@ CHECKPOINTS = section(
         "Size",
         "Of the newest checkpoint.",
         Query(
-            "max by (job_id, directory) (io_checkpoint_size_bytes{NODE})",
+            worst("max by (job_id, directory) (io_checkpoint_size_bytes{NODE})"),
             "{{job_id}} {{directory}}",
         ),
         unit="bytes",

@@ -1,6 +1,6 @@
 """Disks, and the tasks and ranks that wait for them."""
 
-from stagewatch.dashboards import Query, section, timeseries
+from stagewatch.dashboards import Query, section, timeseries, worst
 
 DISKS_AND_WAITING = section(
     "Disks and waiting",
@@ -8,8 +8,10 @@ DISKS_AND_WAITING = section(
         "Pressure",
         "Share of time in which at least one task stood still for want of I/O.",
         Query(
-            "max by (node) (rate(io_pressure_seconds_total"
-            '{NODE, resource="io", kind="some"}[$__rate_interval]))',
+            worst(
+                "max by (node) (rate(io_pressure_seconds_total"
+                '{NODE, resource="io", kind="some"}[$__rate_interval]))'
+            ),
             "{{node}}",
         ),
         unit="percentunit",
@@ -24,10 +26,12 @@ DISKS_AND_WAITING = section(
         "Disk latency",
         "Time per request.",
         Query(
-            "sum by (node, device, operation)"
-            " (rate(io_disk_operation_seconds_total{NODE}[$__rate_interval]))"
-            " / (sum by (node, device, operation)"
-            " (rate(io_disk_operations_total{NODE}[$__rate_interval])) > 0)",
+            worst(
+                "sum by (node, device, operation)"
+                " (rate(io_disk_operation_seconds_total{NODE}[$__rate_interval]))"
+                " / (sum by (node, device, operation)"
+                " (rate(io_disk_operations_total{NODE}[$__rate_interval])) > 0)"
+            ),
             "{{node}} {{device}} {{operation}}",
         ),
         unit="s",
@@ -36,7 +40,10 @@ DISKS_AND_WAITING = section(
         "Disk throughput",
         "Bytes of completed requests.",
         Query(
-            "sum by (node, device, operation) (rate(io_disk_bytes_total{NODE}[$__rate_interval]))",
+            worst(
+                "sum by (node, device, operation)"
+                " (rate(io_disk_bytes_total{NODE}[$__rate_interval]))"
+            ),
             "{{node}} {{device}} {{operation}}",
         ),
         unit="Bps",
@@ -46,7 +53,9 @@ DISKS_AND_WAITING = section(
         "Share of time the device had a request in flight; one that serves many at once is "
         "not full at 100 %.",
         Query(
-            "max by (node, device) (rate(io_disk_busy_seconds_total{NODE}[$__rate_interval]))",
+            worst(
+                "max by (node, device) (rate(io_disk_busy_seconds_total{NODE}[$__rate_interval]))"
+            ),
             "{{node}} {{device}}",
         ),
         unit="percentunit",
@@ -55,8 +64,10 @@ DISKS_AND_WAITING = section(
         "Ranks: read and written",
         "Bytes that reached storage, of each rank and the processes it has started.",
         Query(
-            "sum by (job_id, role, rank, direction) (rate(rl_rank_io_bytes_total"
-            '{RANK, layer="storage"}[$__rate_interval]))',
+            worst(
+                "sum by (job_id, role, rank, direction) (rate(rl_rank_io_bytes_total"
+                '{RANK, layer="storage"}[$__rate_interval]))'
+            ),
             "{{job_id}} {{role}} {{rank}} {{direction}}",
         ),
         unit="Bps",

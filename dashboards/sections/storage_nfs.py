@@ -1,6 +1,6 @@
 """NFS as the kernel's mount statistics see it."""
 
-from stagewatch.dashboards import Column, Query, section, table, timeseries
+from stagewatch.dashboards import Column, Query, section, table, timeseries, worst
 
 NFS = section(
     "NFS",
@@ -52,11 +52,13 @@ NFS = section(
         "Requests sent again, and those of which every retry went by.",
         [
             Query(
-                "sum by (node, mount) (rate(nfs_retransmissions_total{NODE}[$__rate_interval]))",
+                worst(
+                    "sum by (node, mount) (rate(nfs_retransmissions_total{NODE}[$__rate_interval]))"
+                ),
                 "{{node}} {{mount}} sent again",
             ),
             Query(
-                "sum by (node, mount) (rate(nfs_timeouts_total{NODE}[$__rate_interval]))",
+                worst("sum by (node, mount) (rate(nfs_timeouts_total{NODE}[$__rate_interval]))"),
                 "{{node}} {{mount}} timed out",
             ),
         ],
@@ -73,6 +75,7 @@ NFS = section(
             "protocol": "Transport",
         },
         [Column("Nodes", "count by (mount, server, export, version, protocol) (nfs_info{NODE})")],
+        order="Nodes",
         width=12,
     ),
 )

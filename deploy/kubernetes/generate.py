@@ -32,7 +32,6 @@ namespace: stagewatch
 resources:
   - namespace.yaml
   - node.yaml
-  - slurm.yaml
   - monitors.yaml
   - rules.yaml
 images:
@@ -48,6 +47,23 @@ generatorOptions:
     grafana_folder: stagewatch
 configMapGenerator:
 {dashboards}"""
+
+SLURM = """\
+# Written by generate.py.  The Slurm agent, for clusters that have Slurm: an overlay names it beside
+# the rest, which has none.
+#   resources: [../stagewatch/deploy/kubernetes]
+#   components: [../stagewatch/deploy/kubernetes/slurm]
+apiVersion: kustomize.config.k8s.io/v1alpha1
+kind: Component
+namespace: stagewatch
+resources:
+  - slurm.yaml
+  - monitor.yaml
+images:
+  - name: stagewatch-slurm
+    newName: stagewatch-slurm
+    newTag: {version}
+"""
 
 DASHBOARD = """\
   - name: stagewatch-dashboard-{name}
@@ -68,16 +84,22 @@ def rules() -> str:
 def kustomization() -> str:
     """The kustomization with every dashboard."""
     boards = sorted(file.stem for file in (ROOT / "dashboards" / "generated").glob("*.json"))
-    project = (ROOT / "pyproject.toml").read_text()
-    version = project.partition('\nversion = "')[2].partition('"')[0]
     dashboards = "".join(DASHBOARD.format(name=name) for name in boards)
-    return KUSTOMIZATION.format(version=version, dashboards=dashboards)
+    return KUSTOMIZATION.format(version=version(), dashboards=dashboards)
+
+
+def version() -> str:
+    """The version of the package, which is the tag of the images."""
+    project = (ROOT / "pyproject.toml").read_text()
+    return project.partition('\nversion = "')[2].partition('"')[0]
 
 
 def main(arguments: list[str]) -> int:
     """Write the files, or say which of them are out of date."""
     stale = []
-    for name, content in {"rules.yaml": rules(), "kustomization.yaml": kustomization()}.items():
+    files = {"rules.yaml": rules(), "kustomization.yaml": kustomization()}
+    files |= {"slurm/kustomization.yaml": SLURM.format(version=version())}
+    for name, content in files.items():
         file = HERE / name
         if file.exists() and file.read_text() == content:
             continue

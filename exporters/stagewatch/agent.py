@@ -28,6 +28,7 @@ from stagewatch.core.config import (
 from stagewatch.core.context import AgentOptions, Context, Route
 from stagewatch.core.runner import Job, Runner
 from stagewatch.web.agent_server import AgentServer
+from stagewatch.web.facts import NO_SOURCES, PageSources
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +71,8 @@ class AgentCommand(Generic[OptionsT, ContextT]):
     specs: Callable[[], tuple[AnySpec[ContextT], ...]]
     context: Callable[[OptionsT], ContextT]
     routes: Callable[[ContextT], Mapping[str, Route]] = lambda context: {}
+    sources: Callable[[ContextT], PageSources] = lambda context: NO_SOURCES
+    """What the status page tells beyond the series."""
 
     def settings(self) -> dict[str, tuple[Setting, ...]]:
         """All its settings by the group they are shown under in `--help`."""
@@ -119,6 +122,7 @@ class AgentCommand(Generic[OptionsT, ContextT]):
             node=options.title(),
             record_dir=options.records(),
             routes=self.routes(context),
+            sources=self.sources(context),
             web_config=options.web_config,
         )
         runner.start()

@@ -258,7 +258,8 @@ _OTHERS = frozenset(
         *("JOB_ID", "RANK", "ROLE", "FRAMEWORK", "COLLECTIVES"),  # the client's
         *("RUN_ID", "OFF"),  # of its loader
         *("JOBS_DIR", "PATH", "NODE", "CLUSTER"),  # of the scripts in deploy/
-        *("RUN", "RUNTIME", "IMAGE", "NETWORK", "BUILD_NETWORK", "APT_PACKAGES"),  # compose.yaml
+        *("RUN", "RUNTIME", "IMAGE", "SLURM_IMAGE", "NETWORK"),  # of compose.yaml
+        *("BUILD_NETWORK", "APT_PACKAGES"),
         "FRAMEWORKS",  # of the tests
     )
 )

@@ -20,6 +20,8 @@ from stagewatch.ranks import io as rank_io
 from stagewatch.storage import canary, checkpoints, io, nfs
 from stagewatch.verdict import collector as incidents
 from stagewatch.web.events import events_page
+from stagewatch.web.facts import PageSources
+from stagewatch.web.strips import Strips
 
 
 def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
@@ -54,6 +56,10 @@ def _routes(context: NodeContext) -> Mapping[str, Route]:
     return {"/events": events_page(context.ranks, options.fault_dir, options.title())}
 
 
+def _sources(context: NodeContext) -> PageSources:
+    return PageSources(findings=context.findings.latest, strips=Strips(context.ranks))
+
+
 COMMAND = AgentCommand(
     name="node",
     help="The agent of one GPU node: collects in the background and serves /metrics and a status "
@@ -62,4 +68,5 @@ COMMAND = AgentCommand(
     specs=collector_specs,
     context=node_context,
     routes=_routes,
+    sources=_sources,
 )

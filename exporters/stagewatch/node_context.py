@@ -9,6 +9,7 @@ from pathlib import Path
 from stagewatch.core.children.helper import Helper
 from stagewatch.core.config import address, option
 from stagewatch.core.context import AgentOptions
+from stagewatch.core.findings import Findings
 from stagewatch.gpu.directory import GpuDirectory
 from stagewatch.gpu.xids import XidLedger
 from stagewatch.host.guarded import GuardedFiles
@@ -68,6 +69,7 @@ class NodeContext:
     io: FamilyIo
     sockets: RankSockets
     xids: XidLedger = field(default_factory=XidLedger)
+    findings: Findings = field(default_factory=Findings)
     gpus: GpuDirectory = field(default_factory=GpuDirectory)
     helper: Helper = field(default_factory=Helper)
 

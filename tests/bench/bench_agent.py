@@ -140,11 +140,12 @@ def _resources(pid: int, port: int) -> None:
 
 
 def _latency(port: int) -> None:
-    size = len(_scrape(port))
+    page = _scrape(port)
     # Processes, so that the scrapers do not wait for each other inside one interpreter.
     with multiprocessing.get_context("spawn").Pool(SCRAPERS) as pool:
         times = [time for part in pool.map(_scraper, [port] * SCRAPERS) for time in part]
-    row("exposition", size / 1024, "KiB")
+    row("series", len(re.findall(rb"^[^#]", page, re.MULTILINE)), "")
+    row("exposition", len(page) / 1024, "KiB")
     row(f"scrape p50, {SCRAPERS} scrapers", percentile(times, 0.50) * 1000, "ms")
     row(f"scrape p99, {SCRAPERS} scrapers", percentile(times, 0.99) * 1000, "ms", 5.0)
 

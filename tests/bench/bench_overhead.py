@@ -44,7 +44,7 @@ def main() -> None:
     if importlib.util.find_spec("trl") is None:
         print("a step of TRL's GRPOTrainer: not measured, TRL is not installed")
     else:
-        _trl_step()
+        trl_step("hooked", "trl")
 
 
 def _calls() -> None:
@@ -103,7 +103,7 @@ def _synthetic_step() -> None:
     _report("a synthetic step with a stage and a heartbeat", without, added)
 
 
-def _trl_step() -> None:
+def trl_step(how: str, *hooks: str) -> None:
     """Steps of GRPOTrainer on a tiny model, which makes the share as large as it can be."""
     with tempfile.TemporaryDirectory() as directory:
         environ = os.environ | {
@@ -113,7 +113,7 @@ def _trl_step() -> None:
             "OMP_NUM_THREADS": "1",
         }
         job = subprocess.run(
-            [sys.executable, "-m", "tests.bench.grpo_steps"],
+            [sys.executable, "-m", "tests.bench.grpo_steps", *hooks],
             env=environ,
             cwd=directory,
             capture_output=True,
@@ -123,7 +123,7 @@ def _trl_step() -> None:
     pairs = json.loads(job.stdout.splitlines()[-1])
     without = [pair["without"] for pair in pairs]
     added = [pair["with"] - pair["without"] for pair in pairs]
-    _report("a step of TRL's GRPOTrainer, hooked", without, added)
+    _report(f"a step of TRL's GRPOTrainer, {how}", without, added)
 
 
 def _report(what: str, without: Sequence[float], added: Sequence[float]) -> None:

@@ -1,35 +1,35 @@
 """GRPOTrainer's steps with and without the hook, for `bench_overhead`; prints pairs of CPU times.
 
-The hook is put in and taken out before a step's clock starts, so that both kinds of step run in
-one process, on one model, in random order.
+The hooks that are named are put in and taken out before a step's clock starts, so that both kinds
+of step run in one process, on one model, in random order.  Without a name, steps run as they are,
+for `bench_loader`, and nothing of stagewatch is imported here.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import stagewatch
-from tests.client.jobs.grpo import tiny_tokenizer
+from tests.client.jobs.tiny import tiny_tokenizer
 
 PAIRS = 400
 WARM_UP = 10
 
 
-def main() -> None:
-    """Train, and print a list of pairs."""
-    warnings.simplefilter("ignore")  # of other people's packages
-    import torch
-    from datasets import Dataset
-    from transformers import LlamaConfig, LlamaForCausalLM, TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
+PLAIN_STEPS = 60
 
-    torch.set_num_threads(1)
+
+def paired(hooks: Sequence[str]) -> None:
+    """Train, and print a list of pairs."""
+    from transformers import TrainerCallback
+
+    import stagewatch
 
     class Clock(TrainerCallback):  # type: ignore[misc]
         """Alternates between hooked and plain steps."""
@@ -37,7 +37,7 @@ def main() -> None:
         def __init__(self) -> None:
             self.times: list[dict[str, float]] = []
             self.order: list[str] = []
-            self.uninstall: Callable[[], None] = lambda: None
+            self.undo: list[Callable[[], None]] = []
 
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             if not self.order:
@@ -45,7 +45,7 @@ def main() -> None:
                 self.times.append({})
             # Both kinds of step begin with classes that have just been changed, so that the
             # interpreter has equally much to look up again.
-            self.uninstall = stagewatch.install("trl")
+            self.undo = [stagewatch.install(hook) for hook in hooks]
             if self.order[0] == "without":
                 self.uninstall()
             self.began = time.thread_time_ns()
@@ -54,13 +54,47 @@ def main() -> None:
             took = (time.thread_time_ns() - self.began) / 1e9
             self.times[-1][self.order.pop(0)] = took
             self.uninstall()
-            self.uninstall = lambda: None
+
+        def uninstall(self) -> None:
+            while self.undo:
+                self.undo.pop()()
+
+    clock = Clock()
+    train(2 * (PAIRS + WARM_UP), clock)
+    print("\n" + json.dumps(clock.times[WARM_UP:]))
+
+
+def plain() -> None:
+    """Train, and print the CPU times of steps, of all threads."""
+    from transformers import TrainerCallback
+
+    class Clock(TrainerCallback):  # type: ignore[misc]
+        """Notes when a step ends."""
+
+        def __init__(self) -> None:
+            self.ends: list[float] = []
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            self.ends.append(time.process_time())
+
+    clock = Clock()
+    train(PLAIN_STEPS + WARM_UP, clock)
+    print("\n" + json.dumps(clock.ends[WARM_UP:]))
+
+
+def train(steps: int, clock: Any) -> None:
+    """So many steps of a tiny model, each with the same work, with a callback."""
+    warnings.simplefilter("ignore")  # of other people's packages
+    import torch
+    from datasets import Dataset
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from trl import GRPOConfig, GRPOTrainer
+
+    torch.set_num_threads(1)
 
     def reward(completions: list[str], **_: Any) -> list[float]:
         return [float(len(completion)) for completion in completions]
 
-    clock = Clock()
-    steps = 2 * (PAIRS + WARM_UP)
     trainer = GRPOTrainer(
         model=LlamaForCausalLM(
             LlamaConfig(
@@ -95,8 +129,7 @@ def main() -> None:
         callbacks=[clock],
     )
     trainer.train()
-    print("\n" + json.dumps(clock.times[WARM_UP:]))
 
 
 if __name__ == "__main__":
-    main()
+    paired(sys.argv[1:]) if sys.argv[1:] else plain()

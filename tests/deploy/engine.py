@@ -74,7 +74,7 @@ def compose_command() -> list[str]:
 
 def python_image() -> str:
     """The distribution's Python under the paths of the official image."""
-    return _system("python", "python3-venv", "passwd", "util-linux", "ca-certificates")
+    return _system("python", "python3-venv", "passwd", "util-linux", "ca-certificates", "apt")
 
 
 def systemd_image() -> str:
@@ -84,7 +84,7 @@ def systemd_image() -> str:
 
 def _system(name: str, *packages: str) -> str:
     """An image of packages; built once per machine, in minutes."""
-    image = f"{PREFIX}/{name}:1"
+    image = f"{PREFIX}/{name}:2"
     if docker("images", "-q", image):
         return image
     need("mmdebstrap")

@@ -31,12 +31,15 @@ class Server:
     def ask(self, path: str, **parameters: Any) -> Any:
         """The `data` of an answer.  Raises `OSError` if there is none, `ValueError` with the
         message of a query that was refused."""
-        url = f"{self.url}{path}?{urllib.parse.urlencode(parameters)}"
         try:
-            with urllib.request.urlopen(url, timeout=30) as answer:
-                return json.load(answer)["data"]
+            return self.page(f"{path}?{urllib.parse.urlencode(parameters)}")["data"]
         except urllib.error.HTTPError as error:
             raise ValueError(error.read().decode()) from error
+
+    def page(self, path: str) -> Any:
+        """A page in JSON.  Raises `OSError` if there is none."""
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as answer:
+            return json.load(answer)
 
     def query(self, expression: str, **parameters: Any) -> list[dict[str, Any]]:
         """The elements of an instant query's result."""
@@ -96,19 +99,25 @@ class Prometheus(Server):
     """A Prometheus, or one as an agent, with a configuration given whole."""
 
     def __init__(
-        self, children: Children, directory: Path, configuration: str, *, agent: bool = False
+        self,
+        children: Children,
+        directory: Path,
+        configuration: str,
+        *,
+        agent: bool = False,
+        listen: str | None = None,
     ) -> None:
         directory.mkdir()
         file = directory / "prometheus.yml"
         file.write_text(configuration)
-        port = free_port()
-        super().__init__(f"http://127.0.0.1:{port}")
+        listen = listen or f"127.0.0.1:{free_port()}"
+        super().__init__(f"http://{listen}")
         if agent:
             flags = [_agent_flag(), f"--storage.agent.path={directory / 'data'}"]
         else:
             flags = [f"--storage.tsdb.path={directory / 'data'}"]
-        listen = f"--web.listen-address=127.0.0.1:{port}"
-        command = ["prometheus", f"--config.file={file}", listen, *flags]
+        address = f"--web.listen-address={listen}"
+        command = ["prometheus", f"--config.file={file}", address, *flags]
         children.start(command, log=directory / "prometheus.log")
         wait_for(lambda: self.answers("/-/ready"), "Prometheus is ready")
 

@@ -29,7 +29,7 @@ from tests.deploy.engine import (
 )
 from tests.waiting import wait_for
 
-PROFILES = ("demo", "gpu", "logs")
+PROFILES = ("slurm", "demo", "gpu", "logs")
 SERVICES = ("prometheus", "alertmanager", "node-exporter", "node", "slurm", "demo")
 """What is run here.  Grafana, Loki, Alloy and dcgm-exporter are in no distribution's packages."""
 
@@ -57,6 +57,12 @@ def test_every_profile_is_understood_and_images_are_pinned() -> None:
     for name, service in services.items():
         tag = service["image"].rpartition(":")[2]
         assert "build" in service or any(map(str.isdigit, tag)), f"{name}: {service['image']}"
+
+
+def test_what_a_machine_may_lack_is_not_started_by_default() -> None:
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    always = {name for name, service in services.items() if "profiles" not in service}
+    assert always == {*SERVICES, "grafana"} - {"slurm", "demo"}
 
 
 def test_images_can_be_overridden() -> None:
@@ -104,6 +110,13 @@ class Stack:
         self.project = f"stagewatch-test-{os.getpid()}"
         self.ports = {name: free_port() for name in ("PROMETHEUS", "ALERTMANAGER")}
         self.run = directory / "run"
+        self._slurm = {name: directory / name for name in ("SLURM_CONFIGURATION", "MUNGE_SOCKETS")}
+        for path in self._slurm.values():
+            path.mkdir()
+        (users := directory / "passwd").write_text("of-the-cluster:x:64030:64030::/:/bin/false\n")
+        slurm_conf = "ClusterName=test\nSlurmctldHost=nowhere.invalid\nSlurmUser=of-the-cluster\n"
+        (self._slurm["SLURM_CONFIGURATION"] / "slurm.conf").write_text(slurm_conf)
+        self._images = [f"{self.project}{agent}:latest" for agent in ("", "-slurm")]
         self._environ = os.environ | {
             "PYTHON_IMAGE": python_image(),
             "PROMETHEUS_IMAGE": stand_in(
@@ -115,7 +128,9 @@ class Stack:
             "NODE_EXPORTER_IMAGE": stand_in(
                 "node-exporter", node_exporter="prometheus-node-exporter"
             ),
-            "STAGEWATCH_IMAGE": f"{self.project}:latest",
+            **dict(zip(("STAGEWATCH_IMAGE", "STAGEWATCH_SLURM_IMAGE"), self._images, strict=True)),
+            **{name: str(path) for name, path in self._slurm.items()},
+            "SLURM_USERS": str(users),
             "STAGEWATCH_BUILD_NETWORK": "host",
             "HOST_ROOT": "/usr",  # the engine may live in a mount namespace where / is not shared
             "HOST_PROPAGATION": "rprivate",
@@ -125,7 +140,15 @@ class Stack:
             "DEMO_HANG_SECONDS": "600",
             **{f"{name}_PORT": str(port) for name, port in self.ports.items()},
         }
-        command = [*compose_command(), "--profile", "demo", "-p", self.project]
+        command = [
+            *compose_command(),
+            "--profile",
+            "slurm",
+            "--profile",
+            "demo",
+            "-p",
+            self.project,
+        ]
         self._compose = [
             *command,
             "--project-directory",
@@ -164,10 +187,10 @@ class Stack:
         ]
 
     def close(self) -> None:
-        """Take everything down, the built image too."""
+        """Take everything down, the built images too."""
         self._afterwards.close()
         subprocess.run(
-            ["docker", "rmi", "--force", f"{self.project}:latest"], capture_output=True, check=False
+            ["docker", "rmi", "--force", *self._images], capture_output=True, check=False
         )
         shutil.rmtree(self.run, ignore_errors=True)
 
@@ -179,7 +202,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         pytest.skip("needs root on Linux: the node agent's container sees the machine's processes")
     stack = Stack(tmp_path_factory.mktemp("compose"))
     try:
-        stack("build", "--force-rm", "node")
+        stack("build", "--force-rm", "node", "slurm")
         stack("up", "-d", "--no-build", *SERVICES)
         yield stack
     finally:
@@ -235,6 +258,14 @@ class TestStack:
         fields = dict(line.split(":\t", 1) for line in status.splitlines())
         assert fields["Uid"].split() == ["9947"] * 4
         assert int(fields["CapEff"], 16) == 0
+
+    def test_the_slurm_agent_has_slurms_commands_and_no_key_of_munge(self, stack: Stack) -> None:
+        container = stack("ps", "-q", "slurm").strip()
+        for command in ("squeue", "sinfo", "scontrol", "sacct", "sdiag"):
+            assert docker("exec", container, command, "--version").startswith("slurm")
+        image = stack.container("slurm")["Image"]
+        as_root = ("run", "--rm", "--user", "0", "--entrypoint", "ls", image)
+        assert "munge.key" not in docker(*as_root, "/etc/munge")
 
     def test_the_demo_job_hangs_and_the_alert_names_a_rank(self, prometheus: PrometheusApi) -> None:
         def named() -> list[str]:

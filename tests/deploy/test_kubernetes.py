@@ -4,6 +4,7 @@ operator publish."""
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -26,16 +27,30 @@ Manifest = dict[str, Any]
 
 
 def manifests() -> Iterator[Manifest]:
-    """Every manifest that the kustomization names."""
-    for name in kustomization()["resources"]:
-        yield from yaml.safe_load_all((HERE / name).read_text())
+    """Every manifest that the kustomization and the component of the Slurm agent name."""
+    for directory in (HERE, HERE / "slurm"):
+        for name in kustomization(directory)["resources"]:
+            yield from yaml.safe_load_all((directory / name).read_text())
 
 
-def kustomization() -> Manifest:
-    """The kustomization."""
-    content = yaml.safe_load((HERE / "kustomization.yaml").read_text())
+def kustomization(directory: Path = HERE) -> Manifest:
+    """A kustomization."""
+    content = yaml.safe_load((directory / "kustomization.yaml").read_text())
     assert isinstance(content, dict)
     return content
+
+
+def built(directory: Path) -> list[Manifest]:
+    """What kustomize makes of a directory."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("needs kubectl on the PATH")
+    done = subprocess.run(
+        ["kubectl", "kustomize", "--load-restrictor", "LoadRestrictionsNone", str(directory)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return list(yaml.safe_load_all(done.stdout))
 
 
 def of_kind(kind: str) -> list[Manifest]:
@@ -85,16 +100,38 @@ def test_custom_resources_are_valid_by_the_schema_of_the_operator(kind: str) -> 
         assert json.loads(read.model_dump_json(by_alias=True, exclude_unset=True)) == manifest
 
 
+def overlay(directory: Path) -> Path:
+    """An overlay as docs/operating.md shows it, in a directory beside a checkout."""
+    page = (ROOT / "docs" / "operating.md").read_text()
+    [example] = re.findall(r"```yaml\n(resources: .*?)```", page, re.DOTALL)
+    (directory / "stagewatch").symlink_to(ROOT)
+    (made := directory / "site").mkdir()
+    (made / "kustomization.yaml").write_text(example)
+    return made
+
+
+def of_the_slurm_agent(found: list[Manifest]) -> set[str]:
+    """The kinds that carry the label of the Slurm agent."""
+    label = "app.kubernetes.io/component"
+    return {each["kind"] for each in found if each["metadata"]["labels"].get(label) == "slurm"}
+
+
+def test_a_cluster_without_slurm_gets_no_slurm_agent() -> None:
+    assert of_the_slurm_agent(built(HERE)) == set()
+
+
+def test_the_documented_overlay_adds_the_slurm_agent_and_names_both_images(tmp_path: Path) -> None:
+    found = built(overlay(tmp_path))
+    kinds = {"Deployment", "PersistentVolumeClaim", "PodMonitor", "Service"}
+    assert of_the_slurm_agent(found) == kinds
+    images = {container(each)["image"] for each in found if "template" in each.get("spec", {})}
+    assert len(images) == 2
+    assert all(image.startswith("registry.example.org/") for image in images)
+    assert {each["metadata"].get("namespace") for each in found} == {None, "stagewatch"}
+
+
 def test_kustomize_builds_every_dashboard_and_rule() -> None:
-    if shutil.which("kubectl") is None:
-        pytest.skip("needs kubectl on the PATH")
-    built = subprocess.run(
-        ["kubectl", "kustomize", "--load-restrictor", "LoadRestrictionsNone", str(HERE)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert built.returncode == 0, built.stderr
-    assert built.stderr == ""
-    found = list(yaml.safe_load_all(built.stdout))
+    found = built(HERE)
     boards = [manifest for manifest in found if manifest["kind"] == "ConfigMap"]
     assert len(boards) == len(list((ROOT / "dashboards" / "generated").glob("*.json")))
     for board in boards:

@@ -20,7 +20,8 @@ def children() -> Iterator[Children]:
         yield children
 
 
-def _tool(name: str) -> None:
+def needs_tool(name: str) -> None:
+    """Skip what needs a tool that is not installed."""
     if shutil.which(name) is None:
         pytest.skip(f"needs {name}, from Debian's package of that name")
 
@@ -28,20 +29,20 @@ def _tool(name: str) -> None:
 @pytest.fixture(scope="session")
 def contention_url(children: Children, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Prometheus that has seen S1 #2."""
-    _tool("prometheus")
+    needs_tool("prometheus")
     return filled_prometheus(children, tmp_path_factory.mktemp("s1") / "p", contention())
 
 
 @pytest.fixture(scope="session")
 def hyperpod_url(children: Children, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Prometheus that has seen S3."""
-    _tool("prometheus")
+    needs_tool("prometheus")
     return filled_prometheus(children, tmp_path_factory.mktemp("s3") / "p", hyperpod())
 
 
 @pytest.fixture(scope="session")
 def store_url(children: Children, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A VictoriaMetrics that has seen both."""
-    _tool("victoria-metrics")
+    needs_tool("victoria-metrics")
     directory = tmp_path_factory.mktemp("vm") / "v"
     return filled_store(children, directory, contention(), hyperpod())

@@ -19,6 +19,7 @@ from stagewatch.faults.markers import Marker, write_marker
 from stagewatch.prometheus.api import PrometheusApi
 from tests.node_agent import NodeAgent
 from tests.running import Python, clean_environ
+from tests.trace import perfetto
 from tests.trace.trace_format import Event, checked, names_of
 from tests.waiting import wait_for
 from tests.web.certificates import Authority
@@ -144,6 +145,36 @@ def test_the_trace_of_this_node_shows_the_last_stage_of_a_killed_rank(
     }
     assert [name for rank, name in classes.items() if "gone" in rank] == ["gone"]
     assert len(classes) == 3
+
+
+@pytest.mark.skipif(perfetto.missing() != "", reason=perfetto.missing())
+def test_perfetto_loads_every_event_of_the_trace(hanging: Path, tmp_path: Path) -> None:
+    output = tmp_path / "trace.json.gz"
+    done = run_trace("--record-dir", hanging, "-o", output)
+    assert done.returncode == 0, done.stderr
+    events = checked(gzip.decompress(output.read_bytes()).decode())
+    complaints, processes, slices, counters, ends, killed = perfetto.ask(
+        output.read_bytes(),
+        "SELECT json_array(name, value) FROM stats "
+        "WHERE severity IN ('error', 'data_loss') AND value > 0",
+        "SELECT json_quote(name) FROM process WHERE name IS NOT NULL",
+        "SELECT json_array(count(*), min(ts)) FROM slice",
+        "SELECT json_quote(count(*)) FROM counter",
+        "SELECT json_quote(count(*)) FROM slice WHERE extract_arg(arg_set_id, 'args.open')",
+        "SELECT json_array(slice.name, extract_arg(slice.arg_set_id, 'args.step')) FROM slice "
+        "JOIN thread_track ON slice.track_id = thread_track.id JOIN thread USING (utid) "
+        "JOIN process USING (upid) WHERE process.name GLOB 'train/1*' "
+        "AND thread.name = 'training thread' ORDER BY ts DESC LIMIT 1",
+    )
+    assert complaints == []
+    assert sorted(processes) == sorted(names_of(events, "process_name").values())
+    shown = [event for event in events if event["ph"] in "Xi"]
+    ((count, first),) = slices
+    assert count == len(shown)
+    assert first == pytest.approx(min(event["ts"] for event in shown) * 1000, abs=1)
+    assert counters == [sum(len(event["args"]) for event in events if event["ph"] == "C")]
+    assert ends == [sum("open" in event.get("args", {}) for event in shown)]
+    assert killed == [["weights_update/broadcast", 20]]
 
 
 def test_a_job_that_is_not_there_is_told_with_those_that_are(hanging: Path, tmp_path: Path) -> None:

@@ -146,6 +146,18 @@ def ranks(
     return out
 
 
+def several_jobs() -> Samples:
+    """Two jobs that have ended without a word, and two that live."""
+    out = Samples()
+    for job in (538, 539, 700, 701):
+        wait = "compute" if job >= 700 else "gone"
+        of_job = ranks(4, job_id=str(job), wait=lambda rank, wait=wait: wait)
+        for metric, family in of_job.families.items():
+            for labels, value in family.items():
+                out.add(metric, value, *labels)
+    return out
+
+
 def failed() -> Samples:
     """Rank 5 has gone after an exception of its own."""
     out = ranks(wait=lambda rank: "gone" if rank == 5 else "parked")
@@ -223,6 +235,7 @@ SCENES: dict[str, Callable[[], Parts]] = {
         "infiniband": no_data,
     },
     "looked-at": lambda: {"faults": nothing, "ranks": hang, "incidents": looked_at},
+    "jobs": lambda: {"faults": nothing, "ranks": several_jobs, "gpu": gpus},
     "failed": lambda: {"faults": nothing, "ranks": failed, "gpu": gpus},
     "recorded": lambda: {
         "faults": nothing,
@@ -249,11 +262,11 @@ def runner_of(parts: Parts, interval: float = 1.0) -> Runner:
     )
 
 
-def main() -> None:
-    runner = runner_of(SCENES[sys.argv[1]]())
-    port = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+def serve_until_interrupted(parts: Parts, port: int, node: str) -> None:
+    """Tell where the page is."""
+    runner = runner_of(parts)
     server = AgentServer(
-        ("127.0.0.1", port), runner, node="gpu-node-17", record_dir=Path("/run/stagewatch/ranks")
+        ("127.0.0.1", port), runner, node=node, record_dir=Path("/run/stagewatch/ranks")
     )
     runner.start()
     server.start()
@@ -266,4 +279,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    chosen = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    serve_until_interrupted(SCENES[sys.argv[1]](), chosen, "gpu-node-17")

@@ -7,69 +7,116 @@ import hashlib
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from stagewatch.core.exposition import Samples
+from stagewatch.core.findings import Finding
 from stagewatch.faults.collector import HOLD_SECONDS
-from stagewatch.web.facts import FAULT_SHOWN_SECONDS
+from stagewatch.web.facts import FAULT_SHOWN_SECONDS, PageSources, Segment
 from tests.waiting import wait_for
 from tests.web.http_helpers import GENEROUS, Serve
-from tests.web.status_scenes import SCENES, Hangs, fails, gpus, nothing, ranks
+from tests.web.status_scenes import (
+    HOSTILE,
+    SCENES,
+    Hangs,
+    fails,
+    gpus,
+    hang,
+    nothing,
+    ranks,
+    several_jobs,
+)
 
 VOID = {"meta", "link", "br", "img"}
 
 
 class Page(HTMLParser):
-    """The text of each table by its section's title, and every element seen."""
+    """The rows of each section by its title, its banners and foldings, and every element."""
 
     def __init__(self, markup: str) -> None:
         super().__init__(convert_charrefs=True)
         self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.sections: dict[str, list[list[str]]] = {}
+        self.sections: dict[str, list[dict[str, str]]] = {}
+        self.row_classes: dict[str, list[str]] = {}
         self.said: dict[str, str] = {}
         self.cards: dict[str, str] = {}
-        self._open: list[str] = []
+        self.banners: list[tuple[str, str]] = []
+        """Class and sentence of each."""
+        self.folded: dict[str, bool] = {}
+        """Whether a part is folded away, by the line that opens it."""
+        self.rows_folded: dict[str, int] = {}
+        """How many rows are folded away, by section."""
+        self._open: list[tuple[str, dict[str, str | None]]] = []
         self._title = ""
         self._card = ""
+        self._label = ""
+        self._summary = ""
         self.feed(markup)
         self.close()
         assert not self._open, f"never closed: {self._open}"
 
+    def _inside(self, tag: str) -> bool:
+        return any(tag == name for name, _ in self._open)
+
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
+        attributes = dict(attrs)
+        self.elements.append((tag, attributes))
         if tag not in VOID:
-            self._open.append(tag)
+            self._open.append((tag, attributes))
         if tag == "h2":
             self._title = ""
         if tag == "dl":
             self._card = ""
-        if tag == "tr":
-            self.sections.setdefault(self._title, []).append([])
-        if tag in ("td", "th"):
-            self.sections[self._title][-1].append("")
+        if tag == "section" and "banner" in str(attributes.get("class")):
+            self.banners.append((str(attributes["class"]), ""))
+        if tag == "summary":
+            self._summary = ""
+        if tag == "tr" and not self._inside("thead"):
+            self.sections.setdefault(self._title, []).append({})
+            self.row_classes.setdefault(self._title, []).append(attributes.get("class") or "")
+            if any(name == "details" and "open" not in of for name, of in self._open):
+                self.rows_folded[self._title] = self.rows_folded.get(self._title, 0) + 1
+        if tag in ("td", "th") and not self._inside("thead"):
+            self._label = attributes["data-label"] or ""
+            self.sections[self._title][-1][self._label] = ""
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
+        name, _ = self._open.pop()
+        assert name == tag
+        if tag == "summary":
+            _, attributes = self._open[-1]
+            self.folded[" ".join(self._summary.split())] = "open" not in attributes
 
     def handle_data(self, data: str) -> None:
-        if "h2" in self._open and "span" not in self._open:
+        if self._inside("svg") or self._inside("thead"):
+            return
+        if any(of.get("class") == "verdict" for _, of in self._open):
+            kind, sentence = self.banners[-1]
+            self.banners[-1] = (kind, sentence + data)
+        elif self._inside("summary"):
+            self._summary += data
+        elif self._inside("h2") and not self._inside("span"):
             self._title += data.strip()
-        elif "dt" in self._open:
+        elif self._inside("dt"):
             self._card = data
-        elif "dd" in self._open:
+        elif self._inside("dd"):
             self.cards[self._card] = " ".join(f"{self.cards.get(self._card, '')} {data}".split())
-        elif "td" in self._open or "th" in self._open:
-            self.sections[self._title][-1][-1] += data
-        elif "p" in self._open and self._title:
+        elif self._inside("td") or self._inside("th"):
+            self.sections[self._title][-1][self._label] += data
+        elif self._inside("p") and self._title:
             self.said[self._title] = f"{self.said.get(self._title, '')} {data}".strip()
 
     def rows(self, title: str) -> list[dict[str, str]]:
-        head, *rows = self.sections[title]
         return [
-            {name: " ".join(text.split()) for name, text in zip(head, row, strict=True)}
-            for row in rows
+            {name: " ".join(text.split()) for name, text in row.items()}
+            for row in self.sections[title]
         ]
 
 
@@ -84,7 +131,6 @@ def test_a_hang_shows_which_rank_is_parked_while_the_others_spin(settled: Serve)
     assert ranks[0] | {"Memory": ""} == {
         "Rank": "0",
         "Role": "train",
-        "Job": "540",
         "PID": "3905310",
         "Wait class": "parked",
         "Stage": "train",
@@ -133,7 +179,11 @@ def test_gpus_show_their_readings_and_what_is_missing(settled: Serve) -> None:
 
 def test_temperatures_are_coloured_by_threshold(settled: Serve) -> None:
     page = page_of(settled, {"gpu": gpus})
-    bars = [attributes["class"] for tag, attributes in page.elements if tag == "svg"]
+    bars = [
+        str(attributes["class"])
+        for tag, attributes in page.elements
+        if tag == "svg" and str(attributes["class"]).startswith("bar")
+    ]
     temperatures = [name for name in bars if name != "bar plain"]
     temperatures.remove("bar warn")  # the memory of the first GPU, which is nearly full
     assert temperatures == ["bar good"] * 5 + ["bar warn"] * 2 + ["bar bad"]
@@ -143,7 +193,7 @@ def test_recorded_readings_are_labelled_on_every_gpu(settled: Serve) -> None:
     page = page_of(settled, "recorded")
     assert [row["Model"] for row in page.rows("GPUs")] == ["NVIDIA H200 recorded"] * 2
     assert "not measured on this machine" in settled("recorded").get("/").text
-    assert "recorded" not in settled("healthy").get("/").text.split("</style>")[1]
+    assert "recorded" not in settled("healthy").get("/live").text
 
 
 def test_a_lost_gpu_is_shown_as_lost(settled: Serve) -> None:
@@ -179,9 +229,14 @@ def test_a_stuck_collector_is_named_and_its_section_says_that_nothing_is_known(
 
 def test_what_is_not_known_is_not_reported_as_none(serve: Serve) -> None:
     agent = serve("stuck", interval=0.05)
-    wait_for(lambda: agent.get("/").text.count(">stuck<") == 2, "the collectors are called stuck")
-    cards = Page(agent.get("/").text).cards
-    assert cards.pop("Collectors that answer").startswith("0 of 3")
+
+    def states() -> list[str]:
+        return [row["State"] for row in Page(agent.get("/").text).rows("Collectors")]
+
+    wait_for(lambda: states().count("stuck") == 2, "the collectors are called stuck")
+    page = Page(agent.get("/").text)
+    assert page.folded["0 of 3 answer"]
+    cards = page.cards
     assert set(cards.values()) == {"– not known"}
 
 
@@ -226,7 +281,8 @@ def test_a_failing_collector_is_not_taken_for_an_empty_node(settled: Serve) -> N
 
 
 def test_an_agent_without_node_collectors_shows_only_its_own(settled: Serve) -> None:
-    assert page_of(settled, "slurm").sections.keys() == {"Collectors"}
+    page = page_of(settled, {"queue": nothing, "nodes": fails})
+    assert page.sections.keys() == {"Collectors"}
 
 
 def test_hundreds_of_ranks_are_cut_with_a_word_about_the_rest(settled: Serve) -> None:
@@ -248,22 +304,26 @@ def test_every_scene_is_well_formed_and_loads_nothing(settled: Serve, scene: str
     assert reply.headers["Content-Type"] == "text/html; charset=utf-8"
     page = Page(reply.text)
     for tag, attributes in page.elements:
-        assert tag not in {"script", "img", "iframe", "object", "form"}
+        assert tag not in {"img", "iframe", "object", "form"}
+        assert tag != "script" or attributes == {"src": "/live.js", "defer": None}
         assert not {name for name in attributes if name.startswith("on")}
         assert "style" not in attributes
-        assert attributes.get("src") is None
+        assert attributes.get("src") is None or tag == "script"
         href = attributes.get("href")
         assert href is None or href == "data:," or href.startswith("/")
 
 
 def test_hostile_names_stay_text(settled: Serve) -> None:
-    text = settled("hostile").get("/").text
+    text = settled("hostile").get("/live").text
     assert "<script" not in text
     assert "\u202e" not in text
     assert "\0" not in text
-    row = Page(text).rows("Ranks")[0]
-    assert row["Job"].startswith("<script>alert(1)</scrip")
-    assert len(row["Job"]) == 24
+    page = Page(text)
+    row = page.rows("Ranks")[0]
+    assert row["Role"].startswith("<script>alert(1)</s")
+    assert len(row["Role"]) == 20
+    (line,) = [line for line in page.folded if line.startswith("Job ")]
+    assert line.startswith("Job <script>alert(1)</scrip… 3 ranks")
 
 
 def test_the_policy_admits_the_pages_own_style_and_nothing_else(settled: Serve) -> None:
@@ -275,6 +335,7 @@ def test_the_policy_admits_the_pages_own_style_and_nothing_else(settled: Serve) 
         part.strip().split(" ", 1) for part in reply.headers["Content-Security-Policy"].split(";")
     )
     assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["connect-src"] == "'self'"
     assert policy["style-src"] == f"'sha256-{digest}'"
     assert policy["frame-ancestors"] == "'none'"
 
@@ -282,3 +343,114 @@ def test_the_policy_admits_the_pages_own_style_and_nothing_else(settled: Serve) 
 def test_an_agent_whose_page_nobody_looks_at_holds_no_template_engine() -> None:
     code = "import stagewatch.web.agent_server, sys; sys.exit('jinja2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=GENEROUS).returncode == 0
+
+
+def finding(
+    headline: str = "Job 540 has hung since 08:03 UTC: rank 3 left the loop early.",
+) -> Finding:
+    return Finding("540", "train", headline, "job 540: 7 ranks spin", (("540", "train", "3"),))
+
+
+def judged(*findings: Finding, strip: Sequence[Segment] = ()) -> PageSources:
+    return PageSources(lambda: findings, lambda: {("540", "train", "3"): strip})
+
+
+PARTS = {"ranks": hang, "incidents": nothing}
+
+
+def test_the_verdict_comes_first_and_the_culprits_row_is_the_first_and_red(settled: Serve) -> None:
+    page = page_of(settled, PARTS, sources=judged(finding()))
+    assert page.banners == [("banner bad", finding().headline)]
+    first = next(tag for tag, _ in page.elements if tag in ("section", "h2", "dl", "table"))
+    assert first == "section"
+    assert page.rows("Ranks")[0]["Rank"] == "3 at fault"
+    assert page.row_classes["Ranks"] == ["culprit"] + [""] * 7
+    assert ("main", {"data-title": "▲ gpu-node-17 · stagewatch"}) in page.elements
+
+
+def test_a_healthy_node_says_that_no_job_hangs(settled: Serve) -> None:
+    parts = {"ranks": ranks, "incidents": nothing}
+    page = page_of(settled, parts, sources=judged())
+    assert page.banners == [("banner good", "No job hangs: 1 job with 8 ranks here.")]
+    assert set(page.row_classes["Ranks"]) == {""}
+
+
+def test_without_a_judgement_the_page_does_not_say_that_all_is_well(settled: Serve) -> None:
+    page = page_of(settled, PARTS, sources=PageSources(lambda: None))
+    assert [kind for kind, _ in page.banners] == ["banner warn"]
+    assert "not known" in page.banners[0][1]
+    assert page_of(settled, {"ranks": ranks}, sources=judged()).banners == []
+
+
+def test_a_job_that_has_lost_a_rank_is_no_healthy_one(settled: Serve) -> None:
+    page = page_of(settled, SCENES["failed"]() | {"incidents": nothing}, sources=judged())
+    assert page.banners == [
+        ("banner warn", "Job 540 goes on, but 1 rank ended without closing its record.")
+    ]
+
+
+def test_ended_jobs_are_folded_away_below_those_that_live(settled: Serve) -> None:
+    page = page_of(settled, {"ranks": several_jobs})
+    lines = [line for line in page.folded if line.startswith(("Job", "2 jobs"))]
+    assert [line.split(" 4 ranks")[0] for line in lines] == [
+        *("Job 700", "Job 701"),
+        "2 jobs ended, with 8 ranks that did not close their records",
+    ]
+    assert [page.folded[line] for line in lines] == [False, False, True]
+    assert page.rows_folded["Ranks"] == 8
+    assert page.cards["Ranks"].startswith("8 ")
+
+
+def test_ten_jobs_of_sixteen_ranks_take_a_line_each_but_the_first(settled: Serve) -> None:
+    def jobs() -> Samples:
+        out = Samples()
+        for job in range(10):
+            for metric, family in ranks(16, job_id=str(500 + job)).families.items():
+                for labels, value in family.items():
+                    out.add(metric, value, *labels)
+        return out
+
+    page = page_of(settled, {"ranks": jobs})
+    lines = [folded for line, folded in page.folded.items() if line.startswith("Job")]
+    assert lines == [False] * 3 + [True] * 7
+    assert len(page.rows("Ranks")) == 160
+
+
+def test_a_strip_shows_the_stages_in_colours_that_a_legend_names(settled: Serve) -> None:
+    strip = [Segment("rollout", 0, 80), Segment("idle", 80, 2), Segment("cleanup", 82, 38)]
+    page = page_of(settled, PARTS, sources=judged(finding(), strip=strip))
+    shapes = [of for tag, of in page.elements if tag == "rect" and "x" in of]
+    assert [(of["class"], of["x"], of["width"]) for of in shapes] == [
+        ("stage-rollout", "0", "80"),
+        ("stage-idle", "80", "2"),
+        ("stage-cleanup", "82", "38"),
+    ]
+    (label,) = [of["aria-label"] for tag, of in page.elements if of.get("class") == "strip"]
+    assert label == "Last ten minutes: rollout 67 %, cleanup 32 %, idle 2 %"
+    assert "Stages, ten minutes ago to now:" in page.said["Ranks"]
+    assert {"idle", "rollout", "cleanup"} <= set(page.said["Ranks"].split())
+
+
+def test_failing_collectors_are_shown_and_the_others_take_one_line(settled: Serve) -> None:
+    page = page_of(settled, {"ranks": ranks, "clock": fails})
+    assert page.folded["1 of 2 answer"]
+    assert page.said["Collectors"].startswith("clock")
+    assert "Permission denied" in page.said["Collectors"]
+
+
+def test_hostile_verdicts_stay_text(settled: Serve) -> None:
+    page_text = settled(PARTS, sources=judged(finding(HOSTILE * 3))).get("/live").text
+    assert "<script" not in page_text
+    assert "\u202e" not in page_text
+    assert len(Page(page_text).banners[0][1]) == 400
+
+
+def test_the_live_part_is_the_pages_main_and_the_script_a_file(settled: Serve) -> None:
+    agent = settled("hang")
+    live, page, script = (agent.get(path) for path in ("/live", "/", "/live.js"))
+    assert live.text.strip().startswith("<main")
+    assert live.text.strip() in page.text
+    assert script.headers["Content-Type"] == "text/javascript; charset=utf-8"
+    assert 'fetch("/live"' in script.text
+    assert live.headers["Content-Security-Policy"] == page.headers["Content-Security-Policy"]
+    assert '<noscript><meta http-equiv="refresh"' in page.text

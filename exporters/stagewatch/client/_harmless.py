@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import logging
+import sys
 from types import CodeType
 from typing import Any
-
-log = logging.getLogger("stagewatch")
 
 MAX_STEP = 2**63 - 1
 
@@ -19,7 +17,14 @@ def warn_once(what: str, why: object, subject: str = "") -> None:
     if subject not in _warned:
         _warned.add(subject)
         with contextlib.suppress(Exception):
-            log.warning("stagewatch: %s", f"{what}: {why}")
+            text = f"stagewatch: {what}: {why}"
+            # A program that has not imported it has not said where warnings go, and one that has
+            # given up its rights may not be able to: then it is done as `logging.lastResort` does.
+            logging = sys.modules.get("logging")
+            if logging is None:
+                print(text, file=sys.stderr)
+            else:
+                logging.getLogger("stagewatch").warning("%s", text)
 
 
 def swallow(what: str, error: BaseException) -> None:

@@ -95,17 +95,22 @@ def in_words(event: Event, now_ns: int) -> str:
     return " ".join(parts)
 
 
-def parse_events(raw: bytes, until_ns: int) -> list[Event]:
+def parse_events(
+    raw: bytes, until_ns: int, *, after_ns: int = 0, only: Kind | None = None
+) -> list[Event]:
     """The events in a copy of a whole record, in the order of their times.
 
-    Those that claim to be later than `until_ns`, the boot time of the copy, are left out.
+    Those that claim to be later than `until_ns`, the boot time of the copy, are left out, and so
+    are those up to `after_ns`.  With `only`, there are no others than events of that kind.
     """
     if len(raw) != layout.FILE_SIZE:
         return []
     entries = [
         (time, what, value)
         for time, what, value, again in _ENTRY.iter_unpack(raw[layout.EVENTS_AT :])
-        if time == again and 0 < time <= until_ns
+        if after_ns < time <= until_ns
+        and time == again
+        and (only is None or what & 0xFF == only.value)
     ]
     entries.sort()
     reader = _Reader(raw)

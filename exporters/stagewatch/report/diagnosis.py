@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from stagewatch.report.components import CONTROLLER, Component, Target, component_of
 from stagewatch.report.deviations import Finding, steady
-from stagewatch.report.events import ANY, Event, Fault, Firing
+from stagewatch.report.events import ANY, Event, Fault, Firing, Hung
 from stagewatch.stages import STAGES
 
 PRESSING = ("critical", "warning")
@@ -33,6 +33,7 @@ MOMENTS = (
     ("effect", "effect", "effect"),
     ("detected", "detected", "detect"),
     ("localised", "localised", "localise"),
+    ("hung_at", "line named", "localise"),
     ("first_error", "first error", "error"),
     ("last_error", "last error", "error"),
     ("ended", "fault ended", "clear"),
@@ -57,6 +58,7 @@ class View:
     findings: Sequence[Finding]
     events: Sequence[Event]
     firings: Sequence[Firing]
+    hung: Sequence[Hung] = ()
     detects_by_eye: bool = False
     """Whether a deviation or an error alone counts as detection, as for somebody who watches."""
 
@@ -69,6 +71,7 @@ class Milestones:
     effect: Milestone
     detected: Milestone
     localised: Milestone
+    hung_at: Milestone
     first_error: Milestone
     last_error: Milestone
     ended: Milestone
@@ -86,6 +89,7 @@ def controller_view(view: View) -> View:
             if each.component.role == CONTROLLER or each.component.kind == "slurm"
         ],
         [each for each in view.firings if each.labels.get("role") == CONTROLLER],
+        [each for each in view.hung if each.component.role == CONTROLLER],
         detects_by_eye=True,
     )
 
@@ -100,6 +104,7 @@ def milestones(fault: Fault, target: Target, view: View) -> Milestones:
         effect=_effect(deviations, view.events),
         detected=_detected(view, deviations),
         localised=_fired(right),
+        hung_at=_hung_at(view.hung),
         first_error=_event(errors[:1]),
         last_error=_event(errors[-1:]),
         ended=Milestone(fault.end, "marker last seen open" if fault.end else ""),
@@ -132,6 +137,12 @@ def _fired(firings: Sequence[Firing]) -> Milestone:
     return Milestone(
         first.start, first.name if who.kind == "slurm" else f"{first.name}: {who.label}"
     )
+
+
+def _hung_at(hung: Sequence[Hung]) -> Milestone:
+    if not hung:
+        return Milestone()
+    return Milestone(hung[0].time, f"{hung[0].component.label} at {hung[0].frame}")
 
 
 def _event(events: Sequence[Event]) -> Milestone:

@@ -27,6 +27,9 @@ NOTES = (
 VERDICTS = {"job:rl_stall:culprit": "culprit", "rank:rl_straggler:ratio": "straggler"}
 """Recording rules that name a rank."""
 
+CULPRITS = ("job:rl_stall:culprit", "rank:rl_stall:stage_behind")
+"""Recording rules that name a rank that holds its job up."""
+
 MOMENT_SECONDS = 1.0
 
 ANY = "?"
@@ -161,6 +164,37 @@ def events_of(
     # Stamps are of another clock than the scrape's.
     seen = {_staged(event, first) for event in events if event.time >= since - 0.5}
     return sorted(seen, key=lambda event: event.time)
+
+
+@dataclass(frozen=True, slots=True)
+class Hung:
+    """A rank that a verdict named, and the line of the user's own code that it hung in."""
+
+    time: float
+    """When both were first known."""
+    component: Component
+    frame: str
+
+
+def hung_of(history: History, job: Labels, since: float) -> list[Hung]:
+    """Where the culprits of a job hung since a time, by that time."""
+    return sorted(
+        (
+            Hung(history.grid.time(line.known()[0][0]), component_of(line.labels), frame)
+            for line in hung_lines(history, job, "role, rank, frame")
+            if (frame := line.labels.get("frame", ""))
+            and history.grid.time(line.known()[-1][0]) >= since
+        ),
+        key=lambda each: (each.time, each.component),
+    )
+
+
+def hung_lines(history: History, labels: Labels, by: str) -> list[Line]:
+    """The innermost frames of the user's own code of those ranks that a verdict names."""
+    named = " or ".join(history.last(verdict, labels) for verdict in CULPRITS)
+    frames = history.last("rl_rank_stack_frame_info", labels)
+    culprits = f"{frames} and on (cluster, node, job_id, role, rank) ({named})"
+    return history.lines(f"max by ({by}) ({culprits})", "stacks of culprits")
 
 
 def _staged(event: Event, first: Sequence[Event]) -> Event:

@@ -23,7 +23,15 @@ from stagewatch.report.diagnosis import (
     milestones,
     suspects,
 )
-from stagewatch.report.events import VERDICTS, Fault, Firing, events_of, find_fault, firings
+from stagewatch.report.events import (
+    VERDICTS,
+    Fault,
+    Firing,
+    events_of,
+    find_fault,
+    firings,
+    hung_of,
+)
 from stagewatch.report.history import Grid, History, Labels, Values, measure, milliseconds
 from stagewatch.report.periods import Period, baseline_period, iso
 from stagewatch.report.progress import Progress
@@ -142,6 +150,7 @@ def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> E
         findings,
         events_of(history, job, nodes, members.roles, fault.start),
         _firings(history, fault, job_id, members.nodes),
+        hung_of(history, job, fault.start),
     )
     target = target_of(wanted.origin or fault.target)
     running = history.most("slurm_job_info", job, "", "job state")

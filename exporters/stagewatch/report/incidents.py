@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stagewatch.report.components import component_of
+from stagewatch.report.events import hung_lines
 from stagewatch.report.history import History, Labels, Line, column_runs
 
 JOIN_SECONDS = 300.0
@@ -19,7 +21,7 @@ class Sign:
     """Something out of order from `start` to `end`; `open` if it was so until the period's end.
 
     `kind` is drain, down or fail (a node in Slurm), silent (an agent), fault (a marker), stall,
-    rank_gone or restart (a job).
+    hung (a stalled job's culprit, with its line of code), rank_gone or restart (a job).
     """
 
     kind: str
@@ -112,6 +114,9 @@ def find_signs(history: History, cluster: str) -> list[Sign]:
         add(line, "fault", " on ".join(filter(None, what)))
     for line in history.most("job:rl_stall:active", chosen, "job_id", "stalls"):
         add(line, "stall", "no rank makes progress")
+    for line in hung_lines(history, chosen, "job_id, role, rank, frame"):
+        frame = line.labels.get("frame", "")
+        add(line, "hung", f"{component_of(line.labels).label} at {frame}")
     gone = {**chosen, "evidence": "process_gone"}
     for line in history.most("job:rl_stall:culprit", gone, "node, job_id", "ranks gone"):
         add(line, "rank_gone", "a rank's process ended without closing its record")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from stagewatch.report import periods
 from stagewatch.report.components import component_of
 from stagewatch.report.deviations import MIN_SAMPLES
 from stagewatch.report.diagnosis import MOMENTS, Milestone
-from stagewatch.report.events import Firing
+from stagewatch.report.events import Firing, Hung
 from stagewatch.report.experiment import Experiment
 from stagewatch.report.phases import PHASES, Phases
 from stagewatch.report.recovery import Recovery
@@ -52,7 +52,7 @@ def experiment_page(experiment: Experiment, figures: Mapping[str, str]) -> str:
         deviations=deviations,
         unjudged=sum(each.baseline is None for each in full.view.findings),
         least=MIN_SAMPLES,
-        about=_about,
+        about=lambda firing: _about(firing, full.view.hung),
     )
 
 
@@ -99,12 +99,17 @@ def _render(template: str, figures: Mapping[str, str], **content: Any) -> str:
     )
 
 
-def _about(firing: Firing) -> str:
-    """What an alert or a verdict speaks of."""
+def _about(firing: Firing, hung: Sequence[Hung]) -> str:
+    """What an alert or a verdict speaks of, and where the rank it names hung meanwhile."""
     who = component_of(firing.labels)
     parts = [who.label if who.kind != "slurm" else firing.labels.get("role", "")]
     parts += [
         f"{name} {firing.labels[name]}" for name in ("stage", "evidence") if firing.labels.get(name)
+    ]
+    parts += [
+        f"at {each.frame}"
+        for each in hung
+        if each.component == who and firing.start <= each.time <= firing.end
     ]
     return ", ".join(part for part in parts if part) or "job"
 

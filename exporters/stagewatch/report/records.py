@@ -152,6 +152,7 @@ def _view(experiment: Experiment, side: Side) -> dict[str, Any]:
         "suspects": side.suspects,
         "firings": side.view.firings,
         "events": side.view.events,
+        "hung": side.view.hung,
     }
 
 

@@ -16,6 +16,8 @@ from stagewatch.slurm.collectors import (
     steps,
 )
 from stagewatch.slurm.context import SlurmContext, SlurmOptions, slurm_context
+from stagewatch.verdict import cluster_stalls
+from stagewatch.web.facts import PageSources
 
 
 def collector_specs() -> tuple[AnySpec[SlurmContext], ...]:
@@ -31,6 +33,7 @@ def collector_specs() -> tuple[AnySpec[SlurmContext], ...]:
         steps.SPEC,
         discovery.SPEC,
         sources.SPEC,
+        cluster_stalls.SPEC,
     )
 
 
@@ -42,4 +45,5 @@ COMMAND = AgentCommand(
     specs=collector_specs,
     context=slurm_context,
     routes=lambda context: context.discovery.routes(),
+    sources=lambda context: PageSources(findings=context.findings.latest),
 )

@@ -81,13 +81,18 @@ class NfsMount:
         return self.export.partition(":/")[0].strip("[]")
 
 
-def read_mountstats(path: Path) -> list[NfsMount]:
-    """The NFS mounts in a mountstats file; raises `SourceError` where it cannot be read."""
+def read_mountstats(source: Path | int) -> list[NfsMount]:
+    """The NFS mounts in a mountstats file; raises `SourceError` where it cannot be read.
+
+    A descriptor stays open and is read from its beginning, where the kernel writes the file anew.
+    """
     try:
-        with path.open("rb") as file:
+        with open(source, "rb", closefd=isinstance(source, Path)) as file:
+            file.seek(0)
             return parse_mountstats(file.read(MAX_BYTES).decode("utf-8", "replace"))
     except OSError as error:
-        raise SourceError(f"{path}: {error.strerror}") from error
+        name = source if isinstance(source, Path) else f"descriptor {source}"
+        raise SourceError(f"{name}: {error.strerror}") from error
 
 
 def parse_mountstats(text: str) -> list[NfsMount]:

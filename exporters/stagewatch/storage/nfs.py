@@ -77,14 +77,20 @@ class NfsOptions:
         parse=listing(text),
     )
     process: str = option(
-        "self", "process whose mounts are shown; 1, inside a container, for those of the host"
+        "self",
+        "process whose mounts are shown; another user's, such as 1, needs the rights of that user",
+    )
+    descriptor: int = option(
+        0,
+        "open descriptor of a mountstats file, read instead of that of `process`; the entry point "
+        "of the image opens /proc/1/mountstats while it is root; 0 for none",
     )
 
 
 class NfsCollector(Collector):
-    """Every NFS mount in one mountstats file."""
+    """Every NFS mount in one mountstats file, given by its path or an open descriptor."""
 
-    def __init__(self, mountstats: Path, *, operations: tuple[str, ...] = OPERATIONS) -> None:
+    def __init__(self, mountstats: Path | int, *, operations: tuple[str, ...] = OPERATIONS) -> None:
         self._mountstats = mountstats
         self._operations = frozenset(operations)
 
@@ -125,9 +131,8 @@ def _operation(out: Samples, operation: Operation, mount: str, op: str) -> None:
 
 
 def _build(options: NfsOptions, node: NodeContext) -> NfsCollector:
-    return NfsCollector(
-        node.options.proc / options.process / "mountstats", operations=options.operations
-    )
+    file = options.descriptor or node.options.proc / options.process / "mountstats"
+    return NfsCollector(file, operations=options.operations)
 
 
 SPEC = CollectorSpec(

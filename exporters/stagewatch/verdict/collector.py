@@ -18,6 +18,7 @@ from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option
 from stagewatch.core.errors import NoData, StagewatchError
 from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.findings import Findings
 from stagewatch.core.words import printable
 from stagewatch.faults.markers import Marker, read_markers
 from stagewatch.host.guarded import Files
@@ -37,7 +38,14 @@ from stagewatch.ranks.model import RANK_LABELS, Rank
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.stacks import MISSING, NO_PROCESS, StackTaker, Take, stack
 from stagewatch.verdict.facts import Observer, RankFacts, as_json
-from stagewatch.verdict.incidents import DIRECTORY, Incident, IncidentDirectory, Witness
+from stagewatch.verdict.headline import findings_of
+from stagewatch.verdict.incidents import (
+    DIRECTORY,
+    Incident,
+    IncidentDirectory,
+    Witness,
+    with_stacks,
+)
 from stagewatch.verdict.judge import judge
 from stagewatch.verdict.libraries import Asked, Libraries
 from stagewatch.verdict.thresholds import MIN_SECONDS
@@ -111,6 +119,7 @@ class IncidentsCollector(Collector):
         *,
         kernel_log: Path = Path("/dev/kmsg"),
         fault_dir: Path | None = None,
+        findings: Findings | None = None,
         files: Files | None = None,
     ) -> None:
         self._ranks = ranks
@@ -119,6 +128,7 @@ class IncidentsCollector(Collector):
         self._taker = taker
         self._kernel_log = kernel_log
         self._fault_dir = fault_dir
+        self._findings = findings or Findings()
         self._libraries = Libraries(files)
         self._begun: _Begun | None = None
         self._latest = directory.load()
@@ -130,7 +140,8 @@ class IncidentsCollector(Collector):
         ranks = self._quiet(self._ranks.look().ranks)
         self._observer.look(ranks)
         facts = self._observer.facts(ranks)
-        suspected = {verdict.job_id for verdict in judge(facts) if verdict.stalled}
+        verdicts = judge(facts)
+        suspected = {verdict.job_id for verdict in verdicts if verdict.stalled}
         if self._begun is not None and time.monotonic() >= self._begun.due:
             begun, self._begun = self._begun, None
             if begun.job_id in suspected:
@@ -138,6 +149,10 @@ class IncidentsCollector(Collector):
             self._taker.rest()
             self._libraries.rest()
         now = time.time()
+        if suspected:  # the page names the line of code, once it is known
+            facts = with_stacks(facts, self._latest.values(), now)
+            verdicts = judge(facts)
+        self._findings.replace(findings_of(verdicts, facts))
         out = Samples()
         shown = 0
         for job_id in sorted(suspected):
@@ -292,6 +307,7 @@ def _build(options: IncidentsOptions, context: NodeContext) -> IncidentsCollecto
         IncidentDirectory(options.dir),
         StackTaker(),
         fault_dir=context.options.fault_dir,
+        findings=context.findings,
         files=context.files,
     )
 

@@ -16,6 +16,7 @@ from stagewatch.core.errors import NoData
 from stagewatch.core.runner import Runner
 from stagewatch.core.shortage import SHORTAGES, is_shortage
 from stagewatch.web.connection import Limits
+from stagewatch.web.facts import NO_SOURCES, PageSources
 from stagewatch.web.message import (
     Answer,
     Refused,
@@ -50,13 +51,19 @@ class AgentServer:
         node: str,
         record_dir: Path | None = None,
         routes: Mapping[str, Route] | None = None,
+        sources: PageSources = NO_SOURCES,
         web_config: Path | None = None,
         limits: Limits | None = None,
     ) -> None:
         self._security = WebSecurity(web_config) if web_config is not None else None
         limits = limits or Limits()
+        page = StatusPage(
+            runner, node=node, record_dir=record_dir, links=tuple(routes or ()), sources=sources
+        )
         answers: dict[str, Answer] = {
-            "/": StatusPage(runner, node=node, record_dir=record_dir, links=tuple(routes or ())),
+            "/": page.whole,
+            "/live": page.live,
+            "/live.js": page.script,
             "/metrics": MetricsPage(runner),
             "/-/healthy": _healthy,
             "/-/ready": lambda _: ready(runner),

@@ -7,14 +7,15 @@ needs to be imported.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
-from stagewatch.core.exposition import Histogram, Labels, Metric, Samples
+from stagewatch.core.findings import Finding
 from stagewatch.core.runner import Job, Runner
 from stagewatch.core.words import duration
+from stagewatch.web.cluster import ClusterFacts, cluster_of
+from stagewatch.web.series import Key, Series, key_of, natural
 
 WARM_CELSIUS = 75.0
 HOT_CELSIUS = 85.0
@@ -22,6 +23,13 @@ HOT_CELSIUS = 85.0
 
 FAULT_SHOWN_SECONDS = 30.0
 """How long the fault collector reports a fault at least, also one that is closed."""
+
+STRIP_SECONDS = 600.0
+"""How far back a rank's strip of stages goes."""
+SLOTS = 120
+"""Parts of a strip, and the most segments that it has."""
+OPEN_ROWS = 48
+"""Ranks up to which jobs stand open; further jobs that are well show one line each."""
 
 _RANK = ("job_id", "role", "rank")
 _GPU = ("gpu", "uuid", "mig")
@@ -34,9 +42,33 @@ _GPU_READINGS = (
 )
 """A GPU that has one of these is shown, also without its `gpu_info`."""
 
-Key = tuple[str, ...]
 Tone = Literal["good", "warn", "bad", "plain"]
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of a strip in which a rank was in one stage; `start` and `length` are in slots."""
+
+    stage: str
+    start: int
+    length: int
+
+
+Strips = Mapping[tuple[str, str, str], Sequence[Segment]]
+"""By job, role and rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageSources:
+    """What the page tells beyond the series of the collectors."""
+
+    findings: Callable[[], Sequence[Finding] | None] | None = None
+    """What is wrong with the jobs; it returns None where nobody has judged lately."""
+    strips: Callable[[], Strips] = dict
+
+
+NO_SOURCES = PageSources()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +94,45 @@ class Rank:
     """The first exception and the stage that raised it."""
     frame: str
     """Where in the user's own code it was when its job began to hang; empty while it does not."""
+    culprit: bool = False
+    """Whether it is at fault for what is wrong with its job."""
+    strip: Sequence[Segment] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobRanks:
+    """One job's ranks on this node, those at fault first."""
+
+    job_id: str
+    ranks: Sequence[Rank]
+    findings: Sequence[Finding] = ()
+
+    @property
+    def ended(self) -> bool:
+        """Whether no rank of it lives."""
+        return all(rank.wait == "gone" for rank in self.ranks)
+
+    @property
+    def lost(self) -> int:
+        """Ranks that are gone while others live."""
+        return 0 if self.ended else sum(rank.wait == "gone" for rank in self.ranks)
+
+    @property
+    def tone(self) -> Tone:
+        """How alarming it is."""
+        if self.findings:
+            return "bad"
+        return "plain" if self.ended else "warn" if self.lost else "good"
+
+    @property
+    def progress_age(self) -> float | None:
+        """Seconds since any of its ranks made progress."""
+        ages = [rank.progress_age for rank in self.ranks if rank.progress_age is not None]
+        return min(ages, default=None)
+
+    def waits(self) -> list[tuple[str, int]]:
+        """How many ranks there are of each wait class, the most frequent first."""
+        return _counted(rank.wait or "unknown" for rank in self.ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +212,35 @@ class NodeFacts:
     gpus: Subject[GPU] | None
     faults: Subject[Fault] | None
     collectors: Sequence[CollectorState]
+    cluster: ClusterFacts | None = None
+    findings: Sequence[Finding] | None = None
+    """What is wrong with the jobs; None where nobody judges them."""
+    judged: bool = False
+    """Whether this agent has somebody who judges them."""
+    jobs: Sequence[JobRanks] = field(default_factory=list)
+    """What is wrong comes first, then what lives, then what has ended."""
+
+    def live(self) -> list[JobRanks]:
+        """The jobs of which a rank lives, or of which something is told."""
+        return [job for job in self.jobs if not job.ended or job.findings]
+
+    def ended(self) -> list[JobRanks]:
+        """The other jobs."""
+        return [job for job in self.jobs if job.ended and not job.findings]
 
     def waits(self) -> list[tuple[str, int]]:
-        """How many ranks there are of each wait class, the most frequent first."""
-        return _counted(rank.wait or "unknown" for rank in _rows(self.ranks))
+        """How many ranks of live jobs there are of each wait class, the most frequent first."""
+        live = (rank for job in self.live() for rank in job.ranks)
+        return _counted(rank.wait or "unknown" for rank in live)
+
+    def stages(self) -> set[str]:
+        """The stages that a strip shows."""
+        return {part.stage for rank in _rows(self.ranks) for part in rank.strip}
 
     def slowest(self) -> Rank | None:
         """The rank that has been without progress for longest."""
-        ranks = [rank for rank in _rows(self.ranks) if rank.progress_age is not None]
+        live = (rank for job in self.live() for rank in job.ranks if rank.wait != "gone")
+        ranks = [rank for rank in live if rank.progress_age is not None]
         return max(ranks, key=lambda rank: rank.progress_age or 0.0, default=None)
 
     def hottest(self) -> GPU | None:
@@ -169,17 +261,28 @@ def _counted(names: Iterable[str]) -> list[tuple[str, int]]:
     return Counter(names).most_common()
 
 
-def facts_of(runner: Runner) -> NodeFacts:
+def facts_of(runner: Runner, sources: PageSources = NO_SOURCES) -> NodeFacts:
     """The facts of this moment, out of the latest collections."""
     jobs = runner.jobs
     fresh = [snapshot for job in jobs.values() if (snapshot := job.fresh()) is not None]
-    series = _Series(snapshot.samples for snapshot in fresh)
+    series = Series(snapshot.samples for snapshot in fresh)
+    findings = sources.findings() if sources.findings else None
+    ranks = _ranks(series, findings or (), sources.strips())
     return NodeFacts(
-        _subject(jobs, _ranks(series), "ranks", "stages"),
+        _subject(jobs, ranks, "ranks", "stages"),
         _subject(jobs, _gpus(series), "gpu"),
         _subject(jobs, _faults(series), "faults"),
         [_collector(job) for job in jobs.values()],
+        cluster_of(series) if any(name.startswith("slurm_") for name in jobs) else None,
+        findings,
+        sources.findings is not None and _judges(jobs),
+        _jobs(ranks, findings or ()),
     )
+
+
+def _judges(jobs: Mapping[str, Job]) -> bool:
+    """Whether a collector of this agent is there to say which jobs hang."""
+    return "incidents" in jobs or ("slurm_stalls" in jobs and not jobs["slurm_stalls"].no_data)
 
 
 def _subject(jobs: Mapping[str, Job], rows: Sequence[T], *names: str) -> Subject[T] | None:
@@ -189,57 +292,25 @@ def _subject(jobs: Mapping[str, Job], rows: Sequence[T], *names: str) -> Subject
     return Subject(rows, any(job.answering() for job in sources), _trouble(sources[0]))
 
 
-class _Series:
-    """The series of several collections, by the names of metrics and labels."""
-
-    def __init__(self, collections: Iterable[Samples]) -> None:
-        self._families: dict[str, list[tuple[Metric, Mapping[Labels, float | Histogram]]]] = {}
-        for samples in collections:
-            for metric, family in list(samples.families.items()):
-                self._families.setdefault(metric.name, []).append((metric, family))
-
-    def of(self, name: str) -> Iterator[tuple[dict[str, str], float]]:
-        """The labels and value of each series of a metric; none if nobody reports it."""
-        for metric, family in self._families.get(name, ()):
-            for labels, value in family.items():
-                if not isinstance(value, Histogram):
-                    yield dict(zip(metric.labels, labels, strict=True)), value
-
-    def by(self, name: str, keys: Sequence[str]) -> dict[Key, float]:
-        """The values of a metric by these of its labels; a label it lacks counts as empty."""
-        return {_key(labels, keys): value for labels, value in self.of(name)}
-
-    def reader(self, keys: Sequence[str]) -> Callable[[str, Key], float | None]:
-        """A function that looks up a metric's value by these of its labels."""
-        values = cache(lambda name: self.by(name, keys))
-        return lambda name, key: values(name).get(key)
-
-    def labels(self, name: str, keys: Sequence[str]) -> dict[Key, dict[str, str]]:
-        """All labels of a metric's series (such as `gpu_info`) by some of them."""
-        return {_key(labels, keys): labels for labels, _ in self.of(name)}
+def _jobs(ranks: Sequence[Rank], findings: Sequence[Finding]) -> list[JobRanks]:
+    by_job: dict[str, list[Rank]] = {}
+    for rank in ranks:
+        by_job.setdefault(rank.job_id, []).append(rank)
+    jobs = [
+        JobRanks(job_id, those, [finding for finding in findings if finding.job_id == job_id])
+        for job_id, those in by_job.items()
+    ]
+    return sorted(jobs, key=lambda job: (not job.findings, job.ended, not job.lost))
 
 
-def _key(labels: Mapping[str, str], keys: Sequence[str]) -> Key:
-    return tuple([labels.get(key, "") for key in keys])
-
-
-def _natural(key: Key) -> tuple[tuple[int, int, str], ...]:
-    """Sorts label values as people do: numbers by size and before words."""
-    return tuple(
-        [
-            (0, int(part), "") if part.isdecimal() and len(part) < 20 else (1, 0, part)
-            for part in key
-        ]
-    )
-
-
-def _ranks(series: _Series) -> list[Rank]:
-    """Every rank of the node, those that are gone first."""
+def _ranks(series: Series, findings: Sequence[Finding], strips: Strips) -> list[Rank]:
+    """Every rank of the node, those at fault first, then those that are gone."""
+    culprits = {key for finding in findings for key in finding.culprits}
     value = series.reader(_RANK)
     up = series.by("rl_rank_up", _RANK)
     info = series.labels("rl_rank_info", _RANK)
     in_force = [labels for labels, one in series.of("rl_rank_wait_class") if one]
-    waits = {_key(labels, _RANK): labels["class"] for labels in in_force}
+    waits = {key_of(labels, _RANK): labels["class"] for labels in in_force}
     stages = series.labels("rl_rank_stage_open_seconds", _RANK)
     failures = series.labels("rl_rank_first_failure_timestamp_seconds", _RANK)
     frames = series.labels("rl_rank_stack_frame_info", _RANK)
@@ -264,19 +335,21 @@ def _ranks(series: _Series) -> list[Rank]:
             memory_bytes=value("rl_rank_resident_memory_bytes", key),
             failure=(failure.get("error", ""), failure.get("stage", "")) if failure else None,
             frame=frames.get(key, {}).get("frame", ""),
+            culprit=(job_id, role, name) in culprits,
+            strip=strips.get((job_id, role, name), ()),
         )
 
-    ranks = [rank(key) for key in sorted({*up, *info, *waits, *stages}, key=_natural)]
-    return sorted(ranks, key=lambda rank: rank.wait != "gone")
+    ranks = [rank(key) for key in sorted({*up, *info, *waits, *stages}, key=natural)]
+    return sorted(ranks, key=lambda rank: (not rank.culprit, rank.wait != "gone"))
 
 
-def _gpus(series: _Series) -> list[GPU]:
+def _gpus(series: Series) -> list[GPU]:
     info = series.labels("gpu_info", _GPU)
     value = series.reader(_GPU)
     jobs: dict[Key, list[tuple[str, str]]] = {}
     for labels, _ in series.of("gpu_job_info"):
         job = (labels.get("job_id", ""), labels.get("user", ""))
-        jobs.setdefault(_key(labels, _GPU), []).append(job)
+        jobs.setdefault(key_of(labels, _GPU), []).append(job)
 
     def gpu(key: Key) -> GPU:
         labels = info.get(key, {})
@@ -297,10 +370,10 @@ def _gpus(series: _Series) -> list[GPU]:
         )
 
     keys = {*info, *(key for name in _GPU_READINGS for key in series.by(name, _GPU))}
-    return [gpu(key) for key in sorted(keys, key=_natural)]
+    return [gpu(key) for key in sorted(keys, key=natural)]
 
 
-def _faults(series: _Series) -> list[Fault]:
+def _faults(series: Series) -> list[Fault]:
     began = series.by("fault_injection_start_timestamp_seconds", ("id",))
     return [
         Fault(

@@ -1,8 +1,8 @@
-"""`/`: this node at a glance, for a person who has only a browser.
+"""`/`: this node or cluster at a glance, for a person who has only a browser.
 
-The server makes the page from the collectors' latest samples: no script, nothing loaded from
-elsewhere.  The page states facts about this node; verdicts need the whole job and are Prometheus'
-work.
+The server makes the page from the collectors' latest samples and, on a node, from the judgement on
+its ranks.  A browser with script renews the facts in place (`/live`, by `/live.js`); one without it
+reloads the page.  Nothing is loaded from elsewhere.
 """
 
 from __future__ import annotations
@@ -11,18 +11,28 @@ import base64
 import hashlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from functools import cached_property
 from http import HTTPStatus
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import stagewatch
 from stagewatch.core.runner import Runner
 from stagewatch.core.words import duration, printable, size
-from stagewatch.web.facts import FAULT_SHOWN_SECONDS, facts_of
+from stagewatch.stages import STAGES
+from stagewatch.web.facts import (
+    FAULT_SHOWN_SECONDS,
+    NO_SOURCES,
+    OPEN_ROWS,
+    SLOTS,
+    PageSources,
+    Segment,
+    facts_of,
+)
 from stagewatch.web.message import Request, Response
 
 if TYPE_CHECKING:
@@ -32,8 +42,10 @@ REFRESH_SECONDS = 5
 MAX_ROWS = 256
 """Most rows of a table; a line beneath it counts the rest."""
 
-_KEPT_SECONDS = 1.0
-"""Age up to which a page is given out again, so that many viewers cost no more than one."""
+SHARE = 0.002
+"""Most of a core that making the facts anew takes, however many look at them."""
+_KEPT_SECONDS = (1.0, 10.0)
+"""Least and greatest age up to which they are given out again."""
 
 
 class StatusPage:
@@ -46,51 +58,83 @@ class StatusPage:
         node: str,
         record_dir: Path | None = None,
         links: Sequence[str] = (),
+        sources: PageSources = NO_SOURCES,
     ) -> None:
         self._runner = runner
         self._node = node
         self._record_dir = record_dir
+        self._sources = sources
         self._links = ("/metrics", "/-/healthy", "/-/ready", *links)
         self._started = time.monotonic()
         self._making = threading.Lock()
-        self._last: tuple[float, bytes] | None = None
-        self._style = (resources.files(__package__) / "templates/status.css").read_text("utf-8")
+        self._facts = ""
+        self._due = 0.0
+        templates = resources.files(__package__) / "templates"
+        self._style = (templates / "status.css").read_text("utf-8")
+        self._script = (templates / "live.js").read_bytes()
         digest = base64.b64encode(hashlib.sha256(self._style.encode()).digest()).decode()
         self._headers = {
             "Content-Security-Policy": (
                 f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; "
+                "script-src 'self'; connect-src 'self'; "
                 "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
             ),
             "Referrer-Policy": "no-referrer",
         }
 
-    def __call__(self, _: Request) -> Response:
-        """The page, made anew at most once a second whoever asks."""
-        with self._making:
-            now = time.monotonic()
-            if self._last is None or now - self._last[0] > _KEPT_SECONDS:
-                self._last = (now, self._page().encode("utf-8", "replace"))
-            body = self._last[1]
-        return Response(HTTPStatus.OK, "text/html; charset=utf-8", body, self._headers)
-
-    def _page(self) -> str:
-        return self._template.render(
-            facts=facts_of(self._runner),
+    def whole(self, _: Request) -> Response:
+        """The page."""
+        facts = self._renewed()
+        page = self._environment.get_template("page.html.jinja").render(
+            facts=facts,
             node=self._node,
-            record_dir=self._record_dir,
             links=self._links,
             style=self._style,
             version=stagewatch.__version__,
             up_seconds=time.monotonic() - self._started,
-            now=time.time(),
             refresh_seconds=REFRESH_SECONDS,
+        )
+        return self._response("text/html", page.encode("utf-8", "replace"))
+
+    def live(self, _: Request) -> Response:
+        """What changes of the page, its `<main>` alone."""
+        return self._response("text/html", self._renewed().encode("utf-8", "replace"))
+
+    def script(self, _: Request) -> Response:
+        """The script that renews it in a browser."""
+        return self._response("text/javascript", self._script)
+
+    def _response(self, content_type: str, body: bytes) -> Response:
+        return Response(HTTPStatus.OK, f"{content_type}; charset=utf-8", body, self._headers)
+
+    def _renewed(self) -> str:
+        """The facts in HTML, made so seldom that they take no more than their share of a core."""
+        with self._making:
+            if time.monotonic() >= self._due:
+                template = self._environment.get_template("status.html.jinja")
+                began = time.thread_time()
+                self._facts = self._render(template)
+                least, most = _KEPT_SECONDS
+                kept = (time.thread_time() - began) / SHARE
+                self._due = time.monotonic() + min(max(least, kept), most)
+            return self._facts
+
+    def _render(self, template: jinja2.Template) -> str:
+        return template.render(
+            facts=facts_of(self._runner, self._sources),
+            node=self._node,
+            record_dir=self._record_dir,
+            now=time.time(),
             fault_shown_seconds=FAULT_SHOWN_SECONDS,
             max_rows=MAX_ROWS,
+            open_rows=OPEN_ROWS,
+            slots=SLOTS,
+            stages=STAGES,
         )
 
     @cached_property
-    def _template(self) -> jinja2.Template:
-        """The template; an agent whose page nobody looks at does without jinja2 in memory."""
+    def _environment(self) -> jinja2.Environment:
+        """The templates; an agent whose page nobody looks at does without jinja2 in memory."""
         import jinja2
 
         environment = jinja2.Environment(
@@ -101,9 +145,9 @@ class StatusPage:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        for show in (duration, size, percent, moment):
+        for show in (duration, size, percent, moment, shares):
             environment.filters[show.__name__] = _or_nothing(show)
-        return environment.get_template("status.html.jinja")
+        return environment
 
 
 def _fit_to_print(value: object) -> object:
@@ -115,8 +159,17 @@ def _fit_to_print(value: object) -> object:
     return printable(str(value), substitute="\N{REPLACEMENT CHARACTER}")
 
 
-def _or_nothing(show: Callable[[float], str | None]) -> Callable[[float | None], str | None]:
+def _or_nothing(show: Callable[[Any], str | None]) -> Callable[[Any], str | None]:
     return lambda value: None if value is None else show(value)
+
+
+def shares(strip: Sequence[Segment]) -> str:
+    """How much of a strip each stage has, in words, the longest first."""
+    lengths: Counter[str] = Counter()
+    for segment in strip:
+        lengths[segment.stage] += segment.length
+    parts = [f"{stage} {percent(length / SLOTS)}" for stage, length in lengths.most_common(5)]
+    return f"Last ten minutes: {', '.join(parts)}"
 
 
 def percent(ratio: float) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import stagewatch
+from tests.client.jobs.tiny import tiny_tokenizer
 
 STEPS = 4
 ACCUMULATION = 2
@@ -99,19 +100,6 @@ def main(when: str) -> None:
         "failures": len(found.failures),
     }
     print("\n" + json.dumps(report))
-
-
-def tiny_tokenizer() -> Any:
-    """Thirty-two words, made here."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    words = ["<pad>", "<eos>", "<unk>", *(f"w{i}" for i in range(29))]
-    tokenizer = Tokenizer(models.WordLevel(dict(zip(words, range(32), strict=True)), "<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
-    )
 
 
 if __name__ == "__main__":

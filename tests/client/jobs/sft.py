@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import stagewatch
-from tests.client.jobs.grpo import tiny_tokenizer
+from tests.client.jobs.tiny import tiny_tokenizer
 
 GOOD_STEPS = 3
 

@@ -1,0 +1,104 @@
+"""What jobs make of the GPUs they hold: each job, and users, accounts and partitions over time."""
+
+from stagewatch.dashboards import (
+    AMBER,
+    GREEN,
+    RED,
+    Column,
+    Query,
+    section,
+    steps,
+    table,
+    timeseries,
+)
+
+_OWNER = "job_id, user, account, partition"
+_HOURS = "* 30 / 3600"
+"""From samples to hours: the rules of alerts/jobs.rules.yaml record one each 30 s."""
+_GOOD = steps((0.3, AMBER), (0.6, GREEN), base=RED)
+
+
+def _added(what: str, window: str, by: str = _OWNER) -> str:
+    """A recorded number of GPUs, added up over a time by job or whoever owns jobs."""
+    return f"sum by ({by}) (sum_over_time(job:gpus_{what}:count{{PARTITION}}[{window}]))"
+
+
+JOBS = section(
+    "Jobs",
+    table(
+        "Jobs by GPU hours",
+        "Jobs that ran in the time range, those with most GPU hours.  Used is SM activity, or the "
+        "driver's utilisation, of the GPUs that are measured; wasted are the GPU hours without it.",
+        {"job_id": "Job", "user": "User", "account": "Account", "partition": "Partition"},
+        [
+            Column(
+                "Runs",
+                f"sum by ({_OWNER}) (job:gpus_held:count{{PARTITION}}) ^ 0",
+                unit="none",
+            ),
+            Column("GPU hours", f"{_added('held', '$__range')} {_HOURS}", decimals=1),
+            Column(
+                "GPUs",
+                f"max by ({_OWNER}) (max_over_time(job:gpus_held:count{{PARTITION}}[$__range]))",
+                unit="none",
+            ),
+            Column(
+                "Used",
+                f"{_added('used', '$__range')} / {_added('measured', '$__range')}",
+                unit="percentunit",
+                thresholds=_GOOD,
+                decimals=0,
+            ),
+            Column(
+                "Hours wasted",
+                f"({_added('measured', '$__range')} - {_added('used', '$__range')}) {_HOURS}",
+                decimals=1,
+            ),
+        ],
+        sort="GPU hours",
+        order="GPU hours",
+        rows=10,
+    ),
+)
+
+UTILISATION = section(
+    "Use of the GPUs over a day and a week",
+    *(
+        table(
+            f"By {label}",
+            f"Of each {label}: GPU hours, and which part of them was used.",
+            {label: label.capitalize()},
+            [
+                Column(
+                    title,
+                    expr,
+                    unit=unit,
+                    thresholds=_GOOD if unit == "percentunit" else (),
+                    decimals=0,
+                )
+                for window, name in (("1d", "day"), ("1w", "week"))
+                for title, expr, unit in (
+                    (f"Hours, {name}", f"{_added('held', window, label)} {_HOURS}", "short"),
+                    (
+                        f"Used, {name}",
+                        f"{_added('used', window, label)} / {_added('measured', window, label)}",
+                        "percentunit",
+                    ),
+                )
+            ],
+            sort="Hours, week",
+            order="Hours, week",
+            width=8,
+        )
+        for label in ("user", "account", "partition")
+    ),
+    timeseries(
+        "GPUs that jobs hold and use",
+        "Where the two lines part, GPUs wait.",
+        [
+            Query(f"sum(job:gpus_{what}:count{{PARTITION}})", what)
+            for what in ("held", "measured", "used")
+        ],
+        width=24,
+    ),
+)

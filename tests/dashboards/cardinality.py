@@ -1,0 +1,384 @@
+"""How many series a query may return on a large cluster, by the labels of what it asks for.
+
+A bound, not a count: the labels of a metric stand in its declaration (those of a recorded series
+follow from its rule), `VALUES` says how many values a label has, and each operator of PromQL is
+followed.  `topk` binds a range query only where it chooses at one moment (`@ end()`): else each
+step of the range may choose others.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+import pkgutil
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import promql_parser as promql
+import yaml
+
+import stagewatch
+from stagewatch.core.exposition import Metric
+from tests.dashboards.boards import ROOT, Query, filled
+
+NODES, GPUS, RANKS = 1024, 8, 8
+VALUES = {
+    # Of the cluster's size: everywhere is the worst case, such as each node in its own job.
+    "node": NODES,
+    "instance": NODES,
+    "gpu": GPUS,
+    "uuid": NODES * GPUS,
+    "pci_bus_id": GPUS,
+    "rank": NODES * RANKS,
+    "local_rank": RANKS,
+    "pid": NODES * RANKS,
+    "group": NODES,
+    "job_id": NODES,
+    "array_job_id": NODES,
+    "directory": NODES,
+    "file": NODES,
+    "path": NODES,
+    "serial": NODES * GPUS,
+    "mig": 7,
+    "link": 18,
+    "device": 9,
+    "port": 9,
+    "peer": NODES * RANKS,
+    "target_worker": NODES,
+    "reason": 64,
+    "name": 64,
+    "frame": NODES,
+    "reservation": 64,
+    "rack": 64,
+    # Of the site's make.
+    "cluster": 1,
+    "job": 2,
+    "partition": 8,
+    "gpu_type": 3,
+    "gpus": GPUS,
+    "model": 3,
+    "type": 100,
+    "minor": GPUS,
+    "driver": 3,
+    "vbios": 8,
+    "version": 4,
+    "python": 4,
+    "user": 50,
+    "account": 50,
+    "mount": 4,
+    "server": 4,
+    "export": 4,
+    "address": 4,
+    "protocol": 2,
+    "target": 8,
+    "license": 16,
+    "source": 12,
+    "id": 32,
+    "scenario": 8,
+    "fault_type": 16,
+    "expected_failure_stage": 12,
+    "role": 4,
+    "framework": 4,
+    "world_size": 4,
+    "side": 2,
+    "collector": 45,
+    "rule_group": 60,
+    # Of the subject: as many as its documents list.
+    "stage": 12,
+    "substage": 12,
+    "class": 12,
+    "state": 12,
+    "availability": 4,
+    "kind": 8,
+    "reason_class": 8,
+    "exit_class": 16,
+    "direction": 2,
+    "layer": 2,
+    "mode": 2,
+    "scope": 2,
+    "memory": 2,
+    "domain": 4,
+    "phase": 6,
+    "op": 30,
+    "operation": 4,
+    "resource": 3,
+    "severity": 3,
+    "xid": 32,
+    "sxid": 32,
+    "action": 16,
+    "meaning": 32,
+    "evidence": 16,
+    "by": 2,
+    "error": 16,
+    "tier": 4,
+    "pattern": 24,
+    "limit": 4,
+    "le": 20,
+    "flag": 30,
+    "alertname": 200,
+    "alertstate": 2,
+    "notify": 1,
+    "condition": 8,
+    "cause": 2,
+    "spares": 6,
+    "fstype": 4,
+    "namespace": 4,
+    "mount_point": 4,
+    "host": 4,
+    "link_layer": 2,
+    "board": 4,
+    "firmware": 4,
+    "unit": 4,
+    "family": 8,
+    "excuse": 8,
+    "scheduler": 2,
+}
+_OF_TARGET = ("cluster", "node", "job", "partition", "rack")
+_OF_OTHERS = {
+    "": ("gpu", "uuid"),
+    "up": ("instance",),
+    "ALERTS": ("alertname", "alertstate", "severity", "gpu", "job_id", "rank", "role", "mount"),
+    "slurmctld_schedule_cycle_tot": (),
+    "slurmctld_bf_cycle_tot": (),
+    "site:rl_stall_limit:seconds": ("job_id", "role", "stage"),
+}
+_OF_THE_CLUSTER = ("slurm_", "slurmctld_", "prometheus_")
+"""Series of targets that are no node."""
+
+
+TOLD_BY = {
+    "fault_type": "id",
+    "target_worker": "id",
+    "expected_failure_stage": "id",
+    "scenario": "id",
+    "action": "xid",
+    "meaning": "xid",
+    "server": "mount",
+    "export": "mount",
+    "version": "mount",
+    "rack": "node",
+    "severity": "alertname",
+    "protocol": "mount",
+}
+"""Labels that have one value for each value of another one."""
+
+
+def _product(values: Mapping[str, int]) -> int:
+    return math.prod(n for label, n in values.items() if TOLD_BY.get(label) not in values)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """At most `count` series, whose labels have at most so many values."""
+
+    count: int
+    values: dict[str, int]
+
+    def by(self, labels: set[str]) -> Bound:
+        """The groups that these labels make of it."""
+        kept = {label: n for label, n in self.values.items() if label in labels}
+        return Bound(min(self.count, _product(kept)), kept)
+
+
+ONE = Bound(1, {})
+_CHOOSING = ("MatchOp.Equal", "MatchOp.Re")
+
+
+def labels_of(name: str) -> dict[str, int]:
+    """The labels of a series, and how many values each has on the large cluster."""
+    return _labels(name, _recorded())
+
+
+def most_series(query: Query) -> int:
+    """The most series of a query of a board with All chosen, and one job."""
+    expression = promql.parse(filled(query.expr, job_id="1"))
+    return _Follower(_recorded(), query.instant).bound(expression).count
+
+
+@dataclass(frozen=True)
+class _Follower:
+    """Follows an expression, with the labels of recorded series as far as they are in hand."""
+
+    recorded: Mapping[str, dict[str, int]]
+    instant: bool
+
+    def bound(self, node: Any) -> Bound:
+        """The most that an expression may return."""
+        again = self.bound
+        match node:
+            case promql.VectorSelector():
+                return self._selected(node)
+            case promql.MatrixSelector():
+                return self._selected(node.vector_selector)
+            case promql.NumberLiteral() | promql.StringLiteral():
+                return ONE
+            case promql.Call():
+                return _called(node, [again(each) for each in node.args])
+            case promql.AggregateExpr():
+                return self._aggregated(node, again(node.expr))
+            case promql.BinaryExpr():
+                return _joined(node, again(node.lhs), again(node.rhs))
+            case _:
+                return again(node.expr)
+
+    def _selected(self, selector: Any) -> Bound:
+        values = dict(_labels(selector.name, self.recorded))
+        for matcher in selector.matchers.matchers:
+            chosen = re.fullmatch(r"[\w|-]*", matcher.value)
+            if chosen and matcher.name in values and str(matcher.op) in _CHOOSING:
+                values[matcher.name] = matcher.value.count("|") + 1
+        return Bound(_product(values), values)
+
+    def _aggregated(self, node: Any, inner: Bound) -> Bound:
+        operator, modifier = str(node.op), node.modifier
+        named = set(modifier.labels) if modifier else set()
+        without = modifier is not None and str(modifier.type).endswith("Without")
+        groups = inner.by(set(inner.values) - named if without else named)
+        if operator in ("topk", "bottomk"):
+            if self.instant or _at_one_moment(node.expr):
+                return Bound(min(inner.count, int(node.param.val) * groups.count), inner.values)
+            return inner
+        if operator == "count_values":
+            values = _steps(node.expr) or inner.count
+            return Bound(groups.count * values, groups.values | {node.param.val: values})
+        return groups
+
+
+def _called(call: Any, bounds: list[Bound]) -> Bound:
+    name = call.func.name
+    if name in ("vector", "scalar", "time", "absent"):
+        return ONE
+    bound = max(bounds, key=lambda each: each.count)
+    if name == "histogram_quantile":
+        return bound.by(set(bound.values) - {"le"})
+    if name == "label_replace":
+        to, source = call.args[1].val, call.args[3].val
+        return Bound(bound.count, bound.values | {to: bound.values.get(source, 1)})
+    return bound
+
+
+def _steps(node: Any) -> int | None:
+    """How many values `round(clamp(x, low, high), step)` has, which bounds `count_values`."""
+    match node:
+        case promql.Call(func=outer, args=[promql.Call(func=inner, args=[_, low, high]), step]):
+            if (outer.name, inner.name) == ("round", "clamp"):
+                return round((high.val - low.val) / step.val) + 1
+    return None
+
+
+def _at_one_moment(node: Any) -> bool:
+    found: list[bool] = []
+
+    def visit(each: Any) -> bool:
+        if isinstance(each, promql.VectorSelector):
+            found.append(each.at is not None)
+        elif isinstance(each, promql.MatrixSelector):
+            found.append(each.vector_selector.at is not None)
+        return True
+
+    promql.walk(node, visit)
+    return all(found)
+
+
+def _joined(node: Any, left: Bound, right: Bound) -> Bound:
+    operator, modifier = str(node.op), node.modifier
+    if operator == "or":
+        values = {
+            label: max(left.values.get(label, 1), right.values.get(label, 1))
+            for label in {*left.values, *right.values}
+        }
+        return Bound(left.count + right.count, values)
+    if operator == "unless" or not right.values:
+        return left
+    if not left.values:
+        return right
+    matching = modifier.matching if modifier else None
+    every = set(left.values) | set(right.values)
+    if matching is None:
+        keys = every
+    elif str(matching.type).endswith("Include"):
+        keys = set(matching.labels)
+    else:
+        keys = every - set(matching.labels)
+    card = str(modifier.card) if modifier else ""
+    if operator == "and" or card.endswith("ManyToOne"):
+        many, one = left, right
+    elif card.endswith("OneToMany"):
+        many, one = right, left
+    else:
+        return Bound(min(left.count, right.count), left.by(keys).values)
+    rest = _product({label: n for label, n in many.values.items() if label not in keys})
+    values = dict(many.values)
+    if operator != "and":
+        added = getattr(modifier.card, "labels", None) or modifier.group_labels or ()
+        values |= {label: one.values.get(label, 1) for label in getattr(added, "labels", added)}
+    return Bound(min(many.count, one.count * rest), values)
+
+
+@functools.cache
+def declared() -> dict[str, tuple[str, ...]]:
+    """The labels of every metric of the code, histograms by the names of their series."""
+    labels: dict[str, tuple[str, ...]] = {}
+    for module in pkgutil.walk_packages(stagewatch.__path__, "stagewatch."):
+        if module.name.startswith("stagewatch.client.hooks") or module.name.endswith(
+            (".__main__", ".child", ".janitor")
+        ):
+            continue
+        for value in vars(importlib.import_module(module.name)).values():
+            for item in value.values() if isinstance(value, dict) else (value,):
+                if not isinstance(item, Metric):
+                    continue
+                if item.kind != "histogram":
+                    labels[item.name] = item.labels
+                    continue
+                labels |= {f"{item.name}_{part}": item.labels for part in ("count", "sum")}
+                labels[f"{item.name}_bucket"] = (*item.labels, "le")
+    return labels
+
+
+@functools.cache
+def _recorded() -> dict[str, dict[str, int]]:
+    """The labels of every recorded series: of its rules, until none of them adds another."""
+    rules = [
+        rule
+        for path in sorted((ROOT / "alerts").glob("*.rules.yaml"))
+        for group in yaml.safe_load(path.read_text())["groups"]
+        for rule in group["rules"]
+        if "record" in rule
+    ]
+    parsed = [(rule, promql.parse(rule["expr"])) for rule in rules]
+    recorded: dict[str, dict[str, int]] = {rule["record"]: {} for rule in rules}
+    more = True
+    while more:
+        more = False
+        for rule, expression in parsed:
+            values = recorded[rule["record"]]
+            bound = _Follower(recorded, instant=True).bound(expression)
+            given = {label: VALUES[label] for label in rule.get("labels", {})}
+            for label, n in (bound.values | given).items():
+                if n > values.get(label, 0):
+                    values[label] = n
+                    more = True
+    return recorded
+
+
+def _labels(name: str | None, recorded: Mapping[str, dict[str, int]]) -> dict[str, int]:
+    """The labels of a series, and how many values each has."""
+    name = name or ""  # where a pattern stands for many, all of them of GPUs (DCGM's)
+    also = recorded.get(name, {})
+    if name in recorded and name not in declared():
+        return also
+    if name in declared():
+        labels = declared()[name]
+    elif name.startswith("node_network_"):
+        labels = ("device",)
+    elif name.startswith("prometheus_rule_"):
+        labels = ("rule_group",)
+    else:
+        labels = _OF_OTHERS.get("ALERTS" if name == "ALERTS_FOR_STATE" else name, ())
+    whole = name.startswith(_OF_THE_CLUSTER)
+    target = [label for label in _OF_TARGET if not (whole and label in ("node", "rack"))]
+    return also | {label: VALUES[label] for label in (*target, *labels)}

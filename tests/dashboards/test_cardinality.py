@@ -1,0 +1,91 @@
+"""No panel asks for more series than a browser draws, at 1,024 nodes x 8 GPUs x 8 ranks.
+
+`make bench ARGS=boards` asks a real Prometheus that holds so many series.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from stagewatch.dashboards.panels import MOST_SERIES, Column, Query, table, timeseries, worst
+from tests.dashboards import boards
+from tests.dashboards.boards import NAMES, data_panels, load
+from tests.dashboards.cardinality import NODES, most_series
+
+
+def bound(expr: str, *, instant: bool = False) -> int:
+    return most_series(boards.Query("board", "panel", expr, instant))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_panel_returns_more_than_300_series_with_all_chosen(name: str) -> None:
+    many = {}
+    for panel in data_panels(load(name)):
+        series = [bound(each["expr"], instant=each["instant"]) for each in panel["targets"]]
+        if sum(series) > MOST_SERIES:
+            many[panel["title"]] = series
+    assert many == {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_annotations_are_few(name: str) -> None:
+    many = {each.where: bound(each.expr) for each in boards.annotation_queries(name)}
+    assert max(many.values()) <= MOST_SERIES, many
+
+
+@pytest.mark.parametrize(
+    ("expr", "instant", "most"),
+    [
+        ("gpu_up", True, NODES * 8 * NODES * 8 * 7 * 2 * 8),
+        ("max by (node, gpu) (gpu_up)", False, NODES * 8),
+        ("max by (node) (gpu_up)", False, NODES),
+        ("max by (node) (gpu_up) == 0 or vector(0)", False, NODES + 1),
+        # Each step of a range query has its own ten.
+        ("topk(10, max by (node) (gpu_up))", True, 10),
+        ("topk(10, max by (node) (gpu_up))", False, NODES),
+        ("topk(10, max by (node) (gpu_up @ end()))", False, 10),
+        ("max by (node) (gpu_up) and topk(10, max by (node) (gpu_up @ end()))", False, 10),
+        ("max by (node, gpu) (gpu_up) and on (node) topk(10, max by (node) (gpu_up))", True, 80),
+        ('max by (node, kind) (gpu_ecc_errors_total{kind="x"})', False, NODES),
+        ('max by (job_id) (rl_rank_up{job_id=~"$job_id"})', False, 1),
+        ('count_values("value", round(clamp(gpu_up, 0, 1), 0.1))', False, 11),
+        ("histogram_quantile(0.9, sum by (le) (rl_stage_duration_seconds_bucket))", False, 1),
+    ],
+)
+def test_a_bound_follows_the_operators_of_promql(expr: str, instant: bool, most: int) -> None:
+    assert bound(expr, instant=instant) == most
+
+
+def test_worst_chooses_at_the_end_of_the_time_range_by_something_else_if_asked() -> None:
+    plain = worst("max by (node) (rate(a_total{NODE}[$__rate_interval]) or b{NODE})", most=3)
+    assert plain.endswith(
+        " and topk(3, max by (node)"
+        " (rate(a_total{NODE}[$__rate_interval] @ end()) or b{NODE} @ end()))"
+    )
+    other = worst("max by (rank) (a{JOB})", "max by (rank) (b{JOB})", least=True)
+    assert other == "max by (rank) (a{JOB}) and bottomk(20, max by (rank) (b{JOB} @ end()))"
+
+
+def test_a_table_asks_all_its_columns_for_the_rows_that_are_largest_in_one() -> None:
+    columns = [Column("A", "max by (node) (a)"), Column("B", "max by (node, gpu) (b) or c")]
+    panel = table("T", "D.", {"node": "Node", "gpu": "GPU"}, columns, order="A")
+    first, second = (target.expr for target in panel.targets)
+    assert first == "topk(50, max by (node) (a))"
+    assert second == f"(max by (node, gpu) (b) or c) and on (node, gpu) {first}"
+    with pytest.raises(ValueError, match="aggregates"):
+        table("T", "D.", {}, [Column("A", "a"), Column("B", "b")], order="A")
+
+
+def test_lines_and_cells_of_nodes_and_jobs_lead_to_their_boards() -> None:
+    lines = timeseries("T", "D.", Query("a", "{{node}} of {{job_id}}")).field["links"]
+    cells = table("T", "D.", {"node": "Node"}, [Column("A", "a")]).overrides[-1]["properties"]
+    for link, variable in (
+        (lines[0], "node"),
+        (lines[1], "job_id"),
+        (cells[0]["value"][0], "node"),
+    ):
+        for kept in ("${__url_time_range}", "${cluster:queryparam}", "${datasource:queryparam}"):
+            assert kept in link["url"]
+        assert re.search(rf"&var-{variable}=\$\{{__\w+(\.\w+)+\}}$", link["url"])

@@ -1,0 +1,70 @@
+"""What the first `docker compose up` on a healthy machine without Slurm tells people: nothing.
+
+The shipped configurations, rules and variables are used with addresses of this machine, so that no
+engine is needed.  The agent has a PID namespace of its own: other tests' ranks are not its.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stagewatch.core.processes import Children
+from stagewatch.demo.stack import free_port
+from tests.deploy.engine import ROOT, need
+from tests.deploy.store import Prometheus, Server
+from tests.running import clean_environ
+from tests.waiting import wait_for
+
+SERVICES = ("node:9947", "node:9100", "localhost:9090", "alertmanager:9093")
+EVALUATED = """
+min(changes(prometheus_rule_group_last_evaluation_timestamp_seconds[10m])) >= 2
+and on () count(min_over_time(up[15s]) == 1) == 4
+"""
+"""Every group of rules has run, also since all targets are up."""
+
+
+@pytest.mark.timeout(600)
+def test_nothing_is_told_of_a_healthy_machine_without_slurm(
+    children: Children, tmp_path: Path
+) -> None:
+    need("prometheus", "prometheus-alertmanager", "prometheus-node-exporter", "unshare")
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip("needs root on Linux to make PID namespaces")
+    node, exporter, prometheus, alertmanager = (f"127.0.0.1:{free_port()}" for _ in SERVICES)
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    children.start(
+        ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
+         sys.executable, "-m", "stagewatch.cli", *compose["node"]["command"], "--listen", node,
+         "--record-dir", str(tmp_path), "--fault-dir", str(tmp_path)],
+        environ=clean_environ({**compose["node"]["environment"], "STAGEWATCH_LISTEN": ""}),
+        log=tmp_path / "agent.log",
+    )  # fmt: skip
+    children.start(
+        ["prometheus-node-exporter", f"--web.listen-address={exporter}"],
+        log=tmp_path / "exporter.log",
+    )
+    children.start(
+        ["prometheus-alertmanager", f"--web.listen-address={alertmanager}",
+         "--cluster.listen-address=", f"--storage.path={tmp_path / 'alertmanager'}",
+         f"--config.file={ROOT / 'deploy' / 'alertmanager' / 'alertmanager.yml'}"],
+        log=tmp_path / "alertmanager.log",
+    )  # fmt: skip
+    text = (ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text()
+    text = text.replace("rules/*", f"{ROOT}/alerts/*")
+    for inside, outside in zip(SERVICES, (node, exporter, prometheus, alertmanager), strict=True):
+        assert inside in text
+        text = text.replace(inside, outside)
+    server = Prometheus(children, tmp_path / "prometheus", text, listen=prometheus)
+    wait_for(lambda: server.query(EVALUATED), "every group of rules has run", limit=300)
+    ever = server.query("count by (alertname, alertstate) (last_over_time(ALERTS[10m]))")
+    allowed = {"Watchdog"}
+    if server.query("node_timex_sync_status == 0"):  # of this machine it is true
+        allowed |= {"ClockUnsynchronized"}
+    assert {each["metric"]["alertname"] for each in ever} - allowed == set()
+    told = Server(f"http://{alertmanager}").page("/api/v2/alerts")
+    assert {alert["labels"]["alertname"] for alert in told} == {"Watchdog"}
