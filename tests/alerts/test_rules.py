@@ -30,9 +30,12 @@ def alerts(subject: str) -> dict[str, dict[str, Any]]:
 
 def checks_of(subject: str, name: str) -> list[list[dict[str, Any]]]:
     """The checks of an alert, in the order of their time, for each of its promtool tests."""
-    content = yaml.safe_load((ALERTS / "tests" / f"{subject}.test.yaml").read_text())
+    files = [subject, *(("limits-missing",) if subject == "self" else ())]
+    contents = [
+        yaml.safe_load((ALERTS / "tests" / f"{one}.test.yaml").read_text()) for one in files
+    ]
     found = []
-    for test in content["tests"]:
+    for test in (test for content in contents for test in content["tests"]):
         checks = [each for each in test.get("alert_rule_test", ()) if each["alertname"] == name]
         found.append(sorted(checks, key=lambda check: _seconds(check["eval_time"])))
     return found
