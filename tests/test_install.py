@@ -117,7 +117,7 @@ def test_help_and_version_work_from_the_bare_wheel(bare: Path) -> None:
         assert f"\n    {command}" in shown
 
 
-@pytest.mark.parametrize(("command", "extra"), [("node", "node"), ("demo", "demo")])
+@pytest.mark.parametrize(("command", "extra"), [("node", "node"), ("demo", "demo"), ("top", "top")])
 def test_a_command_that_needs_more_says_what_to_install(
     command: str, extra: str, bare: Path
 ) -> None:
@@ -138,15 +138,16 @@ def test_the_rules_are_found_in_the_wheel(bare: Path) -> None:
     ).read_bytes()
 
 
-EXTRAS = ("node", "slurm", "web-config", "dashboards", "report", "demo", "evidence")
+EXTRAS = ("node", "slurm", "web-config", "dashboards", "report", "demo", "evidence", "top")
 EVERY = frozenset(EXTRAS)
 NOWHERE = "http://127.0.0.1:9"
 COMMANDS: dict[tuple[str, ...], tuple[frozenset[str], int]] = {
     ("inspect", "--job", "none", "--record-dir", "{tmp}"): (EVERY, 0),
     ("inspect", "--job", "1", "--prometheus", NOWHERE): (
-        frozenset({"slurm", "report", "demo"}),
+        frozenset({"slurm", "report", "demo", "top"}),
         1,
     ),
+    ("top", "--record-dir", "{tmp}"): (frozenset({"top"}), 2),  # there is no terminal
     ("assets", "export", "{tmp}/assets"): (EVERY, 0),
     ("fault", "list", "--fault-dir", "{tmp}", "--undo-dir", "{tmp}/undo"): (EVERY, 0),
     (

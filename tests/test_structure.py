@@ -27,6 +27,7 @@ LAYERS: list[set[str]] = [
     {"agent"},
     {"node"},
     {"check", "demo", "run", "trace"},
+    {"top"},
     {"cli"},
     {"__main__"},
 ]

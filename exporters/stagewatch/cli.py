@@ -51,7 +51,7 @@ def _lacking(command: str, error: ModuleNotFoundError) -> int:
     """The exit status where a package is missing; tells what to install for the command."""
     if (error.name or "").startswith("stagewatch"):
         raise error
-    extra = command if command in ("slurm", "demo", "report") else "node"
+    extra = command if command in ("slurm", "demo", "report", "top") else "node"
     install = f"pip install 'stagewatch[{extra}]'"
     print(f"stagewatch: {command} needs {error.name}: {install}", file=sys.stderr)
     return 3 if command == "check" else 1  # 1 and 2 of check are verdicts on the node
@@ -146,6 +146,7 @@ _COMMANDS = {
         "stagewatch.verdict.command",
         "say what the ranks of this node are doing, and which one is at fault",
     ),
+    "top": ("stagewatch.top.command", "show live what every rank is doing, and what is wrong"),
     "trace": (
         "stagewatch.trace.command",
         "write the last events of a job's ranks as a trace for Perfetto and Chrome",

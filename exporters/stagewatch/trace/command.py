@@ -106,18 +106,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the trace; returns the exit status, which `--help` explains."""
     options = options_of(arguments, TraceOptions, "trace")
+    server = None
+    if options.prometheus:
+        server = options_of(arguments, PrometheusOptions, "prometheus")
+        server = replace(server, url=options.prometheus)
+    events = write(arguments.output, options, server)
+    _tell("")
+    print(f"{arguments.output}: {events} events; open it at https://ui.perfetto.dev")
+    return 0
+
+
+def write(output: Path, options: TraceOptions, server: PrometheusOptions | None) -> int:
+    """Write the trace of a job into a file; returns how many events it has.
+
+    Without a `server` they are those of `options.agent`, or else of this node.  Raises
+    `StagewatchError` where there is nothing to write, or no room for it.
+    """
     with ExitStack() as stack:
-        trace = Trace(stack.enter_context(_written(arguments.output)))
-        if options.prometheus:
-            server = options_of(arguments, PrometheusOptions, "prometheus")
-            _of_prometheus(trace, replace(server, url=options.prometheus), options)
+        trace = Trace(stack.enter_context(_written(output)))
+        if server:
+            _of_prometheus(trace, server, options)
         elif options.agent:
             _of_agents(trace, options.agent, options)
         else:
             _of_this_node(trace, options)
-    _tell("")
-    print(f"{arguments.output}: {trace.events} events; open it at https://ui.perfetto.dev")
-    return 0
+    return trace.events
 
 
 @contextmanager

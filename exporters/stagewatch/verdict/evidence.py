@@ -30,7 +30,18 @@ def gather(
     """The facts, with stacks of the living ranks of every job that is wrong; one of an incident
     stays where it cannot be taken now."""
     wrong = {verdict.job_id for verdict in verdicts if verdict.wrong}
-    live = [rank for rank in ranks if rank.job_id in wrong and rank.life is Life.ALIVE][:MAX_RANKS]
+    live = [rank for rank in ranks if rank.job_id in wrong and rank.life is Life.ALIVE]
+    return take(live, facts, taker, sleep)
+
+
+def take(
+    live: Sequence[Rank],
+    facts: Sequence[RankFacts],
+    taker: StackTaker,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[RankFacts]:
+    """The facts, with the stacks of these living ranks, as far as there are not too many."""
+    live = live[:MAX_RANKS]
     if not live:
         return list(facts)
     first = taker.take(live)
@@ -51,10 +62,13 @@ def _with(fact: RankFacts, taken: Stack | None) -> RankFacts:
     )
 
 
-def text(facts: Sequence[RankFacts], verdicts: Sequence[Verdict]) -> str:
-    """Each stack with the ranks in it, as a person reads them; the suspects' come first."""
+def text(
+    facts: Sequence[RankFacts], verdicts: Sequence[Verdict], asked: RankFacts | None = None
+) -> str:
+    """Each stack with the ranks in it, as a person reads them; the one that was asked for comes
+    first, then the suspects'."""
     lines = []
-    for why, ranks in _shared(facts, verdicts):
+    for why, ranks in sorted(_shared(facts, verdicts), key=lambda one: asked not in one[1]):
         first = ranks[0].stack
         moves = "" if first.problem or all(rank.stack.still for rank in ranks) else ", moving"
         who = f"job {ranks[0].job_id} {numbers(ranks)} ({ranks[0].role}), pid {ranks[0].pid}"

@@ -1,0 +1,142 @@
+"""Shows what every rank is doing at this moment, and what is wrong, until q or Ctrl-C.
+
+The verdict stands on top, then a line a rank, those at fault first.  The command needs no agent;
+root, or the user of the ranks, sees the most.  With --prometheus it shows all ranks of JOB, on all
+its nodes.
+
+  <  >     sort by the column left or right of this one; clicking its title does as well
+  r        turn the order round
+  /        show only ranks with these words in their job, role, rank, node, stage or class
+  e        the stacks of the rank under the cursor, and of its job's others, by py-spy
+  t        write the last events of its job into a file here, for https://ui.perfetto.dev
+  q        end, as Ctrl-C does
+
+► marks the ranks at fault, ! those without progress for longer than their stage may take.  The bar
+of PROGRESS is full when that time is over; behind it stands the time since the last progress.
+STEPS are counted over the last minute.  A narrow terminal has fewer columns.  The colours are the
+terminal's own; NO_COLOR takes them away.
+
+exit status:
+  0  somebody ended it
+  1  it broke, which the last lines tell
+  2  an option cannot be used, or there is no terminal
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stagewatch.core.config import (
+    add_options,
+    duration,
+    existing_directory,
+    option,
+    options_of,
+    path,
+)
+from stagewatch.core.errors import ConfigError
+from stagewatch.prometheus.options import PrometheusOptions
+from stagewatch.record import DEFAULT_DIRECTORY
+from stagewatch.top.node import NodeSource
+from stagewatch.top.rows import Source
+from stagewatch.trace.command import TraceOptions, write
+from stagewatch.verdict.incidents import DIRECTORY
+
+NODE_SECONDS, JOB_SECONDS = 1.0, 5.0
+"""Between two looks at this node, and two questions to a Prometheus."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopOptions:
+    """Options of `stagewatch top`."""
+
+    interval: float | None = option(
+        None,
+        f"time between two looks; unless given {NODE_SECONDS:g} s, and {JOB_SECONDS:g} s with "
+        "--prometheus",
+        parse=duration,
+    )
+    incident_dir: Path = option(
+        DIRECTORY,
+        "where the agent keeps incidents, whose stacks tell more of a job that hangs",
+        parse=path,
+        env="STAGEWATCH_INCIDENT_DIR",
+    )
+    prometheus: str = option("", "ask the server at this URL about the whole job JOB")
+    record_dir: Path = option(
+        Path(DEFAULT_DIRECTORY),
+        "directory of the stage records, to which the ranks write; the default one comes with the "
+        "private directories of users that may be read",
+        parse=existing_directory,
+        env="STAGEWATCH_DIR",
+    )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `stagewatch top`."""
+    parser.add_argument("job_id", nargs="?", default="", metavar="JOB", help="only this job")
+    tables = {"top": TopOptions, "prometheus": PrometheusOptions}
+    add_options(parser, tables, without=("prometheus.url",))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show ranks until somebody ends it; returns the exit status."""
+    from stagewatch.top.screen import Screen
+
+    options = options_of(arguments, TopOptions, "top")
+    server = None
+    if options.prometheus:
+        server = options_of(arguments, PrometheusOptions, "prometheus")
+        server = replace(server, url=options.prometheus)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") in ("", "dumb"):
+        raise ConfigError("top needs a terminal; for files and pipes: stagewatch inspect --watch 5")
+    if not os.environ.get("NO_COLOR"):
+        os.environ.pop("NO_COLOR", None)  # an empty one counts as none
+    logging.disable()  # lines would go across the screen
+    source = _source(options, server, arguments.job_id)
+    with closing(source):
+        interval = options.interval or (JOB_SECONDS if server else NODE_SECONDS)
+        screen = Screen(source, interval, _tracer(arguments, options, server))
+        screen.run()
+    return screen.return_code or 0
+
+
+def _source(options: TopOptions, server: PrometheusOptions | None, job: str) -> Source:
+    if server is None:
+        return NodeSource(options.record_dir, options.incident_dir, job)
+    if not job:
+        raise ConfigError("--prometheus needs a job, whose ranks it shows: stagewatch top JOB")
+    from stagewatch.prometheus.api import PrometheusApi
+    from stagewatch.top.job import JobSource
+
+    return JobSource(PrometheusApi.of(server), job)
+
+
+def _tracer(
+    arguments: argparse.Namespace, options: TopOptions, server: PrometheusOptions | None
+) -> Callable[[str], str]:
+    """What writes the trace of a job, as `stagewatch trace` does, and tells where."""
+    own = argparse.Namespace(config=arguments.config)  # flags are for the Prometheus alone
+    asked = replace(
+        options_of(own, TraceOptions, "trace"),
+        record_dir=options.record_dir,
+        prometheus=options.prometheus,
+        agent=(),
+    )
+
+    def trace(job: str) -> str:
+        name = re.sub(r"[^A-Za-z0-9._-]", "_", job)[:80]
+        output = Path(f"stagewatch-{name}-{time.strftime('%Y%m%dT%H%M%S')}.json.gz")
+        events = write(output, replace(asked, job=job), server)
+        return f"{output.absolute()}: {events} events; open it at https://ui.perfetto.dev"
+
+    return trace

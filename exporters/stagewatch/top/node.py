@@ -1,0 +1,175 @@
+"""Looks at the ranks of this node, by the judgement of `stagewatch inspect`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from stagewatch.core.words import duration
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.directory import rank_directory
+from stagewatch.ranks.records import Life
+from stagewatch.ranks.stacks import StackTaker
+from stagewatch.record import DEFAULT_DIRECTORY
+from stagewatch.top.rows import Row, View
+from stagewatch.verdict.evidence import take, text
+from stagewatch.verdict.facts import Observer, RankFacts
+from stagewatch.verdict.incidents import Incident, read, with_stacks
+from stagewatch.verdict.judge import Verdict, judge
+
+INCIDENTS_SECONDS = 10.0
+"""How often the files of incidents are read while a job hangs."""
+RATE_SECONDS = 60.0
+"""The time over which steps are counted, where there were two in it."""
+
+_Key = tuple[str, str, int, int]
+
+
+class StepRates:
+    """Counts the steps of each rank that it is shown again and again."""
+
+    def __init__(self) -> None:
+        self._steps: dict[_Key, deque[tuple[float, int]]] = {}
+
+    def per_second(self, ranks: Sequence[RankFacts], now: float) -> dict[_Key, float]:
+        """By rank, as of now; without those of which no two steps have been seen."""
+        before, self._steps = self._steps, {}
+        rates = {}
+        for rank in ranks:
+            if rank.step is None:
+                continue
+            steps = self._steps[key(rank)] = before.get(key(rank)) or deque(maxlen=1000)
+            if steps and steps[-1][1] > rank.step:  # begun again
+                steps.clear()
+            if not steps or steps[-1][1] != rank.step:
+                steps.append((now, rank.step))
+            while len(steps) > 2 and steps[0][0] < now - RATE_SECONDS:
+                steps.popleft()
+            if rank.overdue:
+                rates[key(rank)] = 0.0
+            elif len(steps) > 1:
+                rates[key(rank)] = (steps[-1][1] - steps[0][1]) / (now - steps[0][0])
+        return rates
+
+
+def key(rank: RankFacts) -> _Key:
+    """What tells a rank's process from all others of this node."""
+    return rank.job_id, rank.role, rank.rank, rank.pid
+
+
+class NodeSource:
+    """The ranks of this node, of one job or of all."""
+
+    def __init__(self, record_dir: Path, incident_dir: Path, job: str) -> None:
+        self.title = os.uname().nodename
+        self._record_dir = record_dir
+        self._incident_dir = incident_dir
+        self._job = job
+        self._held = ExitStack()
+        proc = Procfs()
+        self._directory = self._held.enter_context(rank_directory(record_dir, proc, fresh_for=0.1))
+        self._observer = Observer(proc)
+        self._rates = StepRates()
+        self._incidents: list[Incident] = []
+        self._incidents_of: tuple[list[str], float] = [], 0.0
+        self._last: list[RankFacts] = []
+
+    def look(self) -> View:
+        """The ranks now.  Raises `SourceError` where records cannot be read."""
+        census = self._directory.look()
+        mine = [rank for rank in census.ranks if self._job in ("", rank.job_id)]
+        self._observer.look(mine)
+        ranks = self._observer.facts(mine, full=census.full)
+        jobs = [verdict.job_id for verdict in judge(ranks) if verdict.stalled]
+        ranks = with_stacks(ranks, self._incidents_now(jobs), time.time())
+        verdicts = judge(ranks)
+        self._last = ranks
+        if not ranks:
+            return View(((self._nothing(), False),))
+        accused = {key(rank) for verdict in verdicts for rank in verdict.culprits}
+        rates = self._rates.per_second(ranks, time.monotonic())
+        return View(
+            [(one.sentence, one.wrong) for one in sorted(verdicts, key=_gravest_first)],
+            [
+                replace(
+                    row_of(rank),
+                    at_fault=key(rank) in accused,
+                    steps_per_second=rates.get(key(rank)),
+                )
+                for rank in ranks
+            ],
+        )
+
+    def stacks(self, row: Row) -> str:
+        """The stack of a rank, then those of its job's other ranks here, by py-spy."""
+        ranks = [rank for rank in self._last if rank.job_id == row.job_id]
+        live = [
+            rank
+            for rank in self._directory.look().ranks
+            if rank.job_id == row.job_id and rank.life is Life.ALIVE
+        ]
+        taker = StackTaker()
+        try:
+            ranks = take(live, ranks, taker)
+        finally:
+            taker.close()
+        asked = next((rank for rank in ranks if row_of(rank).key == row.key), None)
+        return text(ranks, judge(ranks), asked).strip() or "No process of this job lives here."
+
+    def close(self) -> None:
+        """Close the records, and end the children that read for them."""
+        self._held.close()
+
+    def _incidents_now(self, jobs: list[str]) -> list[Incident]:
+        """Those of jobs that hang; the agent's files are large, so now and then is enough."""
+        of, when = self._incidents_of
+        if jobs != of or time.monotonic() - when >= INCIDENTS_SECONDS:
+            self._incidents = list(read(self._incident_dir, jobs))
+            self._incidents_of = jobs, time.monotonic()
+        return self._incidents
+
+    def _nothing(self) -> str:
+        job = f" of job {self._job}" if self._job else ""
+        elsewhere = " or a private directory" if str(self._record_dir) == DEFAULT_DIRECTORY else ""
+        return (
+            f"No rank{job} on this node: no stage record in {self._record_dir}{elsewhere}, and no "
+            "process that may be read has RANK or SLURM_PROCID in its environment."
+        )
+
+
+def row_of(rank: RankFacts) -> Row:
+    """The line of a rank, but for what other looks or ranks tell of it."""
+    inside = [
+        f"{call.op} of {name}"
+        + (f" with rank {call.peer}" if call.peer is not None else "")
+        + f", {duration(call.seconds)}"
+        for name, call in rank.inside.items()
+    ]
+    return Row(
+        job_id=rank.job_id,
+        role=rank.role,
+        rank=str(rank.rank),
+        pid=rank.pid,
+        stage=rank.stage or "",
+        substage=rank.substage,
+        open_seconds=rank.stage_open_seconds,
+        step=rank.step,
+        age_seconds=rank.progress_age_seconds,
+        budget_seconds=rank.budget_seconds,
+        overdue=rank.overdue,
+        wait_class=rank.wait_class.value,
+        state=rank.state,
+        wait_channel=rank.wait_channel,
+        cpu_ratio=rank.cpu_ratio,
+        inside="; ".join(inside) or rank.stack.frame or rank.first_failure,
+    )
+
+
+def _gravest_first(verdict: Verdict) -> tuple[bool, bool, bool]:
+    """A job that hangs before one that lost a rank, and that before one that has ended."""
+    return not verdict.stalled, not verdict.charges, not verdict.wrong
