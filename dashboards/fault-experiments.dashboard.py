@@ -15,7 +15,6 @@ from stagewatch.dashboards import (
     steps,
     table,
     timeseries,
-    worst,
 )
 
 GUIDE = """\
@@ -50,7 +49,7 @@ dashboard = board(
             stat(
                 "Detected",
                 "Alerts that fire.",
-                'count(ALERTS{CLUSTER, alertstate="firing", notify=""}) or vector(0)',
+                'count(ALERTS{CLUSTER, alertstate="firing"}) or vector(0)',
                 thresholds=ANY_IS_AMBER,
             ),
             stat(
@@ -89,8 +88,7 @@ dashboard = board(
                 "Detected",
                 "Alerts, while they fire.",
                 Query(
-                    'count by (alertname) (ALERTS{CLUSTER, alertstate="firing", notify=""})',
-                    "{{alertname}}",
+                    'count by (alertname) (ALERTS{CLUSTER, alertstate="firing"})', "{{alertname}}"
                 ),
                 thresholds=ANY_IS_AMBER,
                 rows=6,
@@ -99,13 +97,7 @@ dashboard = board(
                 "Localised",
                 "Ranks named as being at fault.",
                 Query(
-                    worst(
-                        "max by (job_id, role, rank, node, evidence)"
-                        " (job:rl_stall:culprit{CLUSTER})",
-                        "max by (job_id, role, rank, node, evidence)"
-                        " (max_over_time(job:rl_stall:culprit{CLUSTER}[$__range]))",
-                        most=30,
-                    ),
+                    "max by (job_id, role, rank, node, evidence) (job:rl_stall:culprit{CLUSTER})",
                     "{{job_id}} {{role}} {{rank}} on {{node}}: {{evidence}}",
                 ),
                 mappings=mapping({"1": ("named", RED)}),
@@ -117,19 +109,10 @@ dashboard = board(
                 "for a minute.",
                 [
                     Query(
-                        worst(
-                            "max by (node, kind) (node:recovery:event{CLUSTER})",
-                            "max by (node, kind)"
-                            " (max_over_time(node:recovery:event{CLUSTER}[$__range]))",
-                        ),
-                        "{{node}} ({{kind}})",
+                        "max by (node, kind) (node:recovery:event{CLUSTER})", "{{node}} ({{kind}})"
                     ),
                     Query(
-                        worst(
-                            "max by (job_id, role) (job:recovery:event{CLUSTER})",
-                            "max by (job_id, role)"
-                            " (max_over_time(job:recovery:event{CLUSTER}[$__range]))",
-                        ),
+                        "max by (job_id, role) (job:recovery:event{CLUSTER})",
                         "job {{job_id}} ({{role}})",
                     ),
                 ],
@@ -143,7 +126,7 @@ dashboard = board(
                 "Progress age",
                 "The rank of each job and role that has been without progress the longest.",
                 Query(
-                    worst("max by (job_id, role) (rl_rank_progress_age_seconds{NODE})"),
+                    "max by (job_id, role) (rl_rank_progress_age_seconds{NODE})",
                     "{{job_id}} {{role}}",
                 ),
                 unit="s",
@@ -152,10 +135,7 @@ dashboard = board(
                 "Steps per minute",
                 "How fast each job's slowest rank advances.",
                 Query(
-                    worst(
-                        "min by (job_id, role) (deriv(rl_rank_step{NODE}[$__rate_interval])) * 60",
-                        least=True,
-                    ),
+                    "min by (job_id, role) (deriv(rl_rank_step{NODE}[$__rate_interval])) * 60",
                     "{{job_id}} {{role}}",
                 ),
                 minimum=None,
@@ -163,26 +143,20 @@ dashboard = board(
             timeseries(
                 "Scalars",
                 "What the ranks publish, mean over the ranks.",
-                Query(
-                    worst(
-                        "avg by (job_id, name) (rl_scalar{NODE})",
-                        "count by (job_id, name) (rl_scalar{NODE})",
-                    ),
-                    "{{job_id}} {{name}}",
-                ),
+                Query("avg by (job_id, name) (rl_scalar{NODE})", "{{job_id}} {{name}}"),
                 minimum=None,
             ),
             timeseries(
                 "GPUs",
                 "SM activity of each node.",
-                Query(worst("avg by (node) (gpu_sm_active_ratio{NODE})", least=True), "{{node}}"),
+                Query("avg by (node) (gpu_sm_active_ratio{NODE})", "{{node}}"),
                 unit="percentunit",
                 maximum=1,
             ),
             state_timeline(
                 "Agents",
                 "A node that is silent has no data until it is back.",
-                Query(worst('max by (node) (up{NODE, job="stagewatch"})', least=True), "{{node}}"),
+                Query('max by (node) (up{NODE, job="stagewatch"})', "{{node}}"),
                 mappings=mapping({"0": ("silent", RED), "1": ("answers", GREEN)}),
                 width=12,
                 rows=8,
@@ -206,7 +180,6 @@ dashboard = board(
                         unit="s",
                     )
                 ],
-                order="For",
                 width=12,
             ),
         ),

@@ -18,20 +18,14 @@ from stagewatch.dashboards import (
 )
 
 GUIDE = """\
-**Table:** one line per GPU, the worst of the cluster or all of the nodes chosen above; amber is
-worth a look, red is worth a drain.  *Below limit* is how far the GPU is from the temperature at
-which it slows itself down: that limit differs by model, so it says more than degrees.  *SM active*
-says how much of the GPU worked; *utilisation* only that some kernel ran, so a GPU that spins in a
-collective shows 100 % there with little power and no tensor activity.  Heat maps show all GPUs,
-lines the 20 that are worst when the time range ends: end it in the incident.  Readings that a GPU
-does not have are absent.  `source` is `recorded` where they are replayed from a file.
+**Table:** one line per GPU; amber is worth a look, red is worth a drain.  *Below limit* is how far
+the GPU is from the temperature at which it slows itself down: that limit differs by model, so it
+says more than degrees.  *SM active* says how much of the GPU worked; *utilisation* only that some
+kernel ran, so a GPU that spins in a collective shows 100 % there with little power and no tensor
+activity.  Readings that a GPU does not have are absent.  `source` is `recorded` where they are
+replayed from a file.
 """
 
-WORST = (
-    "max by (node, gpu) (gpu_up{GPU} == 0) + 1000"
-    " or max by (node, gpu) (gpu_temperature_celsius{GPU})"
-    " or max by (node, gpu) (gpu_up{GPU})"
-)
 NEAR = steps((5, AMBER), (10, GREEN), base=RED)
 
 dashboard = board(
@@ -82,9 +76,8 @@ dashboard = board(
                 thresholds=ANY_IS_BAD,
             ),
             table(
-                "Worst GPUs",
-                "Lost ones first, then the hottest, as of the end of the time range; of a chosen "
-                "node all.",
+                "Every GPU",
+                "One line per GPU, as of the end of the time range.",
                 {"node": "Node", "gpu": "GPU"},
                 [
                     Column(
@@ -153,7 +146,6 @@ dashboard = board(
                     ),
                 ],
                 sort="Die",
-                order=WORST,
                 rows=12,
             ),
         ),

@@ -1,7 +1,7 @@
 """One job: its ranks, GPUs, storage, and its alerts."""
 
-from sections.job_nodes import GPUS_OF_THE_JOB, LOGS_AND_KILLS
-from sections.job_ranks import AS_A_WHOLE, PROCESSES, RANKS_AND_STAGES
+from sections.job_nodes import GPUS_OF_THE_NODES, LOGS_AND_KILLS
+from sections.job_ranks import PROCESSES, RANKS_AND_STAGES
 from sections.job_traffic import SOCKETS_AND_STORAGE
 from stagewatch.dashboards import (
     AMBER,
@@ -17,13 +17,11 @@ from stagewatch.dashboards import (
 )
 
 GUIDE = """\
-**Choose the job above**, and a node to see all of its ranks; else those that are worst when the
-time range ends.  GPUs are those that Slurm or its prolog gave to the job, also without ranks.
-*Verdict* names the rank at fault, if one can be named.  *Stage of each rank* shows the lockstep: in
-a healthy job all rows change colour together; a row that stays behind is where it began, the rows
-that wait for it are not at fault.  *Progress age* climbing on all ranks at once is a stall; on one,
-a straggler.  *What the main thread does* tells spinning (busy-poll) from parked, blocked on I/O,
-and gone.  For stages in depth go to *Stage timeline*.
+**Choose the job above.** *Verdict* names the rank at fault, if one can be named.  *Stage of each
+rank* shows the lockstep: in a healthy job all rows change colour together; a row that stays behind
+is where it began, the rows that wait for it are not at fault.  *Progress age* climbing on all ranks
+at once is a stall; on one, a straggler.  *What the main thread does* tells spinning (busy-poll)
+from parked, blocked on I/O, and gone.  For stages in depth go to *Stage timeline*.
 """
 
 dashboard = board(
@@ -31,7 +29,7 @@ dashboard = board(
     uid="stagewatch-job",
     description="One job: ranks and stages, sockets, storage, GPUs, and its alerts.",
     guide=GUIDE,
-    variables_used=("partition", "node", "job_id"),
+    variables_used=("job_id",),
     sections=[
         section(
             "Now",
@@ -69,7 +67,7 @@ dashboard = board(
             stat(
                 "Firing alerts",
                 "Alerts about this job.",
-                'count(ALERTS{JOB, alertstate="firing", notify=""}) or vector(0)',
+                'count(ALERTS{JOB, alertstate="firing"}) or vector(0)',
                 thresholds=ANY_IS_BAD,
             ),
             table(
@@ -94,7 +92,6 @@ dashboard = board(
                         unit="s",
                     )
                 ],
-                order="No progress for",
                 width=12,
                 rows=6,
             ),
@@ -112,21 +109,19 @@ dashboard = board(
                     Column(
                         "For",
                         "max by (severity, alertname, role, rank, node)"
-                        ' (time() - (ALERTS_FOR_STATE{JOB, notify=""}'
-                        ' and ignoring (alertstate) ALERTS{JOB, alertstate="firing", notify=""}))',
+                        " (time() - (ALERTS_FOR_STATE{JOB}"
+                        ' and ignoring (alertstate) ALERTS{JOB, alertstate="firing"}))',
                         unit="s",
                     )
                 ],
-                order="For",
                 width=12,
                 rows=6,
             ),
         ),
         RANKS_AND_STAGES,
-        GPUS_OF_THE_JOB,
-        AS_A_WHOLE,
         PROCESSES,
         SOCKETS_AND_STORAGE,
         LOGS_AND_KILLS,
+        GPUS_OF_THE_NODES,
     ],
 )

@@ -16,7 +16,6 @@ from stagewatch.dashboards import (
     state_timeline,
     steps,
     timeseries,
-    worst,
 )
 
 GUIDE = """\
@@ -87,10 +86,7 @@ dashboard = board(
             state_timeline(
                 "Probes",
                 "Whether each configured name resolves and each endpoint answers.",
-                Query(
-                    worst("min by (node, target) (net_probe_success{NODE})", least=True, most=32),
-                    "{{node}} {{target}}",
-                ),
+                Query("min by (node, target) (net_probe_success{NODE})", "{{node}} {{target}}"),
                 mappings=mapping({"0": ("fails", RED), "1": ("answers", GREEN)}),
                 width=12,
                 rows=8,
@@ -109,14 +105,14 @@ dashboard = board(
             timeseries(
                 "Offset",
                 "From the time source, as the kernel still corrects it.",
-                Query(worst("max by (node) (clock_offset_seconds{NODE})"), "{{node}}"),
+                Query("max by (node) (clock_offset_seconds{NODE})", "{{node}}"),
                 unit="s",
                 minimum=None,
             ),
             timeseries(
                 "Largest possible error",
                 "The most a clock may be off by its own estimate; the line is 10 ms.",
-                Query(worst("max by (node) (clock_max_error_seconds{NODE})"), "{{node}}"),
+                Query("max by (node) (clock_max_error_seconds{NODE})", "{{node}}"),
                 unit="s",
                 thresholds=steps((0.01, AMBER)),
             ),

@@ -6,6 +6,8 @@ from stagewatch.dashboards import (
     ANY_IS_BAD,
     GREEN,
     RED,
+    TO_JOB,
+    TO_NODE,
     Column,
     Query,
     bar_gauge,
@@ -17,7 +19,6 @@ from stagewatch.dashboards import (
     steps,
     table,
     timeseries,
-    worst,
 )
 
 GUIDE = """\
@@ -28,8 +29,7 @@ often its echo.  Vertical marks: red, a fault that somebody injected; orange, de
 recovery.  A number that is missing was not measured; it is never shown as zero.
 """
 
-AGENTS = 'up{NODE, job="stagewatch"}'
-FIRING = 'ALERTS{CLUSTER, alertstate="firing", notify=""}'
+FIRING = 'ALERTS{CLUSTER, alertstate="firing"}'
 
 dashboard = board(
     "Overview",
@@ -43,14 +43,14 @@ dashboard = board(
             stat(
                 "Critical alerts",
                 "Alerts to act on at once.",
-                f"count({FIRING[:-1]}, severity='critical'}}) or vector(0)",
+                'count(ALERTS{CLUSTER, alertstate="firing", severity="critical"}) or vector(0)',
                 thresholds=ANY_IS_BAD,
                 width=3,
             ),
             stat(
                 "Warnings",
                 "Alerts for the next working hour.",
-                f"count({FIRING[:-1]}, severity='warning'}}) or vector(0)",
+                'count(ALERTS{CLUSTER, alertstate="firing", severity="warning"}) or vector(0)',
                 thresholds=ANY_IS_AMBER,
                 width=3,
             ),
@@ -103,27 +103,8 @@ dashboard = board(
         section(
             "What, where, since when",
             table(
-                "Alerts by kind",
-                "How often each alert fires, and for how long.",
-                {"severity": "Severity", "alertname": "Alert"},
-                [
-                    Column("Firing", f"count by (severity, alertname) ({FIRING})"),
-                    Column(
-                        "For",
-                        "max by (severity, alertname) (time() - (ALERTS_FOR_STATE"
-                        '{CLUSTER, notify=""}'
-                        f" and ignoring (alertstate) {FIRING}))",
-                        unit="s",
-                    ),
-                ],
-                sort="Firing",
-                order="Firing",
-                width=8,
-                rows=9,
-            ),
-            table(
                 "Firing alerts",
-                "Those that fire for longest, at most 50.",
+                "Every alert that fires, the longest first.",
                 {
                     "severity": "Severity",
                     "alertname": "Alert",
@@ -139,14 +120,14 @@ dashboard = board(
                     Column(
                         "For",
                         "max by (severity, alertname, cluster, node, gpu, job_id, rank, mount,"
-                        ' partition) (time() - (ALERTS_FOR_STATE{CLUSTER, notify=""}'
+                        " partition) (time() - (ALERTS_FOR_STATE{CLUSTER}"
                         f" and ignoring (alertstate) {FIRING}))",
                         unit="s",
                     )
                 ],
-                order="For",
+                links={"node": TO_NODE, "job_id": TO_JOB},
                 sort="For",
-                width=16,
+                width=14,
                 rows=9,
             ),
             table(
@@ -170,19 +151,15 @@ dashboard = board(
                         unit="s",
                     )
                 ],
-                order="No progress for",
-                width=12,
-                rows=8,
+                links={"job_id": TO_JOB},
+                width=10,
+                rows=9,
             ),
             state_timeline(
                 "Alerts over time",
                 "How many of each alert fired; what began first is the leftmost.",
-                Query(
-                    'sum by (alertname) (ALERTS{CLUSTER, alertstate="firing", notify=""})',
-                    "{{alertname}}",
-                ),
+                Query('sum by (alertname) (ALERTS{CLUSTER, alertstate="firing"})', "{{alertname}}"),
                 thresholds=steps((1, AMBER), (5, RED)),
-                width=12,
                 rows=8,
             ),
         ),
@@ -228,36 +205,12 @@ dashboard = board(
                 stack=True,
                 width=8,
             ),
-            table(
-                "Nodes by rack",
-                "By the label rack, if the site gives its targets one; racks with silent nodes "
-                "first.",
-                {"rack": "Rack"},
-                [
-                    Column("Nodes", f"count by (rack) ({AGENTS})", unit="none"),
-                    Column(
-                        "Silent",
-                        f"count by (rack) ({AGENTS}) - sum by (rack) ({AGENTS})",
-                        unit="none",
-                        thresholds=ANY_IS_BAD,
-                    ),
-                    Column(
-                        "GPUs lost",
-                        f"count by (rack) (gpu_up{{NODE}} == 0) or 0 * count by (rack) ({AGENTS})",
-                        unit="none",
-                        thresholds=ANY_IS_BAD,
-                    ),
-                ],
-                sort="Silent",
-                order="Silent",
-                width=8,
-            ),
             state_timeline(
                 "Agents",
                 "Whether Prometheus reaches the agent of each node.",
-                Query(worst('max by (node) (up{NODE, job="stagewatch"})', least=True), "{{node}}"),
+                Query('max by (node) (up{NODE, job="stagewatch"})', "{{node}}"),
                 mappings=mapping({"0": ("silent", RED), "1": ("answers", GREEN)}),
-                width=24,
+                width=8,
                 rows=8,
             ),
         ),

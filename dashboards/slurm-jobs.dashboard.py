@@ -2,9 +2,8 @@
 
 from sections.slurm_capacity import GPUS, NODES
 from sections.slurm_controller import CONTROLLER
-from sections.slurm_ended import ENDED, FAILURES
+from sections.slurm_ended import ENDED
 from sections.slurm_queue import QUEUE
-from sections.slurm_use import JOBS, UTILISATION
 from stagewatch.dashboards import (
     AMBER,
     ANY_IS_AMBER,
@@ -21,11 +20,10 @@ GUIDE = """\
 **Who waits, and why:** *Pending by reason* separates a full cluster (`Resources`, `Priority`) from
 limits and mistakes that no node will cure.  **GPU truth table:** allocated + free + free but
 drained + down is what is configured; *free, drained* is capacity lost to a drain.  **Drained
-nodes** come with the reason, who gave it, and since when; the command that returns one is `scontrol
-update nodename=NODE state=resume`.  A node or job in several partitions counts in each.  **Jobs**
-and their use of GPUs come from Slurm, its prolog and the GPUs, also without ranks; a week needs a
-Prometheus that keeps one.  *Source age* tells how old the numbers are: while the controller is
-silent they go, rather than stay.
+nodes** come with the reason, who gave it, and since when; the command that returns one is
+`scontrol update nodename=NODE state=resume`.  A node or job in several partitions counts in each.
+*Source age* tells how old the numbers are: while the controller is silent they go, rather than
+stay.
 """
 
 dashboard = board(
@@ -75,12 +73,9 @@ dashboard = board(
                 mappings=mapping({"0": ("silent", RED), "1": ("answers", GREEN)}),
             ),
         ),
-        JOBS,
         QUEUE,
         GPUS,
-        UTILISATION,
         ENDED,
-        FAILURES,
         NODES,
         CONTROLLER,
     ],

@@ -17,7 +17,6 @@ from stagewatch.dashboards import (
     steps,
     table,
     timeseries,
-    worst,
 )
 
 GUIDE = """\
@@ -81,11 +80,7 @@ dashboard = board(
                 "Agents",
                 "Whether Prometheus reaches each agent.",
                 Query(
-                    worst(
-                        'max by (job, node, instance) (up{CLUSTER, job=~"stagewatch.*"})',
-                        least=True,
-                        most=32,
-                    ),
+                    'max by (job, node, instance) (up{CLUSTER, job=~"stagewatch.*"})',
                     "{{job}} {{node}}",
                 ),
                 mappings=mapping({"0": ("silent", RED), "1": ("answers", GREEN)}),
@@ -96,9 +91,7 @@ dashboard = board(
                 "Scrape duration",
                 "As Prometheus sees it.",
                 Query(
-                    worst(
-                        'max by (job, node) (scrape_duration_seconds{CLUSTER, job=~"stagewatch.*"})'
-                    ),
+                    'max by (job, node) (scrape_duration_seconds{CLUSTER, job=~"stagewatch.*"})',
                     "{{job}} {{node}}",
                 ),
                 unit="s",
@@ -107,10 +100,8 @@ dashboard = board(
                 "CPU of the agents",
                 "Without their child processes; 1 % of a core is the budget.",
                 Query(
-                    worst(
-                        "max by (job, node) (rate(process_cpu_seconds_total"
-                        '{CLUSTER, job=~"stagewatch.*"}[$__rate_interval]))'
-                    ),
+                    "max by (job, node) (rate(process_cpu_seconds_total"
+                    '{CLUSTER, job=~"stagewatch.*"}[$__rate_interval]))',
                     "{{job}} {{node}}",
                 ),
                 unit="percentunit",
@@ -120,10 +111,8 @@ dashboard = board(
                 "Memory of the agents",
                 "Resident, without their child processes.",
                 Query(
-                    worst(
-                        "max by (job, node) (process_resident_memory_bytes"
-                        '{CLUSTER, job=~"stagewatch.*"})'
-                    ),
+                    "max by (job, node) (process_resident_memory_bytes"
+                    '{CLUSTER, job=~"stagewatch.*"})',
                     "{{job}} {{node}}",
                 ),
                 unit="bytes",
@@ -133,9 +122,7 @@ dashboard = board(
                 "Samples per scrape",
                 "How much each agent exports.",
                 Query(
-                    worst(
-                        'max by (job, node) (scrape_samples_scraped{CLUSTER, job=~"stagewatch.*"})'
-                    ),
+                    'max by (job, node) (scrape_samples_scraped{CLUSTER, job=~"stagewatch.*"})',
                     "{{job}} {{node}}",
                 ),
                 width=8,
@@ -159,7 +146,6 @@ dashboard = board(
                         " or max by (node, reason) (stagewatch_markers_skipped{NODE})",
                     )
                 ],
-                order="Files",
                 width=8,
                 rows=5,
             ),

@@ -14,7 +14,6 @@ from stagewatch.dashboards import (
     steps,
     table,
     timeseries,
-    worst,
 )
 
 GUIDE = """\
@@ -32,21 +31,14 @@ dashboard = board(
     uid="stagewatch-stage-timeline",
     description="Stages of every rank over time, with faults, culprits and usual durations.",
     guide=GUIDE,
-    variables_used=("partition", "node", "job_id"),
+    variables_used=("job_id",),
     sections=[
         section(
             "Timeline",
             state_timeline(
                 "Stages",
                 "The innermost open stage of each rank.",
-                Query(
-                    worst(
-                        f"{RANKS} (rl_rank_stage_code{{RANK}})",
-                        by="max by (role, rank, node) (rl_rank_progress_age_seconds{RANK})",
-                        most=64,
-                    ),
-                    "{{role}} {{rank}} ({{node}})",
-                ),
+                Query(f"{RANKS} (rl_rank_stage_code{{JOB}})", "{{role}} {{rank}} ({{node}})"),
                 mappings=STAGE_NAMES,
                 rows=14,
             ),
@@ -65,13 +57,7 @@ dashboard = board(
                 "Culprits",
                 "Ranks at fault for a stall, while it lasts.",
                 Query(
-                    worst(
-                        "max by (role, rank, node, evidence, group, op)"
-                        " (job:rl_stall:culprit{JOB})",
-                        "max by (role, rank, node, evidence, group, op)"
-                        " (max_over_time(job:rl_stall:culprit{JOB}[$__range]))",
-                        most=30,
-                    ),
+                    "max by (role, rank, node, evidence, group, op) (job:rl_stall:culprit{JOB})",
                     "{{role}} {{rank}} ({{node}}): {{evidence}} {{op}} {{group}}",
                 ),
                 mappings=mapping({"1": ("at fault", RED)}),
@@ -87,7 +73,7 @@ dashboard = board(
                 [
                     Column(
                         "Open for",
-                        "max by (role, rank, node, stage) (rl_rank_stage_open_seconds{RANK})",
+                        "max by (role, rank, node, stage) (rl_rank_stage_open_seconds{JOB})",
                         unit="s",
                     ),
                     Column(
@@ -103,19 +89,15 @@ dashboard = board(
                         " job_role_stage:rl_stall_budget:seconds{JOB})",
                         unit="s",
                     ),
-                    Column("Step", "max by (role, rank, node) (rl_rank_step{RANK})", unit="none"),
+                    Column("Step", "max by (role, rank, node) (rl_rank_step{JOB})", unit="none"),
                 ],
-                order="No progress for",
                 sort="No progress for",
                 rows=10,
             ),
             timeseries(
                 "Open stage",
                 "How long each rank's stage has been open: a saw-tooth in a healthy job.",
-                Query(
-                    worst("max by (role, rank) (rl_rank_stage_open_seconds{RANK})"),
-                    "{{role}} {{rank}}",
-                ),
+                Query("max by (role, rank) (rl_rank_stage_open_seconds{JOB})", "{{role}} {{rank}}"),
                 unit="s",
             ),
             timeseries(
@@ -123,11 +105,9 @@ dashboard = board(
                 "Per rank, behind the furthest of its group; a rank that stays behind holds up "
                 "the others.",
                 Query(
-                    worst(
-                        "max by (role, rank, group) (max by (cluster, job_id, role, group)"
-                        " (rl_rank_collective_seq{JOB}) - on (cluster, job_id, role, group)"
-                        " group_right () rl_rank_collective_seq{JOB})"
-                    ),
+                    "max by (role, rank, group) (max by (cluster, job_id, role, group)"
+                    " (rl_rank_collective_seq{JOB}) - on (cluster, job_id, role, group)"
+                    " group_right () rl_rank_collective_seq{JOB})",
                     "{{role}} {{rank}} {{group}}",
                 ),
                 unit="none",
@@ -208,7 +188,6 @@ dashboard = board(
                         unit="s",
                     )
                 ],
-                order="Ago",
                 sort="Ago",
                 width=12,
             ),
@@ -216,10 +195,8 @@ dashboard = board(
                 "Failures",
                 "Exceptions that left a stage, per second.",
                 Query(
-                    worst(
-                        "sum by (role, stage, error)"
-                        " (rate(rl_stage_failures_total{JOB}[$__rate_interval]))"
-                    ),
+                    "sum by (role, stage, error)"
+                    " (rate(rl_stage_failures_total{JOB}[$__rate_interval]))",
                     "{{role}} {{stage}} {{error}}",
                 ),
                 unit="cps",

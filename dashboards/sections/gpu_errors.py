@@ -10,7 +10,6 @@ from stagewatch.dashboards import (
     steps,
     table,
     timeseries,
-    worst,
 )
 
 ERRORS_AND_LINKS = section(
@@ -36,7 +35,6 @@ ERRORS_AND_LINKS = section(
                 " group_left (action, meaning) gpu_xid_info{NODE})",
             )
         ],
-        order="Count",
         sort="Count",
         width=12,
     ),
@@ -44,10 +42,8 @@ ERRORS_AND_LINKS = section(
         "ECC errors",
         "Errors per second; corrected ones are information, uncorrected ones are not.",
         Query(
-            worst(
-                "sum by (node, gpu, memory, kind) (rate(gpu_ecc_errors_total"
-                '{GPU, scope="volatile"}[$__rate_interval]))'
-            ),
+            "sum by (node, gpu, memory, kind) (rate(gpu_ecc_errors_total"
+            '{GPU, scope="volatile"}[$__rate_interval]))',
             "{{node}} GPU {{gpu}} {{memory}} {{kind}}",
         ),
         unit="cps",
@@ -56,10 +52,8 @@ ERRORS_AND_LINKS = section(
         "NVLink",
         "Data over all links of a GPU.",
         Query(
-            worst(
-                "sum by (node, gpu, direction) (rate(gpu_nvlink_bytes_total{GPU}[$__rate_interval])"
-                " or gpu_nvlink_throughput_bytes_per_second{GPU})"
-            ),
+            "sum by (node, gpu, direction) (rate(gpu_nvlink_bytes_total{GPU}[$__rate_interval])"
+            " or gpu_nvlink_throughput_bytes_per_second{GPU})",
             "{{node}} GPU {{gpu}} {{direction}}",
         ),
         unit="Bps",
@@ -69,14 +63,11 @@ ERRORS_AND_LINKS = section(
         "Repeats and errors per second on the links; healthy links have none.",
         [
             Query(
-                worst(
-                    "sum by (node, gpu, kind)"
-                    " (rate(gpu_nvlink_errors_total{GPU}[$__rate_interval]))"
-                ),
+                "sum by (node, gpu, kind) (rate(gpu_nvlink_errors_total{GPU}[$__rate_interval]))",
                 "{{node}} GPU {{gpu}} NVLink {{kind}}",
             ),
             Query(
-                worst("sum by (node, gpu) (rate(gpu_pcie_replays_total{GPU}[$__rate_interval]))"),
+                "sum by (node, gpu) (rate(gpu_pcie_replays_total{GPU}[$__rate_interval]))",
                 "{{node}} GPU {{gpu}} PCIe replays",
             ),
         ],
@@ -86,11 +77,9 @@ ERRORS_AND_LINKS = section(
         "PCIe",
         "Traffic between GPU and host.",
         Query(
-            worst(
-                "sum by (node, gpu, direction)"
-                " (gpu_pcie_throughput_bytes_per_second{GPU}"
-                " or rate(gpu_pcie_bytes_total{GPU}[$__rate_interval]))"
-            ),
+            "sum by (node, gpu, direction)"
+            " (gpu_pcie_throughput_bytes_per_second{GPU}"
+            " or rate(gpu_pcie_bytes_total{GPU}[$__rate_interval]))",
             "{{node}} GPU {{gpu}} {{direction}}",
         ),
         unit="Bps",
@@ -98,10 +87,7 @@ ERRORS_AND_LINKS = section(
     bar_gauge(
         "Rows replaced",
         "Memory rows replaced by spares, by kind of error.",
-        Query(
-            worst("sum by (node, gpu, kind) (gpu_remapped_rows{GPU})"),
-            "{{node}} GPU {{gpu}} {{kind}}",
-        ),
+        Query("sum by (node, gpu, kind) (gpu_remapped_rows{GPU})", "{{node}} GPU {{gpu}} {{kind}}"),
         thresholds=steps((1, AMBER), (8, RED)),
         width=12,
     ),

@@ -4,6 +4,7 @@ from stagewatch.dashboards import (
     AMBER,
     GREEN,
     RED,
+    TO_JOB,
     Column,
     Query,
     mapping,
@@ -12,7 +13,6 @@ from stagewatch.dashboards import (
     steps,
     table,
     timeseries,
-    worst,
 )
 
 JOBS = section(
@@ -36,14 +36,14 @@ JOBS = section(
                 thresholds=steps((300, RED)),
             ),
         ],
-        order="Given",
+        links={"job_id": TO_JOB},
         sort="Idle for",
         width=12,
     ),
     timeseries(
         "Processes",
         "Compute processes on each GPU; two on one GPU compete for its memory.",
-        Query(worst("max by (node, gpu) (gpu_processes{GPU})"), "{{node}} GPU {{gpu}}"),
+        Query("max by (node, gpu) (gpu_processes{GPU})", "{{node}} GPU {{gpu}}"),
         unit="none",
     ),
 )
@@ -53,9 +53,7 @@ IDENTITY = section(
     state_timeline(
         "GPU reached by the driver",
         "Lost is an XID 79 or a driver that no longer answers for the GPU.",
-        Query(
-            worst("min by (node, gpu) (gpu_up{GPU})", least=True, most=32), "{{node}} GPU {{gpu}}"
-        ),
+        Query("min by (node, gpu) (gpu_up{GPU})", "{{node}} GPU {{gpu}}"),
         mappings=mapping({"0": ("lost", RED), "1": ("up", GREEN)}),
     ),
     table(
@@ -79,7 +77,6 @@ IDENTITY = section(
                 " (gpu_info{GPU})",
             )
         ],
-        order="Present",
     ),
     collapsed=True,
 )

@@ -1,134 +1,72 @@
 """What every GPU does over time, and how hot it gets."""
 
-from stagewatch.dashboards import (
-    AMBER,
-    RED,
-    Query,
-    distribution,
-    section,
-    steps,
-    timeseries,
-    worst,
-)
+from stagewatch.dashboards import AMBER, RED, Query, section, steps, timeseries
 
 HOT = steps((75, AMBER), (85, RED))
 MEMORY_HOT = steps((90, AMBER), (95, RED))
 
 HEAT_AND_POWER = section(
     "Heat and power",
-    distribution(
-        "Die temperature of all GPUs",
-        "How many GPUs are how hot, in steps of 5 degrees.",
-        "max by (node, gpu) (gpu_temperature_celsius{GPU})",
-        step=5,
-        limits=(20, 95),
-        unit="celsius",
-    ),
     timeseries(
-        "Hottest GPUs",
-        "The 20 hottest at the end of the time range; lines at 75 and 85 degrees.",
-        Query(worst("max by (node, gpu) (gpu_temperature_celsius{GPU})"), "{{node}} GPU {{gpu}}"),
+        "Die temperature",
+        "Lines at 75 and 85 degrees.",
+        Query("max by (node, gpu) (gpu_temperature_celsius{GPU})", "{{node}} GPU {{gpu}}"),
         unit="celsius",
         thresholds=HOT,
         minimum=None,
     ),
     timeseries(
-        "Hottest memory",
+        "Memory temperature",
         "Device memory runs hotter than the die; lines at 90 and 95 degrees.",
-        Query(
-            worst("max by (node, gpu) (gpu_memory_temperature_celsius{GPU})"),
-            "{{node}} GPU {{gpu}}",
-        ),
+        Query("max by (node, gpu) (gpu_memory_temperature_celsius{GPU})", "{{node}} GPU {{gpu}}"),
         unit="celsius",
         thresholds=MEMORY_HOT,
         minimum=None,
     ),
     timeseries(
-        "Slowed down most",
+        "Power",
+        "Draw of each GPU, averaged by the driver over a second.",
+        Query("max by (node, gpu) (gpu_power_watts{GPU})", "{{node}} GPU {{gpu}}"),
+        unit="watt",
+    ),
+    timeseries(
+        "Slowed down",
         "Share of time in which each reason slowed a GPU down; the worst GPU of each node.",
         Query(
-            worst(
-                "max by (node, reason) (rate(gpu_throttle_seconds_total{GPU}[$__rate_interval])"
-                " or avg_over_time(gpu_throttle_active{GPU}[$__rate_interval]))"
-            ),
+            "max by (node, reason) (rate(gpu_throttle_seconds_total{GPU}[$__rate_interval])"
+            " or avg_over_time(gpu_throttle_active{GPU}[$__rate_interval]))",
             "{{node}} {{reason}}",
         ),
         unit="percentunit",
-    ),
-    distribution(
-        "Power of all GPUs",
-        "How many GPUs draw how much of their power limit.",
-        "max by (node, gpu) (gpu_power_watts{GPU} / gpu_power_limit_watts{GPU})",
-        step=0.1,
-        limits=(0, 1),
-        unit="percentunit",
-    ),
-    timeseries(
-        "Power, lowest and highest",
-        "The ten GPUs that draw least, and the ten that draw most.",
-        [
-            Query(
-                worst("max by (node, gpu) (gpu_power_watts{GPU})", most=10, least=least),
-                "{{node}} GPU {{gpu}}",
-            )
-            for least in (True, False)
-        ],
-        unit="watt",
     ),
 )
 
 WORK = section(
     "Work",
-    distribution(
-        "SM activity of all GPUs",
-        "How many GPUs had an SM at work for which share of the time.",
-        "max by (node, gpu) (gpu_sm_active_ratio{GPU})",
-        step=0.1,
-        limits=(0, 1),
-        unit="percentunit",
-    ),
-    distribution(
-        "Tensor activity of all GPUs",
-        "How many GPUs used their tensor cores for which share of the time: near zero on a GPU "
-        "that only polls.",
-        "max by (node, gpu) (gpu_tensor_active_ratio{GPU})",
-        step=0.1,
-        limits=(0, 1),
-        unit="percentunit",
-    ),
     timeseries(
-        "Least active GPUs of jobs",
-        "SM activity, else utilisation, of the 20 GPUs that do least of those given to a job.",
-        Query(
-            worst(
-                "min by (node, gpu) (gpu:use:ratio{GPU}"
-                " and on (cluster, node, gpu) gpu:job:info{GPU})",
-                least=True,
-            ),
-            "{{node}} GPU {{gpu}}",
-        ),
+        "SM active",
+        "Share of time an SM had at least one warp, averaged over the SMs.",
+        Query("max by (node, gpu) (gpu_sm_active_ratio{GPU})", "{{node}} GPU {{gpu}}"),
         unit="percentunit",
         maximum=1,
-        width=8,
     ),
     timeseries(
-        "Fullest memory",
+        "Tensor cores active",
+        "Share of time the tensor cores worked: near zero on a GPU that only polls.",
+        Query("max by (node, gpu) (gpu_tensor_active_ratio{GPU})", "{{node}} GPU {{gpu}}"),
+        unit="percentunit",
+        maximum=1,
+    ),
+    timeseries(
+        "Memory used",
         "Device memory in use, without the driver's reserve.",
-        Query(
-            worst("max by (node, gpu) (gpu_memory_used_bytes{GPU})"),
-            "{{node}} GPU {{gpu}}",
-        ),
+        Query("max by (node, gpu) (gpu_memory_used_bytes{GPU})", "{{node}} GPU {{gpu}}"),
         unit="bytes",
-        width=8,
     ),
     timeseries(
-        "Lowest clocks",
+        "Clocks",
         "SM clock; drops under load mean that something slows the GPU down.",
-        Query(
-            worst('max by (node, gpu) (gpu_clock_hertz{GPU, domain="sm"})', least=True),
-            "{{node}} GPU {{gpu}}",
-        ),
+        Query('max by (node, gpu) (gpu_clock_hertz{GPU, domain="sm"})', "{{node}} GPU {{gpu}}"),
         unit="hertz",
-        width=8,
     ),
 )

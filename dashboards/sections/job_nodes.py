@@ -12,11 +12,7 @@ from stagewatch.dashboards import (
     state_timeline,
     table,
     timeseries,
-    worst,
 )
-
-OF_JOB = "{NODE} and on (cluster, node, gpu) gpu:job:info{JOB}"
-NAME = "{{node}} GPU {{gpu}}"
 
 LOGS_AND_KILLS = section(
     "Logs and kills",
@@ -39,7 +35,6 @@ LOGS_AND_KILLS = section(
             ),
             Column("Lines", "sum by (pattern, role, rank, file) (log_matches_total{JOB})"),
         ],
-        order="First",
         sort="First",
         width=14,
     ),
@@ -54,53 +49,49 @@ LOGS_AND_KILLS = section(
     collapsed=True,
 )
 
-GPUS_OF_THE_JOB = section(
-    "GPUs",
+GPUS_OF_THE_NODES = section(
+    "GPUs of the nodes",
     timeseries(
-        "GPUs held and used",
-        "As Slurm and its prolog tell, also without ranks.  Used adds up the SM activity (or the "
-        "driver's utilisation) of those that are measured.",
-        [
-            Query("sum(slurm_job_gpus{JOB}) or count(gpu:job:info{JOB})", "held"),
-            Query(
-                "sum(gpu:job:info{JOB} * on (cluster, node, gpu) group_left ()"
-                " gpu:use:ratio{CLUSTER})",
-                "used",
-            ),
-        ],
-    ),
-    timeseries(
-        "Least active GPUs",
-        "SM activity, else utilisation, of the 20 that do least.",
-        Query(worst(f"min by (node, gpu) (gpu:use:ratio{OF_JOB})", least=True), NAME),
+        "SM active",
+        "Every GPU of the nodes on which this job has ranks.",
+        Query(
+            "max by (node, gpu) (gpu_sm_active_ratio{CLUSTER}"
+            " and on (cluster, node) rl_rank_up{JOB})",
+            "{{node}} GPU {{gpu}}",
+        ),
         unit="percentunit",
         maximum=1,
     ),
     timeseries(
-        "Power, lowest",
+        "Power",
         "Busy-polling GPUs draw far less than working ones.",
-        Query(worst(f"max by (node, gpu) (gpu_power_watts{OF_JOB})", least=True), NAME),
+        Query(
+            "max by (node, gpu) (gpu_power_watts{CLUSTER} and on (cluster, node) rl_rank_up{JOB})",
+            "{{node}} GPU {{gpu}}",
+        ),
         unit="watt",
     ),
     timeseries(
-        "Memory used, most",
+        "Memory used",
         "Memory that stays held while nothing works is a deadlock's mark.",
-        Query(worst(f"max by (node, gpu) (gpu_memory_used_bytes{OF_JOB})"), NAME),
+        Query(
+            "max by (node, gpu) (gpu_memory_used_bytes{CLUSTER}"
+            " and on (cluster, node) rl_rank_up{JOB})",
+            "{{node}} GPU {{gpu}}",
+        ),
         unit="bytes",
     ),
     state_timeline(
         "Agents of the nodes",
         "A node that went silent takes its ranks' data along.",
         Query(
-            worst(
-                'max by (node) (up{CLUSTER, job="stagewatch"} and on (cluster, node)'
-                " last_over_time(rl_rank_up{JOB}[1h]))",
-                least=True,
-            ),
+            'max by (node) (up{CLUSTER, job="stagewatch"} and on (cluster, node)'
+            " last_over_time(rl_rank_up{JOB}[1h]))",
             "{{node}}",
         ),
         mappings=mapping({"0": ("silent", RED), "1": ("answers", GREEN)}),
-        width=24,
+        width=12,
         rows=8,
     ),
+    collapsed=True,
 )

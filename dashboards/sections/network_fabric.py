@@ -10,7 +10,6 @@ from stagewatch.dashboards import (
     section,
     table,
     timeseries,
-    worst,
 )
 
 RDMA = section(
@@ -19,10 +18,8 @@ RDMA = section(
         "Traffic",
         "By port and direction.",
         Query(
-            worst(
-                "sum by (node, device, port, direction)"
-                " (rate(net_infiniband_bytes_total{NODE}[$__rate_interval]))"
-            ),
+            "sum by (node, device, port, direction)"
+            " (rate(net_infiniband_bytes_total{NODE}[$__rate_interval]))",
             "{{node}} {{device}}:{{port}} {{direction}}",
         ),
         unit="Bps",
@@ -31,10 +28,8 @@ RDMA = section(
         "Errors",
         "By kind, per second; a healthy fabric has none.",
         Query(
-            worst(
-                "sum by (node, device, error)"
-                " (rate(net_infiniband_errors_total{NODE}[$__rate_interval]))"
-            ),
+            "sum by (node, device, error)"
+            " (rate(net_infiniband_errors_total{NODE}[$__rate_interval]))",
             "{{node}} {{device}} {{error}}",
         ),
         unit="cps",
@@ -68,7 +63,6 @@ RDMA = section(
                 thresholds=ANY_IS_AMBER,
             ),
         ],
-        order="Went down",
         sort="Went down",
         width=12,
     ),
@@ -76,10 +70,8 @@ RDMA = section(
         "Congestion",
         "Signs of it per second, by the name of the kernel's counter.",
         Query(
-            worst(
-                "sum by (node, device, kind)"
-                " (rate(net_infiniband_congestion_total{NODE}[$__rate_interval]))"
-            ),
+            "sum by (node, device, kind)"
+            " (rate(net_infiniband_congestion_total{NODE}[$__rate_interval]))",
             "{{node}} {{device}} {{kind}}",
         ),
         unit="cps",
@@ -92,10 +84,8 @@ GPU_LINKS = section(
         "NVLink",
         "Data over all NVLinks of a node: the all-reduce pattern inside it.",
         Query(
-            worst(
-                "sum by (node, direction) (rate(gpu_nvlink_bytes_total{NODE}[$__rate_interval])"
-                " or gpu_nvlink_throughput_bytes_per_second{NODE})"
-            ),
+            "sum by (node, direction) (rate(gpu_nvlink_bytes_total{NODE}[$__rate_interval])"
+            " or gpu_nvlink_throughput_bytes_per_second{NODE})",
             "{{node}} {{direction}}",
         ),
         unit="Bps",
@@ -104,10 +94,8 @@ GPU_LINKS = section(
         "PCIe",
         "Traffic between GPUs and host.",
         Query(
-            worst(
-                "sum by (node, direction) (gpu_pcie_throughput_bytes_per_second{NODE}"
-                " or rate(gpu_pcie_bytes_total{NODE}[$__rate_interval]))"
-            ),
+            "sum by (node, direction) (gpu_pcie_throughput_bytes_per_second{NODE}"
+            " or rate(gpu_pcie_bytes_total{NODE}[$__rate_interval]))",
             "{{node}} {{direction}}",
         ),
         unit="Bps",

@@ -1,15 +1,6 @@
 """The node's own view of its network: interfaces and TCP, from node_exporter."""
 
-from stagewatch.dashboards import (
-    GREEN,
-    RED,
-    Query,
-    mapping,
-    section,
-    state_timeline,
-    timeseries,
-    worst,
-)
+from stagewatch.dashboards import GREEN, RED, Query, mapping, section, state_timeline, timeseries
 
 ETHERNET = 'device!~"lo|veth.*|docker.*|br-.*|cali.*|flannel.*"'
 
@@ -19,11 +10,9 @@ INTERFACES = section(
         "Received",
         "By interface.",
         Query(
-            worst(
-                "sum by (node, device)"
-                f" (rate(node_network_receive_bytes_total{{NODE, {ETHERNET}}}"
-                "[$__rate_interval]))"
-            ),
+            "sum by (node, device)"
+            f" (rate(node_network_receive_bytes_total{{NODE, {ETHERNET}}}"
+            "[$__rate_interval]))",
             "{{node}} {{device}}",
         ),
         unit="Bps",
@@ -32,11 +21,9 @@ INTERFACES = section(
         "Sent",
         "By interface.",
         Query(
-            worst(
-                "sum by (node, device)"
-                f" (rate(node_network_transmit_bytes_total{{NODE, {ETHERNET}}}"
-                "[$__rate_interval]))"
-            ),
+            "sum by (node, device)"
+            f" (rate(node_network_transmit_bytes_total{{NODE, {ETHERNET}}}"
+            "[$__rate_interval]))",
             "{{node}} {{device}}",
         ),
         unit="Bps",
@@ -46,11 +33,9 @@ INTERFACES = section(
         "Packets per second; a healthy link has none.",
         [
             Query(
-                worst(
-                    "sum by (node, device)"
-                    f" (rate(node_network_{direction}_{kind}_total{{NODE, {ETHERNET}}}"
-                    "[$__rate_interval]))"
-                ),
+                "sum by (node, device)"
+                f" (rate(node_network_{direction}_{kind}_total{{NODE, {ETHERNET}}}"
+                "[$__rate_interval]))",
                 f"{{{{node}}}} {{{{device}}}} {direction} {kind}",
             )
             for direction in ("receive", "transmit")
@@ -62,11 +47,7 @@ INTERFACES = section(
         "Links",
         "Whether an interface that is switched on has a link.",
         Query(
-            worst(
-                f"min by (node, device) (node_network_carrier{{NODE, {ETHERNET}}})",
-                least=True,
-                most=32,
-            ),
+            f"min by (node, device) (node_network_carrier{{NODE, {ETHERNET}}})",
             "{{node}} {{device}}",
         ),
         mappings=mapping({"0": ("down", RED), "1": ("up", GREEN)}),
@@ -81,10 +62,8 @@ TCP = section(
         "Sent again",
         "Share of segments that each node had to send again.",
         Query(
-            worst(
-                "max by (node) (rate(node_netstat_Tcp_RetransSegs{NODE}[$__rate_interval])"
-                " / (rate(node_netstat_Tcp_OutSegs{NODE}[$__rate_interval]) > 0))"
-            ),
+            "max by (node) (rate(node_netstat_Tcp_RetransSegs{NODE}[$__rate_interval])"
+            " / (rate(node_netstat_Tcp_OutSegs{NODE}[$__rate_interval]) > 0))",
             "{{node}}",
         ),
         unit="percentunit",
@@ -92,6 +71,6 @@ TCP = section(
     timeseries(
         "Connections",
         "Established TCP connections of each node.",
-        Query(worst("max by (node) (node_netstat_Tcp_CurrEstab{NODE})"), "{{node}}"),
+        Query("max by (node) (node_netstat_Tcp_CurrEstab{NODE})", "{{node}}"),
     ),
 )

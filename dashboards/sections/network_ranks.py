@@ -1,6 +1,6 @@
 """The TCP connections of each rank."""
 
-from stagewatch.dashboards import Query, section, timeseries, worst
+from stagewatch.dashboards import Query, section, timeseries
 
 CONNECTIONS_OF_THE_RANKS = section(
     "Connections of the ranks",
@@ -8,7 +8,7 @@ CONNECTIONS_OF_THE_RANKS = section(
         "Sent again, by rank",
         "Share of a rank's segments that were sent again: the one bad socket among many.",
         Query(
-            worst("max by (job_id, role, rank, node) (rank:rl_tcp_retransmission:ratio{NODE})"),
+            "max by (job_id, role, rank, node) (rank:rl_tcp_retransmission:ratio{NODE})",
             "{{job_id}} {{role}} {{rank}} ({{node}})",
         ),
         unit="percentunit",
@@ -17,7 +17,7 @@ CONNECTIONS_OF_THE_RANKS = section(
         "Round trip, by rank",
         "Of each rank's slowest connection.",
         Query(
-            worst("max by (job_id, role, rank, node) (rl_rank_tcp_rtt_seconds{NODE})"),
+            "max by (job_id, role, rank, node) (rl_rank_tcp_rtt_seconds{NODE})",
             "{{job_id}} {{role}} {{rank}} ({{node}})",
         ),
         unit="s",
@@ -27,10 +27,8 @@ CONNECTIONS_OF_THE_RANKS = section(
         "Throughput, by rank",
         "Bytes received, and bytes sent that the peer has acknowledged.",
         Query(
-            worst(
-                "sum by (job_id, role, rank, direction)"
-                " (rate(rl_rank_tcp_bytes_total{NODE}[$__rate_interval]))"
-            ),
+            "sum by (job_id, role, rank, direction)"
+            " (rate(rl_rank_tcp_bytes_total{NODE}[$__rate_interval]))",
             "{{job_id}} {{role}} {{rank}} {{direction}}",
         ),
         unit="Bps",
@@ -39,7 +37,7 @@ CONNECTIONS_OF_THE_RANKS = section(
         "Silence, by rank",
         "Time since data came in on any connection of the rank.",
         Query(
-            worst("min by (job_id, role, rank) (rl_rank_tcp_last_receive_age_seconds{NODE})"),
+            "min by (job_id, role, rank) (rl_rank_tcp_last_receive_age_seconds{NODE})",
             "{{job_id}} {{role}} {{rank}}",
         ),
         unit="s",
@@ -50,7 +48,7 @@ CONNECTIONS_OF_THE_RANKS = section(
         "Bytes written that the peer has not acknowledged; a queue that stays is a peer "
         "that does not read, or a path that drops.",
         Query(
-            worst("sum by (job_id, role, rank) (rl_rank_tcp_send_queue_bytes{NODE})"),
+            "sum by (job_id, role, rank) (rl_rank_tcp_send_queue_bytes{NODE})",
             "{{job_id}} {{role}} {{rank}}",
         ),
         unit="bytes",

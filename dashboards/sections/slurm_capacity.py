@@ -5,6 +5,7 @@ from stagewatch.dashboards import (
     ANY_IS_AMBER,
     ANY_IS_BAD,
     RED,
+    TO_NODE,
     Column,
     Query,
     section,
@@ -66,7 +67,7 @@ NODES = section(
                 thresholds=steps((86400, AMBER), (604800, RED)),
             )
         ],
-        order="For",
+        links={"node": TO_NODE},
         sort="For",
         width=14,
     ),

@@ -7,7 +7,6 @@ from stagewatch.dashboards import (
     Query,
     heatmap,
     section,
-    stat,
     steps,
     table,
     timeseries,
@@ -62,44 +61,7 @@ ENDED = section(
                 thresholds=steps((1, AMBER), (3, RED)),
             )
         ],
-        order="Restarts",
         sort="Restarts",
         width=12,
-    ),
-)
-
-_FAILED = 'state=~"FAILED|NODE_FAIL|OUT_OF_MEMORY|TIMEOUT|BOOT_FAIL|DEADLINE"'
-
-FAILURES = section(
-    "Failures",
-    timeseries(
-        "Failed jobs in a day",
-        "Share of the runs that ended within a day and failed: the trend.",
-        Query(
-            f"(sum(increase(slurm_jobs_ended_total{{PARTITION, {_FAILED}}}[1d])) or vector(0))"
-            " / clamp_min(sum(increase(slurm_jobs_ended_total{PARTITION}[1d])), 1)",
-            "failed",
-        ),
-        unit="percentunit",
-        width=8,
-    ),
-    timeseries(
-        "Nodes that left service in a day",
-        "Drained, down or failing, by the class of the reason.",
-        Query(
-            "sum by (reason_class) (increase(slurm_node_failures_total{CLUSTER}[1d]))",
-            "{{reason_class}}",
-        ),
-        width=8,
-    ),
-    stat(
-        "Mean time between failures",
-        "Of one node, over a week: node hours by failures (down or drained for a fault, as far as "
-        "the reason tells).  With none, the whole week of all nodes.",
-        "7 * 86400 * sum(slurm_cluster_nodes{CLUSTER}) / clamp_min(sum(increase("
-        'slurm_node_failures_total{CLUSTER, reason_class!~"maintenance"}[7d])), 1)',
-        unit="s",
-        width=8,
-        rows=8,
     ),
 )

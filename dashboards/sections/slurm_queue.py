@@ -1,6 +1,6 @@
 """Jobs that wait or run, and whose they are."""
 
-from stagewatch.dashboards import AMBER, Column, Query, section, steps, table, timeseries, worst
+from stagewatch.dashboards import AMBER, Column, Query, section, steps, table, timeseries
 
 QUEUE = section(
     "Queue",
@@ -28,7 +28,7 @@ QUEUE = section(
         "Longest wait by partition",
         "Time since the longest-waiting pending job was submitted; the line is 30 minutes.",
         Query(
-            worst("max by (partition, reason) (slurm_pending_age_seconds{PARTITION})"),
+            "max by (partition, reason) (slurm_pending_age_seconds{PARTITION})",
             "{{partition}} {{reason}}",
         ),
         unit="s",

@@ -11,7 +11,6 @@ from stagewatch.dashboards import (
     state_timeline,
     steps,
     timeseries,
-    worst,
 )
 
 COLLECTORS = section(
@@ -51,7 +50,7 @@ COLLECTORS = section(
         "Stuck",
         "How long a call has been past its deadline.",
         Query(
-            worst("max by (node, collector) (stagewatch_collector_stuck_seconds{CLUSTER})"),
+            "max by (node, collector) (stagewatch_collector_stuck_seconds{CLUSTER})",
             "{{node}} {{collector}}",
         ),
         unit="s",
@@ -61,10 +60,8 @@ COLLECTORS = section(
         "Skipped",
         "Collections that were due while an earlier call still ran, per second.",
         Query(
-            worst(
-                "sum by (node, collector)"
-                " (rate(stagewatch_collector_skipped_total{CLUSTER}[$__rate_interval]))"
-            ),
+            "sum by (node, collector)"
+            " (rate(stagewatch_collector_skipped_total{CLUSTER}[$__rate_interval]))",
             "{{node}} {{collector}}",
         ),
         unit="cps",
@@ -81,7 +78,7 @@ COLLECTORS = section(
         "Nothing to collect",
         "Collectors that find nothing of their kind on a node; no failure.",
         Query(
-            worst("max by (node, collector) (stagewatch_collector_no_data{CLUSTER})", most=32),
+            "max by (node, collector) (stagewatch_collector_no_data{CLUSTER})",
             "{{node}} {{collector}}",
         ),
         mappings=mapping({"1": ("nothing of the kind", GREY)}),

@@ -12,7 +12,6 @@ from stagewatch.dashboards import (
     steps,
     table,
     timeseries,
-    worst,
 )
 
 CHECKPOINTS = section(
@@ -53,7 +52,6 @@ CHECKPOINTS = section(
                 thresholds=ANY_IS_AMBER,
             ),
         ],
-        order="Age",
         sort="Age",
         width=14,
     ),
@@ -61,7 +59,7 @@ CHECKPOINTS = section(
         "Size",
         "Of the newest checkpoint.",
         Query(
-            worst("max by (job_id, directory) (io_checkpoint_size_bytes{NODE})"),
+            "max by (job_id, directory) (io_checkpoint_size_bytes{NODE})",
             "{{job_id}} {{directory}}",
         ),
         unit="bytes",

@@ -1,6 +1,6 @@
 """Disks, and the tasks and ranks that wait for them."""
 
-from stagewatch.dashboards import Query, section, timeseries, worst
+from stagewatch.dashboards import Query, section, timeseries
 
 DISKS_AND_WAITING = section(
     "Disks and waiting",
@@ -8,10 +8,8 @@ DISKS_AND_WAITING = section(
         "Pressure",
         "Share of time in which at least one task stood still for want of I/O.",
         Query(
-            worst(
-                "max by (node) (rate(io_pressure_seconds_total"
-                '{NODE, resource="io", kind="some"}[$__rate_interval]))'
-            ),
+            "max by (node) (rate(io_pressure_seconds_total"
+            '{NODE, resource="io", kind="some"}[$__rate_interval]))',
             "{{node}}",
         ),
         unit="percentunit",
@@ -26,12 +24,10 @@ DISKS_AND_WAITING = section(
         "Disk latency",
         "Time per request.",
         Query(
-            worst(
-                "sum by (node, device, operation)"
-                " (rate(io_disk_operation_seconds_total{NODE}[$__rate_interval]))"
-                " / (sum by (node, device, operation)"
-                " (rate(io_disk_operations_total{NODE}[$__rate_interval])) > 0)"
-            ),
+            "sum by (node, device, operation)"
+            " (rate(io_disk_operation_seconds_total{NODE}[$__rate_interval]))"
+            " / (sum by (node, device, operation)"
+            " (rate(io_disk_operations_total{NODE}[$__rate_interval])) > 0)",
             "{{node}} {{device}} {{operation}}",
         ),
         unit="s",
@@ -40,10 +36,7 @@ DISKS_AND_WAITING = section(
         "Disk throughput",
         "Bytes of completed requests.",
         Query(
-            worst(
-                "sum by (node, device, operation)"
-                " (rate(io_disk_bytes_total{NODE}[$__rate_interval]))"
-            ),
+            "sum by (node, device, operation) (rate(io_disk_bytes_total{NODE}[$__rate_interval]))",
             "{{node}} {{device}} {{operation}}",
         ),
         unit="Bps",
@@ -53,9 +46,7 @@ DISKS_AND_WAITING = section(
         "Share of time the device had a request in flight; one that serves many at once is "
         "not full at 100 %.",
         Query(
-            worst(
-                "max by (node, device) (rate(io_disk_busy_seconds_total{NODE}[$__rate_interval]))"
-            ),
+            "max by (node, device) (rate(io_disk_busy_seconds_total{NODE}[$__rate_interval]))",
             "{{node}} {{device}}",
         ),
         unit="percentunit",
@@ -64,10 +55,8 @@ DISKS_AND_WAITING = section(
         "Ranks: read and written",
         "Bytes that reached storage, of each rank and the processes it has started.",
         Query(
-            worst(
-                "sum by (job_id, role, rank, direction) (rate(rl_rank_io_bytes_total"
-                '{RANK, layer="storage"}[$__rate_interval]))'
-            ),
+            "sum by (job_id, role, rank, direction) (rate(rl_rank_io_bytes_total"
+            '{RANK, layer="storage"}[$__rate_interval]))',
             "{{job_id}} {{role}} {{rank}} {{direction}}",
         ),
         unit="Bps",

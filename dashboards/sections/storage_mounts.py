@@ -12,7 +12,6 @@ from stagewatch.dashboards import (
     steps,
     table,
     timeseries,
-    worst,
 )
 
 CANARY = section(
@@ -20,10 +19,7 @@ CANARY = section(
     state_timeline(
         "Canaries",
         "Whether a small file could be written, synced, read back and removed.",
-        Query(
-            worst("min by (node, mount) (io_canary_success{NODE})", least=True, most=32),
-            "{{node}} {{mount}}",
-        ),
+        Query("min by (node, mount) (io_canary_success{NODE})", "{{node}} {{mount}}"),
         mappings=mapping({"0": ("fails", RED), "1": ("works", GREEN)}),
         width=12,
         rows=8,
@@ -70,7 +66,6 @@ CANARY = section(
                 decimals=1,
             ),
         ],
-        order="Used",
         sort="Used",
         width=12,
     ),

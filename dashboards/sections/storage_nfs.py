@@ -1,6 +1,6 @@
 """NFS as the kernel's mount statistics see it."""
 
-from stagewatch.dashboards import Column, Query, section, table, timeseries, worst
+from stagewatch.dashboards import Column, Query, section, table, timeseries
 
 NFS = section(
     "NFS",
@@ -52,13 +52,11 @@ NFS = section(
         "Requests sent again, and those of which every retry went by.",
         [
             Query(
-                worst(
-                    "sum by (node, mount) (rate(nfs_retransmissions_total{NODE}[$__rate_interval]))"
-                ),
+                "sum by (node, mount) (rate(nfs_retransmissions_total{NODE}[$__rate_interval]))",
                 "{{node}} {{mount}} sent again",
             ),
             Query(
-                worst("sum by (node, mount) (rate(nfs_timeouts_total{NODE}[$__rate_interval]))"),
+                "sum by (node, mount) (rate(nfs_timeouts_total{NODE}[$__rate_interval]))",
                 "{{node}} {{mount}} timed out",
             ),
         ],
@@ -75,7 +73,6 @@ NFS = section(
             "protocol": "Transport",
         },
         [Column("Nodes", "count by (mount, server, export, version, protocol) (nfs_info{NODE})")],
-        order="Nodes",
         width=12,
     ),
 )

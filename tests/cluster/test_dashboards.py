@@ -37,7 +37,7 @@ def scene(
     """The cluster in trouble, with something of every kind."""
     lab.empty()
     directory = tmp_path_factory.mktemp("scene")
-    measured = lab.submit("--gres=gpu:h200:2", "--partition=gpu")
+    lab.submit("--gres=gpu:h200:2", "--partition=gpu")
     lab.submit("--gres=gpu:h200:8", "--partition=gpu", "--nodes=3", "--exclusive")
     again = lab.submit("--requeue", "--partition=cpu")
     short = lab.submit("--partition=cpu", script="true")
@@ -45,8 +45,6 @@ def scene(
     lab.run("scontrol", "requeue", again)
     scene = Scene(directory, FakeNvml(nvml_library, directory))
     try:
-        # No node of this Slurm has an agent: its prolog would have said so on a node that has one.
-        (directory / "jobs" / measured).write_text("user=alice\ngpus=2,3\nstarted=1\n")
         api = scene.start(lab.env)
         lab.run("scontrol", "update", "nodename=m1", "state=drain", "reason=bad GPU")
         lab.wait_job(short, "COMPLETED", "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,9 @@ import promql_parser
 import pytest
 import yaml
 
+import stagewatch
+from stagewatch.core.exposition import Metric
 from tests.dashboards.boards import NAMES, ROOT, all_queries, filled
-from tests.dashboards.cardinality import declared
 
 RULE_FILES = sorted((ROOT / "alerts").glob("*.rules.yaml"))
 
@@ -50,6 +53,21 @@ OF_NODE_EXPORTER = {
 }
 
 
+def declared() -> set[str]:
+    """Every metric of the code; histograms by the names of their series."""
+    found: set[str] = set()
+    for module in pkgutil.walk_packages(stagewatch.__path__, "stagewatch."):
+        if module.name.startswith("stagewatch.client.hooks") or module.name.endswith(
+            (".__main__", ".child", ".janitor")
+        ):
+            continue
+        for value in vars(importlib.import_module(module.name)).values():
+            for item in value.values() if isinstance(value, dict) else (value,):
+                if isinstance(item, Metric):
+                    found |= _series(item)
+    return found
+
+
 def rules(path: Path) -> list[dict[str, Any]]:
     """The rules of a file."""
     return [rule for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]
@@ -59,7 +77,7 @@ def rules(path: Path) -> list[dict[str, Any]]:
 def known() -> set[str]:
     recorded = {rule["record"] for path in RULE_FILES for rule in rules(path) if "record" in rule}
     outside = OF_PROMETHEUS | OF_THE_PROCESS | OF_SLURMCTLD | OF_THE_SITE | OF_NODE_EXPORTER
-    return set(declared()) | recorded | outside
+    return declared() | recorded | outside
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -73,6 +91,12 @@ def test_every_metric_in_a_rule_exists(path: Path, known: set[str]) -> None:
     for rule in rules(path):
         outside = {name for name in _names(rule["expr"]) if not name.startswith("DCGM_")}
         assert outside <= known, rule.get("alert") or rule.get("record")
+
+
+def _series(metric: Metric) -> set[str]:
+    if metric.kind != "histogram":
+        return {metric.name}
+    return {f"{metric.name}_{part}" for part in ("bucket", "sum", "count")}
 
 
 def _names(expression: str) -> Iterator[str]:

@@ -72,7 +72,7 @@ def test_a_job_that_hangs_is_told_with_its_culprit_and_the_page_of_its_node(
     prometheus: PrometheusApi, node: Node
 ) -> None:
     findings = Findings()
-    collector = StallsCollector(StallsOptions(prometheus=prometheus._url), findings, "")
+    collector = StallsCollector(StallsOptions(url=prometheus._url), findings, "")
     collector.collect()
     assert findings.latest() == ()
 
@@ -94,14 +94,14 @@ def test_another_clusters_jobs_are_left_out(prometheus: PrometheusApi, node: Nod
     node.text = RANKS + HANGS
     wait_for(lambda: bool(prometheus.query("job:rl_stall:active")), "the stall is scraped")
     findings = Findings()
-    StallsCollector(StallsOptions(prometheus=prometheus._url), findings, "elsewhere").collect()
+    StallsCollector(StallsOptions(url=prometheus._url), findings, "elsewhere").collect()
     assert findings.latest() == ()
 
 
 def test_without_a_server_there_is_nothing_and_with_a_dead_one_a_line() -> None:
     with pytest.raises(NoData, match="no --prometheus"):
         StallsCollector(StallsOptions(), Findings(), "").collect()
-    dead = StallsOptions(prometheus=f"http://127.0.0.1:{free_port()}")
+    dead = StallsOptions(url=f"http://127.0.0.1:{free_port()}")
     findings = Findings()
     with pytest.raises(SourceError, match="does not answer"):
         StallsCollector(dead, findings, "").collect()

@@ -153,7 +153,7 @@ def test_no_rank_is_told_with_where_was_looked(inspect: Inspect) -> None:
         "and no process that may be read has RANK or SLURM_PROCID in its environment.\n"
     )
     assert inspect.status == 0
-    assert inspect.json() == {"ranks": [], "verdicts": [], "stacks": []}
+    assert inspect.json() == {"ranks": [], "verdicts": [], "stacks": [], "libraries": []}
 
 
 @pytest.mark.parametrize("by", ["flag", "variable"])
@@ -237,7 +237,7 @@ def test_it_looks_again_and_again_where_it_is_to_watch(inspect: Inspect) -> None
         looks = [json.loads(watching.stdout.readline()) for _ in range(2)]
         watching.send_signal(signal.SIGINT)
         assert watching.wait(60) == 130
-    assert looks == [{"stacks": [], "ranks": [], "verdicts": []}] * 2
+    assert looks == [{"stacks": [], "ranks": [], "verdicts": [], "libraries": []}] * 2
 
 
 def test_evidence_that_shows_nothing_says_why(inspect: Inspect, python: Python) -> None:

@@ -18,16 +18,16 @@ from stagewatch.dashboards.look import (
     steps,
 )
 from stagewatch.dashboards.panels import (
+    TO_JOB,
+    TO_NODE,
     Column,
     Query,
     bar_gauge,
-    distribution,
     heatmap,
     stat,
     state_timeline,
     table,
     timeseries,
-    worst,
 )
 
 __all__ = [
@@ -38,11 +38,12 @@ __all__ = [
     "GREY",
     "RED",
     "STAGE_NAMES",
+    "TO_JOB",
+    "TO_NODE",
     "Column",
     "Query",
     "bar_gauge",
     "board",
-    "distribution",
     "heatmap",
     "mapping",
     "section",
@@ -51,5 +52,4 @@ __all__ = [
     "steps",
     "table",
     "timeseries",
-    "worst",
 ]

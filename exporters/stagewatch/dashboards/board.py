@@ -46,9 +46,8 @@ _VARIABLES = {
         'label_values(gpu_info{cluster=~"$cluster", node=~"$node"}, gpu)',
     ),
     "job_id": (
-        "Jobs that had ranks or GPUs in this time range.",
-        'label_values({__name__=~"rl_rank_info|gpu:job:info|slurm_job_info",'
-        ' cluster=~"$cluster"}, job_id)',
+        "Jobs that had ranks in this time range.",
+        'label_values(rl_rank_info{cluster=~"$cluster"}, job_id)',
     ),
 }
 """Description and query by name, always in this order, so that links carry them between boards."""
@@ -95,14 +94,9 @@ def board(
         templating=core.Templating(list=_variables(variables_used)),
         annotations=core.Annotations(list=_annotations()),
         links=[core.DashboardLink(type="dashboards", tags=[TAG], keepTime=True, includeVars=True)],
-        panels=_lay_out([_guide(guide), *sections]),
+        panels=_lay_out([Section("", (text("How to read this board", guide),)), *sections]),
     ).auto_panel_ids()
     return dashboard
-
-
-def _guide(content: str) -> Section:
-    title = "How to read this board"
-    return Section(title, (text(title, content),), collapsed=True)
 
 
 def _variables(names: Iterable[str]) -> list[Variable]:
@@ -140,7 +134,6 @@ def _variable(name: str) -> Variable:
 def _annotations() -> list[dict[str, Any]]:
     """The events that every panel shows: injected faults, alerts (detection) and recoveries.
 
-    One for all nodes and jobs that share an event: the panels tell which.
     Only samples above 0 become events, and samples at most one step apart merge into a region.
     """
     return [
@@ -155,28 +148,28 @@ def _annotations() -> list[dict[str, Any]]:
         ),
         _annotation(
             "Alerts",
-            "count by (alertname, severity)"
-            ' (ALERTS{CLUSTER, alertstate="firing", severity=~"critical|warning", notify=""})',
+            "max by (alertname, severity, node, job_id, rank, gpu)"
+            ' (ALERTS{CLUSTER, alertstate="firing", severity=~"critical|warning"})',
             color="orange",
             title="{{alertname}}",
-            text="Detected: {{severity}}",
+            text="Detected: node {{node}} job {{job_id}} rank {{rank}} GPU {{gpu}}",
             tags="alertname,severity",
         ),
         _annotation(
             "Nodes back",
-            "count by (kind) (node:recovery:event{CLUSTER})",
+            "max by (node, kind) (node:recovery:event{CLUSTER})",
             color="green",
-            title="Nodes are back",
+            title="{{node}} is back",
             text="Recovered from: {{kind}}",
-            tags="kind",
+            tags="node,kind",
         ),
         _annotation(
             "Jobs back",
-            "count by (role) (job:recovery:event{CLUSTER})",
+            "max by (job_id, role) (job:recovery:event{CLUSTER})",
             color="green",
-            title="Jobs go on",
+            title="Job {{job_id}} goes on",
             text="Recovered: {{role}} ranks make progress again",
-            tags="role",
+            tags="job_id,role",
         ),
     ]
 

@@ -26,8 +26,6 @@ _FILTERS = {
     "RANK": f'{_NODE}, job_id=~"$job_id"',
 }
 _FILTER_WORD = re.compile(r"\{(" + "|".join(_FILTERS) + r")\b")
-MOST_SERIES = 300
-"""Most series of a panel: more make a browser slow, and nobody reads them."""
 _LAST_VALUE = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 
 
@@ -37,19 +35,14 @@ def expand(expression: str) -> str:
     return " ".join(filled.split())
 
 
-_BOARD_OF = {"node": "stagewatch-gpu-health", "job_id": "stagewatch-job"}
-"""The board on what a label names: cells and lines lead to it, with time range and cluster."""
+def _path_to_board(uid: str, variable: str) -> str:
+    kept = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
+    return f"/d/{uid}?{kept}&var-{variable}=${{__value.text}}"
 
 
-def worst(expr: str, by: str = "", *, most: int = 20, least: bool = False) -> str:
-    """Those `most` series of a range query that are the largest when its time range ends.
-
-    `expr` is one aggregation.  `by` chooses in its stead and yields the same labels, such as
-    how old the progress of a rank is; `least` chooses the smallest.  A plain `topk` would choose
-    anew at each step, and so return many more.
-    """
-    at_end = re.sub(r"(\{[^{}]*\}(?:\[[^]]*\])?)", r"\1 @ end()", by or expr)
-    return f"{expr} and {'bottomk' if least else 'topk'}({most}, {at_end})"
+TO_NODE = _path_to_board("stagewatch-gpu-health", "node")
+"""The path to the board of the node in a table's cell, with the same time range and cluster."""
+TO_JOB = _path_to_board("stagewatch-job", "job_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +123,6 @@ def timeseries(
         "tooltip": {"mode": "multi", "sort": "desc"},
     }
     targets = _targets(queries)
-    field["links"] = _links(targets)
     return _panel("timeseries", title, description, targets, width, rows, field, options)
 
 
@@ -157,7 +149,6 @@ def state_timeline(
         "tooltip": {"mode": "single", "sort": "none"},
     }
     targets = _targets(queries)
-    field["links"] = _links(targets)
     return _panel("state-timeline", title, description, targets, width, rows, field, options)
 
 
@@ -176,31 +167,6 @@ def heatmap(title: str, description: str, expr: str, *, width: int = 12) -> Pane
     field = {"unit": "s", "custom": {"scaleDistribution": {"type": "linear"}}}
     targets = _targets(Query(expr, "{{le}}"), format="heatmap")
     return _panel("heatmap", title, description, targets, width, 8, field, options)
-
-
-def distribution(
-    title: str,
-    description: str,
-    expr: str,
-    *,
-    step: float,
-    limits: tuple[float, float],
-    unit: str,
-    width: int = 12,
-) -> Panel:
-    """How many of the expression's series lie in each interval of `step`, over time.
-
-    Values beyond `limits` count at them.  Their texts sort as their numbers do (Prometheus sorts
-    series by label), so limits have as many digits as each other.
-    """
-    low, high = limits
-    rounded = f"round(clamp({expr}, {low:g}, {high:g}), {step:g})"
-    panel = heatmap(title, description, f'count_values("value", {rounded})', width=width)
-    panel.targets[0].format = "time_series"
-    panel.targets[0].legendFormat = "{{value}}"
-    panel.field["unit"] = "short"
-    panel.options["yAxis"]["unit"] = unit
-    return panel
 
 
 def bar_gauge(
@@ -255,18 +221,17 @@ def table(
     keys: Mapping[str, str],
     columns: Sequence[Column],
     *,
+    links: Mapping[str, str] | None = None,
     sort: str = "",
-    order: str = "",
     width: int = 24,
     rows: int = 8,
 ) -> Panel:
     """Rows by the labels in `keys` (label -> title), a column for each query.
 
-    `sort` is a column's title, its largest values first.  `order` is a column's title, too, or an
-    expression by the same labels: only the rows where it is the largest are asked for.  Nodes and
-    jobs lead to their boards.
+    `links` maps a label to the path of the board that its cells lead to; `sort` is a column's
+    title, its largest values first.
     """
-    queries = [Query(expr) for expr in _largest(columns, order)]
+    queries = [Query(column.expr) for column in columns]
     targets = _targets(queries, instant=True, format="table")
     values = {
         f"Value #{target.refId}": column for target, column in zip(targets, columns, strict=True)
@@ -282,9 +247,8 @@ def table(
     }
     overrides = [_override(column.title, _cell(column)) for column in columns]
     overrides += [
-        _override(keys[label], {"links": [_link(label, "__value.text")]})
-        for label in _BOARD_OF
-        if label in keys
+        _override(keys[label], {"links": [{"title": "Open", "url": url}]})
+        for label, url in (links or {}).items()
     ]
     options = {
         "cellHeight": "sm",
@@ -300,40 +264,6 @@ def table(
         {"id": "organize", "options": organise},
     ]
     return panel
-
-
-def _largest(columns: Sequence[Column], order: str) -> list[str]:
-    """The queries of a table, limited to rows where `order` is largest: with few columns, 50."""
-    if not order:
-        return [column.expr for column in columns]
-    by_title = {column.title: column.expr for column in columns}
-    top = f"topk({min(50, MOST_SERIES // len(columns))}, {by_title.get(order, order)})"
-    return [
-        top
-        if column.title == order
-        else f"({column.expr}) and on ({_labels_kept(column.expr)}) {top}"
-        for column in columns
-    ]
-
-
-def _labels_kept(expr: str) -> str:
-    kept = re.search(r"by \(([^)]*)\)", expr)
-    if not kept:
-        raise ValueError(f"a column of a table aggregates by the table's labels: {expr}")
-    return kept[1]
-
-
-def _links(targets: Sequence[Target]) -> list[dict[str, str]]:
-    """To the boards of the node and the job that the names of a panel's lines tell."""
-    legends = "".join(target.legendFormat for target in targets)
-    named = [label for label in _BOARD_OF if f"{{{{{label}}}}}" in legends]
-    return [_link(label, f"__field.labels.{label}") for label in named]
-
-
-def _link(label: str, value: str) -> dict[str, str]:
-    kept = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
-    url = f"/d/{_BOARD_OF[label]}?{kept}&var-{label}=${{{value}}}"
-    return {"title": f"Open the board of the {'job' if label == 'job_id' else label}", "url": url}
 
 
 def _panel(

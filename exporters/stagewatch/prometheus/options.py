@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import argparse
+from dataclasses import dataclass, replace
 
 from stagewatch.core.access import Access
-from stagewatch.core.config import option
+from stagewatch.core.config import option, options_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,3 +15,10 @@ class PrometheusOptions(Access):
 
     url: str = option("http://127.0.0.1:9090", "server to ask", flag="--prometheus")
     timeout: float = option(60.0, "how long one query may take")
+
+
+def server_at(url: str, arguments: argparse.Namespace) -> PrometheusOptions | None:
+    """The server at a URL, asked as [prometheus] says; None where no URL is given."""
+    if not url:
+        return None
+    return replace(options_of(arguments, PrometheusOptions, "prometheus"), url=url)

@@ -38,25 +38,22 @@ from pathlib import Path
 from stagewatch.core.config import (
     add_options,
     duration,
-    existing_directory,
     option,
     options_of,
-    path,
 )
 from stagewatch.core.errors import ConfigError
-from stagewatch.prometheus.options import PrometheusOptions
-from stagewatch.record import DEFAULT_DIRECTORY
+from stagewatch.prometheus.options import PrometheusOptions, server_at
 from stagewatch.top.node import NodeSource
 from stagewatch.top.rows import Source
 from stagewatch.trace.command import TraceOptions, write
-from stagewatch.verdict.incidents import DIRECTORY
+from stagewatch.verdict.command import LookOptions
 
 NODE_SECONDS, JOB_SECONDS = 1.0, 5.0
 """Between two looks at this node, and two questions to a Prometheus."""
 
 
 @dataclass(frozen=True, slots=True)
-class TopOptions:
+class TopOptions(LookOptions):
     """Options of `stagewatch top`."""
 
     interval: float | None = option(
@@ -64,20 +61,6 @@ class TopOptions:
         f"time between two looks; unless given {NODE_SECONDS:g} s, and {JOB_SECONDS:g} s with "
         "--prometheus",
         parse=duration,
-    )
-    incident_dir: Path = option(
-        DIRECTORY,
-        "where the agent keeps incidents, whose stacks tell more of a job that hangs",
-        parse=path,
-        env="STAGEWATCH_INCIDENT_DIR",
-    )
-    prometheus: str = option("", "ask the server at this URL about the whole job JOB")
-    record_dir: Path = option(
-        Path(DEFAULT_DIRECTORY),
-        "directory of the stage records, to which the ranks write; the default one comes with the "
-        "private directories of users that may be read",
-        parse=existing_directory,
-        env="STAGEWATCH_DIR",
     )
 
 
@@ -93,10 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     from stagewatch.top.screen import Screen
 
     options = options_of(arguments, TopOptions, "top")
-    server = None
-    if options.prometheus:
-        server = options_of(arguments, PrometheusOptions, "prometheus")
-        server = replace(server, url=options.prometheus)
+    server = server_at(options.prometheus, arguments)
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") in ("", "dumb"):
         raise ConfigError("top needs a terminal; for files and pipes: stagewatch inspect --watch 5")
     if not os.environ.get("NO_COLOR"):
@@ -112,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _source(options: TopOptions, server: PrometheusOptions | None, job: str) -> Source:
     if server is None:
-        return NodeSource(options.record_dir, options.incident_dir, job)
+        return NodeSource(options, job)
     if not job:
         raise ConfigError("--prometheus needs a job, whose ranks it shows: stagewatch top JOB")
     from stagewatch.prometheus.api import PrometheusApi

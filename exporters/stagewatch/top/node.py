@@ -8,19 +8,19 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 
 from stagewatch.core.words import duration
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import rank_directory
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.stacks import StackTaker
-from stagewatch.record import DEFAULT_DIRECTORY
 from stagewatch.top.rows import Row, View
+from stagewatch.verdict.command import LookOptions
 from stagewatch.verdict.evidence import take, text
 from stagewatch.verdict.facts import Observer, RankFacts
 from stagewatch.verdict.incidents import Incident, read, with_stacks
 from stagewatch.verdict.judge import Verdict, judge
+from stagewatch.verdict.words import collective
 
 INCIDENTS_SECONDS = 10.0
 """How often the files of incidents are read while a job hangs."""
@@ -65,14 +65,15 @@ def key(rank: RankFacts) -> _Key:
 class NodeSource:
     """The ranks of this node, of one job or of all."""
 
-    def __init__(self, record_dir: Path, incident_dir: Path, job: str) -> None:
+    def __init__(self, options: LookOptions, job: str) -> None:
         self.title = os.uname().nodename
-        self._record_dir = record_dir
-        self._incident_dir = incident_dir
+        self._options = options
         self._job = job
         self._held = ExitStack()
         proc = Procfs()
-        self._directory = self._held.enter_context(rank_directory(record_dir, proc, fresh_for=0.1))
+        self._directory = self._held.enter_context(
+            rank_directory(options.record_dir, proc, fresh_for=0.1)
+        )
         self._observer = Observer(proc)
         self._rates = StepRates()
         self._incidents: list[Incident] = []
@@ -90,7 +91,7 @@ class NodeSource:
         verdicts = judge(ranks)
         self._last = ranks
         if not ranks:
-            return View(((self._nothing(), False),))
+            return View(((self._options.nothing(self._job), False),))
         accused = {key(rank) for verdict in verdicts for rank in verdict.culprits}
         rates = self._rates.per_second(ranks, time.monotonic())
         return View(
@@ -129,26 +130,15 @@ class NodeSource:
         """Those of jobs that hang; the agent's files are large, so now and then is enough."""
         of, when = self._incidents_of
         if jobs != of or time.monotonic() - when >= INCIDENTS_SECONDS:
-            self._incidents = list(read(self._incident_dir, jobs))
+            self._incidents = list(read(self._options.incident_dir, jobs))
             self._incidents_of = jobs, time.monotonic()
         return self._incidents
-
-    def _nothing(self) -> str:
-        job = f" of job {self._job}" if self._job else ""
-        elsewhere = " or a private directory" if str(self._record_dir) == DEFAULT_DIRECTORY else ""
-        return (
-            f"No rank{job} on this node: no stage record in {self._record_dir}{elsewhere}, and no "
-            "process that may be read has RANK or SLURM_PROCID in its environment."
-        )
 
 
 def row_of(rank: RankFacts) -> Row:
     """The line of a rank, but for what other looks or ranks tell of it."""
     inside = [
-        f"{call.op} of {name}"
-        + (f" with rank {call.peer}" if call.peer is not None else "")
-        + f", {duration(call.seconds)}"
-        for name, call in rank.inside.items()
+        f"{collective(name, call)}, {duration(call.seconds)}" for name, call in rank.inside.items()
     ]
     return Row(
         job_id=rank.job_id,

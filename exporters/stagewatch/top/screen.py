@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import threading
 import time
@@ -14,6 +15,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.coordinate import Coordinate
+from textual.css.query import NoMatches
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static
 
@@ -164,9 +166,10 @@ class Screen(App[None]):
         self._shown = ordered(
             matching(self._view.rows, self._words), self._sort, reverse=self._reverse
         )
-        self._show_head()
-        self._show_verdict()
-        self._show_ranks()
+        with contextlib.suppress(NoMatches):  # while the screen comes down, part by part
+            self._show_head()
+            self._show_verdict()
+            self._show_ranks()
 
     def _show_head(self) -> None:
         rows = self._view.rows

@@ -45,7 +45,7 @@ from stagewatch.core.access import Access
 from stagewatch.core.config import add_options, duration, http_url, listing, option, options_of
 from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
 from stagewatch.host.procfs import Procfs
-from stagewatch.prometheus.options import PrometheusOptions
+from stagewatch.prometheus.options import PrometheusOptions, server_at
 from stagewatch.ranks.directory import RankDirectory, rank_directory
 from stagewatch.ranks.records import Life
 from stagewatch.record import DEFAULT_DIRECTORY
@@ -106,10 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the trace; returns the exit status, which `--help` explains."""
     options = options_of(arguments, TraceOptions, "trace")
-    server = None
-    if options.prometheus:
-        server = options_of(arguments, PrometheusOptions, "prometheus")
-        server = replace(server, url=options.prometheus)
+    server = server_at(options.prometheus, arguments)
     events = write(arguments.output, options, server)
     _tell("")
     print(f"{arguments.output}: {events} events; open it at https://ui.perfetto.dev")

@@ -5,32 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from stagewatch.core.access import Access
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option
 from stagewatch.core.errors import NoData, SourceError, StagewatchError
 from stagewatch.core.exposition import Samples
 from stagewatch.core.findings import Finding, Findings
 from stagewatch.core.words import printable
+from stagewatch.prometheus.options import PrometheusOptions
 from stagewatch.slurm.context import SlurmContext
 
 SHOWN = 10
 """Jobs whose story is asked for."""
 MAX_SENTENCE = 400
-QUERY_SECONDS = 5.0
-"""Time for one query."""
 
 
 @dataclass(frozen=True, slots=True)
-class StallsOptions(Access):
-    """The server, and what proves who asks."""
+class StallsOptions(PrometheusOptions):
+    """The server, and how it is asked."""
 
-    prometheus: str = option(
+    url: str = option(
         "",
-        "URL of the Prometheus with the recording rules; with it the status page names the jobs "
-        "that hang, their culprits, and the pages of their nodes",
+        "Prometheus with the recording rules; with it the status page names the jobs that hang, "
+        "their culprits, and the pages of their nodes",
         flag="--prometheus",
     )
+    timeout: float = option(5.0, "how long one query may take")
 
 
 class StallsCollector(Collector):
@@ -42,7 +41,7 @@ class StallsCollector(Collector):
         self._cluster = cluster
 
     def collect(self) -> Samples:
-        if not self._options.prometheus:
+        if not self._options.url:
             raise NoData("no --prometheus is given")
         try:
             from stagewatch.prometheus.api import PrometheusApi
@@ -50,15 +49,7 @@ class StallsCollector(Collector):
             from stagewatch.verdict.story import tell
         except ImportError as error:
             raise SourceError(f"needs {error.name}: pip install 'stagewatch[report]'") from error
-        options = self._options
-        options.context()  # names a file of no use, which requests would not
-        api = PrometheusApi(
-            options.prometheus,
-            timeout=QUERY_SECONDS,
-            authorization=options.authorization(),
-            verify=options.verify,
-            certificate=options.certificate,
-        )
+        api = PrometheusApi.of(self._options)
         try:
             of_cluster = {"cluster": self._cluster} if self._cluster else {}
             hanging = api.query(

@@ -38,7 +38,7 @@ from stagewatch.core.errors import ConfigError
 from stagewatch.core.terminal import colours, columns, wrapped
 from stagewatch.core.words import printable
 from stagewatch.host.procfs import Procfs
-from stagewatch.prometheus.options import PrometheusOptions
+from stagewatch.prometheus.options import PrometheusOptions, server_at
 from stagewatch.ranks.directory import rank_directory
 from stagewatch.ranks.stacks import StackTaker
 from stagewatch.record import DEFAULT_DIRECTORY
@@ -54,17 +54,9 @@ PAUSE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class InspectOptions:
-    """Options of `stagewatch inspect`."""
+class LookOptions:
+    """Where to look at ranks, for `stagewatch inspect` and `stagewatch top`."""
 
-    json: bool = option(False, "print JSON instead of a table")
-    job: str = option("", "only this job, as the argument JOB; every job if empty")
-    watch: float = option(
-        0.0, "look again after so many seconds, until Ctrl-C; 0: look once", parse=duration
-    )
-    evidence: bool = option(
-        False, "also take and show the stacks of all ranks of a job that is wrong, by py-spy"
-    )
     incident_dir: Path = option(
         DIRECTORY,
         "where the agent keeps incidents, whose stacks tell more of a job that hangs",
@@ -80,6 +72,29 @@ class InspectOptions:
         env="STAGEWATCH_DIR",
     )
 
+    def nothing(self, job: str) -> str:
+        """Says that no rank of a job, or of any, was found, and where it was looked for."""
+        of_job = f" of job {job}" if job else ""
+        elsewhere = " or a private directory" if str(self.record_dir) == DEFAULT_DIRECTORY else ""
+        return (
+            f"No rank{of_job} on this node: no stage record in {self.record_dir}{elsewhere}, and "
+            "no process that may be read has RANK or SLURM_PROCID in its environment."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class InspectOptions(LookOptions):
+    """Options of `stagewatch inspect`."""
+
+    json: bool = option(False, "print JSON instead of a table")
+    job: str = option("", "only this job, as the argument JOB; every job if empty")
+    watch: float = option(
+        0.0, "look again after so many seconds, until Ctrl-C; 0: look once", parse=duration
+    )
+    evidence: bool = option(
+        False, "also take and show the stacks of all ranks of a job that is wrong, by py-spy"
+    )
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `stagewatch inspect`."""
@@ -92,10 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Look and print; returns the exit status, which `--help` explains."""
     options = options_of(arguments, InspectOptions, "inspect")
     options = replace(options, job=arguments.job_id or options.job)
-    server = None
-    if options.prometheus:
-        server = options_of(arguments, PrometheusOptions, "prometheus")
-        server = replace(server, url=options.prometheus)
+    server = server_at(options.prometheus, arguments)
     while True:
         status = _tell(server, options) if server else _look(options)
         if not options.watch:
@@ -153,13 +165,7 @@ def _look(options: InspectOptions) -> int:
             shows += "\n" + (text(ranks, verdicts) or f"\n{why_none(verdicts)}")
         _say(shows, options)
     else:
-        job = f" of job {options.job}" if options.job else ""
-        elsewhere = " or a private directory" if str(record_dir) == DEFAULT_DIRECTORY else ""
-        _say(
-            f"No rank{job} on this node: no stage record in {record_dir}{elsewhere}, and no "
-            "process that may be read has RANK or SLURM_PROCID in its environment.",
-            options,
-        )
+        _say(options.nothing(options.job), options)
     for reason, count in sorted(census.skipped.items()):
         print(f"{count} files in {record_dir} passed over: {reason}", file=sys.stderr)
     for pid in sorted(census.unread or ()):

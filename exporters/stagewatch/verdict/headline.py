@@ -10,7 +10,7 @@ from stagewatch.core.words import printable
 from stagewatch.verdict.facts import RankFacts
 from stagewatch.verdict.fault import Charge
 from stagewatch.verdict.judge import Verdict
-from stagewatch.verdict.words import BEEN, numbers
+from stagewatch.verdict.words import BEEN, numbers, operation
 
 _LONGEST = 400
 """Characters of a headline; jobs name their stages and files as they like."""
@@ -81,9 +81,8 @@ def _blame(charges: Sequence[Charge]) -> str:
     place = f"{f', in {stage}' if stage else ''}{line}"
     does = BEEN.get(rank.wait_class, rank.wait_class.value)
     if first.evidence == "awaited":
-        op = "a collective" if first.op == "unknown" else first.op
         is_in = f"; {'they are' if several else 'it is'} in {stage}{line}" if stage else line
-        return f"the others wait for {whom} in {op} of {first.group}{is_in}"
+        return f"the others wait for {whom} in {operation(first.op)} of {first.group}{is_in}"
     if first.evidence == "mismatch":
         do = "do" if several else "does"
         return f"{whom} {do} not fit the others' {first.op} of {first.group}{place}"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from stagewatch.ranks.wait_class import WaitClass
-from stagewatch.verdict.facts import RankFacts
+from stagewatch.verdict.facts import Inside, RankFacts
 from stagewatch.verdict.fault import Charge
 
 DOING: dict[str, tuple[str, str]] = {
@@ -80,12 +80,18 @@ def groups(ranks: Sequence[RankFacts]) -> str:
     inside: dict[str, list[RankFacts]] = {}
     for rank in ranks:
         for group, call in rank.inside.items():
-            peer = f" with rank {call.peer}" if call.peer is not None else ""
-            inside.setdefault(f"{_op(call.op)} of {group}{peer}", []).append(rank)
+            inside.setdefault(collective(group, call), []).append(rank)
     return "; ".join(f"{numbers(those)} in {what}" for what, those in sorted(inside.items()))
 
 
-def _op(name: str) -> str:
+def collective(group: str, call: Inside) -> str:
+    """A collective that a rank is inside of, as `all_reduce of world`."""
+    peer = f" with rank {call.peer}" if call.peer is not None else ""
+    return f"{operation(call.op)} of {group}{peer}"
+
+
+def operation(name: str) -> str:
+    """What a collective does, where that is known."""
     return "a collective" if name == "unknown" else name
 
 
@@ -118,7 +124,7 @@ def accusation(
     if first.rank.stack.frame:
         sentence += f", at {first.rank.stack.frame}"
     it = "them" if several else "it"
-    where = f"{_op(first.op)} of {first.group}"
+    where = f"{operation(first.op)} of {first.group}"
     if first.evidence == "mismatch":
         return f"{sentence}, and {'do' if several else 'does'} not fit the others' {where}"
     if first.evidence == "awaited":
