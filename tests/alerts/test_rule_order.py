@@ -20,7 +20,15 @@ LASTING = {
         (group, "limits"): "a limit is a constant until somebody changes it"
         for group in (
             *("checkpoints", "clock", "gpu", "gpu_links", "gpu_waste", "logs", "network", "self"),
-            *("slurm", "slurm_nodes", "stages", "starved_ranks", "storage", "training"),
+            *(
+                "slurm",
+                "slurm_jobs",
+                "slurm_nodes",
+                "stages",
+                "starved_ranks",
+                "storage",
+                "training",
+            ),
         )
     },
     ("dcgm_xids", "dcgm"): "which GPUs an agent reads changes when an agent comes or goes",
@@ -48,6 +56,12 @@ LASTING = {
     ("gpu_links", "dcgm"): "likewise",
     ("gpu_waste", "dcgm"): "likewise; GPUHeldIdle waits a day",
     ("slurm", "dcgm"): "likewise; SlurmGPUTypeMismatch waits ten minutes",
+    **{
+        (group, "slurm_jobs"): (
+            "whose job it is stays so for as long as there is one, and for 15 minutes after it"
+        )
+        for group in ("given_up", "gpu", "stalls", "training")
+    },
     ("faults", "ALERTS"): (
         "PageDuringFault is a note that goes out beside any alert of any group, and changes none"
     ),
