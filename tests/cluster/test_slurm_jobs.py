@@ -101,7 +101,9 @@ def test_job_that_does_not_end_is_told_since_it_was_cancelled(slurm: SlurmCluste
         slurm.run("scancel", job)
         slurm.wait(lambda: slurm.run(*squeue(job, "State")) == "COMPLETING|\n", "it to complete")
         found = look(slurm, indices=False).families[slurm_jobs.COMPLETING]
-        shown = slurm.run(*squeue(job, "UserName", "Account", "EndTime"))
+        shown = slurm.run(
+            *squeue(job, "UserName", "Account", "EndTime"), env={"SLURM_TIME_FORMAT": "%s"}
+        )
     finally:
         os.kill(daemon, signal.SIGCONT)
     user, account, end, _ = shown.split("|")
