@@ -71,6 +71,13 @@ class Course:
             for key, values in self.given.items()
         }
 
+    def outside_of_stages(self, rank: int) -> None:
+        """One rank waits in no stage, as for a queue."""
+        self.given = {
+            key.replace('stage="train"', 'stage="idle"') if f'rank="{rank}"' in key else key: values
+            for key, values in self.given.items()
+        }
+
     def agent_starts_again(self, node: str, gone: int, unknown: int, at: int = 30) -> None:
         """Its series end at a look and are back some looks later, its ranks' classes unknown for
         some more."""
@@ -188,10 +195,7 @@ def test_a_role_that_is_lost_with_its_node_is_what_the_others_wait_for(
     """Rank 5 waits in no stage, as for a queue; all ranks of the other role were on a node that is
     gone, or the trainers alone are left since the others have ended."""
     course = Course()
-    course.given = {
-        key.replace('stage="train"', 'stage="idle"') if 'rank="5"' in key else key: values
-        for key, values in course.given.items()
-    }
+    course.outside_of_stages(5)
     for node, seen in (("n1", f"1x{LENGTH}"), ("n2", f"1x{LENGTH}"), ("n3", "1x13 0x76")):
         up = {"cluster": "c", "job": "stagewatch", "node": node}
         course.given[series("up", **up)] = seen if lost else f"1x{LENGTH}"
@@ -213,6 +217,31 @@ def test_a_role_that_is_lost_with_its_node_is_what_the_others_wait_for(
             (ACCUSED, "64s", there if lost else here),
             (ACCUSED, "120s", there if lost else here),
             (PAGES, "150s", page),
+        ],
+    )
+
+
+def test_a_role_that_was_young_when_its_node_was_lost_is_what_the_others_wait_for(
+    tmp_path: Path,
+) -> None:
+    """Its ranks are missed later than the job is suspected: nobody is named before their absence
+    is judged."""
+    course = Course()
+    course.outside_of_stages(5)
+    for node, seen in (("n1", f"1x{LENGTH}"), ("n2", f"1x{LENGTH}"), ("n3", "1x13 0x76")):
+        up = {"cluster": "c", "job": "stagewatch", "node": node}
+        course.given[series("up", **up)] = seen
+    who = {"cluster": "c", "job_id": "540", "role": "rollout", "node": "n3", "rank": 0}
+    course.given[series("rl_rank_up", **who)] = "_x3 1x9 stale"
+    lost = series("", cluster="c", node="n3", evidence="node_lost", rank=0)
+    play(
+        tmp_path,
+        RULES,
+        course.given,
+        [
+            *((ACCUSED, f"{seconds}s", {}) for seconds in range(30, 67, 2)),
+            (ACCUSED, "68s", {lost: 1.0}),
+            (ACCUSED, "120s", {lost: 1.0}),
         ],
     )
 

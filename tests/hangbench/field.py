@@ -15,7 +15,7 @@ SHARED = ("node-0", "node-1")
 """Nodes of any number of jobs.  The first one's agent also looks for ranks without a record."""
 OWN = ("node-2", "node-3")
 """Nodes of one job at a time, which may meddle with the agents."""
-COLLECTORS = ("stages", "ranks", "work", "rank_io", "processes", "blocked_tasks")
+COLLECTORS = ("stages", "ranks", "work", "rank_io", "processes", "blocked_tasks", "incidents")
 
 
 class Field:
@@ -71,6 +71,7 @@ class Field:
                 *("--listen", self._stack.agents[node], looks),
                 *("--record-dir", str(self.record_dir(node))),
                 *("--fault-dir", str(self._stack.fault_dir(node))),
+                *("--collector.incidents.dir", str(self.directory / f"{node}-incidents")),
                 *only(COLLECTORS),
             ],
             log=self.directory / f"{node}.log",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from contextlib import closing
 from pathlib import Path
@@ -137,7 +138,56 @@ def test_ten_thousand_files_of_one_user_do_not_crowd_out_anothers_rank(
     assert opened == []  # what was turned away is not opened again in every look
     clock.now += RECHECK_SECONDS
     reader.read()
-    assert len(opened) == 10_000 - MAX_RECORDS_PER_USER
+    assert len(opened) == 1  # which tells that its user still has no room
+
+
+class SlowClock(Clock):
+    """Every question takes a millisecond."""
+
+    def __call__(self) -> float:
+        self.now += 0.001
+        return self.now
+
+
+@as_root
+def test_a_flood_of_files_delays_no_look_at_ranks_that_are_open(
+    shared: Path, start_rank: Start
+) -> None:
+    first = start_rank(3)
+    clock = SlowClock()
+    with closing(RecordDirectory(shared, Procfs(), clock=clock)) as reader:
+        assert len(reader.read()) == 1
+        for number in range(1000):
+            (shared / f"{number}-{number:08x}.rank").touch()
+        late = start_rank(6)
+        looks = 1
+        while len(found := reader.read()) < 2:
+            assert [record.pid for record in found] == [first.pid]
+            assert reader.skipped["not_yet"]
+            looks += 1
+        assert {record.pid for record in found} == {first.pid, late.pid}
+        assert 2 <= looks <= 6
+        while reader.skipped["not_yet"]:
+            reader.read()
+        assert reader.skipped == {"size": 1000}
+
+
+@as_root
+def test_a_file_that_is_turned_away_again_and_again_is_asked_more_seldom(
+    reader: RecordDirectory, clock: Clock, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shared / "1-00000001.rank").touch()
+    began = clock.now
+    asked: list[float] = []
+    real_open = reader._opened
+    monkeypatch.setattr(
+        reader, "_opened", lambda name: asked.append(clock.now - began) or real_open(name)
+    )
+    for _ in range(600):
+        reader.read()
+        clock.now += RECHECK_SECONDS / 2
+    waits = [later - before for before, later in itertools.pairwise(asked)]
+    assert waits[:8] == [10, 20, 40, 80, 160, 320, 640, 640]
 
 
 @as_root

@@ -56,6 +56,10 @@ HALTED_SECONDS = 2.0
 """A writer that stays in the middle of a store for this long is stopped or dead, not busy."""
 RECHECK_SECONDS = 10.0
 """How long a file that was turned away is left alone, and a list of directories is kept."""
+MAX_RECHECK_SECONDS = 640.0
+"""A file that is turned away again is left alone for twice as long, up to this."""
+ADMISSION_SECONDS = 0.25
+"""How long one look opens files that may be records; the others wait for the next look."""
 MAX_PRIVATE_ENTRIES = 1024
 """Most entries of a private directory looked at in one pass."""
 
@@ -100,6 +104,17 @@ class _Open:
     """The job that Slurm has put its writer into; empty where it has not, None before a look."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """A file that was turned away."""
+
+    reason: str
+    at: float
+    wait: float = RECHECK_SECONDS
+    uid: int | None = None
+    """Whose file it is, where his places were taken."""
+
+
 class RecordDirectory:
     """The records of one node.  Not thread-safe.
 
@@ -124,7 +139,7 @@ class RecordDirectory:
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most = min(MAX_RECORDS, max(descriptors - 256, descriptors // 4))
         self._open: dict[str, _Open] = {}
-        self._turned_away: dict[str, tuple[str, float]] = {}
+        self._turned_away: dict[str, _Refusal] = {}
         self._done: set[str] = set()
         """Files of ended ranks that may not be removed; they never come back."""
         self._owners: dict[str, int] = {}
@@ -153,7 +168,7 @@ class RecordDirectory:
             del self._turned_away[name]
         self._admit(names - self._open.keys() - self._done)
         looks = [self._look(name) for name in list(self._open)]
-        self.skipped.update(reason for reason, _ in self._turned_away.values())
+        self.skipped.update(refusal.reason for refusal in self._turned_away.values())
         if self._done:
             self.skipped["not_removable"] = len(self._done)
         return self._of_their_owners([record for record in looks if record is not None])
@@ -240,22 +255,34 @@ class RecordDirectory:
                 yield fd, Path(path.name)
 
     def _admit(self, names: set[str]) -> None:
+        """Open what may be records: new files first, then those that have waited longest."""
         now = self._clock()
         users = Counter(entry.uid for entry in self._open.values())
-        full: set[int] = set()
-        for name in sorted(names):
-            refusal = self._turned_away.get(name)
-            if refusal is not None and now - refusal[1] < RECHECK_SECONDS:
+        full: set[int | None] = set()
+        before = {name: self._turned_away.get(name) for name in names}
+        due = [name for name, last in before.items() if last is None or now - last.at >= last.wait]
+        due.sort(key=lambda name: (last.at if (last := before[name]) else 0.0, name))
+        for done, name in enumerate(due):
+            if self._clock() - now > ADMISSION_SECONDS:
+                self.skipped["not_yet"] = len(due) - done
+                break
+            last = before[name]
+            if last is not None and last.uid in full:
                 continue
             entry = self._opened(name)
+            uid = None
             if isinstance(entry, _Open) and (
                 entry.uid in full or not self._make_room(entry.uid, users)
             ):
-                full.add(entry.uid)
+                uid = entry.uid
+                full.add(uid)
                 os.close(entry.fd)
                 entry = "too_many"
             if isinstance(entry, str):
-                self._turned_away[name] = entry, now
+                wait = RECHECK_SECONDS
+                if last is not None and entry != "too_many":
+                    wait = min(2 * last.wait, MAX_RECHECK_SECONDS)
+                self._turned_away[name] = _Refusal(entry, now, wait, uid)
                 continue
             self._turned_away.pop(name, None)
             users[entry.uid] += 1
@@ -280,7 +307,7 @@ class RecordDirectory:
         else:
             name = rivals[-1][1]
             os.close(self._open.pop(name).fd)
-            self._turned_away[name] = "too_many", self._clock()
+            self._turned_away[name] = _Refusal("too_many", self._clock(), uid=most)
         users[most] -= 1
         return True
 

@@ -52,11 +52,14 @@ def draw(live: Sequence[RankFacts]) -> Graph:
     for place, rank in enumerate(live):
         for name in rank.collectives.keys() - {POINT_TO_POINT}:
             members[name].add(place)
-    # A rank that has been in other groups alone has not come to the world yet.
+    # A rank that has been in other groups alone has not come to the world yet.  Nor has one that
+    # has been in none, to the world's first collective: later, nobody would count what it does.
+    size = max((rank.group_sizes.get("world", 0) for rank in live), default=0)
+    first = max((rank.collectives.get("world", 0) for rank in live), default=0) == 1
     anywhere = set().union(*members.values())
-    if max((live[place].group_sizes.get("world", 0) for place in anywhere), default=0) >= len(
-        anywhere
-    ):
+    if first and size >= len(live):
+        members["world"] = set(range(len(live)))
+    elif size >= len(anywhere):
         members["world"] = anywhere
     groups = [_Group(name, live, members[name], younger) for name in sorted(members)]
     for group in groups:
