@@ -10,6 +10,7 @@ import pytest
 
 from stagewatch.core.commands import NoAnswer
 from stagewatch.core.errors import NoData, SourceError
+from stagewatch.core.exposition import Samples
 from stagewatch.slurm.agent import collector_specs
 from stagewatch.slurm.cluster import Cluster, Source, Timing
 from stagewatch.slurm.collectors import controller as slurm_controller
