@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.alerts.promtool import needs_promtool
 from tests.bench import replay_jobs
-from tests.bench.bench_replay import SUSPICION, bounds, evaluate, packs, windows
+from tests.bench.bench_replay import SUSPICION, evaluate, packs, replay, windows
 from tests.bench.replay_jobs import Pause, Shape, Work
+from tests.hangbench.rates import poisson_bounds
 
 STEP = (Work(2),)
 HOUR = 1 / 24
@@ -72,6 +75,27 @@ def test_an_undeclared_evaluation_is_suspected_once(monkeypatch: pytest.MonkeyPa
 )
 def test_bounds_are_those_of_garwood(count: int, low: float, high: float) -> None:
     # F. Garwood, Biometrika 28 (1936); the table of 95 % limits for a Poisson mean.
-    assert bounds(count, 1.0)[0] == pytest.approx(low, abs=1e-3)
-    assert bounds(count, 1.0)[1] == pytest.approx(high, rel=1e-3)
-    assert bounds(count, 2.0)[1] == pytest.approx(high / 2, rel=1e-3)
+    assert poisson_bounds(count, 1.0)[0] == pytest.approx(low, abs=1e-3)
+    assert poisson_bounds(count, 1.0)[1] == pytest.approx(high, rel=1e-3)
+    assert poisson_bounds(count, 2.0)[1] == pytest.approx(high / 2, rel=1e-3)
+
+
+@needs_promtool
+def test_other_rules_see_the_whole_of_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(replay_jobs.SHAPES, "steady", Shape("-", STEP))
+    rules = tmp_path / "other.rules.yaml"
+    rules.write_text(
+        """
+groups:
+  - name: other
+    rules:
+      - alert: Third
+        expr: rl_rank_info{rank="2"}
+"""
+    )
+    done = replay(("steady", 0), HOUR, (15,), (rules,))
+    assert done.seconds == 3600
+    assert [one.alert for _, one in done.seen[15]] == ["Third"]
+    assert done.count(15, "Third") == 1

@@ -29,7 +29,7 @@ DEFAULT_DIRECTORY = "/run/stagewatch/ranks"
 """Where records lie unless `STAGEWATCH_DIR` names another directory."""
 
 MAGIC = b"STGWATCH"
-VERSION = 2
+VERSION = 3
 WORD = 8
 
 # Header words.
@@ -101,7 +101,12 @@ SUBSTAGE_SIZE = 32
 L_TOTALS = L_FRAMES + FRAMES * FRAME_WORDS
 T_DURATION_SUM, T_GAP_SUM = 0, 1  # nanoseconds
 T_GAP_LONGEST, T_GAP_RECENT = 2, 3  # nanoseconds; recent: fades by GAP_MEMORY
-T_DURATIONS = 4
+T_GAP_FIRST = 4  # nanoseconds: the gaps that the sum and the buckets leave out
+# Nanoseconds that the thread was inside of collectives while the stage was its innermost one.
+# While it is inside, less the boot time since when: one word, so that no reader sees half of a
+# change, and negative, since nobody has waited for longer than the machine has run.
+T_WAITED = 5
+T_DURATIONS = 6
 BUCKETS = 20
 T_GAPS = T_DURATIONS + BUCKETS
 TOTAL_WORDS = T_GAPS + BUCKETS

@@ -1,7 +1,9 @@
-"""False alarms per job-day: days of healthy jobs, replayed through the rules on stalls by promtool.
+"""False alarms per job-day: days of healthy jobs, replayed through the rules by promtool.
 
-Options: --jobs N of each kind, --days N of each job, --intervals 5,15,30, --kinds NAME,NAME.  An
-interrupt prints what has been replayed so far.
+Options: --jobs N of each kind, --days N of each job, --intervals 5,15,30, --kinds NAME,NAME,
+--rules NAME,NAME (files of alerts, such as slow; default: stalls).  An interrupt prints what has
+been replayed so far.  Of the rules on stalls only those parts of a job's life are replayed in which
+they may see something, of others all.
 
 promtool evaluates rule by rule, as Prometheus does; vmalert's replay takes one rule at a time over
 the whole range, which is wrong for rules that read their own last value.
@@ -12,7 +14,6 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import math
 import re
 import subprocess
 import sys
@@ -26,15 +27,16 @@ from pathlib import Path
 from stagewatch.assets import assets
 from tests.bench.replay_jobs import SHAPES, script
 from tests.bench.replay_series import DAY, Job, notation
+from tests.hangbench.rates import poisson_bounds
 
-RULES = assets("alerts") / "stalls.rules.yaml"
+RULES = (assets("alerts") / "stalls.rules.yaml",)
 WORKERS = 2
 PACK = 24
 """Windows of one test: a query of promtool may load 10,000 samples, and each has 60 buckets."""
 PACK_SECONDS = 5 * DAY
 """Of all windows of one test: promtool holds 32 bytes for each sample."""
 SUSPICION = "job:rl_stall:active"
-SEEN = f'ALERTS{{alertstate="firing"}} or {SUSPICION}'
+SEEN = f'ALERTS{{alertstate="firing", job_id!=""}} or {SUSPICION}'
 Task = tuple[str, int]
 """Kind and number of a job."""
 
@@ -97,23 +99,30 @@ class Replay:
         return list({(e.job, e.begin): (kind, e) for kind, e in critical}.values())
 
 
-def replay(task: Task, days: float, intervals: tuple[int, ...]) -> Replay:
+def replay(
+    task: Task, days: float, intervals: tuple[int, ...], rules: tuple[Path, ...] = RULES
+) -> Replay:
     """One job's days."""
-    made = windows(task, days, intervals)
+    made = windows(task, days, intervals, whole=rules != RULES, rules=rules)
     done = Replay(Counter({task[0]: days}), sum(one.seconds for one in made))
     for every in intervals:
-        found = [e for pack in packs(made) for e in evaluate(every, pack)]
+        found = [e for pack in packs(made) for e in evaluate(every, pack, rules)]
         done.seen[every] = [(task[0], one) for one in found]
     return done
 
 
 def windows(
-    task: Task, days: float, intervals: tuple[int, ...], *, whole: bool = False
+    task: Task,
+    days: float,
+    intervals: tuple[int, ...],
+    *,
+    whole: bool = False,
+    rules: tuple[Path, ...] = RULES,
 ) -> list[Window]:
     """What must be replayed of a job's life: all of it, or where the rules may see something."""
     kind, number = task
     name = f"{kind.replace(' ', '-')}-{number}"
-    used = set(re.findall(r"\brl_\w+", RULES.read_text()))
+    used = set(re.findall(r"\brl_\w+", "".join(file.read_text() for file in rules)))
     with tempfile.TemporaryDirectory(prefix="stagewatch-replay-") as directory:
         rehearsal, job = (Job(name, Path(directory), days, intervals, used) for _ in range(2))
         found = rehearsal.rehearse(script(SHAPES[kind], rehearsal), whole)
@@ -151,14 +160,18 @@ def packs(all_windows: list[Window]) -> list[list[Window]]:
     return made
 
 
-def evaluate(every: int, pack: list[Window]) -> list[Episode]:
+def evaluate(every: int, pack: list[Window], rules: tuple[Path, ...] = RULES) -> list[Episode]:
     """What promtool sees of a pack at an interval."""
     if not pack:
         return []
     test = {
-        "rule_files": [str(RULES)],
+        "rule_files": [str(file) for file in rules],
         "evaluation_interval": f"{every}s",
-        "group_eval_order": re.findall(r"^  - name: (\w+)", RULES.read_text(), re.M),
+        "group_eval_order": [
+            name
+            for file in rules
+            for name in re.findall(r"^  - name: ([\w-]+)", file.read_text(), re.M)
+        ],
         "tests": [
             {
                 "interval": f"{every}s",
@@ -213,26 +226,8 @@ def _seconds(text: str) -> float:
     return sum(int(n) * units[unit] for n, unit in re.findall(r"(\d+)(ms|[dhms])", text))
 
 
-def bounds(count: int, days: float) -> tuple[float, float]:
-    """The exact two-sided 95 % interval of a Poisson rate (Garwood), found by bisection."""
-
-    def below(count: int, mean: float) -> float:
-        return math.fsum(
-            math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(count + 1)
-        )
-
-    def solve(count: int, share: float) -> float:
-        low, high = 1e-9, 2.0 * count + 20
-        for _ in range(80):
-            middle = (low + high) / 2
-            low, high = (middle, high) if below(count, middle) > share else (low, middle)
-        return low
-
-    return (solve(count - 1, 0.975) if count else 0.0) / days, solve(count, 0.025) / days
-
-
 def _rate(count: int, days: float, unit: float = 1.0) -> str:
-    low, high = bounds(count, days / unit)
+    low, high = poisson_bounds(count, days / unit)
     return f"{count} = {count * unit / days:.2f} ({low:.2f} to {high:.2f})"
 
 
@@ -243,12 +238,16 @@ def main(arguments: Iterable[str] = ()) -> None:
     parser.add_argument("--days", type=float, default=5.0)
     parser.add_argument("--intervals", default="5,15,30")
     parser.add_argument("--kinds", default=",".join(SHAPES))
+    parser.add_argument("--rules", default="stalls", help="files of alerts")
     parser.add_argument("--workers", type=int, default=WORKERS)
     given = parser.parse_args(list(arguments))
     intervals = tuple(int(one) for one in given.intervals.split(","))
     tasks = [(kind, number) for number in range(given.jobs) for kind in given.kinds.split(",")]
     whole = Replay(seen={every: [] for every in intervals})
-    one = functools.partial(replay, days=given.days, intervals=intervals)
+    rules = tuple(assets("alerts") / f"{name}.rules.yaml" for name in given.rules.split(","))
+    if lacking := [str(file) for file in rules if not file.exists()]:
+        raise SystemExit(f"no rules in {', '.join(lacking)}")
+    one = functools.partial(replay, days=given.days, intervals=intervals, rules=rules)
     with ProcessPoolExecutor(given.workers) as pool:
         try:
             for (kind, number), part in zip(tasks, pool.map(one, tasks), strict=True):

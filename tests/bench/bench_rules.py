@@ -119,6 +119,9 @@ def exposition(node: int, turn: int) -> str:
             add("rl_rank_stage_last_seconds", f'{who},stage="{done}"', 0.4)
             add("rl_rank_stage_completions_total", f'{who},stage="{done}"', turn)
             add("rl_rank_stage_completed_age_seconds", f'{who},stage="{done}"', 0.4)
+            slow = 1.1 if rank == 3 else 1.0
+            add("rl_rank_worked_seconds_total", f'{who},stage="{done}"', 5 * slow * turn)
+            add("rl_rank_waited_seconds_total", f'{who},stage="{done}"', (6 - 5 * slow) * turn)
         for name in ("reward", "kl", "batch_size", "samples_per_second"):
             add("rl_scalar", f'{who},name="{name}"', 1)
         flow = f'{who},side="client",port="29500"'

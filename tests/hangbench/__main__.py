@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.hangbench.field import Field
 from tests.hangbench.player import Played, lacks, play
 from tests.hangbench.shape import Shape, ShapeError, find, load
+from tests.hangbench.slow_score import own_work, slowness, unsound
 
 REHEARSAL_SECONDS = 25.0
 
@@ -27,7 +28,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=6, help="shapes at a time")
     given = parser.parse_args(arguments)
     try:
-        shapes = [load(file) for file in given.files] if given.files else find("all")
+        shapes = [load(file) for file in given.files] if given.files else find("all") + find("slow")
     except ShapeError as error:
         print(error, file=sys.stderr)
         return 1
@@ -52,6 +53,11 @@ def _tell(played: Played) -> None:
     print(f"== {played.shape.name}: {played.sound() or 'as the shape says'}")
     if played.triggered:
         print(f"   trigger {played.triggered - played.began:.0f} s after the beginning")
+    if played.shape.slow and played.triggered:
+        own = own_work(played.looks, played.triggered + 1)
+        print(
+            f"   slow by {slowness(played)}, own work a step: {own}: {unsound(played) or 'sound'}"
+        )
     last = played.looks[-1]
     for rank, (mark, inside, step) in enumerate(last.ranks):
         status = played.statuses.get(rank)

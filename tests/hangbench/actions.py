@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import stagewatch
@@ -38,6 +39,25 @@ class Finish(Exception):
     """The rank leaves the loop."""
 
 
+@dataclass(frozen=True, slots=True)
+class Slowness:
+    """How much longer a rank's work takes, and in which steps."""
+
+    factor: float
+    since: int
+    """Step in which it began."""
+    steps: int
+    period: int
+    """Slow in the first `steps` of each `period` steps; 0: in all."""
+    rotate: int
+    """Another rank has its turn after so many steps; 0: whoever is slow remains it."""
+
+    def applies(self, step: int, turn: bool) -> bool:
+        """Whether it is in force in this step, for a rank that has or has not its turn."""
+        on = not self.period or (step - self.since) % self.period < self.steps
+        return on and (turn or not self.rotate)
+
+
 def action(function: Callable[..., Any]) -> Callable[..., Any]:
     """Put a function into the vocabulary, by its name."""
     ACTIONS[function.__name__.rstrip("_")] = function
@@ -48,9 +68,13 @@ def action(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @action
-def sleep(me: Rank, seconds: float) -> None:
-    """One sleep."""
-    time.sleep(me.duration(seconds, "sleep"))
+def sleep(
+    me: Rank, seconds: float, spread: float = 0.0, hold: int = 1, chance: float = 1.0
+) -> None:
+    """One sleep, which may differ from rank to rank, or happen only now and then."""
+    if chance == 1.0 or me.drawn("chance").random() < chance:
+        share = me.drawn("spread", hold).lognormvariate(0.0, spread)
+        time.sleep(me.duration(seconds * share, "sleep"))
 
 
 @action
@@ -76,11 +100,12 @@ def io(
     mode: str = "write",
     megabytes: int = 1,
     fault: str = "",
+    milliseconds: int = 2000,
 ) -> None:
     """Write and sync, or read, piece by piece."""
     if fault:
         fresh = me.directory / f"control.{me.rank}"
-        fresh.write_text(f"{fault} {mode} {2000 if fault == 'slow' else 0}\n")
+        fresh.write_text(f"{fault} {mode} {milliseconds if fault == 'slow' else 0}\n")
         fresh.replace(me.directory / "control")
     where = me.directory / ("mnt" if on == "fuse" else ".") / f"data.{me.rank}"
     end = time.monotonic() + me.duration(seconds, "io")
@@ -209,7 +234,9 @@ def get(me: Rank, queue: str) -> None:
 @action
 def ddp(me: Rank, branch: bool = False) -> None:
     """Forward and backward of a model under DistributedDataParallel."""
+    began = time.time_ns()
     me.meeting.ddp(branch)
+    me.board.add_waiting(me.rank, time.time_ns() - began)
 
 
 @action
@@ -269,10 +296,13 @@ def raise_(me: Rank) -> None:
 
 
 @action
-def slow(me: Rank, factor: float, on: str = "both") -> None:
-    """Be slow from now on."""
+def slow(
+    me: Rank, factor: float, on: str = "both", steps: int = 0, period: int = 0, rotate: int = 0
+) -> None:
+    """Be slow from now on: always, in some steps of each period, or whenever it is one's turn."""
+    slowness = Slowness(factor, me.step, steps, period, rotate)
     for kind in ("sleep", "compute") if on == "both" else (on,):
-        me.factors[kind] = factor
+        me.slowness[kind] = slowness
 
 
 @action

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.hangbench.shape import MAX_WORLD, WORLD, Shape
 
-_MARK, _INSIDE, _STEP = 0, 1, 2
+_MARK, _INSIDE, _STEP, _WAITED = 0, 1, 2, 3
 _OWN = 4
 """Words a process has besides those of groups and messages."""
 _GROUPS = 16
@@ -48,7 +48,20 @@ class Board:
 
     def inside(self, rank: int, inside: bool) -> None:
         """Note that a process enters or leaves a collective."""
-        self._of[rank][_INSIDE] = time.time_ns() if inside else 0
+        own, now = self._of[rank], time.time_ns()
+        if own[_INSIDE] and not inside:
+            own[_WAITED] += now - own[_INSIDE]
+        own[_INSIDE] = now if inside else 0
+
+    def add_waiting(self, rank: int, nanoseconds: int) -> None:
+        """Note that a process has communicated for so long, in what is not a collective to us."""
+        self._of[rank][_WAITED] += nanoseconds
+
+    def waited(self, rank: int) -> float:
+        """Seconds that a process has spent in communication so far."""
+        own = self._of[rank]
+        inside = own[_INSIDE]
+        return (own[_WAITED] + (time.time_ns() - inside if inside else 0)) / 1e9
 
     def seen(self, rank: int) -> tuple[float, float, int]:
         """When a process was last marked and when it entered the collective it is in (Unix

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fakes.faultfs import missing
+from tests.hangbench import throttles
 from tests.hangbench.field import OWN, SHARED, Field
 from tests.hangbench.meeting import Board
 from tests.hangbench.probes import Probe, probe
@@ -46,7 +47,7 @@ def lacks(shape: Shape) -> str:
     """What this machine lacks to play a shape, empty if nothing."""
     if shape.backend == "torch" and not torch_python():
         return f"needs PyTorch (make test-frameworks sets it up, or {TORCH_PYTHON} names a python)"
-    return missing() if shape.mounts else ""
+    return (missing() if shape.mounts else "") or throttles.missing(shape.uses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class Look:
 
     time: float
     ranks: tuple[tuple[float, float, int], ...]
+    waited: tuple[float, ...] = ()
+    """Seconds that each has spent in communication so far."""
 
 
 @dataclass
@@ -90,9 +93,9 @@ class Played:
         grew = bool(after) and max(s for _, _, s in after[-1].ranks) > max(
             s for _, _, s in after[0].ranks
         )
-        if self.shape.healthy and not (grew or moves or self.finished):
-            return "it did not go on, although it is said to be healthy"
-        if not self.shape.healthy and moves and self.shape.kind != "straggler":
+        if self.shape.goes_on and not (grew or moves or self.finished):
+            return "it did not go on, although it is said to"
+        if moves and not self.shape.goes_on:
             return "it went on, although it is said to hang"
         return ""
 
@@ -107,6 +110,9 @@ class Play:
         for generation in range(GENERATIONS):
             Board.create(self.directory, generation)
         self._mount = field.mount(self.directory) if shape.mounts else None
+        self._network: subprocess.Popen[bytes] | None = None
+        if shape.uses("loss", "link"):
+            self._network = throttles.network(field.children, self.directory / "network")
         placed = {rank: nodes[shape.node_of(rank)] for rank in range(shape.world)}
         self.played = Played(shape, list(nodes), placed, time.time())
         self._processes: list[tuple[int, subprocess.Popen[bytes]]] = []
@@ -136,7 +142,9 @@ class Play:
                 self.played.statuses[rank] = status
         looks = self.played.looks
         if not looks or now - looks[-1].time >= 1:
-            looks.append(Look(now, tuple(map(self._board.seen, range(self._world)))))
+            all_ranks = range(self._world)
+            seen = tuple(map(self._board.seen, all_ranks))
+            looks.append(Look(now, seen, tuple(map(self._board.waited, all_ranks))))
 
     def over(self) -> bool:
         """Whether all that was to be seen has been seen."""
@@ -149,6 +157,8 @@ class Play:
 
     def wants_probe(self) -> bool:
         """Whether it is time for others to look at it."""
+        if self.shape.slow is not None:
+            return False
         triggered = self.played.triggered
         due = triggered and time.time() - triggered > PROBE_AFTER_SECONDS
         return bool(due and self.probing is None)
@@ -179,6 +189,9 @@ class Play:
         if self.shape.disturbs:
             for node in self.played.nodes:
                 self._field.start_agent(node)
+        if self._network:
+            self._network.kill()
+        throttles.clean(self.shape.name)
         logs = sorted(self.directory.glob("log.*"))
         self.played.log = "".join(file.read_text(errors="replace")[-400:] for file in logs)[-3000:]
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -188,7 +201,14 @@ class Play:
         shape = self.shape
         prefix = NICE if shape.wait == "spin" else AT_WORK
         python = torch_python() if shape.backend == "torch" else sys.executable
-        command = [*prefix, python, "-m", "tests.hangbench.process", str(shape.file)]
+        command = [
+            *prefix,
+            *(throttles.within(self._network) if self._network else ()),
+            python,
+            "-m",
+            "tests.hangbench.process",
+            str(shape.file),
+        ]
         command += [str(self.directory), str(rank), str(self._world), str(generation), str(step)]
         more = {"STAGEWATCH_DIR": str(self._field.record_dir(self.played.placed[rank]))}
         more["PYTHONPATH"] = f"{_ROOT}:{_ROOT / 'exporters'}"
@@ -259,8 +279,12 @@ def play(
     cores: float,
     say: Callable[[str], None],
     done: Callable[[Played], None],
+    enough: Callable[[Played], bool] = lambda _: False,
 ) -> None:
-    """Play shapes, as many at a time as `jobs` and `cores` allow; `done` gets each in turn."""
+    """Play shapes, as many at a time as `jobs` and `cores` allow; `done` gets each in turn.
+
+    A shape is over at the end of its watch, or once `enough` has been seen of it.
+    """
     waiting = sorted(shapes, key=lambda shape: (not shape.disturbs, -shape.cores, shape.name))
     running: list[Play] = []
     pool = ThreadPoolExecutor(2)
@@ -279,7 +303,7 @@ def play(
                     one.probing = pool.submit(
                         probe, one.shape.name, one.record_dirs(), one.live_pids()
                     )
-                if one.over():
+                if one.over() or (one.played.triggered and enough(one.played)):
                     running.remove(one)
                     done(one.stop())
             time.sleep(0.2)

@@ -20,11 +20,11 @@ from typing import Any
 
 import stagewatch
 from stagewatch.core.processes import die_with_parent
-from tests.hangbench.actions import ACTIONS, Finish
+from tests.hangbench.actions import ACTIONS, Finish, Slowness
 from tests.hangbench.meeting import Board, Meeting
 from tests.hangbench.shape import Entry, Shape, load
 
-_COMMUNICATES = ("collective", "wait", "send", "recv", "put", "get", "ddp", "init_group")
+COMMUNICATES = ("collective", "wait", "send", "recv", "put", "get", "ddp", "init_group")
 _KNOWN = set(inspect.signature(stagewatch.collective).parameters)
 
 
@@ -37,7 +37,10 @@ class Rank:
         self.shape, self.directory, self.rank = shape, directory, rank
         self.world, self.generation, self.step = world, generation, step
         self.instrumented = shape.backend != "bare"
-        self.factors = {"sleep": 1.0, "compute": 1.0, "io": 1.0}
+        self.slowness: dict[str, Slowness] = {}
+        """By kind of work: `sleep`, `compute`, `io`."""
+        self.kept: dict[str, Any] = {}
+        """What actions keep from one step to the next, such as a loader of data."""
         self.pending: list[tuple[str, str, int]] = []
         self.skipping = 0
         self._entry = 0
@@ -62,7 +65,19 @@ class Rank:
         """Seconds with jitter, and slower where it has been told to be slow."""
         noise = random.Random(f"{self.shape.seed} {self.rank} {self.step} {self._entry}")
         jitter = min(max(noise.gauss(1, self.shape.jitter), 0.5), 2.0)
-        return seconds * jitter * self.factors[kind]
+        slowness = self.slowness.get(kind)
+        slow = slowness is not None and slowness.applies(self.step, self._turn(slowness.rotate))
+        return seconds * jitter * (slowness.factor if slowness and slow else 1.0)
+
+    def drawn(self, what: str, hold: int = 1) -> random.Random:
+        """Random numbers of this rank and entry, the same ones for `hold` steps."""
+        since = self.step // hold
+        return random.Random(f"{self.shape.seed} {self.rank} {what} {self._entry} {since}")
+
+    def _turn(self, rotate: int) -> bool:
+        """Whether this rank has its turn, which all ranks agree on."""
+        turn = random.Random(f"{self.shape.seed} turn {self.step // max(1, rotate)}")
+        return turn.randrange(self.world) == self.rank
 
     def mark(self, step: int | None = None) -> None:
         """Mark progress."""
@@ -171,7 +186,7 @@ class Rank:
         explicit = any(entry.do == "init_group" for entry in self.shape.init)
         if self.shape.backend == "torch" and (alone or not explicit):
             self.form()
-        self._play([e for e in self.shape.init if not (alone and e.do in _COMMUNICATES)])
+        self._play([e for e in self.shape.init if not (alone and e.do in COMMUNICATES)])
 
     def _play(self, entries: Any) -> None:
         try:

@@ -35,6 +35,24 @@ def _bisect(rising: object) -> float:
     return (low + high) / 2
 
 
+def poisson_bounds(count: int, days: float) -> tuple[float, float]:
+    """The exact two-sided 95 % interval of a Poisson rate (Garwood), found by bisection."""
+
+    def below(count: int, mean: float) -> float:
+        return math.fsum(
+            math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(count + 1)
+        )
+
+    def solve(count: int, share: float) -> float:
+        low, high = 1e-9, 2.0 * count + 20
+        for _ in range(80):
+            middle = (low + high) / 2
+            low, high = (middle, high) if below(count, middle) > share else (low, middle)
+        return low
+
+    return (solve(count - 1, 0.975) if count else 0.0) / days, solve(count, 0.025) / days
+
+
 def shown(hits: int, tries: int) -> str:
     """A rate with its bounds: `58/60 = 97% (88% to 100%)`."""
     if not tries:

@@ -80,7 +80,7 @@ def collect(api: PrometheusApi, played: Played) -> Seen:
     if any(time < trigger for time in suspicions):
         seen.early = PAGED if any(time < trigger for time in pages) else SUSPECTED
     for track in [*culprits, *critical, *lesser, *lost]:
-        ranks = _named(track, played)
+        ranks = named_by(track, played)
         for time, value in track.samples if ranks else ():
             if value and time >= trigger:
                 seen.named[time] = seen.named.get(time, frozenset()) | ranks
@@ -92,7 +92,7 @@ def collect(api: PrometheusApi, played: Played) -> Seen:
     return seen
 
 
-def _named(track: Track, played: Played) -> frozenset[int]:
+def named_by(track: Track, played: Played) -> frozenset[int]:
     """The processes that a series names by its labels: a rank, or all of a node."""
     labels = track.labels
     if "rank" in labels:

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import tests.hangbench.throttles  # noqa: F401  # its actions, too
 from stagewatch.stages import STAGES
 from tests.hangbench.actions import ACTIONS
 
@@ -24,17 +25,21 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+SLOW_FAULTS = _words("work quota nice memory storage network loader")
+SLOW_HEALTHY = _words("noise collection batches logging pipeline experts warmup")
+COURSES = _words("permanent start intermittent rotating")
 FAULTS = _words("init collective compute io process pipeline lock livelock straggler end node bare")
 HEALTHY = _words("pause eval checkpoint compile data elastic suspend end service variance")
 CONDITIONS = _words("do ranks at every from until stage substage trigger")
 HEAD = _words(
     "title source taken kind healthy seed backend report wait poll_seconds world nodes jitter "
-    "steps watch cores blind_spot groups role init step final expect"
+    "steps watch cores blind_spot groups role init step final expect slow"
 )
 LEVELS = ("must", "may", "must not")
 WORLD = "world"
 MAX_WORLD = 16
 MAX_WATCH = 270.0
+MAX_SLOW_WATCH = 600.0
 
 
 class ShapeError(Exception):
@@ -78,6 +83,24 @@ class Expectation:
     page: str
     node: int = -1
     """Index of the node that is at fault as a whole; -1: none is."""
+    rotates: str = "may"
+    """Whether it is to be told that another rank is slow each step: one of the levels."""
+
+
+@dataclass(frozen=True)
+class Slow:
+    """How slow the slow ones of a shape are, by which results are grouped."""
+
+    stage: float
+    """Seconds that a healthy rank works in a step, or in the stage that is slow."""
+    factor: float = 1.0
+    """How many times as long a slow one takes; 1 in healthy shapes."""
+    course: str = "permanent"
+    share: float = 1.0
+    """Of the excess, how much shows in a step of average length: less than 1 where only some steps
+    or stages are slow."""
+    peers: tuple[int, ...] = ()
+    """Processes whose work is the same as that of the slow ones; empty: all."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +132,8 @@ class Shape:
     blind_spot: str = ""
     groups: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     roles: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    slow: Slow | None = None
+    """In shapes about slow ranks, which are played by `make bench ARGS=slow`."""
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
@@ -118,6 +143,11 @@ class Shape:
     def uses(self, *names: str) -> bool:
         """Whether any of these actions is in the programme."""
         return any(entry.do in names for entry in self.entries)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether its steps go on after the trigger, if more slowly."""
+        return self.healthy or self.slow is not None or self.kind == "straggler"
 
     @property
     def disturbs(self) -> bool:
@@ -169,7 +199,8 @@ def load(file: Path) -> Shape:
 
 
 def find(which: str, only: tuple[str, ...] = ()) -> list[Shape]:
-    """The shapes of `open`, `held` or `all`, by name; only those whose name contains a word."""
+    """The shapes of `open`, `held`, `all` (of both) or `slow`, by name; only those whose name
+    contains a word."""
     folders = ("open", "held") if which == "all" else (which,)
     files = sorted(file for folder in folders for file in (SHAPES / folder).glob("*.toml"))
     chosen = [file for file in files if not only or any(word in file.stem for word in only)]
@@ -212,7 +243,7 @@ class _Reader:
             nodes=table.get("nodes", 1),
             jitter=table.get("jitter", 0.1),
             steps=table.get("steps", 0),
-            watch=table.get("watch", 90.0 if healthy else 120.0),
+            watch=table.get("watch", self._watch(healthy)),
             cores=self._cores(),
             blind_spot=table.get("blind_spot", ""),
             groups={
@@ -223,9 +254,24 @@ class _Reader:
             step=self._entries("step"),
             final=self._entries("final"),
             expect=self._expectation(healthy),
+            slow=self._slow(),
         )
         self._check(shape)
         return shape
+
+    def _watch(self, healthy: bool) -> float:
+        if "slow" in self._table:
+            return MAX_SLOW_WATCH
+        return 90.0 if healthy else 120.0
+
+    def _slow(self) -> Slow | None:
+        if "slow" not in self._table:
+            return None
+        table = dict(self._table["slow"])
+        slow = Slow(**table | {"peers": tuple(table.get("peers", ()))})
+        if slow.course not in COURSES:
+            raise ValueError(f"slow: course is one of {', '.join(sorted(COURSES))}")
+        return slow
 
     def _cores(self) -> float:
         dear = {"spin": 0.3, "torch": 0.2}
@@ -284,17 +330,22 @@ class _Reader:
             sets=tuple(sets),
             evidence=tuple(table.pop("evidence", ())),
             suspicion=table.pop("suspicion", "may" if healthy else "must"),
-            page=table.pop("page", "must not" if healthy else "must"),
+            page=table.pop("page", "must not" if healthy or "slow" in self._table else "must"),
             node=node,
+            rotates=table.pop("rotates", "may"),
         )
         if table:
             raise ValueError(f"expect: unknown keys {', '.join(sorted(table))}")
-        if not {expectation.suspicion, expectation.page} <= set(LEVELS):
+        if not {expectation.suspicion, expectation.page, expectation.rotates} <= set(LEVELS):
             raise ValueError(f"expect: levels are {', '.join(LEVELS)}")
         return expectation
 
     def _check(self, shape: Shape) -> None:
         kinds = HEALTHY if shape.healthy else FAULTS
+        if shape.slow is not None:
+            kinds = SLOW_HEALTHY if shape.healthy else SLOW_FAULTS
+        longest = MAX_WATCH if shape.slow is None else MAX_SLOW_WATCH
+        factors = [e.arguments["factor"] for e in shape.entries if e.do == "slow"]
         problems = {
             f"kind is one of {', '.join(sorted(kinds))}": shape.kind not in kinds,
             "source is a URL": not shape.source.startswith("https://"),
@@ -303,7 +354,14 @@ class _Reader:
             "nodes is 1 or 2": shape.nodes not in (1, 2),
             "an action has trigger = true": not any(entry.trigger for entry in shape.entries),
             "there are steps": not shape.step,
-            f"watch is at most {MAX_WATCH:.0f}": shape.watch > MAX_WATCH,
+            f"watch is at most {longest:.0f}": shape.watch > longest,
+            "slow: factor is that of the programme, and 1 where nobody is slow": (
+                shape.slow is not None
+                and (
+                    any(factor != shape.slow.factor for factor in factors)
+                    or (shape.slow.factor == 1.0) != shape.healthy
+                )
+            ),
             "bare jobs are on one node": shape.backend == "bare" and shape.nodes != 1,
             "ddp is for torch": shape.uses("ddp") and shape.backend != "torch",
             "groups are named in [groups]": any(

@@ -158,7 +158,7 @@ def test_a_flood_of_files_delays_no_look_at_ranks_that_are_open(
     with closing(RecordDirectory(shared, Procfs(), clock=clock)) as reader:
         assert len(reader.read()) == 1
         for number in range(1000):
-            (shared / f"{number}-{number:08x}.rank").touch()
+            (shared / f"0{number}-{number:08x}.rank").touch()  # before any pid
         late = start_rank(6)
         looks = 1
         while len(found := reader.read()) < 2:

@@ -173,7 +173,7 @@ class collective:
     that a send or receive is with, in group `p2p`.
     """
 
-    __slots__ = ("_call", "_entry", "_recorder")
+    __slots__ = ("_call", "_entry", "_recorder", "_waits")
 
     def __init__(
         self,
@@ -185,6 +185,7 @@ class collective:
         peer: int | None = None,
     ) -> None:
         self._entry: tuple[int, int] | None = None
+        self._waits = 0
         self._recorder = recorder = _recorder
         if recorder is None:
             return
@@ -196,7 +197,8 @@ class collective:
 
     def __enter__(self) -> collective:
         if self._entry is not None and self._recorder is not None:
-            self._recorder.call(self._entry[0], self._call | TOLD)
+            word, entered = self._entry
+            self._waits = self._recorder.wait(word, self._call | TOLD, entered)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
@@ -204,9 +206,9 @@ class collective:
         if entry is None or recorder is None or recorder is not _recorder:  # in a forked child
             return
         try:
-            recorder.leave(*entry)
+            recorder.leave(*entry, self._waits)
         except BaseException as problem:
-            recorder.leave(*entry)
+            recorder.leave(*entry, self._waits)
             swallow("the end of a collective was not recorded", problem)
 
 

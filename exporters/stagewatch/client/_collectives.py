@@ -422,8 +422,10 @@ class _Watch:
             engine = sys.modules["torch"].autograd.Variable._execution_engine
 
             def last() -> None:
-                # Queued by a callback, it runs after the one that waits for the buckets.
+                # Queued by a callback, it runs after the one that waits for the buckets; this one
+                # was queued before the reducer's, so all gradients of this rank are computed.
                 if group.waits:
+                    launch.blocks()
                     engine.queue_callback(lambda: launch.back(over=True))
 
             engine.queue_callback(last)

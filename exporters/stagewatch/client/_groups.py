@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -53,7 +54,7 @@ def model_key(key: str, number: object) -> str:
 class Launch:
     """One call into a collective: counted when it is made, then left, or waited for later."""
 
-    __slots__ = ("_entry", "_recorder", "call", "group", "told")
+    __slots__ = ("_entry", "_recorder", "_waits", "call", "group", "told")
 
     def __init__(self, group: Group, call: int, elements: int = 0, told: bool = True) -> None:
         group.sequence += 1
@@ -64,13 +65,21 @@ class Launch:
         self.told = told
         self._recorder = recorder = _api._recorder
         self._entry: tuple[int, int] | None = None
+        self._waits = 0
         if recorder is not None:
             self._entry = recorder.enter(group.name, call, group.size, elements)
 
     def tell(self) -> None:
         """Promise to tell the end; from here on `back` must follow."""
         if self._entry is not None and self._recorder is not None:
-            self._recorder.call(self._entry[0], self.call | TOLD)
+            word, entered = self._entry
+            self._waits = self._recorder.wait(word, self.call | TOLD, entered)
+
+    def blocks(self) -> None:
+        """Only now does this thread begin to wait for the call; `back` may follow."""
+        if self._entry is not None and self._recorder is not None:
+            now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+            self._waits = self._recorder.wait(self._entry[0], self.call, now)
 
     def back(self, over: bool) -> None:
         """The call has returned; unless it is over, it may go on where a device works."""
@@ -78,9 +87,9 @@ class Launch:
         if entry is None or recorder is None or recorder is not _api._recorder:
             return  # none was made, or this is a forked child
         if over or self.told:
-            recorder.leave(*entry)
+            recorder.leave(*entry, self._waits)
         else:
-            recorder.call(entry[0], self.call)
+            recorder.launched(entry[0], self.call, self._waits)
 
     def wait(self, wait: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Wait for the call; what the record says of the group's newest stays."""

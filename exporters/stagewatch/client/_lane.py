@@ -36,10 +36,12 @@ from stagewatch.record import (
     SUBSTAGE_SIZE,
     T_DURATION_SUM,
     T_DURATIONS,
+    T_GAP_FIRST,
     T_GAP_LONGEST,
     T_GAP_RECENT,
     T_GAP_SUM,
     T_GAPS,
+    T_WAITED,
     TOTAL_WORDS,
     WORD,
 )
@@ -56,12 +58,12 @@ class Lane:
     """The single writer of lane `index`.
 
     `marks` counts its marks of progress; `step` is the latest step, -1 before the first; `opened`
-    holds the slots of the open stages, in the order of entry.
+    holds the slots of the open stages, in the order of entry; `code` is the innermost of them, and
+    `waits` the word of the time waited in the first of all stages.
     """
 
     __slots__ = (
         "_base",
-        "_code",
         "_codes",
         "_enters",
         "_free",
@@ -74,9 +76,11 @@ class Lane:
         "_sequence",
         "_warm",
         "_words",
+        "code",
         "marks",
         "opened",
         "step",
+        "waits",
     )
 
     def __init__(
@@ -96,11 +100,12 @@ class Lane:
         self._enters = self._lane | E_ENTER
         self._leaves = self._lane | E_LEAVE
         self._base = LANES_AT // WORD + index * LANE_WORDS
+        self.waits = self._base + L_TOTALS + T_WAITED
         self._sequence: int = words[self._base]
         self.marks: int = words[self._base + L_MARKS]
         self._last = 0
         self.step = -1
-        self._code = IDLE
+        self.code = IDLE
         self._codes = [IDLE] * FRAMES
         self._warm = [False] * len(STAGES)
         self.opened: list[int] = []
@@ -111,11 +116,12 @@ class Lane:
         words = self._words
         base = self._base
         words[base] = self._sequence + 1
+        self.wait_no_longer(_read_clock(_BOOT))
         for slot in range(FRAMES):
             words[base + L_FRAMES + slot * FRAME_WORDS + F_START] = 0
         self._free = list(range(FRAMES - 1, -1, -1))
         self.opened.clear()
-        self._code = IDLE
+        self.code = IDLE
         self._last = 0
         self.step = words[base + L_STEP] = -1
         words[base + L_THREAD] = thread
@@ -133,7 +139,7 @@ class Lane:
                 words[base + L_FRAMES + slot * FRAME_WORDS + F_START] = 0
         self._free = [slot for slot in range(FRAMES - 1, -1, -1) if slot not in opened]
         self.opened = opened
-        self._code = self._codes[opened[-1]] if opened else IDLE
+        self.code = self._codes[opened[-1]] if opened else IDLE
         self._sequence += 2
         words[base] = self._sequence
 
@@ -179,7 +185,7 @@ class Lane:
             words[frame + F_START] = now
             self.opened.append(slot)
             self._codes[slot] = code
-            self._code = code
+            self.code = code
         self._sequence += 2
         words[base] = self._sequence
         self._pack(self._raw, next(self._place), now, name | self._enters, self.step, now)
@@ -203,7 +209,7 @@ class Lane:
                 opened.pop()
             else:  # asyncio tasks do not end in the order they began
                 opened.remove(slot)
-            self._code = self._codes[opened[-1]] if opened else IDLE
+            self.code = self._codes[opened[-1]] if opened else IDLE
         if started > 0:
             totals = base + L_TOTALS + code * TOTAL_WORDS
             lasted = now - started
@@ -217,7 +223,15 @@ class Lane:
     def fail(self, name: int, step: int) -> None:
         """Tell of an exception; `name` is the stage it left and the position of its type."""
         now = _read_clock(_BOOT)
+        self.wait_no_longer(now)
         self._pack(self._raw, next(self._place), now, name | self._lane | E_FAILURE, step, now)
+
+    def wait_no_longer(self, now: int) -> None:
+        """End waits that the thread left in a way that nobody told."""
+        words = self._words
+        for at in range(self.waits, self.waits + len(STAGES) * TOTAL_WORDS, TOTAL_WORDS):
+            if words[at] < 0:
+                words[at] += now
 
     def _mark(self, words: memoryview, base: int, now: int) -> None:
         """Record progress at a time, and the gap since the last; the caller keeps the sequence.
@@ -230,7 +244,7 @@ class Lane:
         last = self._last
         if last and last <= now:
             gap = now - last
-            code = self._code
+            code = self.code
             totals = base + L_TOTALS + code * TOTAL_WORDS
             recent = 0
             if self._warm[code]:
@@ -242,6 +256,7 @@ class Lane:
                 words[totals + T_GAP_RECENT] = gap if gap > recent else recent
             else:
                 self._warm[code] = True
+                words[totals + T_GAP_FIRST] += gap
             if gap > recent and gap > words[totals + T_GAP_LONGEST]:
                 words[totals + T_GAP_LONGEST] = gap
         self._last = now

@@ -41,6 +41,7 @@ from stagewatch.record import (
     NAMES_AT,
     PLACE_SHIFT,
     SUBSTAGE_SIZE,
+    TOTAL_WORDS,
     WORD,
     pad,
 )
@@ -225,16 +226,45 @@ class Recorder:
         self._pack(self._raw, next(self._place), now, what, words[word + C_SEQUENCE], now)
         return word, now
 
-    def call(self, word: int, call: int) -> None:
-        """Change what an entry says of the call."""
-        self._words[word + C_CALL] = call
+    def wait(self, word: int, call: int, since: int) -> int:
+        """Change what an entry says of the call, in which the calling thread waits from a time on.
 
-    def leave(self, word: int, entered: int) -> None:
-        """Tell the end of an entry, unless the group was entered again since."""
+        Returns the word that counts the time for the thread's open stage; 0 where none does: the
+        thread has no lane, or waits already.
+        """
+        words = self._words
+        words[word + C_CALL] = call
+        try:
+            lane: Lane = self._local.hold.lane
+        except AttributeError:
+            return 0
+        at = lane.waits + lane.code * TOTAL_WORDS
+        waited = words[at]
+        if waited < 0:
+            return 0
+        words[at] = waited - since
+        return at
+
+    def launched(self, word: int, call: int, waits: int) -> None:
+        """Tell that a call has returned and may go on elsewhere; `waits` is what `wait` gave."""
+        words = self._words
+        words[word + C_CALL] = call
+        if waits and words[waits] < 0:
+            words[waits] += _read_clock(_BOOT)
+
+    def leave(self, word: int, entered: int, waits: int = 0) -> None:
+        """Tell the end of an entry, unless the group was entered again since.
+
+        `waits` is what `wait` gave.
+        """
         words = self._words
         now = _read_clock(_BOOT)
         if words[word + C_ENTERED] == entered:
             words[word + C_LEFT] = now
+        if waits:
+            waited = words[waits]
+            if waited < 0:
+                words[waits] = waited + now
         self._pack(self._raw, next(self._place), now, word << PLACE_SHIFT | E_LEFT, entered, now)
 
     def expect(self, seconds: float) -> None:

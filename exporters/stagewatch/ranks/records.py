@@ -89,6 +89,9 @@ class Lane:
     """`CLOCK_BOOTTIME` of the last mark of progress, seconds; 0 where there was none."""
     marks: int
     step: int | None
+    times: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Nanoseconds by stage while it was the thread's innermost one: between marks of progress, and
+    of those inside of collectives (negative: as `T_WAITED` has it)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +388,19 @@ def _lane(raw: bytes, words: memoryview, base: int) -> Lane:
         progress=max(0, words[base + layout.L_PROGRESS]) / 1e9,
         marks=max(0, words[base + layout.L_MARKS]),
         step=_step(words[base + layout.L_STEP]),
+        times=_times(words, base),
     )
+
+
+def _times(words: memoryview, base: int) -> dict[str, tuple[int, int]]:
+    times = {}
+    for code, stage in enumerate(STAGES):
+        at = base + layout.L_TOTALS + code * layout.TOTAL_WORDS
+        spent = words[at + layout.T_GAP_SUM] + words[at + layout.T_GAP_FIRST]
+        waited = words[at + layout.T_WAITED]
+        if spent or waited:
+            times[stage] = spent, waited
+    return times
 
 
 def _totals(words: memoryview, lanes: list[int]) -> dict[str, StageTotals]:
@@ -394,10 +409,11 @@ def _totals(words: memoryview, lanes: list[int]) -> dict[str, StageTotals]:
     totals: dict[str, StageTotals] = {}
     for lane in lanes:
         words_of_lane = words[lane + layout.L_TOTALS :][: size * len(STAGES)].tolist()
-        if min(words_of_lane) < 0:
-            raise CorruptRecord("a count is negative")
         for code, stage in enumerate(STAGES):
             entry = words_of_lane[code * size : (code + 1) * size]
+            entry[layout.T_WAITED] = 0  # of this thread alone, and negative while it waits
+            if min(entry) < 0:
+                raise CorruptRecord("a count is negative")
             if any(entry):
                 mine = _stage_totals(entry)
                 totals[stage] = totals[stage] + mine if stage in totals else mine

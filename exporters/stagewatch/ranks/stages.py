@@ -14,6 +14,7 @@ from stagewatch.core.exposition import Histogram, Metric, Samples
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS
+from stagewatch.ranks.own_work import OwnWork
 from stagewatch.ranks.records import Life, RankRecord, StageTotals
 from stagewatch.record import BUCKET_BOUNDS, GAP_MEMORY, POINT_TO_POINT
 from stagewatch.stages import CODES
@@ -186,6 +187,7 @@ class StagesCollector(Collector):
         self._last: dict[str, RankRecord] = {}
         self._retired: dict[tuple[str, str], Totals] = {}
         self._last_durations = LastDurations()
+        self._own_work = OwnWork()
         self._names = Vocabulary()
 
     def collect(self) -> Samples:
@@ -199,6 +201,7 @@ class StagesCollector(Collector):
         for record in shown:
             _current(out, record, now, self._names)
         self._last_durations.add(out, shown, now)
+        self._own_work.add(out, shown, now)
         self._totals(out, census.records, now)
         self._names.show(out)
         if not out.families:

@@ -1,0 +1,192 @@
+"""How long a rank waited in its collectives, as its record and the agent's counters tell it.
+
+What a collective is: torch.distributed's documentation, "Synchronous and asynchronous collective
+operations": a synchronous call returns once the operation is done, an asynchronous one returns a
+work, whose `wait` blocks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+
+import pytest
+
+import stagewatch
+from stagewatch.client import _api
+from stagewatch.client._groups import Group, Launch
+from stagewatch.core.exposition import Samples
+from stagewatch.ranks.own_work import WAITED, WORKED, OwnWork
+from tests.client.conftest import Client, Clock
+
+MS = 0.001
+
+
+def own_work(client: Client, clock: Clock, seen: OwnWork | None = None) -> dict[str, list[float]]:
+    """Seconds worked and waited by stage, as the agent exports them now."""
+    record = dataclasses.replace(client.record(), name="1")
+    out = Samples()
+    (seen or OwnWork()).add(out, [record], clock.now / 1e9)
+    return {
+        labels[3]: [round(out.value(metric, *labels) or 0.0, 6) for metric in (WORKED, WAITED)]
+        for labels in out.families.get(WORKED, {})
+    }
+
+
+def all_reduce() -> stagewatch.collective:
+    return stagewatch.collective("world", op="all_reduce", size=4)
+
+
+def test_time_in_a_blocking_call_is_waiting_and_the_rest_is_work(
+    clock: Clock, client: Client
+) -> None:
+    for _ in range(3):
+        with stagewatch.stage("train"):
+            clock.forward(0.3)
+            with all_reduce():
+                clock.forward(0.1)
+            clock.forward(0.05)
+    assert own_work(client, clock) == {"train": [1.05, 0.3], "idle": [0.0, 0.0]}
+
+
+def test_what_is_under_way_counts_at_every_look(clock: Clock, client: Client) -> None:
+    """A rank that is inside for half a minute does not seem to work meanwhile."""
+    seen = OwnWork()
+    with stagewatch.stage("train"):
+        clock.forward(2)
+        assert own_work(client, clock, seen)["train"] == [2, 0]
+        with all_reduce():
+            for waited in (15, 30):
+                clock.forward(15)
+                assert own_work(client, clock, seen)["train"] == [2, waited]
+        clock.forward(1)
+        assert own_work(client, clock, seen)["train"] == [3, 30]
+    assert own_work(client, clock, seen)["train"] == [3, 30]
+
+
+def test_the_wait_counts_for_the_stage_in_which_it_is(clock: Clock, client: Client) -> None:
+    with stagewatch.stage("train"):
+        clock.forward(1)
+        with stagewatch.stage("weights_update"), all_reduce():
+            clock.forward(4)
+        with all_reduce():
+            clock.forward(2)
+    assert own_work(client, clock)["train"] == [1, 2]
+    assert own_work(client, clock)["weights_update"] == [0, 4]
+
+
+def test_without_stages_the_time_between_heartbeats_counts(clock: Clock, client: Client) -> None:
+    stagewatch.heartbeat(0)
+    for step in range(1, 4):
+        clock.forward(0.2)
+        with all_reduce():
+            clock.forward(0.6)
+        stagewatch.heartbeat(step)
+    assert own_work(client, clock) == {"idle": [0.6, 1.8]}
+
+
+def test_a_collective_inside_of_another_is_not_counted_twice(clock: Clock, client: Client) -> None:
+    with stagewatch.stage("train"), all_reduce():
+        clock.forward(1)
+        with stagewatch.collective("tp:0", op="all_gather"):
+            clock.forward(1)
+        clock.forward(1)
+    assert own_work(client, clock)["train"] == [0, 3]
+
+
+def test_a_bare_call_whose_end_nobody_tells_is_no_wait(clock: Clock, client: Client) -> None:
+    with stagewatch.stage("train"):
+        stagewatch.collective("world", op="all_reduce")
+        clock.forward(5)
+    assert own_work(client, clock)["train"] == [5, 0]
+
+
+def test_another_thread_s_waiting_is_not_the_training_thread_s(
+    clock: Clock, client: Client
+) -> None:
+    def wait() -> None:
+        with all_reduce():
+            clock.forward(7)
+
+    with stagewatch.stage("train"):
+        helper = threading.Thread(target=wait)
+        helper.start()
+        helper.join()
+    assert own_work(client, clock)["train"] == [7, 0]
+
+
+def test_an_asynchronous_call_is_waited_for_in_its_wait(clock: Clock, client: Client) -> None:
+    group = Group("world", 4, waits=True)
+    with stagewatch.stage("train"):
+        launch = Launch(group, 5)
+        launch.tell()
+        clock.forward(1 * MS)
+        launch.back(over=False)
+        clock.forward(0.5)  # computes while the operation runs
+        launch.wait(lambda: clock.forward(0.2))
+    assert own_work(client, clock)["train"] == [0.5, 0.201]
+
+
+def test_the_launch_on_a_device_ends_the_wait_with_the_call(clock: Clock, client: Client) -> None:
+    """The call returns at once, and the device goes on."""
+    launch = Launch(Group("world", 4, waits=False), 5, told=False)
+    with stagewatch.stage("train"):
+        launch.tell()
+        clock.forward(1 * MS)
+        launch.back(over=False)
+        clock.forward(2)
+    assert own_work(client, clock)["train"] == [2, 0.001]
+
+
+def test_a_wait_left_in_a_way_that_nobody_told_ends_with_the_exception(
+    clock: Clock, client: Client
+) -> None:
+    with pytest.raises(TimeoutError), stagewatch.stage("train"):
+        all_reduce().__enter__()
+        clock.forward(3)
+        raise TimeoutError
+    with stagewatch.stage("train"):
+        clock.forward(2)
+        with all_reduce():
+            clock.forward(1)
+    assert own_work(client, clock)["train"] == [2, 4]
+
+
+def test_an_end_that_is_told_twice_counts_once(clock: Clock, client: Client) -> None:
+    with stagewatch.stage("train"):
+        inside = all_reduce().__enter__()
+        clock.forward(1)
+        inside.__exit__(None, None, None)
+        clock.forward(1)
+        inside.__exit__(None, None, None)
+    assert own_work(client, clock)["train"] == [1, 1]
+
+
+def test_the_thread_that_takes_a_lane_over_does_not_wait(clock: Clock, client: Client) -> None:
+    recorder = _api._recorder
+    assert recorder is not None
+    lane = recorder.lane()
+    assert lane is not None
+    with stagewatch.stage("train"):
+        all_reduce().__enter__()
+        clock.forward(3)
+        lane.adopt(17)
+        clock.forward(5)
+    assert client.record().lanes[0].times["train"][1] == 3e9
+
+
+def test_counters_never_decrease_when_a_look_was_ahead_of_the_record(
+    clock: Clock, client: Client
+) -> None:
+    """What was under way counts up to the look; the record may have ended it before."""
+    seen = OwnWork()
+    with stagewatch.stage("train"):
+        with all_reduce():
+            clock.forward(10)
+            early = dataclasses.replace(client.record(), name="1")
+            clock.forward(0.1)
+        out = Samples()
+        seen.add(out, [early], clock.now / 1e9 + 0.5)
+        assert own_work(client, clock, seen)["train"] == [0, 10.6]
+        clock.forward(1)
+        assert own_work(client, clock, seen)["train"] == [1, 10.6]
