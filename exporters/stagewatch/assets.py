@@ -1,9 +1,11 @@
 """Writes out the alert rules with their runbooks and the dashboards, for a Prometheus and a Grafana
-of yours: `stagewatch assets export DIR` fills DIR/alerts and DIR/dashboards."""
+of yours: `stagewatch assets export DIR` fills DIR/alerts and DIR/dashboards.  Limits of a site's
+own, DIR/alerts/site.rules.yaml, are written once and never replaced."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,14 @@ from stagewatch.core.config import add_options, option, options_of
 from stagewatch.core.errors import StagewatchError
 
 _PACKAGE = Path(__file__).parent
+_SITE = """\
+# Limits of this site, which go before those of limits.rules.yaml.  Uncomment a line and change its
+# number; Prometheus reads it when it reloads.  `stagewatch assets export` never replaces this file.
+groups:
+  - name: site
+    interval: 15s
+    rules:
+"""
 
 
 def assets(name: str) -> Path:
@@ -80,6 +90,10 @@ def export(directory: Path, links: AssetsOptions | None = None) -> list[Path]:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(_linked(source.read_bytes(), links))
             written.append(target)
+        site = directory / "alerts" / "site.rules.yaml"
+        with contextlib.suppress(FileExistsError), site.open("x") as file:
+            file.write(site_rules(alerts))
+            written.append(site)
     except OSError as error:
         raise StagewatchError(f"cannot write to {error.filename}: {error.strerror}") from error
     return written
@@ -94,3 +108,22 @@ def _linked(content: bytes, links: AssetsOptions) -> bytes:
         if base:
             content = content.replace(path.encode(), full.encode())
     return content
+
+
+def site_rules(alerts: Path) -> str:
+    """Every limit with its default, in comments, for a site to record its own."""
+    limits = (alerts / "limits.rules.yaml").read_text().partition("    rules:\n")[2]
+    stalls = (alerts / "stalls.rules.yaml").read_text()
+    return "".join(
+        [
+            _SITE,
+            limits.partition("      # ---- what the rules read")[0].replace(
+                "      - {record: limit:default:value", "      # - {record: site:limit:value"
+            ),
+            *(
+                f"      # - {{record: site:rl_stall_limit:seconds, labels: {{limit: {key}}}, "
+                f"expr: vector({seconds})}}\n"
+                for seconds, key in re.findall(r'vector\((\d+)\), "limit", "(\w+)"', stalls)
+            ),
+        ]
+    )

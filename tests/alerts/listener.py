@@ -74,7 +74,7 @@ class Listener:
                 say("354 go on")
                 text = b""
                 while (part := file.readline()) not in (b".\r\n", b""):
-                    text += part
+                    text += part.removeprefix(b".")  # a dot doubled, RFC 5321 4.5.2
                 self.mail_times.append(time.time())
                 self.mails.append(text.decode())
             say("221 bye" if verb == b"QUIT" else "250 fine")

@@ -27,13 +27,13 @@ class Series:
     def __init__(self) -> None:
         self.values: dict[str, float] = {}
 
-    def add(self, name: str, value: float | None, **labels: object) -> None:
+    def add(self, name: str, value: float | None, /, **labels: object) -> None:
         """One series; nothing where the value is not known."""
         if value is not None:
             self.values[series(name, **labels)] = value
 
 
-def series(name: str, **labels: object) -> str:
+def series(name: str, /, **labels: object) -> str:
     """As PromQL writes it."""
     pairs = ", ".join(f"{key}={json.dumps(str(value))}" for key, value in labels.items())
     return f"{name}{{{pairs}}}"

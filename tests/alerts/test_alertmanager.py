@@ -18,6 +18,8 @@ def test_a_page_names_the_culprit_the_evidence_and_where_to_look(manager: Manage
         rank="5",
         pid="4711",
         evidence="left_loop_early",
+        user="ann",
+        account="rl",
     )
     (page,) = wait_for(lambda: manager.heard.to("/pagerduty"), "a page")
     content = json.loads(page)
@@ -25,7 +27,7 @@ def test_a_page_names_the_culprit_the_evidence_and_where_to_look(manager: Manage
     assert content["payload"]["summary"] == "Critical [lab] job 540 n3: BusyPollHang"
     text = content["payload"]["custom_details"]["what"]
     assert "BusyPollHang: The summary of BusyPollHang.\nThe description of BusyPollHang." in text
-    assert "Culprit: rank 5, pid 4711 on n3\nEvidence: left loop early\nSince: 2" in text
+    assert "Culprit: rank 5, pid 4711 on n3\nOwner: ann, account rl\nEvidence: left loop" in text
     assert "Runbook: https://our.site/stagewatch/alerts/runbooks/BusyPollHang.md" in text
     assert "Dashboard: https://grafana.our.site/d/stagewatch-job?var-job_id=540" in text
     (slack,) = wait_for(lambda: manager.heard.to("/slack"), "a line in Slack")
@@ -68,6 +70,7 @@ def test_an_end_is_told(manager: Manager) -> None:
     assert attachment["title"] == "Resolved [lab] n1: NFSSlow"
     assert attachment["color"] == "good"
     assert attachment["text"].startswith("RESOLVED NFSSlow")
+    assert "Owner:" not in attachment["text"]
 
 
 def test_a_note_goes_to_sns_and_the_webhook_and_wakes_nobody(manager: Manager) -> None:

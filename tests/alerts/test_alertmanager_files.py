@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.alerts.alertmanager import SOURCE
+from tests.dashboards.boards import ROOT
 
 
 def test_both_files_route_and_inhibit_alike() -> None:
@@ -26,6 +28,36 @@ def test_both_files_route_and_inhibit_alike() -> None:
 @pytest.mark.parametrize("name", ["alertmanager.yml", "receivers.example.yml"])
 def test_amtool_accepts_the_file(name: str) -> None:
     command = ["amtool", "check-config", str(SOURCE / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(shutil.which("amtool") is None, reason="needs amtool")
+@pytest.mark.parametrize(
+    ("labels", "receivers"),
+    [
+        (("alertname=RankGone", "severity=critical", "account=nlp"), "team-nlp,page"),
+        (("alertname=ThroughputDropped", "severity=warning", "account=nlp"), "team-nlp,ticket"),
+        (("alertname=RankGone", "severity=critical", "account=rl"), "page"),
+        (("alertname=ThroughputDropped", "severity=warning", "account=rl"), "ticket"),
+        (("alertname=Watchdog", "severity=info", "notify=watchdog"), "watchdog"),
+        (("alertname=RankGone", "severity=critical"), "page"),
+        (("alertname=GPUAllocatedIdle", "severity=info", "account=nlp"), "note"),
+        (("alertname=SlurmJobEnding", "severity=info", "notify=nobody"), "nobody"),
+    ],
+)
+def test_the_routes_in_the_docs_tell_the_owner_of_a_job_as_well(
+    labels: tuple[str, ...], receivers: str, tmp_path: Path
+) -> None:
+    page = (ROOT / "docs" / "operating.md").read_text()
+    (block,) = [b for b in re.findall(r"```yaml\n(.*?)```", page, re.S) if "team-nlp" in b]
+    content = yaml.safe_load((SOURCE / "alertmanager.yml").read_text())
+    content["route"]["routes"][:0] = yaml.safe_load(block)
+    content["receivers"].append({"name": "team-nlp"})
+    file = tmp_path / "alertmanager.yml"
+    file.write_text(yaml.safe_dump(content | {"templates": []}))
+    command = ["amtool", "config", "routes", "test", f"--config.file={file}"]
+    command += [f"--verify.receivers={receivers}", "cluster=lab", "job_id=540", *labels]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -19,7 +19,7 @@ from tests.alerts.promtool import play as play_every
 from tests.alerts.rule_files import every_rule
 from tests.dashboards.boards import NAMES, ROOT, Query, panel_queries
 
-RULES = ("dcgm.rules.yaml", "gpu.rules.yaml")
+RULES = ("limits.rules.yaml", "dcgm.rules.yaml", "gpu.rules.yaml")
 PAGE = (ROOT / "docs/gpu.md").read_text()
 pytestmark = needs_promtool
 every_release = pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.name)

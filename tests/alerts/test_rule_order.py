@@ -16,6 +16,21 @@ from tests.alerts.rule_files import Rule, every_rule
 
 RULES = list(every_rule())
 LASTING = {
+    **{
+        (group, "limits"): "a limit is a constant until somebody changes it"
+        for group in (
+            *("checkpoints", "clock", "gpu", "gpu_links", "gpu_waste", "logs", "network", "self"),
+            *(
+                "slurm",
+                "slurm_jobs",
+                "slurm_nodes",
+                "stages",
+                "starved_ranks",
+                "storage",
+                "training",
+            ),
+        )
+    },
     ("dcgm_xids", "dcgm"): "which GPUs an agent reads changes when an agent comes or goes",
     ("gpu", "dcgm_xids"): (
         "the last error and its meaning stay until the next one, and the alert looks back minutes"
@@ -42,6 +57,12 @@ LASTING = {
     ("gpu_waste", "dcgm"): "likewise; GPUHeldIdle waits a day",
     ("slurm", "dcgm"): "likewise; SlurmGPUTypeMismatch waits ten minutes",
     ("jobs", "dcgm"): "likewise; use of GPUs is added up over hours, of which this shifts seconds",
+    **{
+        (group, "slurm_jobs"): (
+            "whose job it is stays so for as long as there is one, and for 15 minutes after it"
+        )
+        for group in ("given_up", "gpu", "stalls", "training")
+    },
     ("slow_ranks", "dcgm"): "likewise; it stands beside an alert, and turns none on or off",
     ("faults", "ALERTS"): (
         "PageDuringFault is a note that goes out beside any alert of any group, and changes none"

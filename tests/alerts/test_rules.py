@@ -30,9 +30,12 @@ def alerts(subject: str) -> dict[str, dict[str, Any]]:
 
 def checks_of(subject: str, name: str) -> list[list[dict[str, Any]]]:
     """The checks of an alert, in the order of their time, for each of its promtool tests."""
-    content = yaml.safe_load((ALERTS / "tests" / f"{subject}.test.yaml").read_text())
+    files = [subject, *(("limits-missing",) if subject == "self" else ())]
+    contents = [
+        yaml.safe_load((ALERTS / "tests" / f"{one}.test.yaml").read_text()) for one in files
+    ]
     found = []
-    for test in content["tests"]:
+    for test in (test for content in contents for test in content["tests"]):
         checks = [each for each in test.get("alert_rule_test", ()) if each["alertname"] == name]
         found.append(sorted(checks, key=lambda check: _seconds(check["eval_time"])))
     return found
@@ -121,9 +124,11 @@ def test_no_expression_is_longer_than_a_dozen_lines() -> None:
     assert long == {}
 
 
-@pytest.mark.parametrize("subject", [subject for subject in SUBJECTS if subject != "dcgm"])
+@pytest.mark.parametrize(
+    "subject", [subject for subject in SUBJECTS if subject not in ("dcgm", "limits")]
+)
 def test_the_thresholds_of_a_file_stand_at_its_head(subject: str) -> None:
-    """Of dcgm, which is generated, they stand in the generator's table."""
+    """Of dcgm, which is generated, they stand in the generator's table; of limits, all over."""
     file = f"{subject}.rules.yaml"
     head = (ALERTS / file).read_text().partition("\ngroups:")[0].partition("# Thresholds")[2]
     told = {float(number) for number in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])", head)}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 
 import pytest
 
@@ -86,6 +88,31 @@ def test_forged_details_hide_indices_and_never_change_them(slurm: SlurmCluster) 
         slurm.wait_job(job, "RUNNING")
     found = placement(look(slurm, indices=True))
     assert found == {(honest, "h3"): "", (forger, "h3"): ""}
+
+
+def test_job_that_does_not_end_is_told_since_it_was_cancelled(slurm: SlurmCluster) -> None:
+    """Its step daemon is frozen, so Slurm goes on calling it COMPLETING."""
+    job = slurm.submit("-w", "h1", "--gres=gpu:h200:1", "--account=physics")
+    slurm.wait_job(job, "RUNNING")
+    daemon = slurm.step_daemon(job)
+    assert slurm_jobs.COMPLETING not in look(slurm, indices=False).families
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        slurm.run("scancel", job)
+        slurm.wait(lambda: slurm.run(*squeue(job, "State")) == "COMPLETING|\n", "it to complete")
+        found = look(slurm, indices=False).families[slurm_jobs.COMPLETING]
+        shown = slurm.run(
+            *squeue(job, "UserName", "Account", "EndTime"), env={"SLURM_TIME_FORMAT": "%s"}
+        )
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    user, account, end, _ = shown.split("|")
+    assert found == {(job, user, account, "gpu"): float(end)}
+
+
+def squeue(job: str, *fields: str) -> list[str]:
+    """The command that prints fields of one job, each with a bar after it."""
+    return ["squeue", "-h", "-j", job, f"--Format={','.join(f'{field}:|' for field in fields)}"]
 
 
 def test_array_tasks_are_jobs_of_their_array(slurm: SlurmCluster) -> None:

@@ -33,7 +33,7 @@ OF_PROMETHEUS = {
 OF_THE_PROCESS = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
 OF_SLURMCTLD = {"slurmctld_schedule_cycle_tot", "slurmctld_bf_cycle_tot"}
 """Of its own endpoint, under the names that deploy/prometheus/slurmctld.yml gives them."""
-OF_THE_SITE = {"site:rl_stall_limit:seconds"}
+OF_THE_SITE = {"site:limit:value", "site:rl_stall_limit:seconds"}
 """Recorded by rules of its own, where it has any (docs/tuning.md)."""
 OF_NODE_EXPORTER = {
     "node_netstat_Tcp_CurrEstab",

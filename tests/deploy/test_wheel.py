@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
@@ -99,9 +100,13 @@ def test_rules_and_dashboards_come_out_of_the_wheel_as_they_are_in_the_checkout(
         for path in (tmp_path / "out").rglob("*")
         if path.is_file()
     }
+    site = tmp_path / "out" / "alerts" / "site.rules.yaml"
+    assert yaml.safe_load(out.pop("alerts/site.rules.yaml"))["groups"][0]["rules"] is None
     assert out == {name: file.read_bytes() for name, file in ours.items()}
+    site.write_text("groups: []  # of the site\n")
     again = run(elsewhere, "assets", "export", str(tmp_path / "out"))
     assert again.returncode == 0, again.stderr
+    assert site.read_text() == "groups: []  # of the site\n"
 
 
 def test_a_directory_that_cannot_be_written_is_named(elsewhere: Path, tmp_path: Path) -> None:

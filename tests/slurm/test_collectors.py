@@ -10,6 +10,7 @@ import pytest
 
 from stagewatch.core.commands import NoAnswer
 from stagewatch.core.errors import NoData, SourceError
+from stagewatch.core.exposition import Samples
 from stagewatch.slurm.agent import collector_specs
 from stagewatch.slurm.cluster import Cluster, Source, Timing
 from stagewatch.slurm.collectors import controller as slurm_controller
@@ -235,6 +236,27 @@ def gpu_job(nodes: str, gpus: int, **fields: object) -> Job:
     tres = {"tres_alloc_str": f"cpu=8,gres/gpu={gpus}"}
     (job,) = slurm_json.jobs({"jobs": [{**record, **tres, **fields}]}).items
     return job
+
+
+def test_jobs_that_are_completing_are_told_the_longest_first_and_short_ones_without_gpus_not() -> (
+    None
+):
+    """squeue shows as EndTime when they ended, also while their processes are being killed."""
+    completing = {"job_state": ["CANCELLED", "COMPLETING"], "user_name": "ada", "account": "ml"}
+    no_gpus = {"tres_alloc_str": "cpu=8"}
+    jobs = [
+        gpu_job("n1", 4, job_id=1, end_time=T - 5, **completing),
+        gpu_job("n1", 4, job_id=2, end_time=T - 900),
+        gpu_job("n1", 4, job_id=3, **completing),
+        gpu_job("n1", 4, job_id=4, end_time=T - 59, **completing, **no_gpus),
+        gpu_job("n1", 4, job_id=5, end_time=T - 61, **completing, **no_gpus),
+    ]
+    for most, told in ((2, {"1": T - 5, "5": T - 61}), (1, {"5": T - 61})):
+        found = Samples()
+        slurm_jobs.measure_completing(found, jobs, now=T, most=most)
+        assert found.families[slurm_jobs.COMPLETING] == {
+            (job, "ada", "ml", "gpu"): end for job, end in told.items()
+        }
 
 
 def test_job_beside_one_that_we_know_no_gpus_of_is_not_given_the_whole_node() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import integer, option
@@ -35,9 +37,19 @@ START = Metric(
     "When a running job with GPUs started, as Unix time; of a requeued one, its present run.",
     ("job_id",),
 )
+COMPLETING = Metric(
+    "slurm_job_completing_since_timestamp_seconds",
+    "gauge",
+    "When a job ended that Slurm still calls COMPLETING, as Unix time: of jobs with GPUs at once, "
+    "of others after a minute; those that have taken longest if there are too many.",
+    ("job_id", "user", "account", "partition"),
+)
 HIDDEN = Metric(
     "slurm_jobs_without_series", "gauge", "Running jobs with GPUs that exceed the limits."
 )
+
+_SHORT_SECONDS = 60.0
+"""For which COMPLETING of a job without GPUs is not told: most are done by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +75,10 @@ class JobsCollector(Collector):
         max_jobs: int = 1000,
         max_job_nodes: int = 5000,
         claims: Source[Records[Claim]] | None = None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._cluster = cluster
+        self._wall = wall
         self._limits = (max_jobs, max_job_nodes)
         self._claims = claims
 
@@ -75,7 +89,9 @@ class JobsCollector(Collector):
             records_of(self._cluster.nodes.keep_fresh()),
         )
         claims = self._claims.refresh().items if self._claims else ()
-        return measure(jobs, nodes, claims, *self._limits)
+        out = measure(jobs, nodes, claims, *self._limits)
+        measure_completing(out, jobs, now=self._wall(), most=self._limits[0])
+        return out
 
 
 def measure(
@@ -107,6 +123,22 @@ def measure(
                 out.add(NODE, 1, job.job_id, name, ranges(indices.get((job.job_id, name), ())))
     out.add(HIDDEN, len(running) - len(shown))
     return out
+
+
+def measure_completing(out: Samples, jobs: Iterable[Job], *, now: float, most: int) -> None:
+    """Tell since when jobs are COMPLETING; `now` is Unix time.
+
+    squeue's EndTime is then the moment from which Slurm has been ending the job.
+    """
+    completing = [
+        (job.end, job)
+        for job in jobs
+        if job.state == "COMPLETING"
+        and job.end is not None
+        and (job.gpus or now - job.end > _SHORT_SECONDS)
+    ]
+    for end, job in sorted(completing, key=itemgetter(0))[:most]:
+        out.add(COMPLETING, end, job.job_id, job.user, job.account, job.partition)
 
 
 def _indices(

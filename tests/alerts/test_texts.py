@@ -1,0 +1,224 @@
+"""The text of every alert, as Prometheus fills it in and Alertmanager sends it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from email import message_from_string
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+import yaml
+
+from tests.alerts.alertmanager import Manager
+from tests.alerts.promtool import ALERTS, needs_promtool, series
+from tests.waiting import wait_for
+
+SHARES = (0.0123456, 0.8765432)
+FRACTIONS = (0.0123456, 43.98765, 8787.123456)
+WHOLE = (1.0, 3.0, 8787.0)
+COUNTED = {
+    "FailedButNotEnded",
+    "GPUCountBelowConfigured",
+    "GPUNVLinkDown",
+    "GPUPCIeDegraded",
+    "GPURecoveryNeeded",
+    "GPUUncorrectableECC",
+    "JobLostNode",
+    "JobOnSilentStorage",
+    "LossNotFinite",
+    "NodeLostWithRanks",
+    "NodesLost",
+    "SlurmGPUTypeMismatch",
+    "SlurmNodeCountDropped",
+    "SlurmNodeFlapping",
+    "SlurmRequeueLoop",
+    "StagewatchLimitsMissing",
+}
+"""Alerts that tell their value as it is, since it is a whole number by nature."""
+STALLS = {"group", "op", "pid", "stage"}
+MAY_LACK = {
+    "BusyPollHang": STALLS,
+    "CollectiveMismatch": {"node", "pid", "rank"},
+    "FaultInjected": {"scenario", "target_worker"},
+    "GPUXidCritical": {"gpu"},
+    "GPUXidWarning": {"gpu"},
+    "LeftLoopEarly": STALLS,
+    "LogErrorsRepeat": {"role"},
+    "OutOfMemoryKill": {"rank", "role"},
+    "PageDuringFault": {"node"},
+    "RankGone": STALLS,
+    "RankHoldsUpJob": STALLS,
+    "SlurmNodeDown": {"reason"},
+    "SlurmNodeDrained": {"reason", "reason_class", "user"},
+    "SlurmNodeDrainedTooLong": {"reason"},
+    "SlurmNodeFailing": {"reason"},
+    "SlurmRequeueLoop": {"user"},
+    "StallSuspected": {"group", "node", "op", "pid", "rank"},
+    "UninstrumentedJobStill": {"class", "node", "rank"},
+}
+"""Labels that an alert lacks where an agent or Slurm does not know them."""
+FRAME = {"frame": "reward.py:25 in length_reward"}
+STUMBLES = {
+    "a template": r"\{\{|<no value>|%!",
+    "two full stops": r"\.\.|\.,|\.;",
+    "a blank before a comma or full stop": r"[ \n][,.;:](?!\w)",
+    "two blanks": r"(?<!\n) {2}",
+    "nothing in brackets or quotes": r"(?<!\w)\( *\)|\"\"|\(,",
+    "the name of a kind of evidence": r"(?i)evidence: *\w+_",
+    "one of several": r"(?<![-\w.])1 (?!s\b)[a-z]+s\b(?! of\b)",
+    "a number of more than three digits": (
+        r"(?<![\d.:/-])(?:0\.0*[1-9]\d{3,}|[1-9]\d*\.\d*(?<=[\d.]{5})|\d{4,})"
+        r"(?:s\b|ms\b|%| times (?:its|what))"
+    ),
+    "an exponent": r"\de[+-]\d",
+}
+
+
+def of_every_alert() -> list[tuple[dict[str, Any], dict[str, str]]]:
+    """Every rule that alerts, with labels such as its own test gives it."""
+    labels: dict[str, dict[str, str]] = {}
+    for path in sorted((ALERTS / "tests").glob("*.test.yaml")):
+        for test in yaml.safe_load(path.read_text())["tests"]:
+            for expected in test.get("alert_rule_test", ()):
+                for alert in expected.get("exp_alerts") or ():
+                    labels.setdefault(expected["alertname"], alert["exp_labels"])
+    return [
+        (rule, labels.get(rule["alert"], {}))
+        for path in sorted(ALERTS.glob("*.rules.yaml"))
+        for group in yaml.safe_load(path.read_text())["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    ]
+
+
+def cases(rule: dict[str, Any], labels: dict[str, str]) -> Iterator[tuple[dict[str, str], float]]:
+    """Labels and values of an alert, each in a cluster of its own; the last ones lack labels."""
+    name = rule["alert"]
+    shares = "humanizePercentage" in rule["annotations"]["description"]
+    values = WHOLE if name in COUNTED else SHARES if shares else FRACTIONS
+    own = {key: label for key, label in labels.items() if key not in rule["labels"]}
+    few = {key: label for key, label in own.items() if key not in MAY_LACK.get(name, ())}
+    for number, value in enumerate(values):
+        yield own | {"cluster": f"{name}-{number}"}, value
+    yield few | {"cluster": f"{name}-few"}, values[0]
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The alerts as promtool has them, with labels and annotations."""
+    directory = tmp_path_factory.mktemp("texts")
+    rules, given, asked = [], {}, []
+    for rule, labels in of_every_alert():
+        name = rule["alert"]
+        rules.append(
+            {key: value for key, value in rule.items() if key != "for"}
+            | {"expr": f'max without (of) (made_up{{of="{name}"}})'}
+        )
+        asked.append({"eval_time": "0s", "alertname": name})
+        for own, value in cases(rule, labels):
+            given[series("made_up", **own | {"of": name})] = f"{value!r}x2"
+            given[series("rl_rank_stack_frame_info", **own | FRAME)] = "1x2"
+            given[series("node:lost:info", cluster=own["cluster"], node="n7")] = "1x2"
+    content = {"groups": [{"name": "texts", "rules": rules}]}
+    (directory / "texts.rules.yaml").write_text(json.dumps(content))
+    inputs = [{"series": name, "values": values} for name, values in given.items()]
+    test = {
+        "rule_files": ["texts.rules.yaml"],
+        "tests": [{"interval": "1m", "input_series": inputs, "alert_rule_test": asked}],
+    }
+    (directory / "texts.test.yaml").write_text(json.dumps(test))
+    command = ["promtool", "test", "rules", "texts.test.yaml"]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    told = re.findall(
+        r"Labels:\{(.*)\}\s+Annotations:\{(.*)\}\]?,?\s*$", done.stdout + done.stderr, re.MULTILINE
+    )
+    alerts = [{"labels": _pairs(labels), "annotations": _pairs(texts)} for labels, texts in told]
+    assert len(alerts) == sum(key.startswith("made_up") for key in given), done.stderr[-2000:]
+    return alerts
+
+
+def _pairs(text: str) -> dict[str, str]:
+    found = re.findall(r'(\w+)=("(?:[^"\\]|\\.)*")', text)
+    return {name: json.loads(value) for name, value in found}
+
+
+def stumbles(text: str) -> list[str]:
+    """What a reader of a text would stumble over."""
+    return [
+        f"{what}: {match[0]!r} in {text!r}"
+        for what, pattern in STUMBLES.items()
+        if (match := re.search(pattern, text))
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Rank 5 is at fault by {{ $labels.evidence }}.",
+        "out of memory., pid 4711",
+        "open for 8787 times its median",
+        "took 12.345s to be synced",
+        "on n1 , GPU 3",
+        "GPU  at 0000:1a:00.0",
+        "Job 7 (): the logs",
+        'is down: "". Its jobs',
+        "(evidence: left_loop_early)",
+        "lost 1 ranks there",
+    ],
+)
+def test_a_text_that_stumbles_is_refused(text: str) -> None:
+    assert stumbles(text)
+
+
+@needs_promtool
+def test_no_alert_has_a_text_that_stumbles(rendered: list[dict[str, Any]]) -> None:
+    texts = [text for alert in rendered for text in alert["annotations"].values()]
+    assert [stumble for text in texts for stumble in stumbles(text)] == []
+
+
+def test_only_a_whole_number_is_told_as_it_is() -> None:
+    raw = {
+        rule["alert"]
+        for rule, _ in of_every_alert()
+        if re.search(r"\{\{ \$value \}\}", rule["annotations"]["description"])
+    }
+    assert raw == COUNTED
+
+
+@needs_promtool
+def test_no_message_in_slack_or_mail_stumbles(
+    manager: Manager, rendered: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    told = [alert for alert in rendered if alert["labels"].get("notify") is None]
+    shape = manager.alert("any")
+    manager.tell([shape | alert for alert in told])
+    clusters = {alert["labels"]["cluster"] for alert in told}
+
+    def messages() -> list[str]:
+        posts = [json.loads(body)["attachments"][0] for body in manager.heard.to("/slack")]
+        texts = [f"{post['title']}\n{post['text']}" for post in posts]
+        notes = [body for path, _, body in manager.heard.posts if path.startswith("/sns")]
+        texts += [parse_qs(note)["Message"][0] for note in notes]
+        for mail in list(manager.heard.mails):
+            message = message_from_string(mail)
+            (part,) = message.get_payload()
+            texts.append(f"{message['Subject']}\n{part.get_payload(decode=True).decode()}")
+        return texts
+
+    warned = {
+        alert["labels"]["cluster"] for alert in told if alert["labels"]["severity"] == "warning"
+    }
+    wait_for(
+        lambda: (
+            len(messages()) >= len(clusters) + len(warned)  # tickets go to Slack and by mail
+        ),
+        "a message of each alert",
+        120,
+    )
+    (tmp_path / "messages.txt").write_text("\n\n".join(sorted(messages())))
+    assert [stumble for text in messages() for stumble in stumbles(text)] == []
