@@ -115,7 +115,7 @@ VALUES = {
     "error": 16,
     "tier": 4,
     "pattern": 24,
-    "limit": 4,
+    "limit": 64,
     "le": 20,
     "flag": 30,
     "alertname": 200,
@@ -135,6 +135,8 @@ VALUES = {
     "family": 8,
     "excuse": 8,
     "scheduler": 2,
+    "witness": 4,
+    "peers": 1024,
 }
 _OF_TARGET = ("cluster", "node", "job", "partition", "rack")
 _OF_OTHERS = {
