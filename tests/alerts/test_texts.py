@@ -33,6 +33,7 @@ COUNTED = {
     "LossNotFinite",
     "NodeLostWithRanks",
     "NodesLost",
+    "SlownessRotates",
     "SlurmGPUTypeMismatch",
     "SlurmNodeCountDropped",
     "SlurmNodeFlapping",

@@ -168,7 +168,7 @@ def annotations(directory: Path, name: str) -> list[str]:
         rule["annotations"][name]
         for file in sorted((directory / "alerts").glob("*.rules.yaml"))
         for group in yaml.safe_load(file.read_text())["groups"]
-        for rule in group["rules"]
+        for rule in group["rules"] or ()  # of the site, none yet
         if name in rule.get("annotations", {})
     ]
 
