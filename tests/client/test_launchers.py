@@ -16,10 +16,12 @@ from tests.client.hooking import FRAMEWORKS, ROOT
 from tests.running import clean_environ
 
 RANK = """
+import os
 from stagewatch.identity import identify
 found = identify()
-print("identity", found.job_id, found.rank, flush=True)
+os.write(1, f"identity {found.job_id} {found.rank}\\n".encode())
 """
+"""Writes its line as a whole: its peers write to the same pipe."""
 
 LAUNCHERS = {
     "torchrun": ("torch", "-m torch.distributed.run --nproc_per_node 2", r"[0-9a-f-]{36}"),
