@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagewatch.core.config import add_options, option, options_of
+from stagewatch.core.config import add_options, http_url, option, options_of
 from stagewatch.core.errors import StagewatchError
 
 _PACKAGE = Path(__file__).parent
@@ -34,10 +34,10 @@ def assets(name: str) -> Path:
 
 def address(value: object) -> str:
     """an address that begins with http:// or https://, without blanks and quotes"""
-    text = str(value).rstrip("/")
-    if text and not re.fullmatch(r"https?://[^\s\"'#{}<>]+", text):
+    url = http_url(value).rstrip("/")
+    if re.search(r"[\s\"'#{}<>]", url):
         raise ValueError
-    return text
+    return url
 
 
 @dataclass(frozen=True, slots=True)

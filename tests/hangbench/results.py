@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tests.hangbench.rates import shown
@@ -15,11 +15,14 @@ ALL = "all"
 
 def write(outcomes: Sequence[Outcome], folder: Path) -> str:
     """Write `hangbench.json` and `hangbench.md`; returns the latter."""
+    return save(folder, "hangbench", list(map(dataclasses.asdict, outcomes)), markdown(outcomes))
+
+
+def save(folder: Path, name: str, table: Sequence[Mapping[str, object]], text: str) -> str:
+    """Write outcomes as JSON and as a text in Markdown; returns the latter."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = markdown(outcomes)
-    table = json.dumps([dataclasses.asdict(outcome) for outcome in outcomes], indent=1)
-    (folder / "hangbench.json").write_text(table + "\n")
-    (folder / "hangbench.md").write_text(text)
+    (folder / f"{name}.json").write_text(json.dumps(table, indent=1) + "\n")
+    (folder / f"{name}.md").write_text(text)
     return text
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.hangbench.rates import poisson_bounds, shown
+from tests.hangbench.results import save
 from tests.hangbench.slow_score import SlowOutcome
 
 GOAL = "goal: from 1.2 ×, noise of 5 %, stages from 0.5 s"
@@ -26,12 +26,7 @@ _BY: dict[str, Callable[[SlowOutcome], object]] = {
 
 def write(outcomes: Sequence[SlowOutcome], folder: Path) -> str:
     """Write `slow.json` and `slow.md`; returns the latter."""
-    folder.mkdir(parents=True, exist_ok=True)
-    text = markdown(outcomes)
-    table = json.dumps([dataclasses.asdict(one) for one in outcomes], indent=1)
-    (folder / "slow.json").write_text(table + "\n")
-    (folder / "slow.md").write_text(text)
-    return text
+    return save(folder, "slow", list(map(dataclasses.asdict, outcomes)), markdown(outcomes))
 
 
 def markdown(outcomes: Sequence[SlowOutcome]) -> str:

@@ -29,6 +29,7 @@ from stagewatch.ranks.events import parse_events
 from stagewatch.ranks.records import CorruptRecord
 from stagewatch.ranks.records import parse as parse_record
 from stagewatch.record import RECORD_SIZE
+from stagewatch.slurm import discovery
 from stagewatch.slurm.events.jobs import JobLedger
 from stagewatch.slurm.events.nodes import NodeLedger
 from stagewatch.slurm.node_jobs import parse_slurm_cgroup
@@ -36,6 +37,7 @@ from stagewatch.slurm.transport import accounting
 from stagewatch.slurm.transport import text as slurm_text
 from stagewatch.storage.diskstats import parse_diskstats
 from stagewatch.storage.mountstats import parse_mountstats
+from stagewatch.verdict import incidents
 from stagewatch.web.message import Refused, parse_head
 from tests.bench.fuzzing.mutations import mutated, mutated_json
 from tests.records import real_file
@@ -119,6 +121,38 @@ MARKER = (
             "scenario": "s",
         }
     ).encode(),
+)
+INCIDENT = (
+    json.dumps(
+        {
+            "version": incidents.VERSION,
+            "job_id": "540",
+            "time": 1767322800.5,
+            "sentences": ["job 540: no progress"],
+            "ranks": [
+                {
+                    "role": "train",
+                    "rank": 3,
+                    "pid": 4711,
+                    "stack": {
+                        "group": "0123abcd",
+                        "still": True,
+                        "frame": "train.py:25 in step",
+                        "threads": [["MainThread", ["step (train.py:25)"]]],
+                        "problem": "",
+                    },
+                    "facts": {"step": 7},
+                    "events": ["enters train"],
+                }
+            ],
+            "kernel": ["2026-01-01T00:00:00Z NVRM: Xid"],
+            "faults": ["cpu-1: cpu_contention"],
+            "libraries": [],
+        }
+    ).encode(),
+)
+DISCOVERY = (
+    json.dumps({"ada": [["n1", "n1:9470", ["gpu"], "IDLE", ["DRAIN"], ["h100"]]]}).encode(),
 )
 CGROUPS = (
     b"/system.slice/slurmstepd.scope/job_42/step_0/user/task_0",
@@ -216,7 +250,7 @@ def _targets(home: Path) -> list[Target]:
     record = file[:RECORD_SIZE]
     sources = (StagewatchError,)
     return [
-        Target("kernel log", KERNEL_LOG, heed, 0.18),
+        Target("kernel log", KERNEL_LOG, heed, 0.14),
         Target("stage record", (record,), parse_record, 0.10, (CorruptRecord,)),
         Target("events", (file,), lambda data: parse_events(data, 2**62), 0.02),
         Target("mountstats", MOUNTSTATS, _decoded(parse_mountstats), 0.10),
@@ -245,9 +279,16 @@ def _targets(home: Path) -> list[Target]:
                     0.03,
                     BROKEN,
                 ),
+                ("incident", INCIDENT, lambda data: incidents._incident(parse(data)), 0.03, BROKEN),
+                ("discovery", DISCOVERY, _targets_of_prometheus, 0.01, BROKEN),
             )
         ),
     ]
+
+
+def _targets_of_prometheus(data: bytes) -> None:
+    for saved in parse(data)["ada"]:
+        discovery._from_json(saved)
 
 
 def squeue() -> tuple[bytes, ...]:
