@@ -31,7 +31,7 @@ class Census:
     """Every record, those with a successor included."""
     skipped: Mapping[str, int] = field(default_factory=dict)
     """How many files of the record directory were passed over, by reason."""
-    unreadable: str = ""
+    unreadable: SourceError | None = None
     """Why the record directory cannot be read, if so; `ranks` then come from environments alone."""
     available_bytes: int | None = None
     """Room for further records, which each take `FILE_SIZE`; `None` where it is not known."""
@@ -72,8 +72,8 @@ class RankDirectory:
     def look(self) -> Census:
         """The ranks there are.  Raises `SourceError` where the record directory cannot be read."""
         census = self._fresh()
-        if census.unreadable:
-            raise SourceError(census.unreadable)
+        if census.unreadable is not None:
+            raise SourceError(str(census.unreadable)) from census.unreadable
         return census
 
     def ranks(self) -> tuple[Rank, ...]:
@@ -102,14 +102,14 @@ class RankDirectory:
     def _look(self) -> Census:
         records: list[RankRecord] = []
         latest: list[RankRecord] = []
-        unreadable = ""
+        unreadable = None
         try:
             records = self._records.read()
             latest = self._latest(records)
         except NoData:
             pass
         except SourceError as error:
-            unreadable = str(error)
+            unreadable = error
         ranks = {rank.key: rank for rank in map(rank_of, latest)}
         alive = {rank.pid for rank in ranks.values() if rank.life is Life.ALIVE and rank.pid}
         recorded = {(rank.job_id, rank.rank, rank.uid) for rank in ranks.values()}

@@ -208,7 +208,7 @@ class NamespaceSockets:
 
     def _make_in(self, pid: int) -> socket.socket:
         made: list[socket.socket] = []
-        errors: list[str] = []
+        errors: list[Exception] = []
 
         def enter_and_make() -> None:
             try:
@@ -220,7 +220,7 @@ class NamespaceSockets:
                     os.close(descriptor)
                 made.append(open_diag())
             except (OSError, SourceError) as error:
-                errors.append(str(error))
+                errors.append(error)
 
         thread = threading.Thread(target=enter_and_make, name="enter-namespace", daemon=True)
         try:
@@ -229,6 +229,7 @@ class NamespaceSockets:
             raise SourceError(f"network namespace of process {pid}: {error}") from error
         thread.join(ENTER_SECONDS)
         if not made:
-            reason = errors[0] if errors else "it does not answer"
-            raise SourceError(f"network namespace of process {pid}: {reason}")
+            why = errors[0] if errors else None
+            reason = why or "it does not answer"
+            raise SourceError(f"network namespace of process {pid}: {reason}") from why
         return made[0]

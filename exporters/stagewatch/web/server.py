@@ -82,10 +82,11 @@ class HTTPServer:
 
     def start(self) -> None:
         """Begin to answer, in the background."""
-        self._accepting = threading.Thread(target=self._accept, name="http-accept", daemon=True)
-        self._accepting.start()
         for mailbox in self._mailboxes:
             threading.Thread(target=self._work, args=(mailbox,), name=_IDLE, daemon=True).start()
+        # The last one: who is answered may take it that the agent has begun.
+        self._accepting = threading.Thread(target=self._accept, name="http-accept", daemon=True)
+        self._accepting.start()
 
     def close(self) -> None:
         """Stop listening and cut every connection off; returns within a second."""

@@ -159,7 +159,7 @@ class Supervisor:
                     "it sits in a call that cannot be interrupted"
                 )
         if self._error is not None and self._clock() < self._not_before:
-            raise type(self._error)(*self._error.args)
+            raise type(self._error)(*self._error.args) from self._error
         self._answered = False
         self._leave_by = None
         try:
