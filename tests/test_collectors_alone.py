@@ -66,6 +66,7 @@ SLURM = {
     "slurm_events": "slurm_jobs_ended_total",
     "slurm_controller": "slurm_controller_up",
     "slurm_jobs": "slurm_job_info",
+    "slurm_holdings": "slurm_unheld_gpus",
     "slurm_reservations": "slurm_reservation_nodes",
     "slurm_steps": "slurm_step_responsive",
     "slurm_discovery": "slurm_discovery_targets",

@@ -35,6 +35,7 @@ class AgentProcess:
             "collector.slurm_accounting.interval": "1s",
             "collector.slurm_events.interval": "500ms",
             "collector.slurm_jobs.interval": "1s",
+            "collector.slurm_holdings.interval": "1s",
             "collector.slurm_reservations.interval": "1s",
             "collector.slurm_controller.interval": "1s",
             "collector.slurm_sources.interval": "200ms",
