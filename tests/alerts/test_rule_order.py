@@ -64,6 +64,12 @@ LASTING = {
         for group in ("given_up", "gpu", "stalls", "training")
     },
     ("slow_ranks", "dcgm"): "likewise; it stands beside an alert, and turns none on or off",
+    (
+        "goodput",
+        "stalls",
+    ): "a stall is seen an evaluation later, by 15 s: GPUs are in one state still",
+    ("goodput", "slow_ranks"): "a slow rank is judged by windows of minutes; likewise",
+    ("goodput", "jobs"): "which GPUs a job has, and their use, may be 30 s old; likewise",
     ("faults", "ALERTS"): (
         "PageDuringFault is a note that goes out beside any alert of any group, and changes none"
     ),
@@ -80,6 +86,8 @@ OWN_PAST = {
     "job:rl_suspended:timestamp_seconds": "when all ranks were last stopped is kept",
     "job:rl_stall_suspected:timestamp_seconds": "since when a job is suspected without a break",
     "job:rl_stall_excuse:debugger": "a debugger that came after the suspicion excuses nothing",
+    "job:goodput_seen:timestamp_seconds": "when a rank of an allocation was last seen is kept",
+    "job:goodput_at_risk_before:gpu_seconds": "work is added up until a checkpoint is completed",
     "job:slurm_ended:timestamp_seconds": "an ended job is remembered for ten minutes",
     "mount:io_filesystem_writable:info": "a mount could be written to once",
     "gpu:held_idle:timestamp_seconds": "the time since when a GPU is idle is kept while it is",
