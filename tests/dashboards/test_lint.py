@@ -20,6 +20,7 @@ from tests.dashboards.boards import (
 
 UIDS = {
     "fault-experiments": "stagewatch-fault-experiments",
+    "goodput": "stagewatch-goodput",
     "gpu-health": "stagewatch-gpu-health",
     "job": "stagewatch-job",
     "network": "stagewatch-network",
