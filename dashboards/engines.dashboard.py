@@ -15,6 +15,7 @@ from stagewatch.dashboards import (
     timeseries,
     worst,
 )
+from stagewatch.dashboards.modern import Panel
 
 GUIDE = """\
 vLLM and SGLang by their own metrics, under one set of names; a line is a replica behind an address,
@@ -30,7 +31,7 @@ _NAME = "{{engine}} {{instance}} {{dp_rank}}"
 _FULL = steps((0.9, AMBER), (0.98, RED))
 
 
-def _lines(title: str, description: str, record: str, unit: str = "short"):
+def _lines(title: str, description: str, record: str, unit: str = "short") -> Panel:
     """The engines, or their replicas, of which a record is the largest."""
     replicas = f"max by (node, instance, engine, dp_rank) ({record}{{NODE}})"
     return timeseries(title, description, Query(worst(replicas), _NAME), unit=unit)

@@ -135,10 +135,10 @@ VALUES = {
     "family": 8,
     "excuse": 8,
     "scheduler": 2,
-    "witness": 4,
     "engine": 8,
     "dp_rank": 8,
     "model_name": 1,
+    "witness": 9,
     "peers": 1024,
 }
 _OF_TARGET = ("cluster", "node", "job", "partition", "rack")
