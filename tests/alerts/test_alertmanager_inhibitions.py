@@ -67,6 +67,13 @@ HELD_BACK = (
     ("GroupStall", "StallSuspected", {"job_id": "b6"}),
     ("RankMissing", "ThroughputDropped", {"job_id": "b7"}),
     ("WeightSyncStraggler", "Straggler", {"job_id": "b8", "role": "train", "rank": "5"}),
+    ("BusyPollHang", "EngineHoldsRequestsYieldsNothing", {"job_id": "b9"}),
+    ("SlurmJobEnding", "EngineHoldsRequestsYieldsNothing", {"job_id": "b10"}),
+    (
+        "EnginePreemptionStorm",
+        "EngineKVCacheExhausted",
+        {"node": "b11", "instance": "b11:8000"},
+    ),
     ("SlurmControllerDown", "SlurmAccountingBehind", {"cluster": "c1"}),
     ("SlurmNodeDrainedTooLong", "SlurmNodeDrained", {"node": "c2"}),
     ("StorageStuck", "NFSRequestsUnanswered", {"node": "d1"}),

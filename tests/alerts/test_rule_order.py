@@ -19,7 +19,17 @@ LASTING = {
     **{
         (group, "limits"): "a limit is a constant until somebody changes it"
         for group in (
-            *("checkpoints", "clock", "gpu", "gpu_links", "gpu_waste", "logs", "network", "self"),
+            *(
+                "checkpoints",
+                "clock",
+                "engines",
+                "gpu",
+                "gpu_links",
+                "gpu_waste",
+                "logs",
+                "network",
+                "self",
+            ),
             *(
                 "slurm",
                 "slurm_jobs",
@@ -61,7 +71,7 @@ LASTING = {
         (group, "slurm_jobs"): (
             "whose job it is stays so for as long as there is one, and for 15 minutes after it"
         )
-        for group in ("given_up", "gpu", "stalls", "training")
+        for group in ("engines", "given_up", "gpu", "stalls", "training")
     },
     ("slow_ranks", "dcgm"): "likewise; it stands beside an alert, and turns none on or off",
     (
@@ -90,6 +100,7 @@ OWN_PAST = {
     "job:goodput_at_risk_before:gpu_seconds": "work is added up until a checkpoint is completed",
     "job:slurm_ended:timestamp_seconds": "an ended job is remembered for ten minutes",
     "mount:io_filesystem_writable:info": "a mount could be written to once",
+    "engine:silent:timestamp_seconds": "since when an engine is silent is kept while it is",
     "gpu:held_idle:timestamp_seconds": "the time since when a GPU is idle is kept while it is",
     "rank:rl_batch_size_off_since:step": "the step is kept in which a batch began to be off",
 }

@@ -45,6 +45,9 @@ STALLS = {"group", "op", "pid", "stage"}
 MAY_LACK = {
     "BusyPollHang": STALLS,
     "CollectiveMismatch": {"node", "pid", "rank"},
+    "EngineHoldsRequestsYieldsNothing": {"dp_rank", "job_id", "model"},
+    "EngineKVCacheExhausted": {"dp_rank", "job_id", "model"},
+    "EnginePreemptionStorm": {"job_id", "model"},
     "FaultInjected": {"scenario", "target_worker"},
     "GPUXidCritical": {"gpu"},
     "GPUXidWarning": {"gpu"},

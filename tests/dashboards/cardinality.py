@@ -136,6 +136,9 @@ VALUES = {
     "family": 8,
     "excuse": 8,
     "scheduler": 2,
+    "engine": 8,
+    "dp_rank": 8,
+    "model_name": 1,
     "witness": 9,
     "peers": 1024,
 }
@@ -166,6 +169,7 @@ TOLD_BY = {
     "severity": "alertname",
     "protocol": "mount",
     "user": "job_id",
+    "model": "instance",
 }
 """Labels that have one value for each value of another one."""
 
@@ -385,6 +389,8 @@ def _labels(name: str | None, recorded: Mapping[str, dict[str, int]]) -> dict[st
         labels = ("device",)
     elif name.startswith("prometheus_rule_"):
         labels = ("rule_group",)
+    elif name.startswith(("vllm:", "sglang:")):
+        labels = ("instance", "engine", "dp_rank", "model_name", "le")
     else:
         labels = _OF_OTHERS.get("ALERTS" if name == "ALERTS_FOR_STATE" else name, ())
     whole = name.startswith(_OF_THE_CLUSTER)

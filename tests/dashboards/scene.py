@@ -25,6 +25,7 @@ from stagewatch.demo.prometheus import arguments
 from stagewatch.demo.stack import free_port
 from stagewatch.demo.sync_stall import DemoCluster
 from stagewatch.prometheus.api import PrometheusApi
+from tests.fakes.engine import FakeEngine
 from tests.fakes.nvml import FakeNvml
 from tests.network.test_infiniband import INFINIBAND, port, write
 from tests.node_agent import NodeAgent
@@ -90,6 +91,7 @@ class Scene:
         self._nvml = nvml
         self._faulty_node()
         self.stalling: list[int] = []
+        self.engines = [FakeEngine("vllm"), FakeEngine("sglang"), FakeEngine("vllm")]
 
     def start(self, slurm: Mapping[str, str]) -> PrometheusApi:
         """Start all, and wait until Prometheus answers; `slurm` is its commands' environment."""
@@ -100,6 +102,12 @@ class Scene:
             ("node-c", f"127.0.0.1:{self.node.port}"),
         ]
         self.targets["stagewatch-slurm"] = [("", self._slurm_agent(slurm))]
+        # Two that work, and one that hangs, on a node of Slurm that has one job.
+        self.targets["engines"] = [("h1", engine.address) for engine in self.engines]
+        for engine in self.engines:
+            engine.hold(running=8, waiting=2)
+        for engine in self.engines[:2]:
+            engine.working.set()
         if exporter := shutil.which("prometheus-node-exporter"):
             address = f"127.0.0.1:{free_port()}"
             self.children.start([exporter, f"--web.listen-address={address}"])
@@ -136,6 +144,8 @@ class Scene:
     def stop(self) -> None:
         """End every process."""
         self._ended.set()
+        for engine in self.engines:
+            engine.close()
         self.children.stop()
         self.node.stop()
         self.demo.stop()

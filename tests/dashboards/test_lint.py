@@ -19,6 +19,7 @@ from tests.dashboards.boards import (
 )
 
 UIDS = {
+    "engines": "stagewatch-engines",
     "fault-experiments": "stagewatch-fault-experiments",
     "goodput": "stagewatch-goodput",
     "gpu-health": "stagewatch-gpu-health",

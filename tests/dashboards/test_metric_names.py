@@ -12,6 +12,7 @@ import yaml
 
 from tests.dashboards.boards import NAMES, ROOT, all_queries, filled
 from tests.dashboards.cardinality import declared
+from tests.fakes.engine import series_names
 
 RULE_FILES = sorted((ROOT / "alerts").glob("*.rules.yaml"))
 
@@ -59,6 +60,7 @@ def rules(path: Path) -> list[dict[str, Any]]:
 def known() -> set[str]:
     recorded = {rule["record"] for path in RULE_FILES for rule in rules(path) if "record" in rule}
     outside = OF_PROMETHEUS | OF_THE_PROCESS | OF_SLURMCTLD | OF_THE_SITE | OF_NODE_EXPORTER
+    outside |= series_names()
     return set(declared()) | recorded | outside
 
 

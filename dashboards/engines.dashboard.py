@@ -1,0 +1,166 @@
+"""Inference engines: what they hold, what they yield, and who waits."""
+
+from stagewatch.dashboards import (
+    AMBER,
+    ANY_IS_AMBER,
+    ANY_IS_BAD,
+    RED,
+    Column,
+    Query,
+    board,
+    section,
+    stat,
+    steps,
+    table,
+    timeseries,
+    worst,
+)
+from stagewatch.dashboards.modern import Panel
+
+GUIDE = """\
+vLLM and SGLang by their own metrics, under one set of names; a line is a replica behind an address,
+and lists have those that are largest when the time range ends.  **Running with no tokens** is an
+engine that hangs: *Silent for* counts since its last sign of work (a token, a prompt that was read,
+or its KV cache changing).  **Preemptions** are work thrown away for want of KV cache.  **Waiting**
+before a full cache is normal in a rollout, and hurts where people wait: look at *Time to first
+token*.  Jobs are known where the target says so, or where Slurm has one job on the node.  Without
+data: no engine is scraped; docs/engines.md has the scrape job.
+"""
+_REPLICA = "node, instance, engine, model, dp_rank"
+_NAME = "{{engine}} {{instance}} {{dp_rank}}"
+_FULL = steps((0.9, AMBER), (0.98, RED))
+
+
+def _lines(title: str, description: str, record: str, unit: str = "short") -> Panel:
+    """The engines, or their replicas, of which a record is the largest."""
+    replicas = f"max by (node, instance, engine, dp_rank) ({record}{{NODE}})"
+    return timeseries(title, description, Query(worst(replicas), _NAME), unit=unit)
+
+
+def _of_jobs(record: str) -> str:
+    return (
+        'sum by (job_id, user, account) (engine:owner:info{NODE, job_id!=""}'
+        f" * on (cluster, node, instance) sum by (cluster, node, instance) ({record}{{NODE}}))"
+    )
+
+
+dashboard = board(
+    "Inference engines",
+    uid="stagewatch-engines",
+    description="vLLM and SGLang: requests, tokens, KV cache, preemptions and latency.",
+    guide=GUIDE,
+    variables_used=("partition", "node"),
+    sections=[
+        section(
+            "Now",
+            stat("Engines", "Addresses that are scraped.", "count(engine:target:info{NODE})"),
+            stat("Running", "Requests.", "sum(engine:requests_running:count{NODE})"),
+            stat("Waiting", "Requests.", "sum(engine:requests_waiting:count{NODE})"),
+            stat("Tokens per second", "Generated.", "sum(engine:tokens_generated:rate1m{NODE})"),
+            stat(
+                "Silent",
+                "Replicas that have held requests for two minutes without a sign of work.",
+                "count(engine:silent:seconds{NODE} > 120) or vector(0)",
+                thresholds=ANY_IS_BAD,
+            ),
+            stat(
+                "Short of memory",
+                "Replicas with a full KV cache and requests that wait.",
+                "count(engine:kv_cache_used:ratio{NODE} > 0.95"
+                " and engine:requests_waiting:count{NODE} > 0) or vector(0)",
+                thresholds=ANY_IS_AMBER,
+            ),
+        ),
+        section(
+            "Engines",
+            table(
+                "Replicas",
+                "Those that run the most requests.",
+                {
+                    "node": "Node",
+                    "instance": "Address",
+                    "engine": "Engine",
+                    "model": "Model",
+                    "dp_rank": "Replica",
+                },
+                [
+                    Column(
+                        "Running", f"max by ({_REPLICA}) (engine:requests_running:count{{NODE}})"
+                    ),
+                    Column(
+                        "Waiting", f"max by ({_REPLICA}) (engine:requests_waiting:count{{NODE}})"
+                    ),
+                    Column(
+                        "Tokens/s",
+                        f"max by ({_REPLICA}) (engine:tokens_generated:rate1m{{NODE}})",
+                        decimals=0,
+                    ),
+                    Column(
+                        "KV cache",
+                        f"max by ({_REPLICA}) (engine:kv_cache_used:ratio{{NODE}})",
+                        unit="percentunit",
+                        thresholds=_FULL,
+                    ),
+                    Column(
+                        "Silent for",
+                        f"max by ({_REPLICA}) (engine:silent:seconds{{NODE}})",
+                        unit="s",
+                        thresholds=steps((120, AMBER), (300, RED)),
+                    ),
+                ],
+                sort="Running",
+                order="Running",
+                width=16,
+            ),
+            table(
+                "Jobs",
+                "Those whose engines generate the most tokens.",
+                {"job_id": "Job", "user": "User", "account": "Account"},
+                [
+                    Column("Tokens/s", _of_jobs("engine:tokens_generated:rate1m"), decimals=0),
+                    Column("Running", _of_jobs("engine:requests_running:count")),
+                    Column("Waiting", _of_jobs("engine:requests_waiting:count")),
+                ],
+                sort="Tokens/s",
+                order="Tokens/s",
+                width=8,
+            ),
+        ),
+        section(
+            "Work",
+            _lines("Tokens per second", "Generated.", "engine:tokens_generated:rate1m"),
+            _lines("Prompt tokens per second", "Computed.", "engine:tokens_prefilled:rate1m"),
+            _lines("Requests that run", "In batches.", "engine:requests_running:count"),
+            _lines("Requests that wait", "Queued.", "engine:requests_waiting:count"),
+            _lines("KV cache", "Share in use.", "engine:kv_cache_used:ratio", "percentunit"),
+            _lines("Preemptions", "Requests a second.", "engine:preemptions:rate5m", "reqps"),
+        ),
+        section(
+            "Latency",
+            _lines(
+                "Time to first token",
+                "95 % of the requests of five minutes took no longer.",
+                "engine:time_to_first_token:p95_seconds",
+                "s",
+            ),
+            _lines(
+                "Time between tokens",
+                "95 % of the tokens of five minutes took no longer.",
+                "engine:inter_token_latency:p95_seconds",
+                "s",
+            ),
+            _lines(
+                "Time to first token, median",
+                "Of the requests of five minutes.",
+                "engine:time_to_first_token:p50_seconds",
+                "s",
+            ),
+            _lines(
+                "Time between tokens, median",
+                "Of the tokens of five minutes.",
+                "engine:inter_token_latency:p50_seconds",
+                "s",
+            ),
+        ),
+    ],
+)
