@@ -9,6 +9,7 @@ A trainer imports this client, which needs the standard library alone.
         ...
     stagewatch.heartbeat(step=10)
     stagewatch.scalar("reward", 0.3)
+    stagewatch.throughput(tokens=131_072, flops=5.5e15)
     stagewatch.install("trl")  # or: record the framework's own timers
     stagewatch.watch_collectives(torch.distributed)
     stagewatch.expect(600)  # a pause of up to ten minutes that is no hang
@@ -23,6 +24,7 @@ from stagewatch.client import (
     install,
     scalar,
     stage,
+    throughput,
     watch_collectives,
 )
 
@@ -36,6 +38,7 @@ __all__ = [
     "install",
     "scalar",
     "stage",
+    "throughput",
     "watch_collectives",
 ]
 

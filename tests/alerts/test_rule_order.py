@@ -63,6 +63,7 @@ LASTING = {
         )
         for group in ("given_up", "gpu", "stalls", "training")
     },
+    ("economics", "jobs"): "which GPUs a job has stays so for as long as it runs",
     ("slow_ranks", "dcgm"): "likewise; it stands beside an alert, and turns none on or off",
     ("faults", "ALERTS"): (
         "PageDuringFault is a note that goes out beside any alert of any group, and changes none"

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import inspect
 import itertools
+import math
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
@@ -145,6 +146,31 @@ def scalar(name: str, value: float) -> None:
         recorder.scalar(name, float(value))
     except Exception as error:
         swallow("a scalar was not recorded", error)
+
+
+def throughput(
+    *,
+    tokens: float = 0,
+    flops: float = 0,
+    samples: float = 0,
+    stage: str | None = None,
+) -> None:
+    """Count work that is done: tokens, floating-point operations of the model, samples.
+
+    Each rank counts its own, or one rank that of all.  It belongs to the stage that the thread is
+    in, unless one is named.  `flops` are what the algorithm needs, without recomputation (about
+    6 times the parameters for a token that is trained on): model FLOPs utilisation comes of it.
+    """
+    recorder = _recorder
+    if recorder is None:
+        return
+    try:
+        amounts = float(tokens), float(flops), float(samples)
+        if not all(0 <= amount < math.inf for amount in amounts):
+            raise ValueError(f"{amounts} are not all finite and positive")
+        recorder.work(None if stage is None else CODES.get(str(stage), OTHER), amounts)
+    except Exception as error:
+        swallow("work was not recorded", error)
 
 
 def expect(seconds: float) -> None:

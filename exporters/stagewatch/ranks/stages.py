@@ -133,6 +133,24 @@ RECENT_GAP = Metric(
     STAGE_LABELS,
 )
 SCALAR = Metric("rl_scalar", "gauge", "Last value the rank published.", (*RANK_LABELS, "name"))
+TOKENS = Metric(
+    "rl_rank_tokens_total",
+    "counter",
+    "Tokens that the rank has counted by `stagewatch.throughput`.",
+    RANK_STAGE_LABELS,
+)
+FLOPS = Metric(
+    "rl_rank_flops_total",
+    "counter",
+    "Floating-point operations of the model that the rank has counted by `stagewatch.throughput`.",
+    RANK_STAGE_LABELS,
+)
+SAMPLES = Metric(
+    "rl_rank_samples_total",
+    "counter",
+    "Samples that the rank has counted by `stagewatch.throughput`.",
+    RANK_STAGE_LABELS,
+)
 SKIPPED = Metric(
     "stagewatch_records_skipped",
     "gauge",
@@ -359,6 +377,9 @@ def _current(out: Samples, record: RankRecord, now: float, names: Vocabulary) ->
     for name, value in record.scalars.items():
         if names.admits("scalar", job_id, role, name):
             out.add(SCALAR, value, *key, name)
+    for stage, amounts in record.work.items():
+        for metric, amount in zip((TOKENS, FLOPS, SAMPLES), amounts, strict=True):
+            out.add(metric, amount if amount > 0 else None, *key, stage)
     first = record.first_failure
     if first is not None:
         error = _error(names, record, first.stage, first.error)
