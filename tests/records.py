@@ -31,6 +31,8 @@ def real_file(directory: Path) -> bytes:
         for step in range(5):
             with stagewatch.stage("rollout", step=step):
                 stagewatch.scalar("reward", 0.5)
+                with stagewatch.call("search"):
+                    pass
                 stagewatch.throughput(tokens=1024, flops=2e15, samples=8)
                 with stagewatch.collective("world", op="all_reduce"):
                     pass

@@ -6,6 +6,7 @@ which the node agent reads; `record.py` beside this package has the layout.  Ope
 """
 
 from stagewatch.client._api import (
+    call,
     close,
     collective,
     expect,
@@ -19,6 +20,7 @@ from stagewatch.client._collectives import watch_collectives
 from stagewatch.client._install import install
 
 __all__ = [
+    "call",
     "close",
     "collective",
     "expect",

@@ -15,6 +15,7 @@ from struct import Struct
 from typing import Any
 
 from stagewatch import record
+from stagewatch.client._calls import CallTable
 from stagewatch.client._lane import Lane
 from stagewatch.identity import Identity
 from stagewatch.record import (
@@ -119,6 +120,7 @@ class Recorder:
         self._failures = _Table(
             record.FAILURES_AT, record.FAILURE_SIZE, record.FAILURE_TYPE_SIZE, record.FAILURES
         )
+        self.calls = CallTable(self._words, self._raw, self._tables)
         self.last_words: tuple[Lane, int] | None = None
         """The lane that an exception last left a stage in, and its marks at that time."""
 

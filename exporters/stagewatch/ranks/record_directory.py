@@ -37,8 +37,8 @@ from stagewatch.ranks.records import (
     RankRecord,
     Recording,
     copy_record,
+    copy_rest,
     copy_ring,
-    copy_work,
     parse,
     version_of,
 )
@@ -373,12 +373,12 @@ class RecordDirectory:
         raw, busy = copy_record(entry.fd)
         if not busy:
             entry.halted = None
-            return parse(raw, copy_work(entry.fd))
+            return parse(raw, copy_rest(entry.fd))
         now = self._clock()
         if entry.halted is None or entry.halted[0] != busy:
             entry.halted = busy, now
         elif now - entry.halted[1] >= HALTED_SECONDS:
-            return parse(raw, copy_work(entry.fd))
+            return parse(raw, copy_rest(entry.fd))
         return entry.good
 
     def _expired(self, entry: _Open, life: Life) -> bool:

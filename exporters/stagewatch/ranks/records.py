@@ -8,6 +8,7 @@ one: its sequence number was even before the copy and is the same after it.
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 import os
 from collections.abc import Iterator, Mapping
@@ -127,6 +128,28 @@ class StageTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class Calls:
+    """Calls of one tool, environment or reward function."""
+
+    durations: tuple[int, ...]
+    seconds: float
+    errors: int
+    open: int
+    """How many are in flight."""
+    oldest: float
+    """`CLOCK_BOOTTIME` when the oldest of these began, seconds; infinite where there is none."""
+
+    def __add__(self, other: Calls) -> Calls:
+        return Calls(
+            tuple(map(operator.add, self.durations, other.durations)),
+            self.seconds + other.seconds,
+            self.errors + other.errors,
+            self.open + other.open,
+            min(self.oldest, other.oldest),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """A process group that the rank is a member of, and its last entry into a collective there."""
 
@@ -188,6 +211,7 @@ class RankRecord:
     scalars: Mapping[str, float]
     work: Mapping[str, tuple[float, float, float]]
     """Tokens, FLOPs and samples by stage."""
+    calls: Mapping[str, Calls]
     failures: Mapping[tuple[str, str], int]
     first_failure: Failure | None
     last_failure: Failure | None
@@ -293,8 +317,8 @@ def copy_ring(fd: int) -> bytes:
     return bytes(ring)
 
 
-def copy_work(fd: int) -> bytes:
-    """What lies behind the events; empty where the client tells no work.  Raises `OSError`.
+def copy_rest(fd: int) -> bytes:
+    """What lies behind the events; empty where the client keeps no more.  Raises `OSError`.
 
     Each of its words counts alone, so no copy is torn.
     """
@@ -324,14 +348,17 @@ def _looks_like_record(raw: bytes | bytearray) -> bool:
     return len(raw) in FILE_SIZES and raw.startswith(layout.MAGIC)
 
 
-def parse(raw: bytes, work: bytes = b"") -> RankRecord:
-    """A record from its bytes, which `work` follows where they are not the whole file.
+def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
+    """A record from its bytes, which `rest` follows where they are not the whole file.
 
     Raises `CorruptRecord` with the reason.
     """
     if not _looks_like_record(raw):
         raise CorruptRecord("not a stage record")
     words = memoryview(raw).cast("q")
+    rest = rest or raw[WORK_AT:]
+    if len(rest) != FILE_SIZE - WORK_AT:
+        rest = bytes(FILE_SIZE - WORK_AT)
     if words[layout.H_VERSION] != layout.VERSION:
         raise OtherVersion(f"version {words[layout.H_VERSION]} is not {layout.VERSION}")
     rank, pid = words[layout.H_RANK], words[layout.H_PID]
@@ -359,7 +386,8 @@ def parse(raw: bytes, work: bytes = b"") -> RankRecord:
         expected_until=max(0, words[layout.H_EXPECTED]) / 1e9,
         groups=_groups(raw, words),
         scalars=_scalars(raw, words),
-        work=_work(work or raw[WORK_AT:]),
+        work=_work(rest),
+        calls=_calls(rest),
         failures=_failures(raw, words),
         first_failure=_failure(
             raw, words, layout.H_FIRST_FAILURE, layout.S_FIRST_ERROR, layout.S_FIRST_MESSAGE
@@ -488,14 +516,29 @@ def _scalars(raw: bytes, words: memoryview) -> dict[str, float]:
 
 
 def _work(raw: bytes) -> dict[str, tuple[float, float, float]]:
-    if len(raw) != FILE_SIZE - WORK_AT:
-        return {}
     work = {}
     counts = _WORK.iter_unpack(raw[:_WORK_SIZE])
     for stage, (tokens, flops, samples) in zip(STAGES, counts, strict=True):
         if tokens > 0 or flops > 0 or samples > 0:
             work[stage] = tokens, flops, samples
     return work
+
+
+def _calls(raw: bytes) -> dict[str, Calls]:
+    words = memoryview(raw).cast("q")
+    start = layout.CALLS_AT - WORK_AT
+    table = start, layout.CALL_SIZE, layout.CALLS, layout.CALL_NAME_SIZE
+    calls: dict[str, Calls] = {}
+    for name, at in _entries(raw, *table):
+        entry = [max(0, word) for word in words[at : at + layout.K_DURATIONS + layout.BUCKETS]]
+        durations = tuple(entry[layout.K_DURATIONS :])
+        opened, oldest = entry[layout.K_OPEN], entry[layout.K_OLDEST]
+        if opened or any(durations):  # else its name may not have been written whole
+            seconds, errors = entry[layout.K_SUM] / 1e9, entry[layout.K_ERRORS]
+            since = oldest / 1e9 if opened and oldest else math.inf
+            one = Calls(durations, seconds, errors, opened, since)
+            calls[name] = calls[name] + one if name in calls else one
+    return calls
 
 
 def _failures(raw: bytes, words: memoryview) -> dict[tuple[str, str], int]:
