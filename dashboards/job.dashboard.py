@@ -1,5 +1,6 @@
 """One job: its ranks, GPUs, storage, and its alerts."""
 
+from sections.job_economics import ECONOMICS
 from sections.job_nodes import GPUS_OF_THE_JOB, LOGS_AND_KILLS
 from sections.job_ranks import AS_A_WHOLE, PROCESSES, RANKS_AND_STAGES
 from sections.job_traffic import SOCKETS_AND_STORAGE
@@ -124,6 +125,7 @@ dashboard = board(
         ),
         RANKS_AND_STAGES,
         GPUS_OF_THE_JOB,
+        ECONOMICS,
         AS_A_WHOLE,
         PROCESSES,
         SOCKETS_AND_STORAGE,

@@ -12,7 +12,8 @@ import pytest
 
 import stagewatch
 from stagewatch.client import _api
-from stagewatch.record import FILE_SIZE, RECORD_SIZE, SUBSTAGE_SIZE, WORD
+from stagewatch.ranks.records import FILE_SIZES
+from stagewatch.record import RECORD_SIZE, SUBSTAGE_SIZE, WORD
 
 SECOND_USER = 65534
 """`nobody`, who stands for another user of the node."""
@@ -30,6 +31,9 @@ def real_file(directory: Path) -> bytes:
         for step in range(5):
             with stagewatch.stage("rollout", step=step):
                 stagewatch.scalar("reward", 0.5)
+                with stagewatch.call("search"):
+                    pass
+                stagewatch.throughput(tokens=1024, flops=2e15, samples=8)
                 with stagewatch.collective("world", op="all_reduce"):
                     pass
         try:
@@ -54,7 +58,7 @@ def patched(raw: bytes, words: Mapping[int, int]) -> bytes:
 
 def place(directory: Path, raw: bytes, number: int = 1, owner: int | None = None) -> Path:
     """A file as the client would name it, belonging to a user."""
-    assert len(raw) in (RECORD_SIZE, FILE_SIZE)
+    assert len(raw) in FILE_SIZES
     file = directory / f"{number}-{number:08x}.rank"
     file.write_bytes(raw)
     if owner is not None:

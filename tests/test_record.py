@@ -90,8 +90,11 @@ def test_every_part_begins_at_a_whole_word() -> None:
     for start in (layout.FAILURES_AT, layout.COLLECTIVES_AT, layout.SCALARS_AT, layout.LANES_AT):
         assert start % WORD == 0
     assert LANES_AT + LANES * LANE_WORDS * WORD == RECORD_SIZE == layout.NAMES_AT
-    assert layout.EVENTS_AT + layout.EVENTS * layout.EVENT_SIZE == layout.FILE_SIZE
-    assert layout.EVENTS_AT % WORD == 0
+    assert layout.EVENTS_AT + layout.EVENTS * layout.EVENT_SIZE == layout.EVENTS_END
+    assert layout.EVENTS_END == layout.WORK_AT
+    assert layout.WORK_AT + len(STAGES) * layout.WORK_WORDS * WORD == layout.CALLS_AT
+    assert layout.CALLS_AT + layout.CALLS * layout.CALL_SIZE == layout.FILE_SIZE
+    assert layout.EVENTS_AT % WORD == layout.WORK_AT % WORD == layout.CALLS_AT % WORD == 0
 
 
 @given(st.integers(0, 2**62))

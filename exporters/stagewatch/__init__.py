@@ -9,12 +9,16 @@ A trainer imports this client, which needs the standard library alone.
         ...
     stagewatch.heartbeat(step=10)
     stagewatch.scalar("reward", 0.3)
+    stagewatch.throughput(tokens=131_072, flops=5.5e15)
+    with stagewatch.call("search"):  # a tool, an environment, a reward function
+        ...
     stagewatch.install("trl")  # or: record the framework's own timers
     stagewatch.watch_collectives(torch.distributed)
     stagewatch.expect(600)  # a pause of up to ten minutes that is no hang
 """
 
 from stagewatch.client import (
+    call,
     close,
     collective,
     expect,
@@ -23,11 +27,13 @@ from stagewatch.client import (
     install,
     scalar,
     stage,
+    throughput,
     watch_collectives,
 )
 
 __all__ = [
     "__version__",
+    "call",
     "close",
     "collective",
     "expect",
@@ -36,6 +42,7 @@ __all__ = [
     "install",
     "scalar",
     "stage",
+    "throughput",
     "watch_collectives",
 ]
 

@@ -11,6 +11,8 @@ offsets; it uses the standard library alone, since trainers import it.
     lanes        one per thread: open stages, progress, totals per stage
     names        what stages and exceptions in the ring are called
     ring         the latest events, each a time, what happened, a value and the same time again
+    work         tokens, FLOPs and samples per stage
+    calls        of tools and the like, per name: in flight, since when, failed, durations
 
 A lane has exactly one writer, its thread, so nothing is locked.  Its sequence number is odd while
 that thread writes; a reader that sees it odd, or changed after copying, copies again.  The threads
@@ -121,7 +123,24 @@ NAMES_AT = RECORD_SIZE
 EVENTS = 4096
 EVENT_SIZE = 4 * WORD
 EVENTS_AT = NAMES_AT + NAMES * SUBSTAGE_SIZE
-FILE_SIZE = EVENTS_AT + EVENTS * EVENT_SIZE
+EVENTS_END = EVENTS_AT + EVENTS * EVENT_SIZE
+"""The file of a client that tells neither work nor calls ends here."""
+
+# Work: per stage, in the order of their codes, doubles that only grow.
+WORK_AT = EVENTS_END
+W_TOKENS, W_FLOPS, W_SAMPLES = 0, 1, 2
+WORK_WORDS = 3
+
+# Calls: a table whose last entry, `other`, stands for all names that find no room.
+CALLS = 16
+CALL_NAME_SIZE = 32
+OTHER_CALLS = "other"
+K_OPEN, K_OLDEST = 0, 1  # calls in flight; boot time when the oldest of them began, 0: none
+K_ERRORS, K_SUM = 2, 3  # exceptions; nanoseconds of all that have ended
+K_DURATIONS = 4
+CALL_SIZE = CALL_NAME_SIZE + (K_DURATIONS + BUCKETS) * WORD
+CALLS_AT = WORK_AT + len(STAGES) * WORK_WORDS * WORD
+FILE_SIZE = CALLS_AT + CALLS * CALL_SIZE
 
 # Kinds, in the lowest byte of an event's second word, and what its third word holds.
 E_ENTER, E_LEAVE = 1, 2  # the step; when the stage was entered, negative for a part of another

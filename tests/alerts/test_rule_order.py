@@ -73,6 +73,7 @@ LASTING = {
         )
         for group in ("engines", "given_up", "gpu", "stalls", "training")
     },
+    ("economics", "jobs"): "which GPUs a job has stays so for as long as it runs",
     ("slow_ranks", "dcgm"): "likewise; it stands beside an alert, and turns none on or off",
     (
         "goodput",

@@ -37,6 +37,7 @@ def test_verl(tmp_path: Path) -> None:
         ["adv", "gen", "generate_sequences", "my_own", "old_log_prob", "ref", "reward", "step",
          "update_actor"]
     )  # fmt: skip
+    assert report["work"] == {"train": [4096, 0, 0]}
     assert report["result"] == 2
     assert report["failures"] == [["weights_update", "TimeoutError", 1]]
     assert report["scalars"] == {"reward": 0.25, "kl": 0.1}

@@ -28,6 +28,9 @@ def test_grpo_shows_its_stages_while_they_are_open(tmp_path: Path, when: str) ->
     }
     assert (report["framework"], report["role"], report["step"]) == ("trl", "train", 4)
     assert {"reward", "kl", "loss", "seqlen", "samples_per_second"} <= report["scalars"].keys()
+    assert report["scalars"]["staleness"] == 0, "each step trains on what it has generated itself"
+    assert report["tokens"] > 0
+    assert report["work"]["train"] == [report["tokens"], 0, 0]
     assert (report["open"], report["dropped"], report["failures"]) == (False, 0, 0)
 
 
@@ -38,4 +41,6 @@ def test_a_failure_in_the_backward_pass_is_one_of_train(tmp_path: Path) -> None:
     assert report["completed"] == {"init": 1, "train": 4}
     assert report["failures"] == [["train", "OutOfMemoryError", 1]]
     assert report["first_failure_step"] == 3
+    assert report["flops"] > 0
+    assert report["work"]["train"] == [0, report["flops"], 0]
     assert report["open"] is False

@@ -131,6 +131,7 @@ VALUES = {
     "host": 4,
     "link_layer": 2,
     "board": 4,
+    "precision": 2,
     "firmware": 4,
     "unit": 4,
     "family": 8,

@@ -22,7 +22,7 @@ from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.events import Event, Kind, last_events, parse_events
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.records import Life, copy_ring
-from stagewatch.record import EVENT_SIZE, EVENTS, EVENTS_AT, FILE_SIZE, RECORD_SIZE
+from stagewatch.record import EVENT_SIZE, EVENTS, EVENTS_AT, EVENTS_END, FILE_SIZE, RECORD_SIZE
 from stagewatch.stages import STAGES
 from tests.records import forget_names, place, real_file
 from tests.running import Python
@@ -206,7 +206,7 @@ def well_formed(event: Event) -> None:
 @given(st.integers(0))
 def test_noise_is_read_without_harm(real: bytes, seed: int) -> None:
     noise = bytearray(random.Random(seed).randbytes(FILE_SIZE))
-    for at in range(EVENTS_AT, FILE_SIZE, EVENT_SIZE):  # else hardly one would count
+    for at in range(EVENTS_AT, EVENTS_END, EVENT_SIZE):  # else hardly one would count
         noise[at + 8] %= 10
         noise[at + 24 : at + 32] = noise[at : at + 8]
     for head in (b"", real[: layout.NAMES_AT]):
@@ -234,7 +234,7 @@ def test_foreign_events_are_read_without_harm(
         well_formed(event)
 
 
-@given(st.integers(0, FILE_SIZE - 1))
+@given(st.integers(0, EVENTS_END - 1))
 def test_a_cut_file_has_no_events(real: bytes, size: int) -> None:
     assert parse_events(real[:size], LATER) == []
 

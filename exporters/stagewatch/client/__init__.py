@@ -5,11 +5,22 @@ write into the calling thread's lane (`_lane.py`) of the process' mapped file (`
 which the node agent reads; `record.py` beside this package has the layout.  Open `_api.py` first.
 """
 
-from stagewatch.client._api import close, collective, expect, heartbeat, init, scalar, stage
+from stagewatch.client._api import (
+    call,
+    close,
+    collective,
+    expect,
+    heartbeat,
+    init,
+    scalar,
+    stage,
+    throughput,
+)
 from stagewatch.client._collectives import watch_collectives
 from stagewatch.client._install import install
 
 __all__ = [
+    "call",
     "close",
     "collective",
     "expect",
@@ -18,5 +29,6 @@ __all__ = [
     "install",
     "scalar",
     "stage",
+    "throughput",
     "watch_collectives",
 ]

@@ -7,11 +7,13 @@ import contextlib
 import functools
 import inspect
 import itertools
+import math
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from typing import Any, TypeVar
 
+from stagewatch.client._calls import Entry
 from stagewatch.client._harmless import MAX_STEP, swallow, warn_once, whole_step
 from stagewatch.client._lane import Lane
 from stagewatch.client._places import begin_record
@@ -40,6 +42,7 @@ _names: dict[tuple[object, object], tuple[int, bytes, int]] = {}
 _numbers: dict[bytes, int] = {bytes(SUBSTAGE_SIZE): 0}
 """What stands for each label in the events of this process' records."""
 _next_number = itertools.count(1)
+_next_call = itertools.count()
 
 _recorder: Recorder | None = None
 _framework = ""
@@ -145,6 +148,31 @@ def scalar(name: str, value: float) -> None:
         recorder.scalar(name, float(value))
     except Exception as error:
         swallow("a scalar was not recorded", error)
+
+
+def throughput(
+    *,
+    tokens: float = 0,
+    flops: float = 0,
+    samples: float = 0,
+    stage: str | None = None,
+) -> None:
+    """Count work that is done: tokens, floating-point operations of the model, samples.
+
+    Each rank counts its own, or one rank that of all.  It belongs to the stage that the thread is
+    in, unless one is named.  `flops` are what the algorithm needs, without recomputation (about
+    6 times the parameters for a token that is trained on): model FLOPs utilisation comes of it.
+    """
+    recorder = _recorder
+    if recorder is None:
+        return
+    try:
+        amounts = float(tokens), float(flops), float(samples)
+        if not all(0 <= amount < math.inf for amount in amounts):
+            raise ValueError(f"{amounts} are not all finite and positive")
+        recorder.work(None if stage is None else CODES.get(str(stage), OTHER), amounts)
+    except Exception as error:
+        swallow("work was not recorded", error)
 
 
 def expect(seconds: float) -> None:
@@ -286,6 +314,63 @@ class stage:
         copy._step = self._step
         copy._lane = None
         return copy
+
+
+class call:
+    """One call of a tool, an environment or a reward function, which somebody waits for.
+
+    The agent tells how many calls of a name are in flight, how long the oldest of them has been,
+    how long calls take and how many ended by an exception.  Use it in any thread or task, as
+    context manager or as decorator of functions, coroutines and generators.  A record has room for
+    15 names; further ones are counted together, as `other`.
+    """
+
+    __slots__ = ("__weakref__", "_entry", "_name", "_number", "_recorder")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._number = -1
+        self._entry: Entry | None = None
+
+    def __enter__(self) -> call:
+        entry = None
+        try:
+            recorder = _recorder
+            if recorder is None or self._entry is not None:  # one object entered twice shows once
+                return self
+            entry = recorder.calls.of(self._name)
+            self._recorder = recorder
+            self._number = next(_next_call)
+            entry.begin(self._number, self)
+            self._entry = entry
+        except BaseException as error:  # nobody will call `__exit__`
+            self._entry = None
+            if entry is not None:
+                entry.forget(self._number)
+            swallow("a call was not recorded", error)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        entry = self._entry
+        if entry is None:
+            return
+        try:
+            if self._recorder is _recorder:  # else in a forked child, or the record was closed
+                entry.end(self._number, failed=error is not None and not _is_on_purpose(error))
+            self._entry = None
+        except BaseException as problem:
+            self._entry = None
+            entry.forget(self._number)
+            swallow("the end of a call was not recorded", problem)
+
+    async def __aenter__(self) -> call:
+        return self.__enter__()
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self.__exit__(kind, error, traceback)
+
+    def __call__(self, function: _F) -> _F:
+        return decorated(functools.partial(call, self._name), function)  # type: ignore[return-value]
 
 
 def decorated(

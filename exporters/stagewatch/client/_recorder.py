@@ -15,6 +15,7 @@ from struct import Struct
 from typing import Any
 
 from stagewatch import record
+from stagewatch.client._calls import CallTable
 from stagewatch.client._lane import Lane
 from stagewatch.identity import Identity
 from stagewatch.record import (
@@ -35,6 +36,7 @@ from stagewatch.record import (
     E_WAIT,
     EVENT_SIZE,
     EVENTS_AT,
+    EVENTS_END,
     FILE_SIZE,
     GROUP_SIZE,
     H_DROPPED,
@@ -43,8 +45,11 @@ from stagewatch.record import (
     SUBSTAGE_SIZE,
     TOTAL_WORDS,
     WORD,
+    WORK_AT,
+    WORK_WORDS,
     pad,
 )
+from stagewatch.stages import IDLE
 
 _FIRST_FAILURE = record.H_FIRST_FAILURE, record.S_FIRST_ERROR, record.S_FIRST_MESSAGE
 _LAST_FAILURE = record.H_LAST_FAILURE, record.S_LAST_ERROR, record.S_LAST_MESSAGE
@@ -99,7 +104,7 @@ class Recorder:
         # They clear the place of an event, then write its words in their order, each as a whole.
         self._pack, self._pack_scalar = Struct("@qqqq").pack_into, Struct("@qqdq").pack_into
         # Where the next event belongs.  One call of C, so that no two threads get the same.
-        self._place = itertools.cycle(range(EVENTS_AT, FILE_SIZE, EVENT_SIZE))
+        self._place = itertools.cycle(range(EVENTS_AT, EVENTS_END, EVENT_SIZE))
         self._lanes = [
             Lane(self._words, self._raw, index, self._pack, self._place)
             for index in range(record.LANES)
@@ -115,6 +120,7 @@ class Recorder:
         self._failures = _Table(
             record.FAILURES_AT, record.FAILURE_SIZE, record.FAILURE_TYPE_SIZE, record.FAILURES
         )
+        self.calls = CallTable(self._words, self._raw, self._tables)
         self.last_words: tuple[Lane, int] | None = None
         """The lane that an exception last left a stage in, and its marks at that time."""
 
@@ -151,6 +157,17 @@ class Recorder:
             )
         # Last: with a time, it counts as written.
         self._words[word + 1] = now
+
+    def work(self, code: int | None, amounts: tuple[float, float, float]) -> None:
+        """Add tokens, FLOPs and samples to those of a stage; None: the thread's innermost one."""
+        if code is None:
+            lane = self.lane()
+            code = IDLE if lane is None else lane.code
+        at = WORK_AT // WORD + code * WORK_WORDS
+        numbers = self._numbers
+        with self._tables:
+            for word, amount in enumerate(amounts, at):
+                numbers[word] += amount
 
     def name(self, number: int, label: bytes) -> None:
         """Write what stands for a number in events."""

@@ -14,6 +14,7 @@ from stagewatch.core.exposition import Metric, Samples
 from stagewatch.core.runner import STALE_AFTER
 from stagewatch.gpu.directory import GpuDirectory
 from stagewatch.gpu.model_names import gpu_type
+from stagewatch.gpu.peak_flops import peak_flops
 from stagewatch.gpu.reader import GpuReader, Released
 from stagewatch.gpu.readings import GPU, parse
 from stagewatch.gpu.xids import XidLedger, bus_key
@@ -25,6 +26,13 @@ INFO = Metric(
     "Identity of a GPU or MIG instance: 1.  type is the normalised short name; source is nvml for "
     "a real device and recorded for readings replayed from a file.",
     (*GPU, "model", "type", "minor", "pci_bus_id", "driver", "vbios", "serial", "source"),
+)
+PEAK = Metric(
+    "gpu_peak_flops",
+    "gauge",
+    "Operations a second with dense matrices by the model's data sheet; absent where it is not "
+    "listed.",
+    (*GPU, "precision"),
 )
 UP = Metric("gpu_up", "gauge", "1 if the driver reaches the GPU, 0 if it has lost it.", GPU)
 RELEASED = Metric(
@@ -160,6 +168,9 @@ class GpuCollector(Collector):
         kind = gpu_type(model)
         out.add(INFO, 1, *gpu, model, kind, minor, bus, driver, vbios, serial, self._source)
         index, uuid, mig = gpu
+        if not mig:
+            for precision, peak in peak_flops(model).items():
+                out.add(PEAK, peak, *gpu, precision)
         if bus and not mig:
             self._xids.identify(bus_key(bus), index, uuid)
 

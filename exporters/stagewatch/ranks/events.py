@@ -103,11 +103,13 @@ def parse_events(
     Those that claim to be later than `until_ns`, the boot time of the copy, are left out, and so
     are those up to `after_ns`.  With `only`, there are no others than events of that kind.
     """
-    if len(raw) != layout.FILE_SIZE:
+    if len(raw) < layout.EVENTS_END:
         return []
     entries = [
         (time, what, value)
-        for time, what, value, again in _ENTRY.iter_unpack(raw[layout.EVENTS_AT :])
+        for time, what, value, again in _ENTRY.iter_unpack(
+            raw[layout.EVENTS_AT : layout.EVENTS_END]
+        )
         if after_ns < time <= until_ns
         and time == again
         and (only is None or what & 0xFF == only.value)

@@ -29,6 +29,7 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.owners import contradicts, of_another, slurm_job
 from stagewatch.ranks.places import pinned
 from stagewatch.ranks.records import (
+    FILE_SIZES,
     Busy,
     CorruptRecord,
     Life,
@@ -36,11 +37,12 @@ from stagewatch.ranks.records import (
     RankRecord,
     Recording,
     copy_record,
+    copy_rest,
     copy_ring,
     parse,
     version_of,
 )
-from stagewatch.record import FILE_SIZE, RECORD_SIZE, VERSION
+from stagewatch.record import VERSION
 
 MAX_ENTRIES = 65_536
 """Most directory entries looked at in one pass."""
@@ -332,7 +334,7 @@ class RecordDirectory:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             reason = "not_a_file"
-        elif status.st_size not in (FILE_SIZE, RECORD_SIZE):
+        elif status.st_size not in FILE_SIZES:
             reason = "size" if version_of(fd) in (None, VERSION) else "version"
         else:
             return _Open(fd, status.st_uid)
@@ -371,12 +373,12 @@ class RecordDirectory:
         raw, busy = copy_record(entry.fd)
         if not busy:
             entry.halted = None
-            return parse(raw)
+            return parse(raw, copy_rest(entry.fd))
         now = self._clock()
         if entry.halted is None or entry.halted[0] != busy:
             entry.halted = busy, now
         elif now - entry.halted[1] >= HALTED_SECONDS:
-            return parse(raw)
+            return parse(raw, copy_rest(entry.fd))
         return entry.good
 
     def _expired(self, entry: _Open, life: Life) -> bool:

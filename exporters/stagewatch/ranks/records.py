@@ -8,21 +8,25 @@ one: its sequence number was even before the copy and is the same after it.
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from struct import Struct
 
 from stagewatch import record as layout
 from stagewatch.core.words import printable
 from stagewatch.record import (
     EVENT_SIZE,
     EVENTS_AT,
+    EVENTS_END,
     FILE_SIZE,
     NAMES_AT,
     RECORD_SIZE,
     WORD,
+    WORK_AT,
     unpad,
 )
 from stagewatch.stages import STAGES
@@ -31,6 +35,11 @@ ATTEMPTS = 50
 """A copy takes about a microsecond, so even ten thousand marks a second leave time for one."""
 
 _MAX_NUMBER = 10_000_000
+
+FILE_SIZES = (RECORD_SIZE, EVENTS_END, FILE_SIZE)
+"""Of clients that keep no events, that keep no more than these, and of this one."""
+_WORK = Struct(f"<{layout.WORK_WORDS}d")
+_WORK_SIZE = len(STAGES) * _WORK.size
 
 
 def _lane_at(index: int) -> int:
@@ -119,6 +128,28 @@ class StageTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class Calls:
+    """Calls of one tool, environment or reward function."""
+
+    durations: tuple[int, ...]
+    seconds: float
+    errors: int
+    open: int
+    """How many are in flight."""
+    oldest: float
+    """`CLOCK_BOOTTIME` when the oldest of these began, seconds; infinite where there is none."""
+
+    def __add__(self, other: Calls) -> Calls:
+        return Calls(
+            tuple(map(operator.add, self.durations, other.durations)),
+            self.seconds + other.seconds,
+            self.errors + other.errors,
+            self.open + other.open,
+            min(self.oldest, other.oldest),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """A process group that the rank is a member of, and its last entry into a collective there."""
 
@@ -178,6 +209,9 @@ class RankRecord:
     groups: Mapping[str, Group]
     """By name; sends and receives are in `POINT_TO_POINT`."""
     scalars: Mapping[str, float]
+    work: Mapping[str, tuple[float, float, float]]
+    """Tokens, FLOPs and samples by stage."""
+    calls: Mapping[str, Calls]
     failures: Mapping[tuple[str, str], int]
     first_failure: Failure | None
     last_failure: Failure | None
@@ -234,7 +268,7 @@ class Recording:
 
     record: RankRecord
     raw: bytes
-    """The whole file; no longer than a record where the client keeps no events."""
+    """The file up to its events; no longer than a record where the client keeps no events."""
     boot_ns: int
     """`CLOCK_BOOTTIME` after the copy; all that happened lies before it."""
     wall_ns: int
@@ -271,7 +305,7 @@ def copy_ring(fd: int) -> bytes:
     An entry that is the same in two copies was not being written between them.  Empty where the
     client keeps no events.  Raises `OSError`.
     """
-    size = FILE_SIZE - NAMES_AT
+    size = EVENTS_END - NAMES_AT
     ring = bytearray(os.pread(fd, size, NAMES_AT))
     again = os.pread(fd, size, NAMES_AT)
     if len(ring) != size or len(again) != size:
@@ -281,6 +315,14 @@ def copy_ring(fd: int) -> bytes:
             if ring[at : at + EVENT_SIZE] != again[at : at + EVENT_SIZE]:
                 ring[at : at + EVENT_SIZE] = bytes(EVENT_SIZE)
     return bytes(ring)
+
+
+def copy_rest(fd: int) -> bytes:
+    """What lies behind the events; empty where the client keeps no more.  Raises `OSError`.
+
+    Each of its words counts alone, so no copy is torn.
+    """
+    return os.pread(fd, FILE_SIZE - WORK_AT, WORK_AT)
 
 
 def _settled(fd: int, raw: bytearray, part: _Part) -> bool:
@@ -302,15 +344,21 @@ def _word_at(raw: bytearray, at: int) -> bytearray:
 
 
 def _looks_like_record(raw: bytes | bytearray) -> bool:
-    """Whether it is a record that its writer has completed, with or without the ring behind it."""
-    return len(raw) in (RECORD_SIZE, FILE_SIZE) and raw.startswith(layout.MAGIC)
+    """Whether it is a record that its writer has completed, with or without what lies behind it."""
+    return len(raw) in FILE_SIZES and raw.startswith(layout.MAGIC)
 
 
-def parse(raw: bytes) -> RankRecord:
-    """A record from its bytes.  Raises `CorruptRecord` with the reason."""
+def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
+    """A record from its bytes, which `rest` follows where they are not the whole file.
+
+    Raises `CorruptRecord` with the reason.
+    """
     if not _looks_like_record(raw):
         raise CorruptRecord("not a stage record")
     words = memoryview(raw).cast("q")
+    rest = rest or raw[WORK_AT:]
+    if len(rest) != FILE_SIZE - WORK_AT:
+        rest = bytes(FILE_SIZE - WORK_AT)
     if words[layout.H_VERSION] != layout.VERSION:
         raise OtherVersion(f"version {words[layout.H_VERSION]} is not {layout.VERSION}")
     rank, pid = words[layout.H_RANK], words[layout.H_PID]
@@ -338,6 +386,8 @@ def parse(raw: bytes) -> RankRecord:
         expected_until=max(0, words[layout.H_EXPECTED]) / 1e9,
         groups=_groups(raw, words),
         scalars=_scalars(raw, words),
+        work=_work(rest),
+        calls=_calls(rest),
         failures=_failures(raw, words),
         first_failure=_failure(
             raw, words, layout.H_FIRST_FAILURE, layout.S_FIRST_ERROR, layout.S_FIRST_MESSAGE
@@ -463,6 +513,32 @@ def _scalars(raw: bytes, words: memoryview) -> dict[str, float]:
     table = layout.SCALARS_AT, layout.SCALAR_SIZE, layout.SCALARS, layout.SCALAR_NAME_SIZE
     doubles = memoryview(raw).cast("d")
     return {name: doubles[at] for name, at in _entries(raw, *table) if words[at + 1] > 0}
+
+
+def _work(raw: bytes) -> dict[str, tuple[float, float, float]]:
+    work = {}
+    counts = _WORK.iter_unpack(raw[:_WORK_SIZE])
+    for stage, (tokens, flops, samples) in zip(STAGES, counts, strict=True):
+        if tokens > 0 or flops > 0 or samples > 0:
+            work[stage] = tokens, flops, samples
+    return work
+
+
+def _calls(raw: bytes) -> dict[str, Calls]:
+    words = memoryview(raw).cast("q")
+    start = layout.CALLS_AT - WORK_AT
+    table = start, layout.CALL_SIZE, layout.CALLS, layout.CALL_NAME_SIZE
+    calls: dict[str, Calls] = {}
+    for name, at in _entries(raw, *table):
+        entry = [max(0, word) for word in words[at : at + layout.K_DURATIONS + layout.BUCKETS]]
+        durations = tuple(entry[layout.K_DURATIONS :])
+        opened, oldest = entry[layout.K_OPEN], entry[layout.K_OLDEST]
+        if opened or any(durations):  # else its name may not have been written whole
+            seconds, errors = entry[layout.K_SUM] / 1e9, entry[layout.K_ERRORS]
+            since = oldest / 1e9 if opened and oldest else math.inf
+            one = Calls(durations, seconds, errors, opened, since)
+            calls[name] = calls[name] + one if name in calls else one
+    return calls
 
 
 def _failures(raw: bytes, words: memoryview) -> dict[tuple[str, str], int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
@@ -15,8 +16,8 @@ from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS
 from stagewatch.ranks.own_work import OwnWork
-from stagewatch.ranks.records import Life, RankRecord, StageTotals
-from stagewatch.record import BUCKET_BOUNDS, GAP_MEMORY, POINT_TO_POINT
+from stagewatch.ranks.records import Calls, Life, RankRecord, StageTotals
+from stagewatch.record import BUCKET_BOUNDS, GAP_MEMORY, OTHER_CALLS, POINT_TO_POINT
 from stagewatch.stages import CODES
 
 RETIRED_SECONDS = 900.0
@@ -29,11 +30,14 @@ MAX_EXPECTED_SECONDS = 86_400.0
 """Longest pause that a trainer may announce."""
 MAX_NAMES = 128
 """Different names of a kind that one role of a job may show; a program has a few, an attack any."""
+MAX_CALLS = 32
+"""The same of calls, each of which is a histogram."""
 MAX_JOBS = 512
 """Roles of jobs remembered; the one longest without a name goes first."""
 
 STAGE_LABELS = ("job_id", "role", "stage")
 RANK_STAGE_LABELS = (*RANK_LABELS, "stage")
+CALL_LABELS = ("job_id", "role", "name")
 GROUP_LABELS = (*RANK_LABELS, "group")
 
 UP = Metric(
@@ -133,6 +137,48 @@ RECENT_GAP = Metric(
     STAGE_LABELS,
 )
 SCALAR = Metric("rl_scalar", "gauge", "Last value the rank published.", (*RANK_LABELS, "name"))
+TOKENS = Metric(
+    "rl_rank_tokens_total",
+    "counter",
+    "Tokens that the rank has counted by `stagewatch.throughput`.",
+    RANK_STAGE_LABELS,
+)
+FLOPS = Metric(
+    "rl_rank_flops_total",
+    "counter",
+    "Floating-point operations of the model that the rank has counted by `stagewatch.throughput`.",
+    RANK_STAGE_LABELS,
+)
+SAMPLES = Metric(
+    "rl_rank_samples_total",
+    "counter",
+    "Samples that the rank has counted by `stagewatch.throughput`.",
+    RANK_STAGE_LABELS,
+)
+CALL_SECONDS = Metric(
+    "rl_call_seconds",
+    "histogram",
+    "Duration of calls of a tool, environment or reward function (`stagewatch.call`).",
+    CALL_LABELS,
+)
+CALL_ERRORS = Metric(
+    "rl_call_errors_total",
+    "counter",
+    "Calls of a tool, environment or reward function that ended by an exception.",
+    CALL_LABELS,
+)
+CALLS_OPEN = Metric(
+    "rl_calls_in_flight",
+    "gauge",
+    "Calls of a tool, environment or reward function that the rank waits for.",
+    (*RANK_LABELS, "name"),
+)
+CALL_OLDEST = Metric(
+    "rl_call_oldest_seconds",
+    "gauge",
+    "How long the oldest of the calls in flight has been; absent where there is none.",
+    (*RANK_LABELS, "name"),
+)
 SKIPPED = Metric(
     "stagewatch_records_skipped",
     "gauge",
@@ -214,11 +260,11 @@ class StagesCollector(Collector):
         for name, record in self._last.items():
             if name not in current:
                 retired = self._retired.setdefault((record.job_id, record.role), Totals(now))
-                retired.add(record.totals, _failures(record, self._names))
+                retired.add(record, self._names)
         self._last = current
         sums: dict[tuple[str, str], Totals] = defaultdict(Totals)
         for record in records:
-            sums[record.job_id, record.role].add(record.totals, _failures(record, self._names))
+            sums[record.job_id, record.role].add(record, self._names)
         for key, retired in list(self._retired.items()):
             if key in sums:
                 retired.fade(now)
@@ -228,7 +274,7 @@ class StagesCollector(Collector):
         for key in by_age[:-MAX_RETIRED]:
             del self._retired[key]
         for key, retired in self._retired.items():
-            sums[key].add(retired.stages, retired.failures)
+            sums[key].add_all(retired.stages, retired.failures, retired.calls)
         for (job_id, role), totals in sums.items():
             for stage, total in totals.stages.items():
                 labels = job_id, role, stage
@@ -239,6 +285,7 @@ class StagesCollector(Collector):
                 out.add(RECENT_GAP, total.recent_gap or None, job_id, role, stage)
             for (stage, error), count in totals.failures.items():
                 out.add(FAILURES, count, job_id, role, stage, error)
+            _ended_calls(out, totals.calls, job_id, role)
 
 
 @dataclass(slots=True)
@@ -249,15 +296,25 @@ class Totals:
     """When a rank was last there, on the clock that counts suspend."""
     stages: dict[str, StageTotals] = field(default_factory=dict)
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)
+    calls: dict[str, Calls] = field(default_factory=dict)
 
-    def add(
-        self, stages: Mapping[str, StageTotals], failures: Mapping[tuple[str, str], int]
+    def add(self, record: RankRecord, names: Vocabulary) -> None:
+        """Count the totals of a record in."""
+        self.add_all(record.totals, _failures(record, names), _calls(record, names))
+
+    def add_all(
+        self,
+        stages: Mapping[str, StageTotals],
+        failures: Mapping[tuple[str, str], int],
+        calls: Mapping[str, Calls],
     ) -> None:
-        """Count the totals of a record, or other sums, in."""
+        """Count other sums in."""
         for stage, totals in stages.items():
             mine = self.stages.get(stage)
             self.stages[stage] = totals if mine is None else mine + totals
         self.failures.update(failures)
+        for name, one in calls.items():
+            self.calls[name] = self.calls[name] + one if name in self.calls else one
 
     def fade(self, now: float) -> None:
         """Let the recent gaps fade until now, as those do that a record goes on to count."""
@@ -315,7 +372,7 @@ class Vocabulary:
         self._names: OrderedDict[tuple[str, str, str], set[str]] = OrderedDict()
         self._folded: Counter[str] = Counter()
 
-    def admits(self, kind: str, job_id: str, role: str, name: str) -> bool:
+    def admits(self, kind: str, job_id: str, role: str, name: str, most: int = MAX_NAMES) -> bool:
         """Whether the name may become a label; counts those that may not."""
         key = (kind, job_id, role)
         names = self._names.setdefault(key, set())
@@ -324,7 +381,7 @@ class Vocabulary:
             self._names.popitem(last=False)
         if name in names:
             return True
-        if len(names) >= MAX_NAMES:
+        if len(names) >= most:
             self._folded[kind] += 1
             return False
         names.add(name)
@@ -359,6 +416,11 @@ def _current(out: Samples, record: RankRecord, now: float, names: Vocabulary) ->
     for name, value in record.scalars.items():
         if names.admits("scalar", job_id, role, name):
             out.add(SCALAR, value, *key, name)
+    for stage, amounts in record.work.items():
+        for metric, amount in zip((TOKENS, FLOPS, SAMPLES), amounts, strict=True):
+            out.add(metric, amount if amount > 0 else None, *key, stage)
+    if record.life is Life.ALIVE:
+        _open_calls(out, record, now, names)
     first = record.first_failure
     if first is not None:
         error = _error(names, record, first.stage, first.error)
@@ -387,6 +449,30 @@ def _groups(out: Samples, record: RankRecord, now: float, names: Vocabulary) -> 
                 peer = "other"
             out.add(INSIDE, seconds, *key, group.op, peer)
             out.add(ELEMENTS, group.elements, *key)
+
+
+def _calls(record: RankRecord, names: Vocabulary) -> dict[str, Calls]:
+    """The record's calls by name, as far as their names may become labels."""
+    calls: dict[str, Calls] = {}
+    for own, one in record.calls.items():
+        admitted = names.admits("call", record.job_id, record.role, own, MAX_CALLS)
+        name = own if admitted or own == OTHER_CALLS else OTHER_CALLS
+        calls[name] = calls[name] + one if name in calls else one
+    return calls
+
+
+def _open_calls(out: Samples, record: RankRecord, now: float, names: Vocabulary) -> None:
+    for name, calls in _calls(record, names).items():
+        key = record.job_id, record.role, record.rank, name
+        out.add(CALLS_OPEN, calls.open, *key)
+        age = max(0.0, now - calls.oldest) if calls.oldest < math.inf else None
+        out.add(CALL_OLDEST, age, *key)
+
+
+def _ended_calls(out: Samples, calls: Mapping[str, Calls], job_id: str, role: str) -> None:
+    for name, one in calls.items():
+        _histogram(out, CALL_SECONDS, one.durations, one.seconds, job_id, role, name)
+        out.add(CALL_ERRORS, one.errors, job_id, role, name)
 
 
 def _failures(record: RankRecord, names: Vocabulary) -> Counter[tuple[str, str]]:

@@ -92,6 +92,8 @@ def main(when: str) -> None:
         "seen": seen,
         "completed": completed(found),
         "scalars": dict(found.scalars),
+        "work": dict(found.work),
+        "tokens": trainer.state.num_input_tokens_seen,
         "framework": found.framework,
         "role": found.role,
         "step": found.lanes[0].step,

@@ -72,6 +72,8 @@ def main() -> None:
         "raised": raised,
         "in_backward": passes,
         "completed": completed(found),
+        "work": dict(found.work),
+        "flops": trainer.current_flos,
         "failures": [[*key, count] for key, count in found.failures.items()],
         "first_failure_step": found.first_failure and found.first_failure.step,
         "open": found.open is not None,

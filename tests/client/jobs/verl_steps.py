@@ -48,7 +48,7 @@ def main() -> None:
 
     result = Worker().update(1)
     Tracking("project", "experiment", default_backend=["console"], config={}).log(
-        {"critic/rewards/mean": 0.25, "actor/ppo_kl": 0.1, "other": 1}, step=9
+        {"critic/rewards/mean": 0.25, "actor/ppo_kl": 0.1, "perf/total_num_tokens": 4096}, step=9
     )
     try:
         with marked_timer("update_weights", timing):
@@ -63,6 +63,7 @@ def main() -> None:
         "result": result,
         "completed": completed(found),
         "scalars": dict(found.scalars),
+        "work": dict(found.work),
         "step": found.lanes[0].step,
         "role": found.role,
         "framework": found.framework,

@@ -205,6 +205,12 @@ def publish(names: Names, values: Any) -> None:
         swallow("values were not recorded", error)
 
 
+def count(names: Names, **amounts: float) -> None:
+    """Count tokens, samples or FLOPs that were trained on."""
+    if _record_of(names, "") is not None:
+        _api.throughput(stage="train", **amounts)
+
+
 def _resolve(names: Names, name: str) -> tuple[int, bytes]:
     key = (names.framework, name)
     known = _known.get(key)

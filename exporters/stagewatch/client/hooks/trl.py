@@ -12,8 +12,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from stagewatch.client import _api
+from stagewatch.client._harmless import swallow
 from stagewatch.client.hooks.patching import Patches, UnknownShape, as_stage, class_in, reported
-from stagewatch.client.hooks.span import Names, Span, by_stage, inside, mark, publish
+from stagewatch.client.hooks.span import Names, Span, by_stage, count, inside, mark, publish
 
 _TRAINING = "compute_loss"
 
@@ -47,11 +49,15 @@ class _Steps(threading.local):
     def __init__(self) -> None:
         self.train: Span | None = None
         self.init: Span | None = None
+        self.generated: Any = None
+        """The step whose weights generated what is trained on."""
 
     def begin_training(self, step: Any) -> None:
         if not inside("eval") and (self.train is None or not self.train.is_open):
             self.train = Span(NAMES, _TRAINING, step)
             self.train.begin()
+            if isinstance(step, int) and isinstance(self.generated, int):
+                _api.scalar("staleness", step - self.generated)
 
     def end(self, error: BaseException | None = None) -> None:
         for span in (self.train, self.init):
@@ -73,6 +79,8 @@ def _contexts(module: ModuleType, patches: Patches) -> None:
             if name == _TRAINING:
                 _steps.begin_training(self.step)
             else:
+                if NAMES.stages.get(name) == "rollout" and not inside("eval"):
+                    _steps.generated = self.step
                 self._stagewatch = Span(NAMES, name, self.step)
                 self._stagewatch.begin()
             return original(self)
@@ -102,10 +110,29 @@ def _trainer(module: ModuleType, patches: Patches) -> None:
 
     def log(self: Any, logs: Any, *_: Any, **__: Any) -> None:
         publish(NAMES, logs)
+        tokens = logs.get("num_tokens")  # of all ranks, since training began
+        if tokens is not None and self.state.is_world_process_zero:
+            before = getattr(self, "_stagewatch_tokens", None)
+            if before is None:  # as many as the checkpoint had seen that training goes on from
+                before = getattr(self, "_initial_num_input_tokens_seen", 0)
+            self._stagewatch_tokens = tokens
+            count(NAMES, tokens=max(0, tokens - before))
+
+    def operations(original: Callable[..., Any]) -> Callable[..., Any]:
+        def floating_point_ops(self: Any, inputs: Any) -> Any:
+            flops = original(self, inputs)
+            try:
+                count(NAMES, flops=flops)
+            except BaseException as error:
+                swallow("FLOPs were not recorded", error)
+            return flops
+
+        return floating_point_ops
 
     def train(original: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
             _steps.end()
+            _steps.generated = None
             _steps.init = Span(NAMES, "train")
             _steps.init.begin()
             try:
@@ -120,6 +147,8 @@ def _trainer(module: ModuleType, patches: Patches) -> None:
 
     trainer = class_in(module, "Trainer")
     patches.plan(trainer, "train", train)
+    if hasattr(trainer, "floating_point_ops"):
+        patches.plan(trainer, "floating_point_ops", operations)
     # Every trainer's loss is computed within this one, whether it has a profiling context or not.
     patches.plan(trainer, "compute_loss_context_manager", reported(before_loss))
     for name in ("evaluate", "predict", "_save_checkpoint", "save_model"):

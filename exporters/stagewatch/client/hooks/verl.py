@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from stagewatch.client.hooks.patching import Patches, class_in, reported, with_stage
-from stagewatch.client.hooks.span import Names, Span, by_stage, mark, publish
+from stagewatch.client.hooks.span import Names, Span, by_stage, count, mark, publish
 
 # `train_batch`, `actor_update` and the like are roles of annotated methods of the workers.
 NAMES = Names(
@@ -78,6 +78,9 @@ def _tracking(module: ModuleType, patches: Patches) -> None:
     def log(self: Any, data: Any, step: Any, *_: Any, **__: Any) -> None:
         mark(NAMES, step)
         publish(NAMES, data)
+        tokens = data.get("perf/total_num_tokens")  # of all ranks, in this step
+        if tokens is not None:
+            count(NAMES, tokens=tokens)
 
     patches.plan(class_in(module, "Tracking"), "log", reported(log), "data", "step")
     states = getattr(module, "RLInsightLogger", None)

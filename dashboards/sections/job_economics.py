@@ -1,0 +1,78 @@
+"""What a job gets done a second, and what it waits for outside of its own processes."""
+
+from stagewatch.dashboards import Query, section, timeseries, worst
+
+ECONOMICS = section(
+    "Economics",
+    timeseries(
+        "Model FLOPs utilisation",
+        "FLOPs that the trainer has counted, over the dense bf16 peak of all GPUs of the job.",
+        Query("max(job:rl_mfu:ratio{JOB})", "MFU"),
+        unit="percentunit",
+        width=6,
+    ),
+    timeseries(
+        "Tokens a second",
+        "By stage, all ranks together.",
+        Query("sum by (role, stage) (job_stage:rl_tokens:per_second{JOB})", "{{role}} {{stage}}"),
+        unit="none",
+        width=6,
+    ),
+    timeseries(
+        "Samples a second",
+        "By stage, all ranks together.",
+        Query("sum by (role, stage) (job_stage:rl_samples:per_second{JOB})", "{{role}} {{stage}}"),
+        unit="none",
+        width=6,
+    ),
+    timeseries(
+        "Staleness and long tail",
+        "How many steps old the weights are that made what is trained on; how many times the "
+        "median of its peers the slowest rollout took.",
+        [
+            Query("max(job:rl_staleness:steps{JOB})", "staleness"),
+            Query("max by (role) (job_role:rl_rollout_tail:ratio{JOB})", "slowest {{role}}"),
+        ],
+        unit="none",
+        width=6,
+    ),
+    timeseries(
+        "Calls usually take",
+        "99th percentile of all calls of a tool, environment or reward function.",
+        Query(
+            worst("max by (role, name) (job_role:rl_call_usual:seconds{JOB})"), "{{role}} {{name}}"
+        ),
+        unit="s",
+        log=True,
+        width=6,
+    ),
+    timeseries(
+        "Oldest call in flight",
+        "How long the oldest call has been waited for: a tool that is stuck climbs.",
+        Query(
+            worst("max by (role, name) (job_role:rl_call_oldest:seconds{JOB})"), "{{role}} {{name}}"
+        ),
+        unit="s",
+        width=6,
+    ),
+    timeseries(
+        "Calls in flight",
+        "Of all ranks.",
+        Query(worst("sum by (role, name) (rl_calls_in_flight{JOB})"), "{{role}} {{name}}"),
+        unit="none",
+        width=6,
+    ),
+    timeseries(
+        "Failed calls",
+        "Share of the calls that ended by an exception.",
+        Query(
+            worst(
+                "sum by (role, name) (rate(rl_call_errors_total{JOB}[$__rate_interval]))"
+                " / sum by (role, name) (rate(rl_call_seconds_count{JOB}[$__rate_interval]))"
+            ),
+            "{{role}} {{name}}",
+        ),
+        unit="percentunit",
+        width=6,
+    ),
+)

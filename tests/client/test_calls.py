@@ -1,0 +1,226 @@
+"""Calls of tools: durations, errors, those in flight, from threads and tasks, under any name."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import random
+import signal
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import stagewatch
+from stagewatch.client import _api
+from stagewatch.ranks.records import Calls, parse
+from stagewatch.record import CALL_NAME_SIZE, CALLS, CALLS_AT, FILE_SIZE, RECORD_SIZE, WORK_AT
+from tests.client.conftest import Client
+from tests.client.conftest import Clock as Turned
+from tests.client.test_threads import eager_switching
+from tests.records import real_file
+
+__all__ = ["eager_switching"]
+
+
+@pytest.fixture
+def clock(clock: Turned, monkeypatch: pytest.MonkeyPatch) -> Turned:
+    monkeypatch.setattr("stagewatch.client._calls._read_clock", clock)
+    return clock
+
+
+def ended(calls: Calls) -> int:
+    return sum(calls.durations)
+
+
+def test_the_oldest_of_overlapping_calls_is_told_until_it_ends(
+    clock: Turned, client: Client
+) -> None:
+    calls = [stagewatch.call("search") for _ in range(3)]
+    for call in calls:
+        clock.forward(10)
+        call.__enter__()
+    began = [11.0, 21.0, 31.0]
+    shown = client.record().calls["search"]
+    assert (shown.open, shown.oldest, ended(shown)) == (3, began[0], 0)
+    for index, (open, oldest) in {0: (2, began[1]), 2: (1, began[1]), 1: (0, math.inf)}.items():
+        clock.forward(1)
+        calls[index].__exit__(None, None, None)
+        shown = client.record().calls["search"]
+        assert (shown.open, shown.oldest) == (open, oldest)
+    assert ended(shown) == 3
+    assert shown.seconds == (32 - 11) + (33 - 31) + (34 - 21)
+
+
+def test_an_exception_counts_as_an_error_and_passes(client: Client) -> None:
+    for error in (TimeoutError, ValueError):
+        with pytest.raises(error), stagewatch.call("search"):
+            raise error
+    with pytest.raises(asyncio.CancelledError), stagewatch.call("search"):
+        raise asyncio.CancelledError
+    calls = client.record().calls["search"]
+    assert (calls.errors, ended(calls), calls.open) == (2, 3, 0)
+
+
+def test_tasks_that_overlap_and_are_cancelled_leave_none_open(client: Client) -> None:
+    @stagewatch.call("environment")
+    async def act(forever: asyncio.Event) -> None:
+        await forever.wait()
+
+    async def episodes() -> Calls:
+        forever = asyncio.Event()
+        tasks = [asyncio.create_task(act(forever)) for _ in range(50)]
+        await asyncio.sleep(0)
+        shown = client.record().calls["environment"]
+        for task in tasks[::2]:
+            task.cancel()
+        forever.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        async with stagewatch.call("environment"):
+            pass
+        return shown
+
+    assert asyncio.run(episodes()).open == 50
+    calls = client.record().calls["environment"]
+    assert (calls.open, ended(calls), calls.errors) == (0, 51, 0)
+
+
+@pytest.mark.usefixtures("eager_switching")
+def test_threads_lose_nothing_of_each_other(client: Client) -> None:
+    def work() -> None:
+        for number in range(1000):
+            with stagewatch.call(f"tool {number % 20}"):
+                pass
+
+    threads = [threading.Thread(target=work) for _ in range(12)]  # more than there are lanes
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    calls = client.record().calls
+    assert sum(map(ended, calls.values())) == 12_000
+    assert not any(one.open for one in calls.values())
+
+
+def test_names_without_room_are_counted_together(client: Client) -> None:
+    for number in range(5000):
+        with stagewatch.call(f"tool {number}"):
+            pass
+    calls = client.record().calls
+    assert set(calls) == {f"tool {number}" for number in range(CALLS - 1)} | {"other"}
+    assert ended(calls["other"]) == 5000 - (CALLS - 1)
+    recorder = _api._recorder
+    assert recorder is not None
+    assert len(recorder.calls._entries) < 5000, "names that never come back fill no memory"
+
+
+class Hostile:
+    def __str__(self) -> str:
+        raise RuntimeError("no name")
+
+
+class Unhashable:
+    def __hash__(self) -> int:
+        raise TypeError("no hash")
+
+    def __str__(self) -> str:
+        return "tool"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a" * 100, "a" * CALL_NAME_SIZE),
+        ("検索" * 20, "検索" * 5),
+        ("\0", "other"),
+        ("", "other"),
+        ("other", "other"),
+        (None, "None"),
+        (7, "7"),
+        (["tool"], "['tool']"),
+        (Unhashable(), "tool"),
+        ("\ud800", "?"),
+    ],
+)
+def test_any_name_is_cut_or_becomes_other(client: Client, name: object, shown: str) -> None:
+    for _ in range(2):
+        with stagewatch.call(name):  # type: ignore[arg-type]
+            assert client.record().calls[shown].open == 1
+    assert ended(client.record().calls[shown]) == 2
+
+
+def test_a_name_that_cannot_be_text_is_left_out(client: Client) -> None:
+    with stagewatch.call(Hostile()):  # type: ignore[arg-type]
+        pass
+    assert client.record().calls == {}
+
+
+def test_without_a_record_and_across_its_end_nothing_happens(client: Client) -> None:
+    across = stagewatch.call("search")
+    with across:
+        stagewatch.close()
+        with stagewatch.call("search"):
+            pass
+        stagewatch.init("train", job_id=540, rank=3, directory=client.directory)
+    assert client.record().calls == {}
+    with across:
+        pass
+    assert ended(client.record().calls["search"]) == 1
+
+
+def test_a_forked_child_ends_none_of_the_parents_calls(client: Client) -> None:
+    with stagewatch.call("search") as call:
+        child = os.fork()
+        if not child:
+            call.__exit__(None, None, None)
+            with stagewatch.call("search"):
+                os._exit(0)
+        os.waitpid(child, 0)
+        calls = client.record().calls["search"]
+        assert (calls.open, ended(calls)) == (1, 0)
+
+
+def test_a_time_out_that_interrupts_at_any_point_leaves_no_call_open(client: Client) -> None:
+    class TimeOut(Exception):
+        pass
+
+    def interrupt(signum: int, frame: object) -> None:
+        raise TimeOut
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    chosen = random.Random(0)
+    interrupted = 0
+    try:
+        for _ in range(300):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, chosen.uniform(1e-5, 3e-4))
+                while True:
+                    with stagewatch.call("search"):
+                        pass
+            except TimeOut:
+                interrupted += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    with stagewatch.call("search"):  # the record is put in order when the next call begins or ends
+        pass
+    calls = client.record().calls["search"]
+    assert interrupted == 300
+    assert calls.open == 0
+    assert ended(calls) > 0
+
+
+@given(st.binary(min_size=FILE_SIZE - CALLS_AT, max_size=FILE_SIZE - CALLS_AT))
+def test_any_bytes_are_read(real: bytes, noise: bytes) -> None:
+    rest = real[WORK_AT:CALLS_AT] + noise
+    for name, calls in parse(real[:RECORD_SIZE], rest).calls.items():
+        assert name.isprintable()
+        assert min(*calls.durations, calls.seconds, calls.errors, calls.open, calls.oldest) >= 0
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return real_file(tmp_path_factory.mktemp("ranks"))
