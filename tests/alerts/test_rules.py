@@ -20,6 +20,8 @@ from tests.dashboards.boards import GENERATED, ROOT, load
 ALERTS = ROOT / "alerts"
 FILES = sorted(ALERTS.glob("*.rules.yaml"))
 SUBJECTS = [path.name.removesuffix(".rules.yaml") for path in FILES]
+MORE_TESTS = {"self": ["limits-missing"], "stages": ["stages-failures"]}
+"""Files of tests beside that of the subject's own name."""
 SECTIONS = ("What it means", "Confirm", "What to do", "What makes it fire falsely")
 
 
@@ -42,7 +44,7 @@ def cases_of(subject: str) -> list[dict[str, Any]]:
 
 def checks_of(subject: str, name: str) -> list[list[dict[str, Any]]]:
     """The checks of an alert, in the order of their time, for each of its promtool tests."""
-    files = [subject, *(("limits-missing",) if subject == "self" else ())]
+    files = [subject, *MORE_TESTS.get(subject, ())]
     found = []
     for test in (test for one in files for test in cases_of(one)):
         checks = [each for each in test.get("alert_rule_test", ()) if each["alertname"] == name]
