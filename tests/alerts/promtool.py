@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -107,22 +108,6 @@ def write(
     return file
 
 
-def ordered(path: Path, directory: Path, *, backwards: bool = False) -> Path:
-    """A copy of a shipped test that evaluates groups as they follow each other, or the last first.
-
-    Otherwise promtool takes groups of different files in an order of its own.
-    """
-    text = path.read_text()
-    files = [ALERTS / Path(name).name for name in yaml.safe_load(text)["rule_files"]]
-    order = [group for file in files for group in group_names(file)]
-    copy = directory / path.name
-    copy.write_text(
-        f"group_eval_order: {order[::-1] if backwards else order}\n"
-        + text.replace("  - ../", f"  - {ALERTS}/")
-    )
-    return copy
-
-
 def check(file: Path) -> None:
     """Assert that promtool is content with a test file."""
     assert not (failures := failures_of(file)), "\n".join(failures)
@@ -136,7 +121,7 @@ def failures_of(file: Path, limit: float = 250) -> list[str]:
     # A database of its own for each test, which a promtool that is killed leaves behind; and four
     # times the memory, as it spends a fifth of its time on tidying that up.
     environ = os.environ | {"TMPDIR": str(file.parent), "GOGC": "400"}
-    command = ["promtool", "test", "rules", file]
+    command = ["promtool", "test", "rules", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=environ)
     said = done.stdout + done.stderr
     head, *failures = re.split(r"\n(?= +(?:expr|alertname): )", said)
@@ -145,4 +130,11 @@ def failures_of(file: Path, limit: float = 250) -> list[str]:
 
 def group_names(rules: Path) -> list[str]:
     """The groups of a file of rules, as they follow each other."""
-    return [group["name"] for group in yaml.safe_load(rules.read_text())["groups"]]
+    return [group["name"] for group in groups_of(rules)]
+
+
+@cache
+def groups_of(rules: Path) -> list[dict[str, Any]]:
+    """The groups of a file of rules; read once, and by the C library, which is ten times faster."""
+    groups: list[dict[str, Any]] = yaml.load(rules.read_text(), yaml.CSafeLoader)["groups"]
+    return groups

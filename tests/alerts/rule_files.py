@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import promql_parser
-import yaml
 
-from tests.alerts.promtool import ALERTS
+from tests.alerts.promtool import ALERTS, groups_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +44,22 @@ class Rule:
         return set(numbers - left_out)
 
 
-def every_rule() -> Iterator[Rule]:
+@cache
+def every_rule() -> tuple[Rule, ...]:
     """The rules of all files."""
-    for path in sorted(ALERTS.glob("*.rules.yaml")):
-        for group in yaml.safe_load(path.read_text())["groups"]:
-            for position, rule in enumerate(group["rules"]):
-                name = rule.get("record") or rule["alert"]
-                where = (path.name, group["name"], position)
-                yield Rule(*where, name, "record" in rule, rule["expr"])
+    return tuple(
+        Rule(
+            path.name,
+            group["name"],
+            position,
+            rule.get("record") or rule["alert"],
+            "record" in rule,
+            rule["expr"],
+        )
+        for path in sorted(ALERTS.glob("*.rules.yaml"))
+        for group in groups_of(path)
+        for position, rule in enumerate(group["rules"])
+    )
 
 
 def names_read(expression: str) -> set[str]:

@@ -6,15 +6,17 @@ another group records may see it as it was an interval ago.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.alerts.promtool import ALERTS, check, group_names, needs_promtool, ordered
+from tests.alerts.promtool import ALERTS, group_names, needs_promtool
 from tests.alerts.rule_files import Rule, every_rule
+from tests.alerts.side_by_side import SideBySide
 
-RULES = list(every_rule())
+RULES = every_rule()
 LASTING = {
     **{
         (group, "limits"): "a limit is a constant until somebody changes it"
@@ -117,6 +119,7 @@ def recorders() -> dict[str, list[Rule]]:
     return recorded
 
 
+@cache
 def reads_across_groups() -> dict[tuple[str, str], set[str]]:
     """Which rules read another group's records, by the two groups."""
     recorded = recorders()
@@ -162,9 +165,8 @@ def of_groups_that_read_each_other() -> list[Path]:
     pairs = reads_across_groups()
     tests = []
     for path in sorted((ALERTS / "tests").glob("*.test.yaml")):
-        files = [
-            ALERTS / Path(name).name for name in yaml.safe_load(path.read_text())["rule_files"]
-        ]
+        content = yaml.load(path.read_text(), yaml.CSafeLoader)
+        files = [ALERTS / Path(name).name for name in content["rule_files"]]
         loaded = {group for file in files for group in group_names(file)}
         if any(loaded.issuperset(pair) for pair in pairs):
             tests.append(path)
@@ -177,4 +179,4 @@ def of_groups_that_read_each_other() -> list[Path]:
 )
 def test_alerts_are_the_same_whichever_group_is_evaluated_first(path: Path, tmp_path: Path) -> None:
     """The last group first; `test_rules.py` has the first one first."""
-    check(ordered(path, tmp_path, backwards=True))
+    SideBySide(path, backwards=True).check(tmp_path)

@@ -5,45 +5,51 @@ from __future__ import annotations
 import re
 import subprocess
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.alerts.promtool import check, needs_promtool, ordered
+from tests.alerts.promtool import groups_of, needs_promtool
 from tests.alerts.rule_files import every_rule
+from tests.alerts.side_by_side import SideBySide, seconds
 from tests.dashboards.boards import GENERATED, ROOT, load
 
 ALERTS = ROOT / "alerts"
 FILES = sorted(ALERTS.glob("*.rules.yaml"))
 SUBJECTS = [path.name.removesuffix(".rules.yaml") for path in FILES]
+MORE_TESTS = {"self": ["limits-missing"], "stages": ["stages-failures"]}
+"""Files of tests beside that of the subject's own name."""
 SECTIONS = ("What it means", "Confirm", "What to do", "What makes it fire falsely")
 
 
+@cache
 def alerts(subject: str) -> dict[str, dict[str, Any]]:
     """The alerts of a file, by name."""
-    content = yaml.safe_load((ALERTS / f"{subject}.rules.yaml").read_text())
-    rules = [rule for group in content["groups"] for rule in group["rules"]]
+    groups = groups_of(ALERTS / f"{subject}.rules.yaml")
+    rules = [rule for group in groups for rule in group["rules"]]
     return {rule["alert"]: rule for rule in rules if "alert" in rule}
+
+
+@cache
+def cases_of(subject: str) -> list[dict[str, Any]]:
+    """The promtool tests of a file."""
+    text = (ALERTS / "tests" / f"{subject}.test.yaml").read_text()
+    content = yaml.load(text, yaml.CSafeLoader)
+    tests: list[dict[str, Any]] = content["tests"]
+    return tests
 
 
 def checks_of(subject: str, name: str) -> list[list[dict[str, Any]]]:
     """The checks of an alert, in the order of their time, for each of its promtool tests."""
-    files = [subject, *(("limits-missing",) if subject == "self" else ())]
-    contents = [
-        yaml.safe_load((ALERTS / "tests" / f"{one}.test.yaml").read_text()) for one in files
-    ]
+    files = [subject, *MORE_TESTS.get(subject, ())]
     found = []
-    for test in (test for content in contents for test in content["tests"]):
+    for test in (test for one in files for test in cases_of(one)):
         checks = [each for each in test.get("alert_rule_test", ()) if each["alertname"] == name]
-        found.append(sorted(checks, key=lambda check: _seconds(check["eval_time"])))
+        found.append(sorted(checks, key=lambda check: seconds(check["eval_time"])))
     return found
-
-
-def _seconds(duration: str) -> int:
-    units = {"h": 3600, "m": 60, "s": 1}
-    return sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)([hms])", duration))
 
 
 EVERY = [(subject, name) for subject in SUBJECTS for name in alerts(subject)]
@@ -65,9 +71,15 @@ def test_an_alert_says_what_where_and_what_to_do(subject: str, name: str) -> Non
     assert rule["annotations"]["runbook_url"] == f"alerts/runbooks/{name}.md"
 
 
+@cache
+def generated_boards() -> dict[str, dict[str, Any]]:
+    """The boards as they are shipped, by uid."""
+    return {board["uid"]: board for board in map(load, (p.stem for p in GENERATED.iterdir()))}
+
+
 @every_alert
 def test_an_alert_leads_to_a_board_with_variables_that_it_has(subject: str, name: str) -> None:
-    boards = {board["uid"]: board for board in map(load, (p.stem for p in GENERATED.iterdir()))}
+    boards = generated_boards()
     url = alerts(subject)[name]["annotations"]["dashboard_url"]
     uid, _, query = url.removeprefix("/d/").partition("?")
     variables = {variable["name"] for variable in boards[uid]["templating"]["list"]}
@@ -155,4 +167,4 @@ def test_promtool_finds_nothing_to_complain_about() -> None:
     "path", sorted((ALERTS / "tests").glob("*.test.yaml")), ids=lambda path: path.stem
 )
 def test_alerts_fire_and_resolve_when_they_should(path: Path, tmp_path: Path) -> None:
-    check(ordered(path, tmp_path))
+    SideBySide(path).check(tmp_path)

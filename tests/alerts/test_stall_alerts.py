@@ -6,10 +6,9 @@ import re
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.alerts.promtool import ALERTS
-from tests.alerts.test_rules import SECTIONS, alerts
+from tests.alerts.test_rules import SECTIONS, alerts, cases_of
 
 NAMES = sorted(alerts("stalls"))
 
@@ -19,7 +18,7 @@ def cases(name: str) -> list[dict[str, Any]]:
     return [
         case
         for subject in ("stalls", "stalls-healthy")
-        for test in yaml.safe_load((ALERTS / "tests" / f"{subject}.test.yaml").read_text())["tests"]
+        for test in cases_of(subject)
         for case in test.get("alert_rule_test", [])
         if case["alertname"] == name
     ]

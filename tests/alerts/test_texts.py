@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from email import message_from_string
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -15,7 +16,7 @@ import pytest
 import yaml
 
 from tests.alerts.alertmanager import Manager
-from tests.alerts.promtool import ALERTS, needs_promtool, series
+from tests.alerts.promtool import ALERTS, groups_of, needs_promtool, series
 from tests.waiting import wait_for
 
 SHARES = (0.0123456, 0.8765432)
@@ -83,18 +84,19 @@ STUMBLES = {
 }
 
 
+@cache
 def of_every_alert() -> list[tuple[dict[str, Any], dict[str, str]]]:
     """Every rule that alerts, with labels such as its own test gives it."""
     labels: dict[str, dict[str, str]] = {}
     for path in sorted((ALERTS / "tests").glob("*.test.yaml")):
-        for test in yaml.safe_load(path.read_text())["tests"]:
+        for test in yaml.load(path.read_text(), yaml.CSafeLoader)["tests"]:
             for expected in test.get("alert_rule_test", ()):
                 for alert in expected.get("exp_alerts") or ():
                     labels.setdefault(expected["alertname"], alert["exp_labels"])
     return [
         (rule, labels.get(rule["alert"], {}))
         for path in sorted(ALERTS.glob("*.rules.yaml"))
-        for group in yaml.safe_load(path.read_text())["groups"]
+        for group in groups_of(path)
         for rule in group["rules"]
         if "alert" in rule
     ]

@@ -53,7 +53,8 @@ OF_NODE_EXPORTER = {
 
 def rules(path: Path) -> list[dict[str, Any]]:
     """The rules of a file."""
-    return [rule for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]
+    groups = yaml.load(path.read_text(), yaml.CSafeLoader)["groups"]
+    return [rule for group in groups for rule in group["rules"]]
 
 
 @pytest.fixture(scope="module")
