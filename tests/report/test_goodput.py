@@ -39,7 +39,8 @@ def url(children: Children, tmp_path_factory: pytest.TempPathFactory) -> str:
 def made(url: str, period: Period = OCTOBER, **jobs: str) -> Goodput:
     """What a server knows of a period."""
     whose = {name: jobs.get(name, "") for name in ("cluster", "user", "account", "partition")}
-    asked = Asked(period, SEPTEMBER, "October 2026", "September 2026", prices=PRICES, **whose)
+    words = ("October 2026", "In October 2026", "September 2026")
+    asked = Asked(period, SEPTEMBER, *words, prices=PRICES, **whose)
     with closing(PrometheusApi(url, timeout=60)) as api:
         return make_goodput(api, asked, Progress())
 

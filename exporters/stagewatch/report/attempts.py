@@ -13,7 +13,7 @@ from stagewatch.prometheus.api import PrometheusApi, Series
 from stagewatch.prometheus.selectors import select
 from stagewatch.report.history import Labels, milliseconds
 from stagewatch.report.ledger import AT_RISK, JOBS, LOST, Ledger, window
-from stagewatch.report.periods import Period, iso
+from stagewatch.report.periods import Period, minute
 from stagewatch.report.progress import Progress
 
 FAILURES = (
@@ -79,7 +79,7 @@ def find_attempts(
     last: dict[Job, float] = {}
     fired: dict[Job, dict[str, float]] = {}
     for each in ledger.bins:
-        progress.step(f"ends of runs, {iso(each.start)[:16]}")
+        progress.step(f"ends of runs, {minute(each.start)}")
         for job, when in _values(api, each, "slurm_job_requeue_timestamp_seconds", cluster):
             requeues.setdefault(job, set()).add(when)
         if back := sorted({job_id for _, job_id in requeues}):

@@ -11,7 +11,7 @@ from stagewatch.prometheus.selectors import select
 from stagewatch.report.attempts import Attempt
 from stagewatch.report.history import Labels
 from stagewatch.report.ledger import LOST, Key, Ledger, shared, window
-from stagewatch.report.periods import Period, iso
+from stagewatch.report.periods import Period, minute
 from stagewatch.report.progress import Progress
 
 CAUSES = {
@@ -88,7 +88,7 @@ def find_causes(
         rows = by_start.get(each.start, {})
         if not rows:
             continue
-        progress.step(f"causes, {iso(each.start)[:16]}")
+        progress.step(f"causes, {minute(each.start)}")
         named = {
             "stalled": _culprits(api, each, cluster),
             "slowed": _slow(api, each, cluster),
@@ -113,7 +113,7 @@ def find_causes(
         whole = sum(mine.values())
         if whole and moved.get(job):
             seconds = moved[job] * mine[attempt] / whole
-            place = f"job {attempt.job_id}, {iso(attempt.ended)[:16].replace('T', ' ')}"
+            place = f"job {attempt.job_id}, {minute(attempt.ended)}"
             add(LOST, attempt.how, place, seconds)
     return sorted(causes.values(), key=lambda each: (-each.seconds, each.words))
 

@@ -22,7 +22,7 @@ from stagewatch.report import pages, records
 from stagewatch.report.experiment import Wanted, make_experiment
 from stagewatch.report.goodput import Asked as GoodputAsked
 from stagewatch.report.goodput import make_goodput
-from stagewatch.report.periods import Period, between, iso, moment, month, month_words
+from stagewatch.report.periods import Period, between, iso, minute, moment, month, month_words, span
 from stagewatch.report.prices import price, read_prices
 from stagewatch.report.progress import Progress
 from stagewatch.report.recovery import Asked, make_recovery
@@ -234,17 +234,19 @@ def _goodput(
         before = month(iso(whole.start - 1)[:7])
         title, before_title = month_words(whole), month_words(before)
         if period.end < whole.end:
-            title += f" (until {iso(period.end)[:16].replace('T', ' ')} UTC)"
+            title += f" (until {minute(period.end)} UTC)"
+        when = f"In {title}"
     else:
         before = Period(period.start - period.seconds, period.start)
-        title = f"the time from {iso(period.start)[:16]} to {iso(period.end)[:16]} UTC"
-        before_title = "the time of the same length before"
+        title = f"{minute(period.start)} to {minute(period.end)} UTC"
+        when, before_title = f"From {title}", f"the {span(period.seconds)} before"
     goodput = make_goodput(
         api,
         GoodputAsked(
             period=period,
             before=before,
             title=title,
+            when=when,
             before_title=before_title,
             cluster=options.cluster,
             user=options.user,

@@ -9,7 +9,7 @@ from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.prometheus.selectors import select
 from stagewatch.report.history import Labels, milliseconds
 from stagewatch.report.ledger import Ledger, window
-from stagewatch.report.periods import iso
+from stagewatch.report.periods import minute
 from stagewatch.report.progress import Progress
 
 LOOK = 600.0
@@ -42,7 +42,7 @@ def read_energy(api: PrometheusApi, ledger: Ledger, cluster: Labels, progress: P
     holders = f"max by (cluster, uuid, job_id) ({held})"
     alone = f"{holders} and on (cluster, uuid) count by (cluster, uuid) ({holders}) == 1"
     for each in ledger.bins:
-        progress.step(f"energy, {iso(each.start)[:16]}")
+        progress.step(f"energy, {minute(each.start)}")
         length = window(each)
         real = f"unless on (cluster, uuid) last_over_time({replayed}[{length}])"
         whole = f"sum by (cluster) (increase({counter}[{length}]) {real})"

@@ -484,8 +484,14 @@ def hours(goodput: Goodput, width: float = TWO_COLUMNS) -> Drawing:
             if high:
                 cell(axes, place + 0.08, bottom[place], 0.84, high, USES[group][1])
                 bottom[place] += high
+    high = max([*bottom, 1e-9])
+    if goodput.asked.jobs:  # nothing is known of the jobs then, not even how many GPUs they had
+        for place, each in enumerate(ledger.bins):
+            if unseen := ledger.unseen(each):
+                cell(axes, place + 0.08, bottom[place], 0.84, high * unseen / each.seconds, "gap")
+                shown = [*(group for group in shown if group != "unseen"), "unseen"]
     axes.set_xlim(0, len(at))
-    axes.set_ylim(0, 1.05 * max([*bottom, 1e-9]))
+    axes.set_ylim(0, 1.05 * high)
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axes.set_ylabel("GPUs")

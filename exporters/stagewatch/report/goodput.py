@@ -38,6 +38,8 @@ class Asked:
     period: Period
     before: Period
     title: str
+    when: str
+    """The period as a sentence begins with it."""
     before_title: str
     cluster: str
     user: str

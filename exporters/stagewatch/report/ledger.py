@@ -16,7 +16,7 @@ from stagewatch.core.errors import StagewatchError
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.prometheus.selectors import matchers, select
 from stagewatch.report.history import DAY, Labels, milliseconds, usual_gap
-from stagewatch.report.periods import Period, iso
+from stagewatch.report.periods import Period, iso, minute
 from stagewatch.report.progress import Progress
 
 T = TypeVar("T")
@@ -123,6 +123,12 @@ class Ledger:
         """Share of the period in which the rules were evaluated."""
         return sum(self.observed[cluster].values()) / self.period.seconds
 
+    def unseen(self, each: Period) -> float:
+        """Seconds of a day or an hour in which no cluster's rules were evaluated."""
+        seen = max((of.get(each.start, 0.0) for of in self.observed.values()), default=0.0)
+        step = max((of.get(each.start, 0.0) for of in self.intervals.values()), default=0.0)
+        return 0.0 if each.seconds - seen <= 1.5 * step else each.seconds - seen
+
     def gpus(self, cluster: str) -> float:
         """The mean number of configured GPUs while they were observed; of a filter, those held."""
         seconds = sum(self.observed[cluster].values())
@@ -164,7 +170,7 @@ def read_ledger(
     ledger = Ledger(period, [], {}, {}, {})
     ledger.bins.extend(split(period, ledger.step))
     for each in ledger.bins:
-        progress.step(f"hours by state, {iso(each.start)[:16]}")
+        progress.step(f"hours by state, {minute(each.start)}")
         _observe(api, ledger, each, matchers(**cluster))
         _add(api, ledger, each, select(JOBS, **cluster, **jobs), allocated=True)
         if not jobs:

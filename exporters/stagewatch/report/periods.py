@@ -99,6 +99,11 @@ def iso(when: float) -> str:
     return datetime.fromtimestamp(when, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def minute(when: float) -> str:
+    """Day and time, UTC, to the minute: `2026-11-21 14:30`."""
+    return iso(when)[:16].replace("T", " ")
+
+
 def date(when: float) -> str:
     """The day, UTC."""
     return iso(when)[:10]

@@ -286,7 +286,7 @@ def _paid(goodput: Goodput) -> str:
         for words, seconds in _groups(goodput)
         if seconds >= 0.0005 * total.seconds
     ]
-    return f"In {asked.title} {held}: {', '.join(told)}."
+    return f"{asked.when} {held}: {', '.join(told)}."
 
 
 def _groups(goodput: Goodput) -> list[tuple[str, float]]:
