@@ -25,6 +25,9 @@ FAILURES = (
 NEAR = 300.0
 """Seconds before the end in which such an alert fired; requeues nearer than that count once."""
 
+LAST_STEP = 30.0
+"""Seconds between two looks for the last sample of a job."""
+
 LOOK_BACK = 900.0
 """The last value before the end is at most this old: ranks die before Slurm notices."""
 
@@ -174,9 +177,11 @@ def _values(
 
 
 def _last(api: PrometheusApi, each: Period, selector: str) -> list[Series]:
-    """When jobs had a sample last."""
-    stamps = f"max_over_time(timestamp({selector})[{window(each)}:1m])"
-    return api.query(f"max by (cluster, job_id, alertname) ({stamps})", each.end)
+    """When jobs had a sample last, to half a minute: `timestamp` over a range takes Prometheus far
+    longer than this."""
+    newest = f"last_over_time({selector}[{milliseconds(LAST_STEP - 0.001)}])"
+    looks = f"time() * group by (cluster, job_id, alertname) ({newest})"
+    return api.query(f"max_over_time(({looks})[{window(each)}:{LAST_STEP:.0f}s])", each.end)
 
 
 def _job(found: Series) -> Job:

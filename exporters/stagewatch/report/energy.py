@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.prometheus.selectors import select
 from stagewatch.report.history import Labels, milliseconds
-from stagewatch.report.ledger import Ledger, window
+from stagewatch.report.ledger import PIECE, Ledger, split, window
 from stagewatch.report.periods import minute
 from stagewatch.report.progress import Progress
 
-LOOK = 600.0
-"""Seconds between two looks at who holds a GPU: its energy since the look before is theirs."""
+HOURLY_LOOK, DAILY_LOOK = 600.0, 1800.0
+"""Seconds between two looks at who holds a GPU, in a short period and in a long one: its energy
+since the look before is theirs.  A look at thousands of GPUs takes a server a tenth of a second."""
 
 
 @dataclass(slots=True)
@@ -39,20 +40,24 @@ def read_energy(api: PrometheusApi, ledger: Ledger, cluster: Labels, progress: P
     counted = f"count_over_time({replayed}[{window(ledger.period)}])"
     for found in api.query(f"count (count by (cluster, uuid) ({counted}))", ledger.period.end):
         energy.recorded = round(found.value)
-    holders = f"max by (cluster, uuid, job_id) ({held})"
-    alone = f"{holders} and on (cluster, uuid) count by (cluster, uuid) ({holders}) == 1"
+    shared = f"count by (cluster, uuid) ({held}) > 1"
+    look = HOURLY_LOOK if ledger.hourly else DAILY_LOOK
     for each in ledger.bins:
         progress.step(f"energy, {minute(each.start)}")
         length = window(each)
+        # Joins are what costs most: none for recordings where there is none.
         real = f"unless on (cluster, uuid) last_over_time({replayed}[{length}])"
+        real = real if energy.recorded else ""
         whole = f"sum by (cluster) (increase({counter}[{length}]) {real})"
         for found in api.query(whole, each.end):
             energy.by_cluster[found.labels.get("cluster", "")] += found.value
-        step = min(LOOK, each.seconds)
-        drawn = f"max by (cluster, uuid) (rate({counter}[{milliseconds(step)}]) {real})"
-        joined = f"{drawn} * on (cluster, uuid) group_right () ({alone})"
-        query = f"sum by (cluster, job_id) ({joined})"
-        for track in api.query_range(query, each.start + step, each.end, step):
-            job = track.labels.get("cluster", ""), track.labels.get("job_id", "")
-            energy.by_job[job] += step * sum(value for _, value in track.samples)
+        for piece in split(each, PIECE):
+            step = min(look, piece.seconds)
+            drawn = f"max by (cluster, uuid) (rate({counter}[{milliseconds(step)}]) {real})"
+            joined = f"({held} unless on (cluster, uuid) ({shared})) "
+            joined += f"* on (cluster, uuid) group_left () {drawn}"
+            query = f"sum by (cluster, job_id) ({joined})"
+            for track in api.query_range(query, piece.start + step, piece.end, step):
+                job = track.labels.get("cluster", ""), track.labels.get("job_id", "")
+                energy.by_job[job] += step * sum(value for _, value in track.samples)
     return energy

@@ -71,6 +71,9 @@ GROUPS = {
 HOURLY_BELOW = 3 * DAY
 """A shorter period is shown by the hour."""
 
+MEASURED = 300.0
+"""Seconds in which the interval of evaluations is measured."""
+
 PIECE = 21600.0
 """Seconds of which single evaluations are counted at once: every series is looked at for each."""
 
@@ -217,7 +220,7 @@ def _observe(api: PrometheusApi, ledger: Ledger, each: Period, labels: str) -> N
         here = f"{{{_EITHER}, {matchers(cluster=cluster)}}}"
         known = ledger.intervals.setdefault(cluster, {})
         before = next(reversed(known.values()), 30.0)
-        interval = _interval(api, here, each) or before
+        interval = _interval(api, cluster, each) or before
         known[each.start] = interval
         seconds = found.value * interval
         if seconds < each.seconds - 1.5 * interval:
@@ -233,14 +236,19 @@ def _evaluations(api: PrometheusApi, here: str, each: Period, interval: float) -
         yield from (found.value for found in api.query(counted, piece.end))
 
 
-def _interval(api: PrometheusApi, here: str, each: Period) -> float | None:
-    """The usual distance of evaluations, before the last one of a day or an hour."""
-    last = f"max (max_over_time(timestamp({here})[{window(each)}:1m]))"
-    for found in api.query(last, each.end):
-        tracks = api.query_range(f"max (timestamp({here}))", found.value - 300, found.value, 2.0)
-        times = sorted({value for track in tracks for _, value in track.samples})
-        if len(times) > 2:
-            return max(1.0, round(usual_gap(times), 1))
+def _interval(api: PrometheusApi, cluster: str, each: Period) -> float | None:
+    """The usual distance of evaluations, at the last of some times of a day or an hour that have
+    any."""
+    step = each.seconds / 96
+    for name in (OUTSIDE, JOBS):
+        chosen = select(name, cluster=cluster)
+        recent = f"last_over_time({chosen}[{milliseconds(MEASURED)}])"
+        tracks = api.query_range(f"group ({recent})", each.start + step, each.end, step)
+        for when in (track.samples[-1][0] for track in tracks if track.samples):
+            stored = api.samples(chosen, when - MEASURED, when)
+            times = sorted({at for track in stored for at, _ in track.samples})
+            if len(times) > 2:
+                return max(1.0, round(usual_gap(times), 1))
     return None
 
 
