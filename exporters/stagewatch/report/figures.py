@@ -476,7 +476,8 @@ def hours(goodput: Goodput, width: float = TWO_COLUMNS) -> Drawing:
         place, length = at[key.start]
         gpus[key.group][place] += seconds / length
     shown = [group for group in GROUPS if any(gpus[group])]
-    drawing = Drawing("hours", "Where the hours went", width, 2.6)
+    height = 2.6 if width == TWO_COLUMNS else 3.0
+    drawing = Drawing("hours", "Where the hours went", width, height)
     axes = drawing.figure.subplots()
     bottom = [0.0] * len(at)
     for group in shown:
@@ -508,7 +509,7 @@ def hours(goodput: Goodput, width: float = TWO_COLUMNS) -> Drawing:
     drawing.figure.legend(
         handles=[_patch(*USES[group]) for group in shown],
         loc="outside lower center",
-        ncols=len(shown) if width == TWO_COLUMNS else 3,
+        ncols=len(shown) if width == TWO_COLUMNS else 2,
         frameon=False,
         handlelength=1.2,
         columnspacing=1.2,
