@@ -135,7 +135,7 @@ VALUES = {
     "family": 8,
     "excuse": 8,
     "scheduler": 2,
-    "witness": 4,
+    "witness": 9,
     "peers": 1024,
 }
 _OF_TARGET = ("cluster", "node", "job", "partition", "rack")

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from stagewatch.host.cgroups import Cgroups, Usage, oom_kills
 from stagewatch.host.mounts import Mount
+from tests.waiting import wait_for
 
 
 def write(path: Path, text: object) -> None:
@@ -61,6 +67,60 @@ def test_version_1_has_a_tree_for_each_controller(tmp_path: Path) -> None:
     file = groups.oom_file(9)
     assert file is not None
     assert oom_kills(file) == 2
+
+
+CPU_STAT = """usage_usec 90
+user_usec 60
+system_usec 30
+nr_periods {periods}
+nr_throttled 4
+throttled_usec {stopped}
+nr_bursts 0
+burst_usec 0"""
+"""In the order of https://docs.kernel.org/admin-guide/cgroup-v2.html."""
+
+
+def test_the_cpu_limit_that_stops_a_process_most_counts(tmp_path: Path) -> None:
+    groups = v2(tmp_path)
+    assert groups.throttled_seconds(9) is None, "no cpu controller on the way up"
+    write(tmp_path / "cg/cpu.stat", "usage_usec 90\nuser_usec 60\nsystem_usec 30")
+    write(tmp_path / "cg/job_7/cpu.stat", CPU_STAT.format(periods=7, stopped=2_500_000))
+    write(tmp_path / "cg/job_7/step_0/cpu.stat", CPU_STAT.format(periods=7, stopped=100))
+    assert groups.throttled_seconds(9) == 2.5
+
+
+def test_a_group_without_a_cpu_limit_is_not_stopped(tmp_path: Path) -> None:
+    groups = v2(tmp_path)
+    write(tmp_path / "cg/job_7/cpu.stat", CPU_STAT.format(periods=0, stopped=0))
+    assert groups.throttled_seconds(9) is None
+
+
+def test_version_1_counts_nanoseconds(tmp_path: Path) -> None:
+    write(tmp_path / "proc/9/cgroup", "3:cpu,cpuacct:/x\n0::/")
+    write(tmp_path / "cpu/x/cpu.stat", "nr_periods 7\nnr_throttled 4\nthrottled_time 1500000000")
+    groups = Cgroups(tmp_path / "proc", [Mount(str(tmp_path / "cpu"), "cgroup", "x", "0:3")])
+    assert groups.throttled_seconds(9) == 1.5
+
+
+def test_a_real_limit_stops_a_process(tmp_path: Path) -> None:
+    group = Path("/sys/fs/cgroup/cpu") / f"stagewatch-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "cpu.cfs_quota_us").write_text("2000")
+    except OSError as error:
+        if group.exists():
+            group.rmdir()
+        pytest.skip(f"no cgroup of version 1 with a CPU limit can be made here: {error}")
+    child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        (group / "cgroup.procs").write_text(str(child.pid))
+        groups = Cgroups(Path("/proc"))
+        wait_for(lambda: (groups.throttled_seconds(child.pid) or 0) > 0.1, "the limit is met")
+    finally:
+        child.kill()
+        child.wait()
+        wait_for(lambda: not (group / "cgroup.procs").read_text(), "the group is empty")
+        group.rmdir()
 
 
 def test_a_group_outside_of_our_own_root_is_not_looked_for(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Memory, tasks and OOM kills of the control group (version 1 or 2) that a process runs in.
+"""Memory, tasks, OOM kills and CPU limits of the control group (version 1 or 2) of a process.
 
 See https://docs.kernel.org/admin-guide/cgroup-v2.html.  The tightest limit on the way up to the
 root counts: Slurm, for one, sets it for the job and not for the step that the process is in.
@@ -44,7 +44,7 @@ class Cgroups:
             mounts = read_mounts(proc / "self" / "mountinfo")
         self._roots: dict[tuple[str, int], Path] = {}
         for mount in mounts:
-            for controller in ("memory", "pids"):
+            for controller in ("memory", "pids", "cpu"):
                 point = Path(mount.point)
                 if mount.fstype == "cgroup" and controller in point.name.split(","):
                     self._roots.setdefault((controller, 1), point)
@@ -76,6 +76,23 @@ class Cgroups:
             return directory / ("memory.oom_control" if version == 1 else "memory.events")
         return None
 
+    def throttled_seconds(self, pid: int) -> float | None:
+        """How long CPU limits have stopped the group so far: its own, or the one above it that has
+        stopped it most; `None` where no group has a limit.
+
+        See https://docs.kernel.org/scheduler/sched-bwc.html.
+        """
+        stopped: list[float] = []
+        for directory, version in self._path(pid, "cpu"):
+            name, unit = (b"throttled_time", 1e-9) if version == 1 else (b"throttled_usec", 1e-6)
+            count = _value(directory / "cpu.stat", name)
+            periods = _value(
+                directory / "cpu.stat", b"nr_periods"
+            )  # which pass under a limit alone
+            if count is not None and periods:
+                stopped.append(count * unit)
+        return max(stopped, default=None)
+
     def _path(self, pid: int, controller: str) -> Iterator[tuple[Path, int]]:
         """The directories of the group and of all groups above it, with the cgroup version."""
         raw = read_bytes(f"{self._proc}/{pid}/cgroup") or b""
@@ -99,9 +116,14 @@ class Cgroups:
 
 def oom_kills(file: Path) -> int | None:
     """How many processes the OOM killer has ended, from an `oom_file`; `None` once it is gone."""
+    return _value(file, b"oom_kill")
+
+
+def _value(file: Path, name: bytes) -> int | None:
+    """The number in the line of a file that begins with a name."""
     for line in (read_bytes(str(file)) or b"").splitlines():
         key, _, value = line.partition(b" ")
-        if key == b"oom_kill" and value.isdigit():
+        if key == name and value.isdigit():
             return int(value)
     return None
 

@@ -64,6 +64,13 @@ RANK_TASKS_LIMIT = Metric(
     "Limit of that cgroup; absent where there is none.",
     RANK_LABELS,
 )
+RANK_THROTTLED = Metric(
+    "rl_rank_cgroup_throttled_seconds_total",
+    "counter",
+    "Time that a CPU limit has stopped the rank's cgroup, or the one above it stopped most; "
+    "absent where there is no limit.",
+    RANK_LABELS,
+)
 RANK_FILES = Metric(
     "rl_rank_open_files", "gauge", "Open descriptors of the rank's process.", RANK_LABELS
 )
@@ -139,6 +146,7 @@ class ProcessesCollector(Collector):
             if usage is not None:
                 out.add(used, usage.used, *key)
                 out.add(limit, usage.limit, *key)
+        out.add(RANK_THROTTLED, self._cgroups.throttled_seconds(rank), *key)
 
     def _oom_kills(self, out: Samples, members: Mapping[RankKey, tuple[int, ...]]) -> None:
         """Add the OOM kills of live ranks and of those that have just ended, perhaps as victims."""

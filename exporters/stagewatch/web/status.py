@@ -65,7 +65,7 @@ class StatusPage:
         self._record_dir = record_dir
         self._sources = sources
         self._links = ("/metrics", "/-/healthy", "/-/ready", *links)
-        self._started = time.monotonic()
+        self._started = time.time()
         self._making = threading.Lock()
         self._facts = ""
         self._due = 0.0
@@ -91,7 +91,7 @@ class StatusPage:
             links=self._links,
             style=self._style,
             version=stagewatch.__version__,
-            up_seconds=time.monotonic() - self._started,
+            started=self._started,
             refresh_seconds=REFRESH_SECONDS,
         )
         return self._response("text/html", page.encode("utf-8", "replace"))
