@@ -459,7 +459,7 @@ USES = {
     "standing": ("stood still", "#e69f00"),
     "lost": ("lost", "#d55e00"),
     "unknown": ("stages not recorded", "#c9ced6"),
-    "free": ("free", "#f0e442"),
+    "free": ("free, reserved", "#f0e442"),
     "out": ("out of service", "#cc79a7"),
     "unseen": ("not observed", "gap"),
 }

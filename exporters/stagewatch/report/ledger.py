@@ -62,7 +62,7 @@ GROUPS = {
     "standing": "stood still inside of jobs",
     "lost": "did work that was lost",
     "unknown": "ran jobs whose stages nobody recorded",
-    "free": "were free",
+    "free": "were free or reserved",
     "out": "were out of service",
     "unseen": "were not observed",
 }
