@@ -58,16 +58,17 @@ class Past:
         return "\n".join(lines) + "\n"
 
 
-def filled_prometheus(children: Children, directory: Path, past: Past) -> str:
-    """The URL of a Prometheus that has the history; it scrapes nothing."""
+def filled_prometheus(children: Children, directory: Path, *pasts: Past) -> str:
+    """The URL of a Prometheus that has the histories; it scrapes nothing."""
     directory.mkdir()
     text = directory / "past.om"
-    text.write_text(past.openmetrics())
-    subprocess.run(
-        ["promtool", "tsdb", "create-blocks-from", "openmetrics", text, directory / "data"],
-        check=True,
-        capture_output=True,
-    )
+    for past in pasts:
+        text.write_text(past.openmetrics())
+        subprocess.run(
+            ["promtool", "tsdb", "create-blocks-from", "openmetrics", text, directory / "data"],
+            check=True,
+            capture_output=True,
+        )
     config = directory / "prometheus.yml"
     config.write_text("{}\n")
     port = free_port()

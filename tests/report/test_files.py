@@ -21,6 +21,7 @@ from stagewatch.report.records import csv_text, json_text
 from tests.report import hyperpod
 from tests.report.contention import contention
 from tests.report.filled import filled_prometheus
+from tests.report.paid import paid
 
 pytestmark = pytest.mark.xdist_group("report_files")  # one worker writes them, once
 HOSTILE = "=1+1</style></svg><script>alert(1)</script><img src=x onerror=a()>\"'&{{7*7}}"
@@ -53,7 +54,7 @@ class Page(HTMLParser):
 def written(
     children: Children, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Path]]:
-    """Both reports of histories in which every text that somebody may choose is hostile."""
+    """The reports of histories in which every text that somebody may choose is hostile."""
     directory = tmp_path_factory.mktemp("hostile")
     url = filled_prometheus(children, directory / "a", contention(hostile=HOSTILE))
     given = ["report", "experiment", "--prometheus", url, "--fault", "cpu-1"]
@@ -62,10 +63,13 @@ def written(
     begin = str(hyperpod.T - 3600)
     given = ["report", "recovery", "--prometheus", url, "--from", begin]
     assert main([*given, "--output", str(directory / "recovery")]) == 0
-    yield {name: directory / name for name in ("experiment", "recovery")}
+    url = filled_prometheus(children, directory / "c", *paid(hostile=f"{HOSTILE}\nline"))
+    given = ["report", "goodput", "--prometheus", url, "--month", "2026-10", "--price", "2.5"]
+    assert main([*given, "--output", str(directory / "goodput")]) == 0
+    yield {name: directory / name for name in ("experiment", "recovery", "goodput")}
 
 
-@pytest.mark.parametrize("kind", ["experiment", "recovery"])
+@pytest.mark.parametrize("kind", ["experiment", "recovery", "goodput"])
 def test_hostile_text_is_shown_and_never_markup(written: dict[str, Path], kind: str) -> None:
     page = Page((written[kind] / "report.html").read_text())
     assert HOSTILE in page.text
@@ -74,7 +78,7 @@ def test_hostile_text_is_shown_and_never_markup(written: dict[str, Path], kind: 
     assert page.tags.count("style") == 1
 
 
-@pytest.mark.parametrize("kind", ["experiment", "recovery"])
+@pytest.mark.parametrize("kind", ["experiment", "recovery", "goodput"])
 def test_a_page_needs_nothing_from_elsewhere(written: dict[str, Path], kind: str) -> None:
     text = (written[kind] / "report.html").read_text()
     assert {link for link in Page(text).links if not link.startswith("#")} == {"data:,"}
@@ -84,7 +88,7 @@ def test_a_page_needs_nothing_from_elsewhere(written: dict[str, Path], kind: str
     assert "@media print" in text
 
 
-@pytest.mark.parametrize("kind", ["experiment", "recovery"])
+@pytest.mark.parametrize("kind", ["experiment", "recovery", "goodput"])
 def test_every_colour_of_a_page_is_defined(written: dict[str, Path], kind: str) -> None:
     text = (written[kind] / "report.html").read_text()
     used = set(re.findall(r"var\((--[a-z-]+)\)", text))
@@ -95,7 +99,7 @@ def test_every_colour_of_a_page_is_defined(written: dict[str, Path], kind: str) 
     assert shown <= set(re.findall(r"\.(b-[a-z]+) {", text))
 
 
-@pytest.mark.parametrize("kind", ["experiment", "recovery"])
+@pytest.mark.parametrize("kind", ["experiment", "recovery", "goodput"])
 def test_figures_are_drawings_of_their_own(written: dict[str, Path], kind: str) -> None:
     files = sorted(written[kind].glob("*.svg"))
     assert files
@@ -110,7 +114,7 @@ def test_figures_are_drawings_of_their_own(written: dict[str, Path], kind: str) 
         assert file.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("kind", ["experiment", "recovery"])
+@pytest.mark.parametrize("kind", ["experiment", "recovery", "goodput"])
 def test_figures_on_a_page_do_not_share_names(written: dict[str, Path], kind: str) -> None:
     names = re.findall(r'\bid="([^"]*)"', (written[kind] / "report.html").read_text())
     assert names
@@ -118,7 +122,7 @@ def test_figures_on_a_page_do_not_share_names(written: dict[str, Path], kind: st
 
 
 def test_hostile_text_is_no_formula_in_a_spreadsheet(written: dict[str, Path]) -> None:
-    for kind in ("experiment", "recovery"):
+    for kind in ("experiment", "recovery", "goodput"):
         rows = csv.reader(io.StringIO((written[kind] / "report.csv").read_text()))
         for cell in (cell for row in rows for cell in row):
             assert not cell.startswith(("=", "@", "+", "\t")), cell

@@ -1,5 +1,6 @@
-"""Reports on an experiment with an injected fault, or on failures and recoveries over a period,
-from what a Prometheus (or VictoriaMetrics, or another server with its API) has kept.  A report is
+"""Reports on an experiment with an injected fault, on failures and recoveries over a period, or on
+what the GPUs were paid for, from what a Prometheus (or VictoriaMetrics, or another server with its
+API) has kept.  A report is
 one HTML file that needs nothing else; JSON and CSV serve further work, and the figures a paper."""
 
 from __future__ import annotations
@@ -13,17 +14,26 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stagewatch.core.config import add_options, duration, number, option, options_of
+from stagewatch.core.config import add_options, duration, number, option, options_of, path
 from stagewatch.core.errors import ConfigError, StagewatchError
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.prometheus.options import PrometheusOptions
 from stagewatch.report import pages, records
 from stagewatch.report.experiment import Wanted, make_experiment
-from stagewatch.report.periods import Period, between, iso, moment, month
+from stagewatch.report.goodput import Asked as GoodputAsked
+from stagewatch.report.goodput import make_goodput
+from stagewatch.report.periods import Period, between, iso, minute, moment, month, month_words, span
+from stagewatch.report.prices import price, read_prices
 from stagewatch.report.progress import Progress
 from stagewatch.report.recovery import Asked, make_recovery
 from stagewatch.report.series import FORMATS as LONG
-from stagewatch.report.series import Series, experiment_series, recovery_series, written
+from stagewatch.report.series import (
+    Series,
+    experiment_series,
+    goodput_series,
+    recovery_series,
+    written,
+)
 
 if TYPE_CHECKING:
     from stagewatch.report.drawing import Drawing
@@ -45,7 +55,7 @@ def formats(value: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """Options of both reports on what to write."""
+    """Options of all reports on what to write."""
 
     format: tuple[str, ...] = option(
         FORMATS,
@@ -64,8 +74,8 @@ def percent(value: object) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveryOptions:
-    """Options of `stagewatch report recovery`."""
+class PeriodOptions:
+    """Options of reports on a period."""
 
     start: str = option(
         "",
@@ -75,6 +85,12 @@ class RecoveryOptions:
     )
     end: str = option("", "end, likewise: from 12h to 2h are ten hours; now if empty", flag="--to")
     month: str = option("", "a whole month in UTC instead, as 2026-11")
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryOptions(PeriodOptions):
+    """Options of `stagewatch report recovery`."""
+
     slo: float = option(99.9, "availability to aim at, in percent", parse=percent)
     cluster: str = option("", "only this cluster; all if empty")
     throughput: str = option(
@@ -84,14 +100,43 @@ class RecoveryOptions:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class GoodputOptions(PeriodOptions):
+    """Options of `stagewatch report goodput`."""
+
+    cluster: str = option("", "only this cluster; all if empty")
+    user: str = option("", "only jobs of this user; GPUs outside of jobs are then left out")
+    account: str = option("", "only jobs of this account, likewise")
+    partition: str = option("", "only jobs of this partition, likewise")
+    price: float | None = option(
+        None, "what a GPU-hour costs, as 2.50; no money is shown without", parse=price
+    )
+    price_file: Path | None = option(
+        None,
+        "TOML file with the price of a GPU-hour by model of GPU instead: h100 = 2.50, and other = "
+        "1.00 for all that have no line of their own",
+        parse=path,
+    )
+    currency: str = option("USD", "unit of the prices")
+
+
+DESCRIPTIONS = {
+    "goodput": "Reports what the GPUs were paid for: where the hours of a month, or of another "
+    "period, went by state, account, user, partition, model and job; what cost most and where; "
+    "failed runs, energy and money; and how it was the month before. It needs a Prometheus with "
+    "the rules of alerts/goodput.rules.yaml, and counts from when they were loaded.",
+}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `stagewatch report`."""
     kinds = parser.add_subparsers(title="reports", metavar="REPORT", dest="report", required=True)
     for name, options, help in (
         ("experiment", Wanted, "one injected fault and what it did"),
         ("recovery", RecoveryOptions, "failures and recoveries over a period"),
+        ("goodput", GoodputOptions, "where the paid GPU-hours of a month went, and the money"),
     ):
-        kind = kinds.add_parser(name, help=help)
+        kind = kinds.add_parser(name, help=help, description=DESCRIPTIONS.get(name))
         kind.add_argument(
             "--output",
             type=Path,
@@ -121,8 +166,8 @@ def run(arguments: argparse.Namespace) -> int:
     api = PrometheusApi.of(options_of(arguments, PrometheusOptions, "prometheus"))
     progress = Progress()
     try:
-        make = _experiment if arguments.report == "experiment" else _recovery
-        files = make(api, arguments, progress, wanted)
+        make = {"experiment": _experiment, "recovery": _recovery, "goodput": _goodput}
+        files = make[arguments.report](api, arguments, progress, wanted)
     finally:
         progress.close()
         api.close()
@@ -176,6 +221,52 @@ def _recovery(
     return files | _values(recovery_series(recovery), formats) | _figures(drawn, formats)
 
 
+def _goodput(
+    api: PrometheusApi, arguments: argparse.Namespace, progress: Progress, formats: Sequence[str]
+) -> Files:
+    """The report, its values, and its figure."""
+    from stagewatch.report.figures import goodput_figures
+
+    options = options_of(arguments, GoodputOptions, "report.goodput")
+    prices = read_prices(options.price, options.price_file, options.currency)
+    period, whole = _period(options)
+    if options.month:
+        before = month(iso(whole.start - 1)[:7])
+        title, before_title = month_words(whole), month_words(before)
+        if period.end < whole.end:
+            title += f" (until {minute(period.end)} UTC)"
+        when = f"In {title}"
+    else:
+        before = Period(period.start - period.seconds, period.start)
+        title = f"{minute(period.start)} to {minute(period.end)} UTC"
+        when, before_title = f"From {title}", f"the {span(period.seconds)} before"
+    goodput = make_goodput(
+        api,
+        GoodputAsked(
+            period=period,
+            before=before,
+            title=title,
+            when=when,
+            before_title=before_title,
+            cluster=options.cluster,
+            user=options.user,
+            account=options.account,
+            partition=options.partition,
+            prices=prices,
+        ),
+        progress,
+    )
+    drawn = goodput_figures(goodput) if {"html", *FIGURES} & set(formats) else {}
+    files: Files = {}
+    if "html" in formats:
+        files["report.html"] = pages.goodput_page(goodput, _inline(drawn))
+    if "json" in formats:
+        files["report.json"] = records.goodput_json(goodput)
+    if "csv" in formats:
+        files["report.csv"] = records.goodput_csv(goodput)
+    return files | _values(goodput_series(goodput), formats) | _figures(drawn, formats)
+
+
 def _inline(drawn: Mapping[str, Sequence[Drawing]]) -> dict[str, list[str]]:
     return {name: [each.inline() for each in widths] for name, widths in drawn.items()}
 
@@ -195,7 +286,7 @@ def _figures(drawn: Mapping[str, Sequence[Drawing]], formats: Sequence[str]) -> 
     }
 
 
-def _period(options: RecoveryOptions) -> tuple[Period, Period]:
+def _period(options: PeriodOptions) -> tuple[Period, Period]:
     """The period to look at, and the one whose error budget counts: a month's is the whole one."""
     now = time.time()
     if options.month:

@@ -1,5 +1,5 @@
-"""The figures of both reports: propagation, anomaly and diagnosis of an experiment, and the time
-line of an incident."""
+"""The figures of the reports: propagation, anomaly and diagnosis of an experiment, the time line of
+an incident, and where the hours of GPUs went."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ from stagewatch.report.drawing import (
 )
 from stagewatch.report.events import ANY
 from stagewatch.report.experiment import Experiment, Side, telling
+from stagewatch.report.goodput import Goodput
 from stagewatch.report.history import Values, column_runs
-from stagewatch.report.periods import clock, number, span
+from stagewatch.report.ledger import GROUPS
+from stagewatch.report.periods import clock, date, number, span
 from stagewatch.report.phases import PHASES, Phases
 from stagewatch.report.recovery import Recovery
 
@@ -88,6 +90,11 @@ def recovery_figures(recovery: Recovery) -> dict[str, list[Drawing]]:
         name: [timeline(each, name, width) for width in WIDTHS]
         for _, each, name in recovery.shown()
     }
+
+
+def goodput_figures(goodput: Goodput) -> dict[str, list[Drawing]]:
+    """Where the hours went, in both widths."""
+    return {"hours": [hours(goodput, width) for width in WIDTHS]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,3 +451,67 @@ def _job_rows(phases: Phases) -> dict[str, list[_Span]]:
             )
         ]
     return rows
+
+
+USES = {
+    "productive": ("trained", "#009e73"),
+    "overhead": ("started, saved, ended", "#56b4e9"),
+    "standing": ("stood still", "#e69f00"),
+    "lost": ("lost", "#d55e00"),
+    "unknown": ("stages not recorded", "#c9ced6"),
+    "free": ("free, reserved", "#f0e442"),
+    "out": ("out of service", "#cc79a7"),
+    "unseen": ("not observed", "gap"),
+}
+"""Words and colour of each group of states."""
+
+
+@styled
+def hours(goodput: Goodput, width: float = TWO_COLUMNS) -> Drawing:
+    """A bar for each day or hour: the GPUs by what they did, on average."""
+    ledger = goodput.ledger
+    at = {each.start: (place, each.seconds) for place, each in enumerate(ledger.bins)}
+    gpus = {group: [0.0] * len(at) for group in GROUPS}
+    for key, seconds in ledger.rows.items():
+        place, length = at[key.start]
+        gpus[key.group][place] += seconds / length
+    shown = [group for group in GROUPS if any(gpus[group])]
+    height = 2.6 if width == TWO_COLUMNS else 3.0
+    drawing = Drawing("hours", "Where the hours went", width, height)
+    axes = drawing.figure.subplots()
+    bottom = [0.0] * len(at)
+    for group in shown:
+        for place, high in enumerate(gpus[group]):
+            if high:
+                cell(axes, place + 0.08, bottom[place], 0.84, high, USES[group][1])
+                bottom[place] += high
+    high = max([*bottom, 1e-9])
+    if goodput.asked.jobs:  # nothing is known of the jobs then, not even how many GPUs they had
+        for place, each in enumerate(ledger.bins):
+            if unseen := ledger.unseen(each):
+                cell(axes, place + 0.08, bottom[place], 0.84, high * unseen / each.seconds, "gap")
+                shown = [*(group for group in shown if group != "unseen"), "unseen"]
+    axes.set_xlim(0, len(at))
+    axes.set_ylim(0, 1.05 * high)
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.set_ylabel("GPUs")
+    every = math.ceil(len(at) / (16 if width == TWO_COLUMNS else 8))
+    ticks = range(0, len(at), every)
+    begins = [ledger.bins[place].start for place in ticks]
+    if ledger.hourly:
+        words = [clock(begin)[:5] for begin in begins]
+        axes.set_xlabel(f"hour (UTC), from {date(ledger.period.start)}", labelpad=2)
+    else:
+        words = [date(begin)[8:].lstrip("0") for begin in begins]
+        axes.set_xlabel(f"day (UTC), from {date(ledger.period.start)}", labelpad=2)
+    axes.set_xticks([place + 0.5 for place in ticks], words)
+    drawing.figure.legend(
+        handles=[_patch(*USES[group]) for group in shown],
+        loc="outside lower center",
+        ncols=len(shown) if width == TWO_COLUMNS else 2,
+        frameon=False,
+        handlelength=1.2,
+        columnspacing=1.2,
+    )
+    return drawing

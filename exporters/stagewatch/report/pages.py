@@ -1,4 +1,4 @@
-"""Both reports as pages: one HTML file each that needs nothing else.
+"""The reports as pages: one HTML file each that needs nothing else.
 
 Every text is escaped where a template shows it; only figures and our style sheet are taken as they
 are.
@@ -22,6 +22,8 @@ from stagewatch.report.deviations import MIN_SAMPLES
 from stagewatch.report.diagnosis import Milestone
 from stagewatch.report.events import Firing, Hung
 from stagewatch.report.experiment import Experiment
+from stagewatch.report.goodput import MAX_CAUSES, MAX_PLACES, Goodput, largest
+from stagewatch.report.ledger import GROUPS, STATES
 from stagewatch.report.phases import PHASES, Phases
 from stagewatch.report.recovery import Recovery
 
@@ -80,6 +82,37 @@ def recovery_page(recovery: Recovery, title: str, figures: Figures) -> str:
     )
 
 
+def goodput_page(goodput: Goodput, figures: Figures) -> str:
+    """The page of what the GPUs were paid for."""
+    return _render(
+        "goodput.html.jinja",
+        figures,
+        title=story.capital(goodput.asked.title),
+        opening=story.goodput_opening(goodput),
+        caption=story.goodput_caption(goodput),
+        goodput=goodput,
+        asked=goodput.asked,
+        total=goodput.total,
+        before=goodput.before,
+        states=states_of(goodput),
+        groups=GROUPS,
+        causes=goodput.causes[:MAX_CAUSES],
+        most_places=MAX_PLACES,
+        largest=largest,
+    )
+
+
+def states_of(goodput: Goodput) -> list[tuple[str, str, str, float]]:
+    """State, its group and meaning, and GPU-seconds, in the order of groups and then of size."""
+    order = list(GROUPS)
+    rows = [
+        (state, *STATES.get(state, ("unknown", "a state that this version does not know")), seconds)
+        for state, seconds in goodput.total.states.items()
+        if seconds > 0
+    ]
+    return sorted(rows, key=lambda row: (order.index(row[1]), -row[3]))
+
+
 def _render(template: str, figures: Figures, **content: Any) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("stagewatch.report", "templates"),
@@ -95,6 +128,9 @@ def _render(template: str, figures: Figures, **content: Any) -> str:
         "number": periods.number,
         "share": periods.share,
         "hours": periods.hours,
+        "portion": periods.portion,
+        "amount": periods.amount,
+        "energy": periods.energy,
     }
     css = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
     return environment.get_template(template).render(

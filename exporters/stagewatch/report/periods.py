@@ -77,6 +77,12 @@ def month(text: str) -> Period:
     return Period(first.timestamp(), first.timestamp() + days * 86400)
 
 
+def month_words(period: Period) -> str:
+    """The month that begins a period: `November 2026`."""
+    first = datetime.fromtimestamp(period.start, timezone.utc)
+    return f"{calendar.month_name[first.month]} {first.year}"
+
+
 def union(periods: Iterable[Period]) -> list[Period]:
     """The same time without overlaps."""
     merged: list[Period] = []
@@ -91,6 +97,11 @@ def union(periods: Iterable[Period]) -> list[Period]:
 def iso(when: float) -> str:
     """UTC, to the second."""
     return datetime.fromtimestamp(when, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def minute(when: float) -> str:
+    """Day and time, UTC, to the minute: `2026-11-21 14:30`."""
+    return iso(when)[:16].replace("T", " ")
 
 
 def date(when: float) -> str:
@@ -116,6 +127,42 @@ def share(value: float | None) -> str:
     if value is None:
         return NOT_SEEN
     return "100 %" if value == 1 else f"{100 * min(value, 0.99999):.3f} %"
+
+
+def portion(value: float | None) -> str:
+    """A share in percent, as one says it."""
+    if value is None:
+        return "–"
+    percent = 100 * value
+    if 0 < percent < 0.1:
+        return "< 0.1 %"
+    return f"{percent:.0f} %" if percent >= 99.95 or not percent else f"{percent:.1f} %"
+
+
+def amount(value: float | None, unit: str = "") -> str:
+    """A number of things in full, with commas between thousands, and its unit."""
+    if value is None:
+        return "–"
+    digits = 0 if abs(value) >= 100 or not value else 1 if abs(value) >= 10 else 2
+    return f"{value:,.{digits}f} {unit}".rstrip()
+
+
+def rounded(value: float, unit: str = "") -> str:
+    """The same as one says it: `5.9 million GPU-hours`."""
+    for size, word in ((1e9, "billion"), (1e6, "million")):
+        if abs(value) >= 0.9995 * size:
+            return f"{value / size:.3g} {word} {unit}".rstrip()
+    return amount(value, unit)
+
+
+def energy(joules: float | None) -> str:
+    """Joules in the watt-hours that one is billed for."""
+    if joules is None:
+        return "–"
+    for size, unit in ((3.6e9, "MWh"), (3.6e6, "kWh")):
+        if joules >= size:
+            return amount(joules / size, unit)
+    return amount(joules / 3600, "Wh")
 
 
 def hours(value: float | None) -> str:

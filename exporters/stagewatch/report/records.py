@@ -1,4 +1,4 @@
-"""Both reports as JSON and CSV: easy to read back, and safe to open."""
+"""The reports as JSON and CSV: easy to read back, and safe to open."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from stagewatch.report.components import Component
 from stagewatch.report.deviations import Finding
 from stagewatch.report.diagnosis import MOMENTS
 from stagewatch.report.experiment import Experiment, Side, telling
+from stagewatch.report.goodput import Goodput, Use
 from stagewatch.report.periods import iso
 from stagewatch.report.phases import PHASES, Phases
 from stagewatch.report.recovery import ClusterRecovery, Recovery
@@ -140,6 +141,89 @@ def recovery_csv(recovery: Recovery) -> str:
         for each in cluster.incidents
     ]
     return csv_text(("cluster", *INCIDENT), rows)
+
+
+HOURS = (
+    *("start", "end", "cluster", "job_id", "user", "account", "partition", "model"),
+    *("state", "group", "gpu_hours", "cost", "currency"),
+)
+"""The columns of a goodput report: a row for each day or hour, owner and state."""
+
+
+def goodput_json(goodput: Goodput) -> str:
+    """A goodput report as JSON; times are Unix seconds, and null was not seen."""
+    return json_text(
+        {
+            "kind": "goodput",
+            "asked": goodput.asked,
+            "clusters": goodput.clusters,
+            "total": _use(goodput.total),
+            "before": goodput.before and _use(goodput.before),
+            "causes": [
+                {
+                    "cause": each.words,
+                    "state": each.state,
+                    "reason": each.reason,
+                    "gpu_hours": each.seconds / 3600,
+                    "cost": goodput.cost_of(each.seconds),
+                    "places": {name: seconds / 3600 for name, seconds in each.worst},
+                    "alerts": list(each.alerts),
+                }
+                for each in goodput.causes
+            ],
+            "failures": [
+                {
+                    "cluster": each.cluster,
+                    "job_id": each.job_id,
+                    "ended": each.ended,
+                    "how": each.how,
+                    "lost_gpu_hours": _hours(each.lost),
+                    "queued_seconds": each.queued,
+                    "startup_gpu_hours": _hours(each.startup),
+                    "gpus": each.gpus,
+                }
+                for each in goodput.attempts
+            ],
+            "tables": {
+                name: [{"name": label.split("\0")[-1], **_use(use)} for label, use in uses.items()]
+                for name, uses in goodput.tables.items()
+            },
+            "recorded_gpus": goodput.energy.recorded,
+        }
+    )
+
+
+def goodput_csv(goodput: Goodput) -> str:
+    """A goodput report as CSV in long form."""
+    ends = {each.start: each.end for each in goodput.ledger.bins}
+    prices = goodput.asked.prices
+    rows = []
+    for key, seconds in sorted(goodput.ledger.rows.items()):
+        price = prices.of(key.model)
+        cost = None if price is None else price * seconds / 3600
+        whose = (key.cluster, key.job_id, key.user, key.account, key.partition, key.model)
+        what = (key.state, key.group, seconds / 3600, cost, prices.currency)
+        rows.append((iso(key.start), iso(ends[key.start]), *whose, *what))
+    return csv_text(HOURS, (row for row in rows if row[-3] > 0))
+
+
+def _use(use: Use) -> dict[str, Any]:
+    owner = use.owner
+    return {
+        "gpu_hours": use.seconds / 3600,
+        "goodput": use.goodput,
+        "effective_training_time_ratio": use.training_ratio,
+        "cost": use.cost,
+        "energy_joules": use.joules,
+        "failures": len(use.attempts),
+        "gpu_hours_by_group": {name: seconds / 3600 for name, seconds in use.groups.items()},
+        "gpu_hours_by_state": {name: seconds / 3600 for name, seconds in use.states.items()},
+        "cluster": owner.cluster if owner else None,
+    }
+
+
+def _hours(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds / 3600
 
 
 def _view(experiment: Experiment, side: Side) -> dict[str, Any]:

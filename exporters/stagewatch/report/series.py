@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from stagewatch.report.experiment import Experiment
+from stagewatch.report.goodput import Goodput
 from stagewatch.report.history import Grid, Values
+from stagewatch.report.ledger import Key
 from stagewatch.report.recovery import Recovery
 
 FORMATS = ("csv", "parquet")
@@ -52,6 +55,22 @@ def recovery_series(recovery: Recovery) -> Iterator[Series]:
                 yield Series(
                     job.throughput_metric, labels, job.throughput_unit, phases.grid, values
                 )
+
+
+def goodput_series(goodput: Goodput) -> Iterator[Series]:
+    """GPU-hours of each owner and state, by day or by hour."""
+    ledger = goodput.ledger
+    begin = math.floor(ledger.period.start / ledger.step) * ledger.step
+    grid = Grid(begin, ledger.step, len(ledger.bins))
+    lines: dict[Key, list[float | None]] = {}
+    for key, seconds in ledger.rows.items():
+        if seconds > 0:
+            values = lines.setdefault(key._replace(start=begin), [None] * grid.count)
+            values[math.floor((key.start - begin) / ledger.step)] = seconds / 3600
+    for key, values in sorted(lines.items()):
+        names = ("cluster", "job_id", "user", "account", "partition", "model", "state")
+        labels = {name: str(getattr(key, name)) for name in names if getattr(key, name)}
+        yield Series("goodput_gpu_hours", labels, "h", grid, values)
 
 
 def written(series: Iterable[Series], formats: Iterable[str]) -> dict[str, bytes]:

@@ -9,7 +9,9 @@ from stagewatch.report.components import component_of
 from stagewatch.report.diagnosis import MOMENTS, Milestone, Suspect, told_event, told_firing
 from stagewatch.report.events import Event
 from stagewatch.report.experiment import Experiment, Side, telling
-from stagewatch.report.periods import clock, date, span
+from stagewatch.report.goodput import Goodput
+from stagewatch.report.ledger import GROUPS
+from stagewatch.report.periods import clock, date, portion, rounded, span
 from stagewatch.report.phases import Phases
 from stagewatch.report.recovery import ClusterRecovery, Recovery
 
@@ -263,6 +265,80 @@ def captions(experiment: Experiment) -> dict[str, str]:
         f"{_spread(experiment, alone)}",
         "anomaly-controller": "The controller's own series. " + _first(experiment, alone),
     }
+
+
+def goodput_opening(goodput: Goodput) -> list[str]:
+    """Three sentences: where the paid hours went, what cost most, and how it was before."""
+    return [_paid(goodput), _costliest(goodput), _before(goodput)]
+
+
+def _paid(goodput: Goodput) -> str:
+    asked, total = goodput.asked, goodput.total
+    hours = rounded(total.seconds / 3600, "GPU-hours") + _money(goodput, total.cost)
+    if asked.jobs:
+        whose = " and ".join(f"{name} {value}" for name, value in asked.jobs.items())
+        held = f"jobs of {whose} held {hours}"
+    else:
+        gpus = f"{round(sum(each.gpus for each in goodput.clusters)):,} GPUs"
+        held = f"the {gpus} of {_clusters(goodput)} were paid for {hours}"
+    told = [
+        f"{portion(seconds / total.seconds)} {words}"
+        for words, seconds in _groups(goodput)
+        if seconds >= 0.0005 * total.seconds
+    ]
+    return f"{asked.when} {held}: {', '.join(told)}."
+
+
+def _groups(goodput: Goodput) -> list[tuple[str, float]]:
+    """What was done, with its GPU-seconds: what trained first, then the most first."""
+    groups = goodput.total.groups
+    rest = sorted((name for name in groups if name != "productive"), key=lambda n: -groups[n])
+    return [(GROUPS[name], groups[name]) for name in ("productive", *rest)]
+
+
+def _clusters(goodput: Goodput) -> str:
+    names = [each.cluster for each in goodput.clusters]
+    if len(names) > 1:
+        return f"{len(names)} clusters"
+    return f"cluster {names[0]}" if names[0] else "the cluster"
+
+
+def _money(goodput: Goodput, cost: float | None) -> str:
+    return "" if cost is None else f" ({rounded(cost, goodput.asked.prices.currency)})"
+
+
+def _costliest(goodput: Goodput) -> str:
+    causes = goodput.causes
+    if not causes:
+        return "Nothing stood still, was lost or was out of service."
+    first = causes[0]
+    place, seconds = first.worst[0]
+    words = f"The costliest cause is “{first.words}” with {rounded(first.seconds / 3600)} GPU-hours"
+    words += _money(goodput, goodput.cost_of(first.seconds))
+    most = f", {portion(seconds / first.seconds)} of them" if len(first.places) > 1 else ", all"
+    return f"{words}{most} in {place}."
+
+
+def _before(goodput: Goodput) -> str:
+    before, title = goodput.before, goodput.asked.before_title
+    if before is None:
+        return f"Nothing of {title} was recorded to compare with."
+    was, now = before.trained, goodput.total.trained
+    change = round(100 * (now - was), 1)
+    how = f"{change:+.1f} points".replace("-", "−")
+    return (
+        f"Of the observed hours {portion(now)} trained; in {title} it was {portion(was)} ({how})."
+    )
+
+
+def goodput_caption(goodput: Goodput) -> str:
+    """What the figure of the hours shows."""
+    unit = "hour" if goodput.ledger.hourly else "day"
+    what = "GPUs that jobs held" if goodput.asked.jobs else "Configured GPUs"
+    return (
+        f"{what} by what they did, on average over each {unit} (UTC). Hatched: the rules were not "
+        "evaluated, so nobody knows."
+    )
 
 
 def timeline_caption(phases: Phases) -> str:

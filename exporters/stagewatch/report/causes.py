@@ -1,0 +1,189 @@
+"""What cost the most GPU-hours without work to show for it: the jobs, nodes and alerts behind."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stagewatch.prometheus.api import PrometheusApi
+from stagewatch.prometheus.selectors import select
+from stagewatch.report.attempts import Attempt
+from stagewatch.report.history import Labels
+from stagewatch.report.ledger import LOST, Key, Ledger, shared, window
+from stagewatch.report.periods import Period, minute
+from stagewatch.report.progress import Progress
+
+CAUSES = {
+    "stalled": "Stalled jobs",
+    "slowed": "Slow ranks",
+    LOST: "Work lost with a run",
+    "waiting": "Waiting for the first rank",
+    "init": "Starting ranks",
+    "checkpoint": "Checkpoints",
+    "idle": "Idle ranks",
+    "unused": "Idle GPUs of jobs without the client",
+    "cleanup": "Ending jobs",
+    "drained": "Drained nodes",
+    "down": "Nodes down",
+}
+"""The states that are causes, in words.  Free and reserved GPUs accuse nobody, and `busy` and
+`unobserved` may have been work."""
+
+KINDS = {"drain": "drained", "down": "down", "fail": "down"}
+"""The state that Slurm's kind of absence leads to."""
+
+UNNAMED = "no rank named"
+
+
+@dataclass(slots=True)
+class Cause:
+    """A state and its reason, with GPU-seconds by place: a job with its rank, or a node."""
+
+    state: str
+    reason: str
+    places: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    alerts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def seconds(self) -> float:
+        """GPU-seconds in all."""
+        return sum(self.places.values())
+
+    @property
+    def words(self) -> str:
+        """As in `Stalled jobs: process gone`."""
+        what = CAUSES[self.state]
+        return f"{what}: {self.reason}" if self.reason else what
+
+    @property
+    def worst(self) -> list[tuple[str, float]]:
+        """Its places, the costliest first."""
+        return sorted(self.places.items(), key=lambda each: (-each[1], each[0]))
+
+
+_Ranks = Mapping[tuple[str, str], Mapping[tuple[str, str], float]]
+"""Weights of (reason, place) by cluster and job."""
+
+
+def find_causes(
+    api: PrometheusApi,
+    ledger: Ledger,
+    attempts: Sequence[Attempt],
+    cluster: Labels,
+    progress: Progress,
+) -> list[Cause]:
+    """All causes, the costliest first.  `attempts` are those whose lost work has been moved."""
+    causes: dict[tuple[str, str], Cause] = {}
+    by_start: dict[float, dict[Key, float]] = {}
+    for key, seconds in ledger.rows.items():
+        if key.state in CAUSES and key.state != LOST and seconds > 0:
+            by_start.setdefault(key.start, {})[key] = seconds
+
+    def add(state: str, reason: str, place: str, seconds: float) -> None:
+        cause = causes.setdefault((state, reason), Cause(state, reason))
+        cause.places[place] += seconds
+
+    for each in ledger.bins:
+        rows = by_start.get(each.start, {})
+        if not rows:
+            continue
+        progress.step(f"causes, {minute(each.start)}")
+        named = {
+            "stalled": _culprits(api, each, cluster),
+            "slowed": _slow(api, each, cluster),
+        }
+        nodes = _nodes(api, each, cluster)
+        fired = _alerts(api, each, cluster)
+        for key, seconds in rows.items():
+            job = key.cluster, key.job_id
+            if key.allocated:
+                nobody = UNNAMED if key.state == "stalled" else ""
+                behind = named.get(key.state, {}).get(job) or {(nobody, _job(key)): 1.0}
+            else:
+                behind = nodes.get((key.cluster, key.state)) or {("", "nodes not named"): 1.0}
+            for (reason, place), part in shared(seconds, behind).items():
+                add(key.state, reason, place, part)
+                if key.state in named:
+                    causes[key.state, reason].alerts.update(fired.get(job, {}))
+    moved = _lost_by_job(ledger)
+    for attempt in attempts:
+        job = attempt.cluster, attempt.job_id
+        mine = {each: each.lost or 0.0 for each in attempts if (each.cluster, each.job_id) == job}
+        whole = sum(mine.values())
+        if whole and moved.get(job):
+            seconds = moved[job] * mine[attempt] / whole
+            place = f"job {attempt.job_id}, {minute(attempt.ended)}"
+            add(LOST, attempt.how, place, seconds)
+    return sorted(causes.values(), key=lambda each: (-each.seconds, each.words))
+
+
+def _job(key: Key) -> str:
+    return f"job {key.job_id}" if key.job_id else "jobs beyond the agent's limits"
+
+
+def _lost_by_job(ledger: Ledger) -> dict[tuple[str, str], float]:
+    lost: dict[tuple[str, str], float] = {}
+    for key, seconds in ledger.rows.items():
+        if key.state == LOST:
+            job = key.cluster, key.job_id
+            lost[job] = lost.get(job, 0.0) + seconds
+    return lost
+
+
+def _culprits(api: PrometheusApi, each: Period, cluster: Labels) -> _Ranks:
+    """Verdicts on stalled jobs, by evidence and rank."""
+    samples = f"count_over_time({select('job:rl_stall:culprit', **cluster)}[{window(each)}])"
+    by = "cluster, job_id, role, rank, node, evidence"
+    return _ranks(api, f"sum by ({by}) ({samples})", each)
+
+
+def _slow(api: PrometheusApi, each: Period, cluster: Labels) -> _Ranks:
+    """Ranks and nodes that slowed their jobs down, by the alert."""
+    labels = {**cluster, "alertname": ("SlowRank", "SlowNode"), "alertstate": "firing"}
+    samples = f"count_over_time({select('ALERTS', **labels)}[{window(each)}])"
+    return _ranks(api, f"sum by (cluster, job_id, role, rank, node) ({samples})", each)
+
+
+def _ranks(api: PrometheusApi, query: str, each: Period) -> _Ranks:
+    ranks: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
+    for found in api.query(query, each.end):
+        of = {name: found.labels.get(name, "") for name in ("job_id", "role", "rank", "node")}
+        who = " ".join(filter(None, (of["role"], of["rank"])))
+        place = f"job {of['job_id']}: {who}" + (f" on {of['node']}" if of["node"] else "")
+        reason = found.labels.get("evidence", "").replace("_", " ")
+        job = found.labels.get("cluster", ""), of["job_id"]
+        weights = ranks.setdefault(job, {})
+        weights[reason, place] = weights.get((reason, place), 0.0) + found.value
+    return ranks
+
+
+def _nodes(api: PrometheusApi, each: Period, cluster: Labels) -> _Ranks:
+    """Nodes out of service by class of reason: samples times GPUs, by cluster and state."""
+    out = f"count_over_time({select('slurm_node_unavailable_info', **cluster)}[{window(each)}])"
+    gpus = f"last_over_time({select('slurm_node_gpus', **cluster)}[{window(each)}])"
+    query = (
+        f"sum by (cluster, node, kind, reason_class) ({out}) "
+        f"* on (cluster, node) group_left () sum by (cluster, node) ({gpus})"
+    )
+    nodes: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
+    for found in api.query(query, each.end):
+        state = KINDS.get(found.labels.get("kind", ""), "drained")
+        weights = nodes.setdefault((found.labels.get("cluster", ""), state), {})
+        reason = found.labels.get("reason_class", "").replace("_", " ")
+        place = found.labels.get("node", "")
+        weights[reason, place] = weights.get((reason, place), 0.0) + found.value
+    return nodes
+
+
+def _alerts(
+    api: PrometheusApi, each: Period, cluster: Labels
+) -> dict[tuple[str, str], Counter[str]]:
+    """How often alerts on jobs fired, by cluster and job."""
+    labels = {**cluster, "alertstate": "firing", "severity": ("critical", "warning")}
+    samples = f"count_over_time({select('ALERTS', **labels)}[{window(each)}])"
+    alerts: dict[tuple[str, str], Counter[str]] = {}
+    for found in api.query(f"sum by (cluster, job_id, alertname) ({samples})", each.end):
+        job = found.labels.get("cluster", ""), found.labels.get("job_id", "")
+        alerts.setdefault(job, Counter())[found.labels.get("alertname", "")] += int(found.value)
+    return alerts

@@ -1,0 +1,283 @@
+"""What the GPUs were paid for over a period: what `report goodput` shows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stagewatch.prometheus.api import PrometheusApi
+from stagewatch.report.attempts import Attempt, find_attempts, move_lost
+from stagewatch.report.causes import Cause, find_causes
+from stagewatch.report.energy import Energy, read_energy
+from stagewatch.report.history import Labels
+from stagewatch.report.ledger import (
+    GROUPS,
+    NOT_OBSERVED,
+    STATES,
+    Key,
+    Ledger,
+    missing,
+    read_ledger,
+)
+from stagewatch.report.periods import Period
+from stagewatch.report.prices import Prices
+from stagewatch.report.progress import Progress
+
+MAX_CAUSES = 10
+MAX_PLACES = 5
+"""Places that the page names for a cause; JSON has all."""
+MAX_ROWS = 15
+"""Rows of a table on the page, the largest first; the others are one row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The request for a report: the period, the one before it to compare with, and their names."""
+
+    period: Period
+    before: Period
+    title: str
+    when: str
+    """The period as a sentence begins with it."""
+    before_title: str
+    cluster: str
+    user: str
+    account: str
+    partition: str
+    prices: Prices
+
+    @property
+    def clusters(self) -> Labels:
+        """Labels that all series must have."""
+        return {"cluster": self.cluster} if self.cluster else {}
+
+    @property
+    def jobs(self) -> dict[str, str]:
+        """Labels that only series of jobs have."""
+        labels = {"user": self.user, "account": self.account, "partition": self.partition}
+        return {name: value for name, value in labels.items() if value}
+
+
+def _sums() -> defaultdict[str, float]:
+    return defaultdict(float)
+
+
+@dataclass(slots=True)
+class Use:
+    """What GPUs did for somebody, or in all: GPU-seconds by state."""
+
+    states: defaultdict[str, float] = field(default_factory=_sums)
+    cost: float | None = None
+    """Money; None where no price was given for any of it."""
+    joules: float | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+    owner: Key | None = None
+    """Of a job: any of its keys."""
+
+    @property
+    def seconds(self) -> float:
+        """GPU-seconds in all states."""
+        return sum(self.states.values())
+
+    @property
+    def groups(self) -> dict[str, float]:
+        """GPU-seconds by group of states, each group."""
+        sums = dict.fromkeys(GROUPS, 0.0)
+        for state, seconds in self.states.items():
+            sums[STATES.get(state, ("unknown", ""))[0]] += seconds
+        return sums
+
+    @property
+    def observed(self) -> float:
+        """GPU-seconds while the rules were evaluated."""
+        return self.seconds - self.states.get(NOT_OBSERVED, 0.0)
+
+    @property
+    def trained(self) -> float:
+        """Productive share of what was observed: what may be compared with another period."""
+        return self.groups["productive"] / self.observed if self.observed else 0.0
+
+    @property
+    def known(self) -> float:
+        """GPU-seconds of jobs whose stages are recorded."""
+        without = ("busy", "unused", "unobserved")
+        inside = ("productive", "overhead", "standing", "lost")
+        return sum(
+            seconds
+            for state, seconds in self.states.items()
+            if STATES.get(state, ("unknown", ""))[0] in inside and state not in without
+        )
+
+    @property
+    def goodput(self) -> float | None:
+        """Productive share of the time whose stages are recorded, without what was lost."""
+        return self.groups["productive"] / self.known if self.known else None
+
+    @property
+    def training_ratio(self) -> float | None:
+        """Effective training time ratio: goodput, but the time that jobs waited in the queue to
+        run again counts as well, with the GPUs they had."""
+        whole = self.known + sum(each.off for each in self.attempts)
+        return self.groups["productive"] / whole if self.known else None
+
+    @property
+    def lost(self) -> float:
+        """GPU-seconds of work that did not last."""
+        return self.groups["lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A cluster, with its mean number of configured GPUs, and the share of time observed."""
+
+    cluster: str
+    gpus: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """The whole report."""
+
+    asked: Asked
+    ledger: Ledger
+    clusters: Sequence[Seen]
+    total: Use
+    tables: Mapping[str, Mapping[str, Use]]
+    """By account, user, partition, model and job: what each held, the largest first."""
+    causes: Sequence[Cause]
+    attempts: Sequence[Attempt]
+    energy: Energy
+    before: Use | None
+    """The period before; None where it was not recorded."""
+    unpriced: float
+    """GPU-seconds of models without a price, where there are prices."""
+
+    def cost_of(self, seconds: float) -> float | None:
+        """What some GPU-seconds cost at the mean price of all that have one."""
+        if self.total.cost is None:
+            return None
+        return self.total.cost * seconds / (self.total.seconds - self.unpriced)
+
+
+DIMENSIONS: dict[str, Callable[[Key], str]] = {
+    "account": lambda key: key.account,
+    "user": lambda key: key.user,
+    "partition": lambda key: key.partition,
+    "model": lambda key: key.model,
+    "job": lambda key: f"{key.cluster}\0{key.job_id}",
+}
+"""The tables, and what one row of each has in common."""
+
+
+def make_goodput(api: PrometheusApi, asked: Asked, progress: Progress) -> Goodput:
+    """Ask the server.  Raises `StagewatchError`, also where the rules are not loaded."""
+    read = _read(api, asked, asked.period, progress)
+    if read is None:
+        raise missing(asked.period)
+    ledger, attempts = read
+    energy = read_energy(api, ledger, asked.clusters, progress)
+    causes = find_causes(api, ledger, attempts, asked.clusters, progress)
+    before = _read(api, asked, asked.before, progress)
+    total = _use(asked, ledger.rows.items())
+    total.attempts += attempts
+    if energy.by_cluster and not asked.jobs:
+        total.joules = sum(energy.by_cluster.values())
+    tables = {name: _table(asked, ledger, attempts, energy, of) for name, of in DIMENSIONS.items()}
+    if asked.jobs:
+        known = [use.joules for use in tables["job"].values() if use.joules is not None]
+        total.joules = sum(known) if known else None
+    unpriced = sum(
+        seconds for key, seconds in ledger.rows.items() if asked.prices.of(key.model) is None
+    )
+    return Goodput(
+        asked=asked,
+        ledger=ledger,
+        clusters=[
+            Seen(name, ledger.gpus(name), ledger.seen(name)) for name in sorted(ledger.observed)
+        ],
+        total=total,
+        tables=tables,
+        causes=causes,
+        attempts=attempts,
+        energy=energy,
+        before=_use(asked, before[0].rows.items()) if before else None,
+        unpriced=unpriced if asked.prices.by_model else 0.0,
+    )
+
+
+def _read(
+    api: PrometheusApi, asked: Asked, period: Period, progress: Progress
+) -> tuple[Ledger, list[Attempt]] | None:
+    """A ledger in which lost work has been moved, and the runs that lost it."""
+    ledger = read_ledger(api, period, asked.clusters, asked.jobs, progress)
+    if ledger is None:
+        return None
+    attempts = find_attempts(api, ledger, asked.clusters, progress)
+    move_lost(ledger, attempts)
+    return ledger, attempts
+
+
+def _use(asked: Asked, rows: Iterable[tuple[Key, float]]) -> Use:
+    use = Use()
+    for key, seconds in rows:
+        if seconds <= 0:
+            continue
+        use.states[key.state] += seconds
+        use.owner = key
+        price = asked.prices.of(key.model)
+        if price is not None:
+            use.cost = (use.cost or 0.0) + price * seconds / 3600
+    return use
+
+
+def _table(
+    asked: Asked,
+    ledger: Ledger,
+    attempts: Sequence[Attempt],
+    energy: Energy,
+    of: Callable[[Key], str],
+) -> dict[str, Use]:
+    """What jobs held by what `of` tells, the largest first.
+
+    A job's energy and runs go with its GPUs: to each model by its share of the job's time.
+    """
+    rows: dict[str, list[tuple[Key, float]]] = {}
+    jobs: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for key, seconds in ledger.rows.items():
+        if key.allocated:
+            rows.setdefault(of(key), []).append((key, seconds))
+            jobs[key.cluster, key.job_id] += seconds
+    uses = {name: _use(asked, mine) for name, mine in rows.items()}
+    failed: dict[tuple[str, str], list[Attempt]] = {}
+    for attempt in attempts:
+        failed.setdefault((attempt.cluster, attempt.job_id), []).append(attempt)
+    for name, mine in rows.items():
+        use = uses[name]
+        held: defaultdict[tuple[str, str], float] = defaultdict(float)
+        for key, seconds in mine:
+            held[key.cluster, key.job_id] += seconds
+        for job, seconds in held.items():
+            use.attempts += failed.get(job, ())
+            if job in energy.by_job and jobs[job]:
+                use.joules = (use.joules or 0.0) + energy.by_job[job] * seconds / jobs[job]
+    return dict(sorted(uses.items(), key=lambda each: (-each[1].seconds, each[0])))
+
+
+def largest(uses: Mapping[str, Use]) -> Iterator[tuple[str, Use]]:
+    """The rows of a table that the page shows; all others are the last one."""
+    names = list(uses)
+    shown = names if len(names) <= MAX_ROWS + 1 else names[:MAX_ROWS]
+    yield from ((name, uses[name]) for name in shown)
+    rest = Use()
+    for name in names[len(shown) :]:
+        each = uses[name]
+        for state, seconds in each.states.items():
+            rest.states[state] += seconds
+        rest.attempts += each.attempts
+        for what in ("cost", "joules"):
+            if (more := getattr(each, what)) is not None:
+                setattr(rest, what, (getattr(rest, what) or 0.0) + more)
+    if rest.states:
+        yield f"{len(names) - len(shown)} others", rest

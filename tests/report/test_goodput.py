@@ -1,0 +1,255 @@
+"""The report on paid GPU-hours, from real servers, against a count of its own."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from stagewatch.cli import main
+from stagewatch.core.processes import Children
+from stagewatch.prometheus.api import PrometheusApi
+from stagewatch.report import story
+from stagewatch.report.goodput import Asked, Goodput, make_goodput
+from stagewatch.report.ledger import DAY, NOT_OBSERVED, split
+from stagewatch.report.periods import Period, month
+from stagewatch.report.prices import Prices
+from stagewatch.report.progress import Progress
+from tests.report import paid as past
+from tests.report.conftest import needs_tool
+from tests.report.filled import filled_prometheus, filled_store
+
+OCTOBER, SEPTEMBER = month("2026-10"), month("2026-09")
+PRICES = Prices({"h100": 3.0, "a100": 1.0}, "EUR")
+
+
+@pytest.fixture(scope="module")
+def url(children: Children, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Prometheus that has the two months."""
+    needs_tool("prometheus")
+    return filled_prometheus(children, tmp_path_factory.mktemp("paid") / "p", *past.paid())
+
+
+def made(url: str, period: Period = OCTOBER, **jobs: str) -> Goodput:
+    """What a server knows of a period."""
+    whose = {name: jobs.get(name, "") for name in ("cluster", "user", "account", "partition")}
+    words = ("October 2026", "In October 2026", "September 2026")
+    asked = Asked(period, SEPTEMBER, *words, prices=PRICES, **whose)
+    with closing(PrometheusApi(url, timeout=60)) as api:
+        return make_goodput(api, asked, Progress())
+
+
+@pytest.fixture(scope="module")
+def goodput(url: str) -> Goodput:
+    """October's report."""
+    return made(url)
+
+
+def counted() -> Counter[tuple[str, str]]:
+    """GPU-seconds by job (or `outside`) and state: each evaluation stands for a minute."""
+    seconds: Counter[tuple[str, str]] = Counter()
+    for when in past.evaluations():
+        for job_id, *_ in past.owners():
+            for state, gpus in past.uses(job_id, when).items():
+                seconds[job_id, state] += past.STEP * gpus  # type: ignore[assignment]
+        for (_, state), gpus in past.outside(when).items():
+            seconds["outside", state] += past.STEP * gpus  # type: ignore[assignment]
+    return seconds
+
+
+def test_every_gpu_second_is_in_the_state_that_an_independent_count_has(goodput: Goodput) -> None:
+    expected = counted()
+    found: Counter[tuple[str, str]] = Counter()
+    for key, seconds in goodput.ledger.rows.items():
+        if key.state != NOT_OBSERVED:
+            found[key.job_id or "outside", key.state] += seconds  # type: ignore[assignment]
+    for job, lost in (("101", past.AT_RISK), ("104", past.AT_RISK_CRASHED)):
+        states = ("train", "rollout")
+        moved = sum(expected[job, state] - found[job, state] for state in states)
+        assert found[job, "lost"] == pytest.approx(lost)
+        assert moved == pytest.approx(lost)
+        for state in (*states, "lost"):
+            del found[job, state], expected[job, state]
+    assert found == pytest.approx(expected)
+
+
+def test_all_states_and_the_time_not_observed_are_all_that_was_paid_for(goodput: Goodput) -> None:
+    assert goodput.total.seconds == pytest.approx(24 * 31 * DAY)
+    seen = past.END - past.T - (past.GAP[1] - past.GAP[0])
+    assert goodput.total.observed == pytest.approx(24 * seen)
+    assert goodput.clusters[0].gpus == pytest.approx(24)
+    assert goodput.clusters[0].share == pytest.approx(seen / (31 * DAY))
+
+
+def test_a_gap_is_on_its_day_and_in_no_state(goodput: Goodput) -> None:
+    unseen = {
+        key.start: seconds
+        for key, seconds in goodput.ledger.rows.items()
+        if key.state == NOT_OBSERVED
+    }
+    assert len(unseen) == 30  # the 5th was observed all day
+    assert unseen[past.T + DAY] == pytest.approx(24 * 1.5 * 3600)
+    assert unseen[OCTOBER.start] == pytest.approx(24 * DAY)
+
+
+def test_a_failure_costs_lost_work_the_queue_and_the_start(goodput: Goodput) -> None:
+    requeued, crashed = goodput.attempts
+    assert (requeued.job_id, requeued.ended, requeued.lost) == ("101", past.REQUEUED, past.AT_RISK)
+    assert requeued.queued == past.AGAIN - past.REQUEUED
+    assert requeued.startup == pytest.approx(8 * 900)  # waiting and init
+    assert (crashed.job_id, crashed.how, crashed.ended) == ("104", "RankGone", past.CRASHED)
+    assert crashed.lost == past.AT_RISK_CRASHED
+
+
+def test_training_ratio_counts_the_queue_and_goodput_does_not(goodput: Goodput) -> None:
+    job = goodput.tables["job"]["east\0" + "101"]
+    expected = counted()
+    states = {state: n for (job_id, state), n in expected.items() if job_id == "101"}
+    productive = states["train"] + states["rollout"] - past.AT_RISK
+    assert job.goodput == pytest.approx(productive / sum(states.values()))
+    off = 8 * (past.AGAIN - past.REQUEUED)
+    assert job.training_ratio == pytest.approx(productive / (sum(states.values()) + off))
+    assert goodput.tables["job"]["east\0" + "102"].goodput is None  # nobody recorded its stages
+
+
+def test_money_is_hours_times_the_price_of_the_model(goodput: Goodput) -> None:
+    expected = counted()
+    held = sum(n for (job, _), n in expected.items() if job == "102")
+    assert goodput.tables["model"]["a100"].cost == pytest.approx(held / 3600 * 1.0)
+    held = sum(n for (job, _), n in expected.items() if job in ("101", "104"))
+    assert goodput.tables["model"]["h100"].cost == pytest.approx(held / 3600 * 3.0)
+    observed = goodput.total.observed / 3600
+    assert goodput.total.cost == pytest.approx(observed * (16 * 3 + 8 * 1) / 24)
+    assert goodput.unpriced == pytest.approx(goodput.total.seconds - goodput.total.observed)
+
+
+def test_energy_is_that_of_real_gpus_and_goes_to_the_job_that_held_them(goodput: Goodput) -> None:
+    seen = past.END - past.T
+    # A counter goes on while Prometheus does not look: only the jobs' share has the gap.
+    assert goodput.total.joules == pytest.approx((500 + 250 + 60) * seen, rel=0.01)
+    looked = seen - (past.GAP[1] - past.GAP[0])
+    assert goodput.tables["user"]["alice"].joules == pytest.approx(500 * looked, rel=0.02)
+    assert goodput.tables["user"]["bob"].joules == pytest.approx(250 * looked, rel=0.02)
+    assert goodput.tables["user"]["carol"].joules is None
+    assert goodput.energy.recorded == 1
+
+
+def test_causes_are_named_with_rank_node_and_alert(goodput: Goodput) -> None:
+    causes = {each.words: each for each in goodput.causes}
+    stalled = causes["Stalled jobs: process gone"]
+    assert stalled.worst == [("job 101: train 5 on n2", pytest.approx(8 * 3600))]
+    assert list(stalled.alerts) == ["RankGone"]
+    drained = causes["Drained nodes: gpu"]
+    assert drained.worst == [("n9", pytest.approx(counted()["outside", "drained"]))]
+    assert causes["Slow ranks"].worst[0][0] == "job 104: train 2 on n4"
+    lost = causes["Work lost with a run: put back into the queue"]
+    assert lost.worst == [("job 101, 2026-10-05 10:00", pytest.approx(past.AT_RISK))]
+    sizes = [each.seconds for each in goodput.causes]
+    assert sizes == sorted(sizes, reverse=True)
+    assert goodput.causes[0] is drained
+
+
+def test_the_month_before_is_compared_by_what_was_observed(goodput: Goodput) -> None:
+    assert goodput.before is not None
+    assert goodput.before.states["train"] == pytest.approx(12 * 2 * 3600)
+    assert goodput.before.trained == pytest.approx(0.5)
+    assert goodput.before.seconds == pytest.approx(24 * 30 * DAY)
+    first, cause, before = story.goodput_opening(goodput)
+    assert first.startswith("In October 2026 the 24 GPUs of cluster east were paid for 17,856 GPU")
+    assert "93.8 % were not observed" in first
+    assert cause.startswith("The costliest cause is “Drained nodes: gpu” with 186 GPU-hours (434")
+    assert "in September 2026 it was 50.0 % (" in before
+
+
+def test_jobs_of_one_user_are_a_report_without_gpus_outside_of_jobs(url: str) -> None:
+    goodput = made(url, Period(past.T, past.END), user="alice")
+    expected = sum(n for (job, _), n in counted().items() if job == "101")
+    assert goodput.total.seconds == pytest.approx(expected)
+    assert list(goodput.tables["user"]) == ["alice"]
+    assert [each.job_id for each in goodput.attempts] == ["101"]
+    assert {key.allocated for key in goodput.ledger.rows} == {True}
+    assert goodput.clusters[0].share == pytest.approx(1 - 1.5 / 48)
+    assert story.goodput_opening(goodput)[0].startswith("In October 2026 jobs of user alice held")
+
+
+def test_victoriametrics_tells_the_same(
+    goodput: Goodput, children: Children, tmp_path: Path
+) -> None:
+    needs_tool("victoria-metrics")
+    theirs = made(filled_store(children, tmp_path / "v", *past.paid()))
+    assert theirs.total.states == pytest.approx(goodput.total.states)
+    assert theirs.attempts == list(goodput.attempts)
+
+
+@pytest.mark.parametrize(
+    ("text", "days"), [("2026-02", 28), ("2028-02", 29), ("2026-04", 30), ("2026-10", 31)]
+)
+def test_a_month_has_all_its_days_in_utc(text: str, days: int) -> None:
+    bins = list(split(month(text), DAY))
+    assert len(bins) == days
+    assert {each.seconds for each in bins} == {DAY}  # no clock is put forward or back
+    assert bins[-1].end == month(text).end
+
+
+def test_the_command_writes_long_forms_that_agree(url: str, tmp_path: Path) -> None:
+    prices = tmp_path / "prices.toml"
+    prices.write_text("h100 = 3\nother = 1.0\n")
+    given = ["report", "goodput", "--prometheus", url, "--month", "2026-10"]
+    given += ["--price-file", str(prices), "--currency", "EUR", "--output", str(tmp_path / "o")]
+    assert main([*given, "--format", "json,csv,parquet"]) == 0
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "o/report.csv").read_text())))
+    hours = sum(float(row["gpu_hours"]) for row in rows)
+    assert hours == pytest.approx(24 * 31 * 24)
+    table = pyarrow.parquet.read_table(tmp_path / "o/series.parquet").to_pylist()
+    assert sum(row["value"] for row in table) == pytest.approx(hours)
+    assert {(row["metric"], row["unit"]) for row in table} == {("goodput_gpu_hours", "h")}
+    report = json.loads((tmp_path / "o/report.json").read_text())
+    assert report["total"]["gpu_hours"] == pytest.approx(hours)
+    assert report["total"]["cost"] == pytest.approx(sum(float(row["cost"]) for row in rows))
+    assert report["failures"][0]["lost_gpu_hours"] == pytest.approx(past.AT_RISK / 3600)
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "text"),
+    [
+        (["--month", "2020-01"], 1, "load alerts/goodput.rules.yaml into Prometheus"),
+        (["--month", "2026-10", "--cluster", "west"], 1, "no job:goodput_gpus:count or cluster:"),
+        (["--month", "2026-10", "--price", "-1"], 2, "must be an amount of money above zero"),
+        (
+            ["--month", "2026-10", "--price-file", "/nonexistent"],
+            2,
+            "--price-file /nonexistent: No",
+        ),
+    ],
+)
+def test_what_cannot_be_reported_is_said_in_a_line(
+    url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    status: int,
+    text: str,
+) -> None:
+    given = ["report", "goodput", "--prometheus", url, "--output", str(tmp_path / "o")]
+    assert main([*given, *more]) == status
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and text in lines[0]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("content", ["h100 = '2'", "h100 = -1", "h100", "h100 = true", "[h100]\n"])
+def test_a_file_of_prices_holds_numbers(
+    content: str, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "prices.toml"
+    file.write_text(content)
+    given = ["report", "goodput", "--prometheus", url, "--output", str(tmp_path / "o")]
+    assert main([*given, "--month", "2026-10", "--price-file", str(file)]) == 2
+    assert str(file) in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
