@@ -37,6 +37,7 @@ OF_SLURMCTLD = {"slurmctld_schedule_cycle_tot", "slurmctld_bf_cycle_tot"}
 OF_THE_SITE = {"site:limit:value", "site:rl_stall_limit:seconds"}
 """Recorded by rules of its own, where it has any (docs/tuning.md)."""
 OF_NODE_EXPORTER = {
+    "node_cpu_seconds_total",
     "node_netstat_Tcp_CurrEstab",
     "node_netstat_Tcp_OutSegs",
     "node_netstat_Tcp_RetransSegs",
