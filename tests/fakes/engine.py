@@ -42,7 +42,7 @@ DECLARED: dict[str, dict[str, tuple[type[Counter | Gauge | Histogram], tuple[str
 }
 """Type and labels by the name in the declaration; prometheus_client ends a counter in `_total`."""
 OF_OLDER_RELEASES = {"vllm:gpu_cache_usage_perc", "vllm:time_per_output_token_seconds_bucket"}
-"""Of vLLM's V0 engine (`vllm/engine/metrics.py` of 0.8.5 and before)."""
+"""Of older releases of vLLM (documentation of 0.5.3, and early V1)."""
 _BUCKETS = (0.01, 0.05, 0.25, 1.0, 5.0)
 
 
