@@ -41,7 +41,9 @@ def test_a_stage_may_be_named_and_one_of_another_name_is_other(client: Client) -
 
 
 @pytest.mark.parametrize(
-    "amount", [math.nan, math.inf, -1, 10**400, "many", None, [1], object()], ids=str
+    "amount",
+    [math.nan, math.inf, -1, 10**400, "many", None, [1], object()],
+    ids=["nan", "infinite", "negative", "huge", "word", "nothing", "list", "object"],
 )
 def test_what_is_no_amount_is_left_out_with_one_warning(
     client: Client, amount: object, caplog: pytest.LogCaptureFixture
