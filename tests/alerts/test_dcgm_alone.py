@@ -312,7 +312,7 @@ def test_a_repeated_xid_counts_where_the_exporter_counts(tmp_path: Path) -> None
 
 def gpu_panels() -> list[Query]:
     queries = [query for name in NAMES for query in panel_queries(name)]
-    return [query for query in queries if re.search(r"\bgpu[_:][\w:]+[{\[]", query.expr)]
+    return [query for query in queries if re.search(r"(?<![\w:])gpu[_:][\w:]+[{\[]", query.expr)]
 
 
 @every_release

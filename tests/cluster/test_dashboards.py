@@ -38,6 +38,8 @@ def scene(
     lab.empty()
     directory = tmp_path_factory.mktemp("scene")
     measured = lab.submit("--gres=gpu:h200:2", "--partition=gpu")
+    for node in ("h2", "h3"):  # of the one there is an agent
+        lab.submit("--gres=gpu:h200:1", "--partition=gpu", f"--nodelist={node}")
     lab.submit("--gres=gpu:h200:8", "--partition=gpu", "--nodes=3", "--exclusive")
     again = lab.submit("--requeue", "--partition=cpu")
     short = lab.submit("--partition=cpu", script="true")
@@ -47,7 +49,7 @@ def scene(
     try:
         # No node of this Slurm has an agent: its prolog would have said so on a node that has one.
         (directory / "jobs" / measured).write_text("user=alice\ngpus=2,3\nstarted=1\n")
-        api = scene.start(lab.env)
+        api = scene.start(lab.env, measured)
         lab.run("scontrol", "update", "nodename=m1", "state=drain", "reason=bad GPU")
         lab.wait_job(short, "COMPLETED", "")
         query = 'slurm_node_unavailable_info{node="m1"}'
@@ -87,7 +89,7 @@ def test_every_variable_offers_values(name: str, scene: Scene) -> None:
 
 
 def _has_data(scene: Scene, query: Query) -> bool:
-    for job in (JOB, "540", "701"):
+    for job in (JOB, "540", "701", scene.measured):
         if scene.asked(filled(query.expr, job_id=job), instant=query.instant):
             return True
         if "$job_id" not in query.expr:

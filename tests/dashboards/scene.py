@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import requests
+import yaml
 
 from stagewatch.core.processes import Children
 from stagewatch.demo.prometheus import arguments
@@ -32,6 +33,7 @@ from tests.node_agent import NodeAgent
 from tests.waiting import wait_for
 
 SCRAPE_SECONDS = 2
+ENGINES = Path(__file__).parents[2] / "deploy" / "prometheus" / "engines.yml"
 JOB = "700"
 STALLING = "701"
 
@@ -41,12 +43,16 @@ rule_files: ["{rules}/*.rules.yaml"]
 scrape_configs:
 """
 TALKER = """
-import signal, socket, sys, threading, time, stagewatch
+import contextlib, signal, socket, sys, threading, time, stagewatch
 held = []
 signal.signal(signal.SIGUSR1, lambda *_: held.append(True))
 signal.signal(signal.SIGUSR2, lambda *_: held.clear())
 rank = int(sys.argv[1])
 stagewatch.init(job_id=sys.argv[2], role="train", rank=rank, world_size=2)
+while rank == 1 and sys.argv[2] not in ("700", "701"):  # idle, but for a tool
+    stagewatch.heartbeat()
+    with stagewatch.call("tool"):
+        time.sleep(4)
 server = socket.create_server(("127.0.0.1", 0))
 client = socket.create_connection(server.getsockname())
 peer, _ = server.accept()
@@ -62,6 +68,11 @@ while True:
                 peer.recv(1000)
             stagewatch.collective("world")
             stagewatch.scalar("reward", 0.3)
+            stagewatch.scalar("staleness", 1)
+            stagewatch.throughput(tokens=1000, samples=4, flops=1e9)
+            with contextlib.suppress(OSError), stagewatch.call("search"):
+                if step % 10 == 0:
+                    raise OSError("as asked")
             time.sleep(0.05)
             while held:
                 signal.pause()
@@ -90,16 +101,25 @@ class Scene:
         self._ended = threading.Event()
         self._nvml = nvml
         self._faulty_node()
+        (directory / "bare").mkdir()
+        self.bare = NodeAgent(directory / "bare", "--no-ranks-by-environment")
+        """The agent of a node of Slurm whose job has started no rank."""
         self.stalling: list[int] = []
         self.engines = [FakeEngine("vllm"), FakeEngine("sglang"), FakeEngine("vllm")]
 
-    def start(self, slurm: Mapping[str, str]) -> PrometheusApi:
-        """Start all, and wait until Prometheus answers; `slurm` is its commands' environment."""
+    def start(self, slurm: Mapping[str, str], measured: str) -> PrometheusApi:
+        """Start all, and wait until Prometheus answers; `slurm` is its commands' environment.
+
+        Ranks run under the id of the job of Slurm that is `measured`.
+        """
+        self.measured = measured
         self.demo.start()
         self.node.start()
+        self.bare.start()
         self.targets["stagewatch"] = [
             *self.demo.agents.items(),
             ("node-c", f"127.0.0.1:{self.node.port}"),
+            ("h2", f"127.0.0.1:{self.bare.port}"),
         ]
         self.targets["stagewatch-slurm"] = [("", self._slurm_agent(slurm))]
         # Two that work, and one that hangs, on a node of Slurm that has one job.
@@ -112,7 +132,8 @@ class Scene:
             address = f"127.0.0.1:{free_port()}"
             self.children.start([exporter, f"--web.listen-address={address}"])
             self.targets["node_exporter"] = [("node-c", address)]
-        for job, rank in ((JOB, 0), (JOB, 1), (STALLING, 0), (STALLING, 1)):
+        ranks = [(job, rank) for job in (JOB, STALLING, measured) for rank in (0, 1)]
+        for job, rank in ranks:
             process = self.children.start(
                 [sys.executable, "-c", TALKER, str(rank), job],
                 environ=os.environ | {"STAGEWATCH_DIR": str(self.node.ranks)},
@@ -148,6 +169,7 @@ class Scene:
             engine.close()
         self.children.stop()
         self.node.stop()
+        self.bare.stop()
         self.demo.stop()
 
     def _slurm_agent(self, environ: Mapping[str, str]) -> str:
@@ -222,7 +244,11 @@ class Scene:
                 }
                 for node, target in targets
             ]
-            text += f"  - {{job_name: {job}, static_configs: {json.dumps(groups)}}}\n"
+            scraped: dict[str, object] = {"job_name": job, "static_configs": groups}
+            if job == "engines":
+                shipped = yaml.safe_load(ENGINES.read_text())["scrape_configs"]
+                scraped["metric_relabel_configs"] = shipped[0]["metric_relabel_configs"]
+            text += f"  - {json.dumps(scraped)}\n"
         place = self.directory / "prometheus"
         place.mkdir()
         config = place / "prometheus.yml"
