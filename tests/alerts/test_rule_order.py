@@ -94,7 +94,7 @@ OWN_PAST = {
     "node:slurm_unavailable:info": "a node that does not answer is what it was before",
     "job:rl_wasted_gpu_seconds:total": "a counter goes on from its last value",
     "gpu_xid_last_timestamp_seconds": "the time of the last error is kept until the next",
-    "rank:rl_slow_since:timestamp_seconds": "since when a rank is slow, over breaks of five minutes",
+    "rank:rl_slow_since:timestamp_seconds": "since when a rank is slow, over short breaks",
     "rank:rl_stall:class_before": "how a rank waited before is kept as long as somebody is overdue",
     "rank:rl_rank_left:timestamp_seconds": "when a rank left is kept for as long as it is told",
     "job:rl_suspended:timestamp_seconds": "when all ranks were last stopped is kept",

@@ -49,8 +49,9 @@ signal.signal(signal.SIGUSR1, lambda *_: held.append(True))
 signal.signal(signal.SIGUSR2, lambda *_: held.clear())
 rank = int(sys.argv[1])
 stagewatch.init(job_id=sys.argv[2], role="train", rank=rank, world_size=2)
-while rank == 1 and sys.argv[2] not in ("700", "701"):  # idle, but for a tool
-    stagewatch.heartbeat()
+while rank == 1 and sys.argv[2] not in ("700", "701"):  # idle after a step, but for a tool
+    with stagewatch.stage("train", step=1):
+        pass
     with stagewatch.call("tool"):
         time.sleep(4)
 server = socket.create_server(("127.0.0.1", 0))
