@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,6 +143,14 @@ def test_every_node_is_scraped_by_exactly_one_shard(
     )
     assert all("shard" not in each["metric"] for each in store.query("up"))
     assert len(store.query('up{job="stagewatch-slurm"}')) == 1
+
+
+def test_vmalert_takes_every_rule() -> None:
+    """It knows fewer functions in texts than Prometheus does, and starts with none refused."""
+    rules = ROOT / "alerts" / "*.rules.yaml"
+    command = ["vmalert", "-dryRun", f"-rule={rules}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, [line for line in done.stderr.splitlines() if "fatal" in line]
 
 
 def test_rules_are_evaluated_where_the_series_of_all_shards_are(
