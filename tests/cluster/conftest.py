@@ -1,4 +1,4 @@
-"""A real Slurm cluster for the tests, one for the whole session."""
+"""A real Slurm cluster for these tests, one for all of them; it ends with the last."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ LAB = ClusterSpec(
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def keeper() -> Iterator[Keeper]:
-    """Whatever it starts is gone when the session is, however that ends."""
+    """Whatever it starts is gone after the last test here, however that ends."""
     if why := missing():
         pytest.skip(why)
     with Keeper() as keeper:
         yield keeper
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def munge(keeper: Keeper) -> Munge:
-    """One munge for every cluster of the session."""
+    """One munge for every cluster."""
     return Munge(keeper, keeper.make_directory("slurm-munge-"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def accounting(keeper: Keeper, munge: Munge) -> Accounting:
     """slurmdbd on MariaDB."""
     return Accounting(keeper, keeper.make_directory("slurm-accounting-"), munge)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab(
     keeper: Keeper,
     munge: Munge,
@@ -59,7 +59,7 @@ def lab(
     return cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def bare(keeper: Keeper, munge: Munge) -> SlurmCluster:
     """Two nodes without accounting, and so without GPUs among the TRES."""
     spec = ClusterSpec(

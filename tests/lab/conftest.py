@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(600))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Eight agents and a Prometheus."""
     if shutil.which("prometheus") is None:
@@ -35,7 +35,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield lab
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def dead_mount(lab: Lab) -> Iterator[FaultFs | None]:
     """A file system in user space; None where it cannot be had."""
     if missing():
@@ -47,7 +47,7 @@ def dead_mount(lab: Lab) -> Iterator[FaultFs | None]:
     mount.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def scenes(
     lab: Lab, dead_mount: FaultFs | None, request: pytest.FixtureRequest
 ) -> dict[str, Running]:

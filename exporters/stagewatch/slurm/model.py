@@ -198,7 +198,9 @@ def number(value: Any) -> int | None:
     elif isinstance(value, dict):
         unset = value.get("infinite") or value.get("set") is False
         return None if unset else number(value.get("number"))
-    elif isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e20:
+    elif isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if not abs(value) <= 1e20:  # as NaN is not, either
         return None
     return None if value in _UNSET else int(value)
 

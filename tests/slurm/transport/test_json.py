@@ -6,6 +6,7 @@ The fixtures describe one cluster in the shape of each version's documented sche
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -173,7 +174,8 @@ def test_number_has_many_shapes(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [0xFFFFFFFE, 0xFFFFFFFF, {"set": False, "infinite": True, "number": 0}]
+    "value",
+    [0xFFFFFFFE, 0xFFFFFFFF, {"set": False, "infinite": True, "number": 0}, float("inf"), math.nan],
 )
 def test_unlimited_is_not_a_number(value: object) -> None:
     """NO_VAL and INFINITE."""
