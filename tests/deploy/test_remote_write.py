@@ -185,7 +185,7 @@ def test_the_store_answers_what_rules_and_dashboards_ask_as_prometheus_does(
 ) -> None:
     agent = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "stagewatch.cli", "node", "--listen", agent]
-    command += ["--record-dir", str(tmp_path)]
+    command += ["--record-dir", str(tmp_path), "--no-ranks-by-environment"]
     command += ["--collector.gpu.recording", str(RECORDINGS / "h200-node-a.jsonl")]
     children.start(command, log=tmp_path / "agent.log")
     content = yaml.safe_load(configuration("remote-write.yml", fleet, store))
