@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import http.client
 import os
-import re
 import subprocess
 import sys
 import time
@@ -20,13 +19,6 @@ from tests.waiting import wait_for
 
 LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
 DAY = 86400
-SLEEP_REFUSED = re.compile(
-    r"^\S+ \S+ WARNING collector (\w+) failed: OSError: \[Errno 22\](?s:.)*?"
-    r"time\.sleep\(\w+\)\nOSError: .*\n(?s:.)*?INFO collector \1 works again\n",
-    re.MULTILINE,
-)
-"""libfaketime turns a moment to sleep until into a time to sleep for, and refuses one that is over:
-that of a thread which waited for a core between the two."""
 COUNTED = ("_total", "_count", "_sum", "_bucket")
 
 pytestmark = pytest.mark.skipif(not LIBRARIES, reason="needs libfaketime (Debian's faketime)")
@@ -98,6 +90,5 @@ def test_ages_counters_and_collectors_survive_a_clock_that_jumps(agent: NodeAgen
         ]
         assert not failed
         before = now
-    told = SLEEP_REFUSED.sub("", agent.log.read_text()).splitlines()
-    assert len(told) == 1, f"nothing but that it has started: {told}"
+    assert len(agent.log.read_text().splitlines()) == 1, "nothing but that it has started"
     assert agent.get("/")[0] == 200
