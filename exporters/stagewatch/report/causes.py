@@ -30,8 +30,8 @@ CAUSES = {
 """The states that are causes, in words.  Free and reserved GPUs accuse nobody, and `busy` and
 `unobserved` may have been work."""
 
-KINDS = {"drain": "drained", "down": "down", "fail": "down"}
-"""The state that Slurm's kind of absence leads to."""
+KINDS = {"drain": "drained", "down": "down", "fail": "drained"}
+"""The state that Slurm's kind of absence leads to; a node marked FAIL takes no jobs, but runs."""
 
 UNNAMED = "no rank named"
 
