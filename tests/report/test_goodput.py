@@ -16,9 +16,11 @@ from stagewatch.cli import main
 from stagewatch.core.processes import Children
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report import story
+from stagewatch.report.behind import behind
 from stagewatch.report.causes import KINDS
 from stagewatch.report.goodput import Asked, Goodput, make_goodput
 from stagewatch.report.ledger import DAY, NOT_OBSERVED, split
+from stagewatch.report.pages import goodput_page
 from stagewatch.report.periods import Period, month
 from stagewatch.report.prices import Prices
 from stagewatch.report.progress import Progress
@@ -182,6 +184,23 @@ def test_causes_are_named_with_rank_node_and_alert(goodput: Goodput) -> None:
     sizes = [each.seconds for each in goodput.causes]
     assert sizes == sorted(sizes, reverse=True)
     assert goodput.causes[0] is drained
+
+
+def test_causes_lead_to_their_incidents(goodput: Goodput) -> None:
+    causes = {each.words: each for each in goodput.causes}
+    drain, after = behind(causes["Drained nodes: gpu"], goodput.incidents)  # there is a gap
+    assert (drain.incident.nodes, drain.incident.jobs) == (("n9",), ())
+    assert drain.incident.start == pytest.approx(past.T, abs=600)
+    assert after.incident.start == pytest.approx(past.GAP[1], abs=600)
+    (gone,) = behind(causes["Stalled jobs: process gone"], goodput.incidents)
+    assert gone.incident.jobs == ("101",)
+    assert gone.incident.start == pytest.approx(past.STALL, abs=600)
+    assert gone.incident.end == pytest.approx(past.STALL_END, abs=600)
+    assert not behind(causes["Slow ranks"], goodput.incidents)
+    page = goodput_page(goodput, {"hours": ["", ""]})
+    for each in (drain, gone):
+        assert f'href="#incident-{each.number}"' in page
+        assert f'id="incident-{each.number}"' in page
 
 
 def test_the_month_before_is_compared_by_what_was_observed(goodput: Goodput) -> None:
