@@ -4,6 +4,7 @@ an incident, and where the hours of GPUs went."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from stagewatch.report.drawing import (
     NEAR,
     ONE_COLUMN,
     TWO_COLUMNS,
+    UNBROKEN,
     Drawing,
     Mark,
     cell,
@@ -60,8 +62,14 @@ LARGEST = 1e30
 WIDTHS = (TWO_COLUMNS, ONE_COLUMN)
 """Both widths in inches, the page's first."""
 
-NARROW_TEXT = 22
+NARROW_TEXT = 26
 """Characters of a name that a figure of one column shows."""
+
+LEAST_SHARE = {TWO_COLUMNS: 0.012, ONE_COLUMN: 0.03}
+"""Share of an axis of time, by the width: what lasts no longer is drawn this wide, so that it shows
+beside the line of a moment."""
+
+_MIDDLE = re.compile(r"(?<!\S)(/[^/\s]+)(?:/[^/\s]+)+(/[^/\s]+/[^/\s]+)$")
 
 BELOW = 0.4
 """Inches below a plot for the words of its axis."""
@@ -124,7 +132,7 @@ def propagation(experiment: Experiment, side: Side, width: float = TWO_COLUMNS) 
     height = key_height(marks, width) + 0.155 * len(rows) + BELOW + legend_height
     drawing = Drawing(_name("propagation", side), title, width, height)
     axes = drawing.figure.subplots()
-    row_labels(axes, [fitted(row.label, _most_text(width)) for row in rows])
+    row_labels(axes, [fitted(_short_path(row.label), _most_text(width)) for row in rows])
     for at, (row, tick) in enumerate(zip(rows, axes.get_yticklabels(), strict=True)):
         tick.set_fontweight("bold" if row.origin else "normal")
         for start, end, colour in _cells(experiment, row.values):
@@ -138,10 +146,9 @@ def propagation(experiment: Experiment, side: Side, width: float = TWO_COLUMNS) 
     legend: list[Artist] = [
         Patch(color=colour, label=text) for colour, text in zip(HEAT, words, strict=True)
     ]
-    legend += [
-        _patch("no data", "gap"),
-        Line2D([], [], marker="x", color="black", ls="", label="first event"),
-    ]
+    legend.append(_patch("no data", "gap"))
+    if any(row.error is not None for row in rows):
+        legend.append(Line2D([], [], marker="x", color="black", ls="", label="first event"))
     drawing.figure.legend(
         handles=legend,
         loc="outside lower center",
@@ -155,6 +162,11 @@ def propagation(experiment: Experiment, side: Side, width: float = TWO_COLUMNS) 
 def level(severity: float) -> str:
     """The colour of a severity."""
     return HEAT[sum(severity >= each for each in LEVELS)]
+
+
+def _short_path(label: str) -> str:
+    """A name without the middle of its path: `node-a /mnt/…/checkpoints/700`; tables have all."""
+    return _MIDDLE.sub(r"\1/…\2", label)
 
 
 def _rows(experiment: Experiment, side: Side) -> list[_Row]:
@@ -337,7 +349,8 @@ def _marks(experiment: Experiment, seen: Milestones, width: float) -> list[Mark]
 
 
 def _moment(words: str, after: float) -> str:
-    return f"{words} {span(after)}" if after else words
+    """A length of time stays in one line of the key."""
+    return f"{words} {span(after).replace(' ', UNBROKEN)}" if after else words
 
 
 def _time(
@@ -379,7 +392,12 @@ def timeline(phases: Phases, name: str, width: float = TWO_COLUMNS) -> Drawing:
         end - phases.began,
         NEAR[width],
     )
-    shown = {colour for _, spans in rows for _, _, colour in spans}
+    shown = {
+        colour
+        for _, spans in rows
+        for begin, until, colour in spans
+        if begin <= end and until >= start
+    }
     legend = [_patch(words, colour) for words, colour in SPANS.items() if colour in shown]
     columns = len(legend) if width == TWO_COLUMNS else min(3, len(legend))
     lines = math.ceil(len(legend) / max(columns, 1))
@@ -391,7 +409,7 @@ def timeline(phases: Phases, name: str, width: float = TWO_COLUMNS) -> Drawing:
         for begin, until, colour in spans:
             first, last = max(begin, start), min(until, end)
             if last >= first:
-                wide = max(last - first, 0.003 * (end - start))
+                wide = max(last - first, LEAST_SHARE[width] * (end - start))
                 cell(axes, first - phases.began, at + 0.12, wide, 0.76, colour)
     zero = f"after {clock(phases.began)} UTC"
     time_axis(drawing, [axes], start - phases.began, end - phases.began, zero, marks)
@@ -476,7 +494,8 @@ def hours(goodput: Goodput, width: float = TWO_COLUMNS) -> Drawing:
         place, length = at[key.start]
         gpus[key.group][place] += seconds / length
     shown = [group for group in GROUPS if any(gpus[group])]
-    height = 2.6 if width == TWO_COLUMNS else 3.0
+    columns = 4 if width == TWO_COLUMNS else 2
+    height = 2.4 + 0.16 * math.ceil(len(USES) / columns)
     drawing = Drawing("hours", "Where the hours went", width, height)
     axes = drawing.figure.subplots()
     bottom = [0.0] * len(at)
@@ -509,7 +528,7 @@ def hours(goodput: Goodput, width: float = TWO_COLUMNS) -> Drawing:
     drawing.figure.legend(
         handles=[_patch(*USES[group]) for group in shown],
         loc="outside lower center",
-        ncols=len(shown) if width == TWO_COLUMNS else 2,
+        ncols=min(columns, len(shown)),
         frameon=False,
         handlelength=1.2,
         columnspacing=1.2,
