@@ -16,6 +16,7 @@ from matplotlib.patches import Rectangle
 from stagewatch.report.drawing import (
     MAX_TEXT,
     NEAR,
+    ONE_COLUMN,
     SMALL,
     TWO_COLUMNS,
     Drawing,
@@ -210,17 +211,21 @@ def test_nothing_of_a_figure_is_cut_off(width: float) -> None:
         assert cut_off(each) < 0.02
 
 
+LONG = "node-a /mnt/nfs/runs/ppo/checkpoints/700"
+
+
 @pytest.mark.parametrize(
-    ("label", "shown"),
+    ("label", "width", "shown"),
     [
-        ("node-a /mnt/nfs/runs/ppo/checkpoints/700", "node-a /mnt/…/checkpoints/700"),
-        ("/mnt/nfs/checkpoints", "/mnt/nfs/checkpoints"),
-        ("rollout 2", "rollout 2"),
-        ("/" * 40, "/" * 40),
+        (LONG, TWO_COLUMNS, "node-a /mnt/…/checkpoints/700"),
+        (LONG, ONE_COLUMN, "node-a …/checkpoints/700"),
+        ("/mnt/nfs/checkpoints", TWO_COLUMNS, "/mnt/nfs/checkpoints"),
+        ("rollout 2", ONE_COLUMN, "rollout 2"),
+        ("/" * 40, ONE_COLUMN, "/" * 40),
     ],
 )
-def test_a_path_keeps_its_ends(label: str, shown: str) -> None:
-    assert _short_path(label) == shown
+def test_a_path_keeps_its_end(label: str, width: float, shown: str) -> None:
+    assert _short_path(label, width) == shown
 
 
 def test_nodes_that_only_hold_the_marker_have_no_row() -> None:

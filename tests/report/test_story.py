@@ -19,6 +19,7 @@ import pytest
 
 from stagewatch.cli import main
 from stagewatch.prometheus.api import PrometheusApi
+from stagewatch.report.deviations import steady
 from stagewatch.report.diagnosis import told_firing
 from stagewatch.report.experiment import Cost, Experiment, Wanted, make_experiment
 from stagewatch.report.history import Grid, Line
@@ -112,8 +113,20 @@ def test_who_is_looked_at_first_is_not_called_the_first_to_deviate(experiment: E
     assert f"; {name} showed it from {seen} on" in began
     spread = captions(told)["propagation"]
     assert "Rollout 2, in bold, is the one to look at" in spread
-    assert f"{name} from {seen} on." in spread
-    assert "is the first, after" in captions(experiment)["propagation"]
+    assert f"{name} from {seen} on" in spread
+
+
+def test_the_caption_counts_all_that_the_figure_colours(experiment: Experiment) -> None:
+    first, other = experiment.full.suspects[:2]
+    coloured = {each.component for each in steady(experiment.full.view.findings)}
+    told = replace(experiment, full=replace(experiment.full, suspects=[first, other]))
+    assert first.time < other.time
+    assert "is the first, after" in captions(told)["propagation"]
+    idle = len(coloured - {first.component, other.component})
+    assert (
+        f"; 1 other follows within {other.time - past.T:.1f} s; {idle} idle"
+        in (captions(told)["propagation"])
+    )
 
 
 def test_a_verdict_is_not_taken_for_an_alert(experiment: Experiment) -> None:

@@ -132,7 +132,7 @@ def propagation(experiment: Experiment, side: Side, width: float = TWO_COLUMNS) 
     height = key_height(marks, width) + 0.155 * len(rows) + BELOW + legend_height
     drawing = Drawing(_name("propagation", side), title, width, height)
     axes = drawing.figure.subplots()
-    row_labels(axes, [fitted(_short_path(row.label), _most_text(width)) for row in rows])
+    row_labels(axes, [fitted(_short_path(row.label, width), _most_text(width)) for row in rows])
     for at, (row, tick) in enumerate(zip(rows, axes.get_yticklabels(), strict=True)):
         tick.set_fontweight("bold" if row.origin else "normal")
         for start, end, colour in _cells(experiment, row.values):
@@ -164,9 +164,10 @@ def level(severity: float) -> str:
     return HEAT[sum(severity >= each for each in LEVELS)]
 
 
-def _short_path(label: str) -> str:
-    """A name without the middle of its path: `node-a /mnt/…/checkpoints/700`; tables have all."""
-    return _MIDDLE.sub(r"\1/…\2", label)
+def _short_path(label: str, width: float) -> str:
+    """A name without the middle of its path, `node-a /mnt/…/checkpoints/700`, or in one column
+    without all but its end; tables have all of it."""
+    return _MIDDLE.sub(r"\1/…\2" if width == TWO_COLUMNS else r"…\2", label)
 
 
 def _rows(experiment: Experiment, side: Side) -> list[_Row]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from stagewatch.report.components import component_of
+from stagewatch.report.deviations import steady
 from stagewatch.report.diagnosis import MOMENTS, Milestone, Suspect, told_event, told_firing
 from stagewatch.report.events import Event
 from stagewatch.report.experiment import Experiment, Side, telling
@@ -368,21 +369,25 @@ def timeline_caption(phases: Phases) -> str:
 
 
 def _spread(experiment: Experiment, side: Side) -> str:
-    """Who deviated first, and how many followed."""
+    """Who deviated first, how many followed, and how many of them only wait."""
     if not side.suspects:
         return "No component left its baseline."
+    idle = {each.component for each in steady(side.view.findings)}
+    idle -= {each.component for each in side.suspects}
+    waiting = f"; {len(idle)} idle for longer than usual" if idle else ""
     first, others = side.suspects[0], side.suspects[1:]
     when = span(experiment.after(first.time))
     name = capital(first.component.label)
     if not others:
-        return f"{name} is the first, after {when}; no other follows."
+        return f"{name} is the first, after {when}{waiting or '; no other follows'}."
     last = span(experiment.after(max(each.time for each in others)))
     if earlier := _earlier(side.suspects):
         return (
             f"{name}, in bold, is the one to look at: it leaves its baseline after {when}, "
-            f"{_others(earlier)} from {_since(earlier, experiment)} on."
+            f"{_others(earlier)} from {_since(earlier, experiment)} on{waiting}."
         )
-    return f"{name} is the first, after {when}; {len(others)} others follow within {last}."
+    follow = "1 other follows" if len(others) == 1 else f"{len(others)} others follow"
+    return f"{name} is the first, after {when}; {follow} within {last}{waiting}."
 
 
 def _first(experiment: Experiment, side: Side) -> str:
