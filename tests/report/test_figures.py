@@ -32,11 +32,13 @@ from stagewatch.report.figures import (
     _short_path,
     diagnosis,
     limits,
+    round_values,
     timeline,
 )
 from stagewatch.report.history import Grid
 from stagewatch.report.incidents import Incident, Sign
 from stagewatch.report.jobs import JobStory
+from stagewatch.report.periods import number
 from stagewatch.report.phases import Phases
 from tests.report.drawn import cut_off, words
 
@@ -209,6 +211,18 @@ def test_nothing_of_a_figure_is_cut_off(width: float) -> None:
     group = Group("Everything measured", [Bar("localised", None, "detect")], 86400.0)
     for each in (*drawn, diagnosis([group, group], width=width)):
         assert cut_off(each) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "unit", "shown"),
+    [
+        (0.0, 14.7 * 2**20, "B", ["0 B", "5 MiB", "10 MiB", "15 MiB"]),
+        (0.0, 300.0, "B/s", ["0 B/s", "100 B/s", "200 B/s", "300 B/s"]),
+        (0.0, 45.0, "s", ["0 s", "20 s", "40 s", "60 s"]),
+    ],
+)
+def test_an_axis_has_round_values(low: float, high: float, unit: str, shown: list[str]) -> None:
+    assert [number(each, unit) for each in round_values(low, high, unit)] == shown
 
 
 LONG = "node-a /mnt/nfs/runs/ppo/checkpoints/700"

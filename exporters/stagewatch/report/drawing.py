@@ -225,7 +225,8 @@ def time_axis(
     for mark, letter, told in zip(marks, LETTERS, key, strict=False):
         style = "-" if mark.colour == "inject" else (0, (4, 2))
         for axes in panels:
-            axes.axvline(mark.when, color="white", lw=2.2, alpha=0.7)  # shows on any colour
+            # A seam shows the line on cells of any colour; it lies below all curves.
+            axes.axvline(mark.when, color="white", lw=2.2, alpha=0.7, zorder=1.5)
             axes.axvline(mark.when, color=COLOURS[mark.colour], lw=1.1, ls=style)
         panels[0].annotate(
             letter,

@@ -12,7 +12,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from stagewatch.report.components import Component, in_order
 from stagewatch.report.deviations import Finding
@@ -231,7 +231,8 @@ def anomaly(experiment: Experiment, side: Side, width: float = TWO_COLUMNS) -> D
     drawing = Drawing(_name("anomaly", side), title, width, height)
     panels = drawing.figure.subplots(len(chosen), sharex=True, squeeze=False)[:, 0].tolist()
     for axes, finding in zip(panels, chosen, strict=True):
-        axes.set_title(fitted(f"{finding.component.label}: {finding.title}"), pad=4)
+        label = _short_path(finding.component.label, width)
+        axes.set_title(fitted(f"{label}: {finding.title}"), pad=4)
         _series(axes, experiment, finding)
     _time(drawing, experiment, panels, marks)
     return drawing
@@ -251,10 +252,20 @@ def _series(axes: Axes, experiment: Experiment, finding: Finding) -> None:
         top = max(top, bottom + 0.015 * (high - low))
         axes.axhspan(bottom, top, color="#0072b2", alpha=0.18, lw=0)
         axes.axhline(_shown(base.median), color=LINE, lw=0.8, ls=":")
-    axes.yaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_locator(FixedLocator(round_values(low, high, unit)))
     axes.yaxis.set_major_formatter(lambda value, _: number(value, unit))
     times = [grid.time(at) - experiment.fault.start for at in range(grid.count)]
     axes.plot(times, values, color=COLOURS["detect"], lw=1.1, marker=".", ms=1.5)
+
+
+def round_values(low: float, high: float, unit: str) -> list[float]:
+    """Some three values of a range that are round in their unit: bytes by powers of 1024."""
+    size = 1.0
+    if unit in ("B", "B/s"):
+        largest = max(abs(low), abs(high))
+        size = next((float(1 << bits) for bits in (40, 30, 20, 10) if largest >= 1 << bits), 1.0)
+    ticks = MaxNLocator(3, steps=[1, 2, 5, 10]).tick_values(low / size, high / size)
+    return [tick * size for tick in ticks]
 
 
 def _shown(value: float) -> float:
