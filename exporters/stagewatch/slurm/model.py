@@ -75,6 +75,8 @@ class Job:
     """What it asked for on each of its nodes, if it asked so."""
     gres_detail: tuple[str, ...] = ()
     """For each of its nodes what it holds there, if the source says (`gpu:h200:2(IDX:0-1)`)."""
+    preempted: int | None = None
+    """When Slurm chose it for preemption and signalled it: it may still use its grace time."""
 
     @property
     def partition(self) -> str:
@@ -314,6 +316,7 @@ def read_job(record: Object, tasks: int | None = None) -> Job:
         signal=signal,
         gpus_per_node=gpus_of_request(text(record.get("tres_per_node")), "", "", "", 1, 1, 1),
         gres_detail=tuple(map(text, details)) if isinstance(details, list) else (),
+        preempted=moment(record.get("preempt_time")),
     )
 
 

@@ -82,6 +82,7 @@ def test_jobs_are_the_same_in_every_shape(version: str) -> None:
         start=T + 60,
         end=T + 86460,
         restarts=2,
+        preempted=T + 3600,
         gres_detail=("gpu:h200:8(IDX:0-7)", "gpu:h200:8(IDX:0-7)"),
     )
     assert jobs[102].partitions == ("gpu", "mixed")

@@ -36,6 +36,7 @@ JOB = {
     "EligibleTime": "N/A",
     "StartTime": "1750000060",
     "EndTime": "NONE",
+    "PreemptTime": "N/A",
     "RestartCnt": "1",
     "exit_code": "0",
     "ArrayTaskID": "N/A",
