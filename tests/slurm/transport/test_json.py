@@ -208,6 +208,13 @@ def test_records_of_unknown_shapes_are_counted_beside_good_ones(odd: list[object
     assert len(found.items) + found.malformed == len(odd) + 1
 
 
+@pytest.mark.parametrize("state", [["RUNNING", {"state": "CONFIGURING"}], ["RUNNING", []]], ids=str)
+def test_what_is_no_name_in_a_list_of_states_is_passed_over(state: list[object]) -> None:
+    good = load("26.05-v0.0.45", "jobs")["jobs"][0]
+    found = slurm_json.jobs({"jobs": [{**good, "job_state": state}]})
+    assert [job.state for job in found.items] == ["RUNNING"]
+
+
 def test_nobody_drained_a_node_without_a_reason() -> None:
     """reason_uid is 0 where nobody set it, and data_parser names that user: root."""
     node = {**load("26.05-v0.0.45", "nodes")["nodes"][0], "reason": ""}
