@@ -2,9 +2,11 @@
 
 A real Slurm of 20 pretended GPUs, a real Prometheus with the shipped rules, node agents and Slurm's
 agent.  The count beside the ledger reads sacct, sacctmgr and logs that the ranks write themselves.
+
 A row may differ by one evaluation interval for each GPU that enters or leaves its state.  Exits
-with 1 where one differs by more, where the GPUs of an evaluation are not those configured, or where
-anything is counted while Slurm's agent or Prometheus is gone.
+with 1 where one differs by more; where the GPUs of an evaluation are not those configured, but for
+one that the end of Prometheus cuts short; or where anything is counted while Slurm's agent or
+Prometheus is gone.
 """
 
 from __future__ import annotations
@@ -61,11 +63,13 @@ def main() -> None:
             f"{each.ledger - each.counted:+8.1f} {each.bound:8.1f}{'  OVER' if each.over else ''}"
         )
     over = sum(each.over for each in rows)
+    last = max(when for when in sums if when <= day.gaps[-1][1])
     wrong = {when: gpus for when, gpus in sums.items() if abs(gpus - CONFIGURED) > ROUNDING}
+    cut = wrong.pop(last, None)
     print(f"\n{len(day.jobs)} jobs, {len(rows)} rows, {over} over their bound")
-    print(
-        f"{len(sums)} evaluations, {len(wrong)} of them not of {CONFIGURED} GPUs: {wrong or 'none'}"
-    )
+    print(f"{len(sums)} evaluations, {len(wrong)} of them not of {CONFIGURED} GPUs {wrong or ''}")
+    if cut is not None:
+        print(f"the last before Prometheus ended was cut short, and has {cut:g} GPUs")
     made_up = [when for when in sums for gap in day.gaps if gap[0] + STALE < when <= gap[1]]
     print(f"{len(day.gaps)} gaps, in which {len(made_up)} evaluations counted anything")
     if over or wrong or made_up:
@@ -110,8 +114,8 @@ def count(
     """GPU-seconds and transitions by row, from what stagewatch has no hand in."""
     runs = read_runs(day.lab.slurm, day.logs)
     absences = read_absences(day.lab.slurm)
-    for start, end, node in day.reserved:
-        absences.setdefault(node, []).append((start, end, "reserved"))
+    for node, start, end, kind in day.absences:
+        absences.setdefault(node, []).append((start, end, kind))
     whole = (period.start, period.end)
     pieces: list[Piece] = list(outside(runs, dict.fromkeys(NODES, GPUS), absences, whole))
     for run in runs:

@@ -182,7 +182,10 @@ def read_runs(slurm: SlurmCluster, jobs: Path) -> list[Run]:
 
 
 def read_absences(slurm: SlurmCluster) -> dict[str, list[tuple[float, float, str]]]:
-    """When nodes were drained or down, by accounting's events; an open one has no end."""
+    """When nodes were down, by accounting's events; an open one has no end.
+
+    A drain is an event only once the last job has left the node.
+    """
     table = slurm.run(
         *("sacctmgr", "-n", "-P", "list", "event", "Start=now-1hours"),
         "Format=NodeName,TimeStart,TimeEnd,State",
@@ -191,10 +194,9 @@ def read_absences(slurm: SlurmCluster) -> dict[str, list[tuple[float, float, str
     found: defaultdict[str, list[tuple[float, float, str]]] = defaultdict(list)
     for row in table.splitlines():
         node, start, end, state = row.split("|")
-        kind = "down" if state.startswith("DOWN") else "drained" if "DRAIN" in state else ""
-        if node and kind:
+        if node and state.startswith("DOWN"):
             until = float(end) if end.isdecimal() and int(end) else float("inf")
-            found[node].append((float(start), until, kind))
+            found[node].append((float(start), until, "down"))
     return found
 
 

@@ -68,10 +68,10 @@ class Day:
         default_factory=lambda: defaultdict(list)
     )
     """When the agents of nodes did not answer."""
-    reserved: list[tuple[float, float, str]] = field(default_factory=list)
-    """When a node was reserved: start, end, node."""
+    absences: list[tuple[str, float, float, str]] = field(default_factory=list)
+    """Nodes that were drained or reserved: node, start, end and which of these."""
     gaps: list[tuple[float, float]] = field(default_factory=list)
-    """When Slurm's agent or Prometheus was gone, so that nothing can be counted."""
+    """When Slurm's agent, and then Prometheus, was gone, so that nothing can be counted."""
     began: float = field(default_factory=time.time)
     ended: float = 0.0
 
@@ -84,13 +84,13 @@ class Day:
         """Play it from its idle beginning to its idle end."""
         lab, slurm = self.lab, self.lab.slurm
         self._at(IDLE_SECONDS, "12 jobs come", lambda: self._submit(FIRST))
-        self._at(25, "n5 is drained", lambda: slurm.run(*_UPDATE, "state=drain", "reason=fan"))
+        self._at(25, "n5 is drained", self._drain)
         self._at(45, "n4 is reserved", self._reserve)
         self._at(50, "14 more jobs come", lambda: self._submit(SECOND))
         self._at(65, "a node of the widest job dies", self._kill_node)
         self._at(85, "the reservation ends", self._release)
         self._at(95, "the dead node comes back", self._revive_node)
-        self._at(105, "n5 is resumed", lambda: slurm.run(*_UPDATE, "state=resume"))
+        self._at(105, "n5 is resumed", self._resume)
         self._at(110, "14 more jobs come", lambda: self._submit(THIRD))
         self._at(120, "a job is cancelled", lambda: slurm.run("scancel", self.jobs[2]))
         self._at(135, "n1's agent restarts", lambda: self._restart_agent("n1"))
@@ -139,6 +139,14 @@ class Day:
             script="\n".join(lines),
         )
 
+    def _drain(self) -> None:
+        self.lab.slurm.run(*_UPDATE, "state=drain", "reason=fan")
+        self._drained_from = time.time()
+
+    def _resume(self) -> None:
+        self.lab.slurm.run(*_UPDATE, "state=resume")
+        self.absences.append(("n5", self._drained_from, time.time(), "drained"))
+
     def _reserve(self) -> None:
         self.lab.slurm.run(
             *("scontrol", "create", "reservation", "reservationname=class", "starttime=now"),
@@ -148,7 +156,7 @@ class Day:
 
     def _release(self) -> None:
         self.lab.slurm.run("scontrol", "delete", "reservationname=class")
-        self.reserved.append((self._reserved_from, time.time(), "n4"))
+        self.absences.append(("n4", self._reserved_from, time.time(), "reserved"))
 
     def _kill_node(self) -> None:
         self._dead = self.lab.nodes_of(self.jobs[0])[-1]
