@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -26,21 +30,33 @@ def buckets(times: list[int]) -> tuple[int, ...]:
     return tuple(counts)
 
 
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """New directories for records, one an example."""
+    return map(tmp_path_factory.mktemp, itertools.repeat("records"))
+
+
+@contextmanager
+def begun(directory: Path) -> Iterator[Clock]:
+    """A client that has just begun, and its clock."""
+    clock = Clock()
+    with pytest.MonkeyPatch.context() as patch, fresh_client(directory):
+        patch.setattr("stagewatch.client._lane._read_clock", clock)
+        stagewatch.init()
+        yield clock
+
+
 @settings(max_examples=60, deadline=None)
 @given(first=nanoseconds, times=st.lists(nanoseconds, min_size=1, max_size=60))
 def test_every_gap_is_counted_once_in_its_bucket(
-    first: int, times: list[int], tmp_path_factory: pytest.TempPathFactory
+    first: int, times: list[int], directories: Iterator[Path]
 ) -> None:
-    directory = tmp_path_factory.mktemp("records")
-    with pytest.MonkeyPatch.context() as patch, fresh_client(directory):
-        clock = Clock()
-        patch.setattr("stagewatch.client._lane._read_clock", clock)
-        stagewatch.init()
-        with stagewatch.stage("train"):
-            for gap in [first, *times]:
-                clock.now += gap
-                stagewatch.heartbeat()
-            totals = record(directory).totals["train"]
+    directory = next(directories)
+    with begun(directory) as clock, stagewatch.stage("train"):
+        for gap in [first, *times]:
+            clock.now += gap
+            stagewatch.heartbeat()
+        totals = record(directory).totals["train"]
     assert totals.gaps == buckets(times)
     assert totals.gap_seconds == pytest.approx(sum(times) / 1e9)
     assert totals.longest_gap == max([first, *times]) / 1e9
@@ -50,13 +66,10 @@ def test_every_gap_is_counted_once_in_its_bucket(
 @settings(max_examples=60, deadline=None)
 @given(times=st.lists(nanoseconds, min_size=1, max_size=30))
 def test_every_pass_is_counted_once_in_its_bucket(
-    times: list[int], tmp_path_factory: pytest.TempPathFactory
+    times: list[int], directories: Iterator[Path]
 ) -> None:
-    directory = tmp_path_factory.mktemp("records")
-    with pytest.MonkeyPatch.context() as patch, fresh_client(directory):
-        clock = Clock()
-        patch.setattr("stagewatch.client._lane._read_clock", clock)
-        stagewatch.init()
+    directory = next(directories)
+    with begun(directory) as clock:
         for lasts in times:
             with stagewatch.stage("reward"):
                 clock.now += lasts
