@@ -172,7 +172,7 @@ class Lane:
         self._counts = [Counts(totals + code * TOTAL_WORDS, code) for code in range(len(STAGES))]
         self._outside = Opened()
         self._outside.counts = self._counts[IDLE]
-        self.innermost = self._outside.outer = self._outside
+        self.innermost = self._outside
         self._free: _Free = None
         self._show([])
 
@@ -201,9 +201,11 @@ class Lane:
 
     def opened(self) -> list[Opened]:
         """The open stages, in the order of entry."""
-        opened = []
+        opened: list[Opened] = []
         stage = self.innermost
-        while stage is not self._outside:
+        # Not twice: signal handlers that raise in `enter` and again in `settle` leave a stage
+        # linked, and a program that enters it once more makes a ring of it.
+        while stage is not self._outside and stage not in opened:
             opened.append(stage)
             stage = stage.outer
         return opened[::-1]
@@ -266,7 +268,9 @@ class Lane:
             if self.innermost is stage:
                 self.innermost = stage.outer
             else:  # asyncio tasks do not end in the order they began
-                self._unlink(stage)
+                opened = self.opened()
+                opened.remove(stage)
+                self._link(opened)
             words[frame] = 0  # F_START
             self._free = frame, self._free
         started = stage.started
@@ -345,21 +349,17 @@ class Lane:
         longest = words[at + T_GAP_LONGEST]
         words[at + T_GAP_LONGEST] = gap if gap > longest else longest
 
-    def _unlink(self, stage: Opened) -> None:
-        """Take a stage out that is not the innermost one."""
-        inner = self.innermost
-        while inner.outer is not stage:
-            if inner is self._outside:  # which is its own outer one
-                raise ValueError("a stage ends that its thread has not open")
-            inner = inner.outer
-        inner.outer = stage.outer
+    def _link(self, opened: list[Opened]) -> None:
+        """Have these stages open; at any point all of them are linked to the innermost one."""
+        outer = self._outside
+        for stage in opened:
+            stage.outer = outer
+            outer = stage
+        self.innermost = outer
 
     def _show(self, opened: list[Opened]) -> None:
         """Show these stages and no others."""
-        self.innermost = self._outside
-        for stage in opened:
-            stage.outer = self.innermost
-            self.innermost = stage
+        self._link(opened)
         taken = [stage.frame for stage in opened]
         self._free = None
         frames = self._base + L_FRAMES
