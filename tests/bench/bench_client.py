@@ -1,4 +1,4 @@
-"""Costs of a heartbeat, a stage, a collective and an event: the median of batches.
+"""Costs of a heartbeat, a stage, a collective, an event and the import: medians.
 
 It is CPU time, which other work on the machine disturbs less; no call waits for anything.
 """
@@ -6,7 +6,10 @@ It is CPU time, which other work on the machine disturbs less; no call waits for
 from __future__ import annotations
 
 import itertools
+import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 import timeit
@@ -18,6 +21,7 @@ from tests.bench.table import row
 
 BATCHES = 25
 CALLS = 20_000
+IMPORTS = 30
 
 
 def main() -> None:
@@ -54,6 +58,25 @@ def main() -> None:
         row("collective, bare", _median_ns(lambda: stagewatch.collective("world")) / 1000, "us")
         row("collective enter + leave", _median_ns(collective) / 1000, "us", 2.0)
         stagewatch.close()
+    row("import stagewatch", _import_seconds() * 1e3, "ms")
+
+
+def _import_seconds() -> float:
+    """CPU of a process that imports the client, less that of one that does not."""
+    _process_seconds("import stagewatch")  # its modules may have to be compiled
+    return statistics.median(
+        _process_seconds("import stagewatch") - _process_seconds("pass") for _ in range(IMPORTS)
+    )
+
+
+def _process_seconds(program: str) -> float:
+    def cpu() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    before = cpu()
+    subprocess.run([sys.executable, "-c", program], check=True)
+    return cpu() - before
 
 
 def _median_ns(call: Callable[[], None]) -> float:
