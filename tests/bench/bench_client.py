@@ -1,4 +1,4 @@
-"""Costs of a heartbeat, a stage, a collective and an event: medians of CPU time.
+"""Costs of a heartbeat, a stage, a collective, an event and the import: medians of CPU time.
 
 CPU time is disturbed less by other work on the machine, and no call waits for anything.  All calls
 are measured in turn, over and over, so that a machine that slows down slows all of them.  A loop
@@ -11,7 +11,10 @@ from __future__ import annotations
 import inspect
 import itertools
 import mmap
+import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 import timeit
@@ -26,6 +29,7 @@ from stagewatch.record import EVENT_SIZE, EVENTS_AT, EVENTS_END, FILE_SIZE, SUBS
 from tests.bench.table import row
 
 BATCHES = 25
+IMPORTS = 30
 CALLS = 4_000
 
 _read_clock = time.clock_gettime_ns
@@ -122,6 +126,25 @@ def main() -> None:
     row("scalar", cost["scalar"], "us")
     row("collective, bare", cost["bare collective"], "us")
     row("size of a record", FILE_SIZE / 1024, "KiB")
+    row("import stagewatch", _import_seconds() * 1e3, "ms")
+
+
+def _import_seconds() -> float:
+    """CPU of a process that imports the client, less that of one that does not."""
+    _process_seconds("import stagewatch")  # its modules may have to be compiled
+    return statistics.median(
+        _process_seconds("import stagewatch") - _process_seconds("pass") for _ in range(IMPORTS)
+    )
+
+
+def _process_seconds(program: str) -> float:
+    def cpu() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    before = cpu()
+    subprocess.run([sys.executable, "-c", program], check=True)
+    return cpu() - before
 
 
 def _far_apart(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
