@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from stagewatch.record import (
+    BATCHES_AT,
     BUCKET_UNIT_NS,
     BUCKETS,
     E_ENTER,
@@ -59,7 +60,8 @@ class Lane:
 
     `marks` counts its marks of progress; `step` is the latest step, -1 before the first; `opened`
     holds the slots of the open stages, in the order of entry; `code` is the innermost of them, and
-    `waits` the word of the time waited in the first of all stages.
+    `waits` the word of the time waited in the first of all stages; `batches` is the word of the
+    time waited for data.
     """
 
     __slots__ = (
@@ -76,6 +78,7 @@ class Lane:
         "_sequence",
         "_warm",
         "_words",
+        "batches",
         "code",
         "marks",
         "opened",
@@ -101,6 +104,7 @@ class Lane:
         self._leaves = self._lane | E_LEAVE
         self._base = LANES_AT // WORD + index * LANE_WORDS
         self.waits = self._base + L_TOTALS + T_WAITED
+        self.batches = BATCHES_AT // WORD + index
         self._sequence: int = words[self._base]
         self.marks: int = words[self._base + L_MARKS]
         self._last = 0
