@@ -73,7 +73,7 @@ LASTING = {
         (group, "slurm_jobs"): (
             "whose job it is stays so for as long as there is one, and for 15 minutes after it"
         )
-        for group in ("engines", "given_up", "gpu", "stalls", "training")
+        for group in ("engines", "given_up", "gpu", "slow_jobs", "stalls", "training")
     },
     ("economics", "jobs"): "which GPUs a job has stays so for as long as it runs",
     ("slow_ranks", "dcgm"): "likewise; it stands beside an alert, and turns none on or off",
@@ -81,6 +81,8 @@ LASTING = {
         "goodput",
         "stalls",
     ): "a stall is seen an evaluation later, by 15 s: GPUs are in one state still",
+    ("slow_jobs", "stalls"): "an hour's mean takes a minute of a stall more or less",
+    ("slow_jobs", "slow_ranks"): "a rank that was slow within an hour silences it; likewise",
     ("goodput", "slow_ranks"): "a slow rank is judged by windows of minutes; likewise",
     ("goodput", "jobs"): "which GPUs a job has, and their use, may be 30 s old; likewise",
     ("faults", "ALERTS"): (
