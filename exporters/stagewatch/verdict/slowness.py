@@ -90,20 +90,17 @@ def witnesses(ask: Ask) -> Mapping[RankKey, Sequence[str]]:
 
 def slow_job(ask: Ask) -> list[str]:
     """A sentence for each role whose steps take longer than they did, and for what has grown."""
-    ratios: dict[str, Series] = {}
-    for one in ask("job_role:rl_slow_job:ratio"):
-        role = one.labels.get("role", "")
-        if role not in ratios or one.labels.get("beside") == "best_hours":
-            ratios[role] = one
-    if not ratios:
+    slow = ask("job_role:rl_slow_job_told:ratio")
+    if not slow:
         return []
     times = {one.labels.get("role", ""): one.value for one in ask("job_role:rl_step_time:seconds")}
     causes = ask("job_role_stage:rl_slow_job_cause:share")
     return [
         f"Slow as a whole: over the last hour a step of {role} took {times.get(role, 0):.2g} s, "
-        f"{one.value:.2f} times as long as {_BESIDE.get(one.labels.get('beside', ''), 'before')}; "
-        f"{_grown(role, one.labels.get('beside', ''), causes)}."
-        for role, one in sorted(ratios.items())
+        f"{one.value:.2f} times as long as {_BESIDE.get(beside, 'before')}; "
+        f"{_grown(role, beside, causes)}."
+        for one in slow
+        for role, beside in [(one.labels.get("role", ""), one.labels.get("beside", ""))]
     ]
 
 
