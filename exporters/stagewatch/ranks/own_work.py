@@ -66,6 +66,15 @@ class OwnWork:
                 out.add(DATA_WAIT, data / 1e9, record.job_id, record.role, record.rank)
 
 
+def work_and_waiting(record: RankRecord, now: float) -> tuple[float, float]:
+    """Seconds that the training thread has worked and waited so far, over all stages.
+
+    `now` is as in `OwnWork.add`.
+    """
+    times = _own_work(record, int(now * 1e9)).values()
+    return sum(worked for worked, _ in times) / 1e9, sum(waited for _, waited in times) / 1e9
+
+
 def _own_work(record: RankRecord, now: int) -> dict[str, tuple[int, int]]:
     """Nanoseconds worked and waited of the training thread by stage, at a time in nanoseconds."""
     lane = record.training
