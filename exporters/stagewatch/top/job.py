@@ -58,7 +58,7 @@ class JobSource:
         shares = {
             key: (work / (work + waited[key]), waited[key] / (work + waited[key]))
             for key, work in worked.items()
-            if work + waited.get(key, -work) > 0
+            if key in waited and work + waited[key] > 0
         }
         sentences = [
             (text, story.wrong and not place) for place, text in enumerate(story.sentences)
