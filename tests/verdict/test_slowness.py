@@ -23,7 +23,7 @@ SHARES = {
     "disk_wait": 0.4,
     "swapped": 0.1,
     "numa_other": 0.3,
-    "data_wait": 0.2,
+    "data_wait": 0.4,
     "nfs_read": 5.0,
     "gpu_clock": 0.75,
     "gpu_throttled": 0.6,
