@@ -43,6 +43,9 @@ def main() -> None:
             with stagewatch.collective("tp:1", op="all_reduce", size=4, elements=1024):
                 pass
 
+        def batch() -> None:
+            recorder.got_batch(recorder.wait_for_batch())
+
         empty = _median_ns(lambda: None)
         row("empty call, for comparison", empty / 1000, "us")
         row("an event in the ring, added to a call", (_median_ns(event) - empty) / 1000, "us", 0.2)
@@ -53,6 +56,7 @@ def main() -> None:
         row("scalar", _median_ns(lambda: stagewatch.scalar("reward", 0.3)) / 1000, "us")
         row("collective, bare", _median_ns(lambda: stagewatch.collective("world")) / 1000, "us")
         row("collective enter + leave", _median_ns(collective) / 1000, "us", 2.0)
+        row("wait for a batch, counted", _median_ns(batch) / 1000, "us")
         stagewatch.close()
 
 
