@@ -3,6 +3,7 @@
 from sections.job_economics import ECONOMICS
 from sections.job_nodes import GPUS_OF_THE_JOB, LOGS_AND_KILLS
 from sections.job_ranks import AS_A_WHOLE, PROCESSES, RANKS_AND_STAGES
+from sections.job_slow import SLOW_RANKS
 from sections.job_traffic import SOCKETS_AND_STORAGE
 from stagewatch.dashboards import (
     AMBER,
@@ -124,6 +125,7 @@ dashboard = board(
             ),
         ),
         RANKS_AND_STAGES,
+        SLOW_RANKS,
         GPUS_OF_THE_JOB,
         ECONOMICS,
         AS_A_WHOLE,

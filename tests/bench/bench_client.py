@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any
 
 import stagewatch
-from stagewatch.client import _lane
+from stagewatch.client import _api, _lane
 from stagewatch.record import EVENT_SIZE, EVENTS_AT, EVENTS_END, FILE_SIZE, SUBSTAGE_SIZE
 from tests.bench.table import row
 
@@ -86,6 +86,12 @@ def _call() -> None:
         pass
 
 
+def _batch() -> None:
+    recorder = _api._recorder
+    if recorder is not None:
+        recorder.got_batch(recorder.wait_for_batch())
+
+
 def main() -> None:
     """Print the median cost of a call."""
     steps = itertools.count()
@@ -100,6 +106,7 @@ def main() -> None:
         "bare collective": lambda: stagewatch.collective("world"),
         "collective": _collective,
         "call": _call,
+        "batch": _batch,
         "with the ring": _two_events(_lane),
         "without": _two_events(_without_ring()),
     }
@@ -123,6 +130,7 @@ def main() -> None:
     row("  stage in floors", cost["stage"] / cost["bare"], "times")
     row("  collective in floors", cost["collective"] / cost["bare"], "times")
     row("call of a tool, begin + end", cost["call"], "us")
+    row("wait for a batch of data, counted", cost["batch"], "us")
     row("scalar", cost["scalar"], "us")
     row("collective, bare", cost["bare collective"], "us")
     row("size of a record", FILE_SIZE / 1024, "KiB")

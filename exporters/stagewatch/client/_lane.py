@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from struct import Struct
 
 from stagewatch.record import (
+    BATCHES_AT,
     BUCKET_UNIT_NS,
     BUCKETS,
     E_ENTER,
@@ -123,7 +124,8 @@ class Lane:
     """The single writer of lane `index`.
 
     `marks` counts its marks of progress; `step` is the latest step, -1 before the first;
-    `innermost` is the open stage that was entered last, or what stands for none.
+    `innermost` is the open stage that was entered last, or what stands for none; `batches` is the
+    word of the time waited for data.
     """
 
     __slots__ = (
@@ -143,6 +145,7 @@ class Lane:
         "_step_at",
         "_steps",
         "_words",
+        "batches",
         "innermost",
         "marks",
         "step",
@@ -162,6 +165,7 @@ class Lane:
         self._progress_at = base + L_PROGRESS
         self._marks_at = base + L_MARKS
         self._step_at = base + L_STEP
+        self.batches = BATCHES_AT // WORD + index
         self._sequence = 0
         self.marks = 0
         self._last = 0

@@ -17,7 +17,7 @@ from typing import Any
 from stagewatch import record
 from stagewatch.client._calls import CallTable
 from stagewatch.client._lane import Lane
-from stagewatch.identity import Identity
+from stagewatch.identity import Identity, job_name
 from stagewatch.record import (
     C_CALL,
     C_ELEMENTS,
@@ -190,6 +190,7 @@ class Recorder:
             self._words[record.H_DROPPED] += 1
             return None
         lane.adopt(threading.get_native_id())
+        self.got_batch(lane.batches)  # which the thread before it may never have got
         self._local.hold = _Hold(lane, self._lanes_free)
         return lane
 
@@ -310,6 +311,29 @@ class Recorder:
         if waited >= 0:
             words[waits] = waited - since
             entry.waits = waits
+
+    def wait_for_batch(self) -> int:
+        """Count, until `got_batch`, that the calling thread waits for a batch of data.
+
+        Returns the word that counts it; 0 where none does: the thread has no lane, or it waits
+        already.
+        """
+        try:
+            lane: Lane = self._local.hold.lane
+        except AttributeError:
+            return 0
+        at = lane.batches
+        waited = self._words[at]
+        if waited < 0:
+            return 0
+        self._words[at] = waited - _read_clock(_BOOT)
+        return at
+
+    def got_batch(self, word: int) -> None:
+        """Tell the end of such a wait; `word` is what `wait_for_batch` gave."""
+        waited = self._words[word]
+        if waited < 0:
+            self._words[word] = waited + _read_clock(_BOOT)
 
     def launched(self, entry: Entry) -> None:
         """Tell that a call has returned and may go on elsewhere."""
@@ -441,6 +465,7 @@ class Recorder:
         self._text(record.S_FRAMEWORK, identity.framework)
         self._text(record.S_HOST, os.uname().nodename)
         self._text(record.S_GPU, identity.gpu)
+        self._text((record.JOB_NAME_AT, record.JOB_NAME_SIZE), job_name())
         at = record.H_MAGIC * WORD
         self._raw[at : at + WORD] = record.MAGIC  # last: the record is complete
 

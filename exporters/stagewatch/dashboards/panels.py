@@ -239,6 +239,17 @@ def distribution(
     return panel
 
 
+def heat_rows(title: str, description: str, query: Query, *, unit: str, width: int = 12) -> Panel:
+    """A row of colours over time for each role and rank that the query returns."""
+    panel = heatmap(title, description, query.expr, width=width)
+    panel.targets[0].format = "time_series"
+    panel.targets[0].legendFormat = "{{role}} {{rank}}"
+    panel.field["unit"] = unit
+    panel.options["filterValues"] = {}  # a rank that does no work at all is a row as well
+    panel.options["yAxis"]["unit"] = "string"
+    return panel
+
+
 def bar_gauge(
     title: str,
     description: str,

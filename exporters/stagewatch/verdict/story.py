@@ -12,6 +12,7 @@ from stagewatch.core.errors import StagewatchError
 from stagewatch.core.words import duration
 from stagewatch.prometheus.api import Series
 from stagewatch.prometheus.selectors import select
+from stagewatch.verdict.slowness import slow_job, slow_ranks
 from stagewatch.verdict.thresholds import MIN_SECONDS, SETTLE_SECONDS
 from stagewatch.verdict.words import DOING
 
@@ -130,7 +131,7 @@ def _of_cluster(api: Queries, job_id: str, cluster: str, now: float, *, alone: b
 
 
 def _verdict(ask: _Ask) -> list[str]:
-    """Who holds the job up, and how that is seen; or that nobody can be named."""
+    """Who holds the job up or slows it down, and how that is seen; or that nobody can be named."""
     behind = ask("rank:rl_stall:stage_behind")
     culprits = ask("job:rl_stall:culprit") + behind
     frames = {_whose(one.labels): one.labels["frame"] for one in ask("rl_rank_stack_frame_info")}
@@ -152,7 +153,7 @@ def _verdict(ask: _Ask) -> list[str]:
         f"{rank.labels['stage']} for {rank.value:.1f} times what its peers take."
         for rank in slow[:SHOWN]
     ]
-    return sentences
+    return [*sentences, *slow_ranks(ask, SHOWN), *slow_job(ask)]
 
 
 def _whose(labels: dict[str, str]) -> tuple[str, ...]:
