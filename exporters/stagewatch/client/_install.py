@@ -14,7 +14,7 @@ from stagewatch.client._harmless import warn_once
 from stagewatch.client._imports import Callback, when_imported
 from stagewatch.client.hooks.patching import Patches, UnknownShape
 
-FRAMEWORKS = ("trl", "areal", "verl", "openrlhf", "slime", "nemo_rl")
+FRAMEWORKS = ("trl", "areal", "verl", "openrlhf", "slime", "miles", "nemo_rl")
 PROGRAM = "torch"
 """The hook for a program without a framework; only by its name."""
 
