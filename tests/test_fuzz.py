@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.bench.bench_fuzz import fuzz
-from tests.bench.fuzzing.targets import Target, targets
+from tests.bench.fuzzing.target import Target
+from tests.bench.fuzzing.targets import targets
 
 
 @pytest.fixture(scope="module")

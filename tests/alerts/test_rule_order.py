@@ -73,7 +73,11 @@ LASTING = {
         (group, "slurm_jobs"): (
             "whose job it is stays so for as long as there is one, and for 15 minutes after it"
         )
-        for group in ("engines", "given_up", "gpu", "stalls", "training")
+        for group in (
+            *("checkpoints", "economics", "engines", "given_up", "gpu", "logs", "network", "self"),
+            *("slow_ranks", "slurm", "stages", "stalls", "starved_ranks", "training"),
+            "uninstrumented_jobs",
+        )
     },
     ("economics", "jobs"): "which GPUs a job has stays so for as long as it runs",
     ("slow_ranks", "dcgm"): "likewise; it stands beside an alert, and turns none on or off",
@@ -102,6 +106,7 @@ OWN_PAST = {
     "job:rl_stall_excuse:debugger": "a debugger that came after the suspicion excuses nothing",
     "job:goodput_seen:timestamp_seconds": "when a rank of an allocation was last seen is kept",
     "job:goodput_at_risk_before:gpu_seconds": "work is added up until a checkpoint is completed",
+    "job:slurm_owner:info": "whose job it was is kept for as long as something of it is left",
     "job:slurm_ended:timestamp_seconds": "an ended job is remembered for ten minutes",
     "mount:io_filesystem_writable:info": "a mount could be written to once",
     "engine:silent:timestamp_seconds": "since when an engine is silent is kept while it is",

@@ -1,4 +1,4 @@
-"""Scrape latency, CPU and memory of a node agent with 8 GPUs and 8 ranks under 4 scrapers.
+"""Scrape latency, CPU and memory of a node agent with 8 GPUs and 8 ranks, 4 scrapers, 5 viewers.
 
 The GPUs are the fake driver library's, read through the real path: pynvml in the child process.
 """
@@ -8,12 +8,19 @@ from __future__ import annotations
 import http.client
 import multiprocessing
 import os
+import random
 import re
 import resource
 import shutil
+import statistics
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 
 import psutil
@@ -22,6 +29,7 @@ from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port, wait_for
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.stacks import StackTaker
+from stagewatch.web.status import REFRESH_SECONDS
 from tests.bench.table import percentile, row
 from tests.fakes.nvml import FakeNvml, build
 
@@ -55,6 +63,9 @@ SCRAPERS = 4
 SCRAPES = 250
 SETTLE_SECONDS = 15
 WATCH_SECONDS = 60
+VIEWERS = 5
+VIEWER_PAIRS = 5
+VIEWER_SECONDS = 20
 
 
 def main() -> None:
@@ -86,6 +97,7 @@ def _measure(directory: Path, children: Children) -> None:
         raise SystemExit(f"the agent does not answer: {(directory / 'agent.log').read_text()}")
     time.sleep(SETTLE_SECONDS)
     _resources(agent.pid, port)
+    _viewers(agent.pid, port)
     _latency(port)
     _incident(directory, children)
 
@@ -139,6 +151,54 @@ def _resources(pid: int, port: int) -> None:
         sum(m.rss for m in memory) / 2**20, "MiB", 60)  # fmt: skip
 
 
+def _viewers(pid: int, port: int) -> None:
+    """What browsers that look at the status page add to the CPU of the agent and its children.
+
+    Windows with and without them follow one another in pairs, in random order; after the viewers
+    have come or gone a time that does not count, since the first look makes ten minutes of strips.
+    """
+    family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    added = []
+    for _ in range(VIEWER_PAIRS):
+        shares = {}
+        for count in random.sample((0, VIEWERS), 2):
+            with _looking(port, count):
+                time.sleep(REFRESH_SECONDS)
+                before, began = _exact_cpu_seconds(family), time.monotonic()
+                time.sleep(VIEWER_SECONDS)
+                shares[count] = (_exact_cpu_seconds(family) - before) / (time.monotonic() - began)
+        added.append((shares[VIEWERS] - shares[0]) * 100)
+    what = f"CPU that {VIEWERS} viewers of the status page add"
+    row(what, statistics.median(added), "%core", 0.5)
+    print(f"{'':<52} from {min(added):.3f} to {max(added):.3f} in {VIEWER_PAIRS} pairs", flush=True)
+
+
+@contextmanager
+def _looking(port: int, count: int) -> Iterator[None]:
+    """So many viewers meanwhile, whose browsers fetch the facts anew as the page's script does."""
+    away = threading.Event()
+
+    def view(after: float) -> None:
+        away.wait(after)  # they have not all come at the same moment
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        while not away.is_set():
+            connection.request("GET", "/live", headers={"Accept-Encoding": "gzip"})
+            answer = connection.getresponse()
+            if answer.status != HTTPStatus.OK or not answer.read():
+                raise SystemExit(f"the page answers {answer.status}")
+            away.wait(REFRESH_SECONDS)
+        connection.close()
+
+    with ThreadPoolExecutor(max(1, count)) as pool:
+        looking = [pool.submit(view, REFRESH_SECONDS * n / count) for n in range(count)]
+        try:
+            yield
+        finally:
+            away.set()
+        for each in looking:
+            each.result()
+
+
 def _latency(port: int) -> None:
     page = _scrape(port)
     # Processes, so that the scrapers do not wait for each other inside one interpreter.
@@ -177,6 +237,12 @@ def _scrape(port: int) -> bytes:
 
 def _cpu_seconds(processes: list[psutil.Process]) -> float:
     return sum(sum(process.cpu_times()[:2]) for process in processes)
+
+
+def _exact_cpu_seconds(processes: list[psutil.Process]) -> float:
+    """To the nanosecond, not in ticks of 10 ms: by the clocks of clock_getcpuclockid(3), whose
+    numbers the kernel makes of the process's (linux/posix-timers.h)."""
+    return sum(time.clock_gettime(~process.pid << 3 | 2) for process in processes)
 
 
 def _collectors(port: int) -> dict[str, float]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import time
 from dataclasses import dataclass, field
 
-from tests.bench.fuzzing.targets import Target, targets
+import psutil
+
+from tests.bench.fuzzing.target import Target
+from tests.bench.fuzzing.targets import targets
 
 INPUTS = int(os.environ.get("FUZZ_INPUTS", "1000000"))
 SEED = 20260101
@@ -25,18 +29,24 @@ class Outcome:
     refused: int = 0
     seconds: float = 0.0
     slowest: float = 0.0
+    grown: int = 0
+    """Bytes of memory that this process holds longer."""
     crashes: list[str] = field(default_factory=list)
 
 
 def main() -> None:
     """Prints a line now and then, and a table; ends with an error where a parser crashed."""
     with targets() as every:
-        outcomes = [fuzz(target, round(INPUTS * target.share)) for target in every]
-    print(f"\n{'parser':<24}{'inputs':>10}{'refused':>10}{'crashes':>9}{'1/s':>10}{'slowest':>12}")
+        weights = sum(target.weight for target in every)
+        outcomes = [fuzz(target, round(INPUTS * target.weight / weights)) for target in every]
+    print(
+        f"\n{'parser':<24}{'inputs':>10}{'refused':>10}{'crashes':>9}{'1/s':>10}{'slowest':>12}{'memory':>12}"
+    )
     for one in outcomes:
         print(
             f"{one.name:<24}{one.inputs:>10,}{one.refused:>10,}{len(one.crashes):>9}"
             f"{one.inputs / one.seconds:>10,.0f}{1000 * one.slowest:>9.1f} ms"
+            f"{one.grown / 2**20:>+8.0f} MiB"
         )
     inputs = sum(one.inputs for one in outcomes)
     seconds = sum(one.seconds for one in outcomes)
@@ -53,6 +63,7 @@ def fuzz(target: Target, inputs: int) -> Outcome:
     began = shown = time.monotonic()
     for seed in target.seeds:
         target.run(seed)  # what is sound must be read
+    held = _memory()
     for _ in range(inputs):
         data = target.change(target.seeds, chance)
         started = time.monotonic()
@@ -71,7 +82,13 @@ def fuzz(target: Target, inputs: int) -> Outcome:
             print(f"{target.name}: {outcome.inputs:,} of {inputs:,}", flush=True)
             shown = now
     outcome.seconds = time.monotonic() - began
+    outcome.grown = _memory() - held
     return outcome
+
+
+def _memory() -> int:
+    gc.collect()
+    return psutil.Process().memory_info().rss
 
 
 if __name__ == "__main__":

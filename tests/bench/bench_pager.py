@@ -6,10 +6,13 @@ each of which stands for 16: an alert that names a node becomes 16, but for even
 fires, with the texts that the rules give it, goes to an Alertmanager at the same times, twenty
 times as fast; all of its waits are divided by that.  A listener takes what it sends.  The budget is
 one page, none for routine work, and three chat messages a receiver.
+
+`--event NAME`, which may be repeated, plays only these.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import shutil
@@ -18,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -55,15 +58,20 @@ class Sent:
     """By which PagerDuty joins messages to one incident."""
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     """Evaluate the rules over every event, replay what fires, and print what was sent."""
+    parser = argparse.ArgumentParser(prog='make bench ARGS="pager ..."')
+    names = [event.name for event in EVENTS]
+    parser.add_argument("--event", action="append", choices=names, help="all by default")
+    wanted = parser.parse_args(arguments).event or names
+    events = [event for event in EVENTS if event.name in wanted]
     if BINARY is None or shutil.which("promtool") is None:
         raise SystemExit("bench_pager needs alertmanager and promtool on the PATH")
     directory = Path(tempfile.mkdtemp(prefix="stagewatch-bench-"))
     try:
         with ThreadPoolExecutor(2) as pool:
-            fired = list(pool.map(lambda event: firing(event, directory), EVENTS))
-        course = list(zip(EVENTS, fired, strict=True))
+            fired = list(pool.map(lambda event: firing(event, directory), events))
+        course = list(zip(events, fired, strict=True))
         sent: dict[str, list[Sent]] = {}
         for first in range(0, len(course), TOGETHER):
             home = directory / str(first)
@@ -72,7 +80,7 @@ def main() -> None:
                 sent |= replay(manager, course[first : first + TOGETHER])
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    report(sent, fired)
+    report(sent, course)
 
 
 Alert = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
@@ -141,12 +149,12 @@ def replay(manager: Manager, course: list[tuple[Event, list[set[Alert]]]]) -> di
     return sent
 
 
-def report(sent: dict[str, list[Sent]], fired: list[list[set[Alert]]]) -> None:
+def report(sent: dict[str, list[Sent]], course: list[tuple[Event, list[set[Alert]]]]) -> None:
     """One line for each event, then what was said first."""
     head = ("event", "alerts", "pages", "page sends", "chat page", "chat ticket", "mails", "notes")
     print(f"{head[0]:<22}" + "".join(f"{name:>12}" for name in head[1:]) + "  first, after")
     bad = []
-    for event, steps in zip(EVENTS, fired, strict=True):
+    for event, steps in course:
         messages = sent[event.name]
         count = Counter(message.kind for message in messages)
         pages = len({message.key for message in messages if message.kind == "page"})
@@ -250,4 +258,4 @@ def _seconds(duration: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1:])

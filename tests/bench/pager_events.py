@@ -345,34 +345,39 @@ def _reboot(fleet: Fleet) -> None:
     fleet.silence(map(node_name, numbers), range(2, 19))
 
 
-def _job_ends(fleet: Fleet) -> None:
-    """All ranks are killed but three, which save for 45 s; Slurm still calls the job COMPLETING."""
+def _job_ends(fleet: Fleet, after: int = 5) -> None:
+    """All ranks are killed but three, which save; the job is gone after some steps."""
     job = 503
     stall(fleet, job)
     for number in range(JOB_NODES):
         who = {"job_id": str(job), "rank": str(number)}
         if number >= 3:
-            fleet.change_all("rl_rank_up", lambda step: 0 if step < 4 else None, **who)
+            fleet.change_all("rl_rank_up", lambda step: 0 if step < after - 1 else None, **who)
             for name in ("rl_rank_progress", "rl_rank_stage", "rl_rank_coll", "rl_rank_wait"):
                 for key in fleet.series:
                     if key.startswith(name) and all(f'{k}="{v}"' in key for k, v in who.items()):
                         fleet.change(key, lambda step: None)
-    _end_job(fleet, job, 5)
-    ended = lambda step: 1 if step >= 2 else None  # noqa: E731
+    _end_job(fleet, job, after)
+    ended = lambda step: 1 if step >= after - 3 else None  # noqa: E731
     fleet.add("slurm_jobs_ended_total", ended, partition="gpu", state="CANCELLED", instance="slurm")
 
 
 def _preempted(fleet: Fleet) -> None:
-    _job_ends(fleet)
-    count = lambda step: 1 if step >= 3 else None  # noqa: E731
+    """Slurm signals the job, which saves for a grace time of three minutes; another one follows."""
+    saved = 12
+    _job_ends(fleet, saved)
     who = {"job_id": 503, "partition": "gpu", "user": "ann", "instance": "slurm"}
+    signalled = lambda step: BEFORE * STEP_SECONDS if 0 < step < saved else None  # noqa: E731
+    of_job = who | {"account": "rl"}
+    fleet.add("slurm_job_preempted_since_timestamp_seconds", signalled, **of_job)
+    count = lambda step: 1 if step >= saved else None  # noqa: E731
     fleet.add("slurm_job_restarts", count, **who)
     first = 3 * JOB_NODES
     for number in range(first, first + JOB_NODES):
         name = node_name(number)
         rank = {"node": name, "instance": f"{name}:9947", "job": "stagewatch"}
         rank |= {"job_id": 900, "role": "train", "rank": str(number - first)}
-        add_rank(fleet, rank, 8)
+        add_rank(fleet, rank, saved + 3)
 
 
 def _array_fails(fleet: Fleet) -> None:

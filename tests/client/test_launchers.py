@@ -46,6 +46,11 @@ LAUNCHERS = {
         "-m accelerate.commands.launch --multi_gpu --num_processes 2 --main_process_port 0",
         r"torchrun-\w{8}|[0-9a-f-]{36}",
     ),
+    "deepspeed": (
+        "deepspeed",
+        "-m deepspeed.launcher.runner --num_gpus 2 --master_port 29533",  # the command `deepspeed`
+        r"rendezvous-[0-9a-f]{8}-29533",
+    ),
 }
 """Module that is needed, the arguments of Python, and what the job is called."""
 MPI = {
@@ -55,6 +60,7 @@ MPI = {
 ENVIRON = clean_environ({"PYTHONPATH": f"{ROOT / 'exporters'}"}) | {
     "PRTE_ALLOW_RUN_AS_ROOT": "1",
     "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "DS_ACCELERATOR": "cpu",
 }
 
 
@@ -80,7 +86,7 @@ def absent(what: str) -> None:
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_pytorchs_launchers(launcher: str, tmp_path: Path) -> None:
+def test_launchers_of_pytorch_programs(launcher: str, tmp_path: Path) -> None:
     module, arguments, expected = LAUNCHERS[launcher]
     pytest.importorskip("torch", reason="torch is not installed: make test-frameworks")
     if subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True).returncode:
@@ -135,7 +141,7 @@ RANKED = {"RANK": "1", "WORLD_SIZE": "4"}
 
 
 def test_the_rendezvous_names_a_job_of_several_nodes() -> None:
-    """DeepSpeed's launcher and scripts by hand set no more than this."""
+    """DeepSpeed's launcher on several nodes and scripts by hand set no more than this."""
     found = identify(RANKED | {"MASTER_ADDR": "gpu-17", "MASTER_PORT": "29500"})
     assert found.job_id == "rendezvous-gpu-17-29500"
 

@@ -21,6 +21,7 @@ LAB = ClusterSpec(
         "gpu Nodes=h[1-3] Default=YES DefMemPerCPU=100 PriorityTier=1",
         "mixed Nodes=m1,h3 DefMemPerCPU=100 PriorityTier=1",
         "urgent Nodes=h[1-3] DefMemPerCPU=100 PriorityTier=10 PreemptMode=off",
+        "graceful Nodes=h[1-3] DefMemPerCPU=100 PriorityTier=1 GraceTime=300",
         "cpu Nodes=c1 DefMemPerCPU=100 PriorityTier=1",
     ),
 )

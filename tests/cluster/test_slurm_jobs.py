@@ -110,6 +110,32 @@ def test_job_that_does_not_end_is_told_since_it_was_cancelled(slurm: SlurmCluste
     assert found == {(job, user, account, "gpu"): float(end)}
 
 
+def test_preempted_job_is_told_from_the_signal_on_while_it_uses_its_grace_time(
+    slurm: SlurmCluster,
+) -> None:
+    """It stays RUNNING for as long as its partition's GraceTime, and saves meanwhile."""
+    job = slurm.submit(
+        *("-p", "graceful", "-w", "h1", "--gres=gpu:h200:8", "--account=physics"),
+        script="trap : TERM; while true; do sleep 1; done",
+    )
+    slurm.wait_job(job, "RUNNING")
+    assert slurm_jobs.PREEMPTED not in look(slurm, indices=False).families
+    slurm.submit("-p", "urgent", "-w", "h1", "--gres=gpu:h200:8")
+
+    def signalled() -> str | None:
+        shown = slurm.run(
+            *squeue(job, "State", "UserName", "Account", "PreemptTime"),
+            env={"SLURM_TIME_FORMAT": "%s"},
+        )
+        return None if "|N/A|" in shown else shown
+
+    state, user, account, since, _ = slurm.wait(signalled, "the job to be preempted").split("|")
+    found = look(slurm, indices=False).families
+    assert state == "RUNNING"
+    assert found[slurm_jobs.PREEMPTED] == {(job, user, account, "graceful"): float(since)}
+    assert slurm_jobs.COMPLETING not in found
+
+
 def squeue(job: str, *fields: str) -> list[str]:
     """The command that prints fields of one job, each with a bar after it."""
     return ["squeue", "-h", "-j", job, f"--Format={','.join(f'{field}:|' for field in fields)}"]

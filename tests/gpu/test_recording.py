@@ -72,6 +72,7 @@ def test_recording_replaced_while_in_use_is_read_again(tmp_path: Path) -> None:
             "line 2: 'gpu_flux' is no reading",
         ),
         ("[]\n", "line 1 is not the first line"),
+        ("[" * 100_000, "line 1 is not the first line"),
         ("\xff\n", "not UTF-8"),
     ],
 )

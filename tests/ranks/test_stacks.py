@@ -151,6 +151,7 @@ def program(directory: Path, body: str) -> StackTaker:
     return StackTaker(program=str(path))
 
 
+ENDLESS = '[{"thread_id": 1, "frames": [{"name": "f", "filename": "/x/rank.py", "line": 1e999}]}]'
 THREAD = {"thread_id": 1, "frames": [{"name": "f", "filename": "/x/rank.py", "line": 7}]}
 
 
@@ -163,6 +164,7 @@ THREAD = {"thread_id": 1, "frames": [{"name": "f", "filename": "/x/rank.py", "li
         ("print('no JSON')", "no JSON that can be read"),
         ("print('[{\"frames\": 3}]')", "no JSON that can be read"),
         ("print('[' * 100000)", "no JSON that can be read"),
+        (f"print({ENDLESS!r})", "no JSON that can be read"),
         ("import os; os.abort()", "exit status -6"),
         (
             "import sys; sys.exit('Error: Permission Denied: Try running again with sudo')",

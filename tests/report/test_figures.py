@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import matplotlib
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from matplotlib.patches import Rectangle
 
 from stagewatch.report.drawing import (
     MAX_TEXT,
     NEAR,
+    ONE_COLUMN,
     SMALL,
     TWO_COLUMNS,
     Drawing,
@@ -21,11 +24,23 @@ from stagewatch.report.drawing import (
     fitted,
     joined,
 )
-from stagewatch.report.figures import LARGEST, WIDTHS, Bar, Group, diagnosis, limits, timeline
+from stagewatch.report.figures import (
+    LARGEST,
+    WIDTHS,
+    Bar,
+    Group,
+    _short_path,
+    diagnosis,
+    limits,
+    round_values,
+    timeline,
+)
 from stagewatch.report.history import Grid
 from stagewatch.report.incidents import Incident, Sign
 from stagewatch.report.jobs import JobStory
+from stagewatch.report.periods import number
 from stagewatch.report.phases import Phases
+from tests.report.drawn import cut_off, words
 
 HOSTILE = [
     "$x_1^2$",
@@ -37,12 +52,6 @@ HOSTILE = [
     "\u202eabc",
     "x" * 9000,
 ]
-
-
-def words(drawing: Drawing) -> list[str]:
-    """The text that a figure shows."""
-    root = ElementTree.fromstring(drawing.inline())
-    return ["".join(each.itertext()) for each in root.iter() if each.tag.endswith("}text")]
 
 
 def bars(title: str, what: str, seconds: float | None) -> Drawing:
@@ -170,6 +179,67 @@ def test_a_time_line_says_what_its_colours_and_letters_mean(width: float) -> Non
     told = " ".join(" ".join(shown).split())  # a key is wrapped
     for moment in ("injected", "out of service 4.0 s", "job ended 50.0 s", "node back"):
         assert moment in told
+
+
+def test_a_colour_that_the_window_leaves_out_is_not_explained() -> None:
+    known = replace(incident(), running={"7": [None] + [1.0] * 60 + [None] * 39})
+    assert "not known" not in words(timeline(known, "timeline-1"))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_sign_of_a_moment_is_wider_than_the_line_of_the_moment(width: float) -> None:
+    restart = Sign("restart", 1050, 1050, False, "", "7")
+    phases = replace(incident(), incident=Incident((*incident().incident.signs, restart)))
+    drawing = timeline(phases, "timeline-1", width)
+    (axes,) = drawing.figure.axes
+    low, high = axes.get_xlim()
+    shapes = [each for each in axes.patches if isinstance(each, Rectangle)]
+    least = min(each.get_width() for each in shapes) / (high - low) * width
+    assert least > 3 * 1.1 / 72  # of the line
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_length_of_time_is_in_one_line_of_the_key(width: float) -> None:
+    told = words(timeline(incident(), "timeline-1", width))
+    assert [each for each in told if "8 min 15 s" in each]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_of_a_figure_is_cut_off(width: float) -> None:
+    names = ("n1", "a-node-of-a-very-long-name-in-a-large-cluster-0017")
+    drawn = [timeline(incident(each, "7" * 40), "timeline-1", width) for each in names]
+    group = Group("Everything measured", [Bar("localised", None, "detect")], 86400.0)
+    for each in (*drawn, diagnosis([group, group], width=width)):
+        assert cut_off(each) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "unit", "shown"),
+    [
+        (0.0, 14.7 * 2**20, "B", ["0 B", "5 MiB", "10 MiB", "15 MiB"]),
+        (0.0, 300.0, "B/s", ["0 B/s", "100 B/s", "200 B/s", "300 B/s"]),
+        (0.0, 45.0, "s", ["0 s", "20 s", "40 s", "60 s"]),
+    ],
+)
+def test_an_axis_has_round_values(low: float, high: float, unit: str, shown: list[str]) -> None:
+    assert [number(each, unit) for each in round_values(low, high, unit)] == shown
+
+
+LONG = "node-a /mnt/nfs/runs/ppo/checkpoints/700"
+
+
+@pytest.mark.parametrize(
+    ("label", "width", "shown"),
+    [
+        (LONG, TWO_COLUMNS, "node-a /mnt/…/checkpoints/700"),
+        (LONG, ONE_COLUMN, "node-a …/checkpoints/700"),
+        ("/mnt/nfs/checkpoints", TWO_COLUMNS, "/mnt/nfs/checkpoints"),
+        ("rollout 2", ONE_COLUMN, "rollout 2"),
+        ("/" * 40, ONE_COLUMN, "/" * 40),
+    ],
+)
+def test_a_path_keeps_its_end(label: str, width: float, shown: str) -> None:
+    assert _short_path(label, width) == shown
 
 
 def test_nodes_that_only_hold_the_marker_have_no_row() -> None:

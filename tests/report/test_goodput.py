@@ -16,6 +16,7 @@ from stagewatch.cli import main
 from stagewatch.core.processes import Children
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report import story
+from stagewatch.report.figures import WIDTHS, hours
 from stagewatch.report.goodput import Asked, Goodput, make_goodput
 from stagewatch.report.ledger import DAY, NOT_OBSERVED, split
 from stagewatch.report.periods import Period, month
@@ -23,6 +24,7 @@ from stagewatch.report.prices import Prices
 from stagewatch.report.progress import Progress
 from tests.report import paid as past
 from tests.report.conftest import needs_tool
+from tests.report.drawn import cut_off, words
 from tests.report.filled import filled_prometheus, filled_store
 
 OCTOBER, SEPTEMBER = month("2026-10"), month("2026-09")
@@ -61,6 +63,15 @@ def counted() -> Counter[tuple[str, str]]:
         for (_, state), gpus in past.outside(when).items():
             seconds["outside", state] += past.STEP * gpus  # type: ignore[assignment]
     return seconds
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_all_words_of_the_figure_are_on_the_paper(goodput: Goodput, width: float) -> None:
+    drawing = hours(goodput, width)
+    assert {"trained", "started, saved, ended", "out of service", "not observed"} <= {
+        *words(drawing)
+    }
+    assert cut_off(drawing) < 0.02
 
 
 def test_every_gpu_second_is_in_the_state_that_an_independent_count_has(goodput: Goodput) -> None:

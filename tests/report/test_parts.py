@@ -125,6 +125,8 @@ def test_numbers_have_their_units() -> None:
     assert number(3 << 30, "B") == "3 GiB"
     assert number(0.851, "ratio") == "85.1 %"
     assert number(1600) == "1600"
+    assert (number(45_000.4, "1/s"), number(9999.9)) == ("45,000 1/s", "10,000")
+    assert (number(999_999), number(1e6)) == ("999,999", "1.000e+06")
 
 
 def test_runs_of_samples_end_at_a_hole() -> None:

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -18,14 +19,16 @@ import pytest
 
 from stagewatch.cli import main
 from stagewatch.prometheus.api import PrometheusApi
-from stagewatch.report.experiment import Experiment, Wanted, make_experiment
+from stagewatch.report.deviations import steady
+from stagewatch.report.diagnosis import told_firing
+from stagewatch.report.experiment import Cost, Experiment, Wanted, make_experiment
 from stagewatch.report.history import Grid, Line
 from stagewatch.report.jobs import _mean, _pace
 from stagewatch.report.periods import Period
 from stagewatch.report.progress import Progress
 from stagewatch.report.recovery import Asked, Recovery, make_recovery
 from stagewatch.report.series import experiment_series, recovery_series, written
-from stagewatch.report.story import entries, experiment_opening, recovery_opening
+from stagewatch.report.story import captions, entries, experiment_opening, recovery_opening
 from tests.report import contention as past
 from tests.report import hyperpod
 
@@ -97,6 +100,59 @@ def test_three_sentences_say_who_where_when_and_what_it_cost(experiment: Experim
     places = [showed.index(part) for part in parts]
     assert places == sorted(places)
     assert cost == "What it cost is not known, since the job's steps were not seen."
+
+
+def test_who_is_looked_at_first_is_not_called_the_first_to_deviate(experiment: Experiment) -> None:
+    """Within two looks a verdict decides, not the time."""
+    first, other = experiment.full.suspects[:2]
+    later = replace(first, time=other.time + 2)
+    told = replace(experiment, full=replace(experiment.full, suspects=[later, other]))
+    name, seen = other.component.label, f"{other.time - past.T:.1f} s"
+    began = experiment_opening(told)[0]
+    assert "went wrong, in" in began
+    assert f"; {name} showed it from {seen} on" in began
+    spread = captions(told)["propagation"]
+    assert "Rollout 2, in bold, is the one to look at" in spread
+    assert f"{name} from {seen} on" in spread
+
+
+def test_the_caption_counts_all_that_the_figure_colours(experiment: Experiment) -> None:
+    first, other = experiment.full.suspects[:2]
+    coloured = {each.component for each in steady(experiment.full.view.findings)}
+    told = replace(experiment, full=replace(experiment.full, suspects=[first, other]))
+    assert first.time < other.time
+    assert "is the first, after" in captions(told)["propagation"]
+    idle = len(coloured - {first.component, other.component})
+    assert (
+        f"; 1 other follows within {other.time - past.T:.1f} s; {idle} idle"
+        in (captions(told)["propagation"])
+    )
+
+
+def test_a_verdict_is_not_taken_for_an_alert(experiment: Experiment) -> None:
+    full = experiment.full
+    alert = full.view.firings[0]
+    labels = {**alert.labels, "severity": ""}
+    verdict = replace(alert, name="straggler", labels=labels, start=alert.start - 2)
+    told = replace(
+        full,
+        view=replace(full.view, firings=[verdict, *full.view.firings]),
+        milestones=replace(full.milestones, localised=told_firing(verdict)),
+    )
+    showed = experiment_opening(replace(experiment, full=told))[1]
+    assert "he verdict straggler: rollout 2 was the first to name the place" in showed
+    assert "the first alert was Straggler: rollout 2" in showed
+
+
+def test_a_step_shorter_than_the_time_between_two_looks_has_no_length(
+    experiment: Experiment,
+) -> None:
+    still = Period(past.T, past.T + 60)
+    looks, longer = (
+        experiment_opening(replace(experiment, cost=Cost(usual, still)))[2] for usual in (2.0, 8.0)
+    )
+    assert "a step usually takes at most 2.0 s" in looks
+    assert "a step usually takes 8.0 s" in longer
 
 
 def test_a_recoverys_sentences_say_whether_where_when_and_what_it_cost(recovery: Recovery) -> None:

@@ -259,6 +259,25 @@ def test_jobs_that_are_completing_are_told_the_longest_first_and_short_ones_with
         }
 
 
+def test_jobs_that_are_preempted_are_told_while_they_run_those_with_gpus_first() -> None:
+    """Not of an earlier run, nor once the job waits again."""
+    of = {"user_name": "ada", "account": "ml", "start_time": T - 3600}
+    no_gpus = {"tres_alloc_str": "cpu=8"}
+    jobs = [
+        gpu_job("n1", 4, job_id=1, preempt_time=T - 5, **of),
+        gpu_job("n1", 4, job_id=2, preempt_time=0, **of),
+        gpu_job("n1", 4, job_id=3, preempt_time=T - 3601, **of),
+        gpu_job("n1", 4, job_id=4, preempt_time=T - 90, **of, **no_gpus),
+        gpu_job("n1", 4, job_id=5, preempt_time=T - 90, **{**of, "job_state": ["PENDING"]}),
+    ]
+    for most, told in ((2, {"1": T - 5, "4": T - 90}), (1, {"1": T - 5})):
+        found = Samples()
+        slurm_jobs.measure_preempted(found, jobs, most=most)
+        assert found.families[slurm_jobs.PREEMPTED] == {
+            (job, "ada", "ml", "gpu"): since for job, since in told.items()
+        }
+
+
 def test_job_beside_one_that_we_know_no_gpus_of_is_not_given_the_whole_node() -> None:
     """The node has 4 GPUs in use; the one job that is known to have any has 2 of them."""
     node = gpu_node("n1", "h200", (0, 1, 4, 5))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,6 +105,18 @@ def test_host_list_that_is_none_is_refused(text: str) -> None:
     """So is one that would fill the memory."""
     with pytest.raises(ValueError, match=r".+"):
         expand(text)
+
+
+def test_long_host_lists_do_not_fill_the_memory() -> None:
+    """Names that are read again and again are kept, but not those of a hundred long lists."""
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            assert len(expand(f"m{number}n[1-10000]")) == 10_000
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 100 * 10_000 * len("m99n10000") * 2  # a name takes six times its length
 
 
 @given(st.text("n1[]-,0 x", max_size=30))

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
+from stagewatch.core.state_file import BROKEN
 from stagewatch.gpu.reader import GpuReader
 from stagewatch.gpu.readings import parse
 
@@ -128,7 +129,7 @@ def load(file: Path) -> Recording:
                 frames.append(_complete(entry, frames[-1] if frames else {"tiers": {}}))
         except SourceError as error:
             raise ConfigError(f"{file}: line {number}: {error}") from error
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except BROKEN as error:
             what = "the first line of a recording" if interval is None else "a frame"
             raise ConfigError(f"{file}: line {number} is not {what}") from error
     if interval is None or not frames:

@@ -21,6 +21,7 @@ from typing import Any
 
 from stagewatch.core.children.worker import identity
 from stagewatch.core.processes import die_with_parent
+from stagewatch.core.state_file import BROKEN, parse
 
 PROCESS_SECONDS = 5.0
 """Time for one process."""
@@ -41,6 +42,9 @@ MAX_OTHER_FRAMES = 20
 MAX_NAME = 100
 MAX_COMPLAINT = 200
 MAX_PATH = 300
+
+UNREADABLE = (*BROKEN, MemoryError)
+"""What JSON of another shape may raise: the process decides on names and numbers in it."""
 
 Thread = tuple[str, list[tuple[str, str, int]]]
 """Name, and function, file and line of each frame, the innermost first."""
@@ -70,8 +74,8 @@ def _process(program: Sequence[str], target: dict[str, int], end: float) -> dict
     if status is None or status:
         return told | {"problem": _complaint(status, error.decode("utf-8", "replace"))}
     try:
-        return told | {"threads": _threads(json.loads(output), target["thread"], pid)}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, MemoryError):
+        return told | {"threads": threads(output, target["thread"], pid)}
+    except UNREADABLE:
         return told | {"problem": "py-spy gave no JSON that can be read; 0.4 or later is needed"}
 
 
@@ -130,8 +134,11 @@ def _complaint(status: int | None, error: str) -> str:
     return f"py-spy: {complaint or f'exit status {status}'}"
 
 
-def _threads(told: list[dict[str, Any]], trains: int, pid: int) -> list[Thread]:
-    """The threads, the one that trains first: by its number, else the main thread."""
+def threads(output: bytes, trains: int, pid: int) -> list[Thread]:
+    """The threads that py-spy tells, the one that trains first: by its number, else the main one.
+
+    Raises one of `UNREADABLE`.
+    """
 
     def rank(thread: dict[str, Any]) -> int:
         number = thread.get("os_thread_id")
@@ -140,9 +147,10 @@ def _threads(told: list[dict[str, Any]], trains: int, pid: int) -> list[Thread]:
         return 1 if number == pid or thread.get("thread_name") == "MainThread" else 2
 
     # py-spy tells the youngest thread first, and its own numbers only from Python 3.11 on.
+    told = parse(output)
     told.reverse()
-    threads = sorted(told, key=rank)[:MAX_THREADS]
-    return [_thread(thread, first=not place) for place, thread in enumerate(threads)]
+    first_ones = sorted(told, key=rank)[:MAX_THREADS]
+    return [_thread(thread, first=not place) for place, thread in enumerate(first_ones)]
 
 
 def _thread(thread: dict[str, Any], *, first: bool) -> Thread:

@@ -41,6 +41,9 @@ the width."""
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """Name the lines of moments; the key above the figure says what each is."""
 
+UNBROKEN = "\u00a0"
+"""The space within a length of time, which stays in one line."""
+
 KEY_LINE = 0.14
 """Inches that a line of a key takes."""
 
@@ -179,11 +182,12 @@ def joined(
 
 
 def key_lines(marks: Sequence[Mark], width: float) -> list[str]:
-    """What each letter means, in lines that fit into a width in inches."""
+    """What each letter means, in lines that fit into a width in inches; a length of time stays in
+    one line."""
     return [
         "\n".join(
             textwrap.wrap(f"{letter}  {mark.words}", round(width * 15), subsequent_indent="    ")
-        )
+        ).replace(UNBROKEN, " ")
         for letter, mark in zip(LETTERS, marks, strict=False)
     ]
 
@@ -221,6 +225,8 @@ def time_axis(
     for mark, letter, told in zip(marks, LETTERS, key, strict=False):
         style = "-" if mark.colour == "inject" else (0, (4, 2))
         for axes in panels:
+            # A seam shows the line on cells of any colour; it lies below all curves.
+            axes.axvline(mark.when, color="white", lw=2.2, alpha=0.7, zorder=1.5)
             axes.axvline(mark.when, color=COLOURS[mark.colour], lw=1.1, ls=style)
         panels[0].annotate(
             letter,

@@ -4,6 +4,7 @@ an incident, and where the hours of GPUs went."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from stagewatch.report.components import Component, in_order
 from stagewatch.report.deviations import Finding
@@ -23,6 +24,7 @@ from stagewatch.report.drawing import (
     NEAR,
     ONE_COLUMN,
     TWO_COLUMNS,
+    UNBROKEN,
     Drawing,
     Mark,
     cell,
@@ -60,8 +62,14 @@ LARGEST = 1e30
 WIDTHS = (TWO_COLUMNS, ONE_COLUMN)
 """Both widths in inches, the page's first."""
 
-NARROW_TEXT = 22
+NARROW_TEXT = 26
 """Characters of a name that a figure of one column shows."""
+
+LEAST_SHARE = {TWO_COLUMNS: 0.012, ONE_COLUMN: 0.03}
+"""Share of an axis of time, by the width: what lasts no longer is drawn this wide, so that it shows
+beside the line of a moment."""
+
+_MIDDLE = re.compile(r"(?<!\S)(/[^/\s]+)(?:/[^/\s]+)+(/[^/\s]+/[^/\s]+)$")
 
 BELOW = 0.4
 """Inches below a plot for the words of its axis."""
@@ -124,7 +132,7 @@ def propagation(experiment: Experiment, side: Side, width: float = TWO_COLUMNS) 
     height = key_height(marks, width) + 0.155 * len(rows) + BELOW + legend_height
     drawing = Drawing(_name("propagation", side), title, width, height)
     axes = drawing.figure.subplots()
-    row_labels(axes, [fitted(row.label, _most_text(width)) for row in rows])
+    row_labels(axes, [fitted(_short_path(row.label, width), _most_text(width)) for row in rows])
     for at, (row, tick) in enumerate(zip(rows, axes.get_yticklabels(), strict=True)):
         tick.set_fontweight("bold" if row.origin else "normal")
         for start, end, colour in _cells(experiment, row.values):
@@ -138,10 +146,9 @@ def propagation(experiment: Experiment, side: Side, width: float = TWO_COLUMNS) 
     legend: list[Artist] = [
         Patch(color=colour, label=text) for colour, text in zip(HEAT, words, strict=True)
     ]
-    legend += [
-        _patch("no data", "gap"),
-        Line2D([], [], marker="x", color="black", ls="", label="first event"),
-    ]
+    legend.append(_patch("no data", "gap"))
+    if any(row.error is not None for row in rows):
+        legend.append(Line2D([], [], marker="x", color="black", ls="", label="first event"))
     drawing.figure.legend(
         handles=legend,
         loc="outside lower center",
@@ -155,6 +162,12 @@ def propagation(experiment: Experiment, side: Side, width: float = TWO_COLUMNS) 
 def level(severity: float) -> str:
     """The colour of a severity."""
     return HEAT[sum(severity >= each for each in LEVELS)]
+
+
+def _short_path(label: str, width: float) -> str:
+    """A name without the middle of its path, `node-a /mnt/…/checkpoints/700`, or in one column
+    without all but its end; tables have all of it."""
+    return _MIDDLE.sub(r"\1/…\2" if width == TWO_COLUMNS else r"…\2", label)
 
 
 def _rows(experiment: Experiment, side: Side) -> list[_Row]:
@@ -218,7 +231,8 @@ def anomaly(experiment: Experiment, side: Side, width: float = TWO_COLUMNS) -> D
     drawing = Drawing(_name("anomaly", side), title, width, height)
     panels = drawing.figure.subplots(len(chosen), sharex=True, squeeze=False)[:, 0].tolist()
     for axes, finding in zip(panels, chosen, strict=True):
-        axes.set_title(fitted(f"{finding.component.label}: {finding.title}"), pad=4)
+        label = _short_path(finding.component.label, width)
+        axes.set_title(fitted(f"{label}: {finding.title}"), pad=4)
         _series(axes, experiment, finding)
     _time(drawing, experiment, panels, marks)
     return drawing
@@ -238,10 +252,20 @@ def _series(axes: Axes, experiment: Experiment, finding: Finding) -> None:
         top = max(top, bottom + 0.015 * (high - low))
         axes.axhspan(bottom, top, color="#0072b2", alpha=0.18, lw=0)
         axes.axhline(_shown(base.median), color=LINE, lw=0.8, ls=":")
-    axes.yaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_locator(FixedLocator(round_values(low, high, unit)))
     axes.yaxis.set_major_formatter(lambda value, _: number(value, unit))
     times = [grid.time(at) - experiment.fault.start for at in range(grid.count)]
     axes.plot(times, values, color=COLOURS["detect"], lw=1.1, marker=".", ms=1.5)
+
+
+def round_values(low: float, high: float, unit: str) -> list[float]:
+    """Some three values of a range that are round in their unit: bytes by powers of 1024."""
+    size = 1.0
+    if unit in ("B", "B/s"):
+        largest = max(abs(low), abs(high))
+        size = next((float(1 << bits) for bits in (40, 30, 20, 10) if largest >= 1 << bits), 1.0)
+    ticks = MaxNLocator(3, steps=[1, 2, 5, 10]).tick_values(low / size, high / size)
+    return [tick * size for tick in ticks]
 
 
 def _shown(value: float) -> float:
@@ -337,7 +361,8 @@ def _marks(experiment: Experiment, seen: Milestones, width: float) -> list[Mark]
 
 
 def _moment(words: str, after: float) -> str:
-    return f"{words} {span(after)}" if after else words
+    """A length of time stays in one line of the key."""
+    return f"{words} {span(after).replace(' ', UNBROKEN)}" if after else words
 
 
 def _time(
@@ -379,7 +404,12 @@ def timeline(phases: Phases, name: str, width: float = TWO_COLUMNS) -> Drawing:
         end - phases.began,
         NEAR[width],
     )
-    shown = {colour for _, spans in rows for _, _, colour in spans}
+    shown = {
+        colour
+        for _, spans in rows
+        for begin, until, colour in spans
+        if begin <= end and until >= start
+    }
     legend = [_patch(words, colour) for words, colour in SPANS.items() if colour in shown]
     columns = len(legend) if width == TWO_COLUMNS else min(3, len(legend))
     lines = math.ceil(len(legend) / max(columns, 1))
@@ -391,7 +421,7 @@ def timeline(phases: Phases, name: str, width: float = TWO_COLUMNS) -> Drawing:
         for begin, until, colour in spans:
             first, last = max(begin, start), min(until, end)
             if last >= first:
-                wide = max(last - first, 0.003 * (end - start))
+                wide = max(last - first, LEAST_SHARE[width] * (end - start))
                 cell(axes, first - phases.began, at + 0.12, wide, 0.76, colour)
     zero = f"after {clock(phases.began)} UTC"
     time_axis(drawing, [axes], start - phases.began, end - phases.began, zero, marks)
@@ -476,7 +506,8 @@ def hours(goodput: Goodput, width: float = TWO_COLUMNS) -> Drawing:
         place, length = at[key.start]
         gpus[key.group][place] += seconds / length
     shown = [group for group in GROUPS if any(gpus[group])]
-    height = 2.6 if width == TWO_COLUMNS else 3.0
+    columns = 4 if width == TWO_COLUMNS else 2
+    height = 2.4 + 0.16 * math.ceil(len(USES) / columns)
     drawing = Drawing("hours", "Where the hours went", width, height)
     axes = drawing.figure.subplots()
     bottom = [0.0] * len(at)
@@ -509,7 +540,7 @@ def hours(goodput: Goodput, width: float = TWO_COLUMNS) -> Drawing:
     drawing.figure.legend(
         handles=[_patch(*USES[group]) for group in shown],
         loc="outside lower center",
-        ncols=len(shown) if width == TWO_COLUMNS else 2,
+        ncols=min(columns, len(shown)),
         frameon=False,
         handlelength=1.2,
         columnspacing=1.2,

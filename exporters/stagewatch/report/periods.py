@@ -187,5 +187,7 @@ def number(value: float | None, unit: str = "") -> str:
         return f"{value * 1e6:.3g} µs"
     if unit == "s" and 0 < abs(value) < 0.9995:
         return f"{value * 1000:.3g} ms"
+    if 9999.5 <= abs(value) < 999_999.5:  # as %g would show it, with a power of ten
+        return f"{value:,.0f} {unit}".rstrip()
     shown = f"{value:.4g}" if abs(value) < 1e6 else f"{value:.3e}"
     return f"{shown} {unit}".rstrip()

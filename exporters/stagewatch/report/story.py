@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from stagewatch.report.components import component_of
+from stagewatch.report.deviations import steady
 from stagewatch.report.diagnosis import MOMENTS, Milestone, Suspect, told_event, told_firing
 from stagewatch.report.events import Event
 from stagewatch.report.experiment import Experiment, Side, telling
@@ -120,11 +121,28 @@ def _began(experiment: Experiment) -> str:
     at = f"at {clock(first.time)} UTC on {date(first.time)}"
     stage = f", in {first.stage}," if first.stage else ""
     after = f"{span(first.time - fault.start)} after {what}"
+    wrong = "went wrong" if _earlier(suspects) else "went wrong first"
     sentence = (
-        f"{capital(first.component.label)} of {job} went wrong first{stage} {at}, {after}"
+        f"{capital(first.component.label)} of {job} {wrong}{stage} {at}, {after}"
         f"{' there' if first.right else where}: {_evidence(first, experiment)}"
     )
+    if earlier := _earlier(suspects):
+        sentence += f"; {_others(earlier)} showed it from {_since(earlier, experiment)} on"
     return f"{sentence}{_place(suspects, experiment)}."
+
+
+def _earlier(suspects: Sequence[Suspect]) -> list[Suspect]:
+    """Those that went wrong before the one to look at first: within two looks, a verdict and the
+    distance from the baseline decide who that is."""
+    return [each for each in suspects[1:] if each.time < suspects[0].time and not each.waits]
+
+
+def _others(suspects: Sequence[Suspect]) -> str:
+    return suspects[0].component.label if len(suspects) == 1 else f"{len(suspects)} others"
+
+
+def _since(suspects: Sequence[Suspect], experiment: Experiment) -> str:
+    return span(experiment.after(min(each.time for each in suspects)))
 
 
 def _evidence(first: Suspect, experiment: Experiment) -> str:
@@ -178,7 +196,9 @@ def _showed(experiment: Experiment) -> str:
         add(last.time, f"the last error, {last.text}, was that of {last.component.label}{stage},")
     add(detected.time, f"the first alert was {detected.what},")
     if localised.time != detected.time:
-        add(localised.time, f"{localised.what} was the first to name the place,")
+        verdicts = [told_firing(each) for each in full.view.firings if not each.severity]
+        by = "the verdict " if localised in verdicts else ""
+        add(localised.time, f"{by}{localised.what} was the first to name the place,")
     told = [words for _, words in sorted(parts)]
     if detected.time is None:
         told.append("no alert fired")
@@ -193,7 +213,9 @@ def _cost(experiment: Experiment) -> str:
     cost = experiment.cost
     if cost.standstill is None or cost.usual_step is None:
         return "What it cost is not known, since the job's steps were not seen."
-    usual = f"a step usually takes {span(cost.usual_step)}"
+    # Samples cannot tell steps that are shorter than the time between them.
+    most = "at most " if cost.usual_step <= experiment.grid.step else ""
+    usual = f"a step usually takes {most}{span(cost.usual_step)}"
     if not cost.stopped:
         return f"The job went on: the longest pause was {span(cost.standstill.seconds)}; {usual}."
     ends = "then it went on" if cost.goes_on else "and none until the end of the report"
@@ -347,16 +369,25 @@ def timeline_caption(phases: Phases) -> str:
 
 
 def _spread(experiment: Experiment, side: Side) -> str:
-    """Who deviated first, and how many followed."""
+    """Who deviated first, how many followed, and how many of them only wait."""
     if not side.suspects:
         return "No component left its baseline."
+    idle = {each.component for each in steady(side.view.findings)}
+    idle -= {each.component for each in side.suspects}
+    waiting = f"; {len(idle)} idle for longer than usual" if idle else ""
     first, others = side.suspects[0], side.suspects[1:]
-    began = f"{capital(first.component.label)} is the first, after "
-    began += span(first.time - experiment.fault.start)
+    when = span(experiment.after(first.time))
+    name = capital(first.component.label)
     if not others:
-        return f"{began}; no other follows."
-    last = max(each.time for each in others) - experiment.fault.start
-    return f"{began}; {len(others)} others follow within {span(last)}."
+        return f"{name} is the first, after {when}{waiting or '; no other follows'}."
+    last = span(experiment.after(max(each.time for each in others)))
+    if earlier := _earlier(side.suspects):
+        return (
+            f"{name}, in bold, is the one to look at: it leaves its baseline after {when}, "
+            f"{_others(earlier)} from {_since(earlier, experiment)} on{waiting}."
+        )
+    follow = "1 other follows" if len(others) == 1 else f"{len(others)} others follow"
+    return f"{name} is the first, after {when}; {follow} within {last}{waiting}."
 
 
 def _first(experiment: Experiment, side: Side) -> str:

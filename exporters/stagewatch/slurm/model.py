@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
+from stagewatch.core.state_file import BROKEN
 from stagewatch.slurm.notation import (
     ENDED_STATES,
     GpuCounts,
@@ -75,6 +76,8 @@ class Job:
     """What it asked for on each of its nodes, if it asked so."""
     gres_detail: tuple[str, ...] = ()
     """For each of its nodes what it holds there, if the source says (`gpu:h200:2(IDX:0-1)`)."""
+    preempted: int | None = None
+    """When Slurm chose it for preemption and signalled it: it may still use its grace time."""
 
     @property
     def partition(self) -> str:
@@ -270,7 +273,7 @@ def read_all(
     for record in records:
         try:
             item = read(record)
-        except (KeyError, TypeError, ValueError):
+        except BROKEN:
             malformed += 1
         else:
             if item is not None:
@@ -285,10 +288,13 @@ def required(value: int | None) -> int:
     return value
 
 
+def _job_state(value: Any) -> str:
+    return job_state_of_list(names(value)) if isinstance(value, list) else job_state(str(value))
+
+
 def read_job(record: Object, tasks: int | None = None) -> Job:
     """A job of the queue; `tasks` is how many it stands for, where its own list does not say."""
-    state = record["job_state"]
-    shown = job_state_of_list(state) if isinstance(state, list) else job_state(str(state))
+    shown = _job_state(record["job_state"])
     exit_code, signal = exit_status(record.get("exit_code"))
     array = number(record.get("array_job_id")) or None
     job_id = required(number(record["job_id"]))
@@ -314,6 +320,7 @@ def read_job(record: Object, tasks: int | None = None) -> Job:
         signal=signal,
         gpus_per_node=gpus_of_request(text(record.get("tres_per_node")), "", "", "", 1, 1, 1),
         gres_detail=tuple(map(text, details)) if isinstance(details, list) else (),
+        preempted=moment(record.get("preempt_time")),
     )
 
 
@@ -401,7 +408,7 @@ def read_license(record: Object) -> License:
 def read_ended(record: Object) -> EndedJob | None:
     """One run that accounting has recorded; `None` if it has not ended."""
     current, times = inner(record, "state", "current"), record.get("time")
-    state = job_state_of_list(current) if isinstance(current, list) else job_state(str(current))
+    state = _job_state(current)
     submit, end = moment(inner(times, "submission")), moment(inner(times, "end"))
     if submit is None or end is None or state not in (*ENDED_STATES, "REQUEUED"):
         return None

@@ -33,6 +33,8 @@ _SPAN = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?(?::(\d{1,18}))?")
 _MAX_INDEX = 4096
 MAX_HOSTS = 200_000
 """A list that would give more is refused: users can write host lists."""
+_FEW = 256
+"""Names of a list that is kept among many; of longer ones hardly any are kept."""
 
 
 def spans(text: str) -> Iterator[range]:
@@ -59,18 +61,34 @@ def expand_indices(text: str) -> tuple[int, ...]:
     return numbers if len(numbers) <= _MAX_INDEX else ()
 
 
-@lru_cache(maxsize=8192)
 def expand(text: str) -> tuple[str, ...]:
     """The host names of a list, in its order.  Raises `ValueError` for any other text."""
-    if text in ("", "(null)", "None assigned", "N/A"):
-        return ()
-    items = _ITEMS.findall(text)
-    if ",".join(items) != text:
-        raise ValueError(f"not a host list: {text[:60]!r}")
-    names = tuple(islice(chain.from_iterable(map(_expand_item, items)), MAX_HOSTS + 1))
+    names = _few(text)
+    return _many(text) if names is None else names
+
+
+@lru_cache(maxsize=8192)
+def _few(text: str) -> tuple[str, ...] | None:
+    """The names of a list of at most `_FEW`, of which many are kept in memory; else `None`."""
+    names = tuple(islice(_names(text), _FEW + 1))
+    return names if len(names) <= _FEW else None
+
+
+@lru_cache(maxsize=16)
+def _many(text: str) -> tuple[str, ...]:
+    names = tuple(islice(_names(text), MAX_HOSTS + 1))
     if len(names) > MAX_HOSTS:
         raise ValueError(f"host list of more than {MAX_HOSTS} names: {text[:60]!r}")
     return names
+
+
+def _names(text: str) -> Iterator[str]:
+    if text in ("", "(null)", "None assigned", "N/A"):
+        return iter(())
+    items = _ITEMS.findall(text)
+    if ",".join(items) != text:
+        raise ValueError(f"not a host list: {text[:60]!r}")
+    return chain.from_iterable(map(_expand_item, items))
 
 
 def expand_or_none(text: str) -> tuple[str, ...]:
@@ -325,7 +343,7 @@ def node_state_of_list(names: Iterable[str]) -> tuple[str, frozenset[str]]:
     return node_state("+".join([base, *(name for name in upper if name != base)]))
 
 
-def job_state_of_list(names: list[str]) -> str:
+def job_state_of_list(names: Iterable[str]) -> str:
     """The state squeue would show for a JSON list such as `["RUNNING", "COMPLETING"]`."""
     upper = {name.upper() for name in names}
     for flag in JOB_FLAGS:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stagewatch.core import state_file
 from stagewatch.core.access import Access
 from stagewatch.core.agent_page import fetch
 from stagewatch.core.errors import NoData, SourceError
@@ -51,22 +51,35 @@ def this_node(ranks: RankDirectory, fault_dir: Path, name: str) -> Node:
 def node_of(url: str, access: Access, timeout: float) -> Node:
     """What an agent's page says.  Raises `SourceError` that names the agent."""
     try:
-        raw = fetch(url, "/events", access, timeout, MAX_PAGE)
-        page = json.loads(raw)
-        ranks, faults = list(page["ranks"]), list(page["faults"])
-        recordings = tuple(_recordings(ranks))
-        markers = tuple(Marker(**fault) for fault in faults)
-        return Node(printable(str(page["node"]), 64), recordings, markers, int(page["left_out"]))
+        return read_page(fetch(url, "/events", access, timeout, MAX_PAGE))
     except SourceError as error:
         raise SourceError(f"{url}: {error}") from error
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise SourceError(f"{url}: its page /events is not one of this version") from error
+
+
+def read_page(raw: bytes) -> Node:
+    """What an agent's page says.  Raises `SourceError` where it is none of this version."""
+    try:
+        page = state_file.parse(raw)
+        return Node(
+            printable(state_file.text(page["node"]), 64),
+            tuple(_recordings(page["ranks"])),
+            tuple(_marker(**fault) for fault in page["faults"]),
+            state_file.whole(page["left_out"]),
+        )
+    except state_file.BROKEN as error:
+        raise SourceError("its page /events is not one of this version") from error
+
+
+def _marker(*, start: Any, end: Any, **texts: Any) -> Marker:
+    checked = {name: state_file.text(value) for name, value in texts.items()}
+    ended = state_file.optional(state_file.real)(end)
+    return Marker(start=state_file.real(start), end=ended, **checked)
 
 
 def _recordings(ranks: list[dict[str, Any]]) -> Iterator[Recording]:
     for one in ranks:
         raw = base64.b64decode(one["file"], validate=True)
-        boot, wall = int(one["boot_ns"]), int(one["wall_ns"])
+        boot, wall = state_file.whole(one["boot_ns"]), state_file.whole(one["wall_ns"])
         try:
             record = parse(raw)
         except CorruptRecord:

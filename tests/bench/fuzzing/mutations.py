@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -18,8 +19,8 @@ TOKENS = (
 """What parsers stumble over: ends, quotes, numbers too large, digits that are not ASCII."""
 
 VALUES: tuple[Any, ...] = (
-    None, True, False, -1, 0, 2**63, 10**400, -0.5, 1e308, "", "x", "\ud800", "\n", "9" * 5000, [],
-    {}, [[]], [None], {"": None}, {"a": {"a": {}}},
+    None, True, False, -1, 0, 2**63, 10**400, -0.5, 1e308, math.nan, math.inf, -math.inf, "", "x",
+    "\ud800", "\n", "9" * 5000, [], {}, [[]], [None], {"": None}, {"a": {"a": {}}},
 )  # fmt: skip
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,43 +31,14 @@ from stagewatch.slurm import discovery
 from stagewatch.slurm.events.jobs import JobLedger
 from stagewatch.slurm.events.nodes import NodeLedger
 from stagewatch.slurm.node_jobs import parse_slurm_cgroup
-from stagewatch.slurm.transport import accounting
-from stagewatch.slurm.transport import text as slurm_text
 from stagewatch.storage.diskstats import parse_diskstats
 from stagewatch.storage.mountstats import parse_mountstats
 from stagewatch.verdict import incidents
 from stagewatch.web.message import Refused, parse_head
-from tests.bench.fuzzing.mutations import mutated, mutated_json
+from tests.bench.fuzzing import answers, slurm
+from tests.bench.fuzzing.mutations import mutated_json
+from tests.bench.fuzzing.target import Target, decoded, through
 from tests.records import real_file
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A parser.  It may return, or raise one of `allowed`; anything else is a crash."""
-
-    name: str
-    seeds: tuple[bytes, ...]
-    run: Callable[[bytes], object]
-    share: float
-    """Of all inputs."""
-    allowed: tuple[type[BaseException], ...] = ()
-    change: Callable[[Sequence[bytes], random.Random], bytes] = mutated
-
-
-def _decoded(run: Callable[[str], object]) -> Callable[[bytes], object]:
-    """Text as the agent reads it: what is not UTF-8 is replaced."""
-    return lambda data: run(data.decode("utf-8", "replace"))
-
-
-def _through(file: Path, run: Callable[[], object]) -> Callable[[bytes], object]:
-    """A reader of a file, which holds the input."""
-
-    def read(data: bytes) -> object:
-        file.write_bytes(data)
-        return run()
-
-    return read
-
 
 KERNEL_LOG = (
     b"4,1,5140900,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.",
@@ -165,15 +134,6 @@ HTTP = (
     b"HEAD / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
     b"GET http://x/%2e%2e/a?b=c HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
 )
-NODES = (
-    b"NodeName=n1 Arch=x86_64 CoresPerSocket=8 Gres=gpu:h100:8(S:0-1) NodeAddr=n1 NodeHostName=n1"
-    b" State=IDLE+DRAIN Partitions=gpu,all BootTime=2026-01-01T00:00:00 SlurmdStartTime=None"
-    b" CfgTRES=cpu=8,gres/gpu=8 AllocTRES=gres/gpu=1 Reason=bad fan [root@2026-01-01T00:00:00]\n",
-)
-RESERVATIONS = (
-    b"ReservationName=maint StartTime=2026-01-01T00:00:00 EndTime=2026-01-02T00:00:00"
-    b" Duration=1-00:00:00 Nodes=n[1-4] NodeCnt=4 Flags=MAINT,IGNORE_JOBS State=ACTIVE\n",
-)
 JOURNAL = (
     json.dumps(
         {
@@ -245,7 +205,7 @@ def _targets(home: Path) -> list[Target]:
 
     (home / "ranks").mkdir()
     proc, journal, states = Procfs(home / "proc"), Journal(home, {}), state_files()
-    stat = _through(process / "stat", lambda: proc.stat(7))
+    stat = through(process / "stat", lambda: proc.stat(7))
     file = real_file(home / "ranks")
     record = file[:RECORD_SIZE]
     sources = (StagewatchError,)
@@ -253,16 +213,12 @@ def _targets(home: Path) -> list[Target]:
         Target("kernel log", KERNEL_LOG, heed, 0.14),
         Target("stage record", (record,), parse_record, 0.10, (CorruptRecord,)),
         Target("events", (file,), lambda data: parse_events(data, 2**62), 0.02),
-        Target("mountstats", MOUNTSTATS, _decoded(parse_mountstats), 0.10),
-        Target("mounts", MOUNTS, _decoded(parse_mounts), 0.05),
-        Target("diskstats", DISKSTATS, _decoded(lambda text: list(parse_diskstats(text))), 0.10),
+        Target("mountstats", MOUNTSTATS, decoded(parse_mountstats), 0.10),
+        Target("mounts", MOUNTS, decoded(parse_mounts), 0.05),
+        Target("diskstats", DISKSTATS, decoded(lambda text: list(parse_diskstats(text))), 0.10),
         Target("/proc/PID/stat", STAT, stat, 0.08),
         Target("infiniband", (b"400 Gb/sec (4X NDR)\n4: ACTIVE\n123\n45\n",), ports, 0.02),
-        Target("control groups", CGROUPS, _decoded(parse_slurm_cgroup), 0.05),
-        Target("squeue", squeue(), slurm_text.parse_jobs, 0.03, sources),
-        Target("scontrol nodes", NODES, slurm_text.parse_nodes, 0.02, sources),
-        Target("reservations", RESERVATIONS, slurm_text.parse_reservations, 0.01, sources),
-        Target("sacct", sacct(), accounting.parse_jobs, 0.02, sources),
+        Target("control groups", CGROUPS, decoded(parse_slurm_cgroup), 0.05),
         Target("HTTP head", HTTP, parse_head, 0.02, (Refused,)),
         Target("labels", (b"train", b'a"b\\c\nd'), _labels, 0.02),
         *(
@@ -283,32 +239,14 @@ def _targets(home: Path) -> list[Target]:
                 ("discovery", DISCOVERY, _targets_of_prometheus, 0.01, BROKEN),
             )
         ),
+        *slurm.targets(),
+        *answers.targets(home),
     ]
 
 
 def _targets_of_prometheus(data: bytes) -> None:
     for saved in parse(data)["ada"]:
         discovery._from_json(saved)
-
-
-def squeue() -> tuple[bytes, ...]:
-    """A record of the queue."""
-    fields = (
-        "42", "N/A", "RUNNING", "None", "gpu", "ada", "physics", "2", "1", "*", "n[1-2]",
-        "cpu=8,gres/gpu=2,gres/gpu:h100=2", "gres/gpu:1", "N/A", "N/A", "N/A",
-        "2026-01-01T00:00:00", "2026-01-01T00:00:01", "2026-01-01T00:00:02", "Unknown", "0", "0:0",
-        "N/A",
-    )  # fmt: skip
-    return ((slurm_text.FIELD.join(fields) + slurm_text.RECORD).encode(),)
-
-
-def sacct() -> tuple[bytes, ...]:
-    """A line of accounting."""
-    fields = (
-        "42", "42_[1-5%2]", "COMPLETED", "0:0", "1700000000", "1700000001", "1700000002",
-        "1700000003", "gpu", "ada", "physics", "gres/gpu=1",
-    )  # fmt: skip
-    return ((slurm_text.FIELD.join(fields) + "\n").encode(),)
 
 
 def state_files() -> tuple[tuple[bytes, ...], ...]:

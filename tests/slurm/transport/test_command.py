@@ -209,7 +209,7 @@ def test_queue_too_large_for_json_is_read_in_text(
 ) -> None:
     """One warning, and no further attempt: 25.11 prints some 8 KB for each job."""
     asked = commands / "asked"
-    row = FIELD.join(["7", "7", "RUNNING", *["N/A"] * 20]) + RECORD
+    row = FIELD.join(["7", "7", "RUNNING", *["N/A"] * 21]) + RECORD
     body = f"""echo "$1" >> {asked}
 case "$*" in *--json*) head -c 2000000 /dev/zero;; *) printf '%s\n' '{row}';; esac"""
     script(commands, "squeue", body)

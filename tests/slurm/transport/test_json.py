@@ -82,6 +82,7 @@ def test_jobs_are_the_same_in_every_shape(version: str) -> None:
         start=T + 60,
         end=T + 86460,
         restarts=2,
+        preempted=T + 3600,
         gres_detail=("gpu:h200:8(IDX:0-7)", "gpu:h200:8(IDX:0-7)"),
     )
     assert jobs[102].partitions == ("gpu", "mixed")
@@ -205,6 +206,13 @@ def test_records_of_unknown_shapes_are_counted_beside_good_ones(odd: list[object
     found = slurm_json.jobs({"jobs": [*odd, good]})
     assert found.items[-1].job_id == 101
     assert len(found.items) + found.malformed == len(odd) + 1
+
+
+@pytest.mark.parametrize("state", [["RUNNING", {"state": "CONFIGURING"}], ["RUNNING", []]], ids=str)
+def test_what_is_no_name_in_a_list_of_states_is_passed_over(state: list[object]) -> None:
+    good = load("26.05-v0.0.45", "jobs")["jobs"][0]
+    found = slurm_json.jobs({"jobs": [{**good, "job_state": state}]})
+    assert [job.state for job in found.items] == ["RUNNING"]
 
 
 def test_nobody_drained_a_node_without_a_reason() -> None:

@@ -36,6 +36,7 @@ JOB = {
     "EligibleTime": "N/A",
     "StartTime": "1750000060",
     "EndTime": "NONE",
+    "PreemptTime": "N/A",
     "RestartCnt": "1",
     "exit_code": "0",
     "ArrayTaskID": "N/A",
@@ -387,3 +388,13 @@ def test_sdiag_is_read_by_section() -> None:
     assert found.by_user[0].seconds == pytest.approx(0.013362)
     # src/sdiag/sdiag.c prints "%-16s(%8u)": no space is left after 16 letters
     assert [(each.name, each.count) for each in found.by_user][1:] == [("research-pipeline", 5)]
+
+
+def test_a_number_of_sdiag_that_is_none_is_left_out() -> None:
+    """No counter has hundreds of digits: the line is damaged, and the others are not."""
+    damaged = SDIAG.replace(b"Agent queue size:     2", b"Agent queue size:     " + b"9" * 400)
+    damaged = damaged.replace(b"count:37 ", b"count:" + b"9" * 5000 + b" ")
+    found = diagnostics.parse_text(damaged)
+    assert "agent_queue_size" not in found.values
+    assert found.values["server_thread_count"] == 3
+    assert [each.name for each in found.by_user] == ["research-pipeline"]

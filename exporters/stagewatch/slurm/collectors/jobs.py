@@ -44,6 +44,13 @@ COMPLETING = Metric(
     "of others after a minute; those that have taken longest if there are too many.",
     ("job_id", "user", "account", "partition"),
 )
+PREEMPTED = Metric(
+    "slurm_job_preempted_since_timestamp_seconds",
+    "gauge",
+    "When Slurm signalled a job that it is preempted, as Unix time, while the job uses its grace "
+    "time (GraceTime of its partition or QOS); jobs with GPUs first if there are too many.",
+    ("job_id", "user", "account", "partition"),
+)
 HIDDEN = Metric(
     "slurm_jobs_without_series", "gauge", "Running jobs with GPUs that exceed the limits."
 )
@@ -91,6 +98,7 @@ class JobsCollector(Collector):
         claims = self._claims.refresh().items if self._claims else ()
         out = measure(jobs, nodes, claims, *self._limits)
         measure_completing(out, jobs, now=self._wall(), most=self._limits[0])
+        measure_preempted(out, jobs, most=self._limits[0])
         return out
 
 
@@ -139,6 +147,20 @@ def measure_completing(out: Samples, jobs: Iterable[Job], *, now: float, most: i
     ]
     for end, job in sorted(completing, key=itemgetter(0))[:most]:
         out.add(COMPLETING, end, job.job_id, job.user, job.account, job.partition)
+
+
+def measure_preempted(out: Samples, jobs: Iterable[Job], *, most: int) -> None:
+    """Tell since when jobs that still run are preempted.
+
+    A moment before the present run began is of an earlier one.
+    """
+    preempted = [
+        (not job.gpus, job.preempted, job)
+        for job in jobs
+        if job.state in HOLDING and job.preempted is not None and job.preempted >= (job.start or 0)
+    ]
+    for _, since, job in sorted(preempted, key=itemgetter(0, 1))[:most]:
+        out.add(PREEMPTED, since, job.job_id, job.user, job.account, job.partition)
 
 
 def _indices(

@@ -46,12 +46,14 @@ def parse_text(output: bytes) -> Diagnostics:
     rpcs: dict[str, list[RpcCount]] = {"rpc_type": [], "rpc_user": []}
     for section, line in _by_section(output.decode(errors="replace")):
         if section in rpcs:
-            if match := _RPC.match(line):
-                rpcs[section].append(RpcCount(match[1], int(match[2]), int(match[3]) * _MICRO))
+            if (match := _RPC.match(line)) and (calls := number(match[2])) is not None:
+                seconds = (number(match[3]) or 0) * _MICRO
+                rpcs[section].append(RpcCount(match[1], calls, seconds))
         elif match := re.fullmatch(r"(\s*)(.*\w\)?)\s*:\s*(\d+)\s*", line):
             spelt = "" if section or match[1] else match[2].lower().replace(" ", "_")
-            if key := _KEYS.get((section, match[2]), spelt):
-                values[key] = _in_seconds(key, int(match[3]))
+            key = _KEYS.get((section, match[2]), spelt)
+            if key and (value := number(match[3])) is not None:
+                values[key] = _in_seconds(key, value)
     if not values:
         raise SourceError(f"sdiag printed something unknown: {output[:80]!r}")
     return Diagnostics(values, tuple(rpcs["rpc_type"]), tuple(rpcs["rpc_user"]))

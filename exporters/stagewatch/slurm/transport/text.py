@@ -159,6 +159,7 @@ _COLUMNS = {
     "EligibleTime": "eligible_time",
     "StartTime": "start_time",
     "EndTime": "end_time",
+    "PreemptTime": "preempt_time",
     "RestartCnt": "restart_cnt",
     "exit_code": "exit_code",
 }

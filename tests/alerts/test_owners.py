@@ -1,0 +1,128 @@
+"""Every alert about a job tells whose job it is, wherever a Slurm agent lists the job."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.alerts.promtool import ALERTS, groups_of, needs_promtool, series
+from tests.alerts.side_by_side import SideBySide, seconds
+
+WITHOUT_OWNER = {
+    "FaultInJob": "tells Alertmanager to hold back the pages of a job with an injected fault",
+    "JobOnSilentStorage": "tells Alertmanager that storage explains why the job stands still",
+    "SlurmJobEnding": "tells Alertmanager to hold back what the ranks of an ending job show",
+}
+"""Alerts on a job that need not tell whose it is, as no person gets them, and what they are for."""
+OWNER = {"user": "ann", "account": "rl"}
+FILES = sorted((ALERTS / "tests").glob("*.test.yaml"))
+
+
+@cache
+def of_jobs() -> set[str]:
+    """The alerts whose text names a job."""
+    return {
+        rule["alert"]
+        for path in ALERTS.glob("*.rules.yaml")
+        for group in groups_of(path)
+        for rule in group["rules"]
+        if "alert" in rule and "job_id" in " ".join(rule["annotations"].values())
+    }
+
+
+@cache
+def cases_of(path: Path) -> tuple[dict[str, Any], list[tuple[dict[str, Any], dict[str, Any]]]]:
+    """A test file, and the first check of each alert there that fires on a job, with its test."""
+    # As text: to promtool 0x10 are ten samples of nought, and to YAML it is sixteen.
+    content = yaml.load(path.read_text(), yaml.CBaseLoader)
+    first: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    for test in content["tests"]:
+        for check in test.get("alert_rule_test", ()):
+            if any(alert["exp_labels"].get("job_id") for alert in check.get("exp_alerts") or ()):
+                first.setdefault(check["alertname"], (test, check))
+    return content, list(first.values())
+
+
+def owned(test: dict[str, Any], check: dict[str, Any], *, by_slurm: bool) -> dict[str, Any]:
+    """A case in which somebody owns every job that the check expects an alert on.
+
+    `by_slurm` where the rules are loaded that read the owner from what a Slurm agent tells.
+    """
+    steps = seconds(check["eval_time"]) // seconds(test["interval"]) + 1
+    labels = [alert["exp_labels"] for alert in check["exp_alerts"]]
+    jobs = {(each["cluster"], each["job_id"]) for each in labels if each.get("job_id")}
+    told = "\n".join(each["series"] for each in test["input_series"])
+    more = [
+        {
+            "series": series(
+                "slurm_job_info" if by_slurm else "job:slurm_owner:info",
+                cluster=cluster,
+                job_id=job,
+                **OWNER,
+            ),
+            "values": f"1x{steps}",
+        }
+        for cluster, job in sorted(jobs)
+        if not re.search(rf'slurm_job_info\{{[^}}]*\bjob_id="{job}"', told)
+    ]
+    expected = [
+        alert | {"exp_labels": OWNER | alert["exp_labels"]}
+        if alert["exp_labels"].get("job_id")
+        else alert
+        for alert in check["exp_alerts"]
+    ]
+    return {
+        "interval": test["interval"],
+        "input_series": [*test["input_series"], *more],
+        "alert_rule_test": [check | {"exp_alerts": expected}],
+    }
+
+
+def cases_with_owners(path: Path) -> Iterator[dict[str, Any]]:
+    """The cases of a file, each with an owner, of all alerts that must tell him."""
+    content, cases = cases_of(path)
+    by_slurm = any("slurm.rules" in name for name in content["rule_files"])
+    for test, check in cases:
+        if check["alertname"] not in WITHOUT_OWNER:
+            yield owned(test, check, by_slurm=by_slurm)
+
+
+def test_every_alert_on_a_job_has_a_case_here() -> None:
+    cases = {check["alertname"] for path in FILES for _, check in cases_of(path)[1]}
+    assert of_jobs() <= cases
+    assert WITHOUT_OWNER.keys() <= cases
+
+
+def test_what_needs_no_owner_notifies_nobody() -> None:
+    silent = {
+        rule["alert"]
+        for path in ALERTS.glob("*.rules.yaml")
+        for group in groups_of(path)
+        for rule in group["rules"]
+        if rule.get("labels", {}).get("notify") == "nobody" and "alert" in rule
+    }
+    assert WITHOUT_OWNER.keys() <= silent
+
+
+@needs_promtool
+@pytest.mark.parametrize(
+    "path",
+    [path for path in FILES if any(cases_with_owners(path))],
+    ids=lambda path: path.name.partition(".")[0],
+)
+def test_an_alert_on_a_job_tells_user_and_account(path: Path, tmp_path: Path) -> None:
+    content, _ = cases_of(path)
+    derived = content | {
+        "rule_files": [str((path.parent / name).resolve()) for name in content["rule_files"]],
+        "tests": list(cases_with_owners(path)),
+    }
+    file = tmp_path / "owners.test.yaml"
+    file.write_text(json.dumps(derived))  # JSON is YAML
+    SideBySide(file).check(tmp_path)
