@@ -8,7 +8,6 @@ tenth of its samples still generated.
 
 from __future__ import annotations
 
-import statistics
 import time
 from contextvars import ContextVar, Token
 
@@ -75,10 +74,10 @@ class Batch:
         complete = count == self._begun
         if failed or count < 2 or not (complete or self.overlapping):
             return
-        usual = statistics.median(ended - began for began, ended in self._ended)
-        slowest = max(ended - began for began, ended in self._ended)
+        lasted = sorted(ended - began for began, ended in self._ended)
+        usual = (lasted[(count - 1) // 2] + lasted[count // 2]) / 2
         if usual > 0:
-            _api.scalar("rollout_tail", slowest / usual)
+            _api.scalar("rollout_tail", lasted[-1] / usual)
         first = min(began for began, _ in self._ended)
         ends = sorted(ended for _, ended in self._ended)
         if count > MANY and ends[-1] > first and not self.overlapping:
