@@ -54,7 +54,9 @@ def test_verls_rollouts_tools_and_queue(tmp_path: Path) -> None:
     assert report["work"] == {"rollout": [12 * 5, 0, 12], "train": [0, 0, 2]}
     assert report["seen"] == [["search"]]
     assert report["answers"][0] == "found"
-    assert report["calls"] == {"search": 1}, "what the model made up is no tool"
+    assert report["scores"][0] == "not asked for" != report["scores"][1]
+    # What the model made up is no tool, and a score that nobody is asked for is no call.
+    assert report["calls"] == {"search": [1, 0], "reward": [1, 1]}
     assert report["taken"] == ["sample", 3]
     assert report["scalars"] == {
         "queue_depth": 3,

@@ -74,6 +74,7 @@ def main() -> None:
             self.config = SimpleNamespace(data={})
             self.llm_client = self.tokenizer = self.processor = self.hf_model_type = None
             self.dataset_cls, self.tools = None, []
+            self.reward_loop_worker_handles: list[Any] | None = None
 
         async def _agent_loop_postprocess(self, output: int, *_: Any, **__: Any) -> int:
             return output
@@ -124,10 +125,23 @@ def main() -> None:
         batch.meta_info["metrics"] = [{"generate_sequences": 1.0, "tool_calls": 0.0}]
         return RolloutSample(batch, "one", 0, {})
 
+    async def score(handles: list[Any] | None) -> str:
+        worker = Worker()
+        worker.reward_loop_worker_handles = handles
+        output = SimpleNamespace(
+            reward_score=None, metrics=SimpleNamespace(), prompt_ids=[1], response_ids=[2]
+        )
+        try:
+            await worker._compute_score([output], {})
+        except AttributeError as error:  # there is no model
+            return str(error)
+        return "not asked for"
+
     generated = len(asyncio.run(generate(validate=False)))
     first = record(directory)
     asyncio.run(generate(validate=True))
     answers = [asyncio.run(call(name)) for name in ("search", "made up by the model")]
+    scores = [asyncio.run(score(handles)) for handles in (None, [])]
     taken = asyncio.run(take())
     assemble_batch_from_rollout_samples([of_version(4), of_version(6)], None, None)
     Tracking("project", "experiment", default_backend=["console"], config={}).log(
@@ -142,8 +156,9 @@ def main() -> None:
         "work": dict(found.work),
         "seen": seen,
         "answers": answers,
+        "scores": scores,
         "taken": taken,
-        "calls": {name: sum(one.durations) for name, one in found.calls.items()},
+        "calls": {name: [sum(one.durations), one.errors] for name, one in found.calls.items()},
         "scalars": {
             name: value for name, value in found.scalars.items() if not name.startswith("rollout_t")
         },

@@ -126,13 +126,14 @@ def _agent_loops(module: ModuleType, patches: Patches) -> None:
     def sample(*_: Any, **__: Any) -> Sample:
         return Sample()
 
-    def score(*_: Any, **__: Any) -> Any:
-        return calling(NAMES, "compute_score", "reward")
+    def score(self: Any, outputs: Any, *_: Any, **__: Any) -> Any:
+        asks = self.reward_loop_worker_handles is not None and outputs[-1].reward_score is None
+        return calling(NAMES, "compute_score", "reward") if asks else None
 
     worker = getattr(module, "AgentLoopWorker", None)
     patches.plan_extra(worker, "generate_sequences", generate, "batch")
     patches.plan_extra(worker, "_run_agent_loop", within(sample))
-    patches.plan_extra(worker, "_compute_score", within(score))
+    patches.plan_extra(worker, "_compute_score", within(score), "outputs")
 
 
 def _tools(module: ModuleType, patches: Patches) -> None:
