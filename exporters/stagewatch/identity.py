@@ -10,8 +10,8 @@ import os
 import re
 from binascii import crc32
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 # First hit wins.  torchrun comes before Slurm: under `srun torchrun` SLURM_PROCID counts nodes.
 JOB_ID = (
@@ -70,8 +70,7 @@ _POD = re.compile(r"-(?:(?:master|worker|launcher)-\d+|node-\d+-\d+)$")
 _TORCHRUN = re.compile(r"/none_(\w{8})/attempt_\d+/\d+/error\.json$")
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """One rank of one job; -1 stands for an unknown number."""
 
     job_id: str

@@ -152,6 +152,8 @@ E_FORGET = 9  # the place in the table is another group's from now on
 
 # Above that byte, for a thread's events (up to `E_FAILURE`): lane, stage code, position in NAMES.
 LANE_SHIFT, CODE_SHIFT, NAME_SHIFT = 8, 16, 24
+THREAD_EVENT = "@qHH4xqq"
+"""As `struct` packs it: the time, kind and lane, code and name, the third word, the time again."""
 # For the others: the byte offset of a scalar, or the first word after a group's name and `C_CALL`.
 PLACE_SHIFT, CALL_SHIFT = 8, 24
 

@@ -7,6 +7,7 @@ work, whose `wait` blocks.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 
@@ -33,7 +34,7 @@ def own_work(client: Client, clock: Clock, seen: OwnWork | None = None) -> dict[
     }
 
 
-def all_reduce() -> stagewatch.collective:
+def all_reduce() -> contextlib.AbstractContextManager[object]:
     return stagewatch.collective("world", op="all_reduce", size=4)
 
 

@@ -61,7 +61,7 @@ def test_the_client_does_not_import_what_a_trainer_need_not_pay_for(python: Pyth
         print(*sys.modules)
         """
     ).finish()
-    heavy = {"asyncio", "multiprocessing", "argparse", "json", "ctypes", "logging"}
+    heavy = {"asyncio", "multiprocessing", "argparse", "json", "ctypes", "logging", "inspect"}
     assert not heavy & set(output.split())
 
 

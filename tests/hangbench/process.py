@@ -45,7 +45,7 @@ class Rank:
         self.skipping = 0
         self._entry = 0
         self._formed = False
-        self._open: tuple[tuple[str, str], stagewatch.stage] | None = None
+        self._open: tuple[tuple[str, str], contextlib.AbstractContextManager[Any]] | None = None
         self._begin()
 
     def run(self, joins: bool) -> None:

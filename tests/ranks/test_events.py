@@ -129,9 +129,9 @@ def test_a_group_that_is_gone_gives_its_name_to_none_of_the_next(rank: Path) -> 
 
     recorder = _api._recorder
     assert recorder is not None
-    recorder.enter("old", 0)
+    stagewatch.collective("old")
     recorder.forget("old")
-    recorder.enter("new", 0)
+    stagewatch.collective("new")
     assert [event.name for event in read(rank)] == ["", "new"]
 
 

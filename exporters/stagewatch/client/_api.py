@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import inspect
 import itertools
 import math
 import os
@@ -13,11 +12,11 @@ import sys
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from typing import Any, TypeVar
 
-from stagewatch.client._calls import Entry
+from stagewatch.client import _calls
 from stagewatch.client._harmless import MAX_STEP, swallow, warn_once, whole_step
-from stagewatch.client._lane import Lane
+from stagewatch.client._lane import Label, Lane, Opened
 from stagewatch.client._places import begin_record
-from stagewatch.client._recorder import Recorder
+from stagewatch.client._recorder import Entry, Recorder
 from stagewatch.identity import identify
 from stagewatch.record import (
     CODE_SHIFT,
@@ -36,8 +35,8 @@ MAX_NAMES = 1024
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_names: dict[tuple[object, object], tuple[int, bytes, int]] = {}
-"""Code, stored label and what events say, by the name and substage that a caller gave."""
+_names: dict[tuple[object, object], Label] = {}
+"""By the name and substage that a caller gave."""
 
 _numbers: dict[bytes, int] = {bytes(SUBSTAGE_SIZE): 0}
 """What stands for each label in the events of this process' records."""
@@ -135,7 +134,7 @@ def heartbeat(step: int | None = None) -> None:
             lane.heartbeat(step)
     except BaseException as error:
         if lane is not None:
-            lane.settle(lane.opened)
+            lane.settle()
         swallow("a heartbeat was not recorded", error)
 
 
@@ -189,8 +188,15 @@ def expect(seconds: float) -> None:
         swallow("the pause to expect was not recorded", error)
 
 
-class collective:
-    """One entry of this rank into a collective of a process group, counted when it is called.
+def collective(
+    group: str = "world",
+    *,
+    op: str = "",
+    size: int | None = None,
+    elements: int = 0,
+    peer: int | None = None,
+) -> Collective:
+    """Count one entry of this rank into a collective of a process group.
 
     As a context manager it also tells the end: the rank is inside until the block is left.  A bare
     call tells none: the rank counts as inside until any thread makes a mark of progress or enters
@@ -200,105 +206,102 @@ class collective:
     has; `elements` how many the tensor has, where all members must give as many; `peer` the rank
     that a send or receive is with, in group `p2p`.
     """
-
-    __slots__ = ("_call", "_entry", "_recorder", "_waits")
-
-    def __init__(
-        self,
-        group: str = "world",
-        *,
-        op: str = "",
-        size: int | None = None,
-        elements: int = 0,
-        peer: int | None = None,
-    ) -> None:
-        self._entry: tuple[int, int] | None = None
-        self._waits = 0
-        self._recorder = recorder = _recorder
-        if recorder is None:
-            return
+    entry = Collective()
+    entry.recorder = None
+    entry.waits = 0
+    recorder = _recorder
+    if recorder is not None:
         try:
-            self._call = OP_CODES.get(op, 0) if peer is None else call_of(op, peer)
-            self._entry = recorder.enter(group, self._call, size or 0, elements)
+            entry.call = OP_CODES.get(op, 0) if peer is None else call_of(op, peer)
+            recorder.enter(entry, group, size or 0, elements)
         except BaseException as error:
             swallow("a collective was not recorded", error)
+    return entry
 
-    def __enter__(self) -> collective:
-        if self._entry is not None and self._recorder is not None:
-            word, entered = self._entry
-            self._waits = self._recorder.wait(word, self._call | TOLD, entered)
+
+class Collective(Entry):
+    """What `collective` returns; a class with an `__init__` costs three times as much to make."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Collective:
+        recorder = self.recorder
+        if recorder is not None:
+            recorder.wait(self, self.call | TOLD, self.entered)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        entry, recorder = self._entry, self._recorder
-        if entry is None or recorder is None or recorder is not _recorder:  # in a forked child
+        recorder = self.recorder
+        if recorder is None or recorder is not _recorder:  # in a forked child
             return
         try:
-            recorder.leave(*entry, self._waits)
+            recorder.leave(self)
         except BaseException as problem:
-            recorder.leave(*entry, self._waits)
+            recorder.leave(self)
             swallow("the end of a collective was not recorded", problem)
 
 
-class stage:
+def stage(name: str, step: int | None = None, *, substage: str = "") -> Stage:
     """The stage this thread is in, recorded on *enter*: a stage that hangs never exits.
 
     `name` is a canonical stage; any other name is recorded as a substage of `other`.  Use it as a
     context manager, nested or not, or as a decorator of functions, coroutines and generators.
     """
+    try:
+        label = _names[name, substage]
+    except (KeyError, TypeError):  # not seen before, or nothing that can be a key
+        label = _learn_name(name, substage)
+    except Exception as error:  # the name's own hash raised it
+        swallow("the name of a stage cannot be used", error)
+        label = _learn_name(name, substage)
+    if step is not None and not (type(step) is int and -1 <= step <= MAX_STEP):
+        step = whole_step(step)
+    opened = Stage()
+    opened.label = label
+    opened.step = step
+    opened.lane = None
+    return opened
 
-    __slots__ = ("_code", "_event", "_label", "_lane", "_slot", "_started", "_step")
 
-    def __init__(self, name: str, step: int | None = None, *, substage: str = "") -> None:
-        try:
-            self._code, self._label, self._event = _names[name, substage]
-        except (KeyError, TypeError):  # not seen before, or nothing that can be a key
-            self._code, self._label, self._event = _learn_name(name, substage)
-        except Exception as error:  # the name's own hash raised it
-            swallow("the name of a stage cannot be used", error)
-            self._code, self._label, self._event = _learn_name(name, substage)
-        if step is not None and not (type(step) is int and -1 <= step <= MAX_STEP):
-            step = whole_step(step)
-        self._step = step
-        self._lane: Lane | None = None
+class Stage(Opened):
+    """What `stage` returns; a class with an `__init__` costs three times as much to make."""
 
-    def __enter__(self) -> stage:
-        depth = -1
+    __slots__ = ("lane",)
+    lane: Lane | None
+
+    def __enter__(self) -> Stage:
+        lane = None
         try:
             recorder = _recorder
-            if recorder is None or self._lane is not None:  # one object entered twice shows once
+            if recorder is None or self.lane is not None:  # one object entered twice shows once
                 return self
             lane = recorder.lane()
             if lane is not None:
-                depth = len(lane.opened)
-                self._slot, self._started = lane.enter(
-                    self._code, self._label, self._event, self._step
-                )
-                self._lane = lane
-            return self
+                lane.enter(self)
+                self.lane = lane
         except BaseException as error:  # nobody will call `__exit__`
-            self._lane = None
-            if depth >= 0 and lane is not None:
-                lane.settle(lane.opened[:depth])
+            self.lane = None
+            if lane is not None:
+                lane.settle(without=self)
             swallow("a stage was not recorded", error)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
-            lane = self._lane
+            lane = self.lane
             if lane is None:
                 return
-            lane.leave(self._slot, self._code, self._event, self._started)
-            self._lane = None
+            lane.leave(self)
+            self.lane = None
             if error is not None:
-                count_failure(self._code, error, lane, self._step)
+                count_failure(self.label[0], error, lane, self.step)
         except BaseException as problem:
-            lane, self._lane = self._lane, None
+            lane, self.lane = self.lane, None
             if lane is not None:
-                lane.settle([slot for slot in lane.opened if slot != self._slot])
+                lane.settle(without=self)
             swallow("the end of a stage was not recorded", problem)
 
-    async def __aenter__(self) -> stage:
+    async def __aenter__(self) -> Stage:
         return self.__enter__()
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
@@ -307,13 +310,13 @@ class stage:
     def __call__(self, function: _F) -> _F:
         return decorated(self._again, function)  # type: ignore[return-value]
 
-    def _again(self) -> stage:
+    def _again(self) -> Stage:
         """A fresh object, since calls of a decorated function may overlap."""
-        copy: stage = object.__new__(stage)
-        copy._code, copy._label, copy._event = self._code, self._label, self._event
-        copy._step = self._step
-        copy._lane = None
-        return copy
+        again = Stage()
+        again.label = self.label
+        again.step = self.step
+        again.lane = None
+        return again
 
 
 class call:
@@ -330,7 +333,7 @@ class call:
     def __init__(self, name: str) -> None:
         self._name = name
         self._number = -1
-        self._entry: Entry | None = None
+        self._entry: _calls.Entry | None = None
 
     def __enter__(self) -> call:
         entry = None
@@ -380,6 +383,8 @@ def decorated(
 
     A generator's context is open from its first value to its end, also while it waits to be asked.
     """
+    import inspect  # takes a quarter of the client's time to import
+
     if inspect.isasyncgenfunction(function):
 
         @functools.wraps(function)
@@ -455,18 +460,18 @@ def _is_on_purpose(error: BaseException) -> bool:
 
 
 def event_name(code: int, label: bytes) -> int:
-    """What events say of a stage and a label; of a label that finds no room, nothing."""
+    """What events say of a stage and a label; of a label that finds no room, the stage."""
     number = _numbers.get(label)
     if number is None:
         if len(_numbers) >= NAMES:
-            return code << CODE_SHIFT
+            return code
         number = _numbers[label] = next(_next_number) % NAMES
         if _recorder is not None:
             _recorder.name(number, label)
-    return code << CODE_SHIFT | number << NAME_SHIFT
+    return code | number << NAME_SHIFT - CODE_SHIFT
 
 
-def _learn_name(name: object, substage: object) -> tuple[int, bytes, int]:
+def _learn_name(name: object, substage: object) -> Label:
     """What `_names` keeps of a stage, for the next time.  Never raises."""
     try:
         own, part = str(name), str(substage)
@@ -480,7 +485,7 @@ def _learn_name(name: object, substage: object) -> tuple[int, bytes, int]:
         return known
     except Exception as error:
         swallow("the name of a stage cannot be used", error)
-        return OTHER, bytes(SUBSTAGE_SIZE), OTHER << CODE_SHIFT
+        return OTHER, bytes(SUBSTAGE_SIZE), OTHER
 
 
 def _before_child_exits(call: Callable[[], None]) -> None:

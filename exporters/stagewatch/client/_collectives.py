@@ -12,7 +12,6 @@ end is not told.  An asynchronous one counts when it is launched; the rank is in
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import sys
 import threading
@@ -309,6 +308,8 @@ class _Watch:
         """A functional collective, launched below Python; using its result waits for it."""
         call = call_of(op)
         equal = EQUAL.get(op)
+        import inspect  # takes a quarter of the client's time to import
+
         position = list(inspect.signature(old).parameters).index("group")
         is_compiling, is_tracing = self._is_compiling, module._are_we_tracing
 

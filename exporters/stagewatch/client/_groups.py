@@ -8,6 +8,7 @@ from typing import Any
 
 from stagewatch.client import _api
 from stagewatch.client._harmless import swallow
+from stagewatch.client._recorder import Entry
 from stagewatch.record import GROUP_SIZE, POINT_TO_POINT, TOLD
 
 
@@ -51,56 +52,56 @@ def model_key(key: str, number: object) -> str:
     return f"ddp {key} {number}"
 
 
-class Launch:
+class Launch(Entry):
     """One call into a collective: counted when it is made, then left, or waited for later."""
 
-    __slots__ = ("_entry", "_recorder", "_waits", "call", "group", "told")
+    __slots__ = ("of", "told")
 
     def __init__(self, group: Group, call: int, elements: int = 0, told: bool = True) -> None:
         group.sequence += 1
         group.call = call
         group.last = self
-        self.group = group
+        self.of = group
         self.call = call
         self.told = told
-        self._recorder = recorder = _api._recorder
-        self._entry: tuple[int, int] | None = None
-        self._waits = 0
+        self.recorder, self.waits = None, 0
+        recorder = _api._recorder
         if recorder is not None:
-            self._entry = recorder.enter(group.name, call, group.size, elements)
+            recorder.enter(self, group.name, group.size, elements)
 
     def tell(self) -> None:
         """Promise to tell the end; from here on `back` must follow."""
-        if self._entry is not None and self._recorder is not None:
-            word, entered = self._entry
-            self._waits = self._recorder.wait(word, self.call | TOLD, entered)
+        if self.recorder is not None:
+            self.recorder.wait(self, self.call | TOLD, self.entered)
 
     def blocks(self) -> None:
         """Only now does this thread begin to wait for the call; `back` may follow."""
-        if self._entry is not None and self._recorder is not None:
+        if self.recorder is not None:
             now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-            self._waits = self._recorder.wait(self._entry[0], self.call, now)
+            self.recorder.wait(self, self.call, now)
 
     def back(self, over: bool) -> None:
         """The call has returned; unless it is over, it may go on where a device works."""
-        recorder, entry = self._recorder, self._entry
-        if entry is None or recorder is None or recorder is not _api._recorder:
+        recorder = self.recorder
+        if recorder is None or recorder is not _api._recorder:
             return  # none was made, or this is a forked child
         if over or self.told:
-            recorder.leave(*entry, self._waits)
+            recorder.leave(self)
         else:
-            recorder.launched(entry[0], self.call, self._waits)
+            recorder.launched(self)
 
     def wait(self, wait: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Wait for the call; what the record says of the group's newest stays."""
-        group = self.group
+        group = self.of
         if group.name != POINT_TO_POINT:
             self.call = group.call
         try:
-            self._recorder = recorder = _api._recorder
-            self._entry = None if recorder is None else recorder.again(group.name, self.call)
+            self.recorder, self.waits = None, 0
+            recorder = _api._recorder
+            if recorder is not None:
+                recorder.again(self, group.name)
         except BaseException as error:
-            self._entry = None
+            self.recorder = None
             swallow("a wait was not recorded", error)
         try:
             self.tell()

@@ -7,12 +7,15 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from stagewatch.client import _api
 from stagewatch.client._collectives import watch_collectives
 from stagewatch.client._harmless import warn_once
 from stagewatch.client._imports import Callback, when_imported
-from stagewatch.client.hooks.patching import Patches, UnknownShape
+
+if TYPE_CHECKING:
+    from stagewatch.client.hooks.patching import Patches
 
 FRAMEWORKS = ("trl", "areal", "verl", "openrlhf", "slime", "miles", "nemo_rl")
 PROGRAM = "torch"
@@ -71,6 +74,8 @@ def watch_program() -> None:
 
 
 def _hook(framework: str) -> list[Callable[[], None]]:
+    from stagewatch.client.hooks.patching import Patches  # who hooks nothing does not pay for it
+
     hooks = importlib.import_module(f"stagewatch.client.hooks.{framework}")
     undo = []
     for module, plan in hooks.MODULES.items():
@@ -83,6 +88,8 @@ def _hook(framework: str) -> list[Callable[[], None]]:
 def _patch(
     framework: str, plan: Callable[[ModuleType, Patches], None], patches: Patches
 ) -> Callback:
+    from stagewatch.client.hooks.patching import UnknownShape
+
     def patch(module: ModuleType) -> None:
         try:
             plan(module, patches)

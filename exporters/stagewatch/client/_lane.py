@@ -2,12 +2,20 @@
 
 Every method is called by the owning thread alone.  All stores go into the mapping: no system
 call, no lock.
+
+`heartbeat`, `enter` and `leave` run in the trainer's loop and cost what they make the interpreter
+do, so they do little.  Each looks at the clock once, for the record and the ring alike.  Python
+adds to its own integers, kept in `Counts`, faster than it reads the mapping; a place that is kept
+saves adding offsets; and one call of `struct` stores several words, of some bits each where a whole
+word would need arithmetic.  Open stages and free frames are linked, which takes no call at all, so
+no signal handler comes in between either.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from struct import Struct
 
 from stagewatch.record import (
     BUCKET_UNIT_NS,
@@ -16,10 +24,6 @@ from stagewatch.record import (
     E_FAILURE,
     E_LEAVE,
     E_STEP,
-    F_CODE,
-    F_START,
-    F_STEP,
-    F_SUBSTAGE,
     FRAME_WORDS,
     FRAMES,
     GAP_MEMORY,
@@ -42,74 +46,135 @@ from stagewatch.record import (
     T_GAP_SUM,
     T_GAPS,
     T_WAITED,
+    THREAD_EVENT,
     TOTAL_WORDS,
     WORD,
 )
 from stagewatch.stages import IDLE, STAGES
 
-_LAST_BUCKET = BUCKETS - 1
 _read_clock = time.clock_gettime_ns
 _BOOT = time.CLOCK_BOOTTIME
 
-NO_SLOT = -1
+_pack_event = Struct(THREAD_EVENT).pack_into
+"""Clears an event's place, then stores its words in their order."""
+_pack_frame = Struct(f"@qqq8x{SUBSTAGE_SIZE}s").pack_into
+"""A frame as a whole: `F_START`, `F_CODE`, `F_STEP` and `F_SUBSTAGE`."""
+_FADE_STEP_NS = 1_000_000_000
+"""The longest recent gap fades once for so much time in short gaps, not for each of them."""
+
+Label = tuple[int, bytes, int]
+"""What a stage is called: its code, its substage as stored, and what events say of both."""
+_Free = tuple[int, "_Free"] | None
+
+
+class Opened:
+    """One pass through a stage, which its lane fills in and keeps while it is open.
+
+    `frame` is the first word of what shows it (0: there was no room), `started` the boot time when
+    it was entered, negative for a part of an open stage of the same name, which counts as a whole;
+    `outer` is the stage that was the innermost one before.
+    """
+
+    __slots__ = ("counts", "frame", "label", "outer", "started", "step")
+    label: Label
+    step: int | None
+    counts: Counts
+    frame: int
+    started: int
+    outer: Opened
+
+
+class Counts:
+    """What a lane has counted of one stage, and in which words the mapping has it."""
+
+    __slots__ = (
+        "at",
+        "code",
+        "duration_sum",
+        "duration_sum_at",
+        "fade_at",
+        "faded",
+        "gap_sum",
+        "gap_sum_at",
+        "short_durations",
+        "short_durations_at",
+        "short_gap",
+        "short_gaps",
+        "short_gaps_at",
+        "waited_at",
+    )
+
+    def __init__(self, at: int, code: int) -> None:
+        """`at` is the first of the words."""
+        self.at = at
+        self.code = code
+        self.duration_sum_at, self.duration_sum = at + T_DURATION_SUM, 0
+        self.short_durations_at, self.short_durations = at + T_DURATIONS, 0
+        self.gap_sum_at, self.gap_sum = at + T_GAP_SUM, 0
+        self.short_gaps_at, self.short_gaps = at + T_GAPS, 0
+        self.waited_at = at + T_WAITED
+        self.short_gap = 0
+        """A gap below it is in the first bucket, and shorter than the longest recent one."""
+        self.faded = -1
+        """Sum of the gaps by which the longest recent one has faded; -1 before the first gap."""
+        self.fade_at = 0
+        """Sum of the gaps at which it fades again."""
 
 
 class Lane:
     """The single writer of lane `index`.
 
-    `marks` counts its marks of progress; `step` is the latest step, -1 before the first; `opened`
-    holds the slots of the open stages, in the order of entry; `code` is the innermost of them, and
-    `waits` the word of the time waited in the first of all stages.
+    `marks` counts its marks of progress; `step` is the latest step, -1 before the first;
+    `innermost` is the open stage that was entered last, or what stands for none.
     """
 
     __slots__ = (
         "_base",
-        "_codes",
+        "_counts",
         "_enters",
+        "_fails",
         "_free",
-        "_lane",
         "_last",
         "_leaves",
-        "_pack",
+        "_marks_at",
+        "_outside",
         "_place",
+        "_progress_at",
         "_raw",
         "_sequence",
-        "_warm",
+        "_step_at",
+        "_steps",
         "_words",
-        "code",
+        "innermost",
         "marks",
-        "opened",
         "step",
-        "waits",
     )
 
     def __init__(
-        self,
-        words: memoryview,
-        raw: memoryview,
-        index: int,
-        pack: Callable[..., None],
-        place: Iterator[int],
+        self, words: memoryview, raw: memoryview, index: int, place: Iterator[int]
     ) -> None:
-        """`pack` stores an event in `raw`, `place` gives where the next one belongs."""
+        """`place` gives where in `raw` the next event belongs."""
         self._words = words
         self._raw = raw
-        self._pack = pack
         self._place = place
-        self._lane = index << LANE_SHIFT
-        self._enters = self._lane | E_ENTER
-        self._leaves = self._lane | E_LEAVE
-        self._base = LANES_AT // WORD + index * LANE_WORDS
-        self.waits = self._base + L_TOTALS + T_WAITED
-        self._sequence: int = words[self._base]
-        self.marks: int = words[self._base + L_MARKS]
+        lane = index << LANE_SHIFT
+        self._enters, self._leaves = lane | E_ENTER, lane | E_LEAVE
+        self._steps, self._fails = lane | E_STEP, lane | E_FAILURE
+        self._base = base = LANES_AT // WORD + index * LANE_WORDS
+        self._progress_at = base + L_PROGRESS
+        self._marks_at = base + L_MARKS
+        self._step_at = base + L_STEP
+        self._sequence = 0
+        self.marks = 0
         self._last = 0
         self.step = -1
-        self.code = IDLE
-        self._codes = [IDLE] * FRAMES
-        self._warm = [False] * len(STAGES)
-        self.opened: list[int] = []
-        self._free = list(range(FRAMES - 1, -1, -1))
+        totals = base + L_TOTALS
+        self._counts = [Counts(totals + code * TOTAL_WORDS, code) for code in range(len(STAGES))]
+        self._outside = Opened()
+        self._outside.counts = self._counts[IDLE]
+        self.innermost = self._outside.outer = self._outside
+        self._free: _Free = None
+        self._show([])
 
     def adopt(self, thread: int) -> None:
         """Take the lane over for a thread; totals of an earlier thread go on counting."""
@@ -117,31 +182,31 @@ class Lane:
         base = self._base
         words[base] = self._sequence + 1
         self.wait_no_longer(_read_clock(_BOOT))
-        for slot in range(FRAMES):
-            words[base + L_FRAMES + slot * FRAME_WORDS + F_START] = 0
-        self._free = list(range(FRAMES - 1, -1, -1))
-        self.opened.clear()
-        self.code = IDLE
+        self._show([])
         self._last = 0
-        self.step = words[base + L_STEP] = -1
+        self.step = words[self._step_at] = -1
         words[base + L_THREAD] = thread
         self._sequence += 2
         words[base] = self._sequence
 
-    def settle(self, opened: list[int]) -> None:
-        """Put the lane in order, with these stages open, after an exception in the middle of a
-        change: a trainer's signal handler may raise at any point."""
+    def settle(self, without: Opened | None = None) -> None:
+        """Put the lane in order, and drop a stage, after an exception in the middle of a change: a
+        trainer's signal handler may raise at any point."""
         words = self._words
         base = self._base
         words[base] = self._sequence + 1
-        for slot in range(FRAMES):
-            if slot not in opened:
-                words[base + L_FRAMES + slot * FRAME_WORDS + F_START] = 0
-        self._free = [slot for slot in range(FRAMES - 1, -1, -1) if slot not in opened]
-        self.opened = opened
-        self.code = self._codes[opened[-1]] if opened else IDLE
+        self._show([stage for stage in self.opened() if stage is not without])
         self._sequence += 2
         words[base] = self._sequence
+
+    def opened(self) -> list[Opened]:
+        """The open stages, in the order of entry."""
+        opened = []
+        stage = self.innermost
+        while stage is not self._outside:
+            opened.append(stage)
+            stage = stage.outer
+        return opened[::-1]
 
     def move(self, words: memoryview, raw: memoryview) -> None:
         """Write to other memory from now on."""
@@ -153,114 +218,157 @@ class Lane:
         words = self._words
         base = self._base
         now = _read_clock(_BOOT)
-        if step is not None and step != self.step:
-            self.step = step
-            self._pack(self._raw, next(self._place), now, self._lane | E_STEP, step, now)
         words[base] = self._sequence + 1
-        self._mark(words, base, now)
+        self._mark(now)
+        if step is not None and step != self.step:
+            self.step = words[self._step_at] = step
+            _pack_event(self._raw, next(self._place), now, self._steps, 0, step, now)
         self._sequence += 2
         words[base] = self._sequence
 
-    def enter(self, code: int, substage: bytes, name: int, step: int | None) -> tuple[int, int]:
-        """Open a stage; returns the slot that shows it (`NO_SLOT`: all are taken) and the time.
-
-        `name` is what events say of it: its code and the position of its substage in `NAMES`.
-        """
-        if step is not None:
-            self.step = step
+    def enter(self, stage: Opened) -> None:
+        """Open a stage, which has a label and may have a step."""
+        code, substage, name = stage.label
         words = self._words
         base = self._base
         now = _read_clock(_BOOT)
-        slot = self._free.pop() if self._free else NO_SLOT
         words[base] = self._sequence + 1
-        self._mark(words, base, now)
-        if slot == NO_SLOT:
+        self._mark(now)
+        step = stage.step
+        if step is None:
+            step = self.step
+        elif step != self.step:
+            self.step = words[self._step_at] = step
+        stage.started = now
+        stage.counts = self._counts[code]
+        if self._free is None:
+            stage.frame = 0
             words[H_DROPPED] += 1
         else:
-            frame = base + L_FRAMES + slot * FRAME_WORDS
-            words[frame + F_CODE] = code
-            words[frame + F_STEP] = self.step
-            at = (frame + F_SUBSTAGE) * WORD
-            self._raw[at : at + SUBSTAGE_SIZE] = substage
-            words[frame + F_START] = now
-            self.opened.append(slot)
-            self._codes[slot] = code
-            self.code = code
+            frame, self._free = self._free
+            stage.frame = frame
+            stage.outer = self.innermost
+            self.innermost = stage
+            _pack_frame(self._raw, frame * WORD, now, code, step, substage)
         self._sequence += 2
         words[base] = self._sequence
-        self._pack(self._raw, next(self._place), now, name | self._enters, self.step, now)
-        return slot, now
+        _pack_event(self._raw, next(self._place), now, self._enters, name, step, now)
 
-    def leave(self, slot: int, code: int, name: int, started: int) -> None:
-        """Close a stage that `enter` opened, and count how long it took.
-
-        `started` is negative for a part of an open stage of the same name: that counts as a whole.
-        """
+    def leave(self, stage: Opened) -> None:
+        """Close a stage that `enter` opened, and count how long it took."""
         words = self._words
         base = self._base
         now = _read_clock(_BOOT)
         words[base] = self._sequence + 1
-        self._mark(words, base, now)
-        if slot != NO_SLOT:
-            words[base + L_FRAMES + slot * FRAME_WORDS + F_START] = 0
-            self._free.append(slot)
-            opened = self.opened
-            if opened[-1] == slot:
-                opened.pop()
+        self._mark(now)
+        frame = stage.frame
+        if frame:
+            if self.innermost is stage:
+                self.innermost = stage.outer
             else:  # asyncio tasks do not end in the order they began
-                opened.remove(slot)
-            self.code = self._codes[opened[-1]] if opened else IDLE
+                self._unlink(stage)
+            words[frame] = 0  # F_START
+            self._free = frame, self._free
+        started = stage.started
         if started > 0:
-            totals = base + L_TOTALS + code * TOTAL_WORDS
+            counts = stage.counts
             lasted = now - started
-            words[totals + T_DURATION_SUM] += lasted
-            bucket = (lasted // BUCKET_UNIT_NS).bit_length()
-            words[totals + T_DURATIONS + (bucket if bucket < _LAST_BUCKET else _LAST_BUCKET)] += 1
+            counts.duration_sum = words[counts.duration_sum_at] = counts.duration_sum + lasted
+            if lasted < BUCKET_UNIT_NS:
+                counts.short_durations += 1
+                words[counts.short_durations_at] = counts.short_durations
+            else:
+                words[counts.at + T_DURATIONS + _bucket(lasted)] += 1
         self._sequence += 2
         words[base] = self._sequence
-        self._pack(self._raw, next(self._place), now, name | self._leaves, started, now)
+        name = stage.label[2]
+        _pack_event(self._raw, next(self._place), now, self._leaves, name, started, now)
 
     def fail(self, name: int, step: int) -> None:
         """Tell of an exception; `name` is the stage it left and the position of its type."""
         now = _read_clock(_BOOT)
         self.wait_no_longer(now)
-        self._pack(self._raw, next(self._place), now, name | self._lane | E_FAILURE, step, now)
+        _pack_event(self._raw, next(self._place), now, self._fails, name, step, now)
 
     def wait_no_longer(self, now: int) -> None:
         """End waits that the thread left in a way that nobody told."""
         words = self._words
-        for at in range(self.waits, self.waits + len(STAGES) * TOTAL_WORDS, TOTAL_WORDS):
-            if words[at] < 0:
-                words[at] += now
+        for counts in self._counts:
+            if words[counts.waited_at] < 0:
+                words[counts.waited_at] += now
 
-    def _mark(self, words: memoryview, base: int, now: int) -> None:
+    def _mark(self, now: int) -> None:
         """Record progress at a time, and the gap since the last; the caller keeps the sequence.
+
+        Most gaps are like those before, and change nothing but a sum and a count.
+        """
+        words = self._words
+        counts = self.innermost.counts
+        gap = now - self._last
+        gap_sum = counts.gap_sum + gap
+        if 0 <= gap < counts.short_gap and gap_sum < counts.fade_at:
+            counts.gap_sum = words[counts.gap_sum_at] = gap_sum
+            counts.short_gaps += 1
+            words[counts.short_gaps_at] = counts.short_gaps
+        elif gap >= 0 and self._last:
+            self._count_gap(counts, gap)
+        self._last = words[self._progress_at] = now
+        self.marks += 1
+        words[self._marks_at] = self.marks
+
+    def _count_gap(self, counts: Counts, gap: int) -> None:
+        """Count a gap of whatever length.
 
         A stage's first gap counts as its longest only: it holds the compiler, the first batch, and
         the wait for whichever rank starts last, and would hide a stall for the next two days.
-        One that ends before it begins counts nowhere: a signal handler has made a mark since `now`
-        was read.
         """
-        last = self._last
-        if last and last <= now:
-            gap = now - last
-            code = self.code
-            totals = base + L_TOTALS + code * TOTAL_WORDS
-            recent = 0
-            if self._warm[code]:
-                words[totals + T_GAP_SUM] += gap
-                bucket = (gap // BUCKET_UNIT_NS).bit_length()
-                words[totals + T_GAPS + (bucket if bucket < _LAST_BUCKET else _LAST_BUCKET)] += 1
-                recent = words[totals + T_GAP_RECENT]
-                recent -= recent * gap >> GAP_MEMORY
-                words[totals + T_GAP_RECENT] = gap if gap > recent else recent
+        words = self._words
+        at = counts.at
+        if counts.faded < 0:
+            counts.faded = 0
+            words[at + T_GAP_FIRST] += gap
+        else:
+            gap_sum = counts.gap_sum + gap
+            counts.gap_sum = words[counts.gap_sum_at] = gap_sum
+            bucket = _bucket(gap)
+            if bucket == 0:
+                counts.short_gaps += 1
+                words[counts.short_gaps_at] = counts.short_gaps
             else:
-                self._warm[code] = True
-                words[totals + T_GAP_FIRST] += gap
-            if gap > recent and gap > words[totals + T_GAP_LONGEST]:
-                words[totals + T_GAP_LONGEST] = gap
-        self._last = now
-        self.marks += 1
-        words[base + L_PROGRESS] = now
-        words[base + L_MARKS] = self.marks
-        words[base + L_STEP] = self.step
+                words[at + T_GAPS + bucket] += 1
+            recent = words[at + T_GAP_RECENT]
+            recent -= recent * (gap_sum - counts.faded) >> GAP_MEMORY
+            words[at + T_GAP_RECENT] = recent = gap if gap > recent else recent
+            counts.faded = gap_sum
+            counts.fade_at = gap_sum + _FADE_STEP_NS
+            counts.short_gap = min(recent, BUCKET_UNIT_NS)
+        longest = words[at + T_GAP_LONGEST]
+        words[at + T_GAP_LONGEST] = gap if gap > longest else longest
+
+    def _unlink(self, stage: Opened) -> None:
+        """Take a stage out that is not the innermost one."""
+        inner = self.innermost
+        while inner.outer is not stage:
+            if inner is self._outside:  # which is its own outer one
+                raise ValueError("a stage ends that its thread has not open")
+            inner = inner.outer
+        inner.outer = stage.outer
+
+    def _show(self, opened: list[Opened]) -> None:
+        """Show these stages and no others."""
+        self.innermost = self._outside
+        for stage in opened:
+            stage.outer = self.innermost
+            self.innermost = stage
+        taken = [stage.frame for stage in opened]
+        self._free = None
+        frames = self._base + L_FRAMES
+        # Backwards, so that the first one is taken first.
+        for frame in range(frames + (FRAMES - 1) * FRAME_WORDS, frames - 1, -FRAME_WORDS):
+            if frame not in taken:
+                self._words[frame] = 0  # F_START
+                self._free = frame, self._free
+
+
+def _bucket(nanoseconds: int) -> int:
+    return min((nanoseconds // BUCKET_UNIT_NS).bit_length(), BUCKETS - 1)

@@ -43,7 +43,6 @@ from stagewatch.record import (
     NAMES_AT,
     PLACE_SHIFT,
     SUBSTAGE_SIZE,
-    TOTAL_WORDS,
     WORD,
     WORK_AT,
     WORK_WORDS,
@@ -69,6 +68,62 @@ class _Table(dict[Any, int]):
         self.entry_size = entry_size
         self.name_size = name_size
         self.limit = limit
+
+
+class GroupWords:
+    """Where in the record a process group is, and how often this rank has entered it.
+
+    `counted` and `left` are what events say of an entry, but for the call, and of an end.
+    """
+
+    __slots__ = (
+        "at",
+        "call_at",
+        "counted",
+        "elements_at",
+        "entered_at",
+        "left",
+        "left_at",
+        "sequence",
+        "sequence_at",
+        "size",
+        "size_at",
+    )
+
+    def __init__(self, at: int, sequence: int) -> None:
+        """`at` is the byte where its name is."""
+        self.at = at
+        self.sequence = sequence
+        self.size = 0
+        word = (at + GROUP_SIZE) // WORD
+        self.sequence_at = word + C_SEQUENCE
+        self.left_at = word + C_LEFT
+        self.call_at = word + C_CALL
+        self.size_at = word + C_SIZE
+        self.elements_at = word + C_ELEMENTS
+        self.entered_at = word + C_ENTERED
+        self.counted = word << PLACE_SHIFT | E_COLLECTIVE
+        self.left = word << PLACE_SHIFT | E_LEFT
+
+    def event(self, kind: int) -> int:
+        """What events of another kind say of the group."""
+        return self.left ^ E_LEFT | kind
+
+
+class Entry:
+    """One entry into a collective, which the recorder fills in.
+
+    `call` is what `C_CALL` holds; `recorder` the one that has recorded it, or None; `group` tells
+    where, `entered` when; `waits` is the word that counts the time in it for the stage of the
+    thread that waits, 0 where none does.
+    """
+
+    __slots__ = ("call", "entered", "group", "recorder", "waits")
+    call: int
+    entered: int
+    group: GroupWords
+    recorder: Recorder | None
+    waits: int
 
 
 class Recorder:
@@ -106,15 +161,13 @@ class Recorder:
         # Where the next event belongs.  One call of C, so that no two threads get the same.
         self._place = itertools.cycle(range(EVENTS_AT, EVENTS_END, EVENT_SIZE))
         self._lanes = [
-            Lane(self._words, self._raw, index, self._pack, self._place)
-            for index in range(record.LANES)
+            Lane(self._words, self._raw, index, self._place) for index in range(record.LANES)
         ]
         self._lanes_free = self._lanes[::-1]
         self._scalars = _Table(
             record.SCALARS_AT, record.SCALAR_SIZE, record.SCALAR_NAME_SIZE, record.SCALARS
         )
-        self._groups: dict[str, int] = {}
-        """The first word after the name of each process group's entry."""
+        self._groups: dict[str, GroupWords] = {}
         last = COLLECTIVES_AT + COLLECTIVES * COLLECTIVE_SIZE
         self._groups_free = list(range(COLLECTIVES_AT, last, COLLECTIVE_SIZE))[::-1]
         self._failures = _Table(
@@ -162,7 +215,7 @@ class Recorder:
         """Add tokens, FLOPs and samples to those of a stage; None: the thread's innermost one."""
         if code is None:
             lane = self.lane()
-            code = IDLE if lane is None else lane.code
+            code = IDLE if lane is None else lane.innermost.counts.code
         at = WORK_AT // WORD + code * WORK_WORDS
         numbers = self._numbers
         with self._tables:
@@ -174,115 +227,110 @@ class Recorder:
         at = NAMES_AT + number * SUBSTAGE_SIZE
         self._raw[at : at + SUBSTAGE_SIZE] = label
 
-    def join(self, group: str, size: int = 0, sequence: int = 0) -> int | None:
+    def join(self, group: str, size: int = 0, sequence: int = 0) -> GroupWords | None:
         """Show that this rank is a member of a process group, and has entered it so often.
 
-        Returns the word after the entry's name; None (counted) where the table is full.
+        Returns None (counted) where the table is full.
         """
         label = pad(group, GROUP_SIZE)
         words = self._words
         with self._tables:
-            word = self._groups.get(group)
-            if word is None:
+            at = self._groups.get(group)
+            if at is None:
                 if not self._groups_free:
                     words[H_DROPPED] += 1
                     return None
-                at = self._groups_free.pop()
-                word = (at + GROUP_SIZE) // WORD
-                words[word + C_SEQUENCE] = sequence
-                self._raw[at : at + GROUP_SIZE] = label
-                self._groups[group] = word
-            words[word + C_SIZE] = size
-            return word
+                at = GroupWords(self._groups_free.pop(), sequence)
+                words[at.sequence_at] = sequence
+                self._raw[at.at : at.at + GROUP_SIZE] = label
+                self._groups[group] = at
+            words[at.size_at] = at.size = size
+            return at
 
     def forget(self, group: str) -> None:
         """Drop a process group that is gone; one of its name counts from 0."""
         with self._tables:
-            word = self._groups.pop(group, None)
-            if word is not None:
-                at = word * WORD - GROUP_SIZE
-                self._raw[at : at + COLLECTIVE_SIZE] = bytes(COLLECTIVE_SIZE)
-                self._groups_free.append(at)
+            gone = self._groups.pop(group, None)
+            if gone is not None:
+                self._raw[gone.at : gone.at + COLLECTIVE_SIZE] = bytes(COLLECTIVE_SIZE)
+                self._groups_free.append(gone.at)
                 now = _read_clock(_BOOT)
-                self._pack(
-                    self._raw, next(self._place), now, word << PLACE_SHIFT | E_FORGET, 0, now
-                )
+                self._pack(self._raw, next(self._place), now, gone.event(E_FORGET), 0, now)
 
-    def enter(
-        self, group: str, call: int, size: int = 0, elements: int = 0
-    ) -> tuple[int, int] | None:
-        """Count one entry into a collective of a process group; `call` is what `C_CALL` holds.
-
-        Returns the word after the entry's name, and the time; None where the table is full.
-        """
-        word = self._groups.get(group)
-        if word is None:
-            word = self.join(group, size)
-            if word is None:
-                return None
+    def enter(self, entry: Entry, group: str, size: int = 0, elements: int = 0) -> None:
+        """Count one entry into a collective of a process group, unless the table is full."""
+        at = self._groups.get(group)
+        if at is None:
+            at = self.join(group, size)
+            if at is None:
+                return
+        call = entry.call
         words = self._words
-        words[word + C_ENTERED] = now = _read_clock(_BOOT)
-        words[word + C_CALL] = call
-        words[word + C_SEQUENCE] = sequence = words[word + C_SEQUENCE] + 1
-        words[word + C_ELEMENTS] = elements
-        if size:
-            words[word + C_SIZE] = size
-        what = call << CALL_SHIFT | word << PLACE_SHIFT | E_COLLECTIVE
+        words[at.entered_at] = now = _read_clock(_BOOT)
+        words[at.call_at] = call
+        at.sequence = words[at.sequence_at] = sequence = at.sequence + 1
+        words[at.elements_at] = elements
+        if size and size != at.size:
+            words[at.size_at] = at.size = size
+        what = call << CALL_SHIFT | at.counted
         self._pack(self._raw, next(self._place), now, what, sequence, now)
-        return word, now
+        entry.entered = now
+        entry.group = at
+        entry.recorder = self
 
-    def again(self, group: str, call: int) -> tuple[int, int] | None:
+    def again(self, entry: Entry, group: str) -> None:
         """Enter a group to wait for what it has entered before: nothing is counted."""
-        word = self._groups.get(group)
-        if word is None:
-            return None
+        at = self._groups.get(group)
+        if at is None:
+            return
+        call = entry.call
         words = self._words
-        words[word + C_ENTERED] = now = _read_clock(_BOOT)
-        words[word + C_CALL] = call
-        what = call << CALL_SHIFT | word << PLACE_SHIFT | E_WAIT
-        self._pack(self._raw, next(self._place), now, what, words[word + C_SEQUENCE], now)
-        return word, now
+        words[at.entered_at] = now = _read_clock(_BOOT)
+        words[at.call_at] = call
+        what = call << CALL_SHIFT | at.event(E_WAIT)
+        self._pack(self._raw, next(self._place), now, what, at.sequence, now)
+        entry.entered = now
+        entry.group = at
+        entry.recorder = self
 
-    def wait(self, word: int, call: int, since: int) -> int:
+    def wait(self, entry: Entry, call: int, since: int) -> None:
         """Change what an entry says of the call, in which the calling thread waits from a time on.
 
-        Returns the word that counts the time for the thread's open stage; 0 where none does: the
-        thread has no lane, or waits already.
+        The time counts for the thread's open stage, unless the thread waits already.
         """
         words = self._words
-        words[word + C_CALL] = call
+        words[entry.group.call_at] = call
         try:
             lane: Lane = self._local.hold.lane
         except AttributeError:
-            return 0
-        at = lane.waits + lane.code * TOTAL_WORDS
-        waited = words[at]
-        if waited < 0:
-            return 0
-        words[at] = waited - since
-        return at
+            return
+        waits = lane.innermost.counts.waited_at
+        waited = words[waits]
+        if waited >= 0:
+            words[waits] = waited - since
+            entry.waits = waits
 
-    def launched(self, word: int, call: int, waits: int) -> None:
-        """Tell that a call has returned and may go on elsewhere; `waits` is what `wait` gave."""
+    def launched(self, entry: Entry) -> None:
+        """Tell that a call has returned and may go on elsewhere."""
         words = self._words
-        words[word + C_CALL] = call
+        words[entry.group.call_at] = entry.call
+        waits = entry.waits
         if waits and words[waits] < 0:
             words[waits] += _read_clock(_BOOT)
 
-    def leave(self, word: int, entered: int, waits: int = 0) -> None:
-        """Tell the end of an entry, unless the group was entered again since.
-
-        `waits` is what `wait` gave.
-        """
+    def leave(self, entry: Entry) -> None:
+        """Tell the end of an entry, unless the group was entered again since."""
+        at = entry.group
         words = self._words
+        entered, waits = entry.entered, entry.waits
         now = _read_clock(_BOOT)
-        if words[word + C_ENTERED] == entered:
-            words[word + C_LEFT] = now
+        if words[at.entered_at] == entered:
+            words[at.left_at] = now
         if waits:
             waited = words[waits]
             if waited < 0:
                 words[waits] = waited + now
-        self._pack(self._raw, next(self._place), now, word << PLACE_SHIFT | E_LEFT, entered, now)
+        self._pack(self._raw, next(self._place), now, at.left, entered, now)
 
     def expect(self, seconds: float) -> None:
         """Show how long a pause may take from now on."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from stagewatch.client import _api
 from stagewatch.client._harmless import swallow, whole_step
-from stagewatch.client._lane import Lane
+from stagewatch.client._lane import Lane, Opened
 from stagewatch.client._recorder import Recorder
 from stagewatch.record import SUBSTAGE_SIZE, pad
 from stagewatch.stages import CODES, OTHER
@@ -62,7 +62,7 @@ def by_stage(*, silent: tuple[str, ...] = (), **stages: tuple[str, ...]) -> dict
     return dict.fromkeys(silent) | listed
 
 
-class Span:
+class Span(Opened):
     """One pass through a span that the framework calls `name`.  Never raises.
 
     Use it as a context manager, or call `begin` and `end`; spans may end in any order.
@@ -71,21 +71,15 @@ class Span:
     __slots__ = (
         "_code",
         "_entering",
-        "_event",
         "_handled",
         "_lane",
         "_name",
         "_names",
         "_outer",
-        "_slot",
-        "_started",
         "_step",
     )
     _code: int
-    _event: int
     _handled: int
-    _slot: int
-    _started: int
     _outer: Span | None
 
     def __init__(self, names: Names, name: str, step: Any = None) -> None:
@@ -93,7 +87,7 @@ class Span:
         self._name = name
         self._step = step
         self._lane: Lane | None = None
-        self._entering: tuple[Lane, int] | None = None
+        self._entering: Lane | None = None
 
     def begin(self) -> None:
         """Open the stage in the record."""
@@ -110,16 +104,16 @@ class Span:
             lane = self._lane
             if lane is None:
                 return
-            lane.leave(self._slot, self._code, self._event, self._started)
+            lane.leave(self)
             self._lane = None
             if _innermost.get() is self:
                 _innermost.set(_open(self._outer))
             if error is not None:
-                _api.count_failure(self._code, error, lane, self._step)
+                _api.count_failure(self._code, error, lane, self.step)
         except BaseException as problem:
             lane, self._lane = self._lane, None
             if lane is not None:
-                lane.settle([slot for slot in lane.opened if slot != self._slot])
+                lane.settle(without=self)
             swallow("the end of a span was not recorded", problem)
 
     def finish(self) -> None:
@@ -161,24 +155,23 @@ class Span:
         lane = recorder.lane()
         if lane is None:
             return
-        self._step = None if self._step is None else whole_step(self._step)
+        self.step = None if self._step is None else whole_step(self._step)
         self._code = code
         self._outer = outer
         self._handled = id(sys.exc_info()[1])  # an exception that is being handled already
-        self._entering = lane, len(lane.opened)
-        self._event = _api.event_name(code, label)
-        self._slot, started = lane.enter(code, label, self._event, self._step)
-        self._started = -started if _within(outer, code) else started
+        self._entering = lane
+        self.label = code, label, _api.event_name(code, label)
+        lane.enter(self)
+        if _within(outer, code):
+            self.started = -self.started
         self._lane = lane
         _innermost.set(self)
         self._entering = None
 
     def _abandon(self) -> None:
-        if self._entering is not None:
-            lane, depth = self._entering
-            lane.settle(lane.opened[:depth])
-        elif self._lane is not None:
-            self._lane.settle([slot for slot in self._lane.opened if slot != self._slot])
+        lane = self._entering or self._lane
+        if lane is not None:
+            lane.settle(without=self)
         self._lane = None
 
 

@@ -50,7 +50,7 @@ class _Steps(threading.local):
         if recorder.framework:
             return False
         lane = recorder.lane()
-        return lane is not None and (not lane.opened or self._is_open())
+        return lane is not None and (not lane.opened() or self._is_open())
 
     def begin(self) -> None:
         if not self._is_open():
