@@ -12,6 +12,7 @@ from typing import Any
 from stagewatch.client.hooks.batches import Batch
 from stagewatch.client.hooks.patching import (
     Patches,
+    Plan,
     answered,
     class_in,
     reported,
@@ -193,7 +194,7 @@ def _rewards(module: ModuleType, patches: Patches) -> None:
     patches.plan_extra(wrapper, "__call__", within(reward))
 
 
-def _version(owner: str, scalar: str) -> Callable[[ModuleType, Patches], None]:
+def _version(owner: str, scalar: str) -> Plan:
     """Plans to tell the version of the weights that an engine is set to."""
 
     def report(_: Any, self: Any, version: Any, *__: Any, **___: Any) -> None:

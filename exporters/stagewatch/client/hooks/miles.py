@@ -5,12 +5,11 @@ Read in its source (github.com/radixark/miles), and never run within it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from stagewatch.client.hooks.batches import Batch, Sample
-from stagewatch.client.hooks.patching import Patches, answered, class_in, plan_timer, within
+from stagewatch.client.hooks.patching import Patches, Plan, answered, class_in, plan_timer, within
 from stagewatch.client.hooks.slime import generated, plan_rewards, updated
 from stagewatch.client.hooks.span import Names, by_stage, count, tell
 
@@ -47,10 +46,7 @@ def _is_evaluation(*arguments: Any, **named: Any) -> bool:
     return bool(named.get("evaluation")) or any(getattr(one, "evaluation", False) for one in given)
 
 
-_Plan = Callable[[ModuleType, Patches], None]
-
-
-def _functions(name: str) -> _Plan:
+def _functions(name: str) -> Plan:
     """Plans to measure a batch where the module calls the rollout function by `name`."""
 
     def batch(*arguments: Any, **named: Any) -> Batch | None:
@@ -86,7 +82,7 @@ def _queue(module: ModuleType, patches: Patches) -> None:
     patches.plan_extra(buffer, "put", answered(report))
 
 
-def _actor(name: str) -> _Plan:
+def _actor(name: str) -> Plan:
     """Plans to read the version of the weights of a training actor's class."""
 
     def plan(module: ModuleType, patches: Patches) -> None:

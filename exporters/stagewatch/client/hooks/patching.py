@@ -88,6 +88,10 @@ class Patches:
                         setattr(module, attribute, new)
 
 
+Plan = Callable[[ModuleType, Patches], None]
+"""Plans what to replace in one module of the framework."""
+
+
 def class_in(module: ModuleType, name: str) -> Any:
     """The class of that name in a module.  Raises `UnknownShape`."""
     owner = getattr(module, name, None)

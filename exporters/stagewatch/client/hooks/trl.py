@@ -16,6 +16,7 @@ from stagewatch.client import _api
 from stagewatch.client._harmless import swallow
 from stagewatch.client.hooks.patching import (
     Patches,
+    Plan,
     UnknownShape,
     answered,
     as_stage,
@@ -172,7 +173,7 @@ def _trainer(module: ModuleType, patches: Patches) -> None:
     patches.plan(trainer, "log", reported(log), "logs")
 
 
-def _rollouts(owner: str) -> Callable[[ModuleType, Patches], None]:
+def _rollouts(owner: str) -> Plan:
     """Plans for a trainer that generates what it trains on."""
 
     def generated(result: Any, self: Any, *_: Any, **__: Any) -> None:
