@@ -75,7 +75,7 @@ LASTING = {
         )
         for group in (
             *("checkpoints", "economics", "engines", "given_up", "gpu", "logs", "network", "self"),
-            *("slow_ranks", "slurm", "stages", "stalls", "starved_ranks", "training"),
+            *("slow_jobs", "slow_ranks", "slurm", "stages", "stalls", "starved_ranks", "training"),
             "uninstrumented_jobs",
         )
     },
@@ -85,6 +85,8 @@ LASTING = {
         "goodput",
         "stalls",
     ): "a stall is seen an evaluation later, by 15 s: GPUs are in one state still",
+    ("slow_jobs", "stalls"): "an hour's mean takes a minute of a stall more or less",
+    ("slow_jobs", "slow_ranks"): "a rank that was slow within an hour silences it; likewise",
     ("goodput", "slow_ranks"): "a slow rank is judged by windows of minutes; likewise",
     ("goodput", "jobs"): "which GPUs a job has, and their use, may be 30 s old; likewise",
     ("faults", "ALERTS"): (

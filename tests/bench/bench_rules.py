@@ -90,6 +90,7 @@ def exposition(node: int, turn: int) -> str:
                     add("gpu_ecc_errors_total", labels, 0)
         for link in range(LINKS):
             add("gpu_nvlink_up", f'{whole},link="{link}"', 1)
+        add("gpu_pcie_replays_total", whole, turn)
         for kind in ("crc_flit", "crc_data", "replay", "recovery"):
             add("gpu_nvlink_errors_total", f'{whole},kind="{kind}"', 0)
     for rank in range(first, first + RANKS):
@@ -124,6 +125,11 @@ def exposition(node: int, turn: int) -> str:
         for kind in ("user", "system"):
             add("rl_rank_cpu_seconds_total", f'{who},mode="{kind}"', 20 * turn)
         add("rl_rank_run_queue_seconds_total", who, 0.01 * turn)
+        add("rl_rank_resident_memory_bytes", who, 4e9)
+        add("rl_rank_swapped_memory_bytes", who, 0)
+        add("rl_rank_major_page_faults_total", who, 3 * turn)
+        add("rl_rank_data_wait_seconds_total", who, 0.2 * turn)
+        add("rl_rank_tokens_total", f'{who},stage="train"', 4096 * turn)
         for done in STAGES:
             add("rl_rank_stage_last_seconds", f'{who},stage="{done}"', 0.4)
             add("rl_rank_stage_completions_total", f'{who},stage="{done}"', turn)
@@ -142,6 +148,9 @@ def exposition(node: int, turn: int) -> str:
         add("rl_rank_tcp_retransmissions_total", flow, 0)
         add("rl_rank_tcp_data_segments_total", flow, 1000 * turn)
         add("rl_rank_tcp_rtt_seconds", flow, 0.0002)
+    add("rl_job_info", f'job_id="{job}",job_name="grpo-7b",uid="1000"', 1)
+    for place in ("local", "other"):
+        add("os_numa_pages_total", f'place="{place}"', 1000 * turn)
     for stage in STAGES:
         what = f'job_id="{job}",role="train",stage="{stage}"'
         for name in ("rl_progress_gap_seconds", "rl_stage_duration_seconds"):
