@@ -124,10 +124,9 @@ class Day:
             lines.append(
                 f'[ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] && export PLAN={shlex.quote(early)}'
             )
-        lines += [
-            "sleep 3",
-            f"srun --wait=60 sh -c {shlex.quote(rank)}" if work.plan else "sleep 20",
-        ]
+        # A step that fails has lost a node, which srun may notice before slurmctld does.
+        step = f"srun --wait=60 sh -c {shlex.quote(rank)} || sleep 60"
+        lines += ["sleep 3", step if work.plan else "sleep 20"]
         if work.fails_first:
             lines.append(f'[ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] && exit {TRY_AGAIN}')
         lines += ["sleep 3", "exit 0"]
