@@ -53,6 +53,9 @@ WORLD_SIZE = (
     "SLURM_NTASKS",
 )
 
+JOB_NAME = ("STAGEWATCH_JOB_NAME", "SLURM_JOB_NAME", "FLUX_JOB_NAME", "PBS_JOBNAME", "LSB_JOBNAME")
+"""What the user calls the job: runs of one name are compared with each other."""
+
 VARIABLES = (
     *(*JOB_ID, *RANK, *LOCAL_RANK, *WORLD_SIZE),
     *("STAGEWATCH_ROLE", "CUDA_VISIBLE_DEVICES", "RAY_JOB_ID", "RAY_CLUSTER_NAME"),
@@ -114,6 +117,11 @@ def identify(
         framework=framework,
         gpu=gpu if gpu is not None else _gpu(environ.get("CUDA_VISIBLE_DEVICES", ""), local),
     )
+
+
+def job_name(environ: Mapping[str, str] = os.environ) -> str:
+    """What the user calls the job; empty where no launcher tells."""
+    return _first(environ, JOB_NAME) or ""
 
 
 def in_ray(environ: Mapping[str, str]) -> bool:

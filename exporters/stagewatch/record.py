@@ -13,6 +13,8 @@ offsets; it uses the standard library alone, since trainers import it.
     ring         the latest events, each a time, what happened, a value and the same time again
     work         tokens, FLOPs and samples per stage
     calls        of tools and the like, per name: in flight, since when, failed, durations
+    job name     what its user calls the job
+    batches      per lane: time that its thread has waited for batches of data
 
 A lane has exactly one writer, its thread, so nothing is locked.  Its sequence number is odd while
 that thread writes; a reader that sees it odd, or changed after copying, copies again.  The threads
@@ -140,7 +142,15 @@ K_ERRORS, K_SUM = 2, 3  # exceptions; nanoseconds of all that have ended
 K_DURATIONS = 4
 CALL_SIZE = CALL_NAME_SIZE + (K_DURATIONS + BUCKETS) * WORD
 CALLS_AT = WORK_AT + len(STAGES) * WORK_WORDS * WORD
-FILE_SIZE = CALLS_AT + CALLS * CALL_SIZE
+CALLS_END = CALLS_AT + CALLS * CALL_SIZE
+"""The file of a client that tells neither its job's name nor waiting for data ends here."""
+
+JOB_NAME_AT, JOB_NAME_SIZE = CALLS_END, 64
+
+# Batches: a word a lane, nanoseconds that its thread has waited for data; while it waits, less the
+# boot time since when, as `T_WAITED` has it.
+BATCHES_AT = JOB_NAME_AT + JOB_NAME_SIZE
+FILE_SIZE = BATCHES_AT + LANES * WORD
 
 # Kinds, in the lowest byte of an event's second word, and what its third word holds.
 E_ENTER, E_LEAVE = 1, 2  # the step; when the stage was entered, negative for a part of another
@@ -164,8 +174,8 @@ BUCKET_BOUNDS = tuple(2.0**k / 64 for k in range(BUCKETS - 1))
 """Upper bounds in seconds of all buckets but the last: 1/64 s to 4096 s."""
 
 GAP_MEMORY = 47
-"""A longest recent gap loses the share gap / 2**47 ns (39 h) with every later gap: what comes back
-within half a day stays, whatever the number of gaps in between."""
+"""A longest recent gap loses the share gaps / 2**47 ns (39 h) by later gaps, at the latest when
+these have taken a minute: what comes back within half a day stays, however many are in between."""
 
 OPS = (
     "unknown",

@@ -75,7 +75,7 @@ LASTING = {
         )
         for group in (
             *("checkpoints", "economics", "engines", "given_up", "gpu", "logs", "network", "self"),
-            *("slow_ranks", "slurm", "stages", "stalls", "starved_ranks", "training"),
+            *("slow_jobs", "slow_ranks", "slurm", "stages", "stalls", "starved_ranks", "training"),
             "uninstrumented_jobs",
         )
     },
@@ -85,6 +85,8 @@ LASTING = {
         "goodput",
         "stalls",
     ): "a stall is seen an evaluation later, by 15 s: GPUs are in one state still",
+    ("slow_jobs", "stalls"): "an hour's mean takes a minute of a stall more or less",
+    ("slow_jobs", "slow_ranks"): "a rank that was slow within an hour silences it; likewise",
     ("goodput", "slow_ranks"): "a slow rank is judged by windows of minutes; likewise",
     ("goodput", "jobs"): "which GPUs a job has, and their use, may be 30 s old; likewise",
     ("faults", "ALERTS"): (
@@ -105,6 +107,8 @@ OWN_PAST = {
     "job:rl_stall_suspected:timestamp_seconds": "since when a job is suspected without a break",
     "job:rl_stall_excuse:debugger": "a debugger that came after the suspicion excuses nothing",
     "job:goodput_seen:timestamp_seconds": "when a rank of an allocation was last seen is kept",
+    "job:goodput_new:info": "an allocation is new if its start was another at the last evaluation",
+    "job:goodput_newly_saved:gpu_seconds": "likewise a checkpoint",
     "job:goodput_at_risk_before:gpu_seconds": "work is added up until a checkpoint is completed",
     "job:slurm_owner:info": "whose job it was is kept for as long as something of it is left",
     "job:slurm_ended:timestamp_seconds": "an ended job is remembered for ten minutes",

@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any
 
 import stagewatch
-from stagewatch.client import _lane
+from stagewatch.client import _api, _lane
 from stagewatch.record import EVENT_SIZE, EVENTS_AT, EVENTS_END, FILE_SIZE, SUBSTAGE_SIZE
 from tests.bench.table import row
 
@@ -86,6 +86,12 @@ def _call() -> None:
         pass
 
 
+def _batch() -> None:
+    recorder = _api._recorder
+    if recorder is not None:
+        recorder.got_batch(recorder.wait_for_batch())
+
+
 def main() -> None:
     """Print the median cost of a call."""
     steps = itertools.count()
@@ -100,26 +106,31 @@ def main() -> None:
         "bare collective": lambda: stagewatch.collective("world"),
         "collective": _collective,
         "call": _call,
+        "batch": _batch,
         "with the ring": _two_events(_lane),
         "without": _two_events(_without_ring()),
     }
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
         stagewatch.init(job_id="bench", rank=0, directory=directory)
         cost = _medians(calls)
+        apart = _far_apart({"heartbeat": _heartbeat, "stage": _stage})
         stagewatch.close()
     event = (cost["with the ring"] - cost["without"]) / 2
     row("a loop of 60 rounds, for the speed of the machine", cost["loop"], "us")
     row("an event in the ring, added to a call", event, "us", 0.2)
     row("heartbeat(step)", cost["heartbeat"], "us", 1.0)
     row("heartbeat(step), the step new", cost["new step"], "us", 1.0)
+    row("heartbeat(step), each 20 ms after the last", apart["heartbeat"], "us", 1.0)
     row("  a call that stores the time: the floor", cost["store"], "us")
     row("  heartbeat(step) in floors", cost["heartbeat"] / cost["store"], "times")
     row("stage enter + exit", cost["stage"], "us", 3.0)
+    row("stage enter + exit, of 20 ms", apart["stage"], "us", 3.0)
     row("collective enter + leave", cost["collective"], "us", 2.0)
     row("  a block that stores the time twice: the floor", cost["bare"], "us")
     row("  stage in floors", cost["stage"] / cost["bare"], "times")
     row("  collective in floors", cost["collective"] / cost["bare"], "times")
     row("call of a tool, begin + end", cost["call"], "us")
+    row("wait for a batch of data, counted", cost["batch"], "us")
     row("scalar", cost["scalar"], "us")
     row("collective, bare", cost["bare collective"], "us")
     row("size of a record", FILE_SIZE / 1024, "KiB")
@@ -142,6 +153,19 @@ def _process_seconds(program: str) -> float:
     before = cpu()
     subprocess.run([sys.executable, "-c", program], check=True)
     return cpu() - before
+
+
+def _far_apart(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """What calls cost between which 20 ms pass each time, which a clock of Python's tells.
+
+    Between calls without a pause no gap is longer than what the first bucket holds.
+    """
+    times = itertools.count(_read_clock(_BOOT), 20_000_000)
+    _lane._read_clock = lambda clock: next(times)
+    try:
+        return _medians(calls)
+    finally:
+        _lane._read_clock = _read_clock
 
 
 def _without_ring() -> ModuleType:

@@ -17,7 +17,7 @@ import stagewatch
 from stagewatch.client import _api
 from stagewatch.client._groups import Group, Launch
 from stagewatch.core.exposition import Samples
-from stagewatch.ranks.own_work import WAITED, WORKED, OwnWork
+from stagewatch.ranks.own_work import DATA_WAIT, WAITED, WORKED, OwnWork
 from tests.client.conftest import Client, Clock
 
 MS = 0.001
@@ -163,6 +163,20 @@ def test_an_end_that_is_told_twice_counts_once(clock: Clock, client: Client) -> 
     assert own_work(client, clock)["train"] == [1, 1]
 
 
+def test_one_that_is_entered_again_inside_of_another_does_not_end_the_others_wait(
+    clock: Clock, client: Client
+) -> None:
+    with stagewatch.stage("train"):
+        again = all_reduce()
+        with again:
+            clock.forward(1)
+        with all_reduce():
+            with again:
+                clock.forward(1)
+            clock.forward(1)
+    assert own_work(client, clock)["train"] == [0, 3]
+
+
 def test_the_thread_that_takes_a_lane_over_does_not_wait(clock: Clock, client: Client) -> None:
     recorder = _api._recorder
     assert recorder is not None
@@ -191,3 +205,61 @@ def test_counters_never_decrease_when_a_look_was_ahead_of_the_record(
         assert own_work(client, clock, seen)["train"] == [0, 10.6]
         clock.forward(1)
         assert own_work(client, clock, seen)["train"] == [1, 10.6]
+
+
+def data_wait(client: Client, clock: Clock, seen: OwnWork | None = None) -> float | None:
+    """Seconds waited for batches of data, as the agent exports them now."""
+    record = dataclasses.replace(client.record(), name="1")
+    out = Samples()
+    (seen or OwnWork()).add(out, [record], clock.now / 1e9)
+    return out.value(DATA_WAIT, record.job_id, record.role, str(record.rank))
+
+
+def test_waiting_for_a_batch_counts_while_it_lasts_and_is_work_too(
+    clock: Clock, client: Client
+) -> None:
+    recorder = _api._recorder
+    assert recorder is not None
+    seen = OwnWork()
+    with stagewatch.stage("train"):
+        assert data_wait(client, clock, seen) is None
+        word = recorder.wait_for_batch()
+        assert recorder.wait_for_batch() == 0  # a loader within a loader
+        clock.forward(0.4)
+        assert data_wait(client, clock, seen) == pytest.approx(0.4)
+        recorder.got_batch(word)
+        clock.forward(0.6)
+        assert data_wait(client, clock, seen) == pytest.approx(0.4)
+    assert own_work(client, clock)["train"] == [1.0, 0.0]
+
+
+def test_a_batch_that_a_thread_never_got_does_not_count_for_the_next_thread(
+    clock: Clock, client: Client
+) -> None:
+    recorder = _api._recorder
+    assert recorder is not None
+
+    def wait_for_ever() -> None:
+        with stagewatch.stage("rollout"):
+            recorder.wait_for_batch()
+
+    def work() -> None:
+        with stagewatch.stage("rollout"):
+            clock.forward(5)
+
+    for run in (wait_for_ever, work):
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+    assert data_wait(client, clock) is None
+
+
+def test_a_thread_without_a_stage_takes_no_lane_to_wait_for_a_batch(client: Client) -> None:
+    recorder = _api._recorder
+    assert recorder is not None
+    words: list[int] = []
+    thread = threading.Thread(target=lambda: words.append(recorder.wait_for_batch()))
+    thread.start()
+    thread.join()
+    assert words == [0]
+    assert len(client.record().lanes) == 1  # of the thread that began the record

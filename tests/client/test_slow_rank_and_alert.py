@@ -2,99 +2,95 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from stagewatch.core.errors import StagewatchError
-from stagewatch.demo.prometheus import arguments, prometheus_command, write_config
-from stagewatch.demo.stack import Stack, free_port, only
 from stagewatch.prometheus.api import PrometheusApi
-from tests.running import clean_environ
+from tests.client.slow_job import NODE, running, texts, watched
+from tests.hangbench.throttles import CGROUPS, missing
 from tests.waiting import wait_for
 
-NODE = "node-a"
-JOB = """
-import multiprocessing, sys, time
-import stagewatch
+GROUP = CGROUPS / "stagewatch-test-slow-540"
 
-def rank(number, barrier):
-    stagewatch.init("train", job_id="slow-540", rank=number, world_size=4)
-    step = 0
-    while True:
-        step += 1
-        with stagewatch.stage("train", step=step):
-            time.sleep(0.3 if number == 2 else 0.2)
-            with stagewatch.collective("world", op="all_reduce", size=4):
-                barrier.wait()
-
-context = multiprocessing.get_context("fork")
-barrier = context.Barrier(4)
-ranks = [context.Process(target=rank, args=(n, barrier), daemon=True) for n in range(4)]
-for one in ranks:
-    one.start()
-sys.stdin.read()  # the ranks end with this process, and it with the test
+SLEEPS = """
+def prepare(number): pass
+def be_slow(): time.sleep(0.1)
+"""
+LIMITED = f"""
+import os
+from pathlib import Path
+def prepare(number):
+    if number == 2:
+        Path({str(GROUP / "cgroup.procs")!r}).write_text(str(os.getpid()))
+def be_slow():
+    end = time.thread_time() + 0.05
+    while time.thread_time() < end: pass
+"""
+READS_PAGES = """
+import mmap, os
+def prepare(number):
+    global file
+    file = open({data!r}, "rb")
+def be_slow():
+    end = time.monotonic() + 0.1
+    while time.monotonic() < end:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as memory:
+            memory.madvise(mmap.MADV_RANDOM)
+            sum(memory[:: 16 * mmap.PAGESIZE])
 """
 
 
-@pytest.fixture
-def stack(tmp_path: Path) -> Iterator[Stack]:
-    """A node with its agent."""
+def test_the_alert_names_the_slow_rank_and_no_other(tmp_path: Path) -> None:
+    with watched(tmp_path, {"stages"}) as (stack, prometheus), running(stack, SLEEPS) as job:
+        (text,) = told(job, prometheus, lambda text: "works 1." in text)
+        assert text.startswith(f"Job slow-540 (train): rank 2 on {NODE} works 1.")
+        waited = "sum by (rank) (rl_rank_waited_seconds_total)"
+        (least, *_) = sorted(prometheus.query(waited), key=lambda series: series.value)
+        assert least.labels["rank"] == "2"
+
+
+def test_a_limit_of_its_cgroup_is_told_beside_the_rank(tmp_path: Path) -> None:
+    if reason := missing(lambda *actions: "quota" in actions):
+        pytest.skip(reason)
+    GROUP.mkdir(exist_ok=True)
     try:
-        stack = Stack(cache=tmp_path / "cache", nodes=[NODE])
-    except StagewatchError as error:
-        pytest.skip(f"needs prometheus: {error}")
-    try:
-        stack.start_agent(NODE, *only(("stages",)))
-        yield stack
+        (GROUP / "cpu.cfs_period_us").write_text("100000")
+        (GROUP / "cpu.cfs_quota_us").write_text("20000")
+        with (
+            watched(tmp_path, {"stages", "processes"}) as (stack, prometheus),
+            running(stack, LIMITED) as job,
+        ):
+            told(job, prometheus, lambda text: "rank 2" in text and "A CPU limit stops it" in text)
     finally:
-        stack.stop()
+        wait_for(lambda: not (GROUP / "cgroup.procs").read_text(), "the rank to end")
+        with contextlib.suppress(OSError):
+            GROUP.rmdir()
 
 
-@pytest.fixture
-def prometheus(stack: Stack, tmp_path: Path) -> Iterator[PrometheusApi]:
-    """Prometheus with the shipped rules, which looks at windows every 2 s instead of every 15 s."""
-    config = write_config(stack.directory, stack.agents)
-    rules = stack.directory / "rules" / "slow.rules.yaml"
-    rules.write_text(rules.read_text().replace("interval: 15s", "interval: 2s"))
-    port = free_port()
-    command = arguments(prometheus_command(tmp_path / "cache"), config, port)
-    stack.children.start(command, log=stack.directory / "prometheus.log")
-    api = PrometheusApi(f"http://127.0.0.1:{port}")
-    wait_for(api.ready, "Prometheus answers", 60)
-    yield api
-    api.close()
+def test_pages_that_it_waits_for_are_told_beside_the_rank(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.write_bytes(bytes(64 << 20))
+    subprocess.run(["sync", "--data", str(data)], check=True)
+    with (
+        watched(tmp_path, {"stages", "ranks"}) as (stack, prometheus),
+        running(stack, READS_PAGES.format(data=str(data))) as job,
+    ):
+        told(job, prometheus, lambda text: "rank 2" in text and "pages a second from" in text)
 
 
-@pytest.fixture
-def job(stack: Stack) -> Iterator[subprocess.Popen[bytes]]:
-    """Four ranks with a barrier in each step; rank 2 works 1.5 times as long."""
-    environ = clean_environ({"STAGEWATCH_DIR": str(stack.record_dir(NODE))})
-    with subprocess.Popen(
-        [sys.executable, "-c", JOB], stdin=subprocess.PIPE, env=environ
-    ) as process:
-        yield process
-        assert process.stdin is not None
-        process.stdin.close()
+def told(
+    job: subprocess.Popen[bytes], prometheus: PrometheusApi, right: Callable[[str], bool]
+) -> list[str]:
+    """The texts of the alerts that fire, once one of them is right."""
 
-
-def test_the_alert_names_the_slow_rank_and_no_other(
-    job: subprocess.Popen[bytes], prometheus: PrometheusApi
-) -> None:
-    def slow() -> list[str]:
+    def found() -> bool:
         assert job.poll() is None
-        return [
-            alert.annotations["description"]
-            for alert in prometheus.alerts()
-            if alert.labels["alertname"] in ("SlowRank", "SlowNode", "SlownessRotates")
-        ]
+        return any(map(right, texts(prometheus)))
 
-    wait_for(slow, "an alert on a slow rank", 240)
-    (text,) = slow()
-    assert text.startswith(f"Job slow-540 (train): rank 2 on {NODE} works 1.")
-    waited = "sum by (rank) (rl_rank_waited_seconds_total)"
-    (least, *_) = sorted(prometheus.query(waited), key=lambda series: series.value)
-    assert least.labels["rank"] == "2"
+    wait_for(found, "an alert on a slow rank with what stands beside it", 240)
+    return texts(prometheus)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import stagewatch
 from stagewatch.client import _api
 from stagewatch.ranks.records import parse
-from stagewatch.record import EVENTS_END, FILE_SIZE, RECORD_SIZE, WORK_AT
+from stagewatch.record import CALLS_END, EVENTS_END, FILE_SIZE, RECORD_SIZE, WORK_AT
 from stagewatch.stages import STAGES
 from tests.client.conftest import Client
 from tests.records import real_file
@@ -81,6 +81,7 @@ def test_records_of_older_clients_are_read_without_work(tmp_path: Path) -> None:
         older = parse(raw[:size])
         assert older.work == {}
         assert older.totals == whole.totals
+    assert parse(raw[:CALLS_END]) == whole
 
 
 @given(st.binary(min_size=FILE_SIZE - WORK_AT, max_size=FILE_SIZE - WORK_AT))

@@ -11,7 +11,7 @@ import pytest
 
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.dashboards.boards import NAMES, Query, all_queries, filled, variable_queries
-from tests.dashboards.scene import JOB, Scene
+from tests.dashboards.scene import JOB, SLOW, Scene
 from tests.fakes.nvml import FakeNvml
 from tests.waiting import wait_for
 
@@ -89,7 +89,7 @@ def test_every_variable_offers_values(name: str, scene: Scene) -> None:
 
 
 def _has_data(scene: Scene, query: Query) -> bool:
-    for job in (JOB, "540", "701", scene.measured):
+    for job in (JOB, "540", "701", SLOW, scene.measured):
         if scene.asked(filled(query.expr, job_id=job), instant=query.instant):
             return True
         if "$job_id" not in query.expr:

@@ -140,7 +140,14 @@ VALUES = {
     "engine": 8,
     "dp_rank": 8,
     "model_name": 1,
-    "witness": 9,
+    "witness": 12,
+    "what": 3,
+    "beside": 2,
+    "part": 3,
+    "place": 2,
+    "job_name": 1024,
+    "uid": 50,
+    "ranks": 16,
     "peers": 1024,
 }
 _OF_TARGET = ("cluster", "node", "job", "partition", "rack")

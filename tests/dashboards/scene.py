@@ -3,7 +3,8 @@
 Real: two demo nodes with a job that hangs, a third node with ranks that talk TCP and fail, its
 mounts, probes, logs and checkpoints, node_exporter, and, given one, a Slurm cluster.  Not real, as
 no machine of the tests has them: GPUs (recorded, and a stand-in for the driver's library), RDMA
-ports (a sysfs tree) and NFS (a mountstats file whose counts this scene drives on).
+ports (a sysfs tree) and NFS (a mountstats file whose counts this scene drives on).  An hour of
+steps is a minute here.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ SCRAPE_SECONDS = 2
 ENGINES = Path(__file__).parents[2] / "deploy" / "prometheus" / "engines.yml"
 JOB = "700"
 STALLING = "701"
+SLOW = "702"
 
 CONFIG = """\
 global: {{scrape_interval: {seconds}s, scrape_timeout: {seconds}s, evaluation_interval: {seconds}s}}
@@ -49,6 +51,17 @@ signal.signal(signal.SIGUSR1, lambda *_: held.append(True))
 signal.signal(signal.SIGUSR2, lambda *_: held.clear())
 rank = int(sys.argv[1])
 stagewatch.init(job_id=sys.argv[2], role="train", rank=rank, world_size=2)
+recorder, step = stagewatch.client._api._recorder, 0
+while sys.argv[2] == "702":  # rank 3 waits for data, and the others wait for it
+    step += 1
+    with stagewatch.stage("train", step=step):
+        time.sleep(0.1)
+        if rank == 3:
+            word = recorder.wait_for_batch()
+            time.sleep(0.2)
+            recorder.got_batch(word)
+        with stagewatch.collective("world", op="all_reduce", size=4):
+            time.sleep(0.1 if rank == 3 else 0.3)
 while rank == 1 and sys.argv[2] not in ("700", "701"):  # idle after a step, but for a tool
     with stagewatch.stage("train", step=1):
         pass
@@ -69,7 +82,10 @@ while True:
                 peer.recv(1000)
             stagewatch.collective("world")
             stagewatch.scalar("reward", 0.3)
-            stagewatch.scalar("staleness", 1)
+            for name in ("staleness", "rollout_tail_share", "queue_depth"):
+                stagewatch.scalar(name, 1)
+            stagewatch.scalar("weight_version", step)
+            stagewatch.scalar("rollout_weight_version", step - 1)
             stagewatch.throughput(tokens=1000, samples=4, flops=1e9)
             with contextlib.suppress(OSError), stagewatch.call("search"):
                 if step % 10 == 0:
@@ -134,6 +150,7 @@ class Scene:
             self.children.start([exporter, f"--web.listen-address={address}"])
             self.targets["node_exporter"] = [("node-c", address)]
         ranks = [(job, rank) for job in (JOB, STALLING, measured) for rank in (0, 1)]
+        ranks += [(SLOW, rank) for rank in range(4)]
         for job, rank in ranks:
             process = self.children.start(
                 [sys.executable, "-c", TALKER, str(rank), job],
@@ -234,7 +251,12 @@ class Scene:
                 log.write("RuntimeError: CUDA out of memory. Tried to allocate 2 GiB\n")
 
     def _prometheus(self) -> PrometheusApi:
-        text = CONFIG.format(seconds=SCRAPE_SECONDS, rules=self.demo.directory / "rules")
+        rules = self.demo.directory / "rules"
+        hour = rules / "slow-jobs.rules.yaml"
+        for long, short in (("[1h]", "[1m]"), ("offset 50m", "offset 30s"), (": 1m #", ": 5s #")):
+            assert long in hour.read_text()
+            hour.write_text(hour.read_text().replace(long, short))
+        text = CONFIG.format(seconds=SCRAPE_SECONDS, rules=rules)
         address = f"127.0.0.1:{free_port()}"
         jobs = {**self.targets, "prometheus": [("", address)]}
         for job, targets in jobs.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.dashboards.panels import above_zero, distribution, expand
+from stagewatch.dashboards.panels import Query, above_zero, distribution, expand, heat_rows
 from tests.alerts.promtool import needs_promtool, play, series
 
 pytestmark = needs_promtool
@@ -20,6 +20,13 @@ def answers(
     text = expand(expr).replace('"$cluster"', '".*"')
     values = {name: f"{value:g}x15" for name, value in given.items()}
     play(directory, [], values, [(text, "20s", samples)])
+
+
+def test_a_heat_map_has_a_row_for_each_rank_even_without_any_work() -> None:
+    panel = heat_rows("T", "D.", Query("max by (role, rank) (busy_ratio)"), unit="percentunit")
+    (target,) = panel.targets
+    assert (target.format, target.legendFormat) == ("time_series", "{{role}} {{rank}}")
+    assert panel.options["filterValues"] == {}
 
 
 @pytest.mark.parametrize(

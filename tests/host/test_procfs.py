@@ -37,12 +37,13 @@ def test_a_command_that_looks_like_the_rest_of_the_line_does_not_confuse() -> No
     )
 
 
-def test_run_queue_time_is_unknown_on_a_kernel_without_schedstat() -> None:
+def test_run_queue_time_and_swap_are_unknown_on_a_kernel_without_them() -> None:
     with_it, without = FIXED.scheduling(4242, 4242), FIXED.scheduling(4300, 4300)
     assert with_it is not None
     assert without is not None
     assert (with_it.queue_seconds, with_it.voluntary, with_it.involuntary) == (5.6, 12, 98765)
     assert (without.queue_seconds, without.voluntary, without.involuntary) == (None, 5, 6)
+    assert (with_it.swapped_bytes, without.swapped_bytes) == (2 << 20, None)
 
 
 def test_what_is_not_there_is_none() -> None:

@@ -14,8 +14,10 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.activity import (
     CPU,
     INFO,
+    MAJOR_FAULTS,
     RESIDENT,
     RUN_QUEUE,
+    SWAPPED,
     THREADS,
     WAIT_CLASS,
     RanksCollector,
@@ -79,6 +81,9 @@ def test_time_of_all_threads_and_waits_of_the_main_one(collector: RanksCollector
     assert found.value(RUN_QUEUE, *key) == 5.6
     assert found.value(THREADS, *key) == 37
     assert found.value(RESIDENT, *key) == 500000 * 4096
+    assert found.value(MAJOR_FAULTS, *key) == 9
+    assert found.value(SWAPPED, *key) == 2 << 20
+    assert found.value(SWAPPED, "541", "unknown", "3") is None  # a kernel without swap
     assert found.value(RUN_QUEUE, "541", "unknown", "3") is None  # a kernel without schedstat
 
 

@@ -40,6 +40,19 @@ def test_this_node_has_figures_for_the_whole_of_it() -> None:
     assert (out.value(processes.TASKS) or 0) >= 1
 
 
+def test_pages_of_another_numa_node_are_told_apart(tmp_path: Path) -> None:
+    for node, (local, other) in enumerate([(100, 7), (200, 5)]):
+        directory = tmp_path / f"devices/system/node/node{node}"
+        directory.mkdir(parents=True)
+        (directory / "numastat").write_text(
+            f"numa_hit 999\nnuma_miss 0\nlocal_node {local}\nother_node {other}\n"
+        )
+    collector = ProcessesCollector(families(FakeRanks()), Path("/proc"), sys=tmp_path)
+    assert collector.collect().families[processes.NUMA_PAGES] == {("local",): 300, ("other",): 12}
+    (directory / "numastat").unlink()  # a node with one NUMA node has no other one
+    assert processes.NUMA_PAGES not in collector.collect().families
+
+
 def test_open_files_of_a_rank_stand_beside_their_limit() -> None:
     ranks = FakeRanks()
     collector = ProcessesCollector(families(ranks), Path("/proc"))

@@ -23,6 +23,7 @@ from stagewatch.ranks.stages import (
     FAILURES,
     FIRST_FAILURE,
     GAPS,
+    JOB,
     MAX_NAMES,
     MAX_RETIRED,
     PROGRESS_AGE,
@@ -37,7 +38,7 @@ from stagewatch.ranks.stages import (
 from tests.fake_clock import Clock
 from tests.fixed_node import BOOT, WALL, FixedNode
 from tests.golden import assert_golden, valid
-from tests.records import real_record
+from tests.records import real_file, real_record
 from tests.running import Python
 
 RANK_0 = ("540", "train", "0")
@@ -237,6 +238,27 @@ def test_a_job_can_not_make_more_label_values_than_its_share(
     found = collector(Shown(*ranks), clock).collect()
     assert len(found.families[FAILURES]) == MAX_NAMES + 1
     assert found.value(FAILURES, "540", "train", "train", "other") == 320 - MAX_NAMES
+
+
+def test_a_job_has_one_name_whatever_its_ranks_say(clock: Clock, record: RankRecord) -> None:
+    others = [
+        dataclasses.replace(record, rank=rank, name=str(rank), job_name=name, uid=1000)
+        for rank, name in enumerate(("sft-7b", "", "grpo-7b"))
+    ]
+    unnamed = dataclasses.replace(record, job_id="541", name="unnamed", job_name="")
+    found = collector(Shown(*others, unnamed), clock).collect()
+    assert found.families[JOB] == {("540", "grpo-7b", "1000"): 1}
+
+
+def test_the_client_tells_what_the_launcher_calls_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_NAME", "grpo\n7b" + "x" * 100)
+    shown = parse(real_record(tmp_path)).job_name, parse(real_file(tmp_path)).job_name
+    assert shown[0] == ""  # the part of the file that older clients write
+    assert shown[1].isprintable()
+    assert shown[1].startswith("grpo") and shown[1].endswith("x")
+    assert len(shown[1]) == 64
 
 
 def test_jobs_without_end_do_not_fill_the_agents_memory(clock: Clock, record: RankRecord) -> None:

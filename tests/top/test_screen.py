@@ -268,6 +268,9 @@ def test_a_whole_job_as_a_prometheus_knows_it(children: Children, tmp_path: Path
         past.add("rl_rank_step", 7.0, **who)
         past.add("rl_rank_stage_open_seconds", 90.0, **who, stage="rollout", substage="")
         past.add("rank:rl_progress_age:seconds", 90.0, **who)
+        for kind, share in (("worked", 0.75), ("waited", 0.25)):
+            name = f"rl_rank_{kind}_seconds_total"
+            past.add(name, lambda when, share=share: share * when, **who, stage="rollout")
     fault = {"job_id": job, "role": "train", "rank": 0, "node": "n0"}
     past.add("job:rl_stall:culprit", 1.0, **fault, stage="rollout", pid=100, evidence="awaited")
     past.add("rank:rl_stall:overdue_seconds", 90.0, **fault, stage="rollout")
@@ -279,4 +282,5 @@ def test_a_whole_job_as_a_prometheus_knows_it(children: Children, tmp_path: Path
     culprit, gone = sorted(view.rows, key=lambda row: row.rank)
     assert (culprit.at_fault, culprit.overdue, culprit.pid, culprit.step) == (True, True, 100, 7)
     assert (culprit.stage, culprit.node, culprit.age_seconds) == ("rollout", "n0", 90.0)
+    assert culprit.work_and_waiting == pytest.approx((0.75, 0.25), abs=0.01)
     assert (gone.at_fault, gone.gone) == (False, True)

@@ -47,16 +47,20 @@ class ProcessStat:
     resident_bytes: int
     page_faults: int = 0
     """Minor and major ones."""
+    major_page_faults: int = 0
+    """Those that waited for a disk: pages that were swapped out, or of a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """Waiting and switches of one task, from its `schedstat` and `status`."""
+    """Waiting and switches of one task, and its process's swap: its `schedstat` and `status`."""
 
     queue_seconds: float | None
     """Time spent runnable but waiting for a core; `None` on a kernel without schedstat."""
     voluntary: int
     involuntary: int
+    swapped_bytes: int | None = None
+    """Memory of the whole process that is swapped out; `None` on a kernel without swap."""
 
 
 class Procfs:
@@ -92,6 +96,7 @@ class Procfs:
                 start_ticks=number(fields[19]),
                 resident_bytes=number(fields[21]) * PAGE_SIZE,
                 page_faults=number(fields[7]) + number(fields[9]),
+                major_page_faults=number(fields[9]),
             )
         except (IndexError, ValueError):
             return None
@@ -111,16 +116,19 @@ class Procfs:
         status = read_bytes(f"{self._root}/{pid}/task/{task}/status")
         if status is None:
             return None
-        switches = {
-            name: number(value)
+        # `VmSwap: 12 kB`; the kernel counts it without the lock of the memory map.
+        values = {
+            name: number(value.removesuffix(b"kB"))
             for name, _, value in (line.partition(b":") for line in status.splitlines())
-            if name.endswith(b"voluntary_ctxt_switches")
+            if name.endswith(b"voluntary_ctxt_switches") or name == b"VmSwap"
         }
+        swapped = values.get(b"VmSwap")
         times = (read_bytes(f"{self._root}/{pid}/task/{task}/schedstat") or b"").split()
         return Scheduling(
             queue_seconds=number(times[1]) / 1e9 if len(times) > 1 else None,
-            voluntary=switches.get(b"voluntary_ctxt_switches", 0),
-            involuntary=switches.get(b"nonvoluntary_ctxt_switches", 0),
+            voluntary=values.get(b"voluntary_ctxt_switches", 0),
+            involuntary=values.get(b"nonvoluntary_ctxt_switches", 0),
+            swapped_bytes=None if swapped is None else swapped << 10,
         )
 
     def task_named(self, pid: int, thread: int) -> int | None:

@@ -50,6 +50,18 @@ SWITCHES = Metric(
 RESIDENT = Metric(
     "rl_rank_resident_memory_bytes", "gauge", "Resident memory of the rank's process.", RANK_LABELS
 )
+MAJOR_FAULTS = Metric(
+    "rl_rank_major_page_faults_total",
+    "counter",
+    "Times that the rank's process waited for a page from a disk: swapped out, or of a file.",
+    RANK_LABELS,
+)
+SWAPPED = Metric(
+    "rl_rank_swapped_memory_bytes",
+    "gauge",
+    "Memory of the rank's process that is swapped out; absent on a kernel without swap.",
+    RANK_LABELS,
+)
 THREADS = Metric("rl_rank_threads", "gauge", "Threads of the rank's process.", RANK_LABELS)
 
 
@@ -108,6 +120,8 @@ class RanksCollector(Collector):
         out.add(SWITCHES, sample.voluntary, *key, "voluntary")
         out.add(SWITCHES, sample.involuntary, *key, "involuntary")
         out.add(RESIDENT, process.resident_bytes, *key)
+        out.add(SWAPPED, sample.swapped_bytes, *key)
+        out.add(MAJOR_FAULTS, process.major_page_faults, *key)
         out.add(THREADS, process.threads, *key)
         out.add(RUN_QUEUE, sample.queue_seconds, *key)
 

@@ -26,6 +26,13 @@ WAITED = Metric(
     "innermost open one, up to now: it waits for its peers there, or for the transport.",
     _LABELS,
 )
+DATA_WAIT = Metric(
+    "rl_rank_data_wait_seconds_total",
+    "counter",
+    "Time that the rank's training thread has waited for batches of a PyTorch DataLoader, up to "
+    "now; it counts as work.",
+    RANK_LABELS,
+)
 
 
 class OwnWork:
@@ -33,6 +40,7 @@ class OwnWork:
 
     def __init__(self) -> None:
         self._shown: dict[str, dict[str, tuple[int, int]]] = {}
+        self._data: dict[str, int] = {}
 
     def add(self, out: Samples, records: list[RankRecord], now: float) -> None:
         """Take in the records of all ranks that are there, and forget all others.
@@ -42,6 +50,7 @@ class OwnWork:
         little less: the higher figure stays until time has caught up with it.
         """
         before, self._shown = self._shown, {}
+        data_before, self._data = self._data, {}
         for record in records:
             old = before.get(record.name, {})
             self._shown[record.name] = shown = {}
@@ -51,6 +60,19 @@ class OwnWork:
                 key = record.job_id, record.role, record.rank, stage
                 out.add(WORKED, worked / 1e9, *key)
                 out.add(WAITED, waited / 1e9, *key)
+            data = max(_data_wait(record, int(now * 1e9)), data_before.get(record.name, 0))
+            self._data[record.name] = data
+            if data:
+                out.add(DATA_WAIT, data / 1e9, record.job_id, record.role, record.rank)
+
+
+def work_and_waiting(record: RankRecord, now: float) -> tuple[float, float]:
+    """Seconds that the training thread has worked and waited so far, over all stages.
+
+    `now` is as in `OwnWork.add`.
+    """
+    times = _own_work(record, int(now * 1e9)).values()
+    return sum(worked for worked, _ in times) / 1e9, sum(waited for _, waited in times) / 1e9
 
 
 def _own_work(record: RankRecord, now: int) -> dict[str, tuple[int, int]]:
@@ -68,3 +90,13 @@ def _own_work(record: RankRecord, now: int) -> dict[str, tuple[int, int]]:
         waited = min(max(0, so_far + now if so_far < 0 else so_far), spent)
         work[stage] = spent - waited, waited
     return work
+
+
+def _data_wait(record: RankRecord, now: int) -> int:
+    """Nanoseconds that the training thread has waited for data, at a time in nanoseconds."""
+    lane = record.training
+    if lane is None:
+        return 0
+    if lane.batches >= 0:
+        return min(lane.batches, now)
+    return max(0, lane.batches + now) if record.life is Life.ALIVE else 0

@@ -32,6 +32,13 @@ TASKS = Metric("os_tasks", "gauge", "Threads of the whole node.")
 TASKS_LIMIT = Metric(
     "os_tasks_limit", "gauge", "Threads the node may have (kernel.threads-max and kernel.pid_max)."
 )
+NUMA_PAGES = Metric(
+    "os_numa_pages_total",
+    "counter",
+    "Pages of memory that processes took on the NUMA node of their processor (place local) or on "
+    "another one (other).",
+    ("place",),
+)
 RANK_OOM_KILLS = Metric(
     "rl_rank_cgroup_oom_kills_total",
     "counter",
@@ -96,11 +103,13 @@ class ProcessesCollector(Collector):
         families: ProcessFamilies,
         proc: Path,
         *,
+        sys: Path = Path("/sys"),
         cgroups: Cgroups | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._families = families
         self._proc = proc
+        self._sys = sys
         self._cgroups = cgroups or Cgroups(proc)
         self._clock = clock
         self._oom_files: dict[RankKey, tuple[Path, float]] = {}
@@ -125,6 +134,8 @@ class ProcessesCollector(Collector):
             out.add(FILES_LIMIT, int(limit))
         for line in self._words("loadavg"):
             out.add(TASKS, int(line[3].partition(b"/")[2]))
+        for place, pages in _numa_pages(self._sys).items():
+            out.add(NUMA_PAGES, pages, place)
         names = ("sys/kernel/threads-max", "sys/kernel/pid_max")
         limits = [int(word) for name in names for [word] in self._words(name)]
         out.add(TASKS_LIMIT, min(limits, default=None))
@@ -166,6 +177,21 @@ class ProcessesCollector(Collector):
         return [line.split() for line in (read_bytes(f"{self._proc}/{name}") or b"").splitlines()]
 
 
+def _numa_pages(sys: Path) -> Counter[str]:
+    """Pages by where they were taken, over all NUMA nodes; empty on a node that has only one.
+
+    See https://docs.kernel.org/admin-guide/numastat.html; its files need no lock of any process.
+    """
+    pages: Counter[str] = Counter()
+    files = sorted(sys.glob("devices/system/node/node*/numastat"))
+    for file in files if len(files) > 1 else ():
+        for line in (read_bytes(str(file)) or b"").splitlines():
+            name, _, count = line.partition(b" ")
+            if name in (b"local_node", b"other_node") and count.isdigit():
+                pages[name.decode().removesuffix("_node")] += int(count)
+    return pages
+
+
 def _open_files(proc: Path, pid: int) -> tuple[int, int | None] | None:
     """Open descriptors of a process and their soft limit, which is `None` for no limit."""
     try:
@@ -182,7 +208,7 @@ def _open_files(proc: Path, pid: int) -> tuple[int, int | None] | None:
 
 
 def _build(options: NoOptions, node: NodeContext) -> ProcessesCollector:
-    return ProcessesCollector(node.families, node.options.proc)
+    return ProcessesCollector(node.families, node.options.proc, sys=node.options.sys)
 
 
 SPEC = CollectorSpec(

@@ -19,6 +19,7 @@ from struct import Struct
 from stagewatch import record as layout
 from stagewatch.core.words import printable
 from stagewatch.record import (
+    CALLS_END,
     EVENT_SIZE,
     EVENTS_AT,
     EVENTS_END,
@@ -36,8 +37,8 @@ ATTEMPTS = 50
 
 _MAX_NUMBER = 10_000_000
 
-FILE_SIZES = (RECORD_SIZE, EVENTS_END, FILE_SIZE)
-"""Of clients that keep no events, that keep no more than these, and of this one."""
+FILE_SIZES = (RECORD_SIZE, EVENTS_END, CALLS_END, FILE_SIZE)
+"""Of clients that keep no events, no more than events, no more than calls, and of this one."""
 _WORK = Struct(f"<{layout.WORK_WORDS}d")
 _WORK_SIZE = len(STAGES) * _WORK.size
 
@@ -101,6 +102,8 @@ class Lane:
     times: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Nanoseconds by stage while it was the thread's innermost one: between marks of progress, and
     of those inside of collectives (negative: as `T_WAITED` has it)."""
+    batches: int = 0
+    """Nanoseconds that the thread has waited for batches of data (negative likewise)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +196,8 @@ class RankRecord:
     framework: str
     host: str
     gpu: str
+    job_name: str
+    """What its user calls the job; empty where no launcher told."""
     pid: int
     """In the rank's PID namespace; out of a `RecordDirectory` in the agent's, 0 if not visible."""
     boot_id: str
@@ -357,8 +362,8 @@ def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
         raise CorruptRecord("not a stage record")
     words = memoryview(raw).cast("q")
     rest = rest or raw[WORK_AT:]
-    if len(rest) != FILE_SIZE - WORK_AT:
-        rest = bytes(FILE_SIZE - WORK_AT)
+    whole = WORK_AT + len(rest) in (CALLS_END, FILE_SIZE)
+    rest = (rest if whole else b"").ljust(FILE_SIZE - WORK_AT, b"\0")
     if words[layout.H_VERSION] != layout.VERSION:
         raise OtherVersion(f"version {words[layout.H_VERSION]} is not {layout.VERSION}")
     rank, pid = words[layout.H_RANK], words[layout.H_PID]
@@ -374,6 +379,7 @@ def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
         framework=_text(raw, *layout.S_FRAMEWORK),
         host=_text(raw, *layout.S_HOST),
         gpu=_text(raw, *layout.S_GPU),
+        job_name=_text(rest, layout.JOB_NAME_AT - WORK_AT, layout.JOB_NAME_SIZE),
         pid=pid,
         boot_id=_text(raw, *layout.S_BOOT_ID),
         pid_namespace=words[layout.H_PID_NAMESPACE],
@@ -381,7 +387,7 @@ def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
         created=words[layout.H_CREATED_WALL] / 1e9,
         closed=words[layout.H_CLOSED] == 1,
         dropped=max(0, words[layout.H_DROPPED]),
-        lanes=tuple([_lane(raw, words, at) for at in lanes]),
+        lanes=tuple([_lane(raw, words, rest, at) for at in lanes]),
         totals=_totals(words, lanes),
         expected_until=max(0, words[layout.H_EXPECTED]) / 1e9,
         groups=_groups(raw, words),
@@ -417,7 +423,9 @@ def _stage(code: int) -> str:
     return STAGES[code]
 
 
-def _lane(raw: bytes, words: memoryview, base: int) -> Lane:
+def _lane(raw: bytes, words: memoryview, rest: bytes, base: int) -> Lane:
+    index = (base * WORD - layout.LANES_AT) // (layout.LANE_WORDS * WORD)
+    batches = layout.BATCHES_AT - WORK_AT + index * WORD
     frames = []
     for slot in range(layout.FRAMES):
         at = base + layout.L_FRAMES + slot * layout.FRAME_WORDS
@@ -439,6 +447,7 @@ def _lane(raw: bytes, words: memoryview, base: int) -> Lane:
         marks=max(0, words[base + layout.L_MARKS]),
         step=_step(words[base + layout.L_STEP]),
         times=_times(words, base),
+        batches=int.from_bytes(rest[batches : batches + WORD], "little", signed=True),
     )
 
 

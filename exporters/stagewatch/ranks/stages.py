@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
@@ -211,6 +211,13 @@ COMPLETED_AGE = Metric(
     "of its peers has begun the stage since then is not behind it.",
     RANK_STAGE_LABELS,
 )
+JOB = Metric(
+    "rl_job_info",
+    "gauge",
+    "1 for a job with ranks on this node: what its user calls it, and the user's number, to whom "
+    "its records belong.",
+    ("job_id", "job_name", "uid"),
+)
 FOLDED = Metric(
     "stagewatch_names_folded_total",
     "counter",
@@ -246,6 +253,7 @@ class StagesCollector(Collector):
         shown = [record for record in records if record.life is not Life.CLOSED]
         for record in shown:
             _current(out, record, now, self._names)
+        _jobs(out, shown)
         self._last_durations.add(out, shown, now)
         self._own_work.add(out, shown, now)
         self._totals(out, census.records, now)
@@ -427,6 +435,18 @@ def _current(out: Samples, record: RankRecord, now: float, names: Vocabulary) ->
         out.add(FIRST_FAILURE, first.time, *key, first.stage, error)
     if record.dropped:
         out.add(DROPPED, record.dropped, *key)
+
+
+def _jobs(out: Samples, records: Iterable[RankRecord]) -> None:
+    """One name a job, whatever its ranks say of it."""
+    named: dict[str, RankRecord] = {}
+    for record in records:
+        if record.job_name:
+            first = named.setdefault(record.job_id, record)
+            if record.job_name < first.job_name:
+                named[record.job_id] = record
+    for job_id, record in named.items():
+        out.add(JOB, 1, job_id, record.job_name, record.uid)
 
 
 def _groups(out: Samples, record: RankRecord, now: float, names: Vocabulary) -> None:

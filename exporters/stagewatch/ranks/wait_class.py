@@ -86,6 +86,8 @@ class Sample:
     """Time spent runnable but waiting for a core; `None` on a kernel without schedstat."""
     system_seconds: float = 0.0
     """Of `run_seconds`, those in the kernel."""
+    swapped_bytes: int | None = None
+    """Memory of the whole process that is swapped out; `None` on a kernel without swap."""
     task: int = 0
     """The thread looked at."""
 
@@ -119,6 +121,7 @@ class Sampler:
             page_faults=stat.page_faults,
             queue_seconds=scheduling.queue_seconds,
             system_seconds=stat.system_seconds,
+            swapped_bytes=scheduling.swapped_bytes,
             task=task,
         )
 

@@ -13,8 +13,9 @@ its nodes.
 
 ► marks the ranks at fault, ! those without progress for longer than their stage may take.  The bar
 of PROGRESS is full when that time is over; behind it stands the time since the last progress.
-STEPS are counted over the last minute.  A narrow terminal has fewer columns.  The colours are the
-terminal's own; NO_COLOR takes them away.
+STEPS are counted over the last minute.  WORK/WAIT are the shares of that minute outside and inside
+of collectives: who waits least holds the others up.  A narrow terminal has fewer columns.  The
+colours are the terminal's own; NO_COLOR takes them away.
 
 exit status:
   0  somebody ended it

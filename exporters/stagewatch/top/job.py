@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from stagewatch.core.words import duration
 from stagewatch.prometheus.api import PrometheusApi, Series
 from stagewatch.prometheus.selectors import matchers, select
@@ -48,10 +50,23 @@ class JobSource:
         cpus = self._values(
             f"sum by (cluster, node, job_id, role, rank) (rate({cpu}[{_RATE_WINDOW}]))"
         )
+        times = "sum by (cluster, node, job_id, role, rank) (rate({}[{}]))"
+        worked, waited = (
+            self._values(times.format(select(name, job_id=self._job), _RATE_WINDOW))
+            for name in ("rl_rank_worked_seconds_total", "rl_rank_waited_seconds_total")
+        )
+        shares = {
+            key: (work / (work + waited[key]), waited[key] / (work + waited[key]))
+            for key, work in worked.items()
+            if key in waited and work + waited[key] > 0
+        }
         sentences = [
             (text, story.wrong and not place) for place, text in enumerate(story.sentences)
         ]
-        rows = [self._row(key, metrics, rates, cpus) for key in metrics["rl_rank_up"]]
+        rows = [
+            replace(self._row(key, metrics, rates, cpus), work_and_waiting=shares.get(key))
+            for key in metrics["rl_rank_up"]
+        ]
         return View(sentences, rows)
 
     def stacks(self, row: Row) -> str:

@@ -15,6 +15,7 @@ from stagewatch.ranks.directory import rank_directory
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.stacks import StackTaker
 from stagewatch.top.rows import Row, View
+from stagewatch.top.shares import WorkShares
 from stagewatch.verdict.command import LookOptions
 from stagewatch.verdict.evidence import take, text
 from stagewatch.verdict.facts import Observer, RankFacts
@@ -76,6 +77,7 @@ class NodeSource:
         )
         self._observer = Observer(proc)
         self._rates = StepRates()
+        self._shares = WorkShares()
         self._incidents: list[Incident] = []
         self._incidents_of: tuple[list[str], float] = [], 0.0
         self._last: list[RankFacts] = []
@@ -94,6 +96,7 @@ class NodeSource:
             return View(((self._options.nothing(self._job), False),))
         accused = {key(rank) for verdict in verdicts for rank in verdict.culprits}
         rates = self._rates.per_second(ranks, time.monotonic())
+        shares = self._shares.of(mine, time.clock_gettime(time.CLOCK_BOOTTIME))
         return View(
             [(one.sentence, one.wrong) for one in sorted(verdicts, key=_gravest_first)],
             [
@@ -101,6 +104,7 @@ class NodeSource:
                     row_of(rank),
                     at_fault=key(rank) in accused,
                     steps_per_second=rates.get(key(rank)),
+                    work_and_waiting=shares.get(key(rank)),
                 )
                 for rank in ranks
             ],

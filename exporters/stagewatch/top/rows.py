@@ -35,6 +35,8 @@ class Row:
     state: str = ""
     wait_channel: str = ""
     cpu_ratio: float | None = None
+    work_and_waiting: tuple[float, float] | None = None
+    """Shares of its time outside and inside of collectives."""
     inside: str = ""
     """The collective that it is inside of, else its place in the user's code where known."""
     at_fault: bool = False
@@ -184,6 +186,14 @@ def _cpu(row: Row) -> str:
     return "-" if row.cpu_ratio is None else f"{row.cpu_ratio:.0%}"
 
 
+def _work(row: Row) -> str:
+    return "-" if row.work_and_waiting is None else "{:.0%}/{:.0%}".format(*row.work_and_waiting)
+
+
+def _most_work(row: Row) -> float:
+    return _greatest(None if row.work_and_waiting is None else row.work_and_waiting[0])
+
+
 def _stage(row: Row, _width: int) -> Cell:
     text = f"{row.stage}/{row.substage}" if row.substage else row.stage or "-"
     return Cell(text, "bold red" if row.at_fault else _STAGES.get(row.stage, ""))
@@ -208,6 +218,7 @@ COLUMNS = (
     Column("PROGRESS", 28, _age, lambda row: _greatest(row.age_seconds), left=True),
     Column("CLASS", 7, _class, lambda row: row.wait_class, left=True),
     Column("CPU", 5, _plain(_cpu), lambda row: _greatest(row.cpu_ratio)),
+    Column("WORK/WAIT", 9, _plain(_work), _most_work),
     Column("S", 1, _plain(lambda row: row.state), lambda row: row.state, left=True),
     Column(
         "WCHAN", 20, _plain(lambda row: row.wait_channel), lambda row: row.wait_channel, left=True
@@ -216,7 +227,9 @@ COLUMNS = (
 )
 _LEAST = {"STAGE": 14, "PROGRESS": 15, "INSIDE": 16, "WCHAN": 12, "JOB": 8, "NODE": 10}
 """What a column can do with."""
-_DROPPED_FIRST = ("S", "WCHAN", "PID", "INSIDE", "OPEN", "ROLE", "STEPS", "CPU", "NODE", "JOB")
+_DROPPED_FIRST = (
+    *("S", "WCHAN", "PID", "INSIDE", "OPEN", "WORK/WAIT", "ROLE", "STEPS", "CPU", "NODE", "JOB"),
+)
 """What goes where the terminal is too narrow."""
 _CUT_FIRST = ("INSIDE", "WCHAN", "NODE", "JOB", "STAGE", "PROGRESS")
 

@@ -12,7 +12,8 @@ exit status:
   1  no look was possible: a server does not answer or knows no such job, a directory is unreadable
   2  an option cannot be used
   3  something is wrong: a job hangs, has stopped after an exception or waits for a straggler, or a
-     rank is gone, that is, its process ended without closing its record
+     rank is gone, that is, its process ended without closing its record; with --prometheus also a
+     rank that is slower than its peers, and a job that is slower as a whole than it was
 """
 
 from __future__ import annotations

@@ -116,6 +116,22 @@ def _part(name: str, begins: bool) -> Wrapping:
     return wrap
 
 
+def _batch(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Getting a batch is a part of the step; waiting for it counts whoever tells the stages."""
+    part = _part("dataloader", begins=False)(original)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        recorder = _api._recorder
+        word = recorder.wait_for_batch() if recorder is not None else 0
+        try:
+            return part(*args, **kwargs)
+        finally:
+            if word and recorder is not None and recorder is _api._recorder:
+                recorder.got_batch(word)
+
+    return wrapped
+
+
 def _forward(original: Callable[..., Any]) -> Callable[..., Any]:
     enabled: Callable[[], bool] = sys.modules["torch"].is_grad_enabled
     outermost = _part("forward", begins=True)(original)
@@ -164,7 +180,7 @@ def _program(module: ModuleType, patches: Patches) -> None:
 def _loader(module: ModuleType, patches: Patches) -> None:
     """`torch.utils.data.dataloader`."""
     iterator = class_in(module, "_BaseDataLoaderIter")
-    patches.plan(iterator, "__next__", _part("dataloader", begins=False))
+    patches.plan(iterator, "__next__", _batch)
 
 
 def _checkpoints(module: ModuleType, patches: Patches) -> None:
