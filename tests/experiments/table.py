@@ -31,8 +31,10 @@ COLUMNS = (
 
 
 def document(directory: Path, command: str, note: str = "") -> str:
-    """The page, from `directory/NAME/report.json` of every scenario that was run; `note` says what a
-    reader should know of the machine."""
+    """The page, from `directory/NAME/report.json` of every scenario that was run.
+
+    `note` says what a reader should know of the machine.
+    """
     found = {
         file.parent.name: json.loads(file.read_text())
         for file in sorted(directory.glob("*/report.json"))
