@@ -1,4 +1,7 @@
-"""What a day's GPUs did, counted without stagewatch: from Slurm's accounting and ranks' logs."""
+"""What a day's GPUs did, counted without stagewatch: from Slurm's accounting and ranks' logs.
+
+Open `Run.pieces` first: it divides an allocation into GPUs and states.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from stagewatch_lab.slurm.configuration import ClusterSpec, NodeSpec
 from stagewatch_lab.slurm.lab import TRY_AGAIN, SlurmLab
 
 INTERVAL = 3
-"""Seconds between two evaluations, 15 as shipped: five minutes stand for a day of 25."""
+"""Seconds between two evaluations; 15 as shipped."""
 NODES = ("n1", "n2", "n3", "n4", "n5")
 GPUS = 4
 SPEC = ClusterSpec(
@@ -30,8 +30,6 @@ _UPDATE = ("scontrol", "update", "nodename=n5")
 USUAL = "init:3 rollout:6 train:7 checkpoint:5 train:6"
 IDLE_SECONDS = 12.0
 """Without jobs, before the first and after the last."""
-
-
 OUTAGE_SECONDS = 15.0
 """For which an agent or Prometheus is gone: longer than an answer of Slurm counts."""
 
@@ -94,8 +92,9 @@ class Day:
         self._at(110, "14 more jobs come", lambda: self._submit(THIRD))
         self._at(120, "a job is cancelled", lambda: slurm.run("scancel", self.jobs[2]))
         self._at(135, "n1's agent restarts", lambda: self._restart_agent("n1"))
-        self._at(150, "Slurm's agent restarts", self._restart_slurm_agent)
-        self._at(180, "Prometheus restarts", self._restart_prometheus)
+        agent, prometheus = lab.start_slurm_agent, lab.start_prometheus
+        self._at(150, "Slurm's agent restarts", lambda: self._outage("slurm", agent))
+        self._at(180, "Prometheus restarts", lambda: self._outage("prometheus", prometheus))
         lab.wait(lambda: not slurm.run("squeue", "-h"), "all jobs to end", limit=240)
         self._at(self._now() + IDLE_SECONDS, "the day ends", lambda: None)
         self.ended = time.time()
@@ -178,25 +177,18 @@ class Day:
         self._wait_answer(node)
         self.silent[node].append((stopped, time.time()))
 
-    def _restart_slurm_agent(self) -> None:
+    def _outage(self, name: str, start: Callable[[], object]) -> None:
+        """End Slurm's agent or Prometheus, and start it a while later."""
         stopped = time.time()
-        self.lab.stop_service("slurm")
+        self.lab.stop_service(name)
         time.sleep(OUTAGE_SECONDS)
         self.gaps.append((stopped, time.time()))
-        self.lab.start_slurm_agent()
-        self._wait_answer("slurm")
+        start()
 
-    def _restart_prometheus(self) -> None:
-        stopped = time.time()
-        self.lab.stop_service("prometheus")
-        time.sleep(OUTAGE_SECONDS)
-        self.gaps.append((stopped, time.time()))
-        self.lab.start_prometheus()
-
-    def _wait_answer(self, name: str) -> None:
+    def _wait_answer(self, node: str) -> None:
         def answers() -> bool:
             with suppress(requests.RequestException):
-                return requests.get(f"http://{self.lab.address(name)}/metrics", timeout=5).ok
+                return requests.get(f"http://{self.lab.address(node)}/metrics", timeout=5).ok
             return False
 
-        self.lab.wait(answers, f"the agent {name} to answer")
+        self.lab.wait(answers, f"the agent of {node} to answer")
