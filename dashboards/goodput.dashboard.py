@@ -2,8 +2,10 @@
 
 from stagewatch.dashboards import (
     AMBER,
+    GPU_HOURS,
     GREEN,
     RED,
+    STATE_COLORS,
     Column,
     Query,
     board,
@@ -31,6 +33,7 @@ _JOBS = "job:goodput_gpus:count"
 _PRODUCTIVE = 'state=~"rollout|reward|train|weights_update|eval|other"'
 _STANDING = 'state=~"idle|stalled|slowed|unused"'
 _KNOWN = 'state!~"busy|unused|unobserved"'
+_FREE = ("free", "reserved", "drained", "down")
 _GOOD = steps((0.3, AMBER), (0.6, GREEN), base=RED)
 _OWNER = "job_id, user, account"
 
@@ -73,17 +76,19 @@ dashboard = board(
                 unit="percentunit",
                 thresholds=_GOOD,
             ),
-            stat("GPU hours", "Held by jobs.", f"{_added()} {_HOURS}"),
+            stat("Held", "By jobs.", f"{_added()} {_HOURS}", unit=GPU_HOURS),
             stat(
                 "Standing",
                 "GPU hours inside of jobs in which ranks idled, stalled or waited for a slow one, "
                 "or the GPUs of a job without the client did nothing.",
                 f"{_added(only=_STANDING)} {_HOURS}",
+                unit=GPU_HOURS,
             ),
             stat(
                 "Waiting to start",
                 "GPU hours from allocations to their first ranks.",
                 f"""{_added(only='state="waiting"')} {_HOURS}""",
+                unit=GPU_HOURS,
             ),
             stat(
                 "Unobserved",
@@ -96,6 +101,7 @@ dashboard = board(
                 "At risk",
                 "GPU hours of work since the last checkpoint, of all jobs that run now.",
                 "sum(job:goodput_at_risk:gpu_seconds{CLUSTER}) / 3600",
+                unit=GPU_HOURS,
             ),
         ),
         section(
@@ -108,6 +114,7 @@ dashboard = board(
                     Query("sum by (state) (cluster:goodput_gpus:count{CLUSTER})", "{{state}}"),
                 ],
                 stack=True,
+                colors=STATE_COLORS,
                 width=24,
             ),
             timeseries(
@@ -128,6 +135,7 @@ dashboard = board(
                     "{{model}} {{state}}",
                 ),
                 stack=True,
+                colors={state: STATE_COLORS[state] for state in _FREE},
             ),
         ),
         section(
@@ -141,6 +149,7 @@ dashboard = board(
                     _columns(label),
                     sort="GPU hours",
                     order="GPU hours",
+                    width=12,
                 )
                 for label in ("account", "user", "partition", "model")
             ),

@@ -9,6 +9,7 @@ from stagewatch.dashboards import (
     AMBER,
     ANY_IS_AMBER,
     ANY_IS_BAD,
+    GREEN,
     RED,
     Column,
     board,
@@ -21,12 +22,18 @@ from stagewatch.dashboards import (
 GUIDE = """\
 **Choose the job above**, and a node to see all of its ranks; else those that are worst when the
 time range ends.  GPUs are those that Slurm or its prolog gave to the job, also without ranks.
+*In short* tells what the job makes of its GPUs, whether it hangs, and how fast it learns.
 *Verdict* names the rank at fault, if one can be named.  *Stage of each rank* shows the lockstep: in
 a healthy job all rows change colour together; a row that stays behind is where it began, the rows
 that wait for it are not at fault.  *Progress age* climbing on all ranks at once is a stall; on one,
 a straggler.  *What the main thread does* tells spinning (busy-poll) from parked, blocked on I/O,
 and gone.  For stages in depth go to *Stage timeline*.
 """
+
+_PRODUCTIVE = 'state=~"rollout|reward|train|weights_update|eval|other"'
+_KNOWN = 'state!~"busy|unused|unobserved"'
+_GPUS = "job:goodput_gpus:count"
+_GOOD = steps((0.3, AMBER), (0.6, GREEN), base=RED)
 
 dashboard = board(
     "Job",
@@ -35,6 +42,48 @@ dashboard = board(
     guide=GUIDE,
     variables_used=("partition", "node", "job_id"),
     sections=[
+        section(
+            "In short",
+            stat(
+                "Goodput",
+                "Share of the time range's GPU hours, as far as the stages were seen, in which the "
+                "job rolled out, computed rewards, trained, updated weights or evaluated.",
+                f"sum(sum_over_time({_GPUS}{{JOB, {_PRODUCTIVE}}}[$__range]))"
+                f" / sum(sum_over_time({_GPUS}{{JOB, {_KNOWN}}}[$__range]))",
+                unit="percentunit",
+                thresholds=_GOOD,
+            ),
+            stat(
+                "Productive now",
+                "Share of the job's GPUs that do so at this moment.",
+                f"sum({_GPUS}{{JOB, {_PRODUCTIVE}}}) / sum({_GPUS}{{JOB, {_KNOWN}}})",
+                unit="percentunit",
+                thresholds=_GOOD,
+            ),
+            stat(
+                "Ranks at fault",
+                "Named by the verdict, which stands below.",
+                "count(job:rl_stall:culprit{JOB}) or vector(0)",
+                thresholds=ANY_IS_BAD,
+            ),
+            stat(
+                "Staleness",
+                "How many steps old the weights are that made what is trained on.",
+                "max(job:rl_staleness:steps{JOB})",
+                unit="none",
+            ),
+            stat(
+                "Tokens trained on a second",
+                "All ranks together, over five minutes.",
+                'sum(job_stage:rl_tokens:per_second{JOB, stage="train"})',
+                unit="none",
+            ),
+            stat(
+                "At risk",
+                "GPU hours of work since the last checkpoint.",
+                "sum(job:goodput_at_risk:gpu_seconds{JOB}) / 3600",
+            ),
+        ),
         section(
             "Now",
             stat(

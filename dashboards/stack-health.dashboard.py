@@ -177,11 +177,12 @@ dashboard = board(
             "Rules",
             timeseries(
                 "Evaluation over interval",
-                "Of each group of rules; at 100 % evaluations are missed.",
+                "Of each group of rules; at 100% evaluations are missed.",
                 Query(
-                    "max by (rule_group) (prometheus_rule_group_last_duration_seconds"
-                    " / prometheus_rule_group_interval_seconds)",
-                    "{{rule_group}}",
+                    "max by (rules) (label_replace(prometheus_rule_group_last_duration_seconds"
+                    ' / prometheus_rule_group_interval_seconds, "rules", "$1", "rule_group",'
+                    ' "(?:.*/)?(.*)"))',
+                    "{{rules}}",
                 ),
                 unit="percentunit",
                 thresholds=steps((0.5, AMBER), (0.9, RED)),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from stagewatch.record import FILE_SIZE, RECORD_SIZE
 from tests.running import clean_environ
 
 ROOT = Path(__file__).parent.parent
@@ -106,3 +107,9 @@ def _recorded() -> set[str]:
         for group in yaml.load(path.read_text(), yaml.CSafeLoader)["groups"]
     )
     return {rule["record"] for group in groups for rule in group["rules"] if "record" in rule}
+
+
+def test_the_size_of_a_record_is_stated() -> None:
+    sizes = f"{FILE_SIZE:,} bytes ({FILE_SIZE / 1024:.0f} KiB, {RECORD_SIZE / 1024:.0f} KiB of them"
+    assert sizes in (ROOT / "docs/design.md").read_text()
+    assert f"takes {FILE_SIZE / 1024:.0f} KiB of memory" in (ROOT / "docs/trace.md").read_text()

@@ -103,7 +103,7 @@ ERRORS_AND_LINKS = section(
             above_zero(
                 "sum by (node, gpu, kind) (gpu_remapped_rows{GPU})",
                 "max by (kind) (gpu_remapped_rows{GPU})",
-                "most",
+                "worst",
             ),
             "{{node}} GPU {{gpu}} {{kind}}",
         ),

@@ -28,7 +28,7 @@ ECONOMICS = section(
     timeseries(
         "Staleness and long tail",
         "How many steps old the weights are that made what is trained on; how many times the "
-        "median of its peers the slowest rollout took.",
+        "median of its batch the slowest sample took, or of its peers the slowest rank's rollout.",
         [
             Query("max(job:rl_staleness:steps{JOB})", "staleness"),
             Query("max by (role) (job_role:rl_rollout_tail:ratio{JOB})", "slowest {{role}}"),
@@ -74,5 +74,30 @@ ECONOMICS = section(
         ),
         unit="percentunit",
         width=6,
+    ),
+    timeseries(
+        "Weight versions",
+        "Of the trainer's weights, and of those that what it trains on was made with.",
+        [
+            Query('max by (role) (rl_scalar{JOB, name="weight_version"})', "{{role}}"),
+            Query("min(rank:rl_rollout_weight_version:steps{JOB})", "oldest of the rollouts"),
+        ],
+        unit="none",
+        width=8,
+    ),
+    timeseries(
+        "Time with few samples left",
+        "Share of the last batch's time in which fewer than a tenth of it still generated.",
+        Query("max by (role) (job_role:rl_rollout_tail_share:ratio{JOB})", "{{role}}"),
+        unit="percentunit",
+        width=8,
+    ),
+    timeseries(
+        "Queue between rollout and training",
+        "What was generated and waits to be trained on: it grows where training is the slower of "
+        "the two, and is empty where rollouts are.",
+        Query("max(job:rl_rollout_queue:count{JOB})", "waiting"),
+        unit="none",
+        width=8,
     ),
 )

@@ -1,6 +1,14 @@
 """The ranks of a job: where each one is, and what its process costs."""
 
-from stagewatch.dashboards import STAGE_NAMES, Query, section, state_timeline, timeseries, worst
+from stagewatch.dashboards import (
+    STAGE_COLORS,
+    STAGE_NAMES,
+    Query,
+    section,
+    state_timeline,
+    timeseries,
+    worst,
+)
 
 AS_A_WHOLE = section(
     "The job as a whole",
@@ -64,6 +72,7 @@ RANKS_AND_STAGES = section(
         "How many ranks are in each stage, all of them.",
         Query("count by (stage) (rl_rank_stage_open_seconds{RANK})", "{{stage}}"),
         stack=True,
+        colors=STAGE_COLORS,
     ),
     timeseries(
         "What the main thread does",

@@ -4,7 +4,9 @@ from stagewatch.dashboards import (
     AMBER,
     ANY_IS_AMBER,
     ANY_IS_BAD,
+    GREEN,
     RED,
+    STATE_COLORS,
     Column,
     Query,
     section,
@@ -40,6 +42,12 @@ GPUS = section(
         "Over the whole cluster, each GPU once.",
         Query("sum by (state) (slurm_cluster_gpus{CLUSTER})", "{{state}}"),
         stack=True,
+        colors={
+            "allocated": GREEN,
+            "free": STATE_COLORS["free"],
+            "free_drained": STATE_COLORS["drained"],
+            "down": STATE_COLORS["down"],
+        },
     ),
     timeseries(
         "GPUs asked for and held",

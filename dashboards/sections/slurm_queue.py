@@ -1,6 +1,16 @@
 """Jobs that wait or run, and whose they are."""
 
-from stagewatch.dashboards import AMBER, Column, Query, section, steps, table, timeseries, worst
+from stagewatch.dashboards import (
+    AMBER,
+    GREEN,
+    Column,
+    Query,
+    section,
+    steps,
+    table,
+    timeseries,
+    worst,
+)
 
 QUEUE = section(
     "Queue",
@@ -9,6 +19,7 @@ QUEUE = section(
         "Jobs that have not ended.",
         Query("sum by (state) (slurm_queue_jobs{PARTITION})", "{{state}}"),
         stack=True,
+        colors={"RUNNING": GREEN, "PENDING": AMBER},
     ),
     timeseries(
         "Pending by reason",

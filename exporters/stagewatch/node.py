@@ -57,7 +57,7 @@ def _routes(context: NodeContext) -> Mapping[str, Route]:
 
 
 def _sources(context: NodeContext) -> PageSources:
-    return PageSources(findings=context.findings.latest, strips=Strips(context.ranks))
+    return PageSources(context.findings.latest, Strips(context.ranks), context.gpu_history)
 
 
 COMMAND = AgentCommand(

@@ -11,6 +11,7 @@ from stagewatch.core.config import address, option
 from stagewatch.core.context import AgentOptions
 from stagewatch.core.findings import Findings
 from stagewatch.gpu.directory import GpuDirectory
+from stagewatch.gpu.history import GpuHistory
 from stagewatch.gpu.xids import XidLedger
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
@@ -71,6 +72,7 @@ class NodeContext:
     xids: XidLedger = field(default_factory=XidLedger)
     findings: Findings = field(default_factory=Findings)
     gpus: GpuDirectory = field(default_factory=GpuDirectory)
+    gpu_history: GpuHistory = field(default_factory=GpuHistory)
     helper: Helper = field(default_factory=Helper)
 
     def close(self) -> None:

@@ -174,8 +174,8 @@ BUCKET_BOUNDS = tuple(2.0**k / 64 for k in range(BUCKETS - 1))
 """Upper bounds in seconds of all buckets but the last: 1/64 s to 4096 s."""
 
 GAP_MEMORY = 47
-"""A longest recent gap loses the share gap / 2**47 ns (39 h) with every later gap: what comes back
-within half a day stays, whatever the number of gaps in between."""
+"""A longest recent gap loses the share gaps / 2**47 ns (39 h) by later gaps, at the latest when
+these have taken a minute: what comes back within half a day stays, however many are in between."""
 
 OPS = (
     "unknown",

@@ -107,6 +107,8 @@ OWN_PAST = {
     "job:rl_stall_suspected:timestamp_seconds": "since when a job is suspected without a break",
     "job:rl_stall_excuse:debugger": "a debugger that came after the suspicion excuses nothing",
     "job:goodput_seen:timestamp_seconds": "when a rank of an allocation was last seen is kept",
+    "job:goodput_new:info": "an allocation is new if its start was another at the last evaluation",
+    "job:goodput_newly_saved:gpu_seconds": "likewise a checkpoint",
     "job:goodput_at_risk_before:gpu_seconds": "work is added up until a checkpoint is completed",
     "job:slurm_owner:info": "whose job it was is kept for as long as something of it is left",
     "job:slurm_ended:timestamp_seconds": "an ended job is remembered for ten minutes",

@@ -53,5 +53,5 @@ def test_the_culprits_runbook_explains_every_evidence() -> None:
     rules = (ALERTS / "stalls.rules.yaml").read_text()
     told = set(re.findall(r"evidence: (\w+)$", rules, re.MULTILINE))
     assert len(told) > 9
-    for evidence in told - {"cycle", "group_only", "other_role", "stage_behind"}:
+    for evidence in told - {"call", "cycle", "group_only", "other_role", "stage_behind"}:
         assert f"| `{evidence}` |" in text

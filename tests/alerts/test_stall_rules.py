@@ -72,9 +72,9 @@ class Exported:
         for rank in ranks:
             self._rank(rank)
 
-    def _add(self, name: str, value: float | None, **labels: object) -> None:
+    def _add(self, metric: str, value: float | None, **labels: object) -> None:
         if value is not None:
-            self.given[series(name, **labels)] = f"_x{SEEN} {value!r}x{JUDGED - SEEN}"
+            self.given[series(metric, **labels)] = f"_x{SEEN} {value!r}x{JUDGED - SEEN}"
 
     def _rank(self, rank: RankFacts) -> None:
         node = f"n{rank.rank % 3}"
@@ -119,6 +119,8 @@ class Exported:
             name = "rl_rank_collective_inside_seconds"
             self._add(name, call.seconds, **within, op=call.op, peer=peer)
             self._add("rl_rank_collective_elements", call.elements, **within)
+        for name, seconds in rank.calls.items():
+            self._add("rl_call_oldest_seconds", seconds, **mine, name=name)
 
 
 def judged_by_both(directory: Path, ranks: list[RankFacts]) -> dict[str, Verdict]:
@@ -140,6 +142,13 @@ def judged_by_both(directory: Path, ranks: list[RankFacts]) -> dict[str, Verdict
             series("", job_id=one.job_id, role=one.role, evidence=one.evidence): 1
             for one in verdicts
             if one.stalled and not one.charges
+        },
+        "max by (job_id, role, rank, name) (rank:rl_stall:call_seconds)"
+        " and on (job_id, role, rank) job:rl_stall:culprit": {
+            series("", job_id=rank.job_id, role=rank.role, rank=rank.rank, name=name): seconds
+            for verdict in verdicts
+            for rank in verdict.culprits
+            for name, seconds in (rank.call,) * (rank.call is not None)
         },
         "max by (job_id, role) (job:rl_stall:active) ^ 0": {
             series("", job_id=one.job_id, role=one.role): 1 for one in verdicts if one.stalled
@@ -269,6 +278,12 @@ THRESHOLDS: dict[str, tuple[int, Differences, dict[int, Differences], dict[int, 
         some(2, inside("world", 9, 6, "barrier")),
         some(3, inside("world", 9, 6, "barrier")),
     ),
+    "in-a-call": (
+        2,
+        ALONE | PARKED | {"calls": {"search": 400.0}},
+        {1: {"calls": {"search": 9.9}}},
+        {1: {"calls": {"search": 10.0}}},
+    ),
     "unknown": (
         6,
         ALONE,
@@ -297,8 +312,9 @@ def test_the_rules_hold_the_same_numbers(tmp_path: Path) -> None:
     ]
     verdicts = judged_by_both(tmp_path, ranks)
 
-    def outcome(job_id: str) -> tuple[bool, list[int]]:
-        return verdicts[job_id].stalled, [rank.rank for rank in verdicts[job_id].culprits]
+    def outcome(job_id: str) -> tuple[bool, str, list[int]]:
+        one = verdicts[job_id]
+        return one.stalled, one.evidence, [rank.rank for rank in one.culprits]
 
     same = [name for name in THRESHOLDS if outcome(f"{name}-under") == outcome(f"{name}-over")]
     assert same == []
@@ -351,6 +367,7 @@ def a_difference(chance: random.Random, size: int) -> Differences:
         {"expected_seconds": 5.0},
         {"at_work": True, "progress_age_seconds": chance.choice([412.0, 40.0])},
         {"step": None},
+        {"calls": {"search": chance.choice([9.0, 400.0]), "reward": 40.0}},
     ]
     return chance.choice(differences) | (
         chance.choice(differences) if chance.random() < 0.3 else {}

@@ -129,6 +129,8 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         for own, value in cases(rule, labels):
             given[series("made_up", **own | {"of": name})] = f"{value!r}x2"
             given[series("rl_rank_stack_frame_info", **own | FRAME)] = "1x2"
+            calls = series("rank:rl_stall:call_seconds", **own | {"name": "search"})
+            given[calls] = "43.98765x2"
             given[series("node:lost:info", cluster=own["cluster"], node="n7")] = "1x2"
     content = {"groups": [{"name": "texts", "rules": rules}]}
     (directory / "texts.rules.yaml").write_text(json.dumps(content))

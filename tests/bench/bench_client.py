@@ -1,4 +1,4 @@
-"""Costs of a heartbeat, a stage, a collective and an event: medians of CPU time.
+"""Costs of a heartbeat, a stage, a collective, an event and the import: medians of CPU time.
 
 CPU time is disturbed less by other work on the machine, and no call waits for anything.  All calls
 are measured in turn, over and over, so that a machine that slows down slows all of them.  A loop
@@ -11,7 +11,10 @@ from __future__ import annotations
 import inspect
 import itertools
 import mmap
+import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 import timeit
@@ -26,6 +29,7 @@ from stagewatch.record import EVENT_SIZE, EVENTS_AT, EVENTS_END, FILE_SIZE, SUBS
 from tests.bench.table import row
 
 BATCHES = 25
+IMPORTS = 30
 CALLS = 4_000
 
 _read_clock = time.clock_gettime_ns
@@ -109,15 +113,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
         stagewatch.init(job_id="bench", rank=0, directory=directory)
         cost = _medians(calls)
+        apart = _far_apart({"heartbeat": _heartbeat, "stage": _stage})
         stagewatch.close()
     event = (cost["with the ring"] - cost["without"]) / 2
     row("a loop of 60 rounds, for the speed of the machine", cost["loop"], "us")
     row("an event in the ring, added to a call", event, "us", 0.2)
     row("heartbeat(step)", cost["heartbeat"], "us", 1.0)
     row("heartbeat(step), the step new", cost["new step"], "us", 1.0)
+    row("heartbeat(step), each 20 ms after the last", apart["heartbeat"], "us", 1.0)
     row("  a call that stores the time: the floor", cost["store"], "us")
     row("  heartbeat(step) in floors", cost["heartbeat"] / cost["store"], "times")
     row("stage enter + exit", cost["stage"], "us", 3.0)
+    row("stage enter + exit, of 20 ms", apart["stage"], "us", 3.0)
     row("collective enter + leave", cost["collective"], "us", 2.0)
     row("  a block that stores the time twice: the floor", cost["bare"], "us")
     row("  stage in floors", cost["stage"] / cost["bare"], "times")
@@ -127,6 +134,38 @@ def main() -> None:
     row("scalar", cost["scalar"], "us")
     row("collective, bare", cost["bare collective"], "us")
     row("size of a record", FILE_SIZE / 1024, "KiB")
+    row("import stagewatch", _import_seconds() * 1e3, "ms")
+
+
+def _import_seconds() -> float:
+    """CPU of a process that imports the client, less that of one that does not."""
+    _process_seconds("import stagewatch")  # its modules may have to be compiled
+    return statistics.median(
+        _process_seconds("import stagewatch") - _process_seconds("pass") for _ in range(IMPORTS)
+    )
+
+
+def _process_seconds(program: str) -> float:
+    def cpu() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    before = cpu()
+    subprocess.run([sys.executable, "-c", program], check=True)
+    return cpu() - before
+
+
+def _far_apart(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """What calls cost between which 20 ms pass each time, which a clock of Python's tells.
+
+    Between calls without a pause no gap is longer than what the first bucket holds.
+    """
+    times = itertools.count(_read_clock(_BOOT), 20_000_000)
+    _lane._read_clock = lambda clock: next(times)
+    try:
+        return _medians(calls)
+    finally:
+        _lane._read_clock = _read_clock
 
 
 def _without_ring() -> ModuleType:

@@ -1,12 +1,16 @@
 """The shipped rules over 1,024 nodes x 8 GPUs x 8 ranks, evaluated by a real Prometheus.
 
-Two processes of this program serve the fleet's expositions: the metrics that the rules read, at the
-cluster's real number of series.  Prometheus may use two cores (GOMAXPROCS).  STAGEWATCH_BENCH_NODES
-makes the fleet smaller; the figures then say how many nodes they are of.
+Two processes of this program serve the fleet's expositions, Slurm's agent among them: the metrics
+that the rules read, at the cluster's real number of series.  Prometheus may use two cores
+(GOMAXPROCS).  STAGEWATCH_BENCH_NODES makes the fleet smaller, and STAGEWATCH_BENCH_JOB_NODES its
+jobs; the figures then say how many nodes and jobs they are of.  Arguments are the names of rule
+files (`rules --files goodput economics`), without which all are loaded; none (`--files`) shows what
+Prometheus costs without rules.
 """
 
 from __future__ import annotations
 
+import argparse
 import http.server
 import json
 import os
@@ -15,6 +19,7 @@ import socketserver
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -29,8 +34,9 @@ from tests.bench.table import row
 NODES = int(os.environ.get("STAGEWATCH_BENCH_NODES", "1024"))
 GPUS = RANKS = 8
 LINKS = 18
-JOB_NODES = 64
+JOB_NODES = int(os.environ.get("STAGEWATCH_BENCH_JOB_NODES", "64"))
 """Nodes of one job."""
+JOBS = -(-NODES // JOB_NODES)
 HUNG = 4
 """One job of so many hangs: one rank has not come to the all-reduce that the others are inside of,
 in the world, after their groups of tensor, pipeline and data parallelism."""
@@ -39,6 +45,7 @@ HUNG_SECONDS = 40.0
 SERVERS = 2
 SCRAPE_SECONDS = 30
 WATCH_SECONDS = 150
+CALLS = ("search", "sandbox")
 STAGES = ("rollout", "reward", "logprob", "train", "weights_update")
 BUCKETS = (0.01, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
 
@@ -70,6 +77,8 @@ def exposition(node: int, turn: int) -> str:
             ("gpu_pcie_link_generation_max", 5),
         ):
             add(name, whole, value)
+        add("gpu_job_info", f'gpu="{gpu}",uuid="GPU-{node}-{gpu}",job_id="{job}"', 1)
+        add("gpu_peak_flops", f'gpu="{gpu}",uuid="GPU-{node}-{gpu}",precision="bf16"', 9.89e14)
         add("gpu_info", f'{whole},model="NVIDIA H200",type="h200",minor="{gpu}"', 1)
         for reason in ("sw_power_cap", "hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"):
             add("gpu_throttle_seconds_total", f'{whole},reason="{reason}"', 0)
@@ -128,7 +137,12 @@ def exposition(node: int, turn: int) -> str:
             slow = 1.1 if rank == 3 else 1.0
             add("rl_rank_worked_seconds_total", f'{who},stage="{done}"', 5 * slow * turn)
             add("rl_rank_waited_seconds_total", f'{who},stage="{done}"', (6 - 5 * slow) * turn)
-        for name in ("reward", "kl", "batch_size", "samples_per_second"):
+            add("rl_rank_tokens_total", f'{who},stage="{done}"', 1e5 * turn)
+            add("rl_rank_samples_total", f'{who},stage="{done}"', 64 * turn)
+        add("rl_rank_flops_total", f'{who},stage="train"', 1e16 * turn)
+        saved = f'{who},stage="checkpoint"'
+        add("rl_rank_stage_completed_age_seconds", saved, SCRAPE_SECONDS * (turn % 10))
+        for name in ("reward", "kl", "batch_size", "samples_per_second", "weight_version"):
             add("rl_scalar", f'{who},name="{name}"', 1)
         flow = f'{who},side="client",port="29500"'
         add("rl_rank_tcp_retransmissions_total", flow, 0)
@@ -147,6 +161,11 @@ def exposition(node: int, turn: int) -> str:
             add(f"{name}_sum", what, RANKS * (9 + turn) * 0.4)
         add("rl_progress_gap_longest_seconds", what, 0.9)
         add("rl_progress_gap_recent_seconds", what, 0.5)
+    for name in CALLS:
+        calls = f'job_id="{job}",role="train",name="{name}"'
+        for bound in (*BUCKETS, "+Inf"):
+            add("rl_call_seconds_bucket", f'{calls},le="{bound}"', RANKS * 100 * turn)
+    add("stagewatch_build_info", 'version="0"', 1)
     for collector in range(16):
         for name, value in (
             ("success", 1),
@@ -177,16 +196,36 @@ def exposition(node: int, turn: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+def slurm_exposition() -> str:
+    """What Slurm's agent shows: every job has all GPUs of its nodes, and none is left."""
+    lines = ['slurm_unheld_gpus{model="h200",state="free"} 0']
+    for job in range(JOBS):
+        nodes = range(job * JOB_NODES, min(NODES, (job + 1) * JOB_NODES))
+        who = f'job_id="{job}",user="u{job % 30}",account="a{job % 10}",partition="gpu"'
+        gpus = GPUS * len(nodes)
+        lines += [
+            f'slurm_held_gpus{{{who},model="h200",state="RUNNING"}} {gpus}',
+            f'slurm_job_info{{{who},array_job_id=""}} 1',
+            f'slurm_job_gpus{{job_id="{job}"}} {gpus}',
+            f'slurm_job_start_timestamp_seconds{{job_id="{job}"}} 1.7e9',
+        ]
+        lines += [f'slurm_job_node{{job_id="{job}",node="n{node}",gpus="0-7"}} 1' for node in nodes]
+    return "\n".join(lines) + "\n"
+
+
 class Fleet(http.server.BaseHTTPRequestHandler):
-    """Answers /NODE for every node."""
+    """Answers /NODE for every node, and /slurm."""
 
     protocol_version = "HTTP/1.1"
     turns: dict[int, int] = {}  # noqa: RUF012 - of the whole process, on purpose
 
     def do_GET(self) -> None:
-        node = int(self.path.lstrip("/"))
-        turn = self.turns[node] = self.turns.get(node, 0) + 1
-        body = exposition(node, turn).encode()
+        page = self.path.lstrip("/")
+        if page == "slurm":
+            body = slurm_exposition().encode()
+        else:
+            turn = self.turns[int(page)] = self.turns.get(int(page), 0) + 1
+            body = exposition(int(page), turn).encode()
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; version=0.0.4")
         self.send_header("Content-Length", str(len(body)))
@@ -204,26 +243,31 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
     request_queue_size = 512
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     """Start the fleet and Prometheus; print each group's time beside its interval."""
+    parser = argparse.ArgumentParser(prog="rules")
+    parser.add_argument("--files", nargs="*", default=["*"], help="names of rule files, or *")
+    files = parser.parse_args(arguments).files
     binary = shutil.which("prometheus")
     if binary is None:
         raise SystemExit("bench_rules needs prometheus on the PATH")
     directory = Path(tempfile.mkdtemp(prefix="stagewatch-bench-"))
     try:
         with Children() as children:
-            _measure(directory, children, binary)
+            _measure(directory, children, binary, files)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _measure(directory: Path, children: Children, binary: str) -> None:
+def _measure(directory: Path, children: Children, binary: str, files: Sequence[str]) -> None:
     ports = [free_port() for _ in range(SERVERS)]
     for port in ports:
         children.start([sys.executable, "-m", "tests.bench.bench_rules", str(port)])
     own = free_port()
     config = directory / "prometheus.yml"
-    config.write_text(json.dumps(_config(ports, own, assets("alerts"))))
+    config.write_text(
+        json.dumps(_config(ports, own, [f"{assets('alerts')}/{name}.rules.yaml" for name in files]))
+    )
     prometheus = children.start(
         arguments([binary], config, own),
         environ=os.environ | {"GOMAXPROCS": "2"},
@@ -245,6 +289,10 @@ def _measure(directory: Path, children: Children, binary: str) -> None:
     time.sleep(WATCH_SECONDS)
     used = (sum(process.cpu_times()[:2]) - before) / WATCH_SECONDS
     row(f"series of {NODES} nodes", value("prometheus_tsdb_head_series") / 1e6, "M")
+    ledger = '__name__=~"(job|cluster):goodput_gpus:count"'
+    row(f"series of the ledger of {JOBS} jobs", value(f"count({{{ledger}}})"), "")
+    row("series of all rules of goodput", value('count({__name__=~".+:goodput_.+"})'), "")
+    row("GPUs in the ledger", value(f"sum({{{ledger}}})"), "", NODES * GPUS)
     total = 0.0
     answer = requests.get(
         url, params={"query": "prometheus_rule_group_interval_seconds"}, timeout=30
@@ -264,7 +312,7 @@ def _measure(directory: Path, children: Children, binary: str) -> None:
     row("evaluations failed", failed, "", None)
 
 
-def _config(ports: list[int], own: int, alerts: Path) -> dict[str, object]:
+def _config(ports: list[int], own: int, rules: list[str]) -> dict[str, object]:
     groups = [
         {
             "targets": [f"127.0.0.1:{ports[node % SERVERS]}"],
@@ -283,9 +331,18 @@ def _config(ports: list[int], own: int, alerts: Path) -> dict[str, object]:
             "scrape_timeout": f"{SCRAPE_SECONDS}s",
             "evaluation_interval": "15s",
         },
-        "rule_files": [f"{alerts}/*.rules.yaml"],
+        "rule_files": rules,
         "scrape_configs": [
             {"job_name": "stagewatch", "static_configs": groups},
+            {
+                "job_name": "stagewatch-slurm",
+                "metrics_path": "/slurm",
+                "scrape_interval": "15s",
+                "scrape_timeout": "15s",
+                "static_configs": [
+                    {"targets": [f"127.0.0.1:{ports[0]}"], "labels": {"cluster": "bench"}}
+                ],
+            },
             {"job_name": "prometheus", "static_configs": [{"targets": [f"127.0.0.1:{own}"]}]},
         ],
     }

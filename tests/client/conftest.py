@@ -12,6 +12,7 @@ import pytest
 
 import stagewatch
 from stagewatch.client import _harmless
+from stagewatch.client._install import FRAMEWORKS
 from stagewatch.ranks.records import RankRecord, parse
 from tests.client.hooking import Write, fresh_client
 
@@ -92,5 +93,5 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
 
     yield write_module
     for name in set(sys.modules) - before:
-        if name.partition(".")[0] in ("slime", "nemo_rl", "openrlhf", "areal", "trl", "verl"):
+        if name.partition(".")[0] in FRAMEWORKS:
             del sys.modules[name]

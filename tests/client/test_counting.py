@@ -1,4 +1,4 @@
-"""What a lane counts: a gap like those before it goes a shorter way, and all are counted alike."""
+"""What a lane counts: a gap no longer than others goes a shorter way; all are counted alike."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_every_pass_is_counted_once_in_its_bucket(
     assert totals.duration_seconds == pytest.approx(sum(times) / 1e9)
 
 
-def test_a_long_pause_fades_where_all_gaps_are_short_as_well(clock: Clock, client: Client) -> None:
+def test_a_long_pause_fades_over_short_gaps_within_a_minute(clock: Clock, client: Client) -> None:
     """A stage with a mark every ten milliseconds must not remember one bad hour for ever."""
     with stagewatch.stage("train"):
         stagewatch.heartbeat()
@@ -88,8 +88,9 @@ def test_a_long_pause_fades_where_all_gaps_are_short_as_well(clock: Clock, clien
             clock.forward(0.01)
             stagewatch.heartbeat()
         recent = client.record().totals["train"].recent_gap
-    faded = 3600 * 1000 / (2**47 / 1e9)  # the gaps took a thousand seconds
-    assert 3600 - recent == pytest.approx(faded, rel=0.02)
+    a_minute = 3600 * 60 / (2**47 / 1e9)
+    faded = 1000 / 60 * a_minute  # the gaps took a thousand seconds
+    assert faded - a_minute <= 3600 - recent <= faded
 
 
 def test_the_end_of_a_stage_whose_thread_is_gone_closes_no_other(client: Client) -> None:

@@ -44,6 +44,27 @@ def test_verl(tmp_path: Path) -> None:
     assert (report["step"], report["framework"]) == (9, "verl")
 
 
+def test_verls_rollouts_tools_and_queue(tmp_path: Path) -> None:
+    report = run_job("verl_rollouts", tmp_path, path=frameworks_path("verl"))
+    assert (report["generated"], report["role"]) == (12, "rollout")
+    slowest, share = report["tail"]
+    assert slowest >= 1.0
+    assert 0.0 <= share <= 1.0
+    assert report["after_evaluation"] == [slowest], "an evaluation has no tail"
+    assert report["work"] == {"rollout": [12 * 5, 0, 12], "train": [0, 0, 2]}
+    assert report["seen"] == [["search"]]
+    assert report["answers"][0] == "found"
+    assert report["scores"][0] == "not asked for" != report["scores"][1]
+    # What the model made up is no tool, and a score that nobody is asked for is no call.
+    assert report["calls"] == {"search": [1, 0], "reward": [1, 1]}
+    assert report["taken"] == ["sample", 3]
+    assert report["scalars"] == {
+        "queue_depth": 3,
+        "rollout_weight_version": 4,
+        "weight_version": 7,
+    }
+
+
 @pytest.mark.parametrize("mode", ["plain", "traced"])
 def test_areal(tmp_path: Path, mode: str) -> None:
     report = run_job("areal_steps", tmp_path, mode, path=frameworks_path("areal"))
@@ -73,3 +94,18 @@ def test_areal(tmp_path: Path, mode: str) -> None:
     }
     assert "timeperf/train_step" in report["timings"]
     assert (report["result"], report["framework"], report["failures"]) == (2, "areal", 0)
+
+
+def test_areals_episodes_queue_and_rewards(tmp_path: Path) -> None:
+    report = run_job("areal_rollouts", tmp_path, path=frameworks_path("areal"))
+    assert report["batch"] == 11, "one of twelve was rejected"
+    slowest, share = report["tail"]
+    assert slowest >= 1.0
+    assert 0.0 <= share <= 1.0
+    assert report["work"] == {"rollout": [11 * 10, 0, 22]}
+    assert report["unchanged"], "an evaluation counts nowhere"
+    assert report["queue"] == 0
+    slowest, share = report["overlapping"]
+    assert slowest >= 1.0
+    assert share == 0.0, "where episodes overlap with those of the next batch there is none"
+    assert (report["scored"], report["calls"]) == (1.0, {"reward": 1})

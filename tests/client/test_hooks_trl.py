@@ -29,8 +29,15 @@ def test_grpo_shows_its_stages_while_they_are_open(tmp_path: Path, when: str) ->
     assert (report["framework"], report["role"], report["step"]) == ("trl", "train", 4)
     assert {"reward", "kl", "loss", "seqlen", "samples_per_second"} <= report["scalars"].keys()
     assert report["scalars"]["staleness"] == 0, "each step trains on what it has generated itself"
+    assert report["scalars"]["weight_version"] == report["scalars"]["rollout_weight_version"] == 3
     assert report["tokens"] > 0
-    assert report["work"]["train"] == [report["tokens"], 0, 0]
+    # Four steps of two micro-steps of four samples.
+    assert report["work"]["train"] == [report["tokens"], 0, 32]
+    tokens, _, samples = report["work"]["rollout"]
+    assert samples == 32
+    assert 32 <= tokens <= 32 * 4
+    assert report["tokens"] == tokens + 32 * 3, "the prompts have three tokens each"
+    assert report["calls"] == {"reward_length": 4}, "those of the evaluation are part of `eval`"
     assert (report["open"], report["dropped"], report["failures"]) == (False, 0, 0)
 
 
@@ -44,3 +51,14 @@ def test_a_failure_in_the_backward_pass_is_one_of_train(tmp_path: Path) -> None:
     assert report["flops"] > 0
     assert report["work"]["train"] == [0, report["flops"], 0]
     assert report["open"] is False
+
+
+def test_the_tools_that_there_are_count_as_calls_and_answer_as_before(tmp_path: Path) -> None:
+    report = run_job("grpo_tools", tmp_path)
+    assert report["seen"] == [["search"], ["sandbox"]]
+    assert report["answers"] == [
+        "found q",
+        "{'error': 'Tool made up by the model not found.'}",
+        "{'error': '1/0'}",
+    ]
+    assert report["calls"] == {"search": [1, 0], "sandbox": [1, 1]}, report["after"]

@@ -163,6 +163,20 @@ def test_an_end_that_is_told_twice_counts_once(clock: Clock, client: Client) -> 
     assert own_work(client, clock)["train"] == [1, 1]
 
 
+def test_one_that_is_entered_again_inside_of_another_does_not_end_the_others_wait(
+    clock: Clock, client: Client
+) -> None:
+    with stagewatch.stage("train"):
+        again = all_reduce()
+        with again:
+            clock.forward(1)
+        with all_reduce():
+            with again:
+                clock.forward(1)
+            clock.forward(1)
+    assert own_work(client, clock)["train"] == [0, 3]
+
+
 def test_the_thread_that_takes_a_lane_over_does_not_wait(clock: Clock, client: Client) -> None:
     recorder = _api._recorder
     assert recorder is not None

@@ -92,4 +92,4 @@ def filled(expr: str, **variables: str) -> str:
     """An expression as Grafana would send it; variables not given are All."""
     for name, value in _SUBSTITUTES.items():
         expr = expr.replace(name, value)
-    return re.sub(r"\$(\w+)", lambda match: variables.get(match[1], ".*"), expr)
+    return re.sub(r"\$([a-zA-Z_]\w*)", lambda match: variables.get(match[1], ".*"), expr)

@@ -82,7 +82,10 @@ while True:
                 peer.recv(1000)
             stagewatch.collective("world")
             stagewatch.scalar("reward", 0.3)
-            stagewatch.scalar("staleness", 1)
+            for name in ("staleness", "rollout_tail_share", "queue_depth"):
+                stagewatch.scalar(name, 1)
+            stagewatch.scalar("weight_version", step)
+            stagewatch.scalar("rollout_weight_version", step - 1)
             stagewatch.throughput(tokens=1000, samples=4, flops=1e9)
             with contextlib.suppress(OSError), stagewatch.call("search"):
                 if step % 10 == 0:

@@ -8,6 +8,7 @@ from collections import Counter
 import promql_parser
 import pytest
 
+from tests.alerts.promtool import ALERTS, groups_of
 from tests.dashboards.boards import (
     NAMES,
     all_queries,
@@ -153,6 +154,21 @@ def test_counters_are_never_shown_raw(name: str) -> None:
             assert not re.search(r"_total\b", raw), (panel["title"], raw)
 
 
+def test_every_state_of_a_gpu_has_its_colour_on_the_board_goodput() -> None:
+    states = {
+        rule["labels"]["state"]
+        for group in groups_of(ALERTS / "goodput.rules.yaml")
+        for rule in group["rules"]
+        if "state" in rule.get("labels", {})
+    }
+    (panel,) = (
+        each for each in data_panels(load("goodput")) if each["title"].startswith("All GPUs")
+    )
+    matchers = [each["matcher"]["options"].strip("/") for each in panel["fieldConfig"]["overrides"]]
+    assert "stalled" in states
+    assert {state for state in states if not any(re.search(m, state) for m in matchers)} == set()
+
+
 @every_board
 def test_variables_are_defined_in_order_and_used(name: str) -> None:
     board = load(name)
@@ -160,7 +176,8 @@ def test_variables_are_defined_in_order_and_used(name: str) -> None:
     order = ["datasource", "cluster", "partition", "node", "gpu", "job_id"]
     assert defined == [each for each in order if each in defined]
     texts = [query.expr for query in all_queries(name)]
-    used = {found for text in texts for found in re.findall(r"\$(\w+)", text)}
+    # "$1" is a group of label_replace: Grafana leaves what is no variable as it is.
+    used = {found for text in texts for found in re.findall(r"\$([a-zA-Z_]\w*)", text)}
     used -= {found for found in used if found.startswith("__")}
     assert used == set(defined) - {"datasource"}
 

@@ -21,7 +21,7 @@ import yaml
 from stagewatch.assets import assets
 from stagewatch.cli import main
 from stagewatch_lab.slurm.lab import NODES, SlurmLab
-from stagewatch_lab.slurm.rules import FOR_SECONDS, write_rules
+from stagewatch_lab.slurm.rules import FOR_SECONDS, INTERVAL_SECONDS, write_rules
 from stagewatch_lab.slurm.scenarios import SCENARIOS, play
 from stagewatch_lab.slurm.services import missing
 from stagewatch_lab.slurm.story import Story
@@ -222,6 +222,11 @@ def test_rules_are_the_shipped_ones_but_for_their_patience(tmp_path: Path) -> No
         assert all(int(rule.pop("for", "0s")[:-1]) <= FOR_SECONDS for rule in ours)
         for rule in theirs:
             rule.pop("for", None)
+            if shipped.name == "goodput.rules.yaml":  # it counts with the interval of its group
+                shorter = rule["expr"].replace("15 * ", f"{INTERVAL_SECONDS} * ")
+                rule["expr"] = shorter.replace(
+                    "> time() - 60", f"> time() - {4 * INTERVAL_SECONDS}"
+                )
         assert ours == theirs
 
 

@@ -16,16 +16,22 @@ from stagewatch.cli import main
 from stagewatch.core.processes import Children
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report import story
+from stagewatch.report.behind import behind
+from stagewatch.report.causes import KINDS
 from stagewatch.report.figures import WIDTHS, hours
 from stagewatch.report.goodput import Asked, Goodput, make_goodput
 from stagewatch.report.ledger import DAY, NOT_OBSERVED, split
+from stagewatch.report.pages import goodput_page
 from stagewatch.report.periods import Period, month
 from stagewatch.report.prices import Prices
 from stagewatch.report.progress import Progress
+from stagewatch.slurm.collectors import holdings
+from stagewatch.slurm.notation import node_availability
 from tests.report import paid as past
 from tests.report.conftest import needs_tool
 from tests.report.drawn import cut_off, words
 from tests.report.filled import filled_prometheus, filled_store
+from tests.slurm.test_holdings import node
 
 OCTOBER, SEPTEMBER = month("2026-10"), month("2026-09")
 PRICES = Prices({"h100": 3.0, "a100": 1.0}, "EUR")
@@ -118,6 +124,31 @@ def test_a_failure_costs_lost_work_the_queue_and_the_start(goodput: Goodput) -> 
     assert crashed.lost == past.AT_RISK_CRASHED
 
 
+@pytest.mark.parametrize(
+    ("end", "job_id"), [(past.REQUEUED + 120, "101"), (past.CRASHED + 120, "104")]
+)
+def test_a_failure_just_before_the_end_of_the_period_counts(
+    url: str, end: float, job_id: str
+) -> None:
+    found = made(url, Period(past.T, end)).attempts[-1]
+    assert (found.job_id, found.ended) == (job_id, end - 120)
+
+
+def test_a_job_that_goes_on_when_the_period_ends_has_not_failed(url: str) -> None:
+    assert not made(url, Period(past.T, past.CRASHED - 60), user="carol").attempts
+
+
+@pytest.mark.parametrize(
+    ("state", "flags"), [("DOWN", ""), ("IDLE", "DRAIN"), ("IDLE", "FAIL"), ("MIXED", "FAIL")]
+)
+def test_what_is_charged_to_a_node_out_of_service_is_what_the_ledger_has_for_it(
+    state: str, flags: str
+) -> None:
+    away = node("n1", ("h200", 8), state=state, flags=flags)
+    ((_, held),) = holdings.measure((), (away,)).families[holdings.UNHELD]
+    assert KINDS[node_availability(away.state, away.flags) or ""] == held
+
+
 def test_training_ratio_counts_the_queue_and_goodput_does_not(goodput: Goodput) -> None:
     job = goodput.tables["job"]["east\0" + "101"]
     expected = counted()
@@ -164,6 +195,23 @@ def test_causes_are_named_with_rank_node_and_alert(goodput: Goodput) -> None:
     sizes = [each.seconds for each in goodput.causes]
     assert sizes == sorted(sizes, reverse=True)
     assert goodput.causes[0] is drained
+
+
+def test_causes_lead_to_their_incidents(goodput: Goodput) -> None:
+    causes = {each.words: each for each in goodput.causes}
+    drain, after = behind(causes["Drained nodes: gpu"], goodput.incidents)  # there is a gap
+    assert (drain.incident.nodes, drain.incident.jobs) == (("n9",), ())
+    assert drain.incident.start == pytest.approx(past.T, abs=600)
+    assert after.incident.start == pytest.approx(past.GAP[1], abs=600)
+    (gone,) = behind(causes["Stalled jobs: process gone"], goodput.incidents)
+    assert gone.incident.jobs == ("101",)
+    assert gone.incident.start == pytest.approx(past.STALL, abs=600)
+    assert gone.incident.end == pytest.approx(past.STALL_END, abs=600)
+    assert not behind(causes["Slow ranks"], goodput.incidents)
+    page = goodput_page(goodput, {"hours": ["", ""]})
+    for each in (drain, gone):
+        assert f'href="#incident-{each.number}"' in page
+        assert f'id="incident-{each.number}"' in page
 
 
 def test_the_month_before_is_compared_by_what_was_observed(goodput: Goodput) -> None:

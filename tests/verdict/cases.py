@@ -121,6 +121,8 @@ def well(size: int, common: Differences, special: dict[int, Differences]) -> Cas
 
 WORLD = inside("world", 220, 8)
 NOT_COME = member(("world", 219, 8)) | PARKED
+SEARCHES: Differences = {"calls": {"search": 400.0}} | PARKED
+"""Inside a call of a tool."""
 PAIR = inside("world", 220, 2)
 
 
@@ -169,6 +171,7 @@ CASES: dict[str, Case] = {
         {3: inside("world", 220, 4)},
         {0: "awaited", 1: "awaited", 2: "awaited"},
     ),
+    "not-come-and-in-a-call": hang(8, WORLD, {5: NOT_COME | SEARCHES}, {5: "awaited"}),
     "never-came": hang(8, inside("world", 1, 8), {0: member(("world", 0, 8))}, {0: "awaited"}),
     "never-came-to-any": hang(8, inside("world", 1, 8), {0: member() | PARKED}, {0: "awaited"}),
     "counts-no-collectives": nobody(8, WORLD, {0: member() | SPIN}, "missing"),
@@ -429,6 +432,18 @@ CASES: dict[str, Case] = {
         {5: COMPUTE | {"class_before": frozenset({WaitClass.SPIN})}},
         {5: "odd_one_out"},
     ),
+    # Calls of tools, environments and reward functions.
+    "all-in-calls": nobody(4, {"collectives": {}} | SEARCHES, {}, "call"),
+    "in-calls-of-two-tools": nobody(
+        4, {"collectives": {}} | SEARCHES, {2: {"calls": {"sandbox": 90.0}}}, "call"
+    ),
+    "all-but-one-in-calls": nobody(
+        4, {"collectives": {}} | SEARCHES, {2: {"calls": {}}}, "group_only"
+    ),
+    "in-calls-and-all-inside": nobody(8, WORLD | SEARCHES, {}, "group_only"),
+    "in-calls-and-in-a-cycle": nobody(
+        4, SEARCHES | inside("tp", 7, 2), {0: inside("tp", 6, 2)}, "cycle"
+    ),
     # Stacks, where nothing else tells.
     "a-stack-of-its-own": hang(
         8, {"collectives": {}} | stands("a"), {5: stands("b")}, {5: "stack_differs"}
@@ -530,6 +545,10 @@ WAITS_IN_A_QUEUE = member(("world", 219, 4)) | PARKED | {"stage": "idle"}
 ODD = PARKED | {"class_before": frozenset({WaitClass.COMPUTE})}
 AWAIT_WORK: Differences = {"collectives": {}, "stage": "rollout"} | PARKED
 ROLES: dict[str, dict[str, Case]] = {
+    "a-role-waits-for-one-whose-ranks-are-all-in-calls": {
+        "train": nobody(3, {"collectives": {}} | PARKED, {}, "other_role"),
+        "rollout": nobody(2, AWAIT_WORK | SEARCHES, {}, "call"),
+    },
     "a-role-waits-for-a-save-of-another": {
         "train": saves(119.0),
         "rollout": well(3, AWAIT_WORK, {}),

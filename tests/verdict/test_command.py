@@ -320,6 +320,7 @@ def test_json_has_a_fixed_form() -> None:
         "first_failure_age_seconds": None,
         "record": "kept",
         "inside": {"world": {"op": "all_reduce", "seconds": 410.0, "peer": None, "elements": None}},
+        "calls": {},
         "group_sizes": {},
         "started": None,
         "expected_seconds": None,

@@ -84,3 +84,34 @@ def test_a_rank_without_a_record_is_told_from_one_that_found_no_room(
         assert state() == [RecordState.NONE]
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+CALLS = """
+import time
+import stagewatch
+
+stagewatch.init("rollout", job_id="calls-540", rank=0)
+with stagewatch.call("reward"):
+    pass
+with stagewatch.stage("rollout"), stagewatch.call("search"):
+    print("ready", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_rank_shows_the_calls_that_it_waits_for_until_it_is_gone(
+    python: Python, record_dir: Path
+) -> None:
+    script = python(CALLS, STAGEWATCH_DIR=str(record_dir))
+    script.said("ready")
+
+    def calls() -> list[dict[str, float]]:
+        with rank_directory(record_dir, Procfs()) as ranks:
+            facts = observe(ranks, Procfs(), looks=1, pause=0.0)
+        return [dict(fact.calls) for fact in facts if fact.job_id == "calls-540"]
+
+    (waiting,) = calls()
+    assert list(waiting) == ["search"]
+    assert waiting["search"] >= 0.0
+    script.kill()
+    assert calls() == [{}]

@@ -51,6 +51,16 @@ def test_who_left_the_loop_is_told_with_the_stage_and_the_line() -> None:
             "two-have-not-come",
             "the others wait for ranks 2, 5 in all_reduce of world; they are in train",
         ),
+        (
+            "not-come-and-in-a-call",
+            "the others wait for rank 5 in all_reduce of world; it is in train, inside its call of "
+            "search for 6 min 40 s",
+        ),
+        ("all-in-calls", "all its ranks are inside their calls of search for up to 6 min 40 s"),
+        (
+            "in-calls-of-two-tools",
+            "all its ranks are inside their calls, 3 of them of search for up to 6 min 40 s",
+        ),
         ("all-inside-half-in-io", "ranks 0, 1 wait for storage, in train"),
         (
             "some-wait-at-the-end-for-those-in-the-loop",
@@ -83,6 +93,18 @@ def test_a_headline_names_all_at_fault_and_no_identifier_of_evidence(case: str) 
         assert "_" not in verdict.evidence or verdict.evidence not in one.headline
         assert [key[2] for key in one.culprits] == [str(rank.rank) for rank in verdict.culprits]
     assert {one.role for one in findings(ranks)} == verdicts.keys()
+
+
+def test_a_name_of_a_tool_that_a_user_chose_is_cut_and_fit_to_print() -> None:
+    call = {"calls": {"\u202e<b>" * 400: 400.0}}
+    told = headline(job(8, SPINNING, rank_5=LEFT | call))
+    assert len(told) <= 400
+    assert "\u202e" not in told
+
+
+def test_the_only_rank_of_a_role_is_told_with_what_it_has_called() -> None:
+    (told,) = findings(job(1, PARKED | {"calls": {"sandbox": 42.0, "search": 11.0}}))
+    assert told.headline.endswith(": its rank is inside its call of sandbox for 42 s.")
 
 
 def test_the_day_is_told_unless_it_is_today() -> None:

@@ -238,3 +238,24 @@ def test_who_waits_is_never_named_while_somebody_does_not(changes: list[dict[str
             assert found.evidence
         if found.evidence in ("", "group_only", "raised", "missing", "cycle", "other_role"):
             assert found.culprits == ()
+
+
+def test_a_culprit_inside_a_call_is_told_with_what_it_has_called() -> None:
+    search = {"stage": "reward", "calls": {"search": 42.0, "sandbox": 9.0}}
+    found = verdict(job(8, SPINNING, rank_3=PARKED | search | {"collectives": {"world": 219}}))
+    assert found.evidence == "awaited"
+    assert "rank 3 (pid 4003) has been parked" in found.sentence
+    assert ", inside its call of search for 42 s: the others wait for it in" in found.sentence
+
+
+def test_a_call_that_has_just_begun_is_not_told_of() -> None:
+    search = {"calls": {"search": 9.9}, "collectives": {"world": 219}}
+    found = verdict(job(8, SPINNING, rank_3=PARKED | search))
+    assert found.evidence == "awaited"
+    assert "search" not in found.sentence
+
+
+def test_a_role_whose_ranks_all_wait_for_tools_has_nobody_at_fault() -> None:
+    found = verdict(job(4, PARKED | {"calls": {"environment pool": 120.0}}))
+    assert (found.stalled, found.evidence, found.charges) == (True, "call", ())
+    assert "all ranks are inside their calls of environment pool for up to 2 min" in found.sentence

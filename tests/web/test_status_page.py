@@ -416,6 +416,23 @@ def test_ten_jobs_of_sixteen_ranks_take_a_line_each_but_the_first(settled: Serve
     assert len(page.rows("Ranks")) == 160
 
 
+def test_a_gpu_has_small_curves_of_its_last_ten_minutes(settled: Serve) -> None:
+    """In a box of height 20, from 20 to 100 degrees; the line is broken where nothing was read."""
+    first = ("0", "GPU-00000000", "")
+    histories = {
+        ("gpu_temperature_celsius", first): [None, 40.0, 60.0, None, 100.0],
+        ("gpu_utilization_ratio", first): [0.0, 1.0, 0.5],
+    }
+    page = page_of(settled, {"gpu": gpus}, sources=PageSources(gpu_histories=lambda: histories))
+    shapes = [of for _, of in page.elements if of.get("class") == "curve"]
+    assert [(of["viewbox"], of["aria-label"]) for of in shapes] == [
+        ("0 0 4 20", "Last ten minutes: 40 to 100 °C"),
+        ("0 0 2 20", "Last ten minutes: 0 % to 100 %"),
+    ]
+    paths = [of["d"] for tag, of in page.elements if tag == "path"]
+    assert paths == ["M1 15h.1L2 10M4 0h.1", "M0 20h.1L1 0L2 10"]
+
+
 def test_a_strip_shows_the_stages_in_colours_that_a_legend_names(settled: Serve) -> None:
     strip = [Segment("rollout", 0, 80), Segment("idle", 80, 2), Segment("cleanup", 82, 38)]
     page = page_of(settled, PARTS, sources=judged(finding(), strip=strip))

@@ -17,7 +17,7 @@ from stagewatch.client._imports import Callback, when_imported
 if TYPE_CHECKING:
     from stagewatch.client.hooks.patching import Patches
 
-FRAMEWORKS = ("trl", "areal", "verl", "openrlhf", "slime", "nemo_rl")
+FRAMEWORKS = ("trl", "areal", "verl", "openrlhf", "slime", "miles", "nemo_rl")
 PROGRAM = "torch"
 """The hook for a program without a framework; only by its name."""
 

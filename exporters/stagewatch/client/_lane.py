@@ -60,8 +60,9 @@ _pack_event = Struct(THREAD_EVENT).pack_into
 """Clears an event's place, then stores its words in their order."""
 _pack_frame = Struct(f"@qqq8x{SUBSTAGE_SIZE}s").pack_into
 """A frame as a whole: `F_START`, `F_CODE`, `F_STEP` and `F_SUBSTAGE`."""
-_FADE_STEP_NS = 1_000_000_000
-"""The longest recent gap fades once for so much time in short gaps, not for each of them."""
+_LAST_BUCKET = BUCKETS - 1
+_FADE_STEP_NS = 60_000_000_000
+"""The longest recent gap fades by 0.04 % once in a minute of gaps, not with each of them."""
 
 Label = tuple[int, bytes, int]
 """What a stage is called: its code, its substage as stored, and what events say of both."""
@@ -93,15 +94,13 @@ class Counts:
         "code",
         "duration_sum",
         "duration_sum_at",
+        "durations_at",
         "fade_at",
         "faded",
         "gap_sum",
         "gap_sum_at",
-        "short_durations",
-        "short_durations_at",
-        "short_gap",
-        "short_gaps",
-        "short_gaps_at",
+        "gaps_at",
+        "recent_gap",
         "waited_at",
     )
 
@@ -110,12 +109,11 @@ class Counts:
         self.at = at
         self.code = code
         self.duration_sum_at, self.duration_sum = at + T_DURATION_SUM, 0
-        self.short_durations_at, self.short_durations = at + T_DURATIONS, 0
+        self.durations_at = at + T_DURATIONS
         self.gap_sum_at, self.gap_sum = at + T_GAP_SUM, 0
-        self.short_gaps_at, self.short_gaps = at + T_GAPS, 0
+        self.gaps_at = at + T_GAPS
         self.waited_at = at + T_WAITED
-        self.short_gap = 0
-        """A gap below it is in the first bucket, and shorter than the longest recent one."""
+        self.recent_gap = 0
         self.faded = -1
         """Sum of the gaps by which the longest recent one has faded; -1 before the first gap."""
         self.fade_at = 0
@@ -176,7 +174,7 @@ class Lane:
         self._counts = [Counts(totals + code * TOTAL_WORDS, code) for code in range(len(STAGES))]
         self._outside = Opened()
         self._outside.counts = self._counts[IDLE]
-        self.innermost = self._outside.outer = self._outside
+        self.innermost = self._outside
         self._free: _Free = None
         self._show([])
 
@@ -205,9 +203,11 @@ class Lane:
 
     def opened(self) -> list[Opened]:
         """The open stages, in the order of entry."""
-        opened = []
+        opened: list[Opened] = []
         stage = self.innermost
-        while stage is not self._outside:
+        # Not twice: signal handlers that raise in `enter` and again in `settle` leave a stage
+        # linked, and a program that enters it once more makes a ring of it.
+        while stage is not self._outside and stage not in opened:
             opened.append(stage)
             stage = stage.outer
         return opened[::-1]
@@ -270,7 +270,9 @@ class Lane:
             if self.innermost is stage:
                 self.innermost = stage.outer
             else:  # asyncio tasks do not end in the order they began
-                self._unlink(stage)
+                opened = self.opened()
+                opened.remove(stage)
+                self._link(opened)
             words[frame] = 0  # F_START
             self._free = frame, self._free
         started = stage.started
@@ -278,11 +280,8 @@ class Lane:
             counts = stage.counts
             lasted = now - started
             counts.duration_sum = words[counts.duration_sum_at] = counts.duration_sum + lasted
-            if lasted < BUCKET_UNIT_NS:
-                counts.short_durations += 1
-                words[counts.short_durations_at] = counts.short_durations
-            else:
-                words[counts.at + T_DURATIONS + _bucket(lasted)] += 1
+            bucket = 0 if lasted < BUCKET_UNIT_NS else _bucket(lasted)
+            words[counts.durations_at + bucket] += 1
         self._sequence += 2
         words[base] = self._sequence
         name = stage.label[2]
@@ -304,16 +303,16 @@ class Lane:
     def _mark(self, now: int) -> None:
         """Record progress at a time, and the gap since the last; the caller keeps the sequence.
 
-        Most gaps are like those before, and change nothing but a sum and a count.
+        Most gaps are no longer than others of late, and change nothing but a sum and a count.
         """
         words = self._words
         counts = self.innermost.counts
         gap = now - self._last
         gap_sum = counts.gap_sum + gap
-        if 0 <= gap < counts.short_gap and gap_sum < counts.fade_at:
+        if 0 <= gap <= counts.recent_gap and gap_sum < counts.fade_at:
             counts.gap_sum = words[counts.gap_sum_at] = gap_sum
-            counts.short_gaps += 1
-            words[counts.short_gaps_at] = counts.short_gaps
+            bucket = 0 if gap < BUCKET_UNIT_NS else _bucket(gap)
+            words[counts.gaps_at + bucket] += 1
         elif gap >= 0 and self._last:
             self._count_gap(counts, gap)
         self._last = words[self._progress_at] = now
@@ -334,36 +333,26 @@ class Lane:
         else:
             gap_sum = counts.gap_sum + gap
             counts.gap_sum = words[counts.gap_sum_at] = gap_sum
-            bucket = _bucket(gap)
-            if bucket == 0:
-                counts.short_gaps += 1
-                words[counts.short_gaps_at] = counts.short_gaps
-            else:
-                words[at + T_GAPS + bucket] += 1
-            recent = words[at + T_GAP_RECENT]
+            words[counts.gaps_at + _bucket(gap)] += 1
+            recent = counts.recent_gap
             recent -= recent * (gap_sum - counts.faded) >> GAP_MEMORY
-            words[at + T_GAP_RECENT] = recent = gap if gap > recent else recent
+            counts.recent_gap = words[at + T_GAP_RECENT] = gap if gap > recent else recent
             counts.faded = gap_sum
             counts.fade_at = gap_sum + _FADE_STEP_NS
-            counts.short_gap = min(recent, BUCKET_UNIT_NS)
         longest = words[at + T_GAP_LONGEST]
         words[at + T_GAP_LONGEST] = gap if gap > longest else longest
 
-    def _unlink(self, stage: Opened) -> None:
-        """Take a stage out that is not the innermost one."""
-        inner = self.innermost
-        while inner.outer is not stage:
-            if inner is self._outside:  # which is its own outer one
-                raise ValueError("a stage ends that its thread has not open")
-            inner = inner.outer
-        inner.outer = stage.outer
+    def _link(self, opened: list[Opened]) -> None:
+        """Have these stages open; at any point all of them are linked to the innermost one."""
+        outer = self._outside
+        for stage in opened:
+            stage.outer = outer
+            outer = stage
+        self.innermost = outer
 
     def _show(self, opened: list[Opened]) -> None:
         """Show these stages and no others."""
-        self.innermost = self._outside
-        for stage in opened:
-            stage.outer = self.innermost
-            self.innermost = stage
+        self._link(opened)
         taken = [stage.frame for stage in opened]
         self._free = None
         frames = self._base + L_FRAMES
@@ -375,4 +364,5 @@ class Lane:
 
 
 def _bucket(nanoseconds: int) -> int:
-    return min((nanoseconds // BUCKET_UNIT_NS).bit_length(), BUCKETS - 1)
+    bucket = (nanoseconds // BUCKET_UNIT_NS).bit_length()
+    return bucket if bucket < _LAST_BUCKET else _LAST_BUCKET

@@ -70,32 +70,32 @@ class _Table(dict[Any, int]):
         self.limit = limit
 
 
-class GroupWords:
-    """Where in the record a process group is, and how often this rank has entered it.
+class GroupRow:
+    """The row of a process group: where its words are, and how often this rank has entered it.
 
     `counted` and `left` are what events say of an entry, but for the call, and of an end.
     """
 
     __slots__ = (
-        "at",
         "call_at",
         "counted",
         "elements_at",
         "entered_at",
         "left",
         "left_at",
+        "name_at",
         "sequence",
         "sequence_at",
         "size",
         "size_at",
     )
 
-    def __init__(self, at: int, sequence: int) -> None:
-        """`at` is the byte where its name is."""
-        self.at = at
+    def __init__(self, name_at: int, sequence: int) -> None:
+        """`name_at` is the byte where it begins, with its name."""
+        self.name_at = name_at
         self.sequence = sequence
         self.size = 0
-        word = (at + GROUP_SIZE) // WORD
+        word = (name_at + GROUP_SIZE) // WORD
         self.sequence_at = word + C_SEQUENCE
         self.left_at = word + C_LEFT
         self.call_at = word + C_CALL
@@ -113,16 +113,16 @@ class GroupWords:
 class Entry:
     """One entry into a collective, which the recorder fills in.
 
-    `call` is what `C_CALL` holds; `recorder` the one that has recorded it, or None; `group` tells
+    `call` is what `C_CALL` holds; `recorder` the one that has recorded it, or None; `row` tells
     where, `entered` when; `waits` is the word that counts the time in it for the stage of the
     thread that waits, 0 where none does.
     """
 
-    __slots__ = ("call", "entered", "group", "recorder", "waits")
+    __slots__ = ("call", "entered", "recorder", "row", "waits")
     call: int
     entered: int
-    group: GroupWords
     recorder: Recorder | None
+    row: GroupRow
     waits: int
 
 
@@ -167,7 +167,7 @@ class Recorder:
         self._scalars = _Table(
             record.SCALARS_AT, record.SCALAR_SIZE, record.SCALAR_NAME_SIZE, record.SCALARS
         )
-        self._groups: dict[str, GroupWords] = {}
+        self._groups: dict[str, GroupRow] = {}
         last = COLLECTIVES_AT + COLLECTIVES * COLLECTIVE_SIZE
         self._groups_free = list(range(COLLECTIVES_AT, last, COLLECTIVE_SIZE))[::-1]
         self._failures = _Table(
@@ -228,7 +228,7 @@ class Recorder:
         at = NAMES_AT + number * SUBSTAGE_SIZE
         self._raw[at : at + SUBSTAGE_SIZE] = label
 
-    def join(self, group: str, size: int = 0, sequence: int = 0) -> GroupWords | None:
+    def join(self, group: str, size: int = 0, sequence: int = 0) -> GroupRow | None:
         """Show that this rank is a member of a process group, and has entered it so often.
 
         Returns None (counted) where the table is full.
@@ -236,62 +236,62 @@ class Recorder:
         label = pad(group, GROUP_SIZE)
         words = self._words
         with self._tables:
-            at = self._groups.get(group)
-            if at is None:
+            row = self._groups.get(group)
+            if row is None:
                 if not self._groups_free:
                     words[H_DROPPED] += 1
                     return None
-                at = GroupWords(self._groups_free.pop(), sequence)
-                words[at.sequence_at] = sequence
-                self._raw[at.at : at.at + GROUP_SIZE] = label
-                self._groups[group] = at
-            words[at.size_at] = at.size = size
-            return at
+                row = GroupRow(self._groups_free.pop(), sequence)
+                words[row.sequence_at] = sequence
+                self._raw[row.name_at : row.name_at + GROUP_SIZE] = label
+                self._groups[group] = row
+            words[row.size_at] = row.size = size
+            return row
 
     def forget(self, group: str) -> None:
         """Drop a process group that is gone; one of its name counts from 0."""
         with self._tables:
             gone = self._groups.pop(group, None)
             if gone is not None:
-                self._raw[gone.at : gone.at + COLLECTIVE_SIZE] = bytes(COLLECTIVE_SIZE)
-                self._groups_free.append(gone.at)
+                self._raw[gone.name_at : gone.name_at + COLLECTIVE_SIZE] = bytes(COLLECTIVE_SIZE)
+                self._groups_free.append(gone.name_at)
                 now = _read_clock(_BOOT)
                 self._pack(self._raw, next(self._place), now, gone.event(E_FORGET), 0, now)
 
     def enter(self, entry: Entry, group: str, size: int = 0, elements: int = 0) -> None:
         """Count one entry into a collective of a process group, unless the table is full."""
-        at = self._groups.get(group)
-        if at is None:
-            at = self.join(group, size)
-            if at is None:
+        row = self._groups.get(group)
+        if row is None:
+            row = self.join(group, size)
+            if row is None:
                 return
         call = entry.call
         words = self._words
-        words[at.entered_at] = now = _read_clock(_BOOT)
-        words[at.call_at] = call
-        at.sequence = words[at.sequence_at] = sequence = at.sequence + 1
-        words[at.elements_at] = elements
-        if size and size != at.size:
-            words[at.size_at] = at.size = size
-        what = call << CALL_SHIFT | at.counted
+        words[row.entered_at] = now = _read_clock(_BOOT)
+        words[row.call_at] = call
+        row.sequence = words[row.sequence_at] = sequence = row.sequence + 1
+        words[row.elements_at] = elements
+        if size and size != row.size:
+            words[row.size_at] = row.size = size
+        what = call << CALL_SHIFT | row.counted
         self._pack(self._raw, next(self._place), now, what, sequence, now)
         entry.entered = now
-        entry.group = at
+        entry.row = row
         entry.recorder = self
 
     def again(self, entry: Entry, group: str) -> None:
         """Enter a group to wait for what it has entered before: nothing is counted."""
-        at = self._groups.get(group)
-        if at is None:
+        row = self._groups.get(group)
+        if row is None:
             return
         call = entry.call
         words = self._words
-        words[at.entered_at] = now = _read_clock(_BOOT)
-        words[at.call_at] = call
-        what = call << CALL_SHIFT | at.event(E_WAIT)
-        self._pack(self._raw, next(self._place), now, what, at.sequence, now)
+        words[row.entered_at] = now = _read_clock(_BOOT)
+        words[row.call_at] = call
+        what = call << CALL_SHIFT | row.event(E_WAIT)
+        self._pack(self._raw, next(self._place), now, what, row.sequence, now)
         entry.entered = now
-        entry.group = at
+        entry.row = row
         entry.recorder = self
 
     def wait(self, entry: Entry, call: int, since: int) -> None:
@@ -300,7 +300,8 @@ class Recorder:
         The time counts for the thread's open stage, unless the thread waits already.
         """
         words = self._words
-        words[entry.group.call_at] = call
+        words[entry.row.call_at] = call
+        entry.waits = 0
         try:
             lane: Lane = self._local.hold.lane
         except AttributeError:
@@ -337,24 +338,24 @@ class Recorder:
     def launched(self, entry: Entry) -> None:
         """Tell that a call has returned and may go on elsewhere."""
         words = self._words
-        words[entry.group.call_at] = entry.call
+        words[entry.row.call_at] = entry.call
         waits = entry.waits
         if waits and words[waits] < 0:
             words[waits] += _read_clock(_BOOT)
 
     def leave(self, entry: Entry) -> None:
         """Tell the end of an entry, unless the group was entered again since."""
-        at = entry.group
+        row = entry.row
         words = self._words
         entered, waits = entry.entered, entry.waits
         now = _read_clock(_BOOT)
-        if words[at.entered_at] == entered:
-            words[at.left_at] = now
+        if words[row.entered_at] == entered:
+            words[row.left_at] = now
         if waits:
             waited = words[waits]
             if waited < 0:
                 words[waits] = waited + now
-        self._pack(self._raw, next(self._place), now, at.left, entered, now)
+        self._pack(self._raw, next(self._place), now, row.left, entered, now)
 
     def expect(self, seconds: float) -> None:
         """Show how long a pause may take from now on."""

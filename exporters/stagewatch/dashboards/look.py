@@ -14,6 +14,8 @@ RED = "red"
 BLUE = "blue"
 GREY = "#8e8e8e"
 """Neither good nor bad."""
+GPU_HOURS = "suffix: GPU h"
+"""The unit of what GPUs were held for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ def mapping(values: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:
     return [{"type": "value", "options": options}]
 
 
-_STAGE_COLORS = {
+STAGE_COLORS = {
     "idle": GREY,
     "rollout": "blue",
     "reward": "light-blue",
@@ -65,5 +67,18 @@ _STAGE_COLORS = {
     "cleanup": "dark-orange",
     "other": "dark-purple",
 }
-STAGE_NAMES = mapping({str(code): (name, _STAGE_COLORS[name]) for name, code in CODES.items()})
+STATE_COLORS = STAGE_COLORS | {
+    "busy": "super-light-green",
+    "waiting": "super-light-yellow",
+    "stalled": "red",
+    "slowed": "light-red",
+    "unused": "super-light-red",
+    "unobserved": "#5a5a5a",
+    "free": "#3d4a5c",
+    "reserved": "light-purple",
+    "drained": "dark-yellow",
+    "down": "dark-red",
+}
+"""The states of GPUs (docs/goodput.md); those that are stages have the colours of stages."""
+STAGE_NAMES = mapping({str(code): (name, STAGE_COLORS[name]) for name, code in CODES.items()})
 """`rl_rank_stage_code` as text, in the colours that every board uses for stages."""

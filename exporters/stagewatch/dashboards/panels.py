@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stagewatch.dashboards.look import NEUTRAL, Threshold, threshold_json
+from stagewatch.dashboards.look import GPU_HOURS, NEUTRAL, Threshold, threshold_json
 from stagewatch.dashboards.modern import Panel, Target
 
 _CLUSTER = 'cluster=~"$cluster"'
@@ -29,6 +29,9 @@ _FILTER_WORD = re.compile(r"\{(" + "|".join(_FILTERS) + r")\b")
 MOST_SERIES = 300
 """Most series of a panel: more make a browser slow, and nobody reads them."""
 _LAST_VALUE = {"calcs": ["lastNotNull"], "fields": "", "values": False}
+_ONE_DECIMAL = ("percentunit", GPU_HOURS)
+_LEAST_SCALE = {"percentunit": 0.01, "s": 0.001}
+"""What an axis reaches at least, by its unit, and 1 of others; of zeros Grafana would reach 100."""
 
 
 def expand(expression: str) -> str:
@@ -87,6 +90,8 @@ def stat(
 ) -> Panel:
     """One number in front of a graph of its recent past."""
     field = _field(unit, thresholds, mappings)
+    if unit in _ONE_DECIMAL:
+        field["decimals"] = 1
     options = {
         "colorMode": "value",
         "graphMode": "area",
@@ -110,10 +115,14 @@ def timeseries(
     log: bool = False,
     minimum: float | None = 0,
     maximum: float | None = None,
+    colors: Mapping[str, str] | None = None,
     width: int = 12,
     rows: int = 8,
 ) -> Panel:
-    """Lines over time; thresholds, if there are any, are lines too."""
+    """Lines over time; thresholds, if there are any, are lines too.
+
+    `colors` are those of series by the last word of their legend.
+    """
     field = _field(unit, thresholds or NEUTRAL, ())
     field["color"] = {"mode": "palette-classic"}
     field |= {name: v for name, v in (("min", minimum), ("max", maximum)) if v is not None}
@@ -129,6 +138,8 @@ def timeseries(
         "stacking": {"mode": "normal" if stack else "none", "group": "A"},
         "thresholdsStyle": {"mode": "dashed" if thresholds else "off"},
     }
+    if minimum == 0 and maximum is None and not log:
+        field["custom"]["axisSoftMax"] = _LEAST_SCALE.get(unit, 1)
     options = {
         "legend": {
             "calcs": ["lastNotNull", "max"],
@@ -142,7 +153,15 @@ def timeseries(
     }
     targets = _targets(queries)
     field["links"] = _links(targets)
-    return _panel("timeseries", title, description, targets, width, rows, field, options)
+    panel = _panel("timeseries", title, description, targets, width, rows, field, options)
+    panel.overrides = [
+        {
+            "matcher": {"id": "byRegexp", "options": f"/(^| ){word}$/"},
+            "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": color}}],
+        }
+        for word, color in (colors or {}).items()
+    ]
+    return panel
 
 
 def state_timeline(

@@ -13,6 +13,7 @@ from stagewatch.core.config import option, path
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.core.runner import STALE_AFTER
 from stagewatch.gpu.directory import GpuDirectory
+from stagewatch.gpu.history import GpuHistory
 from stagewatch.gpu.model_names import gpu_type
 from stagewatch.gpu.peak_flops import peak_flops
 from stagewatch.gpu.reader import GpuReader, Released
@@ -93,6 +94,7 @@ class GpuCollector(Collector):
         intervals: Mapping[str, float],
         xids: XidLedger | None = None,
         directory: GpuDirectory | None = None,
+        history: GpuHistory | None = None,
         release_time: float = 120.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -101,6 +103,7 @@ class GpuCollector(Collector):
         self._intervals = intervals
         self._xids = XidLedger() if xids is None else xids
         self._directory = GpuDirectory() if directory is None else directory
+        self._history = GpuHistory() if history is None else history
         self._release_time = release_time
         self._clock = clock
         self._tiers: dict[str, tuple[float, Samples]] = {}
@@ -129,6 +132,7 @@ class GpuCollector(Collector):
         for tier, (taken, samples) in self._tiers.items():
             if now - taken <= STALE_AFTER * self._intervals[tier]:
                 _include(out, samples)
+        self._history.note(out)
         return out
 
     def release(self) -> None:
@@ -200,6 +204,7 @@ def _build(options: GpuOptions, context: NodeContext) -> GpuCollector:
         source="nvml" if options.recording is None else "recorded",
         xids=context.xids,
         directory=context.gpus,
+        history=context.gpu_history,
         intervals={
             "fast": FAST_INTERVAL,
             "medium": options.medium_interval,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from stagewatch.prometheus.api import PrometheusApi, Series
 from stagewatch.prometheus.selectors import select
 from stagewatch.report.history import Labels, milliseconds
-from stagewatch.report.ledger import AT_RISK, JOBS, LOST, Ledger, window
+from stagewatch.report.ledger import AT_RISK, JOBS, LOST, OUTSIDE, Ledger, window
 from stagewatch.report.periods import Period, minute
 from stagewatch.report.progress import Progress
 
@@ -80,6 +80,7 @@ def find_attempts(
     requeues: dict[Job, set[float]] = {}
     starts: dict[Job, set[float]] = {}
     last: dict[Job, float] = {}
+    newest: dict[str, float] = {}
     fired: dict[Job, dict[str, float]] = {}
     for each in ledger.bins:
         progress.step(f"ends of runs, {minute(each.start)}")
@@ -91,6 +92,8 @@ def find_attempts(
                 starts.setdefault(job, set()).add(when)
         for found in _last(api, each, select(AT_RISK, **cluster)):
             last[_job(found)] = found.value
+        for found in _last(api, each, select(OUTSIDE, **cluster)):
+            newest[found.labels.get("cluster", "")] = found.value
         labels = {**cluster, "alertname": FAILURES, "alertstate": "firing"}
         for found in _last(api, each, select("ALERTS", **labels)):
             fired.setdefault(_job(found), {})[found.labels.get("alertname", "")] = found.value
@@ -103,7 +106,8 @@ def find_attempts(
     for job, when in last.items():
         names = [name for name, at in fired.get(job, {}).items() if at >= when - NEAR]
         again = any(at >= when - NEAR for at in requeues.get(job, ()))
-        if job in jobs and names and not again and when < ledger.period.end - NEAR:
+        gone = when < newest.get(job[0], when) - LAST_STEP
+        if job in jobs and names and gone and not again:
             ended.append(Attempt(*job, when, min(names, key=FAILURES.index)))
     progress.step("work at risk")
     return [
@@ -168,12 +172,14 @@ def _interval(ledger: Ledger, cluster: str, when: float) -> float:
 def _values(
     api: PrometheusApi, each: Period, metric: str, labels: Labels
 ) -> Iterator[tuple[Job, float]]:
-    """The values that a time stamp of jobs had, looked at every five minutes."""
+    """The values that a time stamp of jobs had, looked at every five minutes and at the end."""
     newest = f"last_over_time({select(metric, **labels)}[{milliseconds(NEAR)}])"
     query = f"max by (cluster, job_id) ({newest})"
     for track in api.query_range(query, each.start, each.end, NEAR):
         job = track.labels.get("cluster", ""), track.labels.get("job_id", "")
         yield from ((job, value) for value in {value for _, value in track.samples})
+    for found in api.query(query, each.end):
+        yield _job(found), found.value
 
 
 def _last(api: PrometheusApi, each: Period, selector: str) -> list[Series]:

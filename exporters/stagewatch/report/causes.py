@@ -30,8 +30,8 @@ CAUSES = {
 """The states that are causes, in words.  Free and reserved GPUs accuse nobody, and `busy` and
 `unobserved` may have been work."""
 
-KINDS = {"drain": "drained", "down": "down", "fail": "down"}
-"""The state that Slurm's kind of absence leads to."""
+KINDS = {"drain": "drained", "down": "down", "fail": "drained"}
+"""The state that Slurm's kind of absence leads to; a node marked FAIL takes no jobs, but runs."""
 
 UNNAMED = "no rank named"
 
@@ -44,6 +44,9 @@ class Cause:
     reason: str
     places: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     alerts: Counter[str] = field(default_factory=Counter)
+    jobs: set[tuple[str, str]] = field(default_factory=set)
+    nodes: set[tuple[str, str]] = field(default_factory=set)
+    """Cluster and job, and cluster and node, of its places."""
 
     @property
     def seconds(self) -> float:
@@ -80,9 +83,10 @@ def find_causes(
         if key.state in CAUSES and key.state != LOST and seconds > 0:
             by_start.setdefault(key.start, {})[key] = seconds
 
-    def add(state: str, reason: str, place: str, seconds: float) -> None:
+    def add(state: str, reason: str, place: str, seconds: float) -> Cause:
         cause = causes.setdefault((state, reason), Cause(state, reason))
         cause.places[place] += seconds
+        return cause
 
     for each in ledger.bins:
         rows = by_start.get(each.start, {})
@@ -103,9 +107,11 @@ def find_causes(
             else:
                 behind = nodes.get((key.cluster, key.state)) or {("", "nodes not named"): 1.0}
             for (reason, place), part in shared(seconds, behind).items():
-                add(key.state, reason, place, part)
+                cause = add(key.state, reason, place, part)
+                cause.jobs |= {job} if key.allocated else set()
+                cause.nodes |= set() if key.allocated else {(key.cluster, place)}
                 if key.state in named:
-                    causes[key.state, reason].alerts.update(fired.get(job, {}))
+                    cause.alerts.update(fired.get(job, {}))
     moved = _lost_by_job(ledger)
     for attempt in attempts:
         job = attempt.cluster, attempt.job_id
@@ -114,7 +120,7 @@ def find_causes(
         if whole and moved.get(job):
             seconds = moved[job] * mine[attempt] / whole
             place = f"job {attempt.job_id}, {minute(attempt.ended)}"
-            add(LOST, attempt.how, place, seconds)
+            add(LOST, attempt.how, place, seconds).jobs.add(job)
     return sorted(causes.values(), key=lambda each: (-each.seconds, each.words))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.attempts import Attempt, find_attempts, move_lost
+from stagewatch.report.behind import Behind, find_behind
 from stagewatch.report.causes import Cause, find_causes
 from stagewatch.report.energy import Energy, read_energy
 from stagewatch.report.history import Labels
@@ -147,6 +148,8 @@ class Goodput:
     tables: Mapping[str, Mapping[str, Use]]
     """By account, user, partition, model and job: what each held, the largest first."""
     causes: Sequence[Cause]
+    incidents: Sequence[Behind]
+    """Those behind the costliest causes, by their start."""
     attempts: Sequence[Attempt]
     energy: Energy
     before: Use | None
@@ -200,6 +203,7 @@ def make_goodput(api: PrometheusApi, asked: Asked, progress: Progress) -> Goodpu
         total=total,
         tables=tables,
         causes=causes,
+        incidents=find_behind(api, ledger, causes[:MAX_CAUSES], progress),
         attempts=attempts,
         energy=energy,
         before=_use(asked, before[0].rows.items()) if before else None,

@@ -50,8 +50,8 @@ STATES: dict[str, tuple[str, str]] = {
     "unobserved": ("unknown", "allocated, but what the GPUs did was not measured"),
     "free": ("free", "no job held them"),
     "reserved": ("free", "kept by a reservation, and no job held them"),
-    "drained": ("out", "in a drained node"),
-    "down": ("out", "in a node that was down or failing"),
+    "drained": ("out", "in a node that was drained or marked FAIL"),
+    "down": ("out", "in a node that was down"),
     NOT_OBSERVED: ("unseen", "the rules were not evaluated, so nobody knows"),
 }
 """States with the group that each belongs to and its meaning; `lost` is what `attempts` moves."""

@@ -17,6 +17,7 @@ import markupsafe
 
 import stagewatch
 from stagewatch.report import periods, story
+from stagewatch.report.behind import behind
 from stagewatch.report.components import component_of
 from stagewatch.report.deviations import MIN_SAMPLES
 from stagewatch.report.diagnosis import Milestone
@@ -98,6 +99,7 @@ def goodput_page(goodput: Goodput, figures: Figures) -> str:
         groups=GROUPS,
         causes=goodput.causes[:MAX_CAUSES],
         most_places=MAX_PLACES,
+        behind=behind,
         largest=largest,
     )
 
@@ -124,6 +126,7 @@ def _render(template: str, figures: Figures, **content: Any) -> str:
     environment.filters |= {
         "span": periods.span,
         "iso": periods.iso,
+        "minute": periods.minute,
         "clock": periods.clock,
         "number": periods.number,
         "share": periods.share,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from stagewatch.core.words import printable
+from stagewatch.report.behind import behind
 from stagewatch.report.components import Component
 from stagewatch.report.deviations import Finding
 from stagewatch.report.diagnosis import MOMENTS
@@ -168,8 +169,21 @@ def goodput_json(goodput: Goodput) -> str:
                     "cost": goodput.cost_of(each.seconds),
                     "places": {name: seconds / 3600 for name, seconds in each.worst},
                     "alerts": list(each.alerts),
+                    "incidents": [one.number for one in behind(each, goodput.incidents)],
                 }
                 for each in goodput.causes
+            ],
+            "incidents": [
+                {
+                    "number": each.number,
+                    "cluster": each.cluster,
+                    "start": each.incident.start,
+                    "end": None if each.incident.open else each.incident.end,
+                    "nodes": each.incident.nodes,
+                    "jobs": each.incident.jobs,
+                    "what": each.incident.kinds,
+                }
+                for each in goodput.incidents
             ],
             "failures": [
                 {

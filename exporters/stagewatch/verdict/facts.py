@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ from stagewatch.ranks.records import Life, RankRecord
 from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.stages import INSIDE_AFTER_SECONDS
 from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, Sampler, WaitClass, classify
-from stagewatch.verdict.thresholds import budget_seconds
+from stagewatch.verdict.thresholds import MIN_SECONDS, budget_seconds
 
 _STILL = (WaitClass.PARKED, WaitClass.POLL, WaitClass.STOPPED)
 """Classes of a rank that does no work, whatever its stage."""
@@ -73,6 +74,9 @@ class RankFacts:
     record: RecordState = RecordState.KEPT
     inside: Mapping[str, Inside] = field(default_factory=dict)
     """What it is inside of, by process group; sends and receives are in `POINT_TO_POINT`."""
+    calls: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that the oldest call in flight has lasted, by the name of the tool, environment or
+    reward function."""
     group_sizes: Mapping[str, int] = field(default_factory=dict)
     """Members of its process groups, where known."""
     started: float | None = None
@@ -94,6 +98,13 @@ class RankFacts:
     def overdue(self) -> bool:
         """Whether the rank has gone longer without progress than its stage may."""
         return self.late_seconds is not None
+
+    @property
+    def call(self) -> tuple[str, float] | None:
+        """Name and seconds of the call in flight that has lasted longest, from `MIN_SECONDS` on:
+        shorter ones come and go in a healthy job."""
+        name = max(self.calls, key=lambda name: self.calls[name], default="")
+        return (name, self.calls[name]) if self.calls.get(name, 0.0) >= MIN_SECONDS else None
 
     @property
     def late_seconds(self) -> float | None:
@@ -188,6 +199,7 @@ def _facts(rank: Rank, window: Sequence[Sample], *, full: bool) -> RankFacts:
         first_failure_age_seconds=max(0.0, time.time() - first.time) if first else None,
         record=RecordState.KEPT if record else RecordState.NO_ROOM if full else RecordState.NONE,
         inside=inside,
+        calls=_calls(record, now) if record and alive else {},
         group_sizes=_sizes(record, rank.world_size) if record else {},
         started=record.created if record else None,
         expected_seconds=max(0.0, record.expected_until - now) if record else None,
@@ -213,6 +225,14 @@ def _inside(record: RankRecord, now: float) -> dict[str, Inside]:
         name: Inside(group.op, now - group.entered, group.peer, group.elements)
         for name, group in record.inside.items()
         if now - group.entered >= INSIDE_AFTER_SECONDS
+    }
+
+
+def _calls(record: RankRecord, now: float) -> dict[str, float]:
+    return {
+        name: max(0.0, now - one.oldest)
+        for name, one in record.calls.items()
+        if one.oldest < math.inf
     }
 
 

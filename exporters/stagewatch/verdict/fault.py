@@ -54,8 +54,9 @@ class Case:
     gone: Sequence[RankFacts]
     charges: tuple[Charge, ...]
     nobody: str
-    """What is known where nobody is at fault: `mismatch`, `missing`, `cycle` or `group_only`;
-    or `other_role`, where they give way to another role."""
+    """What is known where nobody is at fault: `mismatch`, `missing`, `cycle`, `call` (each rank
+    waits for a tool, an environment or a reward function) or `group_only`; or `other_role`, where
+    they give way to another role."""
     waiting: tuple[RankFacts, ...]
     """They wait for somebody."""
     holding: tuple[RankFacts, ...] = ()
@@ -128,6 +129,8 @@ def accuse(ranks: Sequence[RankFacts]) -> Case:
         for place, (evidence, group, op) in sorted(found.items())
     )
     nobody = "" if named else _nobody(graph)
+    if nobody == "group_only" and live and all(rank.call for rank in live):
+        nobody = "group_only" if graph.waits or graph.together else "call"
     return Case(live, gone, named, nobody, waiting, held_up_by)
 
 

@@ -10,7 +10,7 @@ from stagewatch.core.words import printable
 from stagewatch.verdict.facts import RankFacts
 from stagewatch.verdict.fault import Charge
 from stagewatch.verdict.judge import Verdict
-from stagewatch.verdict.words import BEEN, numbers, operation
+from stagewatch.verdict.words import BEEN, calling, numbers, operation
 
 _LONGEST = 400
 """Characters of a headline; jobs name their stages and files as they like."""
@@ -68,6 +68,14 @@ def _headline(verdict: Verdict, ranks: Sequence[RankFacts], now: float) -> str:
         happened += f" since {_clock(now - min(ages), now)}"
     if verdict.charges:
         return f"{job} {happened}: {_blame(verdict.charges)}."
+    if verdict.evidence == "call":
+        mine = [
+            rank
+            for rank in ranks
+            if (rank.job_id, rank.role) == (verdict.job_id, verdict.role) and rank.call
+        ]
+        them = "all its ranks are" if len(mine) > 1 else "its rank is"
+        return f"{job} {happened}: {them} {calling(mine)}."
     return f"{job} {happened}: {_NOBODY.get(verdict.evidence, verdict.evidence)}."
 
 
@@ -78,6 +86,8 @@ def _blame(charges: Sequence[Charge]) -> str:
     whom = numbers([charge.rank for charge in charges])
     stage = "" if rank.stage == "idle" else "/".join(filter(None, (rank.stage, rank.substage)))
     line = f", at {rank.stack.frame}" if rank.stack.frame else ""
+    if call := calling([charge.rank for charge in charges]):
+        line += f", {call}"
     place = f"{f', in {stage}' if stage else ''}{line}"
     does = BEEN.get(rank.wait_class, rank.wait_class.value)
     if first.evidence == "awaited":

@@ -22,7 +22,7 @@ from stagewatch.verdict.thresholds import (
     WORKING_SECONDS,
     YOUNG_SECONDS,
 )
-from stagewatch.verdict.words import accusation, doing, groups, places, who
+from stagewatch.verdict.words import accusation, calling, doing, groups, places, who
 
 Ranks = Sequence[RankFacts]
 
@@ -39,8 +39,8 @@ class Verdict:
     """Whether no rank makes progress any more."""
     evidence: str
     """Of the first charge; without one, of what nobody can be named by: `mismatch`, `missing`,
-    `cycle`, `group_only`, `other_role`; or `process_gone` where no rank lives, `raised` (stopped
-    since an exception), or empty where nothing is wrong or the facts do not suffice."""
+    `cycle`, `call`, `group_only`, `other_role`; or `process_gone` where no rank lives, `raised`
+    (stopped since an exception), or empty where nothing is wrong or the facts do not suffice."""
     charges: tuple[Charge, ...]
     sentence: str
 
@@ -71,10 +71,12 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
         for role, case in cases.items()
     }
     sure = any(case.sure and (stuck[role] or case.gone_is_fault) for role, case in cases.items())
+    calls = any(case.nobody == "call" and stuck[role] for role, case in cases.items())
     verdicts = []
     for role, case in cases.items():
         job = f"job {roles[role][0].job_id}" + (f" ({role})" if len(roles) > 1 else "")
         gives_way = sure and stuck[role] and bool(case.charges) and not case.sure
+        gives_way |= calls and case.nobody == "group_only"
         mine = replace(case, charges=(), nobody="other_role") if gives_way else case
         verdicts.append(_judge_role(roles[role], mine, job, stuck[role]))
     return verdicts
@@ -114,6 +116,7 @@ def _stuck(job: str, case: Case, failure: str) -> Verdict:
         "missing": f"they wait for ranks that are not here ({case.absent}): {groups(live)}",
         "other_role": "another role of the job holds it up",
         "cycle": f"ranks wait for each other: {groups(live)}",
+        "call": f"{'all ranks are' if len(live) > 1 else 'it is'} {calling(live)}",
         "group_only": (
             "no rank of this node stands out, so suspect the transport, a GPU or a rank of "
             "another node"

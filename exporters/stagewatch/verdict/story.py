@@ -135,8 +135,13 @@ def _verdict(ask: _Ask) -> list[str]:
     behind = ask("rank:rl_stall:stage_behind")
     culprits = ask("job:rl_stall:culprit") + behind
     frames = {_whose(one.labels): one.labels["frame"] for one in ask("rl_rank_stack_frame_info")}
+    calls = {_whose(one.labels): one for one in ask("rank:rl_stall:call_seconds")}
     sentences = [
-        _culprit(culprit.labels, frames.get(_whose(culprit.labels), ""))
+        _culprit(
+            culprit.labels,
+            frames.get(_whose(culprit.labels), ""),
+            calls.get(_whose(culprit.labels)),
+        )
         for culprit in culprits[:SHOWN]
     ]
     if len(culprits) > SHOWN:
@@ -144,9 +149,14 @@ def _verdict(ask: _Ask) -> list[str]:
     # A role that waits for the rank that is behind hangs without a culprit of its own.
     nobody = [] if behind else ask("job:rl_stall:group_only")
     if nobody:
-        evidence = nobody[0].labels.get("evidence", "")
+        told = {one.labels.get("evidence", ""): one for one in reversed(nobody)}
+        evidence = "call" if "call" in told else nobody[0].labels.get("evidence", "")
         stands_out = "No rank stands out: suspect the transport, a switch or a GPU."
         sentences.append(_NOBODY.get(evidence, stands_out))
+        if evidence == "call":
+            role = told["call"].labels.get("role")
+            mine = [one for one in calls.values() if one.labels.get("role") == role]
+            sentences[-1] = _in_calls(mine)
     slow = ask("rank:rl_straggler:ratio")
     sentences += [
         f"Straggler: rank {rank.labels['rank']} on {_node(rank.labels)}, in "
@@ -160,14 +170,28 @@ def _whose(labels: dict[str, str]) -> tuple[str, ...]:
     return tuple(labels.get(name, "") for name in ("node", "role", "rank"))
 
 
-def _culprit(labels: dict[str, str], frame: str) -> str:
+def _in_calls(calls: Sequence[Series]) -> str:
+    """What all ranks of a role wait for; the calls are their longest."""
+    oldest = max(calls, key=lambda one: one.value, default=None)
+    if oldest is None:  # they have ended between two questions
+        return "All ranks were inside calls of tools, environments or reward functions."
+    return (
+        f"All ranks of the role {oldest.labels['role']} are inside calls of tools, environments or "
+        f"reward functions, the longest of {oldest.labels['name']} for {duration(oldest.value)}."
+    )
+
+
+def _culprit(labels: dict[str, str], frame: str, call: Series | None) -> str:
     evidence = labels.get("evidence", "")
     op = labels.get("op", "").replace("unknown", "a collective")
     waited = f", in {op} of {labels['group']}" if labels.get("group") else ""
+    inside = (
+        f", inside its call of {call.labels['name']} for {duration(call.value)}" if call else ""
+    )
     return (
         f"Culprit: rank {labels['rank']} ({labels['role']}), pid {labels.get('pid') or 'unknown'} "
         f"on {_node(labels)}, in {labels.get('stage') or 'no known stage'}"
-        f"{f' at {frame}' if frame else ''}: "
+        f"{f' at {frame}' if frame else ''}{inside}: "
         f"{_MEANING.get(evidence, evidence)}{waited} ({evidence})."
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from stagewatch.core.words import duration
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.facts import Inside, RankFacts
 from stagewatch.verdict.fault import Charge
@@ -90,6 +91,22 @@ def collective(group: str, call: Inside) -> str:
     return f"{operation(call.op)} of {group}{peer}"
 
 
+def calling(ranks: Sequence[RankFacts]) -> str:
+    """`inside its call of search for 42 s`; empty unless all of them are inside calls.
+
+    Of several names it tells the one that most ranks are in, with the longest of these calls.
+    """
+    calls = [rank.call for rank in ranks if rank.call is not None]
+    if not calls or len(calls) < len(ranks):
+        return ""
+    name, count = Counter(name for name, _ in calls).most_common(1)[0]
+    longest = duration(max(seconds for own, seconds in calls if own == name))
+    if len(calls) == 1:
+        return f"inside its call of {name} for {longest}"
+    most = "" if count == len(calls) else f", {count} of them"
+    return f"inside their calls{most} of {name} for up to {longest}"
+
+
 def operation(name: str) -> str:
     """What a collective does, where that is known."""
     return "a collective" if name == "unknown" else name
@@ -123,6 +140,8 @@ def accusation(
     )
     if first.rank.stack.frame:
         sentence += f", at {first.rank.stack.frame}"
+    if call := calling(culprits):
+        sentence += f", {call}"
     it = "them" if several else "it"
     where = f"{operation(first.op)} of {first.group}"
     if first.evidence == "mismatch":

@@ -59,6 +59,10 @@ Strips = Mapping[tuple[str, str, str], Sequence[Segment]]
 """By job, role and rank."""
 
 
+GPUHistories = Mapping[tuple[str, Key], Sequence[float | None]]
+"""Ten minutes of readings in slots of equal length, by the metric's name and the GPU's labels."""
+
+
 @dataclass(frozen=True, slots=True)
 class PageSources:
     """What the page tells beyond the series of the collectors."""
@@ -66,6 +70,7 @@ class PageSources:
     findings: Callable[[], Sequence[Finding] | None] | None = None
     """What is wrong with the jobs; it returns None where nobody has judged lately."""
     strips: Callable[[], Strips] = dict
+    gpu_histories: Callable[[], GPUHistories] = dict
 
 
 NO_SOURCES = PageSources()
@@ -154,6 +159,9 @@ class GPU:
     limit_watts: float | None
     jobs: Sequence[tuple[str, str]]
     """Job and user of each allocation."""
+    celsius_history: Sequence[float | None] = ()
+    utilization_history: Sequence[float | None] = ()
+    """The last ten minutes; None where nothing was read."""
 
     @property
     def heat(self) -> Tone:
@@ -270,7 +278,7 @@ def facts_of(runner: Runner, sources: PageSources = NO_SOURCES) -> NodeFacts:
     ranks = _ranks(series, findings or (), sources.strips())
     return NodeFacts(
         _subject(jobs, ranks, "ranks", "stages"),
-        _subject(jobs, _gpus(series), "gpu"),
+        _subject(jobs, _gpus(series, sources.gpu_histories()), "gpu"),
         _subject(jobs, _faults(series), "faults"),
         [_collector(job) for job in jobs.values()],
         cluster_of(series) if any(name.startswith("slurm_") for name in jobs) else None,
@@ -343,7 +351,7 @@ def _ranks(series: Series, findings: Sequence[Finding], strips: Strips) -> list[
     return sorted(ranks, key=lambda rank: (not rank.culprit, rank.wait != "gone"))
 
 
-def _gpus(series: Series) -> list[GPU]:
+def _gpus(series: Series, histories: GPUHistories) -> list[GPU]:
     info = series.labels("gpu_info", _GPU)
     value = series.reader(_GPU)
     jobs: dict[Key, list[tuple[str, str]]] = {}
@@ -367,6 +375,8 @@ def _gpus(series: Series) -> list[GPU]:
             watts=value("gpu_power_watts", key),
             limit_watts=value("gpu_power_limit_watts", key),
             jobs=jobs.get(key, ()),
+            celsius_history=histories.get(("gpu_temperature_celsius", key), ()),
+            utilization_history=histories.get(("gpu_utilization_ratio", key), ()),
         )
 
     keys = {*info, *(key for name in _GPU_READINGS for key in series.by(name, _GPU))}

@@ -147,6 +147,7 @@ class StatusPage:
         )
         for show in (duration, size, percent, moment, shares):
             environment.filters[show.__name__] = _or_nothing(show)
+        environment.filters |= {"curve": curve, "between": between}
         return environment
 
 
@@ -170,6 +171,27 @@ def shares(strip: Sequence[Segment]) -> str:
         lengths[segment.stage] += segment.length
     parts = [f"{stage} {percent(length / SLOTS)}" for stage, length in lengths.most_common(5)]
     return f"Last ten minutes: {', '.join(parts)}"
+
+
+def curve(values: Sequence[float | None], low: float, high: float) -> str:
+    """The path of an SVG through values, one a unit of width, in a box of height 20.
+
+    `low` is at the bottom and `high` at the top; where a value is missing the line is broken, and a
+    value alone between two gaps is a dot.
+    """
+    path, broken = [], True
+    for place, value in enumerate(values):
+        if value is not None:
+            height = round(20 - 20 * min(max((value - low) / (high - low), 0.0), 1.0))
+            path.append(f"{'M' if broken else 'L'}{place} {height}{'h.1' if broken else ''}")
+        broken = value is None
+    return "".join(path)
+
+
+def between(values: Sequence[float | None]) -> tuple[float, float] | None:
+    """The least and the greatest value; None where there is none."""
+    present = [value for value in values if value is not None]
+    return (min(present), max(present)) if present else None
 
 
 def percent(ratio: float) -> str:

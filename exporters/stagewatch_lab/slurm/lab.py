@@ -18,7 +18,7 @@ from stagewatch.prometheus.api import PrometheusApi
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from stagewatch_lab.slurm.configuration import ClusterSpec, NodeSpec
 from stagewatch_lab.slurm.keeping import Keeper
-from stagewatch_lab.slurm.rules import write_rules
+from stagewatch_lab.slurm.rules import INTERVAL_SECONDS, write_rules
 from stagewatch_lab.slurm.services import Accounting, Munge, free_ports, missing
 from stagewatch_lab.slurm.training import Checkpoints
 from stagewatch_lab.slurm.waiting import TookTooLong, wait_for
@@ -55,6 +55,7 @@ COLLECTORS = ("stages", "ranks", "faults")
 INTERVALS = {
     **{f"collector.slurm-{name}.interval": "1s" for name in ("queue", "nodes", "accounting")},
     **{f"collector.slurm-{name}.interval": "1s" for name in ("events", "jobs", "controller")},
+    "collector.slurm-holdings.interval": "1s",
     "collector.slurm-sources.interval": "500ms",
     **{f"{name}-interval": "1s" for name in ("jobs", "nodes", "accounting", "diagnostics", "ping")},
     "timeout": "2s",
@@ -62,16 +63,25 @@ INTERVALS = {
 
 
 class SlurmLab:
-    """Everything a scenario needs; leaving the context ends and removes it all."""
+    """Everything a scenario needs; leaving the context ends and removes it all.
 
-    def __init__(self, cache: Path) -> None:
+    `interval` is the number of seconds between two evaluations of the rules.
+    """
+
+    def __init__(
+        self, cache: Path, spec: ClusterSpec = SPEC, *, interval: int = INTERVAL_SECONDS
+    ) -> None:
         if why := missing():
             raise ConfigError(why)
         self._prometheus = prometheus_command(cache)  # first: without it nothing is begun
         self.keeper = Keeper()
         self._services: dict[str, int] = {}
+        self._spec = spec
+        self._interval = interval
+        self.nodes = spec.real_nodes
+        names = (*self.nodes, "slurm", "prometheus")
         self._addresses = dict(
-            zip(NODES, map("127.0.0.1:{}".format, free_ports(len(NODES))), strict=True)
+            zip(names, map("127.0.0.1:{}".format, free_ports(len(names))), strict=True)
         )
 
     def __enter__(self) -> SlurmLab:
@@ -93,45 +103,64 @@ class SlurmLab:
         self.directory = self.keeper.make_directory("stagewatch-slurm-")
         munge = Munge(self.keeper, self.directory / "munge")
         accounting = Accounting(self.keeper, self.directory / "accounting", munge)
-        self.slurm = SlurmCluster(self.keeper, self.directory / "slurm", SPEC, munge, accounting)
+        self.slurm = SlurmCluster(
+            self.keeper, self.directory / "slurm", self._spec, munge, accounting
+        )
         self.slurm.start()
         self.environ = {**self.slurm.env, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        slurm_port, prometheus_port = free_ports(2)
-        for node in NODES:
+        for node in self.nodes:
             for name in ("ranks", "faults"):
                 (self.directory / node / name).mkdir(parents=True)
             self.start_agent(node)
+        self.start_slurm_agent()
+        rules = self.directory / "rules"
+        write_rules(rules, self._interval)
+        targets = [TARGET.format(address=self._addresses[node], node=node) for node in self.nodes]
+        head = CONFIG.format(every=SCRAPE_SECONDS, rules=rules, slurm=self._addresses["slurm"])
+        self._config = self.directory / "prometheus.yml"
+        self._config.write_text(head + "".join(targets))
+        self.url = f"http://{self._addresses['prometheus']}"
+        self.api = PrometheusApi(self.url, timeout=30)
+        self.start_prometheus()
+
+    def start_slurm_agent(self) -> None:
+        """Start the agent that asks Slurm."""
         self._spawn(
             "slurm",
-            *(f"--listen=127.0.0.1:{slurm_port}", f"--state-dir={self.directory / 'state'}"),
+            *(f"--listen={self._addresses['slurm']}", f"--state-dir={self.directory / 'state'}"),
             *(f"--{key}={value}" for key, value in INTERVALS.items()),
         )
-        self._start_prometheus(prometheus_port, f"127.0.0.1:{slurm_port}")
 
-    def _start_prometheus(self, port: int, slurm: str) -> None:
-        rules, config = self.directory / "rules", self.directory / "prometheus.yml"
-        write_rules(rules)
-        targets = [TARGET.format(address=self._addresses[node], node=node) for node in NODES]
-        config.write_text(
-            CONFIG.format(every=SCRAPE_SECONDS, rules=rules, slurm=slurm) + "".join(targets)
-        )
+    def start_prometheus(self) -> None:
+        """Start Prometheus and wait until it has scraped every agent."""
         log = self.directory / "prometheus.log"
-        argv = arguments(self._prometheus, config, port)
+        port = int(self._addresses["prometheus"].rpartition(":")[2])
+        argv = arguments(self._prometheus, self._config, port)
         environ = dict(os.environ)
         self._services["prometheus"] = self.keeper.spawn(
             argv, env=environ, log=log, cwd=self.directory
         )
-        self.url = f"http://127.0.0.1:{port}"
-        self.api = PrometheusApi(self.url, timeout=30)
         self.wait(self.api.ready, "Prometheus to answer")
-        everything = len(NODES) + 1
+        everything = len(self.nodes) + 1
         self.wait(lambda: len(self.api.query("up == 1")) == everything, "every agent to be scraped")
+
+    def address(self, name: str) -> str:
+        """Where the agent of a node, `slurm` (its agent) or `prometheus` listens: host and port."""
+        return self._addresses[name]
+
+    def stop_service(self, name: str) -> None:
+        """End the agent of a node, `slurm` (its agent) or `prometheus`, and wait for it."""
+        pid = self._services.pop(name)
+        os.kill(pid, signal.SIGTERM)
+        wait_for(lambda: self.keeper.status(pid) is not None, f"{name} to end")
 
     def start_agent(self, node: str) -> None:
         """Start the agent of a node."""
         watched = "--collector.checkpoints.directories"  # the nodes share it: one looks
         shared = (
-            [f"{watched}={self.directory}/jobs/{{job}}/checkpoints"] if node == NODES[0] else []
+            [f"{watched}={self.directory}/jobs/{{job}}/checkpoints"]
+            if node == self.nodes[0]
+            else []
         )
         self._spawn(
             node,
@@ -197,7 +226,7 @@ class SlurmLab:
         """Cancel all jobs, and bring back every node."""
         if not self.slurm.daemons.running("slurmctld"):
             self.slurm.start_controller()
-        for node in NODES:
+        for node in self.nodes:
             if node not in self._services:
                 self.start_agent(node)
         self.slurm.empty()

@@ -14,13 +14,18 @@ INTERVAL_SECONDS = 2
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def write_rules(directory: Path) -> None:
-    """Write the shipped rules with `for` and `interval` cut short; expressions stay as they are."""
+def write_rules(directory: Path, interval: int = INTERVAL_SECONDS) -> None:
+    """Write the shipped rules with `for` and `interval` (seconds) cut short.
+
+    Expressions stay as they are, but for the intervals that those of goodput count with: one in the
+    work at risk, four as the most age of an answer of Slurm.
+    """
     directory.mkdir()
     for file in sorted(assets("alerts").glob("*.rules.yaml")):
-        text = re.sub(
-            r"(?m)^( +interval: )\d+[smhd]\b", rf"\g<1>{INTERVAL_SECONDS}s", file.read_text()
-        )
+        text = re.sub(r"(?m)^( +interval: )\d+[smhd]\b", rf"\g<1>{interval}s", file.read_text())
+        if file.name == "goodput.rules.yaml":
+            text = text.replace("15 * ", f"{interval} * ")
+            text = text.replace("> time() - 60", f"> time() - {4 * interval}")
         (directory / file.name).write_text(re.sub(r"(?m)^( +for: )(\d+)([smhd])$", _cut, text))
 
 

@@ -93,6 +93,7 @@ def main(when: str) -> None:
         "completed": completed(found),
         "scalars": dict(found.scalars),
         "work": dict(found.work),
+        "calls": {name: sum(one.durations) for name, one in found.calls.items()},
         "tokens": trainer.state.num_input_tokens_seen,
         "framework": found.framework,
         "role": found.role,

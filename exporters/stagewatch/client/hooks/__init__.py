@@ -2,6 +2,7 @@
 
 `stagewatch.install` imports a framework's module, which lists the framework's own names for its
 stages (`NAMES`) and says for each of the framework's modules what to replace (`MODULES`).
-`patching.py` replaces functions, `span.py` records what they time.  `generic.py` is for other
-frameworks, `ray_worker.py` for Ray's workers.  Open `slime.py`, the shortest, first.
+`patching.py` replaces functions, `span.py` records what they time, `batches.py` the long tail of
+rollouts.  `generic.py` is for other frameworks, `ray_worker.py` for Ray's workers.  Open
+`nemo_rl.py`, the shortest, first.
 """

@@ -5,11 +5,21 @@ A pair is one stage: the inner span counts as part of the outer one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from stagewatch.client.hooks.patching import Patches, class_in, reported, with_stage
-from stagewatch.client.hooks.span import Names, by_stage, mark, publish
+from stagewatch.client.hooks.batches import Batch
+from stagewatch.client.hooks.patching import (
+    Patches,
+    Plan,
+    answered,
+    class_in,
+    reported,
+    with_stage,
+    within,
+)
+from stagewatch.client.hooks.span import Names, by_stage, calling, count, mark, publish, tell
 
 # Names such as `ppo_actor.ppo_update` are those of the workers that the trainer calls.
 NAMES = Names(
@@ -79,6 +89,10 @@ NAMES = Names(
 )
 
 
+_EPISODES = 256
+"""Episodes of which the slowest is compared with the median, where they come in no batches."""
+
+
 def _scopes(module: ModuleType, patches: Patches) -> None:
     """`areal.utils.perf_tracer`."""
 
@@ -99,6 +113,100 @@ def _timings(module: ModuleType, patches: Patches) -> None:
     patches.plan(module, "record_timing", with_stage(NAMES), "key")
 
 
+def _episodes(module: ModuleType, patches: Patches) -> None:
+    """`areal.infra.workflow_executor`: what is generated, and what waits to be trained on."""
+
+    def create(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(self: Any, pending_task: Any, *args: Any, **kwargs: Any) -> Any:
+            execute = original(self, pending_task, *args, **kwargs)
+            if getattr(pending_task, "is_eval", False):
+                return execute
+            return within(lambda: _Episode(self))(answered(generated)(execute))
+
+        return wrapped
+
+    def generated(result: Any, *_: Any, **__: Any) -> None:
+        if result is None:  # it was rejected
+            return
+        mask = result.trajectory.get("loss_mask")  # of what the model generated, on the CPU
+        if mask is not None:  # the texts of an external API have none
+            tokens, samples = int(mask.sum()), len(mask)
+            count(NAMES, stage="rollout", own="generate", samples=samples, tokens=tokens)
+
+    def batch(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+            batch = _begin(self, Batch())
+            result = original(self, *args, **kwargs)
+            batch.close()
+            return result
+
+        return wrapped
+
+    def waiting(_: Any, self: Any, *__: Any, **___: Any) -> None:
+        waits = len(self._pending_results) + self.runner.get_output_queue_size()
+        tell(NAMES, "queue_depth", waits, "generate")
+
+    executor = getattr(module, "WorkflowExecutor", None)
+    patches.plan_extra(executor, "_create_workflow_task", create, "pending_task")
+    patches.plan_extra(executor, "rollout_batch", batch)
+    dispatcher = getattr(module, "BatchTaskDispatcher", None)
+    patches.plan_extra(dispatcher, "wait_results", answered(waiting))
+
+
+class _Episode:
+    """One episode of an executor, which belongs to the batch that it ends in.  Never raises.
+
+    Where rollouts run on beside the training there are no batches: `_EPISODES` are taken for one.
+    """
+
+    def __init__(self, executor: Any) -> None:
+        self._executor = executor
+
+    def __enter__(self) -> None:
+        self._began = _batch_of(self._executor).begin()
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        batch = _batch_of(self._executor)
+        batch.end(self._began)
+        if batch.overlapping and batch.ended >= _EPISODES:
+            batch.close()
+            _begin(self._executor, Batch(overlapping=True))
+
+
+def _batch_of(executor: Any) -> Batch:
+    batch = getattr(executor, "_stagewatch_batch", None)
+    return batch if batch is not None else _begin(executor, Batch(overlapping=True))
+
+
+def _begin(executor: Any, batch: Batch) -> Batch:
+    executor._stagewatch_batch = batch
+    return batch
+
+
+def _rewards(module: ModuleType, patches: Patches) -> None:
+    """`areal.api.reward_api`: the function runs in a pool of processes, and is waited for."""
+
+    def reward(self: Any, *_: Any, **__: Any) -> Any:
+        function = getattr(self.reward_fn, "__name__", None)  # a partial has none
+        return calling(NAMES, "reward", str(function or "reward"))
+
+    wrapper = getattr(module, "AsyncRewardWrapper", None)
+    patches.plan_extra(wrapper, "__call__", within(reward))
+
+
+def _version(owner: str, scalar: str) -> Plan:
+    """Plans to tell the version of the weights that an engine is set to."""
+
+    def report(_: Any, self: Any, version: Any, *__: Any, **___: Any) -> None:
+        tell(NAMES, scalar, version)
+
+    def plan(module: ModuleType, patches: Patches) -> None:
+        engine = getattr(module, owner, None)
+        patches.plan_extra(engine, "set_version", answered(report), "version")
+
+    return plan
+
+
 def _statistics(module: ModuleType, patches: Patches) -> None:
     """`areal.utils.stats_logger`."""
 
@@ -106,8 +214,13 @@ def _statistics(module: ModuleType, patches: Patches) -> None:
         self: Any, epoch: Any, step: Any, global_step: Any, data: Any, *_: Any, **__: Any
     ) -> None:
         mark(NAMES, global_step)
+        ranks = getattr(module, "dist", None)  # each commits what the statistics of all ranks are
+        first = ranks is None or not ranks.is_initialized() or ranks.get_rank() == 0
         for values in data if isinstance(data, list) else [data]:
             publish(NAMES, values)
+            if first:
+                samples, tokens = (values.get(f"ppo_actor/n_{of}", 0) for of in ("seqs", "tokens"))
+                count(NAMES, samples=samples, tokens=tokens)
 
     logger = class_in(module, "StatsLogger")
     patches.plan(logger, "commit", reported(commit), "epoch", "step", "global_step", "data")
@@ -117,4 +230,10 @@ MODULES = {
     "areal.utils.perf_tracer": _scopes,
     "areal.utils.stats_tracker": _timings,
     "areal.utils.stats_logger": _statistics,
+    "areal.infra.workflow_executor": _episodes,
+    "areal.api.reward_api": _rewards,
+    "areal.engine.fsdp_engine": _version("FSDPEngine", "weight_version"),
+    "areal.engine.megatron_engine": _version("MegatronEngine", "weight_version"),
+    "areal.experimental.engine.archon_engine": _version("ArchonEngine", "weight_version"),
+    "areal.infra.remote_inf_engine": _version("RemoteInfEngine", "rollout_weight_version"),
 }

@@ -6,6 +6,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import ModuleType
 from typing import Any
 
@@ -50,6 +51,12 @@ class Patches:
         new = type(old)(made) if isinstance(old, (classmethod, staticmethod)) else made
         self._changes.append((owner, name, old, new))
 
+    def plan_extra(self, owner: Any, name: str, wrap: Wrapping, *parameters: str) -> None:
+        """Likewise for what tells more but shows no stage: other versions may well lack it."""
+        if owner is not None:
+            with suppress(UnknownShape):
+                self.plan(owner, name, wrap, *parameters)
+
     def also(self, undo: Callable[[], Any]) -> None:
         """Take out, with the rest, what the framework's own means have put in."""
         self._others.append(undo)
@@ -79,6 +86,10 @@ class Patches:
                 for attribute, value in list(getattr(module, "__dict__", {}).items()):
                     if value is old:
                         setattr(module, attribute, new)
+
+
+Plan = Callable[[ModuleType, Patches], None]
+"""Plans what to replace in one module of the framework."""
 
 
 def class_in(module: ModuleType, name: str) -> Any:
@@ -130,6 +141,59 @@ def reported(report: Callable[..., None]) -> Wrapping:
             return original(*args, **kwargs)
 
         return wrapped
+
+    return wrap
+
+
+def answered(report: Callable[..., None]) -> Wrapping:
+    """A call, sync or async, is reported with its result and its arguments once it has returned."""
+
+    def told(result: Any, args: Any, kwargs: Any) -> None:
+        try:
+            report(result, *args, **kwargs)
+        except BaseException as error:
+            swallow("a call was not reported", error)
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            result = await original(*args, **kwargs)
+            told(result, args, kwargs)
+            return result
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            told(result, args, kwargs)
+            return result
+
+        return awaited if inspect.iscoroutinefunction(original) else wrapped
+
+    return wrap
+
+
+def within(make: Callable[..., AbstractContextManager[Any] | None]) -> Wrapping:
+    """A call, sync or async, runs inside the context that `make` makes out of its arguments.
+
+    The context must never raise; `None` is no context.
+    """
+
+    def made(args: Any, kwargs: Any) -> AbstractContextManager[Any]:
+        try:
+            context = make(*args, **kwargs)
+        except BaseException as error:
+            swallow("a call was not recorded", error)
+            context = None
+        return nullcontext() if context is None else context
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            with made(args, kwargs):
+                return await original(*args, **kwargs)
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with made(args, kwargs):
+                return original(*args, **kwargs)
+
+        return awaited if inspect.iscoroutinefunction(original) else wrapped
 
     return wrap
 

@@ -1,13 +1,26 @@
-"""slime: its timer in the training actors, and the rollout function in its rollout manager."""
+"""slime: its timer in the training actors, and the rollout function in its rollout manager.
+
+miles is a sibling that has kept most of these functions: `miles.py` makes use of what stands here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any
 
-from stagewatch.client.hooks.patching import Patches, class_in, plan_timer
-from stagewatch.client.hooks.span import Names, Span, by_stage
+from stagewatch.client import _api
+from stagewatch.client.hooks.batches import Batch, Sample
+from stagewatch.client.hooks.patching import (
+    Patches,
+    Wrapping,
+    answered,
+    class_in,
+    plan_timer,
+    within,
+)
+from stagewatch.client.hooks.span import Names, Span, by_stage, count, tell
 
 NAMES = Names(
     "slime",
@@ -31,22 +44,122 @@ def _timer(module: ModuleType, patches: Patches) -> None:
     plan_timer(patches, class_in(module, "Timer"), NAMES, start="start", stop="end")
 
 
+def generated(names: Names, output: Any) -> None:
+    """Count the samples of a batch and the tokens of their responses, and tell the oldest weights.
+
+    `output.samples` are groups, in which a sample that was split is a list of samples.
+    """
+    samples = list(_flat(output.samples))
+    tokens = sum(sample.response_length for sample in samples)
+    count(names, stage="rollout", own="rollout", samples=len(samples), tokens=tokens)
+    versions = [int(one) for each in samples for one in each.weight_versions if str(one).isdigit()]
+    tell(names, "weight_version", min(versions, default=None), "rollout")
+
+
+def _flat(samples: Any) -> Iterator[Any]:
+    for one in samples:
+        if isinstance(one, list):
+            yield from _flat(one)
+        else:
+            yield one
+
+
+def plan_rewards(module: ModuleType, patches: Patches) -> None:
+    """`rollout.rm_hub`: a sample's reward, or those of a batch by a function of the user's."""
+
+    def one(args: Any, sample: Any, **_: Any) -> AbstractContextManager[Any]:
+        of_sample = getattr(sample, "custom_rm_path", None)  # miles: in `reward_spec`
+        spec = getattr(sample, "reward_spec", None)
+        path = of_sample or getattr(spec, "custom_rm_path", None) or args.custom_rm_path
+        metadata = sample.metadata if isinstance(sample.metadata, dict) else {}
+        kind = getattr(spec, "rm_type", None) or metadata.get("rm_type") or args.rm_type
+        return _api.call(_last_part(path) or str(kind or "reward"))
+
+    def batch(args: Any, *_: Any, **__: Any) -> AbstractContextManager[Any] | None:
+        # Without a function of the user's it asks for each sample's reward, as above.
+        return _api.call(_last_part(args.custom_rm_path)) if args.custom_rm_path else None
+
+    patches.plan_extra(module, "async_rm", within(one), "args", "sample")
+    patches.plan_extra(module, "batched_async_rm", within(batch), "args")
+
+
+def _last_part(path: Any) -> str:
+    """The function's own name out of `package.module.function`."""
+    return str(path or "").rpartition(".")[2]
+
+
 def _rollout(module: ModuleType, patches: Patches) -> None:
     """`slime.rollout.base_types`."""
 
+    def report(output: Any, *_: Any, evaluation: bool, **__: Any) -> None:
+        if not evaluation:
+            generated(NAMES, output)
+
     def call(original: Callable[..., Any]) -> Callable[..., Any]:
+        reporting = answered(report)(original)
+
         def wrapped(fn: Any, *args: Any, evaluation: bool, **kwargs: Any) -> Any:
             step = args[1] if len(args) > 1 else None  # fn(args, rollout_id, data_source)
-            with Span(NAMES, "eval" if evaluation else "rollout", step):
-                return original(fn, *args, evaluation=evaluation, **kwargs)
+            stage, batch = ("eval", nullcontext()) if evaluation else ("rollout", Batch())
+            with Span(NAMES, stage, step), batch:
+                return reporting(fn, *args, evaluation=evaluation, **kwargs)
 
         return wrapped
 
     patches.plan(module, "call_rollout_fn", call, "fn", "evaluation")
 
 
+def _samples(module: ModuleType, patches: Patches) -> None:
+    """`slime.rollout.sglang_rollout`: the generation of one sample, its reward included."""
+    sample = within(lambda *_, **__: Sample())
+    patches.plan_extra(module, "generate_and_rm", sample, "args", "sample")
+
+
+def _queue(module: ModuleType, patches: Patches) -> None:
+    """`slime.rollout.fully_async_rollout`: groups that wait to be trained on."""
+
+    def report(_: Any, self: Any, *__: Any, **___: Any) -> None:
+        groups = self.output_queue.qsize()
+        tell(NAMES, "queue_depth", groups * self.args.n_samples_per_prompt, "rollout")
+
+    worker = getattr(module, "AsyncRolloutWorker", None)
+    patches.plan_extra(worker, "get_completed_groups", answered(report))
+
+
+def updated(names: Names) -> Wrapping:
+    """`update_weights` of a training actor: the version that the engines have from now on."""
+
+    def report(_: Any, self: Any, *__: Any, **___: Any) -> None:
+        updater = getattr(self, "weight_updater", None)
+        tell(names, "weight_version", getattr(updater, "weight_version", None))
+
+    return answered(report)
+
+
+def _actor(module: ModuleType, patches: Patches) -> None:
+    """`slime.backends.megatron_utils.actor`."""
+
+    def report(data: Any, *_: Any, **__: Any) -> None:
+        parallel = module.mpu  # Ranks of one data-parallel rank are handed the same samples.
+        if (
+            parallel.get_tensor_model_parallel_rank() == 0
+            and parallel.get_pipeline_model_parallel_rank() == 0
+            and parallel.get_context_parallel_rank() == 0
+        ):
+            lengths = data["total_lengths"]
+            count(NAMES, samples=len(lengths), tokens=sum(lengths))
+
+    actor = getattr(module, "MegatronTrainRayActor", None)
+    patches.plan_extra(actor, "update_weights", updated(NAMES))
+    patches.plan_extra(actor, "_get_rollout_data", answered(report))
+
+
 MODULES = {
     "slime.observability.timer": _timer,
     "slime.utils.timer": _timer,
     "slime.rollout.base_types": _rollout,
+    "slime.rollout.rm_hub": plan_rewards,
+    "slime.rollout.sglang_rollout": _samples,
+    "slime.rollout.fully_async_rollout": _queue,
+    "slime.backends.megatron_utils.actor": _actor,
 }

@@ -198,10 +198,25 @@ def publish(names: Names, values: Any) -> None:
         swallow("values were not recorded", error)
 
 
-def count(names: Names, **amounts: float) -> None:
-    """Count tokens, samples or FLOPs that were trained on."""
-    if _record_of(names, "") is not None:
-        _api.throughput(stage="train", **amounts)
+def count(names: Names, *, stage: str = "train", own: str = "", **amounts: float) -> None:
+    """Count tokens, samples or FLOPs of a stage; `own` is what the framework calls it."""
+    if _record_of(names, own) is not None:
+        _api.throughput(stage=stage, **amounts)
+
+
+def tell(names: Names, scalar: str, value: Any, own: str = "") -> None:
+    """Record a value that the framework has at hand, where it has one."""
+    if value is not None and _record_of(names, own) is not None:
+        _api.scalar(scalar, value)
+
+
+def calling(names: Names, own: str, name: str) -> _api.call:
+    """A call of what the framework waits for, in a process whose record may not have begun.
+
+    `own` is what the framework calls it: it decides on the role of the process.
+    """
+    _record_of(names, own)
+    return _api.call(name)
 
 
 def _resolve(names: Names, name: str) -> tuple[int, bytes]:

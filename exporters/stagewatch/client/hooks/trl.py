@@ -14,7 +14,15 @@ from typing import Any
 
 from stagewatch.client import _api
 from stagewatch.client._harmless import swallow
-from stagewatch.client.hooks.patching import Patches, UnknownShape, as_stage, class_in, reported
+from stagewatch.client.hooks.patching import (
+    Patches,
+    Plan,
+    UnknownShape,
+    answered,
+    as_stage,
+    class_in,
+    reported,
+)
 from stagewatch.client.hooks.span import Names, Span, by_stage, count, inside, mark, publish
 
 _TRAINING = "compute_loss"
@@ -39,6 +47,8 @@ NAMES = Names(
         "grad_norm": "grad_norm",
         "completions/mean_length": "seqlen",
         "train_samples_per_second": "samples_per_second",
+        "sample/staleness_mean": "staleness",
+        "sample/rollout_queue_size": "queue_depth",
     },
 )
 
@@ -58,6 +68,8 @@ class _Steps(threading.local):
             self.train.begin()
             if isinstance(step, int) and isinstance(self.generated, int):
                 _api.scalar("staleness", step - self.generated)
+                _api.scalar("weight_version", step)
+                _api.scalar("rollout_weight_version", self.generated)
 
     def end(self, error: BaseException | None = None) -> None:
         for span in (self.train, self.init):
@@ -81,6 +93,8 @@ def _contexts(module: ModuleType, patches: Patches) -> None:
             else:
                 if NAMES.stages.get(name) == "rollout" and not inside("eval"):
                     _steps.generated = self.step
+                scores = inside("reward") and NAMES.stages.get(name) is None
+                self._stagewatch_call = _api.call(name).__enter__() if scores else None
                 self._stagewatch = Span(NAMES, name, self.step)
                 self._stagewatch.begin()
             return original(self)
@@ -92,6 +106,9 @@ def _contexts(module: ModuleType, patches: Patches) -> None:
             span = getattr(self, "_stagewatch", None)
             if span is not None:
                 span.end(error)
+            call = getattr(self, "_stagewatch_call", None)
+            if call is not None:
+                call.__exit__(kind, error, traceback)
             return original(self, kind, error, traceback)
 
         return __exit__
@@ -156,6 +173,35 @@ def _trainer(module: ModuleType, patches: Patches) -> None:
     patches.plan(trainer, "log", reported(log), "logs")
 
 
+def _rollouts(owner: str) -> Plan:
+    """Plans for a trainer that generates what it trains on."""
+
+    def generated(result: Any, self: Any, *_: Any, **__: Any) -> None:
+        if self.model.training:  # else for an evaluation
+            completions = result[1]  # token ids of each
+            tokens = sum(len(ids) for ids in completions)
+            count(NAMES, stage="rollout", samples=len(completions), tokens=tokens)
+
+    def prepared(result: Any, self: Any, *_: Any, **__: Any) -> None:
+        if self.model.training:
+            count(NAMES, samples=len(result["prompt_ids"]))
+
+    def calls(self: Any, *_: Any, **__: Any) -> None:
+        for tools in (*self._sync_tool_dicts, *self._async_tool_dicts):
+            for name, tool in tools.items():
+                if not hasattr(tool, "_stagewatch_call"):
+                    tools[name] = timed = _api.call(name)(tool)
+                    timed._stagewatch_call = name
+
+    def plan(module: ModuleType, patches: Patches) -> None:
+        trainer = getattr(module, owner, None)
+        patches.plan_extra(trainer, "_generate", answered(generated))
+        patches.plan_extra(trainer, "_prepare_inputs", answered(prepared))
+        patches.plan_extra(trainer, "_tool_call_loop", reported(calls))
+
+    return plan
+
+
 def _callbacks(module: ModuleType, patches: Patches) -> None:
     """`transformers.trainer_callback`: the Trainer's own events."""
 
@@ -174,6 +220,8 @@ def _step(trainer: Any, *_: Any, **__: Any) -> Any:
 
 MODULES = {
     "trl.extras.profiling": _contexts,
+    "trl.trainer.grpo_trainer": _rollouts("GRPOTrainer"),
+    "trl.trainer.rloo_trainer": _rollouts("RLOOTrainer"),
     "transformers.trainer": _trainer,
     "transformers.trainer_callback": _callbacks,
 }

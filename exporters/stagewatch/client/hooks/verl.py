@@ -6,8 +6,27 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from stagewatch.client.hooks.patching import Patches, class_in, reported, with_stage
-from stagewatch.client.hooks.span import Names, Span, by_stage, count, mark, publish
+from stagewatch.client.hooks.batches import Batch, Sample
+from stagewatch.client.hooks.patching import (
+    Patches,
+    answered,
+    class_in,
+    reported,
+    with_stage,
+    within,
+)
+from stagewatch.client.hooks.span import (
+    Names,
+    Span,
+    by_stage,
+    calling,
+    count,
+    mark,
+    publish,
+    tell,
+)
+
+_GENERATES = "generate_sequences"
 
 # `train_batch`, `actor_update` and the like are roles of annotated methods of the workers.
 NAMES = Names(
@@ -47,6 +66,7 @@ NAMES = Names(
         "actor/ppo_kl": "kl",
         "response_length/mean": "seqlen",
         "perf/throughput": "tokens_per_gpu_second",
+        "fully_async/count/current_param_version": "weight_version",
     },
     single_controller=True,
     roles={
@@ -88,7 +108,77 @@ def _tracking(module: ModuleType, patches: Patches) -> None:
         patches.plan(states, "trace_state", with_stage(NAMES), "state_name")
 
 
+def _agent_loops(module: ModuleType, patches: Patches) -> None:
+    """`verl.experimental.agent_loop.agent_loop`: a worker generates its part of a batch."""
+
+    def batch(self: Any, batch: Any, *_: Any, **__: Any) -> Batch | None:
+        return None if batch.meta_info.get("validate") else Batch()
+
+    def generated(output: Any, self: Any, batch: Any, *_: Any, **__: Any) -> None:
+        if not batch.meta_info.get("validate"):
+            mask = output.batch["response_mask"]  # of what the model generated, on the CPU
+            tokens, samples = int(mask.sum()), len(output)
+            count(NAMES, stage="rollout", own=_GENERATES, samples=samples, tokens=tokens)
+
+    def generate(original: Callable[..., Any]) -> Callable[..., Any]:
+        return within(batch)(answered(generated)(original))
+
+    def sample(*_: Any, **__: Any) -> Sample:
+        return Sample()
+
+    def score(self: Any, outputs: Any, *_: Any, **__: Any) -> Any:
+        asks = self.reward_loop_worker_handles is not None and outputs[-1].reward_score is None
+        return calling(NAMES, "compute_score", "reward") if asks else None
+
+    worker = getattr(module, "AgentLoopWorker", None)
+    patches.plan_extra(worker, "generate_sequences", generate, "batch")
+    patches.plan_extra(worker, "_run_agent_loop", within(sample))
+    patches.plan_extra(worker, "_compute_score", within(score), "outputs")
+
+
+def _tools(module: ModuleType, patches: Patches) -> None:
+    """`verl.experimental.agent_loop.tool_agent_loop`."""
+
+    def tool(self: Any, tool_call: Any, tools_kwargs: Any, agent_data: Any) -> Any:
+        tools = getattr(agent_data, "_active_tools", self.tools)
+        # The model has made the name up, and may name what is not there.
+        known = tool_call.name in tools
+        return calling(NAMES, "tool_calls", tool_call.name) if known else None
+
+    loop = getattr(module, "ToolAgentLoop", None)
+    patches.plan_extra(loop, "_call_tool", within(tool), "tool_call", "tools_kwargs", "agent_data")
+
+
+def _queue(module: ModuleType, patches: Patches) -> None:
+    """`verl.experimental.fully_async_policy.message_queue`, in the trainer's process."""
+
+    def report(result: Any, *_: Any, **__: Any) -> None:
+        if result is not None:  # the sample, and how many are left
+            tell(NAMES, "queue_depth", result[1])
+
+    client = getattr(module, "MessageQueueClient", None)
+    patches.plan_extra(client, "get_sample", answered(report))
+
+
+def _assembly(module: ModuleType, patches: Patches) -> None:
+    """`verl.experimental.fully_async_policy.detach_utils`: a batch is made out of the queue.
+
+    The trainer itself is a Ray actor, whose methods are out of reach; its version is in its log.
+    """
+
+    def report(batch: Any, *_: Any, **__: Any) -> None:
+        versions = [int(one) for one in batch.meta_info["trajectory_param_versions"]]
+        tell(NAMES, "rollout_weight_version", min(versions, default=None))
+        count(NAMES, samples=len(versions))
+
+    patches.plan_extra(module, "assemble_batch_from_rollout_samples", answered(report))
+
+
 MODULES = {
     "verl.utils.profiler.performance": _timers,
     "verl.utils.tracking": _tracking,
+    "verl.experimental.agent_loop.agent_loop": _agent_loops,
+    "verl.experimental.agent_loop.tool_agent_loop": _tools,
+    "verl.experimental.fully_async_policy.message_queue": _queue,
+    "verl.experimental.fully_async_policy.detach_utils": _assembly,
 }
