@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,8 +32,7 @@ def rank(number, barrier):
         step += 1
         with stagewatch.stage("train", step=step):
             time.sleep(0.2)
-            if number == 2:
-                be_slow()
+            work(number)
             with stagewatch.collective("world", op="all_reduce", size=4):
                 barrier.wait()
 
@@ -46,11 +45,18 @@ sys.stdin.read()  # the ranks end with this process, and it with the test
 """
 
 
+WINDOWS = {"slow": {"interval: 15s": "interval: 2s"}}
+
+
 @contextmanager
-def watched(directory: Path, collectors: Collection[str]) -> Iterator[tuple[Stack, PrometheusApi]]:
+def watched(
+    directory: Path,
+    collectors: Collection[str],
+    shorter: Mapping[str, Mapping[str, str]] = WINDOWS,
+) -> Iterator[tuple[Stack, PrometheusApi]]:
     """A node's agent with these collectors, and a Prometheus with the shipped rules.
 
-    It looks at windows every 2 s instead of every 15 s.
+    `shorter` replaces times in files of rules; by default windows are looked at every 2 s.
     """
     try:
         stack = Stack(cache=directory / "cache", nodes=[NODE])
@@ -59,8 +65,13 @@ def watched(directory: Path, collectors: Collection[str]) -> Iterator[tuple[Stac
     try:
         stack.start_agent(NODE, *only(collectors))
         config = write_config(stack.directory, stack.agents)
-        rules = stack.directory / "rules" / "slow.rules.yaml"
-        rules.write_text(rules.read_text().replace("interval: 15s", "interval: 2s"))
+        for name, times in shorter.items():
+            rules = stack.directory / "rules" / f"{name}.rules.yaml"
+            text = rules.read_text()
+            for long, short in times.items():
+                assert long in text
+                text = text.replace(long, short)
+            rules.write_text(text)
         port = free_port()
         command = arguments(prometheus_command(directory / "cache"), config, port)
         stack.children.start(command, log=stack.directory / "prometheus.log")
@@ -74,7 +85,7 @@ def watched(directory: Path, collectors: Collection[str]) -> Iterator[tuple[Stac
 
 @contextmanager
 def running(stack: Stack, prepare: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The job; `prepare` defines `prepare(number)` and `be_slow()`."""
+    """The job; `prepare` defines `prepare(number)` and `work(number)`, which a step ends with."""
     environ = clean_environ({"STAGEWATCH_DIR": str(stack.record_dir(NODE))})
     with subprocess.Popen(
         [sys.executable, "-c", JOB.format(prepare=prepare)], stdin=subprocess.PIPE, env=environ
@@ -85,9 +96,22 @@ def running(stack: Stack, prepare: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def texts(api: PrometheusApi) -> list[str]:
-    """What the alerts on slow ranks and nodes say that fire."""
+    """What the alerts on slowness say that fire."""
     return [
         alert.annotations["description"]
         for alert in api.alerts()
-        if alert.labels["alertname"] in ("SlowRank", "SlowNode", "SlownessRotates")
+        if alert.labels["alertname"] in ("SlowRank", "SlowNode", "SlownessRotates", "JobSlow")
     ]
+
+
+def told(
+    job: subprocess.Popen[bytes], prometheus: PrometheusApi, right: Callable[[str], bool]
+) -> list[str]:
+    """The texts of the alerts that fire, once one of them is right."""
+
+    def found() -> bool:
+        assert job.poll() is None
+        return any(map(right, texts(prometheus)))
+
+    wait_for(found, "an alert on slowness with what stands beside it", 240)
+    return texts(prometheus)

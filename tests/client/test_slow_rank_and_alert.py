@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from stagewatch.prometheus.api import PrometheusApi
-from tests.client.slow_job import NODE, running, texts, watched
+from tests.client.slow_job import NODE, running, told, watched
 from tests.hangbench.throttles import CGROUPS, missing
 from tests.waiting import wait_for
 
@@ -18,7 +16,8 @@ GROUP = CGROUPS / "stagewatch-test-slow-540"
 
 SLEEPS = """
 def prepare(number): pass
-def be_slow(): time.sleep(0.1)
+def work(number):
+    if number == 2: time.sleep(0.1)
 """
 LIMITED = f"""
 import os
@@ -26,18 +25,18 @@ from pathlib import Path
 def prepare(number):
     if number == 2:
         Path({str(GROUP / "cgroup.procs")!r}).write_text(str(os.getpid()))
-def be_slow():
+def work(number):
     end = time.thread_time() + 0.05
-    while time.thread_time() < end: pass
+    while number == 2 and time.thread_time() < end: pass
 """
 READS_PAGES = """
 import mmap, os
 def prepare(number):
     global file
     file = open({data!r}, "rb")
-def be_slow():
+def work(number):
     end = time.monotonic() + 0.1
-    while time.monotonic() < end:
+    while number == 2 and time.monotonic() < end:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as memory:
             memory.madvise(mmap.MADV_RANDOM)
@@ -81,16 +80,3 @@ def test_pages_that_it_waits_for_are_told_beside_the_rank(tmp_path: Path) -> Non
         running(stack, READS_PAGES.format(data=str(data))) as job,
     ):
         told(job, prometheus, lambda text: "rank 2" in text and "pages a second from" in text)
-
-
-def told(
-    job: subprocess.Popen[bytes], prometheus: PrometheusApi, right: Callable[[str], bool]
-) -> list[str]:
-    """The texts of the alerts that fire, once one of them is right."""
-
-    def found() -> bool:
-        assert job.poll() is None
-        return any(map(right, texts(prometheus)))
-
-    wait_for(found, "an alert on a slow rank with what stands beside it", 240)
-    return texts(prometheus)

@@ -25,6 +25,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="scenarios [default: all]")
     parser.add_argument("--directory", type=Path, default=Path(".cache/experiments"))
     parser.add_argument("--output", type=Path, default=Path("docs/experiments.md"))
+    parser.add_argument("--note", default="", help="a sentence on the machine, for the page")
     parser.add_argument("--table-only", action="store_true", help="run nothing")
     arguments = sys.argv[1:]
     more = arguments[arguments.index("--") + 1 :] if "--" in arguments else []
@@ -38,7 +39,7 @@ def main() -> int:
         except RuntimeError as error:
             print(f"{name}: {error}", file=sys.stderr)
             failed.append(name)
-    given.output.write_text(document(given.directory, COMMAND))
+    given.output.write_text(document(given.directory, COMMAND, given.note))
     print(given.output)
     return 1 if failed else 0
 

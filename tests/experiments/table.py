@@ -30,8 +30,11 @@ COLUMNS = (
 )
 
 
-def document(directory: Path, command: str) -> str:
-    """The page, from `directory/NAME/report.json` of every scenario that was run."""
+def document(directory: Path, command: str, note: str = "") -> str:
+    """The page, from `directory/NAME/report.json` of every scenario that was run.
+
+    `note` says what a reader should know of the machine.
+    """
     found = {
         file.parent.name: json.loads(file.read_text())
         for file in sorted(directory.glob("*/report.json"))
@@ -49,6 +52,7 @@ def document(directory: Path, command: str) -> str:
         "scenario on one machine, by the report that [reports.md](reports.md) defines. “Source” is",
         "the account of a cluster with GPUs on which the scenario is modelled; see",
         "[scenarios.md](scenarios.md).",
+        *([note] if note else []),
         "",
     ]
     if experiments:

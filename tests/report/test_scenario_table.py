@@ -22,6 +22,7 @@ def test_measured_numbers_stand_beside_the_sources(contention_url: str, tmp_path
     row = next(line for line in text.splitlines() if line.startswith("| S1 #2 |"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[2] == "rollout_worker_2 / rollout 2, rollout"
+    assert "\nIt was busy.\n" in document(tmp_path, "some command", "It was busy.")
     assert cells[4:6] == ["30.0 s", "30.0 s"]
     assert cells[6] == "28.0 s / not seen"
     assert cells[8] == "5 / 1"

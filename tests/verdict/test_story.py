@@ -63,3 +63,29 @@ def test_roles_that_wait_for_it_are_not_said_to_hang_for_no_reason(story: Story)
     heads = [each for each in story.sentences if ": no progress since" in each]
     assert len(heads) == 2
     assert not [each for each in story.sentences if each.startswith("No rank stands out")]
+
+
+def test_a_job_that_goes_on_slowly_is_told_with_its_slow_rank_and_as_a_whole(
+    children: Children, tmp_path: Path
+) -> None:
+    past = Past(NOW - 60, NOW)
+    for job, rank in ((JOB, 0), (JOB, 1), ("8", 0)):
+        who = {"job_id": job, "role": "train", "rank": rank, "node": "n1"}
+        past.add("rl_rank_up", 1.0, **who)
+        past.add("rank:rl_progress_age:seconds", 1.0, **who)
+    slow = {"job_id": JOB, "role": "train", "rank": 1, "node": "n1"}
+    past.add("rank:rl_slow:ratio", 1.5, **slow, peers="")
+    past.add("rank:rl_slow_witness:ratio", 0.3, **slow, witness="cpu_limit")
+    whole = {"job_id": JOB, "role": "train"}
+    past.add("job_role:rl_slow_job_told:ratio", 1.5, **whole, beside="best_hours")
+    past.add("job_role:rl_step_time:seconds", 15.0, **whole)
+    api = PrometheusApi(filled_prometheus(children, tmp_path / "p", past))
+    told, other = (tell(Then(api, NOW), job, NOW) for job in (JOB, "8"))
+    api.close()
+    assert told.sentences[:2] == (
+        "Slow: rank 1 on n1 works 1.50 times as long as its peers: a CPU limit stops it 30% of "
+        "the time.",
+        "Slow as a whole: over the last hour a step of train took 15 s, 1.50 times as long as in "
+        "its best hours of the last day; no one stage has most of what it has grown by.",
+    )
+    assert (told.wrong, other.wrong) == (True, False)
