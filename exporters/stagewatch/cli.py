@@ -256,7 +256,7 @@ _OTHERS = frozenset(
     PREFIX + name
     for name in (
         *("CONFIG", "DIR", "STATE_DIR", "FAULT_DIR", "UNDO_DIR", "FAULT_ID"),
-        *("JOB_ID", "RANK", "ROLE", "FRAMEWORK", "COLLECTIVES"),  # the client's
+        *("JOB_ID", "JOB_NAME", "RANK", "ROLE", "FRAMEWORK", "COLLECTIVES"),  # the client's
         *("RUN_ID", "OFF"),  # of its loader
         *("JOBS_DIR", "PATH", "NODE", "CLUSTER"),  # of the scripts in deploy/
         *("RUN", "RUNTIME", "IMAGE", "SLURM_IMAGE", "NETWORK"),  # of compose.yaml

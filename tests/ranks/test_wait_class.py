@@ -76,7 +76,7 @@ WAYS_TO_WAIT = {
     ),
     "new arrays": (
         """
-        array = bytearray(1 << 22)  # beyond what malloc keeps: each copy is mapped anew
+        array = bytearray(1 << 26)  # malloc never keeps more than 32 MiB: each copy is mapped anew
         while True: bytes(array)
         """,
         WaitClass.COMPUTE,

@@ -80,8 +80,8 @@ def squeue() -> tuple[bytes, ...]:
     fields = (
         "42", "N/A", "RUNNING", "None", "gpu", "ada", "physics", "2", "1", "*", "n[1-2]",
         "cpu=8,gres/gpu=2,gres/gpu:h100=2", "gres/gpu:1", "N/A", "N/A", "N/A",
-        "2026-01-01T00:00:00", "2026-01-01T00:00:01", "2026-01-01T00:00:02", "Unknown", "0", "0:0",
-        "N/A",
+        "2026-01-01T00:00:00", "2026-01-01T00:00:01", "2026-01-01T00:00:02", "Unknown", "N/A", "0",
+        "0:0", "N/A",
     )  # fmt: skip
     return ((text.FIELD.join(fields) + text.RECORD).encode(),)
 
