@@ -132,9 +132,9 @@ def get_rollout_data(args, rollout_data_ref, witness_info=None):
 
 @pytest.fixture(params=["slime", "miles"])
 def framework(
-    request: pytest.FixtureRequest, write: Write, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, directory: Path, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
-    """A hooked sibling, in a process of its rollouts."""
+    """A hooked sibling, in a process of its rollouts; the client forgets its name afterwards."""
     for name, source in (SLIME if request.param == "slime" else MILES).items():
         write(name, source)
     undo = stagewatch.install(request.param)
