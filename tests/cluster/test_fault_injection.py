@@ -16,7 +16,7 @@ from stagewatch_lab.slurm.cluster import SlurmCluster
 from stagewatch_lab.slurm.keeping import Keeper
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.xdist_group("live")
+pytestmark = pytest.mark.xdist_group("slurm")
 
 
 class Faults:

@@ -19,7 +19,7 @@ from tests.cluster import independent
 from tests.cluster.independent import Numbers
 from tests.cluster.observing import numbers, observed, settled
 
-pytestmark = pytest.mark.xdist_group("live")
+pytestmark = pytest.mark.xdist_group("slurm")
 
 
 class Watch:

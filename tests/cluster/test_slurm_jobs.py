@@ -15,7 +15,7 @@ from stagewatch.slurm.collectors.reservations import ReservationsCollector
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.cluster.observing import observed
 
-pytestmark = pytest.mark.xdist_group("live")
+pytestmark = pytest.mark.xdist_group("slurm")
 
 
 def look(slurm: SlurmCluster, *, indices: bool) -> Samples:

@@ -16,7 +16,7 @@ from stagewatch.slurm.transport.text import environment
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.cluster.observing import observed
 
-pytestmark = pytest.mark.xdist_group("live")
+pytestmark = pytest.mark.xdist_group("slurm")
 
 
 def steps(slurm: SlurmCluster, method: str) -> StepsCollector:

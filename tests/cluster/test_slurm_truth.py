@@ -13,7 +13,7 @@ from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.cluster import independent
 from tests.cluster.observing import cli, numbers, settled
 
-pytestmark = pytest.mark.xdist_group("live")
+pytestmark = pytest.mark.xdist_group("slurm")
 AGES = ("slurm_pending_age_seconds",)
 WHY = ("slurm_node_unavailable_info", "slurm_node_unavailable_since_timestamp_seconds")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +19,12 @@ LAB_NODES = 8
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests that share a lab in one worker, and give them time to wait for each other.
 
-    So are those of Slurm and of the RL system, since each of the three can fill a small machine.
+    So are those of the RL system, since either can fill a small machine; those of Slurm, which
+    mostly waits, have a group of their own.
     """
+    here = Path(__file__).parent
     for item in items:
-        if "lab" in getattr(item, "fixturenames", ()):
+        if here in item.path.parents and "lab" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("live"))
             item.add_marker(pytest.mark.timeout(600))
 
