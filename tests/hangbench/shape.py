@@ -19,6 +19,8 @@ except ImportError:  # Python 3.10
     import tomli as tomllib
 
 SHAPES = Path(__file__).with_name("shapes")
+ABOUT_HANGS = ("open", "held", "fresh")
+"""The folders of shapes about hangs; that of slow ranks is apart."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -201,9 +203,9 @@ def load(file: Path) -> Shape:
 
 
 def find(which: str, only: tuple[str, ...] = ()) -> list[Shape]:
-    """The shapes of `open`, `held`, `all` (of both) or `slow`, by name; only those whose name
-    contains a word."""
-    folders = ("open", "held") if which == "all" else (which,)
+    """The shapes of one folder, or `all` about hangs, by name; only those whose name contains a
+    word."""
+    folders = ABOUT_HANGS if which == "all" else (which,)
     files = sorted(file for folder in folders for file in (SHAPES / folder).glob("*.toml"))
     chosen = [file for file in files if not only or any(word in file.stem for word in only)]
     shapes = [load(file) for file in chosen]
