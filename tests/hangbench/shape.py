@@ -41,6 +41,8 @@ LEVELS = ("must", "may", "must not")
 WORLD = "world"
 MAX_WORLD = 16
 MAX_WATCH = 270.0
+MAX_BARE_WATCH = 420.0
+"""Of a job without the client nothing but its stillness tells, which takes minutes to be odd."""
 MAX_SLOW_WATCH = 600.0
 
 
@@ -264,6 +266,8 @@ class _Reader:
     def _watch(self, healthy: bool) -> float:
         if "slow" in self._table:
             return MAX_SLOW_WATCH
+        if self._table.get("backend") == "bare" and not healthy:
+            return MAX_BARE_WATCH
         return 90.0 if healthy else 120.0
 
     def _slow(self) -> Slow | None:
@@ -346,7 +350,9 @@ class _Reader:
         kinds = HEALTHY if shape.healthy else FAULTS
         if shape.slow is not None:
             kinds = SLOW_HEALTHY if shape.healthy else SLOW_FAULTS
-        longest = MAX_WATCH if shape.slow is None else MAX_SLOW_WATCH
+        longest = MAX_BARE_WATCH if shape.backend == "bare" else MAX_WATCH
+        if shape.slow is not None:
+            longest = MAX_SLOW_WATCH
         factors = [e.arguments["factor"] for e in shape.entries if e.do == "slow"]
         problems = {
             f"kind is one of {', '.join(sorted(kinds))}": shape.kind not in kinds,
