@@ -37,8 +37,8 @@ RULES = (assets("alerts") / "stalls.rules.yaml",)
 WORKERS = 2
 PACK = 96
 """Windows of one test: they share what each rule costs of itself."""
-PACK_BUCKETS = 3_500
-"""Series of one test: a query of promtool may hold 10,000 samples, and a sum holds each twice."""
+PACK_BUCKETS = 2_500
+"""Series of one test: a query of promtool may hold 10,000 samples, and counts these three times."""
 PACK_SECONDS = 5 * DAY
 """Of all windows of one test: promtool holds 32 bytes for each sample."""
 SUSPICION = "job:rl_stall:active"
