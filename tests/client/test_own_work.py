@@ -379,6 +379,13 @@ def test_whatever_a_record_says_of_steps_is_finite_and_grows(begun: list[tuple[i
         before = dict(steps.sums)
 
 
+def test_two_beginnings_at_one_time_are_no_step() -> None:
+    steps = StepSums()
+    for _ in range(3):
+        steps.take(((10, 0), (10, 0)), 20)
+    assert steps.sums == {}
+
+
 def test_a_beginning_that_is_just_being_written_is_left_out(clock: Clock, client: Client) -> None:
     for step in range(3):
         stagewatch.heartbeat(step)

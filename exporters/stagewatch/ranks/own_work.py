@@ -92,7 +92,7 @@ class StepSums:
         known = [one for one in begun if self.last <= one[0] <= now]
         for (start, waited), (end, waited_then) in itertools.pairwise(known):
             time, wait = end - start, waited_then - waited
-            if waited >= 0 and 0 <= wait <= time:
+            if time and waited >= 0 and 0 <= wait <= time:
                 self._count(time / 1e9, (time - wait) / 1e9)
         if known:
             self.last = known[-1][0]
