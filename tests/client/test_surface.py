@@ -7,13 +7,15 @@ import sys
 from pathlib import Path
 
 import stagewatch
+from stagewatch import client
 from tests.running import Python
 
 
 def test_all_is_exactly_the_public_surface() -> None:
+    assert stagewatch.init is client.init
     public = {
         name
-        for name, value in vars(stagewatch).items()
+        for name, value in {**vars(client), **vars(stagewatch)}.items()
         if not name.startswith("_") and not inspect.ismodule(value)
     }
     assert sorted(public | {"__version__"}) == stagewatch.__all__
@@ -29,7 +31,7 @@ def test_the_client_needs_the_standard_library_alone(python: Python) -> None:
     output = python(
         """
         import sys
-        import stagewatch
+        from stagewatch import init
         print(*{name.partition(".")[0] for name in sys.modules})
         """
     ).finish()
@@ -44,7 +46,7 @@ def test_of_the_agent_a_trainer_imports_the_shared_modules_alone(python: Python)
     output = python(
         """
         import sys
-        import stagewatch
+        from stagewatch import init
         print(*(name for name in sys.modules if name.startswith("stagewatch.")))
         """
     ).finish()
@@ -57,12 +59,28 @@ def test_the_client_does_not_import_what_a_trainer_need_not_pay_for(python: Pyth
     output = python(
         """
         import sys
-        import stagewatch
+        from stagewatch import init
         print(*sys.modules)
         """
     ).finish()
     heavy = {"asyncio", "multiprocessing", "argparse", "json", "ctypes", "logging", "inspect"}
     assert not heavy & set(output.split())
+
+
+def test_only_who_calls_the_client_has_it_in_memory(python: Python) -> None:
+    output = python(
+        """
+        import sys
+        import stagewatch.node
+        import stagewatch.gpu.nvml.driver
+        print(*sys.modules)
+        from stagewatch import *
+        print(stage.__module__, __version__)
+        """
+    ).finish()
+    loaded, client_and_version = output.splitlines()
+    assert "stagewatch.client" not in loaded.split()
+    assert client_and_version == f"stagewatch.client._api {stagewatch.__version__}"
 
 
 def test_recording_starts_no_thread_and_opens_nothing_but_the_record(
