@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -79,27 +79,19 @@ class Procfs:
 
     def stat(self, pid: int, task: int | None = None) -> ProcessStat | None:
         """The process (CPU time of all its threads), or one of its tasks alone."""
-        raw = self.read_patiently(pid, "stat" if task is None else f"task/{task}/stat")
-        if raw is None:
-            return None
-        head, _, tail = raw.rpartition(b")")
-        fields = tail.split()
-        try:
-            return ProcessStat(
-                command=head.partition(b"(")[2].decode("utf-8", "replace"),
-                state=fields[0].decode(),
-                parent=number(fields[1]),
-                session=number(fields[3]),
-                user_seconds=number(fields[11]) / TICKS_PER_SECOND,
-                system_seconds=number(fields[12]) / TICKS_PER_SECOND,
-                threads=number(fields[17]),
-                start_ticks=number(fields[19]),
-                resident_bytes=number(fields[21]) * PAGE_SIZE,
-                page_faults=number(fields[7]) + number(fields[9]),
-                major_page_faults=number(fields[9]),
-            )
-        except (IndexError, ValueError):
-            return None
+        return _stat(self.read_patiently(pid, "stat" if task is None else f"task/{task}/stat"))
+
+    def stats(self) -> dict[int, ProcessStat]:
+        """All processes that answer, by process id."""
+        pids = self.pids()
+        raws = _patience.ask_each(
+            [
+                (f"{self._root}/{pid}", partial(read_bytes, f"{self._root}/{pid}/stat"))
+                for pid in pids
+            ]
+        )
+        stats = zip(pids, map(_stat, raws), strict=True)
+        return {pid: stat for pid, stat in stats if stat is not None}
 
     def is_running(self, pid: int, start_ticks: int) -> bool:
         """Whether the process that began at this time runs: no zombie, no successor to its pid.
@@ -199,6 +191,29 @@ class Procfs:
         """A random id of this boot of the kernel, empty where unknown."""
         raw = read_bytes(f"{self._root}/sys/kernel/random/boot_id") or b""
         return raw.decode("ascii", "replace").strip()
+
+
+def _stat(raw: bytes | None) -> ProcessStat | None:
+    if raw is None:
+        return None
+    head, _, tail = raw.rpartition(b")")
+    fields = tail.split()
+    try:
+        return ProcessStat(
+            command=head.partition(b"(")[2].decode("utf-8", "replace"),
+            state=fields[0].decode(),
+            parent=number(fields[1]),
+            session=number(fields[3]),
+            user_seconds=number(fields[11]) / TICKS_PER_SECOND,
+            system_seconds=number(fields[12]) / TICKS_PER_SECOND,
+            threads=number(fields[17]),
+            start_ticks=number(fields[19]),
+            resident_bytes=number(fields[21]) * PAGE_SIZE,
+            page_faults=number(fields[7]) + number(fields[9]),
+            major_page_faults=number(fields[9]),
+        )
+    except (IndexError, ValueError):
+        return None
 
 
 def variables(environ: bytes) -> dict[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.host.procfs import Procfs
+from stagewatch.host.procfs import ProcessStat, Procfs
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS, Rank
@@ -108,8 +108,7 @@ class RanksCollector(Collector):
         if rank.life is Life.GONE:
             out.add(WAIT_CLASS, 1, *key, WaitClass.GONE.value)
             return
-        process = self._proc.stat(rank.pid)
-        sample = self._sampler.take(rank, self._clock())
+        process, sample = self._proc.patiently(rank.pid, lambda: self._look(rank)) or (None, None)
         if process is None or sample is None:  # hidden from us, or just ended
             out.add(WAIT_CLASS, 1, *key, WaitClass.UNKNOWN.value)
             return
@@ -124,6 +123,10 @@ class RanksCollector(Collector):
         out.add(MAJOR_FAULTS, process.major_page_faults, *key)
         out.add(THREADS, process.threads, *key)
         out.add(RUN_QUEUE, sample.queue_seconds, *key)
+
+    def _look(self, rank: Rank) -> tuple[ProcessStat | None, Sample | None]:
+        """The process, and the thread of it that trains."""
+        return self._proc.stat(rank.pid), self._sampler.take(rank, self._clock())
 
 
 def _text(number: int | None) -> str:
