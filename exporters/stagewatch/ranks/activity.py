@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData
@@ -64,6 +65,9 @@ SWAPPED = Metric(
 )
 THREADS = Metric("rl_rank_threads", "gauge", "Threads of the rank's process.", RANK_LABELS)
 
+_Look = tuple[ProcessStat, Sample]
+"""A process, and the thread of it that trains."""
+
 
 class RanksCollector(Collector):
     """Samples the training thread of every rank and classifies how it waits."""
@@ -87,13 +91,22 @@ class RanksCollector(Collector):
             raise NoData("no rank on this node")
         windows, self._windows = self._windows, {}
         out = Samples()
-        for rank in ranks:
+        looks = self._proc.each([(rank.pid, partial(self._look, rank)) for rank in ranks])
+        for rank, look in zip(ranks, looks, strict=True):
             key = rank.pid, rank.start_ticks
             window = self._windows[key] = windows.get(key) or deque(maxlen=WINDOW_SAMPLES)
-            self._one(out, rank, window)
+            self._one(out, rank, look, window)
         return out
 
-    def _one(self, out: Samples, rank: Rank, window: deque[Sample]) -> None:
+    def _look(self, rank: Rank) -> _Look | None:
+        """One look at a rank; `None` where it is hidden from us or has just ended."""
+        if rank.life is Life.GONE:
+            return None
+        process = self._proc.stat(rank.pid)
+        sample = self._sampler.take(rank, self._clock())
+        return None if process is None or sample is None else (process, sample)
+
+    def _one(self, out: Samples, rank: Rank, look: _Look | None, window: deque[Sample]) -> None:
         key = rank.key
         out.add(
             INFO,
@@ -108,10 +121,10 @@ class RanksCollector(Collector):
         if rank.life is Life.GONE:
             out.add(WAIT_CLASS, 1, *key, WaitClass.GONE.value)
             return
-        process, sample = self._proc.patiently(rank.pid, lambda: self._look(rank)) or (None, None)
-        if process is None or sample is None:  # hidden from us, or just ended
+        if look is None:
             out.add(WAIT_CLASS, 1, *key, WaitClass.UNKNOWN.value)
             return
+        process, sample = look
         window.append(sample)
         out.add(WAIT_CLASS, 1, *key, classify(window).value)
         out.add(CPU, process.user_seconds, *key, "user")
@@ -123,10 +136,6 @@ class RanksCollector(Collector):
         out.add(MAJOR_FAULTS, process.major_page_faults, *key)
         out.add(THREADS, process.threads, *key)
         out.add(RUN_QUEUE, sample.queue_seconds, *key)
-
-    def _look(self, rank: Rank) -> tuple[ProcessStat | None, Sample | None]:
-        """The process, and the thread of it that trains."""
-        return self._proc.stat(rank.pid), self._sampler.take(rank, self._clock())
 
 
 def _text(number: int | None) -> str:

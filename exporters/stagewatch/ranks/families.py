@@ -64,7 +64,7 @@ class ProcessFamilies:
             return self._families
 
     def _read(self) -> Families:
-        processes = self._proc.stats()
+        processes = self._proc.stats(self._proc.pids())
         children: dict[int, list[int]] = defaultdict(list)
         for pid, stat in processes.items():
             children[stat.parent].append(pid)
