@@ -67,9 +67,9 @@ def test_the_client_does_not_import_what_a_trainer_need_not_pay_for(python: Pyth
     assert not heavy & set(output.split())
 
 
-def test_an_agent_without_a_web_config_file_has_no_tls_in_memory(python: Python) -> None:
+def test_an_agent_that_needs_no_tls_and_no_digest_has_no_openssl_in_memory(python: Python) -> None:
     output = python("import stagewatch.node, sys; print(*sys.modules)").finish()
-    assert not {"ssl", "http.client", "http.server", "prometheus_client"} & {*output.split()}
+    assert not {"ssl", "_hashlib", "http.client", "prometheus_client"} & {*output.split()}
 
 
 def test_only_who_calls_the_client_has_it_in_memory(python: Python) -> None:
