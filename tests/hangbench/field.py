@@ -24,7 +24,7 @@ class Field:
     def __init__(self, watched: bool) -> None:
         self._stack = Stack(cache=Path.home() / ".cache" / "stagewatch", nodes=SHARED + OWN)
         self._watched = watched
-        self._agents: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._faultfs: Path | None = None
         self.directory = self._stack.directory
         self.children = self._stack.children
@@ -52,6 +52,11 @@ class Field:
         """Of Prometheus."""
         return self._stack.url
 
+    @property
+    def agents(self) -> dict[str, str]:
+        """Address of the agent of each node."""
+        return self._stack.agents
+
     def query(self, expression: str) -> list[object]:
         """What Prometheus answers; nothing in a rehearsal."""
         return list(self.api.query(expression)) if self.api else []
@@ -62,10 +67,10 @@ class Field:
 
     def start_agent(self, node: str) -> None:
         """Start the agent of a node, at the address that it always has."""
-        if not self._watched or (node in self._agents and self._agents[node].poll() is None):
+        if not self._watched or (node in self._processes and self._processes[node].poll() is None):
             return
         looks = "--ranks-by-environment" if node == SHARED[0] else "--no-ranks-by-environment"
-        self._agents[node] = self.children.start(
+        self._processes[node] = self.children.start(
             [
                 *(sys.executable, "-m", "stagewatch.cli", "node", "--node-name", node),
                 *("--listen", self._stack.agents[node], looks),
@@ -80,9 +85,9 @@ class Field:
 
     def end_agent(self, node: str) -> None:
         """Kill the agent of a node."""
-        if node in self._agents:
-            self._agents[node].kill()
-            self._agents[node].wait()
+        if node in self._processes:
+            self._processes[node].kill()
+            self._processes[node].wait()
 
     def mount(self, directory: Path) -> FaultFs:
         """A file system in user space, with its control, in a directory of a job."""

@@ -16,9 +16,9 @@ from tests.hangbench.shape import MAX_WORLD
 ACTIVE, CULPRIT = "job:rl_stall:active", "job:rl_stall:culprit"
 BUDGET = "job_role_stage:rl_stall_budget:seconds"
 LEAST_BUDGET_SECONDS = 10.0
-SUSPICIONS = ("StallSuspected",)
+SUSPICIONS = ("StallSuspected", "UninstrumentedJobStill")
 """Alerts below a page that speak of a hang; those of a starved rank, say, speak of other things."""
-SLOWNESS = ("Straggler",)
+SLOWNESS = ("Straggler", "SlowRank", "SlowNode")
 """Alerts that speak of slow ranks, which count where a rank is slow."""
 STEP_SECONDS = 1.0
 STRANGER = -1

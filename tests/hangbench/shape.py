@@ -19,6 +19,8 @@ except ImportError:  # Python 3.10
     import tomli as tomllib
 
 SHAPES = Path(__file__).with_name("shapes")
+ABOUT_HANGS = ("open", "held", "fresh")
+"""The folders of shapes about hangs; that of slow ranks is apart."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -39,6 +41,8 @@ LEVELS = ("must", "may", "must not")
 WORLD = "world"
 MAX_WORLD = 16
 MAX_WATCH = 270.0
+MAX_BARE_WATCH = 420.0
+"""Of a job without the client nothing but its stillness tells, which takes minutes to be odd."""
 MAX_SLOW_WATCH = 600.0
 
 
@@ -199,9 +203,9 @@ def load(file: Path) -> Shape:
 
 
 def find(which: str, only: tuple[str, ...] = ()) -> list[Shape]:
-    """The shapes of `open`, `held`, `all` (of both) or `slow`, by name; only those whose name
-    contains a word."""
-    folders = ("open", "held") if which == "all" else (which,)
+    """The shapes of one folder, or `all` about hangs, by name; only those whose name contains a
+    word."""
+    folders = ABOUT_HANGS if which == "all" else (which,)
     files = sorted(file for folder in folders for file in (SHAPES / folder).glob("*.toml"))
     chosen = [file for file in files if not only or any(word in file.stem for word in only)]
     shapes = [load(file) for file in chosen]
@@ -262,6 +266,8 @@ class _Reader:
     def _watch(self, healthy: bool) -> float:
         if "slow" in self._table:
             return MAX_SLOW_WATCH
+        if self._table.get("backend") == "bare" and not healthy:
+            return MAX_BARE_WATCH
         return 90.0 if healthy else 120.0
 
     def _slow(self) -> Slow | None:
@@ -344,7 +350,9 @@ class _Reader:
         kinds = HEALTHY if shape.healthy else FAULTS
         if shape.slow is not None:
             kinds = SLOW_HEALTHY if shape.healthy else SLOW_FAULTS
-        longest = MAX_WATCH if shape.slow is None else MAX_SLOW_WATCH
+        longest = MAX_BARE_WATCH if shape.backend == "bare" else MAX_WATCH
+        if shape.slow is not None:
+            longest = MAX_SLOW_WATCH
         factors = [e.arguments["factor"] for e in shape.entries if e.do == "slow"]
         problems = {
             f"kind is one of {', '.join(sorted(kinds))}": shape.kind not in kinds,

@@ -56,6 +56,26 @@ def test_open_shapes_have_twenty_faults_and_twenty_healthy_jobs() -> None:
     assert healthy.count(False) >= 20
 
 
+def test_fresh_shapes_are_as_many_faults_as_healthy_jobs_some_of_each_with_pytorch() -> None:
+    fresh = find("fresh")
+    assert [shape.healthy for shape in fresh].count(True) == 16
+    assert [shape.healthy for shape in fresh].count(False) == 16
+    torch = [shape.healthy for shape in fresh if shape.backend == "torch"]
+    assert torch.count(True) >= 3
+    assert torch.count(False) >= 3
+
+
+def test_all_shapes_are_those_of_every_folder_about_hangs() -> None:
+    folders = {shape.file.parent.name for shape in find("all")}
+    assert folders == {"open", "held", "fresh"}
+
+
+def test_no_two_shapes_about_hangs_tell_the_same_incident() -> None:
+    fresh = {shape.source for shape in find("fresh")}
+    assert len(fresh) == len(find("fresh"))
+    assert not fresh & {shape.source for shape in find("open") + find("held")}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [

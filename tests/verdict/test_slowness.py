@@ -43,6 +43,10 @@ ALL: Given = {
         for what, count in (("nvlink", 2000.0), ("pcie", 40.0), ("memory", 4.0))
     ],
     "rank:rl_slow_gpu_hotter:celsius": [(24.0, WHO)],
+    "rank:rl_slow_gpu_active_odd:ratio": [
+        (0.2, WHO | {"unit": "sm"}),
+        (-0.1, WHO | {"unit": "tensor"}),
+    ],
 }
 
 

@@ -35,6 +35,10 @@ _ERRORS = {
     "pcie": "its GPU's PCIe link repeats {0} packets a minute",
     "memory": "its GPU's memory mends {0} errors a minute",
 }
+_UNITS = {
+    "sm": "its GPU's SMs are active {0:.0%} of the time {1} than those of its peers",
+    "tensor": "its GPU's tensor cores are active {0:.0%} of the time {1} than those of its peers",
+}
 _BESIDE = {
     "best_hours": "in its best hours of the last day",
     "earlier_runs": "in earlier runs of its name, user and number of ranks",
@@ -85,6 +89,11 @@ def witnesses(ask: Ask) -> Mapping[RankKey, Sequence[str]]:
             found[rank_of(one)].append(form.format(_short(one.value)))
     for one in ask("rank:rl_slow_gpu_hotter:celsius"):
         found[rank_of(one)].append(f"its GPU is {one.value:.0f} °C hotter than those of its peers")
+    for one in ask("rank:rl_slow_gpu_active_odd:ratio"):
+        form = _UNITS.get(one.labels.get("unit", ""))
+        if form is not None:
+            beside = "more" if one.value > 0 else "less"
+            found[rank_of(one)].append(form.format(abs(one.value), beside))
     return found
 
 
