@@ -17,22 +17,19 @@ A trainer imports this client, which needs the standard library alone.
     stagewatch.expect(600)  # a pause of up to ten minutes that is no hang
 """
 
-import typing
-
-if typing.TYPE_CHECKING:
-    from stagewatch.client import (
-        call,
-        close,
-        collective,
-        expect,
-        heartbeat,
-        init,
-        install,
-        scalar,
-        stage,
-        throughput,
-        watch_collectives,
-    )
+from stagewatch.client import (
+    call,
+    close,
+    collective,
+    expect,
+    heartbeat,
+    init,
+    install,
+    scalar,
+    stage,
+    throughput,
+    watch_collectives,
+)
 
 __all__ = [
     "__version__",
@@ -50,16 +47,3 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
-
-
-def __getattr__(name: str) -> typing.Any:
-    """A function of the client, which is imported for the first that is asked for.
-
-    The agent and its child processes, which never call one, do without 4 MiB of memory each.
-    """
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from stagewatch import client
-
-    globals().update({each: getattr(client, each) for each in client.__all__})
-    return globals()[name]

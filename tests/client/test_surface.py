@@ -7,15 +7,13 @@ import sys
 from pathlib import Path
 
 import stagewatch
-from stagewatch import client
 from tests.running import Python
 
 
 def test_all_is_exactly_the_public_surface() -> None:
-    assert stagewatch.init is client.init
     public = {
         name
-        for name, value in {**vars(client), **vars(stagewatch)}.items()
+        for name, value in vars(stagewatch).items()
         if not name.startswith("_") and not inspect.ismodule(value)
     }
     assert sorted(public | {"__version__"}) == stagewatch.__all__
@@ -31,7 +29,7 @@ def test_the_client_needs_the_standard_library_alone(python: Python) -> None:
     output = python(
         """
         import sys
-        from stagewatch import init
+        import stagewatch
         print(*{name.partition(".")[0] for name in sys.modules})
         """
     ).finish()
@@ -46,7 +44,7 @@ def test_of_the_agent_a_trainer_imports_the_shared_modules_alone(python: Python)
     output = python(
         """
         import sys
-        from stagewatch import init
+        import stagewatch
         print(*(name for name in sys.modules if name.startswith("stagewatch.")))
         """
     ).finish()
@@ -59,7 +57,7 @@ def test_the_client_does_not_import_what_a_trainer_need_not_pay_for(python: Pyth
     output = python(
         """
         import sys
-        from stagewatch import init
+        import stagewatch
         print(*sys.modules)
         """
     ).finish()
@@ -72,20 +70,19 @@ def test_an_agent_that_needs_no_tls_and_no_digest_has_no_openssl_in_memory(pytho
     assert not {"ssl", "_hashlib", "http.client", "prometheus_client"} & {*output.split()}
 
 
-def test_only_who_calls_the_client_has_it_in_memory(python: Python) -> None:
+def test_a_trainer_that_changes_its_user_needs_nothing_more_of_the_disk(python: Python) -> None:
     output = python(
         """
         import sys
-        import stagewatch.node
-        import stagewatch.gpu.nvml.driver
-        print(*sys.modules)
-        from stagewatch import *
-        print(stage.__module__, __version__)
+        import stagewatch
+        before = set(sys.modules)
+        stagewatch.init(job_id="540", rank=0, directory="/nonexistent")
+        with stagewatch.stage("train", step=1):
+            stagewatch.heartbeat(1)
+        print("new:", *(each for each in set(sys.modules) - before if "stagewatch" in each))
         """
     ).finish()
-    loaded, client_and_version = output.splitlines()
-    assert "stagewatch.client" not in loaded.split()
-    assert client_and_version == f"stagewatch.client._api {stagewatch.__version__}"
+    assert output.splitlines()[-1] == "new:"
 
 
 def test_recording_starts_no_thread_and_opens_nothing_but_the_record(
