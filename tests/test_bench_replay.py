@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.alerts.promtool import needs_promtool
 from tests.bench import replay_jobs
-from tests.bench.bench_replay import SUSPICION, evaluate, packs, replay, windows
+from tests.bench.bench_replay import (
+    SUSPICION,
+    Episode,
+    Replay,
+    Task,
+    evaluate,
+    packs,
+    replay,
+    resume,
+    windows,
+)
 from tests.bench.replay_jobs import Pause, Shape, Work
+from tests.bench.replay_series import Columns, busy_buckets
 from tests.hangbench.rates import poisson_bounds
 
 STEP = (Work(2),)
@@ -22,11 +34,6 @@ def seen(kind: str, *, whole: bool) -> tuple[set[COUNTED], int]:
     made = windows((kind, 0), HOUR, (15,), whole=whole)
     found = [e for pack in packs(made) for e in evaluate(15, pack)]
     return {(e.alert, e.begin, e.evidence) for e in found}, sum(one.seconds for one in made)
-
-
-@pytest.fixture(autouse=True)
-def fewer_tidyings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GOGC", "400")  # promtool spends a fifth of its time on tidying up memory
 
 
 @needs_promtool
@@ -99,3 +106,40 @@ groups:
     assert done.seconds == 3600
     assert [one.alert for _, one in done.seen[15]] == ["Third"]
     assert done.count(15, "Third") == 1
+
+
+def test_buckets_without_a_share_in_any_quantile_are_left_out() -> None:
+    def bucket(rank: int, le: str) -> str:
+        return f'gap_bucket{{rank="{rank}",stage="train",le="{le}"}}'
+
+    counts = {"1": ["0", "0"], "2": ["0", "0"], "4": ["3", "3"], "8": ["3", "3"]}
+    columns: Columns = {bucket(0, le): list(column) for le, column in counts.items()}
+    columns |= {bucket(1, le): list(column) for le, column in counts.items()}
+    for rank in (0, 1):
+        columns |= {bucket(rank, le): ["3", "3"] for le in ("16", "32", "+Inf")}
+    columns[bucket(1, "32")] = columns[bucket(1, "+Inf")] = ["3", "4"]  # one gap of 16 to 32
+    columns['gap_count{rank="0"}'] = ["3", "3"]
+    # Those that count something, and the bounds below them, of both ranks alike.
+    wanted = ("2", "4", "16", "32", "+Inf")
+    assert set(busy_buckets(columns)) == {
+        *(bucket(0, le) for le in wanted),
+        *(bucket(1, le) for le in wanted),
+        'gap_count{rank="0"}',
+    }
+
+
+def test_results_that_a_file_holds_are_not_replayed_again(tmp_path: Path) -> None:
+    played: list[Task] = []
+
+    def one(task: Task) -> Replay:
+        played.append(task)
+        episode = Episode("even-0", SUSPICION, "record", 45.0, "", "an ordinary step")
+        return Replay(Counter({task[0]: 1}), 60, {15: [(task[0], episode)]})
+
+    results = tmp_path / "results"
+    first = resume(results, one, ("even", 0), key="rules 1 15")
+    assert resume(results, one, ("even", 0), key="rules 1 15") == first
+    assert played == [("even", 0)]
+    resume(results, one, ("even", 0), key="other 1 15")
+    resume(results, one, ("even", 1), key="rules 1 15")
+    assert len(played) == 3

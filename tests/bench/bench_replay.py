@@ -1,9 +1,10 @@
 """False alarms per job-day: days of healthy jobs, replayed through the rules by promtool.
 
 Options: --jobs N of each kind, --days N of each job, --intervals 5,15,30, --kinds NAME,NAME,
---rules NAME,NAME (files of alerts, such as slow; default: stalls).  An interrupt prints what has
-been replayed so far.  Of the rules on stalls only those parts of a job's life are replayed in which
-they may see something, of others all.
+--rules NAME,NAME (files of alerts, such as slow; default: stalls), --results FILE (jobs that it
+holds count and are not replayed again; others are added).  An interrupt prints what has been
+replayed so far.  Of the rules on stalls only those parts of a job's life are replayed in which they
+may see something, of others all.
 
 promtool evaluates rule by rule, as Prometheus does; vmalert's replay takes one rule at a time over
 the whole range, which is wrong for rules that read their own last value.
@@ -12,27 +13,32 @@ the whole range, which is wrong for rules that read their own last value.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
+import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from stagewatch.assets import assets
 from tests.bench.replay_jobs import SHAPES, script
-from tests.bench.replay_series import DAY, Job, notation
+from tests.bench.replay_series import DAY, Job, busy_buckets, notation
 from tests.hangbench.rates import poisson_bounds
 
 RULES = (assets("alerts") / "stalls.rules.yaml",)
 WORKERS = 2
-PACK = 24
-"""Windows of one test: a query of promtool may load 10,000 samples, and each has 60 buckets."""
+PACK = 96
+"""Windows of one test: they share what each rule costs of itself."""
+PACK_BUCKETS = 5_000
+"""Series of one test: a query of promtool may hold 10,000 samples, and one sums all buckets."""
 PACK_SECONDS = 5 * DAY
 """Of all windows of one test: promtool holds 32 bytes for each sample."""
 SUSPICION = "job:rl_stall:active"
@@ -51,6 +57,12 @@ class Window:
     pauses: list[tuple[float, float, str]]
     input_series: dict[int, list[dict[str, str]]]
     """By interval."""
+
+    @functools.cached_property
+    def buckets(self) -> int:
+        """Series of histograms' buckets, at any interval: all have the same."""
+        series = next(iter(self.input_series.values()))
+        return sum("_bucket{" in one["series"] for one in series)
 
     def reason(self, time: float) -> str:
         """What the job did: the pause that began last, if it was not over long before."""
@@ -93,6 +105,24 @@ class Replay:
         """Episodes of an alert at an interval."""
         return sum(one.alert == alert for _, one in self.seen[every])
 
+    def text(self) -> str:
+        """As one line, for a file of results."""
+        seen = {
+            every: [(kind, dataclasses.asdict(episode)) for kind, episode in episodes]
+            for every, episodes in self.seen.items()
+        }
+        return json.dumps({"days": self.days, "seconds": self.seconds, "seen": seen})
+
+    @classmethod
+    def parse(cls, text: str) -> Replay:
+        """What `text` wrote."""
+        read = json.loads(text)
+        seen = {
+            int(every): [(kind, Episode(**episode)) for kind, episode in episodes]
+            for every, episodes in read["seen"].items()
+        }
+        return cls(Counter(read["days"]), read["seconds"], seen)
+
     def pages(self, every: int) -> list[tuple[str, Episode]]:
         """One for each job and moment, with the job's kind."""
         critical = [one for one in self.seen[every] if one[1].severity == "critical"]
@@ -108,6 +138,20 @@ def replay(
     for every in intervals:
         found = [e for pack in packs(made) for e in evaluate(every, pack, rules)]
         done.seen[every] = [(task[0], one) for one in found]
+    return done
+
+
+def resume(results: Path | None, one: Callable[[Task], Replay], task: Task, key: str) -> Replay:
+    """A job's days: from the file of results where it has them, else replayed and added to it."""
+    key = f"{key} {task[0]} {task[1]}"
+    if results is None:
+        return one(task)
+    for line in results.read_text().splitlines() if results.exists() else ():
+        if line.startswith(key + "\t"):
+            return Replay.parse(line.partition("\t")[2])
+    done = one(task)
+    with results.open("a") as file:  # one write, so that lines of several workers do not mix
+        file.write(f"{key}\t{done.text()}\n")
     return done
 
 
@@ -136,7 +180,7 @@ def windows(
                     "series": one.replace(f'"{name}', f'"{name}.{n}'),
                     "values": notation(column, (stop - start) // every),
                 }
-                for one, column in columns.items()
+                for one, column in busy_buckets(columns).items()
             ]
             for every, columns in series.items()
         }
@@ -152,6 +196,7 @@ def packs(all_windows: list[Window]) -> list[list[Window]]:
         pack = made[-1]
         if pack and (
             len(pack) == PACK
+            or window.buckets + sum(one.buckets for one in pack) > PACK_BUCKETS
             or window.seconds > 1.3 * pack[0].seconds + 60
             or sum(one.seconds for one in pack) > PACK_SECONDS
         ):
@@ -188,7 +233,11 @@ def evaluate(every: int, pack: list[Window], rules: tuple[Path, ...] = RULES) ->
         json.dump(test, file)  # JSON is YAML
         file.flush()
         done = subprocess.run(
-            ["promtool", "test", "rules", file.name], capture_output=True, text=True
+            ["promtool", "test", "rules", file.name],
+            # A fifth of promtool's time goes into tidying up memory otherwise.
+            env={"GOGC": "400", **os.environ},
+            capture_output=True,
+            text=True,
         )
     output = done.stdout + done.stderr
     seen = re.findall(r"time: (\S+),\s+exp: nil\s+got: (.*)", output)
@@ -239,6 +288,7 @@ def main(arguments: Iterable[str] = ()) -> None:
     parser.add_argument("--intervals", default="5,15,30")
     parser.add_argument("--kinds", default=",".join(SHAPES))
     parser.add_argument("--rules", default="stalls", help="files of alerts")
+    parser.add_argument("--results", type=Path, help="a file that results are kept in")
     parser.add_argument("--workers", type=int, default=WORKERS)
     given = parser.parse_args(list(arguments))
     intervals = tuple(int(one) for one in given.intervals.split(","))
@@ -247,7 +297,11 @@ def main(arguments: Iterable[str] = ()) -> None:
     rules = tuple(assets("alerts") / f"{name}.rules.yaml" for name in given.rules.split(","))
     if lacking := [str(file) for file in rules if not file.exists()]:
         raise SystemExit(f"no rules in {', '.join(lacking)}")
-    one = functools.partial(replay, days=given.days, intervals=intervals, rules=rules)
+    replayed = functools.partial(replay, days=given.days, intervals=intervals, rules=rules)
+    # What is kept counts for the same rules, days and intervals.
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in rules)).hexdigest()[:12]
+    key = f"{digest} {given.days:g} {given.intervals}"
+    one = functools.partial(resume, given.results, replayed, key=key)
     with ProcessPoolExecutor(given.workers) as pool:
         try:
             for (kind, number), part in zip(tasks, pool.map(one, tasks), strict=True):

@@ -17,6 +17,7 @@ import itertools
 import json
 import operator
 import random
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -157,6 +158,10 @@ class Rank:
         return record if self.killed is None else dataclasses.replace(record, life=Life.GONE)
 
 
+_BOUND = re.compile(r',le="([^"]*)"')
+_RANK = re.compile(r'\brank="[^"]*"')
+
+
 def notation(column: list[str | None], scrapes: int) -> str:
     """Values of so many scrapes as promtool takes them; what is missing after one goes stale."""
     parts = []
@@ -171,6 +176,33 @@ def notation(column: list[str | None], scrapes: int) -> str:
         if count:
             parts.append(f"_x{count}")
     return " ".join(parts)
+
+
+def busy_buckets(columns: Columns) -> Columns:
+    """Leave out buckets that count no more than the next smaller one, nor the next larger more.
+
+    What `histogram_quantile` makes of the rest is the same: it looks for the bucket that holds the
+    quantile, and for the bound below.  Ranks are summed bucket by bucket, so all keep the same.
+    """
+    histograms: dict[str, dict[str, str]] = {}
+    for name in columns:
+        if bound := _BOUND.search(name):
+            histograms.setdefault(_BOUND.sub("", name), {})[bound[1]] = name
+    kept: dict[str, set[str]] = {}
+    for one, buckets in histograms.items():
+        busy = kept.setdefault(_RANK.sub("", one), {"+Inf"})
+        below = ""
+        counts = [count and "0" for count in columns[next(iter(buckets.values()))]]
+        for le, name in buckets.items():
+            if columns[name] != counts:
+                busy |= {below, le}
+            below, counts = le, columns[name]
+    return {
+        name: column
+        for name, column in columns.items()
+        if not (bound := _BOUND.search(name))
+        or bound[1] in kept[_RANK.sub("", _BOUND.sub("", name))]
+    }
 
 
 class Job:
@@ -194,6 +226,8 @@ class Job:
         self.skipped: dict[str, int] = {}
         self.causes: list[tuple[float, float]] | None = None
         """While the windows are looked for: what makes them."""
+        self._stopped: list[tuple[float, float]] = []
+        """While the windows are looked for: when all ranks stop; until when rules remember it."""
         self._left: list[tuple[tuple[int, int], dict[int, Columns]]] = []
         self._intervals = intervals
         self._used = used
@@ -224,9 +258,10 @@ class Job:
         causes = [(0.0, self.span)] if whole else sorted(self.causes)
         windows: list[tuple[int, int]] = []
         for begin, end in causes:
+            remembered = max((until for since, until in self._stopped if since < begin), default=0)
             start = max(0, int(begin - BEFORE) // GRID * GRID)
             stop = min(int(self.span), int(end + AFTER) // GRID * GRID + GRID)
-            if windows and start <= windows[-1][1] + BEFORE:
+            if windows and start <= max(windows[-1][1] + BEFORE, remembered):
                 start, stop = windows[-1][0], max(stop, windows.pop()[1])
             if start < stop:
                 windows.append((start, stop))
@@ -302,7 +337,8 @@ class Job:
         each = [seconds] * RANKS if isinstance(seconds, (int, float)) else seconds
         meet = self.now + max(each)
         if self.causes is not None and manner == "stopped":
-            self.causes.append((self.now, meet + REMEMBERED))
+            self.causes.append((self.now, meet))
+            self._stopped.append((self.now, meet + REMEMBERED))
         events = []
         for number, own in enumerate(each):
             beats = [self.now + k * beat for k in range(1, int(own / beat) + 1)] if beat else []
