@@ -618,6 +618,10 @@ ROLES: dict[str, dict[str, Case]] = {
         "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
         "rollout": nobody(2, AWAIT_WORK | POLL, {}, "group_only"),
     },
+    "a-stage-of-its-own-beside-a-role-that-stands": {
+        "train": hang(8, {"collectives": {}}, {5: {"stage": "reward"}}, {5: "stage_differs"}),
+        "rollout": nobody(2, AWAIT_WORK | POLL, {}, "group_only"),
+    },
     "not-come-beside-a-role-that-stands": {
         "train": hang(8, WORLD, {3: NOT_COME}, {3: "awaited"}),
         "rollout": nobody(2, AWAIT_WORK | POLL, {}, "group_only"),

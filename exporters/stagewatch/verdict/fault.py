@@ -77,9 +77,14 @@ class Case:
         )
 
     @property
+    def between_stages(self) -> bool:
+        """Whether nobody is at fault but ranks that are asleep between two stages."""
+        return bool(self.charges) and all(map(_between_stages, self.charges))
+
+    @property
     def stands(self) -> bool:
         """Whether all are inside of stages of the loop, none waits for a peer and none is at fault:
-        other roles may wait for them."""
+        ranks of other roles may wait for them between two stages."""
         return not self.charges and all(
             not rank.inside and rank.stage not in _OUTSIDE for rank in self.live
         )
@@ -124,7 +129,8 @@ def _between_stages(charge: Charge) -> bool:
     """Whether the others wait for a rank that is asleep in no stage, as one is that waits for
     another role through a queue."""
     asleep = charge.rank.wait_class in (WaitClass.PARKED, WaitClass.POLL)
-    return charge.evidence == "awaited" and charge.rank.stage == "idle" and asleep
+    awaited = charge.evidence in ("awaited", "left_loop_early")
+    return awaited and charge.rank.stage == "idle" and asleep
 
 
 def accuse(ranks: Sequence[RankFacts]) -> Case:
