@@ -65,11 +65,6 @@ def test_the_client_does_not_import_what_a_trainer_need_not_pay_for(python: Pyth
     assert not heavy & set(output.split())
 
 
-def test_an_agent_has_nothing_in_memory_that_only_tls_or_a_digest_needs(python: Python) -> None:
-    output = python("import stagewatch.node, sys; print(*sys.modules)").finish()
-    assert not {"ssl", "_hashlib", "http.client", "email", "prometheus_client"} & {*output.split()}
-
-
 def test_a_trainer_that_changes_its_user_needs_nothing_more_of_the_disk(python: Python) -> None:
     output = python(
         """

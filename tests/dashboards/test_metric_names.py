@@ -31,6 +31,7 @@ OF_PROMETHEUS = {
     "prometheus_notifications_dropped_total",
     "prometheus_notifications_errors_total",
 }
+OF_THE_PROCESS = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
 OF_SLURMCTLD = {"slurmctld_schedule_cycle_tot", "slurmctld_bf_cycle_tot"}
 """Of its own endpoint, under the names that deploy/prometheus/slurmctld.yml gives them."""
 OF_THE_SITE = {"site:limit:value", "site:rl_stall_limit:seconds"}
@@ -60,7 +61,7 @@ def rules(path: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def known() -> set[str]:
     recorded = {rule["record"] for path in RULE_FILES for rule in rules(path) if "record" in rule}
-    outside = OF_PROMETHEUS | OF_SLURMCTLD | OF_THE_SITE | OF_NODE_EXPORTER
+    outside = OF_PROMETHEUS | OF_THE_PROCESS | OF_SLURMCTLD | OF_THE_SITE | OF_NODE_EXPORTER
     outside |= series_names()
     return set(declared()) | recorded | outside
 

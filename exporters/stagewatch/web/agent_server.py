@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stagewatch.core.context import Route
 from stagewatch.core.errors import NoData
@@ -26,11 +25,9 @@ from stagewatch.web.message import (
     plain,
 )
 from stagewatch.web.metrics import MetricsPage
+from stagewatch.web.security import WebSecurity
 from stagewatch.web.server import HTTPServer
 from stagewatch.web.status import StatusPage
-
-if TYPE_CHECKING:
-    from stagewatch.web.security import WebSecurity
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +55,7 @@ class AgentServer:
         web_config: Path | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self._security = None if web_config is None else _security(web_config)
+        self._security = WebSecurity(web_config) if web_config is not None else None
         limits = limits or Limits()
         page = StatusPage(
             runner, node=node, record_dir=record_dir, links=tuple(routes or ()), sources=sources
@@ -162,13 +159,6 @@ def accepts_gzip(accept_encoding: str) -> bool:
         if coding == "*":
             by_wildcard = not refused
     return by_wildcard
-
-
-def _security(web_config: Path) -> WebSecurity:
-    """Who may ask; an agent that asks nobody who he is does without TLS in memory."""
-    from stagewatch.web.security import WebSecurity
-
-    return WebSecurity(web_config)
 
 
 def _healthy(_: Request) -> Response:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stagewatch.web.message import Refused
-
-if TYPE_CHECKING:
-    import ssl
 
 _LINGER_SECONDS = 1.0
 _LINGER_BYTES = 1 << 20

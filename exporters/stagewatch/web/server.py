@@ -17,16 +17,13 @@ import time
 from collections import deque
 from http import HTTPStatus
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
 from stagewatch.core.config import show
 from stagewatch.core.errors import ConfigError
 from stagewatch.core.shortage import SHORTAGES, is_shortage
 from stagewatch.web.connection import Connection, Limits
 from stagewatch.web.message import Answer, Refused, parse_head, plain
-
-if TYPE_CHECKING:
-    from stagewatch.web.security import WebSecurity
+from stagewatch.web.security import WebSecurity
 
 log = logging.getLogger(__name__)
 

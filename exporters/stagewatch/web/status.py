@@ -16,7 +16,6 @@ from datetime import datetime, timezone
 from functools import cached_property
 from http import HTTPStatus
 from importlib import resources
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,9 +36,6 @@ from stagewatch.web.message import Request, Response
 
 if TYPE_CHECKING:
     import jinja2
-
-if find_spec("jinja2") is None:  # whoever starts the agent shall know, not the first who looks
-    raise ModuleNotFoundError("No module named 'jinja2'", name="jinja2")
 
 REFRESH_SECONDS = 5
 MAX_ROWS = 256
