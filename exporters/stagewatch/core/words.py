@@ -41,13 +41,3 @@ def printable(text: str, limit: int | None = None, *, substitute: str = "?") -> 
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else substitute for char in text)
-
-
-def short_digest(text: str) -> str:
-    """Eight hexadecimal digits that stand for a text.
-
-    The library behind it, OpenSSL, takes 3 MiB: an agent loads it with the first digest it makes.
-    """
-    import hashlib
-
-    return hashlib.sha256(text.encode()).hexdigest()[:8]

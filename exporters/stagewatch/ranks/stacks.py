@@ -6,6 +6,7 @@ be wrong, so each rank is looked at twice, and what both looks share counts.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 
 from stagewatch.core.children.supervisor import PACKAGES, Supervisor
 from stagewatch.core.errors import StagewatchError
-from stagewatch.core.words import printable, short_digest
+from stagewatch.core.words import printable
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.stacks_child import ANSWER_SECONDS
 
@@ -163,7 +164,7 @@ def stack(first: Take, second: Take) -> Stack:
     line = own.line if own and (not before or own in before) else 0
     still = len(shared) == len(after) == len(before) and (own is None or own in before)
     told = "\n".join(printable("\0".join(place)) for place in (*key, (str(line), "")))
-    group = short_digest(told)
+    group = hashlib.sha256(told.encode()).hexdigest()[:8]
     return Stack(group, still, str(own) if own else "", threads)
 
 

@@ -7,6 +7,7 @@ back, after a restart or by `stagewatch inspect`, is taken apart and checked.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import re
@@ -18,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from stagewatch.core.state_file import BROKEN, StateFile, parse, real, text, whole
-from stagewatch.core.words import short_digest
 from stagewatch.ranks.stacks import MAX_FRAME, Stack
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.facts import RankFacts
@@ -102,7 +102,7 @@ class IncidentDirectory:
         """
         moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(incident.time))
         job = re.sub(r"[^A-Za-z0-9._-]", "_", incident.job_id)[:80]
-        digest = short_digest(incident.job_id)
+        digest = hashlib.sha256(incident.job_id.encode()).hexdigest()[:8]
         with contextlib.suppress(OSError):  # told of when the file cannot be written
             self._path.mkdir(exist_ok=True)
         file = StateFile(self._path / f"{moment}-{job}-{digest}.json", lost="it is not shown")
