@@ -156,8 +156,8 @@ COMMANDS: dict[tuple[str, ...], tuple[frozenset[str], int]] = {
         *("--fault-dir", "{tmp}", "--undo-dir", "{tmp}/undo"),
     ): (EVERY, 0),
     ("check", "--list"): (EVERY, 0),
-    ("check-config",): (frozenset({"node", "slurm", "report", "demo"}), 0),
-    ("check-config", "--agent", "slurm"): (frozenset({"node", "slurm", "report", "demo"}), 0),
+    ("check-config",): (frozenset({"node", "slurm", "demo"}), 0),
+    ("check-config", "--agent", "slurm"): (frozenset({"node", "slurm", "demo"}), 0),
     ("demo", "--scenario", "list"): (frozenset({"slurm", "report", "demo", "top"}), 0),
     ("report", "recovery", "--prometheus", NOWHERE, "--output", "{tmp}/report"): (
         frozenset({"report"}),
