@@ -7,13 +7,11 @@ headers, bare carriage returns and spaces before a colon, where other parsers wo
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from http import HTTPStatus
 
-_DATE = "%a, %d %b %Y %H:%M:%S GMT"
-"""RFC 9110 section 5.6.7; in English, since an agent sets no locale.  `email.utils` takes 1 MiB."""
 PLAIN_TEXT = "text/plain; charset=utf-8"
 MAX_HEADERS = 100
 
@@ -58,7 +56,7 @@ class Response:
         """The bytes to send; `head_only` for HEAD, whose headers are those of GET."""
         lines = [
             f"HTTP/1.1 {self.status.value} {self.status.phrase}",
-            f"Date: {time.strftime(_DATE, time.gmtime())}",
+            f"Date: {formatdate(usegmt=True)}",
             "Server: stagewatch",
             f"Content-Type: {self.content_type}",
             f"Content-Length: {len(self.body)}",
