@@ -16,7 +16,7 @@ test:
 	    echo "$@: again, one at a time, what failed beside others on a busy machine"; \
 	    $(BIN)/pytest -n 1 --dist loadgroup $(AGAIN) $(ARGS); }
 
-test-frameworks: # the hooks in the real TRL, verl, AReaL and Ray, and PyTorch's collectives
+test-frameworks: # the hooks in the real TRL, verl, AReaL, miles and Ray, and PyTorch's collectives
 	@deploy/setup.sh tools
 	@deploy/setup.sh frameworks
 	export STAGEWATCH_FRAMEWORKS=$(CURDIR)/.venv-frameworks/frameworks; \

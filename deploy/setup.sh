@@ -79,7 +79,7 @@ make_demo_venv() {
     touch .venv/.demo
 }
 
-# verl, AReaL and OpenRLHF pin GPU libraries, so they come without their dependencies.
+# verl, AReaL, OpenRLHF and miles pin GPU libraries, so they come without their dependencies.
 make_frameworks() {
     stamp=.venv-frameworks/.complete
     if find $stamp -newer tests/frameworks.txt -newer pyproject.toml 2>/dev/null | grep -q .; then

@@ -95,7 +95,8 @@ def test_every_part_begins_at_a_whole_word() -> None:
     assert layout.WORK_AT + len(STAGES) * layout.WORK_WORDS * WORD == layout.CALLS_AT
     assert layout.CALLS_AT + layout.CALLS * layout.CALL_SIZE == layout.CALLS_END
     assert layout.JOB_NAME_AT + layout.JOB_NAME_SIZE == layout.BATCHES_AT
-    assert layout.BATCHES_AT + LANES * WORD == layout.FILE_SIZE
+    assert layout.BATCHES_AT + LANES * WORD == layout.BATCHES_END == layout.STEPS_AT
+    assert layout.STEPS_AT + LANES * layout.STEPS * layout.STEP_SIZE == layout.FILE_SIZE
     assert layout.EVENTS_AT % WORD == layout.WORK_AT % WORD == layout.CALLS_AT % WORD == 0
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TypeVar
+
+from stagewatch_lab.slurm import waiting
 
 T = TypeVar("T")
 
 
-def wait_for(condition: Callable[[], T], what: str, limit: float = 60.0) -> T:
+def wait_for(
+    condition: Callable[[], T], what: str, limit: float = 60.0, *, pause: float = 0.1
+) -> T:
     """The condition's first true value; fails the test after a generous limit."""
-    end = time.monotonic() + limit
-    while not (value := condition()):
-        if time.monotonic() > end:
-            raise AssertionError(f"did not happen within {limit:g} s: {what}")
-        time.sleep(0.02)
-    return value
+    try:
+        return waiting.wait_for(condition, what, limit, pause)
+    except waiting.TookTooLong as error:
+        raise AssertionError(str(error)) from None

@@ -15,6 +15,7 @@ offsets; it uses the standard library alone, since trainers import it.
     calls        of tools and the like, per name: in flight, since when, failed, durations
     job name     what its user calls the job
     batches      per lane: time that its thread has waited for batches of data
+    steps        per lane: when the latest steps began, and how long it had waited by then
 
 A lane has exactly one writer, its thread, so nothing is locked.  Its sequence number is odd while
 that thread writes; a reader that sees it odd, or changed after copying, copies again.  The threads
@@ -150,7 +151,18 @@ JOB_NAME_AT, JOB_NAME_SIZE = CALLS_END, 64
 # Batches: a word a lane, nanoseconds that its thread has waited for data; while it waits, less the
 # boot time since when, as `T_WAITED` has it.
 BATCHES_AT = JOB_NAME_AT + JOB_NAME_SIZE
-FILE_SIZE = BATCHES_AT + LANES * WORD
+BATCHES_END = BATCHES_AT + LANES * WORD
+"""The file of a client that tells nothing of single steps ends here."""
+
+# Steps: per lane, a ring of the beginnings of the latest ones, each a time, the sum of `T_WAITED`
+# over all stages, and the same time again.  The sum is negative while the thread is inside of a
+# collective, and `APART` where a stage has ended that belongs to no step: what ends or begins there
+# is no step to be measured.
+STEPS_AT = BATCHES_END
+STEPS = 32
+STEP_SIZE = 3 * WORD
+APART = -1
+FILE_SIZE = STEPS_AT + LANES * STEPS * STEP_SIZE
 
 # Kinds, in the lowest byte of an event's second word, and what its third word holds.
 E_ENTER, E_LEAVE = 1, 2  # the step; when the stage was entered, negative for a part of another

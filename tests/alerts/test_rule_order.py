@@ -44,6 +44,7 @@ LASTING = {
         )
     },
     ("dcgm_xids", "dcgm"): "which GPUs an agent reads changes when an agent comes or goes",
+    ("slowness_by_turns", "slow_ranks"): "both look back five minutes",
     ("gpu", "dcgm_xids"): (
         "the last error and its meaning stay until the next one, and the alert looks back minutes"
     ),
@@ -75,7 +76,8 @@ LASTING = {
         )
         for group in (
             *("checkpoints", "economics", "engines", "given_up", "gpu", "logs", "network", "self"),
-            *("slow_jobs", "slow_ranks", "slurm", "stages", "stalls", "starved_ranks", "training"),
+            *("slow_jobs", "slow_ranks", "slowness_by_turns", "slurm", "stages", "stalls"),
+            *("starved_ranks", "training"),
             "uninstrumented_jobs",
         )
     },

@@ -47,6 +47,15 @@ SCRAPE_SECONDS = 30
 WATCH_SECONDS = 150
 CALLS = ("search", "sandbox")
 STAGES = ("rollout", "reward", "logprob", "train", "weights_update")
+STEP_SUMS = {
+    "steps": 1,
+    "step_time_seconds": 3,
+    "step_time_squared_seconds": 9.1,
+    "step_work_seconds": 2.5,
+    "step_work_squared_seconds": 6.5,
+    "step_work_cubed_seconds": 17.5,
+}
+"""What a step of 3 s, 2.5 s of them work, adds to each."""
 BUCKETS = (0.01, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
 
 
@@ -130,6 +139,8 @@ def exposition(node: int, turn: int) -> str:
         add("rl_rank_major_page_faults_total", who, 3 * turn)
         add("rl_rank_data_wait_seconds_total", who, 0.2 * turn)
         add("rl_rank_tokens_total", f'{who},stage="train"', 4096 * turn)
+        for name, amount in STEP_SUMS.items():
+            add(f"rl_rank_{name}_total", who, 10 * amount * turn)
         for done in STAGES:
             add("rl_rank_stage_last_seconds", f'{who},stage="{done}"', 0.4)
             add("rl_rank_stage_completions_total", f'{who},stage="{done}"', turn)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import stagewatch
 from stagewatch.client import _api
 from stagewatch.ranks.records import Calls, parse
-from stagewatch.record import CALL_NAME_SIZE, CALLS, CALLS_AT, FILE_SIZE, RECORD_SIZE, WORK_AT
+from stagewatch.record import BATCHES_END, CALL_NAME_SIZE, CALLS, CALLS_AT, RECORD_SIZE, WORK_AT
 from tests.client.conftest import Client
 from tests.client.conftest import Clock as Turned
 from tests.client.test_threads import eager_switching
@@ -213,7 +213,7 @@ def test_a_time_out_that_interrupts_at_any_point_leaves_no_call_open(client: Cli
     assert ended(calls) > 0
 
 
-@given(st.binary(min_size=FILE_SIZE - CALLS_AT, max_size=FILE_SIZE - CALLS_AT))
+@given(st.binary(min_size=BATCHES_END - CALLS_AT, max_size=BATCHES_END - CALLS_AT))
 def test_any_bytes_are_read(real: bytes, noise: bytes) -> None:
     rest = real[WORK_AT:CALLS_AT] + noise
     for name, calls in parse(real[:RECORD_SIZE], rest).calls.items():

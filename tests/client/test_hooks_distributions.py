@@ -1,4 +1,4 @@
-"""verl's and AReaL's own timers, from their released distributions."""
+"""verl's, AReaL's and miles' own code, from their released distributions."""
 
 from __future__ import annotations
 
@@ -109,3 +109,35 @@ def test_areals_episodes_queue_and_rewards(tmp_path: Path) -> None:
     assert slowest >= 1.0
     assert share == 0.0, "where episodes overlap with those of the next batch there is none"
     assert (report["scored"], report["calls"]) == (1.0, {"reward": 1})
+
+
+@pytest.mark.parametrize("kind", ["class", "function"])
+def test_miless_rollouts_and_rewards(tmp_path: Path, kind: str) -> None:
+    report = run_job("miles_rollouts", tmp_path, kind, path=frameworks_path("miles_rl"))
+    assert (report["samples"], report["rewards"]) == (12, [1.0])
+    assert report["part"] == ["rollout", "miles"]
+    assert report["seen"] == [["rollout", "rollout", 8]], "this release times no rollout itself"
+    assert report["work"] == {"rollout": [12 * 5, 0, 12]}
+    slowest, share = report["tail"]
+    assert slowest >= 1.0
+    assert 0.0 <= share <= 1.0
+    assert report["weight_version"] == 4, "the oldest of the batch"
+    assert report["calls"] == {"f1": [12, 0]}
+    assert report["completed"] == {"rollout": 1, "eval": 1}
+    assert report["unchanged"], "an evaluation is none of it"
+
+
+def test_miless_timer_and_the_data_of_a_training_rank(tmp_path: Path) -> None:
+    report = run_job("miles_train", tmp_path, path=frameworks_path("miles_rl"), RANK="0")
+    assert report["part"] == ["train", 0, "miles"]
+    assert report["seen"] == [
+        ["logprob", "ref_log_probs", None],
+        ["train", "actor_train", None],
+        ["weights_update", "update_weights", None],
+    ]
+    assert report["completed"] == {"logprob": 1, "train": 1, "weights_update": 1}
+    assert report["timed"] == sorted(
+        ["train", "train_wait", "ref_log_probs", "actor_train", "update_weights"]
+    )
+    assert report["lengths"] == [[100, 50], [100, 50]]
+    assert report["work"] == {"train": [150, 0, 2]}, "ranks with the same samples count once"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch.client._install import FRAMEWORKS
+from stagewatch.client.hooks import miles
 from stagewatch.client.hooks.span import Names
 from stagewatch.stages import CODES
 from tests.client.hooking import frameworks_path
@@ -41,6 +42,12 @@ OPENRLHF_METHODS = {
     },
 }
 
+MILES_ACTORS = {
+    "backends/megatron_utils/actor.py": "MegatronTrainRayActor",
+    "backends/experimental/fsdp_utils/actor.py": "FSDPTrainRayActor",
+}
+"""Their modules want a GPU's libraries; what else the hook replaces is run."""
+
 
 @pytest.mark.parametrize("module", OPENRLHF_METHODS)
 def test_openrlhf(module: str) -> None:
@@ -48,6 +55,15 @@ def test_openrlhf(module: str) -> None:
     found = methods((package / module).read_text())
     for method, parameters in OPENRLHF_METHODS[module].items():
         assert parameters <= found[method], method
+
+
+@pytest.mark.parametrize("module", MILES_ACTORS)
+def test_miles(module: str) -> None:
+    path = f"miles/{module}"
+    source = (Path(frameworks_path("miles_rl")) / path).read_text()
+    assert f"{MILES_ACTORS[module]}.update_weights" in methods(source)
+    assert "self.weight_updater.weight_version" in source
+    assert path.removesuffix(".py").replace("/", ".") in miles.MODULES
 
 
 def methods(source: str) -> dict[str, set[str]]:

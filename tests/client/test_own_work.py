@@ -12,12 +12,28 @@ import dataclasses
 import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import stagewatch
+from stagewatch import record as layout
 from stagewatch.client import _api
 from stagewatch.client._groups import Group, Launch
-from stagewatch.core.exposition import Samples
-from stagewatch.ranks.own_work import DATA_WAIT, WAITED, WORKED, OwnWork
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.ranks.own_work import (
+    DATA_WAIT,
+    STEP_TIME,
+    STEP_TIME_SQUARED,
+    STEP_WORK,
+    STEP_WORK_CUBED,
+    STEP_WORK_SQUARED,
+    STEPS,
+    WAITED,
+    WORKED,
+    OwnWork,
+    StepSums,
+)
+from stagewatch.ranks.records import parse
 from tests.client.conftest import Client, Clock
 
 MS = 0.001
@@ -263,3 +279,120 @@ def test_a_thread_without_a_stage_takes_no_lane_to_wait_for_a_batch(client: Clie
     thread.join()
     assert words == [0]
     assert len(client.record().lanes) == 1  # of the thread that began the record
+
+
+SUMS = STEPS, STEP_TIME, STEP_TIME_SQUARED, STEP_WORK, STEP_WORK_SQUARED, STEP_WORK_CUBED
+
+
+def step_sums(client: Client, clock: Clock, seen: OwnWork | None = None) -> list[float]:
+    """Steps, and the sums of powers of their time and work, as the agent exports them now."""
+    record = dataclasses.replace(client.record(), name="1")
+    out = Samples()
+    (seen or OwnWork()).add(out, [record], clock.now / 1e9)
+    return [round(out.value(metric, "540", "train", "3") or 0.0, 6) for metric in SUMS]
+
+
+def sums_of(*steps: tuple[float, float]) -> list[float]:
+    """The same of steps that have taken so many seconds, so many of them work."""
+    rows = [(1.0, time, time**2, work, work**2, work**3) for time, work in steps]
+    return [round(sum(row[power] for row in rows), 6) for power in range(len(SUMS))]
+
+
+def test_each_step_counts_with_its_time_and_its_work(clock: Clock, client: Client) -> None:
+    for step, (work, wait) in enumerate([(0.5, 0.25), (0.75, 0.0), (0.5, 0.25)]):
+        with stagewatch.stage("rollout", step=step):
+            clock.forward(work)
+        with stagewatch.stage("train", step=step), all_reduce():
+            clock.forward(wait)
+    assert step_sums(client, clock) == sums_of((0.75, 0.5), (0.75, 0.75))
+    stagewatch.heartbeat(3)
+    assert step_sums(client, clock) == sums_of((0.75, 0.5), (0.75, 0.75), (0.75, 0.5))
+
+
+def test_a_step_counts_once_however_often_it_is_looked_at(clock: Clock, client: Client) -> None:
+    seen = OwnWork()
+    for step in range(100):
+        stagewatch.heartbeat(step)
+        for _ in range(2):
+            assert step_sums(client, clock, seen) == sums_of(*[(0.25, 0.25)] * step)
+        clock.forward(0.25)
+
+
+def test_more_steps_than_the_record_holds_leave_the_latest(clock: Clock, client: Client) -> None:
+    seen = OwnWork()
+    stagewatch.heartbeat(0)
+    step_sums(client, clock, seen)
+    for step in range(1, 101):
+        clock.forward(0.25)
+        stagewatch.heartbeat(step)
+    assert step_sums(client, clock, seen) == sums_of(*[(0.25, 0.25)] * 31)
+
+
+def test_a_step_with_a_checkpoint_is_no_step_to_be_compared(clock: Clock, client: Client) -> None:
+    for step in range(5):
+        with stagewatch.stage("train", step=step):
+            clock.forward(1)
+        if step == 2:
+            with stagewatch.stage("checkpoint", step=step):
+                clock.forward(30)
+    assert step_sums(client, clock) == sums_of(*[(1, 1)] * 3)
+
+
+def test_a_step_that_begins_inside_of_a_collective_is_left_out(
+    clock: Clock, client: Client
+) -> None:
+    for step in range(5):
+        clock.forward(1)
+        if step == 3:
+            with all_reduce():
+                clock.forward(4)
+                stagewatch.heartbeat(step)
+        else:
+            stagewatch.heartbeat(step)
+    assert step_sums(client, clock) == sums_of(*[(1, 1)] * 2)
+
+
+def test_a_thread_s_first_step_begins_when_it_takes_the_lane_over(
+    clock: Clock, client: Client
+) -> None:
+    def work() -> None:
+        for step in range(3):
+            stagewatch.heartbeat(step)
+            clock.forward(1)
+
+    for _ in range(2):
+        helper = threading.Thread(target=work)
+        helper.start()
+        helper.join()
+        clock.forward(60)
+    assert step_sums(client, clock) == sums_of(*[(1, 1)] * 4)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**63 - 1), st.integers(-(2**63), 2**63 - 1))))
+def test_whatever_a_record_says_of_steps_is_finite_and_grows(begun: list[tuple[int, int]]) -> None:
+    steps = StepSums()
+    before: dict[Metric, float] = {}
+    for now in (2**40, 2**50, 2**62):
+        steps.take(tuple(sorted(begun)), now)
+        assert all(before.get(metric, 0) <= one < 1e40 for metric, one in steps.sums.items())
+        assert steps.sums.get(STEP_WORK, 0) <= steps.sums.get(STEP_TIME, 0)
+        before = dict(steps.sums)
+
+
+def test_two_beginnings_at_one_time_are_no_step() -> None:
+    steps = StepSums()
+    for _ in range(3):
+        steps.take(((10, 0), (10, 0)), 20)
+    assert steps.sums == {}
+
+
+def test_a_beginning_that_is_just_being_written_is_left_out(clock: Clock, client: Client) -> None:
+    for step in range(3):
+        stagewatch.heartbeat(step)
+        clock.forward(1)
+    (file,) = client.directory.glob("*.rank")
+    raw = bytearray(file.read_bytes())
+    assert len(parse(bytes(raw)).lanes[0].steps) == 4
+    newest = layout.STEPS_AT + 3 * layout.STEP_SIZE
+    raw[newest + 2 * layout.WORD : newest + 3 * layout.WORD] = bytes(layout.WORD)
+    assert len(parse(bytes(raw)).lanes[0].steps) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import struct
 import threading
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 import stagewatch
 from stagewatch.client import _api
 from stagewatch.ranks.records import parse
-from stagewatch.record import CALLS_END, EVENTS_END, FILE_SIZE, RECORD_SIZE, WORK_AT
+from stagewatch.record import BATCHES_END, CALLS_END, EVENTS_END, FILE_SIZE, RECORD_SIZE, WORK_AT
 from stagewatch.stages import STAGES
 from tests.client.conftest import Client
 from tests.records import real_file
@@ -81,10 +82,15 @@ def test_records_of_older_clients_are_read_without_work(tmp_path: Path) -> None:
         older = parse(raw[:size])
         assert older.work == {}
         assert older.totals == whole.totals
-    assert parse(raw[:CALLS_END]) == whole
+    for size in (CALLS_END, BATCHES_END):
+        older = parse(raw[:size])
+        assert older.lanes[0].steps == ()
+        assert older == dataclasses.replace(
+            whole, lanes=(dataclasses.replace(whole.lanes[0], steps=()), *whole.lanes[1:])
+        )
 
 
-@given(st.binary(min_size=FILE_SIZE - WORK_AT, max_size=FILE_SIZE - WORK_AT))
+@given(st.binary(min_size=BATCHES_END - WORK_AT, max_size=BATCHES_END - WORK_AT))
 def test_any_bytes_are_read(real: bytes, noise: bytes) -> None:
     assert set(parse(real[:RECORD_SIZE], noise).work) <= set(STAGES)
 

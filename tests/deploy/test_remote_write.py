@@ -1,4 +1,7 @@
-"""deploy/scale: a real Prometheus writes to a real VictoriaMetrics, and nothing is lost."""
+"""deploy/scale: a real Prometheus writes to a real VictoriaMetrics, and nothing is lost.
+
+The last test wants more than a minute of data, which is gathered while the others run.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ from tests.waiting import wait_for
 pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=f"needs on the PATH: {', '.join(MISSING)}"),
     pytest.mark.timeout(600),
+    pytest.mark.xdist_group("remote_write"),
 ]
 
 SCALE = ROOT / "deploy" / "scale"
@@ -71,13 +75,37 @@ def store(children: Children, tmp_path: Path) -> Store:
     return Store(children, tmp_path)
 
 
-def configuration(name: str, fleet: Pages, store: Store, shard: int = 0) -> str:
-    """A file of deploy/scale with our addresses, scraping each second."""
+@pytest.fixture(scope="module", autouse=True)
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus, Store]]:
+    """A Prometheus over an agent of two GPUs, and the store it writes to, from the beginning on."""
+    directory = tmp_path_factory.mktemp("both")
+    with Children() as children:
+        agent = f"127.0.0.1:{free_port()}"
+        command = [sys.executable, "-m", "stagewatch.cli", "node", "--listen", agent]
+        command += ["--record-dir", str(directory), "--no-ranks-by-environment"]
+        command += ["--collector.gpu.recording", str(RECORDINGS / "h200-node-a.jsonl")]
+        children.start(command, log=directory / "agent.log")
+        store = Store(children, directory)
+        content = yaml.safe_load(configuration("remote-write.yml", agent, store))
+        del content["global"]["external_labels"]  # Prometheus adds them to what it sends only
+        content["scrape_configs"] = [
+            {
+                "job_name": "stagewatch",
+                "static_configs": [{"targets": [agent], "labels": {"cluster": "a", "node": "n1"}}],
+            }
+        ]
+        text = str(yaml.safe_dump(content))
+        yield Prometheus(children, directory / "prometheus", text), store
+
+
+def configuration(name: str, agent: str, store: Store, *, shard: int = 0, every: str = "1s") -> str:
+    """A file of deploy/scale with our addresses, the Slurm agent's and the store's; `every` is the
+    interval of its scrapes."""
     text = (SCALE / name).read_text()
     text = text.replace("store:8428", store.url.removeprefix("http://"))
-    text = text.replace("slurm-agent:9948", fleet.address)
+    text = text.replace("slurm-agent:9948", agent)
     content = yaml.safe_load(text.replace('"0"', f'"{shard}"') if shard else text)
-    content["global"] |= {"scrape_interval": "1s", "scrape_timeout": "1s"}
+    content["global"] |= {"scrape_interval": every, "scrape_timeout": every}
     if "rule_files" in content:
         content["global"]["evaluation_interval"] = "1s"
         content["rule_files"] = [f"{ROOT}/alerts/*.rules.yaml"]
@@ -90,7 +118,7 @@ def configuration(name: str, fleet: Pages, store: Store, shard: int = 0) -> str:
 def test_an_outage_of_the_store_loses_no_sample(
     children: Children, tmp_path: Path, fleet: Pages, store: Store
 ) -> None:
-    text = configuration("remote-write.yml", fleet, store)
+    text = configuration("remote-write.yml", fleet.address, store, every="200ms")
     prometheus = Prometheus(children, tmp_path / "prometheus", text)
     selector = 'scrapes_total{job="stagewatch"}'
     wait_for(lambda: len(store.samples(selector)) == len(NODES), "the store has every node")
@@ -121,7 +149,7 @@ def test_every_node_is_scraped_by_exactly_one_shard(
     shards = [
         Prometheus(
             children, tmp_path / f"shard-{number}",
-            configuration("shard.yml", fleet, store, number), agent=True,
+            configuration("shard.yml", fleet.address, store, shard=number), agent=True,
         )
         for number in range(2)
     ]  # fmt: skip
@@ -153,7 +181,7 @@ def test_vmalert_takes_every_rule() -> None:
 def test_rules_are_evaluated_where_the_series_of_all_shards_are(
     children: Children, tmp_path: Path, fleet: Pages, store: Store
 ) -> None:
-    text = configuration("agent.yml", fleet, store)
+    text = configuration("agent.yml", fleet.address, store)
     Prometheus(children, tmp_path / "agent", text, agent=True)
     children.start(
         ["env", f"VMALERT_LISTEN=127.0.0.1:{free_port()}", str(SCALE / "vmalert.sh"),
@@ -181,22 +209,9 @@ def expressions() -> list[str]:
 
 
 def test_the_store_answers_what_rules_and_dashboards_ask_as_prometheus_does(
-    children: Children, tmp_path: Path, store: Store, fleet: Pages
+    both: tuple[Prometheus, Store],
 ) -> None:
-    agent = f"127.0.0.1:{free_port()}"
-    command = [sys.executable, "-m", "stagewatch.cli", "node", "--listen", agent]
-    command += ["--record-dir", str(tmp_path), "--no-ranks-by-environment"]
-    command += ["--collector.gpu.recording", str(RECORDINGS / "h200-node-a.jsonl")]
-    children.start(command, log=tmp_path / "agent.log")
-    content = yaml.safe_load(configuration("remote-write.yml", fleet, store))
-    del content["global"]["external_labels"]  # Prometheus adds them to what it sends only
-    content["scrape_configs"] = [
-        {
-            "job_name": "stagewatch",
-            "static_configs": [{"targets": [agent], "labels": {"cluster": "a", "node": "n1"}}],
-        }
-    ]
-    prometheus = Prometheus(children, tmp_path / "prometheus", str(yaml.safe_dump(content)))
+    prometheus, store = both
     at = wait_for(lambda: _settled(prometheus, store), "both have a minute of data", limit=180)
     answered, differ, refused = 0, [], []
     for expression in expressions():

@@ -95,6 +95,8 @@ def collect(api: PrometheusApi, played: Played) -> Seen:
 def named_by(track: Track, played: Played) -> frozenset[int]:
     """The processes that a series names by its labels: a rank, or all of a node."""
     labels = track.labels
+    if "rank" in labels and played.shape.backend == "bare":  # nobody has told its role
+        return frozenset({int(labels["rank"])})
     if "rank" in labels:
         return frozenset({process(played, labels.get("role", ""), int(labels["rank"]))})
     if labels.get("node") in played.nodes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tracemalloc
 from pathlib import Path
 
@@ -65,6 +66,21 @@ def test_a_stat_that_is_no_stat_is_none(stat: bytes, tmp_path: Path) -> None:
 def test_a_wait_channel_of_zero_is_none() -> None:
     assert FIXED.wait_channel(4242, 4242) == ""
     assert FIXED.wait_channel(4243, 4243) == "futex_do_wait"
+
+
+def test_many_processes_are_told_as_each_alone_is() -> None:
+    proc = Procfs()
+    ended = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    pids = [os.getpid(), os.getppid(), ended.pid, 1 << 30]
+    stats = proc.stats(pids)
+    assert stats.keys() == {os.getpid(), os.getppid(), ended.pid}
+    began = {pid: stats[pid].start_ticks for pid in stats}
+    assert proc.running(began) == {os.getpid(), os.getppid()}, "a zombie does not run"
+    assert proc.running({os.getpid(): began[os.getpid()] + 1}) == set()
+    own = proc.network_namespace(os.getpid())
+    assert proc.network_namespaces([os.getpid(), 1 << 30]) == {os.getpid(): own}
+    ended.wait()
 
 
 def test_this_process_is_read_as_it_is(python: Python) -> None:

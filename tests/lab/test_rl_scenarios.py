@@ -130,7 +130,8 @@ class Running:
             return not waiting and not under_way
 
         try:
-            wait_for(over, "every fault is named and comes to light", OVER)
+            what = "every fault is named and comes to light"
+            wait_for(over, what, OVER, pause=0.02)  # a fault has its place within a step
         except AssertionError as error:
             left = {each.scenario.name: self.said[each.scenario.name] for each in under_way}
             raise AssertionError(f"{left}, and {len(waiting)} were not injected") from error

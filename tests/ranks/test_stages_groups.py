@@ -28,6 +28,7 @@ from stagewatch.ranks.stages import (
     LONGEST_GAP,
     MAX_EXPECTED_SECONDS,
     MAX_NAMES,
+    MESSAGES,
     RECENT_GAP,
     STARTED,
     StagesCollector,
@@ -108,6 +109,12 @@ def test_a_send_shows_its_peer_but_no_sequence_and_no_size(record: RankRecord) -
     assert series(found, INSIDE) == {(*KEY, "p2p", "recv", "2"): 40}
     for metric in (COLLECTIVES, GROUP_SIZE, ELEMENTS):
         assert not series(found, metric)
+
+
+def test_sends_and_receives_are_counted_together(record: RankRecord) -> None:
+    found = shown(with_group(record, "p2p", op="recv", peer=2, sequence=12))
+    assert series(found, MESSAGES) == {KEY: 12}
+    assert not series(shown(record), MESSAGES)
 
 
 def test_a_new_peer_at_every_look_ends_as_other(record: RankRecord) -> None:

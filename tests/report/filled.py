@@ -15,6 +15,8 @@ from tests.waiting import wait_for
 
 Value = Callable[[float], float | None]
 """The value at a time; None: no sample then."""
+BLOCKS = "--max-block-duration=1458h"
+"""promtool reads the whole text once for each block, of two hours unless it is told otherwise."""
 
 
 @dataclass
@@ -65,10 +67,11 @@ def filled_prometheus(children: Children, directory: Path, *pasts: Past) -> str:
     for past in pasts:
         text.write_text(past.openmetrics())
         subprocess.run(
-            ["promtool", "tsdb", "create-blocks-from", "openmetrics", text, directory / "data"],
+            ["promtool", "tsdb", "create-blocks-from", BLOCKS, "openmetrics", text,
+             directory / "data"],
             check=True,
             capture_output=True,
-        )
+        )  # fmt: skip
     config = directory / "prometheus.yml"
     config.write_text("{}\n")
     port = free_port()

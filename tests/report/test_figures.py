@@ -105,7 +105,7 @@ def test_hostile_labels_are_in_every_file(format: str) -> None:
 def test_any_text_makes_a_drawing_that_parses(text: str, seconds: float | None) -> None:
     drawing = bars(text, text, seconds)
     ElementTree.fromstring(drawing.inline())
-    ElementTree.fromstring(drawing.svg())
+    ElementTree.fromstring(drawing.svg)
 
 
 def test_no_text_is_smaller_than_seven_points() -> None:
@@ -113,7 +113,7 @@ def test_no_text_is_smaller_than_seven_points() -> None:
         bars("title", "detected", 3.0),
         *(timeline(incident(), "timeline-1", width) for width in WIDTHS),
     ):
-        text = drawing.svg()
+        text = drawing.svg
         unit = drawing.width * 72 / float(re.findall(r'viewBox="0 0 ([0-9.]+)', text)[0])
         found = re.findall(r"font(?:-size)?: [^;]*?([0-9.]+)px", text)
         sizes = [float(size) * unit for size in found]
@@ -125,7 +125,7 @@ def test_no_text_is_smaller_than_seven_points() -> None:
 def test_a_figure_is_the_same_every_time() -> None:
     for format in ("svg", "pdf", "png"):
         assert timeline(incident(), "a").file(format) == timeline(incident(), "a").file(format)
-    assert timeline(incident(), "a").svg() != timeline(incident(), "b").svg()
+    assert timeline(incident(), "a").svg != timeline(incident(), "b").svg
 
 
 def test_a_drawing_leaves_the_settings_of_matplotlib_alone() -> None:

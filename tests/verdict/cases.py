@@ -145,6 +145,9 @@ PIPELINE = {
     3: sends("recv", 1) | {"collectives": {"world": 50}},
 }
 
+BOTH = inside("experts", 27, 4, "reduce_scatter", None, ("world", 26, 4))
+"""In two groups of the same four members by turns."""
+AFTER_BOTH = inside("world", 27, 4, "all_reduce", None, ("experts", 26, 4))
 LOOP = {n: inside(f"dp:{n % 2}", 38, 3, "unknown", None, (f"tp:{n // 2}", 38, 2)) for n in range(4)}
 """In the loop of six ranks, in two groups each and never yet in the world."""
 END = {
@@ -293,6 +296,19 @@ CASES: dict[str, Case] = {
         8,
         {},
         {n: after_tensor(n // 2, 100, 69) for n in range(8)} | {4: tensor(2, 99, 70)},
+        "cycle",
+    ),
+    "one-has-left-out-what-the-others-wait-in": hang(4, BOTH, {2: AFTER_BOTH}, {2: "mismatch"}),
+    "half-have-left-out-what-the-others-wait-in": nobody(
+        4, BOTH, {2: AFTER_BOTH, 3: AFTER_BOTH}, "cycle"
+    ),
+    "one-in-a-group-of-some-of-those-that-wait-for-it": nobody(
+        4,
+        inside("world", 27, 4, "all_reduce", None, ("part", 6, 3)),
+        {
+            2: inside("part", 7, 3, "all_reduce", None, ("world", 26, 4)),
+            3: inside("world", 27, 4),
+        },
         "cycle",
     ),
     "some-wait-at-the-end-for-those-in-the-loop": hang(
@@ -589,6 +605,30 @@ ROLES: dict[str, dict[str, Case]] = {
     "weak-evidence-in-two-roles": {
         "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),
         "rollout": hang(8, {"collectives": {}}, {5: {"stage": "reward"}}, {5: "stage_differs"}),
+    },
+    "between-two-stages-beside-one-that-has-not-come": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | POLL}),
+        "rollout": hang(8, WORLD, {3: NOT_COME | POLL}, {3: "awaited"}),
+    },
+    "between-two-stages-beside-a-role-that-goes-on": {
+        "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | POLL}, {0: "awaited"}),
+        "rollout": well(8, WORLD, {3: NOT_COME, 4: {"progress_age_seconds": 2.0}}),
+    },
+    "left-the-loop-beside-a-role-that-stands": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": nobody(2, AWAIT_WORK | POLL, {}, "group_only"),
+    },
+    "a-stage-of-its-own-beside-a-role-that-stands": {
+        "train": hang(8, {"collectives": {}}, {5: {"stage": "reward"}}, {5: "stage_differs"}),
+        "rollout": nobody(2, AWAIT_WORK | POLL, {}, "group_only"),
+    },
+    "not-come-beside-a-role-that-stands": {
+        "train": hang(8, WORLD, {3: NOT_COME}, {3: "awaited"}),
+        "rollout": nobody(2, AWAIT_WORK | POLL, {}, "group_only"),
+    },
+    "left-the-loop-beside-a-role-that-is-idle": {
+        "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),
+        "rollout": nobody(2, {"collectives": {}, "stage": "idle"} | POLL, {}, "group_only"),
     },
     "left-the-loop-beside-a-role-that-goes-on": {
         "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import email.parser
+import email.utils
 import http.client
 import io
+from http import HTTPStatus
 
 import pytest
 from hypothesis import given
@@ -96,3 +98,10 @@ def test_a_response_tells_its_length_and_that_it_is_not_to_be_stored() -> None:
     assert b"Cache-Control: no-store\r\n" in data
     assert b"X-Content-Type-Options: nosniff\r\n" in data
     assert data.endswith(b"\r\n\r\n")
+
+
+def test_the_date_of_an_answer_is_one_that_clients_read() -> None:
+    head = plain(HTTPStatus.OK, "").encode(keep_alive=False, head_only=True).decode()
+    date = next(line for line in head.splitlines() if line.startswith("Date: "))
+    moment = email.utils.parsedate_to_datetime(date.removeprefix("Date: "))
+    assert date == f"Date: {email.utils.format_datetime(moment, usegmt=True)}"

@@ -16,7 +16,7 @@ import pytest
 from stagewatch.core.errors import ConfigError
 from stagewatch.core.runner import Runner
 from stagewatch.web.agent_server import AgentServer
-from stagewatch.web.connection import Limits
+from stagewatch.web.connection import Connection, Limits
 from stagewatch.web.message import PLAIN_TEXT
 from tests.waiting import wait_for
 from tests.web.http_helpers import GENEROUS, Agent, Serve, read_all
@@ -215,12 +215,22 @@ def test_slow_clients_of_many_addresses_give_way_to_a_scraper(serve: Serve) -> N
         wait_for(lambda: status(agent.send(CLOSING)) == 200, "the slowest has given way")
 
 
-def test_an_idle_connection_gives_way_to_a_new_client(serve: Serve) -> None:
+def test_an_idle_connection_gives_way_to_a_new_client(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idle, answered = threading.Semaphore(0), Connection.answered
+
+    def note(connection: Connection) -> None:
+        answered(connection)
+        idle.release()
+
+    monkeypatch.setattr(Connection, "answered", note)
     agent = serve(limits=Limits(connections=2, connections_per_peer=2))
     with agent.connect() as first, agent.connect() as second:
         for sock in (first, second):
             sock.sendall(REQUEST)
             assert status(sock.recv(1000)) == 200
+            assert idle.acquire(timeout=GENEROUS)  # the server knows it, too
         wait_for(lambda: status(agent.send(CLOSING)) == 200, "an idle connection gives way")
         assert first.recv(1000) == b""  # the one that was idle longest
         second.sendall(REQUEST)

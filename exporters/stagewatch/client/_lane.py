@@ -13,11 +13,13 @@ no signal handler comes in between either.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from struct import Struct
 
 from stagewatch.record import (
+    APART,
     BATCHES_AT,
     BUCKET_UNIT_NS,
     BUCKETS,
@@ -38,6 +40,9 @@ from stagewatch.record import (
     LANE_SHIFT,
     LANE_WORDS,
     LANES_AT,
+    STEP_SIZE,
+    STEPS,
+    STEPS_AT,
     SUBSTAGE_SIZE,
     T_DURATION_SUM,
     T_DURATIONS,
@@ -51,7 +56,7 @@ from stagewatch.record import (
     TOTAL_WORDS,
     WORD,
 )
-from stagewatch.stages import IDLE, STAGES
+from stagewatch.stages import IDLE, OUTSIDE_STEPS, STAGES
 
 _read_clock = time.clock_gettime_ns
 _BOOT = time.CLOCK_BOOTTIME
@@ -60,6 +65,7 @@ _pack_event = Struct(THREAD_EVENT).pack_into
 """Clears an event's place, then stores its words in their order."""
 _pack_frame = Struct(f"@qqq8x{SUBSTAGE_SIZE}s").pack_into
 """A frame as a whole: `F_START`, `F_CODE`, `F_STEP` and `F_SUBSTAGE`."""
+_pack_step = Struct("@qqq").pack_into
 _LAST_BUCKET = BUCKETS - 1
 _FADE_STEP_NS = 60_000_000_000
 """The longest recent gap fades by 0.04 % once in a minute of gaps, not with each of them."""
@@ -100,6 +106,7 @@ class Counts:
         "gap_sum",
         "gap_sum_at",
         "gaps_at",
+        "outside_steps",
         "recent_gap",
         "waited_at",
     )
@@ -108,6 +115,7 @@ class Counts:
         """`at` is the first of the words."""
         self.at = at
         self.code = code
+        self.outside_steps = STAGES[code] in OUTSIDE_STEPS
         self.duration_sum_at, self.duration_sum = at + T_DURATION_SUM, 0
         self.durations_at = at + T_DURATIONS
         self.gap_sum_at, self.gap_sum = at + T_GAP_SUM, 0
@@ -143,7 +151,9 @@ class Lane:
         "_raw",
         "_sequence",
         "_step_at",
+        "_step_place",
         "_steps",
+        "_waits",
         "_words",
         "batches",
         "innermost",
@@ -166,6 +176,9 @@ class Lane:
         self._marks_at = base + L_MARKS
         self._step_at = base + L_STEP
         self.batches = BATCHES_AT // WORD + index
+        steps = STEPS_AT + index * STEPS * STEP_SIZE
+        self._step_place = itertools.cycle(range(steps, steps + STEPS * STEP_SIZE, STEP_SIZE))
+        self._waits = self._words_of_waits()
         self._sequence = 0
         self.marks = 0
         self._last = 0
@@ -183,11 +196,13 @@ class Lane:
         words = self._words
         base = self._base
         words[base] = self._sequence + 1
-        self.wait_no_longer(_read_clock(_BOOT))
+        now = _read_clock(_BOOT)
+        self.wait_no_longer(now)
         self._show([])
         self._last = 0
         self.step = words[self._step_at] = -1
         words[base + L_THREAD] = thread
+        _pack_step(self._raw, next(self._step_place), now, APART, now)
         self._sequence += 2
         words[base] = self._sequence
 
@@ -216,6 +231,7 @@ class Lane:
         """Write to other memory from now on."""
         self._words = words
         self._raw = raw
+        self._waits = self._words_of_waits()
 
     def heartbeat(self, step: int | None) -> None:
         """Record progress, and the step if one is given; a new step is an event."""
@@ -227,6 +243,7 @@ class Lane:
         if step is not None and step != self.step:
             self.step = words[self._step_at] = step
             _pack_event(self._raw, next(self._place), now, self._steps, 0, step, now)
+            _pack_step(self._raw, next(self._step_place), now, sum(self._waits.tolist()), now)
         self._sequence += 2
         words[base] = self._sequence
 
@@ -243,6 +260,7 @@ class Lane:
             step = self.step
         elif step != self.step:
             self.step = words[self._step_at] = step
+            _pack_step(self._raw, next(self._step_place), now, sum(self._waits.tolist()), now)
         stage.started = now
         stage.counts = self._counts[code]
         if self._free is None:
@@ -282,6 +300,8 @@ class Lane:
             counts.duration_sum = words[counts.duration_sum_at] = counts.duration_sum + lasted
             bucket = 0 if lasted < BUCKET_UNIT_NS else _bucket(lasted)
             words[counts.durations_at + bucket] += 1
+            if counts.outside_steps:
+                _pack_step(self._raw, next(self._step_place), now, APART, now)
         self._sequence += 2
         words[base] = self._sequence
         name = stage.label[2]
@@ -299,6 +319,11 @@ class Lane:
         for counts in self._counts:
             if words[counts.waited_at] < 0:
                 words[counts.waited_at] += now
+
+    def _words_of_waits(self) -> memoryview:
+        """`T_WAITED` of all stages."""
+        first = self._base + L_TOTALS + T_WAITED
+        return self._words[first : first + len(STAGES) * TOTAL_WORDS : TOTAL_WORDS]
 
     def _mark(self, now: int) -> None:
         """Record progress at a time, and the gap since the last; the caller keeps the sequence.

@@ -5,16 +5,22 @@ A process that is stuck in execve(2), while it closes a file on a silent mount, 
 which stable kernels have too (6.18.44 has it), lets whoever opens or reads its `stat`, `wchan` or a
 link such as `ns/net` or `fd/0` wait for that lock; only SIGKILL ends the wait.  So a thread asks,
 and is left to wait where no answer comes within a moment.
+
+To hand a read over to that thread takes longer than the read itself.  So it does several at a time:
+those of many processes (`ask_each`), or all that one read asks of its process in turn.
 """
 
 from __future__ import annotations
 
 import _thread
+import contextlib
 import logging
 import threading
-from collections import Counter
-from collections.abc import Callable
-from typing import Any, TypeVar
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from stagewatch.core.errors import SourceError
 
@@ -24,6 +30,8 @@ T = TypeVar("T")
 
 MOMENT_SECONDS = 0.25
 """How long an answer may take."""
+BATCH_SECONDS = 0.05
+"""How long a thread does one read after another before it answers; well below a moment."""
 BEGIN_SECONDS = 5.0
 """How long a thread may take to begin, on a machine with more to do than it can."""
 MAX_WAITING_PER_USER = 16
@@ -43,20 +51,31 @@ class Patience:
 
         Raises `SourceError` where no thread can be started.
         """
-        if self._waiting and self._is_left_alone(process):
+        if getattr(_here, "process", None) == process:
+            return read()  # this thread is the one that asks
+        if self._is_left_alone(process):
             return None
-        try:
-            asker = self._idle.pop() if self._idle else _Asker()
-            answered = asker.ask(read, seconds)
-        except (IndexError, RuntimeError, MemoryError) as error:
-            raise SourceError(f"no thread can be started to read {process}: {error}") from error
+        asker, answered = self._hand_over(partial(_answer, process, read), seconds)
         if answered:
-            self._idle.append(asker)
-            return asker.answer()  # type: ignore[no-any-return]  # what `read` returned
-        if not self._waiting:
-            log.warning("%s does not answer: is it stuck in exec, on a silent mount?", process)
-        self._waiting = {**self._waiting, asker: (process, self._user_of(process))}
+            return self._take(asker)  # type: ignore[no-any-return]  # what `read` returned
+        self._leave(asker, process)
         return None
+
+    def ask_each(self, reads: Sequence[tuple[str, Callable[[], T]]]) -> list[T | None]:
+        """What each read of its process returns; `None` where it raises `OSError` too.
+
+        Raises `SourceError` where no thread can be started.
+        """
+        answers: list[T | None] = [None] * len(reads)
+        left = deque(enumerate(reads))
+        while left:
+            batch = _Batch(left, answers, self._is_left_alone)
+            asker, answered = self._hand_over(batch, MOMENT_SECONDS)
+            if answered:
+                self._take(asker)
+            else:
+                self._leave(asker, batch.process)
+        return answers
 
     def silent(self) -> frozenset[str]:
         """The processes that have not answered yet, and are not asked."""
@@ -64,12 +83,71 @@ class Patience:
             self._waiting = {each: of for each, of in self._waiting.items() if each.waits}
         return frozenset(process for process, _ in self._waiting.values())
 
+    def _hand_over(self, read: Callable[[], Any], seconds: float) -> tuple[_Asker, bool]:
+        """The thread that reads, and whether it has answered."""
+        try:
+            asker = self._idle.pop() if self._idle else _Asker()
+            return asker, asker.ask(read, seconds)
+        except (IndexError, RuntimeError, MemoryError) as error:
+            raise SourceError(f"no thread can be started to read /proc: {error}") from error
+
+    def _take(self, asker: _Asker) -> Any:
+        """What it has read; only then may others ask it."""
+        try:
+            return asker.answer()
+        finally:
+            self._idle.append(asker)
+
+    def _leave(self, asker: _Asker, process: str) -> None:
+        """Let it wait for this process."""
+        if not self._waiting:
+            log.warning("%s does not answer: is it stuck in exec, on a silent mount?", process)
+        self._waiting = {**self._waiting, asker: (process, self._user_of(process))}
+
     def _is_left_alone(self, process: str) -> bool:
+        if not self._waiting:
+            return False
         if process in self.silent():
             return True
         waiting = Counter(user for _, user in self._waiting.values())
         crowd = {user for user, count in waiting.items() if count >= MAX_WAITING_PER_USER}
         return bool(crowd) and self._user_of(process) in crowd
+
+
+_here = threading.local()
+"""In a thread that asks: `process`, of which it reads."""
+
+
+def _answer(process: str, read: Callable[[], T]) -> T:
+    _here.process = process
+    try:
+        return read()
+    finally:
+        _here.process = None
+
+
+class _Batch(Generic[T]):
+    """Does one read after another, for `BATCH_SECONDS` and at least one."""
+
+    def __init__(
+        self,
+        left: deque[tuple[int, tuple[str, Callable[[], T]]]],
+        answers: list[T | None],
+        is_left_alone: Callable[[str], bool],
+    ) -> None:
+        self._left = left
+        self._answers = answers
+        self._is_left_alone = is_left_alone
+        self._until = time.monotonic() + BATCH_SECONDS
+        self.process = ""
+        """The one that is being read."""
+
+    def __call__(self) -> None:
+        while self._left and (not self.process or time.monotonic() < self._until):
+            place, (self.process, read) = self._left.popleft()
+            if not self._is_left_alone(self.process):
+                with contextlib.suppress(OSError):
+                    self._answers[place] = _answer(self.process, read)
 
 
 class _Asker:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -79,37 +79,30 @@ class Procfs:
 
     def stat(self, pid: int, task: int | None = None) -> ProcessStat | None:
         """The process (CPU time of all its threads), or one of its tasks alone."""
-        raw = self.read_patiently(pid, "stat" if task is None else f"task/{task}/stat")
-        if raw is None:
-            return None
-        head, _, tail = raw.rpartition(b")")
-        fields = tail.split()
-        try:
-            return ProcessStat(
-                command=head.partition(b"(")[2].decode("utf-8", "replace"),
-                state=fields[0].decode(),
-                parent=number(fields[1]),
-                session=number(fields[3]),
-                user_seconds=number(fields[11]) / TICKS_PER_SECOND,
-                system_seconds=number(fields[12]) / TICKS_PER_SECOND,
-                threads=number(fields[17]),
-                start_ticks=number(fields[19]),
-                resident_bytes=number(fields[21]) * PAGE_SIZE,
-                page_faults=number(fields[7]) + number(fields[9]),
-                major_page_faults=number(fields[9]),
-            )
-        except (IndexError, ValueError):
-            return None
+        return _stat(self.read_patiently(pid, "stat" if task is None else f"task/{task}/stat"))
+
+    def stats(self, pids: Iterable[int]) -> dict[int, ProcessStat]:
+        """Those of the processes that answer."""
+        raws = self._told(pids, lambda pid: read_bytes(f"{self._root}/{pid}/stat"))
+        stats = {pid: _stat(raw) for pid, raw in raws.items()}
+        return {pid: stat for pid, stat in stats.items() if stat is not None}
 
     def is_running(self, pid: int, start_ticks: int) -> bool:
         """Whether the process that began at this time runs: no zombie, no successor to its pid.
 
         One that does not answer runs, and is taken for the one that was there before.
         """
-        stat = self.stat(pid)
-        if stat is None and pid in self.silent():
-            return True
-        return stat is not None and stat.start_ticks == start_ticks and stat.state not in "ZX"
+        return pid in self.running({pid: start_ticks})
+
+    def running(self, began: Mapping[int, int]) -> set[int]:
+        """Those of the processes, by the time they began, that run as `is_running` has it."""
+        stats = self.stats(began)
+        alive = {
+            pid
+            for pid, stat in stats.items()
+            if stat.start_ticks == began[pid] and stat.state not in "ZX"
+        }
+        return alive | (began.keys() & self.silent() - stats.keys())
 
     def scheduling(self, pid: int, task: int) -> Scheduling | None:
         """How often and how long one task had to give up or wait for a core."""
@@ -168,6 +161,21 @@ class Procfs:
         path = f"{self._root}/{pid}/ns/net"
         return self.patiently(pid, lambda: os.stat(path).st_ino)  # noqa: PTH116 - followed on purpose
 
+    def network_namespaces(self, pids: Iterable[int]) -> dict[int, int]:
+        """The same of many processes, as far as they tell it."""
+        return self._told(pids, lambda pid: os.stat(f"{self._root}/{pid}/ns/net").st_ino)  # noqa: PTH116
+
+    def each(self, reads: Sequence[tuple[int, Callable[[], T]]]) -> list[T | None]:
+        """What each read of its process tells, as `patiently` does, for less than that takes."""
+        return _patience.ask_each([(f"{self._root}/{pid}", read) for pid, read in reads])
+
+    def _told(self, pids: Iterable[int], read: Callable[[int], T | None]) -> dict[int, T]:
+        """What `read` tells of each process; without those of which it tells nothing."""
+        wanted = list(pids)
+        answers = self.each([(pid, partial(read, pid)) for pid in wanted])
+        pairs = zip(wanted, answers, strict=True)
+        return {pid: answer for pid, answer in pairs if answer is not None}
+
     def read_patiently(self, pid: int, file: str) -> bytes | None:
         """A file of a process that an execve of the process may keep back; `None` then too."""
         path = f"{self._root}/{pid}/{file}"
@@ -199,6 +207,29 @@ class Procfs:
         """A random id of this boot of the kernel, empty where unknown."""
         raw = read_bytes(f"{self._root}/sys/kernel/random/boot_id") or b""
         return raw.decode("ascii", "replace").strip()
+
+
+def _stat(raw: bytes | None) -> ProcessStat | None:
+    if raw is None:
+        return None
+    head, _, tail = raw.rpartition(b")")
+    fields = tail.split()
+    try:
+        return ProcessStat(
+            command=head.partition(b"(")[2].decode("utf-8", "replace"),
+            state=fields[0].decode(),
+            parent=number(fields[1]),
+            session=number(fields[3]),
+            user_seconds=number(fields[11]) / TICKS_PER_SECOND,
+            system_seconds=number(fields[12]) / TICKS_PER_SECOND,
+            threads=number(fields[17]),
+            start_ticks=number(fields[19]),
+            resident_bytes=number(fields[21]) * PAGE_SIZE,
+            page_faults=number(fields[7]) + number(fields[9]),
+            major_page_faults=number(fields[9]),
+        )
+    except (IndexError, ValueError):
+        return None
 
 
 def variables(environ: bytes) -> dict[str, str]:

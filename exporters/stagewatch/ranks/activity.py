@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Metric, Samples
-from stagewatch.host.procfs import Procfs
+from stagewatch.host.procfs import ProcessStat, Procfs
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS, Rank
@@ -64,6 +65,9 @@ SWAPPED = Metric(
 )
 THREADS = Metric("rl_rank_threads", "gauge", "Threads of the rank's process.", RANK_LABELS)
 
+_Look = tuple[ProcessStat, Sample]
+"""A process, and the thread of it that trains."""
+
 
 class RanksCollector(Collector):
     """Samples the training thread of every rank and classifies how it waits."""
@@ -87,13 +91,22 @@ class RanksCollector(Collector):
             raise NoData("no rank on this node")
         windows, self._windows = self._windows, {}
         out = Samples()
-        for rank in ranks:
+        looks = self._proc.each([(rank.pid, partial(self._look, rank)) for rank in ranks])
+        for rank, look in zip(ranks, looks, strict=True):
             key = rank.pid, rank.start_ticks
             window = self._windows[key] = windows.get(key) or deque(maxlen=WINDOW_SAMPLES)
-            self._one(out, rank, window)
+            self._one(out, rank, look, window)
         return out
 
-    def _one(self, out: Samples, rank: Rank, window: deque[Sample]) -> None:
+    def _look(self, rank: Rank) -> _Look | None:
+        """One look at a rank; `None` where it is hidden from us or has just ended."""
+        if rank.life is Life.GONE:
+            return None
+        process = self._proc.stat(rank.pid)
+        sample = self._sampler.take(rank, self._clock())
+        return None if process is None or sample is None else (process, sample)
+
+    def _one(self, out: Samples, rank: Rank, look: _Look | None, window: deque[Sample]) -> None:
         key = rank.key
         out.add(
             INFO,
@@ -108,11 +121,10 @@ class RanksCollector(Collector):
         if rank.life is Life.GONE:
             out.add(WAIT_CLASS, 1, *key, WaitClass.GONE.value)
             return
-        process = self._proc.stat(rank.pid)
-        sample = self._sampler.take(rank, self._clock())
-        if process is None or sample is None:  # hidden from us, or just ended
+        if look is None:
             out.add(WAIT_CLASS, 1, *key, WaitClass.UNKNOWN.value)
             return
+        process, sample = look
         window.append(sample)
         out.add(WAIT_CLASS, 1, *key, classify(window).value)
         out.add(CPU, process.user_seconds, *key, "user")

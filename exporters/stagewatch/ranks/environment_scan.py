@@ -7,7 +7,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from stagewatch.core.errors import StagewatchError
@@ -94,12 +94,8 @@ class EnvironmentScan:
         owners = set(recorded)
         self._begin(owners)
         candidates = self._candidates
-        running = [
-            pid
-            for pid, each in candidates.items()
-            # of a rank with a record, the record tells its end
-            if pid in owners or self._proc.is_running(pid, each.rank.start_ticks or 0)
-        ]
+        # Of a rank with a record, the record tells its end.
+        running = (candidates.keys() & owners) | self._running(candidates, owners)
         basis = candidates, owners, running
         if basis != self._chosen[0]:
             self._chosen = basis, self._choose(candidates, owners, running)
@@ -142,11 +138,8 @@ class EnvironmentScan:
 
     def _scan(self, recorded: set[int]) -> None:
         pids = set(self._proc.pids())
-        candidates = {
-            pid: each
-            for pid, each in self._candidates.items()
-            if self._proc.is_running(pid, each.rank.start_ticks or 0)
-        }
+        running = self._running(self._candidates)
+        candidates = {pid: each for pid, each in self._candidates.items() if pid in running}
         seen = (self._seen & pids) - (self._candidates.keys() - candidates.keys())
         read = self._files.read("environ", sorted(pids - seen - recorded), _PREFIXES)
         for pid, environ in read.items():
@@ -156,6 +149,17 @@ class EnvironmentScan:
                 candidates[pid] = candidate
         self._seen = seen | read.keys()
         self._candidates = candidates
+
+    def _running(
+        self, candidates: Mapping[int, _Candidate], but_for: Collection[int] = ()
+    ) -> set[int]:
+        return self._proc.running(
+            {
+                pid: each.rank.start_ticks or 0
+                for pid, each in candidates.items()
+                if pid not in but_for
+            }
+        )
 
     def _candidate(self, pid: int, environ: Mapping[str, str]) -> _Candidate | None:
         variable = _rank_variable(environ)

@@ -64,8 +64,7 @@ class ProcessFamilies:
             return self._families
 
     def _read(self) -> Families:
-        stats = ((pid, self._proc.stat(pid)) for pid in self._proc.pids())
-        processes = {pid: stat for pid, stat in stats if stat is not None}
+        processes = self._proc.stats(self._proc.pids())
         children: dict[int, list[int]] = defaultdict(list)
         for pid, stat in processes.items():
             children[stat.parent].append(pid)

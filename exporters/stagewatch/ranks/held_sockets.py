@@ -115,8 +115,9 @@ class RankSockets:
     def _look(self) -> SocketsLook:
         members = self._families.look().members
         self._owners.begin(members)
-        places = ((namespace_of(self._proc, pids[0]), pids[0]) for pids in members.values())
-        namespaces = {namespace: pid for namespace, pid in places if namespace is not None}
+        ranks = [pids[0] for pids in members.values()]
+        places = Procfs(self._proc).network_namespaces(ranks)
+        namespaces = {namespace: pid for pid, namespace in places.items()}
         overflows = {"host": listen_overflows(self._proc, "self")}
         own = namespace_of(self._proc, "self")
         sockets: list[TcpSocket] = []

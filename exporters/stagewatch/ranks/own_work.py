@@ -6,6 +6,9 @@ What a rank's training thread spends outside of collectives is its own work.
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import dataclass, field
+
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.ranks.model import RANK_LABELS
 from stagewatch.ranks.records import Life, RankRecord
@@ -33,12 +36,85 @@ DATA_WAIT = Metric(
     "now; it counts as work.",
     RANK_LABELS,
 )
+STEPS = Metric(
+    "rl_rank_steps_total",
+    "counter",
+    "Steps of the rank that the agent has measured, told from the numbers that the rank gave them. "
+    "Those with a stage init, eval, checkpoint or cleanup are left out, here and in what follows.",
+    RANK_LABELS,
+)
+STEP_TIME = Metric(
+    "rl_rank_step_time_seconds_total", "counter", "Time of these steps.", RANK_LABELS
+)
+STEP_TIME_SQUARED = Metric(
+    "rl_rank_step_time_squared_seconds_total",
+    "counter",
+    "Sum of the squares of the time of each of these steps, in seconds squared.",
+    RANK_LABELS,
+)
+STEP_WORK = Metric(
+    "rl_rank_step_work_seconds_total",
+    "counter",
+    "Time in these steps that the rank's training thread has spent outside of collectives.",
+    RANK_LABELS,
+)
+STEP_WORK_SQUARED = Metric(
+    "rl_rank_step_work_squared_seconds_total",
+    "counter",
+    "Sum of the squares of that time of each step, in seconds squared.",
+    RANK_LABELS,
+)
+STEP_WORK_CUBED = Metric(
+    "rl_rank_step_work_cubed_seconds_total",
+    "counter",
+    "Sum of the third powers of that time of each step, in seconds to the third power.",
+    RANK_LABELS,
+)
+
+
+@dataclass(slots=True)
+class StepSums:
+    """Sums of powers over the steps of a rank, from which follow means, variances and skewness.
+
+    Steps that pass between two looks are all counted as long as the record still holds them:
+    `stagewatch.record.STEPS` of them.
+    """
+
+    last: int = 0
+    """Boot time in nanoseconds when the last step known to have begun did."""
+    sums: dict[Metric, float] = field(default_factory=dict)
+
+    def take(self, begun: tuple[tuple[int, int], ...], now: int) -> None:
+        """Count the steps that have ended since the last time, by what `Lane.steps` holds.
+
+        `now` is the boot time in nanoseconds; nothing can have begun later.
+        """
+        known = [one for one in begun if self.last <= one[0] <= now]
+        for (start, waited), (end, waited_then) in itertools.pairwise(known):
+            time, wait = end - start, waited_then - waited
+            if time and waited >= 0 and 0 <= wait <= time:
+                self._count(time / 1e9, (time - wait) / 1e9)
+        if known:
+            self.last = known[-1][0]
+
+    def _count(self, time: float, work: float) -> None:
+        amounts = {
+            STEPS: 1.0,
+            STEP_TIME: time,
+            STEP_TIME_SQUARED: time**2,
+            STEP_WORK: work,
+            STEP_WORK_SQUARED: work**2,
+            STEP_WORK_CUBED: work**3,
+        }
+        for metric, amount in amounts.items():
+            self.sums[metric] = self.sums.get(metric, 0.0) + amount
 
 
 class OwnWork:
     """Work and waiting of ranks, which never decrease as long as a rank's record is there."""
 
     def __init__(self) -> None:
+        self._steps: dict[str, StepSums] = {}
         self._shown: dict[str, dict[str, tuple[int, int]]] = {}
         self._data: dict[str, int] = {}
 
@@ -51,6 +127,7 @@ class OwnWork:
         """
         before, self._shown = self._shown, {}
         data_before, self._data = self._data, {}
+        steps_before, self._steps = self._steps, {}
         for record in records:
             old = before.get(record.name, {})
             self._shown[record.name] = shown = {}
@@ -64,6 +141,11 @@ class OwnWork:
             self._data[record.name] = data
             if data:
                 out.add(DATA_WAIT, data / 1e9, record.job_id, record.role, record.rank)
+            self._steps[record.name] = steps = steps_before.get(record.name, StepSums())
+            if record.training is not None:
+                steps.take(record.training.steps, int(now * 1e9))
+            for metric, amount in steps.sums.items():
+                out.add(metric, amount, record.job_id, record.role, record.rank)
 
 
 def work_and_waiting(record: RankRecord, now: float) -> tuple[float, float]:

@@ -19,6 +19,7 @@ from struct import Struct
 from stagewatch import record as layout
 from stagewatch.core.words import printable
 from stagewatch.record import (
+    BATCHES_END,
     CALLS_END,
     EVENT_SIZE,
     EVENTS_AT,
@@ -37,10 +38,12 @@ ATTEMPTS = 50
 
 _MAX_NUMBER = 10_000_000
 
-FILE_SIZES = (RECORD_SIZE, EVENTS_END, CALLS_END, FILE_SIZE)
-"""Of clients that keep no events, no more than events, no more than calls, and of this one."""
+FILE_SIZES = (RECORD_SIZE, EVENTS_END, CALLS_END, BATCHES_END, FILE_SIZE)
+"""Of clients that keep no events, no more than events, no more than calls, no single steps, and of
+this one."""
 _WORK = Struct(f"<{layout.WORK_WORDS}d")
 _WORK_SIZE = len(STAGES) * _WORK.size
+_STEPS = Struct(f"<{3 * layout.STEPS}q")
 
 
 def _lane_at(index: int) -> int:
@@ -104,6 +107,10 @@ class Lane:
     of those inside of collectives (negative: as `T_WAITED` has it)."""
     batches: int = 0
     """Nanoseconds that the thread has waited for batches of data (negative likewise)."""
+    steps: tuple[tuple[int, int], ...] = ()
+    """When its latest steps began, in order, and how long it had waited in collectives by then:
+    nanoseconds of `CLOCK_BOOTTIME` and of waiting (negative: no step begins or ends here that can
+    be measured)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +332,7 @@ def copy_ring(fd: int) -> bytes:
 def copy_rest(fd: int) -> bytes:
     """What lies behind the events; empty where the client keeps no more.  Raises `OSError`.
 
-    Each of its words counts alone, so no copy is torn.
+    Each of its words counts alone, so no copy is torn; torn beginnings of steps are told.
     """
     return os.pread(fd, FILE_SIZE - WORK_AT, WORK_AT)
 
@@ -362,7 +369,7 @@ def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
         raise CorruptRecord("not a stage record")
     words = memoryview(raw).cast("q")
     rest = rest or raw[WORK_AT:]
-    whole = WORK_AT + len(rest) in (CALLS_END, FILE_SIZE)
+    whole = WORK_AT + len(rest) in (CALLS_END, BATCHES_END, FILE_SIZE)
     rest = (rest if whole else b"").ljust(FILE_SIZE - WORK_AT, b"\0")
     if words[layout.H_VERSION] != layout.VERSION:
         raise OtherVersion(f"version {words[layout.H_VERSION]} is not {layout.VERSION}")
@@ -448,7 +455,14 @@ def _lane(raw: bytes, words: memoryview, rest: bytes, base: int) -> Lane:
         step=_step(words[base + layout.L_STEP]),
         times=_times(words, base),
         batches=int.from_bytes(rest[batches : batches + WORD], "little", signed=True),
+        steps=_steps(rest, layout.STEPS_AT - WORK_AT + index * _STEPS.size),
     )
+
+
+def _steps(rest: bytes, at: int) -> tuple[tuple[int, int], ...]:
+    words = _STEPS.unpack_from(rest, at)
+    begun = zip(words[::3], words[1::3], words[2::3], strict=True)
+    return tuple(sorted((time, waited) for time, waited, again in begun if 0 < time == again))
 
 
 def _times(words: memoryview, base: int) -> dict[str, tuple[int, int]]:

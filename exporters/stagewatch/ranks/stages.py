@@ -93,6 +93,13 @@ COLLECTIVES = Metric(
     "Collectives that the rank has entered since the process group was made.",
     GROUP_LABELS,
 )
+MESSAGES = Metric(
+    "rl_rank_messages_total",
+    "counter",
+    "Sends to another rank and receives from one that the rank has entered; absent before the "
+    "first.",
+    RANK_LABELS,
+)
 INSIDE = Metric(
     "rl_rank_collective_inside_seconds",
     "gauge",
@@ -457,7 +464,9 @@ def _groups(out: Samples, record: RankRecord, now: float, names: Vocabulary) -> 
         if not names.admits("group", job_id, role, name):
             continue
         key = job_id, role, record.rank, name
-        if name != POINT_TO_POINT:
+        if name == POINT_TO_POINT:
+            out.add(MESSAGES, group.sequence or None, job_id, role, record.rank)
+        else:
             out.add(COLLECTIVES, group.sequence, *key)
             out.add(
                 GROUP_SIZE, group.size or (record.world_size if name == "world" else None), *key

@@ -14,6 +14,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import NamedTuple, ParamSpec
 
 import matplotlib.style
@@ -100,8 +101,9 @@ class Drawing:
         self.width = width
         self.figure = Figure(figsize=(width, height), layout="constrained")
 
+    @cached_property
     def svg(self) -> str:
-        """The figure as a file."""
+        """The figure as a file, once all is drawn; the page and the file beside it share it."""
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         return self._saved("svg", nothing | {"Title": self.title}).decode()
 
@@ -111,8 +113,8 @@ class Drawing:
         The page's style sheet has the rule that matplotlib puts into each file, and elements lose
         the names that other figures have too.
         """
-        svg = self.svg()
-        svg = re.sub(r"<(style|metadata)\b.*?</\1>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+        svg = self.svg[self.svg.index("<svg") :]
+        svg = re.sub(r"<(style|metadata)\b.*?</\1>", "", svg, flags=re.DOTALL)
         grown = self.width * (138 if self.width == TWO_COLUMNS else 110)
         size = f'role="img" width="{grown:g}" style="min-width: {self.width:g}in"'
         svg = re.sub(r'width="\S+" height="\S+"', size, svg, count=1)
@@ -121,7 +123,7 @@ class Drawing:
     def file(self, format: str) -> bytes:
         """The SVG, PDF or PNG."""
         if format == "svg":
-            return self.svg().encode()
+            return self.svg.encode()
         nothing = {"pdf": "CreationDate", "png": "Software"}
         return self._saved(format, {nothing[format]: None, "Title": self.title})
 

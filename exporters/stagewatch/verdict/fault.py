@@ -71,8 +71,22 @@ class Case:
     def sure(self) -> bool:
         """Whether somebody is at fault for more than where and how it waits."""
         return any(
-            charge.evidence not in _WEAK or charge.rank.wait_class is WaitClass.STOPPED
+            charge.rank.wait_class is WaitClass.STOPPED
+            or not (charge.evidence in _WEAK or _between_stages(charge))
             for charge in self.charges
+        )
+
+    @property
+    def between_stages(self) -> bool:
+        """Whether nobody is at fault but ranks that are asleep between two stages."""
+        return bool(self.charges) and all(map(_between_stages, self.charges))
+
+    @property
+    def stands(self) -> bool:
+        """Whether all are inside of stages of the loop, none waits for a peer and none is at fault:
+        ranks of other roles may wait for them between two stages."""
+        return not self.charges and all(
+            not rank.inside and rank.stage not in _OUTSIDE for rank in self.live
         )
 
     @property
@@ -109,6 +123,14 @@ class Case:
         waits = any(rank is other for other in self.waiting)
         at_work = rank.at_work or self.running
         return at_work and not waits and (charged or not self.charges)
+
+
+def _between_stages(charge: Charge) -> bool:
+    """Whether the others wait for a rank that is asleep in no stage, as one is that waits for
+    another role through a queue."""
+    asleep = charge.rank.wait_class in (WaitClass.PARKED, WaitClass.POLL)
+    awaited = charge.evidence in ("awaited", "left_loop_early")
+    return awaited and charge.rank.stage == "idle" and asleep
 
 
 def accuse(ranks: Sequence[RankFacts]) -> Case:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from statistics import median
 
 from stagewatch.ranks.wait_class import WaitClass
@@ -65,6 +66,7 @@ def draw(live: Sequence[RankFacts]) -> Graph:
     for group in groups:
         group.enter(graph)
     _skips(groups, graph)
+    _camps(groups, graph)
     _sends(live, graph)
     return graph
 
@@ -77,8 +79,8 @@ def _skips(groups: Sequence[_Group], graph: Graph) -> None:
         totals.update(group.sequence)
     usual: dict[int, float] = {}
     for group in groups:
-        furthest = [place for place in group.inside if group.sequence.get(place) == group.reached]
-        counts = Counter(totals[place] for place in furthest if place in group.sequence)
+        furthest = group.furthest
+        counts = Counter(totals[place] for place in furthest)
         middle = median(counts.elements()) if counts else 0
         if 2 * counts[int(middle)] > counts.total() and middle == int(middle):
             usual |= {place: max(middle, usual.get(place, 0)) for place in furthest}
@@ -86,6 +88,17 @@ def _skips(groups: Sequence[_Group], graph: Graph) -> None:
         for place in sorted(group.behind - group.lagging):
             gap = (group.reached or 0) - group.sequence[place]
             if place in usual and totals[place] + gap == usual[place]:
+                graph.skipped.setdefault(place, group.where)
+
+
+def _camps(groups: Sequence[_Group], graph: Graph) -> None:
+    """Of two groups with the same members a few are in one and wait for many, who are in the other
+    and wait for them: the few have left that one out."""
+    for group, other in permutations(groups, 2):
+        few = (group.behind - group.lagging) & other.furthest
+        many = (other.behind - other.lagging) & group.furthest
+        if len(few) < len(many) and few | many == group.members == other.members:
+            for place in few:
                 graph.skipped.setdefault(place, group.where)
 
 
@@ -104,7 +117,7 @@ class _Group:
     ) -> None:
         self._live = live
         self._name = name
-        self._members = members
+        self.members = members
         self._younger = members & younger
         self.inside = {
             place: live[place].inside[name] for place in members if name in live[place].inside
@@ -126,6 +139,9 @@ class _Group:
         }
         self.lagging = self.behind & self.inside.keys()
         """Behind, and inside an earlier collective of the group."""
+        self.furthest = {
+            place for place in self.inside if self.sequence.get(place, -1) == self.reached
+        }
 
     def enter(self, graph: Graph) -> None:
         """Add what this group shows."""
@@ -139,7 +155,7 @@ class _Group:
         together = self._together()
         graph.together |= together
         odd = self._differing(together)
-        halves = 2 * len(self.lagging) - len(self._members)
+        halves = 2 * len(self.lagging) - len(self.members)
         if halves > 0 and not not_come and self._all_lag():
             odd |= self.sequence.keys() - self.behind
         graph.mismatched |= dict.fromkeys(sorted(odd), where)
@@ -154,7 +170,7 @@ class _Group:
     def _not_come(self) -> set[int]:
         """Members that those inside wait for; a younger one is judged by whether it is inside."""
         outside = set() if self.reached is None else self._younger - self.inside.keys()
-        if 2 * len(self.lagging) >= len(self._members):
+        if 2 * len(self.lagging) >= len(self.members):
             return (self.behind - self.lagging) | outside
         return self.behind | outside
 
@@ -170,7 +186,7 @@ class _Group:
 
     def _together(self) -> set[int]:
         here = {place for place in self.inside if self.sequence.get(place) == self.reached}
-        whole = here == self._members and len(here) > 1 and not self._short
+        whole = here == self.members and len(here) > 1 and not self._short
         return here if whole and self.reached is not None else set()
 
     def _differing(self, together: set[int]) -> set[int]:

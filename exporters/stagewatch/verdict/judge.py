@@ -71,11 +71,13 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
         for role, case in cases.items()
     }
     sure = any(case.sure and (stuck[role] or case.gone_is_fault) for role, case in cases.items())
+    stands = any(case.stands and stuck[role] for role, case in cases.items())
     calls = any(case.nobody == "call" and stuck[role] for role, case in cases.items())
     verdicts = []
     for role, case in cases.items():
         job = f"job {roles[role][0].job_id}" + (f" ({role})" if len(roles) > 1 else "")
-        gives_way = sure and stuck[role] and bool(case.charges) and not case.sure
+        gives_way = stuck[role] and bool(case.charges) and sure and not case.sure
+        gives_way |= stuck[role] and stands and case.between_stages
         gives_way |= calls and case.nobody == "group_only"
         mine = replace(case, charges=(), nobody="other_role") if gives_way else case
         verdicts.append(_judge_role(roles[role], mine, job, stuck[role]))

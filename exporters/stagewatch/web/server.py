@@ -28,7 +28,7 @@ from stagewatch.web.security import WebSecurity
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY_SECONDS = 0.2
-"""How often the accepting thread looks after refused clients and the end of the server."""
+"""How often the accepting thread looks after refused clients, while there are any."""
 _BACKLOG = 1024
 _IDLE = "idle-http"
 _Admitted = tuple[Connection, str, threading.Event]
@@ -76,7 +76,6 @@ class HTTPServer:
         except OSError as error:
             reason = _REASONS.get(error.errno or 0) or error.strerror or str(error)
             raise ConfigError(f"cannot listen on {show(address)}: {reason}") from error
-        self._listener.settimeout(_LOOK_EVERY_SECONDS)
         self.port: int = self._listener.getsockname()[1]
         """The port that the server listens on, also where port 0 was asked for."""
 
@@ -91,6 +90,8 @@ class HTTPServer:
     def close(self) -> None:
         """Stop listening and cut every connection off; returns within a second."""
         self._closing.set()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
         if self._accepting is not None:
             self._accepting.join()
         self._listener.close()
@@ -104,6 +105,7 @@ class HTTPServer:
 
     def _accept(self) -> None:
         while not self._closing.is_set():
+            self._listener.settimeout(_LOOK_EVERY_SECONDS if self._refused else None)
             try:
                 sock, address = self._listener.accept()
                 self._begin(sock, str(address[0]))
@@ -239,6 +241,9 @@ class _RefusedClients:
 
     def __init__(self) -> None:
         self._held: deque[tuple[float, socket.socket]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._held)
 
     def add(self, sock: socket.socket, response: bytes) -> None:
         """Send `response`, as far as that goes without waiting; the oldest makes room."""

@@ -19,15 +19,17 @@ def wait_for(
     condition: Callable[[], T | Literal[False] | None],
     what: str,
     limit: float = 60.0,
-    pause: float = 0.02,
+    pause: float = 0.1,
 ) -> T:
-    """The condition's first true value, which is looked for every `pause` seconds.
+    """The condition's first true value.  Raises `TookTooLong` after `limit` seconds.
 
-    Raises `TookTooLong` after `limit` seconds.
+    It is looked at again after a fiftieth of the seconds waited so far, 0.02 at least and `pause`
+    at most, since looking itself keeps a small machine busy.
     """
-    end = time.monotonic() + limit
+    began = time.monotonic()
     while not (value := condition()):
-        if time.monotonic() > end:
+        waited = time.monotonic() - began
+        if waited > limit:
             raise TookTooLong(f"did not happen within {limit:g} s: {what}")
-        time.sleep(pause)
+        time.sleep(min(max(waited / 50, 0.02), pause))
     return value

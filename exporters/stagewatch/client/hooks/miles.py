@@ -1,17 +1,19 @@
-"""miles: slime's sibling, with a timer in its rollout manager too and rollout functions of classes.
+"""miles: slime's sibling, with rollout functions of classes and a timer of its own.
 
-Read in its source (github.com/radixark/miles), and never run within it.
+Its older release, 0.0.2 on PyPI, is what the tests run; what came later was read in its source
+(github.com/radixark/miles).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from stagewatch.client.hooks.batches import Batch, Sample
 from stagewatch.client.hooks.patching import Patches, Plan, answered, class_in, plan_timer, within
 from stagewatch.client.hooks.slime import generated, plan_rewards, updated
-from stagewatch.client.hooks.span import Names, by_stage, count, tell
+from stagewatch.client.hooks.span import Names, Span, by_stage, count, tell
 
 NAMES = Names(
     "miles",
@@ -36,38 +38,47 @@ NAMES = Names(
 
 
 def _timer(module: ModuleType, patches: Patches) -> None:
-    """`miles.utils.timer`: the rollout manager and the training actors use it."""
+    """`miles.utils.timer`: the training actors use it, and newer rollout managers."""
     plan_timer(patches, class_in(module, "Timer"), NAMES, start="start", stop="end")
 
 
-def _is_evaluation(*arguments: Any, **named: Any) -> bool:
-    """Of `call_rollout_function(fn, input)`, or of the older `call_rollout_fn(..., evaluation)`."""
-    given = [*arguments, *named.values()]
-    return bool(named.get("evaluation")) or any(getattr(one, "evaluation", False) for one in given)
+def _of_function(_: Any, __: Any, rollout_id: Any, *___: Any, evaluation: bool) -> tuple[bool, Any]:
+    """Whether `call_rollout_fn(fn, args, rollout_id, data_source, evaluation=...)` evaluates, and
+    the number of the rollout."""
+    return evaluation, rollout_id
 
 
-def _functions(name: str) -> Plan:
-    """Plans to measure a batch where the module calls the rollout function by `name`."""
+def _of_class(_: Any, input: Any) -> tuple[bool, Any]:
+    """Likewise of `call_rollout_function(fn, input)`."""
+    return input.evaluation, input.rollout_id
+
+
+def _rollouts(name: str, asked: Callable[..., tuple[bool, Any]]) -> Plan:
+    """Plans to record a rollout, and to measure its batch, where the manager calls it by `name`.
+
+    Where the manager's timer has opened the stage already, this is a part of it.
+    """
+
+    def stage(*arguments: Any, **named: Any) -> Span:
+        evaluation, rollout_id = asked(*arguments, **named)
+        return Span(NAMES, "eval_rollout" if evaluation else "rollout", rollout_id)
 
     def batch(*arguments: Any, **named: Any) -> Batch | None:
-        return None if _is_evaluation(*arguments[1:], **named) else Batch()
+        return None if asked(*arguments, **named)[0] else Batch()
 
     def report(output: Any, *arguments: Any, **named: Any) -> None:
-        if not _is_evaluation(*arguments[1:], **named):
+        if not asked(*arguments, **named)[0]:
             generated(NAMES, output)
 
-    def plan(module: ModuleType, patches: Patches) -> None:
-        patches.plan_extra(
-            module, name, lambda original: within(batch)(answered(report)(original)), "fn"
-        )
+    def call(original: Callable[..., Any]) -> Callable[..., Any]:
+        return within(stage)(within(batch)(answered(report)(original)))
 
-    return plan
+    return lambda module, patches: patches.plan_extra(module, name, call, "fn")
 
 
 def _samples(module: ModuleType, patches: Patches) -> None:
-    """`miles.rollout.inference_rollout.inference_rollout_common`: one sample, with its reward."""
-    sample = within(lambda *_, **__: Sample())
-    patches.plan_extra(module, "generate_and_rm", sample, "state", "sample")
+    """`generate_and_rm` of either kind of rollout function: one sample, with its reward."""
+    patches.plan_extra(module, "generate_and_rm", within(lambda *_, **__: Sample()), "sample")
 
 
 def _queue(module: ModuleType, patches: Patches) -> None:
@@ -97,7 +108,8 @@ def _data(module: ModuleType, patches: Patches) -> None:
     def report(result: Any, *_: Any, **__: Any) -> None:
         parallel = module.get_parallel_state()  # One data-parallel rank has the same samples.
         if parallel.tp.rank == parallel.pp.rank == parallel.cp.rank == 0:
-            lengths = result[0]["total_lengths"]
+            data = result[0] if isinstance(result, tuple) else result  # 0.0.2: the data alone
+            lengths = data["total_lengths"]
             count(NAMES, samples=len(lengths), tokens=sum(lengths))
 
     patches.plan_extra(module, "get_rollout_data", answered(report), "rollout_data_ref")
@@ -105,12 +117,14 @@ def _data(module: ModuleType, patches: Patches) -> None:
 
 MODULES = {
     "miles.utils.timer": _timer,
-    "miles.rollout.base_types": _functions("call_rollout_fn"),
-    "miles.rollout.inference_rollout.compatibility": _functions("call_rollout_function"),
+    "miles.rollout.base_types": _rollouts("call_rollout_fn", _of_function),
+    "miles.rollout.inference_rollout.compatibility": _rollouts("call_rollout_function", _of_class),
     "miles.rollout.inference_rollout.inference_rollout_common": _samples,
+    "miles.rollout.sglang_rollout": _samples,
     "miles.rollout.rm_hub": plan_rewards,
     "miles.rollout.fully_async_data_buffer": _queue,
     "miles.backends.megatron_utils.actor": _actor("MegatronTrainRayActor"),
     "miles.backends.fsdp_utils.actor": _actor("FSDPTrainRayActor"),
+    "miles.backends.experimental.fsdp_utils.actor": _actor("FSDPTrainRayActor"),  # 0.0.2
     "miles.backends.training_utils.data": _data,
 }
