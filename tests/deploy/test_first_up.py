@@ -73,5 +73,6 @@ def test_nothing_is_told_of_a_healthy_machine_without_slurm(
     if server.query("node_timex_sync_status == 0"):  # of this machine it is true
         allowed |= {"ClockUnsynchronized"}
     assert {each["metric"]["alertname"] for each in ever} - allowed == set()
-    told = Server(f"http://{alertmanager}").page("/api/v2/alerts")
+    manager = Server(f"http://{alertmanager}")
+    told = wait_for(lambda: manager.page("/api/v2/alerts"), "Alertmanager has been told of one")
     assert {alert["labels"]["alertname"] for alert in told} == {"Watchdog"}

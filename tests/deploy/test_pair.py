@@ -86,8 +86,10 @@ def test_a_pair_tells_once_and_goes_on_when_half_of_it_is_lost(
 
         off.add("n1")
         wait_for(lambda: told("n1"), "a message")
-        [first] = managers["a"].page("/api/v2/alerts")
-        [second] = managers["b"].page("/api/v2/alerts")
+        [first], [second] = (
+            wait_for(lambda manager=managers[name]: manager.page("/api/v2/alerts"), "the alert")
+            for name in PAIR
+        )
         assert first["fingerprint"] == second["fingerprint"]
         assert "replica" not in first["labels"]
         time.sleep(PEER_SECONDS)
