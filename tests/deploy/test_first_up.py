@@ -74,5 +74,9 @@ def test_nothing_is_told_of_a_healthy_machine_without_slurm(
         allowed |= {"ClockUnsynchronized"}
     assert {each["metric"]["alertname"] for each in ever} - allowed == set()
     manager = Server(f"http://{alertmanager}")
-    told = wait_for(lambda: manager.page("/api/v2/alerts"), "Alertmanager has been told of one")
+    told = wait_for(
+        lambda: manager.page("/api/v2/alerts"),
+        "Alertmanager has been told of one",  # again after a minute, if Prometheus knew of none yet
+        limit=180,
+    )
     assert {alert["labels"]["alertname"] for alert in told} == {"Watchdog"}
