@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO
+from io import BytesIO
 
 from stagewatch.core.errors import SourceError, Stuck
 
@@ -86,7 +86,9 @@ class CommandRunner:
     def _finish(
         self, process: subprocess.Popen[bytes], name: str, timeout: float, accept_status: bool
     ) -> bytes:
-        output, complaint, ended = _read(process, timeout, self.max_output)
+        out, err = BytesIO(), BytesIO()  # what they hold is had without a copy
+        ended = _read(process, timeout, self.max_output, out, err)
+        output, complaint = out.getvalue(), err.getvalue()
         if not ended:
             self._kill(process)
             if len(output) > self.max_output:
@@ -96,7 +98,7 @@ class CommandRunner:
             raise NoAnswer(f"{name} gave no answer within {timeout:g} s and was killed")
         if process.returncode != 0 and not (accept_status and output):
             raise SourceError(f"{name} failed ({_status(process)}): {_one_line(complaint)}")
-        return bytes(output)
+        return output
 
     def _kill(self, process: subprocess.Popen[bytes]) -> None:
         _kill_group(process)
@@ -114,37 +116,32 @@ class CommandRunner:
 
 
 def _read(
-    process: subprocess.Popen[bytes], timeout: float, limit: int
-) -> tuple[bytearray, bytearray, bool]:
+    process: subprocess.Popen[bytes], timeout: float, limit: int, out: BytesIO, err: BytesIO
+) -> bool:
     """Read standard output and error, and tell whether the process ended by itself in time."""
     deadline = time.monotonic() + timeout
-    printed: dict[str, bytearray] = {"out": bytearray(), "err": bytearray()}
     with selectors.DefaultSelector() as selector:
-        pipes: tuple[tuple[IO[bytes] | None, str], ...] = (
-            (process.stdout, "out"),
-            (process.stderr, "err"),
-        )
-        for pipe, kind in pipes:
+        for pipe, printed in ((process.stdout, out), (process.stderr, err)):
             if pipe is not None:
-                selector.register(pipe, selectors.EVENT_READ, kind)
+                selector.register(pipe, selectors.EVENT_READ, printed)
         while selector.get_map():
             left = deadline - time.monotonic()
             ready = selector.select(left) if left > 0 else []
             if not ready:
-                return printed["out"], printed["err"], False
+                return False
             for key, _ in ready:
                 chunk = os.read(key.fd, 1 << 20)
                 if not chunk:
                     selector.unregister(key.fileobj)
-                elif key.data == "out" or len(printed["err"]) < _MAX_COMPLAINT:
-                    printed[key.data] += chunk
-            if len(printed["out"]) > limit:
-                return printed["out"], printed["err"], False
+                elif key.data is out or err.tell() < _MAX_COMPLAINT:
+                    key.data.write(chunk)
+            if out.tell() > limit:
+                return False
     try:
         process.wait(timeout=max(0.1, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
-        return printed["out"], printed["err"], False
-    return printed["out"], printed["err"], True
+        return False
+    return True
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -157,7 +154,7 @@ def _status(process: subprocess.Popen[bytes]) -> str:
     return f"signal {-code}" if code < 0 else f"status {code}"
 
 
-def _one_line(complaint: bytearray) -> str:
+def _one_line(complaint: bytes) -> str:
     """The last line of a complaint, without what differs from one time to the next."""
     lines = complaint.decode(errors="replace").strip().splitlines()
     last = lines[-1].strip()[:300] if lines else "it said nothing"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,19 @@ def test_output_comes_back_and_the_environment_is_known(
     lines = set(found.split(b"\n"))
     assert {b"SLURM_TIME_FORMAT=%s", b"SLURM_BITSTR_LEN=0", b"SLURM_CONF=/kept", b"\xff"} <= lines
     assert not [line for line in lines if line.startswith((b"SQUEUE_", b"SLURM_CLUSTERS"))]
+
+
+def test_long_output_is_held_once(commands: Path) -> None:
+    """The queue of a large cluster is 20 MB of text."""
+    size = 64 << 20
+    command = script(commands, "squeue", f"head -c {size} /dev/zero")
+    tracemalloc.start()
+    try:
+        assert len(slurm_runner().run([command], 60)) == size
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * size
 
 
 def test_missing_command_is_said_plainly() -> None:

@@ -124,12 +124,10 @@ class JobLedger:
         """Count the ends and requeues that a snapshot of the queue shows."""
         jobs = tuple(jobs)
         live: dict[Run, _Live] = {}
-        latest: dict[int, int] = {}
         restarts: dict[int, int] = {}
         ended: dict[Run, EndedJob] = {}
         for job in jobs:
             submit = job.submit or 0
-            latest[job.job_id] = submit
             if job.restarts:
                 self._count_restarts(job)
                 restarts[job.job_id] = job.restarts
@@ -142,10 +140,14 @@ class JobLedger:
         self._count_cancelled(jobs, live, ended)
         for record in ended.values():
             self._end(record)
-        for run, was in self._live.items():
-            if run not in live and run not in self._seen:
-                requeued = latest.get(run[0], 0) > run[1]
-                self._awaited[run] = _Awaited(was.partition, was.tasks, self._last_poll, requeued)
+        left = {
+            run: was for run, was in self._live.items() if run not in live and run not in self._seen
+        }
+        ids = {job_id for job_id, _ in left}
+        latest = {job.job_id: job.submit or 0 for job in jobs if job.job_id in ids}
+        for run, was in left.items():
+            requeued = latest.get(run[0], 0) > run[1]
+            self._awaited[run] = _Awaited(was.partition, was.tasks, self._last_poll, requeued)
         self._live = live
         self._restarts = restarts
         self._last_poll = now
