@@ -274,7 +274,9 @@ class Evaluations:
 
     interval: float
     seconds: dict[str, float] = field(default_factory=dict)
-    """By the time of the evaluation."""
+    """Of those that were seen, by the time of the evaluation."""
+    count: float = 0.0
+    """How many there were; of a group."""
 
     @property
     def usual(self) -> float:
@@ -318,6 +320,7 @@ class Watched:
         self._note()
         before, since = sum(self.process.cpu_times()[:2]), time.monotonic()
         earlier = {id(each): set(each.seconds) for each in self._all()}
+        counts = self._counts()
         while time.monotonic() < since + seconds:
             time.sleep(4)
             self._note()
@@ -325,7 +328,22 @@ class Watched:
         for each in self._all():
             for moment in earlier.get(id(each), ()):
                 del each.seconds[moment]
+        for name, count in self._counts().items():
+            self.groups[name].count = count - counts[name]
         return used
+
+    def _counts(self) -> dict[str, float]:
+        """How often each group has been evaluated so far."""
+        counts: dict[str, float] = defaultdict(float)
+        text = requests.get(self.url.replace("/api/v1", "/metrics"), timeout=60).text
+        for line in text.splitlines():
+            name, _, rest = line.partition('{rule_group="')
+            group, _, value = rest.partition('"} ')
+            if name == "prometheus_rule_group_iterations_total":
+                counts[group.rpartition(";")[2]] += float(value)
+            elif name == "prometheus_rule_group_iterations_missed_total":
+                counts[group.rpartition(";")[2]] -= float(value)
+        return counts
 
     def _all(self) -> list[Evaluations]:
         return [*self.groups.values(), *self.rules.values()]
@@ -402,7 +420,7 @@ def _measure(
 
 def _costs(watched: Watched, used: float, costliest: int) -> None:
     """Print what an evaluation costs, of the CPU seconds that all of them together used."""
-    cpu = used / sum(sum(group.seconds.values()) for group in watched.groups.values())
+    cpu = used / sum(group.usual * group.count for group in watched.groups.values())
     demand = sum(cpu * group.usual / group.interval for group in watched.groups.values())
     row("CPU of all rules, were none missed", demand * 100, "%core", 200.0)
     for name, group in sorted(
