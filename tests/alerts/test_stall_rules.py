@@ -87,6 +87,8 @@ class Exported:
         self._add("rl_rank_started_timestamp_seconds", rank.started, **mine)
         self._add("rl_rank_expected_seconds", rank.expected_seconds, **mine)
         self._add("rl_rank_at_work", 1 if rank.at_work else None, **mine, by="io")
+        waited = rank.storage_wait_seconds or None
+        self._add("rl_rank_storage_wait_seconds", waited, **mine)
         where = {"stage": rank.stage, "substage": rank.substage}
         self._add("rl_rank_stage_open_seconds", rank.stage_open_seconds, **mine, **where)
         self._add("rl_rank_wait_class", 1, **mine, **{"class": rank.wait_class.value})
@@ -212,6 +214,12 @@ THRESHOLDS: dict[str, tuple[int, Differences, dict[int, Differences], dict[int, 
         )
         for stage, seconds in (("checkpoint", 900), ("init", 1800), ("eval", 1800))
     },
+    "one-wait-in-a-save": (
+        2,
+        ALONE | IO | {"stage": "checkpoint", "storage_wait_seconds": 61.0},
+        {0: {"storage_wait_seconds": 59.0}},
+        {0: {"storage_wait_seconds": 61.0}},
+    ),
     "at-work": (2, ALONE, {0: WORK | aged(71.8)}, {0: WORK | aged(71.95)}),
     "at-work-young": (
         1,

@@ -17,6 +17,7 @@ from stagewatch.ranks.activity import (
     MAJOR_FAULTS,
     RESIDENT,
     RUN_QUEUE,
+    STORAGE_WAIT,
     SWAPPED,
     THREADS,
     WAIT_CLASS,
@@ -65,6 +66,20 @@ def test_the_odd_rank_shows_by_its_class(collector: RanksCollector) -> None:
     assert wait_class(found, "540", "train", "7") == "parked"
     assert wait_class(found, "540", "rollout", "1") == "gone"
     assert wait_class(found, "541", "unknown", "3") == "io"
+
+
+def test_a_wait_for_storage_lasts_until_the_rank_has_run(
+    node: FixedNode, collector: RanksCollector, tmp_path: Path
+) -> None:
+    """A save on slow storage runs between two requests; one on a dead mount never does."""
+    key = ("541", "unknown", "3")
+    live = 3  # ranks are looked at one after another, and each look reads the clock: a second later
+    assert looked(collector, 4).value(STORAGE_WAIT, *key) is None
+    assert looked(collector, 1).value(STORAGE_WAIT, *key) == 4 * live
+    status = tmp_path / "proc" / "4300" / "task" / "4300" / "status"
+    status.write_text(status.read_text().replace("ctxt_switches:\t5", "ctxt_switches:\t6"))
+    assert looked(collector, 4).value(STORAGE_WAIT, *key) is None
+    assert looked(collector, 1).value(STORAGE_WAIT, *key) == 4 * live
 
 
 def test_too_few_looks_are_no_picture(collector: RanksCollector) -> None:

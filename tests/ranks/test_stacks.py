@@ -278,3 +278,22 @@ def test_one_look_tells_where_a_rank_is_and_not_that_it_stays() -> None:
     here = take(("reward", 25), ("main", 9))
     once = stack(Take(problem="it was asleep"), here)
     assert (once.frame, once.still) == ("run.py:25 in reward", False)
+
+
+def test_what_most_looks_saw_counts_of_a_rank_that_was_elsewhere_once() -> None:
+    here = take(("wait", 5), ("main", 9))
+    elsewhere = take(("collect", 7), ("reward", 25), ("main", 9))
+    once = stack(here, elsewhere, here, here)
+    assert (once.group, once.frame, once.still) == (
+        stack(here, here).group,
+        "run.py:5 in wait",
+        False,
+    )
+    assert stack(here, here, here, here).still
+
+
+def test_a_look_that_failed_takes_nothing_away() -> None:
+    here = take(("wait", 5), ("main", 9))
+    failed = Take(problem="py-spy did not answer")
+    assert stack(failed, here, here) == stack(here, here)
+    assert stack(here, failed).problem == failed.problem

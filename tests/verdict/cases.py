@@ -541,6 +541,17 @@ CASES: dict[str, Case] = {
         4, inside("world", 9, 4) | {"stage": "idle"} | PARKED, {}, "group_only"
     ),
     "one-saves": well(8, WORLD, {0: member(("world", 219, 8)) | IO | {"stage": "checkpoint"}}),
+    "one-saves-to-a-mount-that-does-not-answer": hang(
+        8,
+        WORLD,
+        {0: member(("world", 219, 8)) | IO | {"stage": "checkpoint", "storage_wait_seconds": 61.0}},
+        {0: "io_blocked"},
+    ),
+    "all-but-one-save-to-a-mount-that-does-not-answer": well(
+        4,
+        {"collectives": {}, "stage": "checkpoint", "storage_wait_seconds": 61.0} | IO,
+        {3: {"storage_wait_seconds": 0.0}},
+    ),
     "one-is-within-its-budget": well(8, WORLD, {0: NOT_COME | {"progress_age_seconds": 11.5}}),
 }
 """By name."""

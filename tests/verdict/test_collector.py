@@ -10,7 +10,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,8 +22,9 @@ from stagewatch.faults.markers import Marker, write_marker
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks import stacks
 from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.model import Rank
 from stagewatch.ranks.record_directory import RecordDirectory
-from stagewatch.ranks.stacks import StackTaker
+from stagewatch.ranks.stacks import Frame, StackTaker, Take
 from stagewatch.verdict import collector
 from stagewatch.verdict.collector import FRAME, GROUP, IncidentsCollector
 from stagewatch.verdict.incidents import IncidentDirectory
@@ -242,6 +243,44 @@ def test_the_last_events_of_a_rank_stand_in_the_incident(
         assert re.fullmatch(r"\d+\.\d{3} s ago: step idle step 100", last)
 
 
+def test_a_job_that_still_hangs_is_looked_at_again_and_its_incident_made_anew(
+    node: Callable[[], Node],
+    start: Callable[[], list[int]],
+    kept: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a rank was in once, by chance, does not settle who is named."""
+    monkeypatch.setattr(collector, "APART_SECONDS", 0.1)
+    monkeypatch.setattr(collector, "PAUSES_SECONDS", (0.1, 0.1))
+    here = node()
+    pids = start()
+    take, looks = here.taker.take, 0
+
+    def misread(ranks: Iterable[Rank]) -> dict[int, Take]:
+        """The first two looks find rank 0 in a place of its own, and do not reach rank 1."""
+        nonlocal looks
+        looks += 1
+        found = take(ranks)
+        if looks <= 2:
+            found[pids[0]] = Take((("MainThread", (Frame("collect", "/x/run.py", 3),)),))
+            found[pids[1]] = Take(problem="no time was left for it")
+        return found
+
+    monkeypatch.setattr(here.taker, "take", misread)
+    wait_for(here.look, "an incident")
+    (file,) = kept.iterdir()
+    assert "its stack differs from all others" not in file.read_text()
+    wait_for(lambda: here.look() and looks == 6, "four more looks")
+    wait_for(lambda: here.look() and "its stack differs" in file.read_text(), "a verdict")
+    content = json.loads(file.read_text())
+    assert f"rank 2 (pid {pids[2]})" in content["sentences"][0]
+    assert [one["stack"]["still"] for one in content["ranks"]] == [False, True, True, True]
+    assert list(kept.iterdir()) == [file]
+    for _ in range(15):
+        here.look()
+    assert looks == 6
+
+
 def test_without_py_spy_there_is_one_line_and_an_incident_without_stacks(
     node: Callable[[], Node],
     start: Callable[[], list[int]],
@@ -312,8 +351,9 @@ def test_a_node_is_not_kept_busy_by_many_jobs_that_hang(
     kept: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(collector, "MAX_JOBS", 2)
+    monkeypatch.setattr(collector, "MAX_LOOKS", 4)
     monkeypatch.setattr(collector, "APART_SECONDS", 0.5)
+    monkeypatch.setattr(collector, "PAUSES_SECONDS", (0.1,))
     here = node()
     for number in range(4):
         script = tmp_path / f"train{number}.py"

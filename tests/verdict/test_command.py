@@ -328,5 +328,6 @@ def test_json_has_a_fixed_form() -> None:
         "at_work": False,
         "class_before": [],
         "step_age_seconds": None,
+        "storage_wait_seconds": 0.0,
         "overdue": True,
     }

@@ -63,6 +63,15 @@ SWAPPED = Metric(
     "Memory of the rank's process that is swapped out; absent on a kernel without swap.",
     RANK_LABELS,
 )
+STORAGE_WAIT = Metric(
+    "rl_rank_storage_wait_seconds",
+    "gauge",
+    "How long the rank's training thread has been in one uninterruptible sleep or storage wait, "
+    "without running in between, as on a mount that does not answer; absent below 10 s.",
+    RANK_LABELS,
+)
+STORAGE_WAIT_SECONDS = 10.0
+"""Shorter waits come and go in a healthy job."""
 THREADS = Metric("rl_rank_threads", "gauge", "Threads of the rank's process.", RANK_LABELS)
 
 _Look = tuple[ProcessStat, Sample]
@@ -136,6 +145,8 @@ class RanksCollector(Collector):
         out.add(MAJOR_FAULTS, process.major_page_faults, *key)
         out.add(THREADS, process.threads, *key)
         out.add(RUN_QUEUE, sample.queue_seconds, *key)
+        if sample.storage_wait_seconds >= STORAGE_WAIT_SECONDS:
+            out.add(STORAGE_WAIT, sample.storage_wait_seconds, *key)
 
 
 def _text(number: int | None) -> str:

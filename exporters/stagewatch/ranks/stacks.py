@@ -1,7 +1,7 @@
 """Python stacks of ranks, by py-spy, without stopping them; and which of them are alike.
 
 https://github.com/benfred/py-spy, with `--nonblocking`: a stack that is read while it changes may
-be wrong, so each rank is looked at twice, and what both looks share counts.
+be wrong, so each rank is looked at several times, and what most looks share counts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import hashlib
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -60,28 +61,32 @@ class Frame:
         return printable(f"{file}:{self.line} in {function}", MAX_FRAME)
 
 
+Frames = tuple[Frame, ...]
+"""Of one thread, the innermost first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Take:
     """The threads of a process at one moment, or why they are not known."""
 
-    threads: tuple[tuple[str, tuple[Frame, ...]], ...] = ()
-    """Name and frames, the innermost first; the thread that trains comes first."""
+    threads: tuple[tuple[str, Frames], ...] = ()
+    """Name and frames; the thread that trains comes first."""
     problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """What two looks at one rank have in common."""
+    """What several looks at one rank have in common."""
 
     group: str = ""
     """The same for ranks on the same line of the user's own code, and in the same functions called
     from there; empty where no stack is known."""
     still: bool = False
-    """Whether both looks saw the same."""
+    """Whether all looks saw the same."""
     frame: str = ""
     """The innermost frame of the user's own code: file, line and function."""
     threads: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Name and frames of each thread in the second look, the innermost first."""
+    """Name and frames of each thread in the last look, the innermost first."""
     problem: str = ""
 
 
@@ -145,25 +150,28 @@ def py_spy() -> str | None:
     return shutil.which("py-spy") or shutil.which("py-spy", path=beside)
 
 
-def stack(first: Take, second: Take) -> Stack:
-    """What the first threads of two looks share: their common outermost frames."""
+def stack(*looks: Take) -> Stack:
+    """Where the first thread of a rank was in most of several looks, the latest last; where it was
+    in no place in most of them, the outermost frames that all looks share."""
     threads = tuple(
         (
             printable(name),
             tuple(printable(f"{one.function} ({one.module}:{one.line})") for one in frames),
         )
-        for name, frames in second.threads
+        for name, frames in looks[-1].threads
     )
-    before, after = (take.threads[0][1] if take.threads else () for take in (first, second))
-    if not after:
-        return Stack(threads=threads, problem=second.problem or "it has no Python frames")
-    shared = _shared(before[::-1], after[::-1])[::-1] if before else after
+    first_threads = [look.threads[0][1] if look.threads else () for look in looks]
+    if not first_threads[-1]:
+        return Stack(threads=threads, problem=looks[-1].problem or "it has no Python frames")
+    seen = [frames for frames in first_threads if frames]
+    usual = _usual(seen)
+    shared = usual or _shared(seen)
     own = users_own(shared)
-    # Further out ranks may differ by how they were started.
-    key = [frame.place for frame in (shared[: shared.index(own) + 1] if own else shared)]
-    line = own.line if own and (not before or own in before) else 0
-    still = len(shared) == len(after) == len(before) and (own is None or own in before)
-    told = "\n".join(printable("\0".join(place)) for place in (*key, (str(line), "")))
+    one_line = own is None or all(own in frames for frames in seen)
+    still = len(seen) > 1 and one_line and len({_places(frames) for frames in seen}) == 1
+    line = own.line if own and (one_line or usual) else 0
+    place = _places(shared[: shared.index(own) + 1] if own else shared)
+    told = "\n".join(printable("\0".join(words)) for words in (*place, (str(line), "")))
     group = hashlib.sha256(told.encode()).hexdigest()[:8]
     return Stack(group, still, str(own) if own else "", threads)
 
@@ -178,14 +186,32 @@ def users_own(frames: Iterable[Frame]) -> Frame | None:
     return None
 
 
-def _shared(first: tuple[Frame, ...], second: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    """The frames of the second, the outermost first, as far as they are in the same functions."""
+def _usual(seen: Sequence[Frames]) -> Frames:
+    """The frames of a look whose place is that of more than half of them; empty without one."""
+
+    def key(frames: Frames) -> tuple[object, ...]:
+        own = users_own(frames)
+        # Further out ranks may differ by how they were started.
+        return (own.line, *_places(frames[: frames.index(own) + 1])) if own else _places(frames)
+
+    place, count = Counter(map(key, seen)).most_common(1)[0]
+    if 2 * count <= len(seen):
+        return ()
+    return next(frames for frames in reversed(seen) if key(frames) == place)
+
+
+def _shared(seen: Sequence[Frames]) -> Frames:
+    """The frames of the last, the outermost first, as far as all are in the same functions."""
     length = 0
-    for one, other in zip(first, second, strict=False):
-        if one.place != other.place:
+    for places in zip(*(_places(frames)[::-1] for frames in seen), strict=False):
+        if len(set(places)) > 1:
             break
         length += 1
-    return second[:length]
+    return seen[-1][len(seen[-1]) - length :]
+
+
+def _places(frames: Frames) -> tuple[tuple[str, str], ...]:
+    return tuple(frame.place for frame in frames)
 
 
 def _thread(rank: Rank) -> int:

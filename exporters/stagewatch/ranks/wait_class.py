@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from stagewatch.host.procfs import Procfs
@@ -90,6 +90,14 @@ class Sample:
     """Memory of the whole process that is swapped out; `None` on a kernel without swap."""
     task: int = 0
     """The thread looked at."""
+    asleep_since: float | None = None
+    """When it was first seen in the sleep that it is in, where that is uninterruptible or a storage
+    wait; it has not run since.  In monotonic seconds."""
+
+    @property
+    def storage_wait_seconds(self) -> float:
+        """How long it has been seen in one such sleep."""
+        return 0.0 if self.asleep_since is None else self.time - self.asleep_since
 
 
 class Sampler:
@@ -98,6 +106,8 @@ class Sampler:
     def __init__(self, proc: Procfs) -> None:
         self._proc = proc
         self._tasks: dict[tuple[int, int | None, int], int | None] = {}
+        self._asleep: dict[tuple[int, int | None], Sample] = {}
+        """The last look at each rank that is in uninterruptible sleep or in a storage wait."""
 
     def take(self, rank: Rank, now: float) -> Sample | None:
         """One look at the thread that trains; `None` if it is gone or hidden."""
@@ -110,7 +120,9 @@ class Sampler:
         scheduling = self._proc.scheduling(rank.pid, task)
         if stat is None or scheduling is None:
             return None
-        return Sample(
+        key = rank.pid, rank.start_ticks
+        before = self._asleep.pop(key, None)
+        sample = Sample(
             time=now,
             state=stat.state,
             channel=self._proc.wait_channel(rank.pid, task),
@@ -124,6 +136,13 @@ class Sampler:
             swapped_bytes=scheduling.swapped_bytes,
             task=task,
         )
+        if not (sample.state == "D" or _in_storage(sample)):
+            return sample
+        if len(self._asleep) >= MAX_TASKS_KNOWN:
+            self._asleep.clear()
+        since = before.asleep_since if before and _has_not_run(before, sample) else now
+        self._asleep[key] = replace(sample, asleep_since=since)
+        return self._asleep[key]
 
     def _task(self, rank: Rank, thread: int) -> int:
         if rank.record is None or rank.record.pid_namespace == self._proc.pid_namespace():
@@ -134,6 +153,20 @@ class Sampler:
                 self._tasks.clear()
             self._tasks[key] = self._proc.task_named(rank.pid, thread)
         return self._tasks[key] or rank.pid
+
+
+def _in_storage(sample: Sample) -> bool:
+    return bool(_IO_CHANNEL.search(sample.channel))
+
+
+def _has_not_run(before: Sample, after: Sample) -> bool:
+    """Whether a thread has not run between two looks, which the kernel's own detector of hung tasks
+    asks as well (kernel/hung_task.c)."""
+    return (before.task, before.voluntary, before.involuntary) == (
+        after.task,
+        after.voluntary,
+        after.involuntary,
+    )
 
 
 def classify(samples: Sequence[Sample]) -> WaitClass:
@@ -155,7 +188,7 @@ def classify(samples: Sequence[Sample]) -> WaitClass:
     seconds = max(last.time - first.time, 1e-6)
     cpu_seconds = last.run_seconds - first.run_seconds
     cpu = cpu_seconds / seconds
-    stored = sum(bool(_IO_CHANNEL.search(sample.channel)) for sample in samples) / len(samples)
+    stored = sum(map(_in_storage, samples)) / len(samples)
     for letter, held in (("t", WaitClass.TRACED), ("T", WaitClass.STOPPED)):
         if states[-2:] == [letter] * 2 or share(letter) >= 0.8:
             return held  # two looks will do: nothing gets into this state by itself

@@ -10,8 +10,8 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stagewatch.core.collector import Collector, CollectorSpec
@@ -36,7 +36,7 @@ from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.events import in_words, last_events
 from stagewatch.ranks.model import RANK_LABELS, Rank
 from stagewatch.ranks.records import Life
-from stagewatch.ranks.stacks import MISSING, NO_PROCESS, StackTaker, Take, stack
+from stagewatch.ranks.stacks import MISSING, NO_PROCESS, Stack, StackTaker, Take, stack
 from stagewatch.verdict.facts import Observer, RankFacts, as_json
 from stagewatch.verdict.headline import findings_of
 from stagewatch.verdict.incidents import (
@@ -54,12 +54,20 @@ log = logging.getLogger(__name__)
 
 APART_SECONDS = 3.0
 """Between the two looks at a rank's stack."""
-AGAIN_SECONDS = 600.0
-"""Before the stacks of a job are taken anew."""
+PAUSES_SECONDS = (10.0, 20.0, 40.0, 80.0)
+"""Between the times that the stacks of a job are taken while it stands still: what a rank was in
+most of the time tells more than where it happened to be once."""
+ANEW_SECONDS = 600.0
+"""Before the stacks of a job that hangs again are taken anew."""
 MAX_JOBS = 8
-"""Jobs whose stacks are taken within that time, and whose stacks are shown."""
+"""Jobs whose stacks are shown."""
 MAX_RANKS = 64
 """Ranks of a job whose stacks are taken."""
+MAX_LOOKS = 1024
+"""Looks at ranks within `ANEW_SECONDS`, the latter half of them at jobs that were not looked at
+before: some 0.03 s of CPU time each."""
+MAX_FRAMES = 10_000
+"""Frames kept of the ranks of a job, from which on it is not looked at again."""
 QUIET_SECONDS = MIN_SECONDS / 2
 """Ranks of a job are observed once one of them has made no progress for so long."""
 KERNEL_SECONDS = 900.0
@@ -71,8 +79,9 @@ GROUP = Metric(
     "rl_rank_stack_group",
     "gauge",
     "Which line of the user's own code, and which functions called from there, a rank was in when "
-    "its job began to hang; equal groups are equal places, on all nodes. 1 if it was there twice "
-    "3 s apart; 0 if it moved, and the group is of the frames that stayed.",
+    "its job began to hang; equal groups are equal places, on all nodes. 1 if every look saw it "
+    "there, of two 3 s apart and up to eight more while it hangs; 0 if it moved, and the group is "
+    "of where most looks saw it, else of the frames that stayed.",
     (*RANK_LABELS, "group"),
 )
 FRAME = Metric(
@@ -95,16 +104,43 @@ class IncidentsOptions:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """A job whose stacks have been taken once."""
+@dataclass(slots=True)
+class _Watched:
+    """A job that seems to hang, and the looks at its ranks so far."""
 
     job_id: str
     ranks: Sequence[Rank]
-    takes: dict[int, Take]
-    due: float
-    """When they are taken again, on the monotonic clock."""
     asked: Asked
+    due: float
+    """When the next look is, on the monotonic clock."""
+    looks: dict[int, list[Take]] = field(default_factory=dict)
+    """By process, the latest last; of those before it only the thread that trains."""
+    incident: Incident | None = None
+    """What was kept of it, once it was looked at twice."""
+    pauses: Iterator[float] = field(default_factory=lambda: iter(PAUSES_SECONDS))
+    """Those that are left."""
+
+    def add(self, takes: Mapping[int, Take]) -> None:
+        """Take in a look; a rank that cannot be seen any more stays where it was."""
+        for pid, take in takes.items():
+            looks = self.looks.setdefault(pid, [])
+            if take.threads or self.incident is None:
+                looks[-1:] = [replace(look, threads=look.threads[:1]) for look in looks[-1:]]
+                looks.append(take)
+
+    def stack(self, rank: Rank) -> Stack:
+        """Where a rank was in most looks."""
+        return stack(*self.looks.get(rank.pid, [Take(problem=NO_PROCESS)]))
+
+    def pause(self) -> float | None:
+        """Seconds until it should be looked at again; `None` if it need not."""
+        frames = sum(
+            len(look.threads[0][1])
+            for looks in self.looks.values()
+            for look in looks
+            if look.threads
+        )
+        return next(self.pauses, None) if frames < MAX_FRAMES else None
 
 
 class IncidentsCollector(Collector):
@@ -130,9 +166,16 @@ class IncidentsCollector(Collector):
         self._fault_dir = fault_dir
         self._findings = findings or Findings()
         self._libraries = Libraries(files)
-        self._begun: _Begun | None = None
+        self._begun: _Watched | None = None
+        """Between two looks that belong together."""
+        self._watched: dict[str, _Watched] = {}
+        """Jobs that will be looked at again, if they still hang."""
         self._latest = directory.load()
-        self._taken = {job_id: incident.time for job_id, incident in self._latest.items()}
+        self._taken = {
+            job_id: (incident.time, 2 * len(incident.ranks))
+            for job_id, incident in self._latest.items()
+        }
+        """When each job was first looked at, and how many looks at ranks that has taken since."""
         if not taker.installed:
             log.warning("incidents will have no stacks: %s", MISSING)
 
@@ -154,16 +197,18 @@ class IncidentsCollector(Collector):
             verdicts = judge(facts)
         self._findings.replace(findings_of(verdicts, facts))
         out = Samples()
-        shown = 0
+        hanging = []
         for job_id in sorted(suspected):
             mine = [fact for fact in facts if fact.job_id == job_id]
             incident = self._latest.get(job_id)
             if incident is not None and incident.current(mine, now):
-                shown += 1
-                if shown <= MAX_JOBS:
+                hanging.append(job_id)
+                if len(hanging) <= MAX_JOBS:
                     _show(out, incident, mine)
-            elif self._may_begin(job_id, now):
+            else:
                 self._begin(job_id, [rank for rank in ranks if rank.job_id == job_id], now)
+        self._watched = {job: self._watched[job] for job in hanging if job in self._watched}
+        self._look_again(now)
         if not out.families:
             raise NoData("no job on this node seems to hang")
         return out
@@ -186,20 +231,36 @@ class IncidentsCollector(Collector):
         }
         return [rank for rank in ranks if rank.job_id in quiet]
 
-    def _may_begin(self, job_id: str, now: float) -> bool:
-        if self._begun is not None:
-            return False
-        self._taken = {
-            job: taken for job, taken in self._taken.items() if 0 <= now - taken < AGAIN_SECONDS
-        }
-        return job_id not in self._taken and len(self._taken) < MAX_JOBS
-
     def _begin(self, job_id: str, ranks: Sequence[Rank], now: float) -> None:
-        self._taken[job_id] = now
+        """Look at a job for the first time, unless that was done a moment ago."""
         live = [rank for rank in ranks if rank.life is Life.ALIVE][:MAX_RANKS]
+        room = self._room(now, MAX_LOOKS)
+        if self._begun is not None or job_id in self._taken or room < 2 * len(live):
+            return
+        self._taken[job_id] = (now, 2 * len(live))
         takes = self._taker.take(live)
         asked = self._libraries.ask(live)
-        self._begun = _Begun(job_id, live, takes, time.monotonic() + APART_SECONDS, asked)
+        self._begun = _Watched(job_id, live, asked, time.monotonic() + APART_SECONDS)
+        self._begun.add(takes)
+
+    def _look_again(self, now: float) -> None:
+        """Look once more at the job whose turn it is."""
+        watched = min(self._watched.values(), key=lambda one: one.due, default=None)
+        if self._begun is not None or watched is None or watched.due > time.monotonic():
+            return
+        if self._room(now, MAX_LOOKS // 2) >= 2 * len(watched.ranks):
+            begun, looks = self._taken.get(watched.job_id, (now, 0))
+            self._taken[watched.job_id] = (begun, looks + 2 * len(watched.ranks))
+            watched.add(self._taker.take(watched.ranks))
+            watched.due = time.monotonic() + APART_SECONDS
+            self._begun = self._watched.pop(watched.job_id)
+
+    def _room(self, now: float, limit: int) -> int:
+        """How many looks at ranks are left."""
+        self._taken = {
+            job: taken for job, taken in self._taken.items() if 0 <= now - taken[0] < ANEW_SECONDS
+        }
+        return limit - sum(looks for _, looks in self._taken.values())
 
     def _last_events(self, rank: Rank) -> list[str]:
         """What the rank did last, one event a line, the oldest first."""
@@ -208,23 +269,41 @@ class IncidentsCollector(Collector):
         now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         return [in_words(one, now) for one in last_events(self._ranks, rank.record, MAX_EVENTS)]
 
-    def _keep(self, begun: _Begun, facts: Sequence[RankFacts]) -> None:
-        takes = self._taker.take(begun.ranks)
-        none = Take(problem=NO_PROCESS)
-        stacks = {
-            rank.key: stack(begun.takes.get(rank.pid, none), takes.get(rank.pid, none))
-            for rank in begun.ranks
-        }
-        events = {rank.key: self._last_events(rank) for rank in begun.ranks}
+    def _keep(self, watched: _Watched, facts: Sequence[RankFacts]) -> None:
+        watched.add(self._taker.take(watched.ranks))
+        stacks = {rank.key: watched.stack(rank) for rank in watched.ranks}
         seen = [
             replace(fact, stack=stacks[key])
             for fact in facts
             if (key := (fact.job_id, fact.role, str(fact.rank))) in stacks
         ]
-        incident = Incident(
-            begun.job_id,
+        sentences = [printable(verdict.sentence, 1000) for verdict in judge(seen)]
+        before = watched.incident
+        if before is None:
+            incident = self._incident(watched, seen, sentences)
+        else:
+            ranks = [
+                replace(one, stack=stacks[before.job_id, one.role, str(one.rank)])
+                for one in before.ranks
+            ]
+            incident = replace(before, sentences=sentences, ranks=ranks)
+        users = {rank.record.uid for rank in watched.ranks if rank.record is not None}
+        self._directory.keep(incident, users.pop() if len(users) == 1 else None)
+        self._latest[watched.job_id] = watched.incident = incident
+        for old in sorted(self._latest, key=lambda job: self._latest[job].time)[: -8 * MAX_JOBS]:
+            del self._latest[old]
+        if (pause := watched.pause()) is not None and len(self._watched) < MAX_JOBS:
+            watched.due = time.monotonic() + pause
+            self._watched[watched.job_id] = watched
+
+    def _incident(
+        self, watched: _Watched, facts: Sequence[RankFacts], sentences: Sequence[str]
+    ) -> Incident:
+        events = {rank.key: self._last_events(rank) for rank in watched.ranks}
+        return Incident(
+            watched.job_id,
             time.time(),
-            [printable(verdict.sentence, 1000) for verdict in judge(seen)],
+            sentences,
             [
                 Witness(
                     *(fact.role, fact.rank, fact.pid, fact.stack, as_json(fact)),
@@ -233,17 +312,12 @@ class IncidentsCollector(Collector):
                         for line in events[fact.job_id, fact.role, str(fact.rank)]
                     ],
                 )
-                for fact in seen
+                for fact in facts
             ],
             self._kernel_lines(),
             self._open_faults(),
-            self._libraries.read(begun.asked),
+            self._libraries.read(watched.asked),
         )
-        users = {rank.record.uid for rank in begun.ranks if rank.record is not None}
-        self._directory.keep(incident, users.pop() if len(users) == 1 else None)
-        self._latest[begun.job_id] = incident
-        for old in sorted(self._latest, key=lambda job: self._latest[job].time)[: -8 * MAX_JOBS]:
-            del self._latest[old]
 
     def _kernel_lines(self) -> list[str]:
         """The last lines on hardware, memory and storage, where the log may be read."""

@@ -17,7 +17,7 @@ from stagewatch.ranks.records import Life, RankRecord
 from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.stages import INSIDE_AFTER_SECONDS
 from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, Sampler, WaitClass, classify
-from stagewatch.verdict.thresholds import MIN_SECONDS, budget_seconds
+from stagewatch.verdict.thresholds import MIN_SECONDS, STILL_SECONDS, budget_seconds
 
 _STILL = (WaitClass.PARKED, WaitClass.POLL, WaitClass.STOPPED)
 """Classes of a rank that does no work, whatever its stage."""
@@ -91,6 +91,9 @@ class RankFacts:
     """How it waited while its job was well; empty where nobody has seen that."""
     step_age_seconds: float | None = None
     """How long it has been at its step; `None` where nobody has seen that."""
+    storage_wait_seconds: float = 0.0
+    """How long somebody has watched it in one uninterruptible sleep or storage wait, in which it
+    never ran."""
     stack: Stack = NO_STACK
     """What it was in, where somebody has looked."""
 
@@ -175,7 +178,8 @@ def _facts(rank: Rank, window: Sequence[Sample], *, full: bool) -> RankFacts:
     seconds = window[-1].time - window[0].time if len(window) > 1 else 0.0
     wait_class = WaitClass.GONE if rank.life is Life.GONE else classify(window)
     inside = _inside(record, now) if record and alive else {}
-    still = wait_class in _STILL or bool(inside)
+    waited = window[-1].storage_wait_seconds if alive else 0.0
+    still = _is_still(wait_class, inside, waited)
     ran = window[-1].run_seconds - window[0].run_seconds if seconds else 0.0
     return RankFacts(
         job_id=rank.job_id,
@@ -205,6 +209,7 @@ def _facts(rank: Rank, window: Sequence[Sample], *, full: bool) -> RankFacts:
         expected_seconds=max(0.0, record.expected_until - now) if record else None,
         gaps=sum(sum(totals.gaps) for totals in record.totals.values()) if record else None,
         at_work=wait_class is WaitClass.COMPUTE,
+        storage_wait_seconds=waited,
     )
 
 
@@ -217,7 +222,14 @@ def as_json(fact: RankFacts) -> dict[str, Any]:
 
 def is_still(rank: RankFacts) -> bool:
     """Whether the rank waits, or is inside a collective: nothing speaks for long work."""
-    return rank.wait_class in _STILL or bool(rank.inside)
+    return _is_still(rank.wait_class, rank.inside, rank.storage_wait_seconds)
+
+
+def _is_still(
+    wait_class: WaitClass, inside: Mapping[str, Inside], storage_wait_seconds: float
+) -> bool:
+    """Storage that is slow lets a rank run between two requests; a mount that is dead does not."""
+    return wait_class in _STILL or bool(inside) or storage_wait_seconds > STILL_SECONDS
 
 
 def _inside(record: RankRecord, now: float) -> dict[str, Inside]:

@@ -14,8 +14,9 @@ MIN_SECONDS = 10.0
 UNTAUGHT_SECONDS = 30.0
 """The least budget of a stage that has shown too few gaps."""
 STILL_SECONDS = 60.0
-"""The least budget of a stage that is long by nature, while the rank is still; and how long after
-its budget there the job's other roles may wait for it."""
+"""The least budget of a stage that is long by nature, while the rank is still; how long one wait
+for storage may last before the rank counts as still; and how long after its budget there the job's
+other roles may wait for it."""
 PATIENCE_SECONDS = {"init": 1800.0, "checkpoint": 900.0, "eval": 1800.0}
 """The least budget of a stage that is long by nature, while the rank is not."""
 FACTOR = 3.0
