@@ -329,5 +329,6 @@ def test_json_has_a_fixed_form() -> None:
         "storage_wait_seconds": 0.0,
         "class_before": [],
         "step_age_seconds": None,
+        "storage_wait_seconds": 0.0,
         "overdue": True,
     }
