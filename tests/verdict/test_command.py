@@ -326,7 +326,6 @@ def test_json_has_a_fixed_form() -> None:
         "expected_seconds": None,
         "gaps": None,
         "at_work": False,
-        "storage_wait_seconds": 0.0,
         "class_before": [],
         "step_age_seconds": None,
         "storage_wait_seconds": 0.0,
