@@ -18,6 +18,8 @@ class Rule:
 
     file: str
     group: str
+    interval: str
+    """From one evaluation of its group to the next; empty where Prometheus' default holds."""
     position: int
     """Prometheus evaluates the rules of a group in this order, one after the other."""
     name: str
@@ -28,6 +30,16 @@ class Rule:
     def reads(self) -> set[str]:
         """The names of the series that the expression selects."""
         return names_read(self.expression)
+
+    @property
+    def ranges(self) -> dict[str, float]:
+        """The names of the series of which it reads a range, and the longest of it in seconds."""
+        longest: dict[str, float] = {}
+        for node in _nodes(self.expression):
+            if isinstance(node, promql_parser.MatrixSelector):
+                name = node.vector_selector.name or ""
+                longest[name] = max(longest.get(name, 0.0), node.range.total_seconds())
+        return longest
 
     @property
     def numbers(self) -> set[float]:
@@ -51,6 +63,7 @@ def every_rule() -> tuple[Rule, ...]:
         Rule(
             path.name,
             group["name"],
+            group.get("interval", ""),
             position,
             rule.get("record") or rule["alert"],
             "record" in rule,

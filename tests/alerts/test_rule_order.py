@@ -30,6 +30,8 @@ LASTING = {
                 "gpu_waste",
                 "logs",
                 "network",
+                "network_ranks",
+                "nfs",
                 "self",
             ),
             *(
@@ -54,6 +56,7 @@ LASTING = {
         "it, and the least budgets are constants; the size of a group is set when it is made"
     ),
     ("stages", "stage_baselines"): "a baseline is made of half an hour",
+    ("training", "training_baselines"): "likewise",
     ("stages", "stalls"): (
         "an excuse, or work, keeps a stage out of StageOverdue (10 s) and Straggler (2 s), which "
         "fire at their second evaluation at the earliest: it is seen by then"
@@ -75,7 +78,16 @@ LASTING = {
             "whose job it is stays so for as long as there is one, and for 15 minutes after it"
         )
         for group in (
-            *("checkpoints", "economics", "engines", "given_up", "gpu", "logs", "network", "self"),
+            *(
+                "calls",
+                "checkpoints",
+                "engines",
+                "given_up",
+                "gpu",
+                "logs",
+                "network_ranks",
+                "self",
+            ),
             *("slow_jobs", "slow_ranks", "slowness_by_turns", "slurm", "stages", "stalls"),
             *("starved_ranks", "training"),
             "uninstrumented_jobs",
@@ -104,6 +116,7 @@ OWN_PAST = {
     "gpu_xid_last_timestamp_seconds": "the time of the last error is kept until the next",
     "rank:rl_slow_since:timestamp_seconds": "since when a rank is slow, over short breaks",
     "rank:rl_stall:class_before": "how a rank waited before is kept as long as somebody is overdue",
+    "rank:rl_rank_left:live": "of which roles a rank was missing at the last evaluation",
     "rank:rl_rank_left:timestamp_seconds": "when a rank left is kept for as long as it is told",
     "job:rl_suspended:timestamp_seconds": "when all ranks were last stopped is kept",
     "job:rl_stall_suspected:timestamp_seconds": "since when a job is suspected without a break",

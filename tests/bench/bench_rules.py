@@ -4,8 +4,14 @@ Two processes of this program serve the fleet's expositions, Slurm's agent among
 that the rules read, at the cluster's real number of series.  Prometheus may use two cores
 (GOMAXPROCS).  STAGEWATCH_BENCH_NODES makes the fleet smaller, and STAGEWATCH_BENCH_JOB_NODES its
 jobs; the figures then say how many nodes and jobs they are of.  Arguments are the names of rule
-files (`rules --files goodput economics`), without which all are loaded; none (`--files`) shows what
-Prometheus costs without rules.
+files (`rules --files goodput economics`), without which all are loaded, and how many of the
+costliest rules are listed (`--costliest 30`).
+
+Prometheus scrapes the fleet without rules first, which is what it costs to scrape.  Then it loads
+the rules, and what an evaluation costs is looked at once the rules have made their series: in the
+first minutes Prometheus makes a million of them.  An evaluation's cost is CPU time: what
+Prometheus uses beyond scraping, divided among the groups by how long their evaluations last.  How
+long they last depends on what else runs on the machine, and is shown beside it.
 """
 
 from __future__ import annotations
@@ -15,12 +21,16 @@ import http.server
 import json
 import os
 import shutil
+import signal
 import socketserver
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 
 import psutil
 import requests
@@ -44,7 +54,11 @@ HUNG_SECONDS = 40.0
 """Without progress at the first scrape; a job that has hung since then has taught its budgets."""
 SERVERS = 2
 SCRAPE_SECONDS = 30
-WATCH_SECONDS = 150
+WATCH_SECONDS = 120
+RANGE_SECONDS = 300
+"""The longest range that a rule reads of every rank's samples; a shorter history costs less."""
+BUDGET = 0.55
+"""Share of its interval that the evaluation of a group may take."""
 CALLS = ("search", "sandbox")
 STAGES = ("rollout", "reward", "logprob", "train", "weights_update")
 STEP_SUMS = {
@@ -254,73 +268,177 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
     request_queue_size = 512
 
 
+@dataclass
+class Evaluations:
+    """How long the evaluations of a group, or of one rule of it, lasted."""
+
+    interval: float
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Of those that were seen, by the time of the evaluation."""
+    count: float = 0.0
+    """How many there were; of a group."""
+
+    @property
+    def usual(self) -> float:
+        """Mean seconds of an evaluation; 0 where none was seen."""
+        return mean(self.seconds.values()) if self.seconds else 0.0
+
+
+class Watched:
+    """A Prometheus under the load of the fleet: its process, what it answers, what it uses."""
+
+    def __init__(self, pid: int, port: int) -> None:
+        self.process = psutil.Process(pid)
+        self.url = f"http://127.0.0.1:{port}/api/v1"
+        self.groups: dict[str, Evaluations] = {}
+        self.rules: dict[tuple[str, int, str], Evaluations] = {}
+        """By group, place in it, and name."""
+
+    def value(self, query: str) -> float:
+        """The first value that a query gives, or 0."""
+        try:
+            answer = requests.get(f"{self.url}/query", params={"query": query}, timeout=30)
+            found = answer.json()["data"]["result"]
+        except requests.RequestException:
+            return 0.0
+        return float(found[0]["value"][1]) if found else 0.0
+
+    def load(self, config: Path, content: dict[str, object]) -> None:
+        """Have it read another configuration."""
+        config.write_text(json.dumps(content))
+        self.process.send_signal(signal.SIGHUP)
+
+    def wait_for_series(self) -> None:
+        """Return once the number of its series stands still for three scrapes of itself."""
+        series = "prometheus_tsdb_head_series"
+        past = f"{series}[{3 * SCRAPE_SECONDS}s]"
+        standing = f"count_over_time({past}) >= 3 and delta({past}) < 0.01 * {series}"
+        wait_for(lambda: self.value(standing) >= 3, 600, 5.0)
+
+    def watch(self, seconds: float) -> float:
+        """Note every evaluation for so long; return the share of a core that it used meanwhile."""
+        self._note()
+        before, since = sum(self.process.cpu_times()[:2]), time.monotonic()
+        earlier = {id(each): set(each.seconds) for each in self._all()}
+        counts = self._counts()
+        while time.monotonic() < since + seconds:
+            time.sleep(4)
+            self._note()
+        used = (sum(self.process.cpu_times()[:2]) - before) / (time.monotonic() - since)
+        for each in self._all():
+            for moment in earlier.get(id(each), ()):
+                del each.seconds[moment]
+        for name, count in self._counts().items():
+            self.groups[name].count = count - counts[name]
+        return used
+
+    def _counts(self) -> dict[str, float]:
+        """How often each group has been evaluated so far."""
+        counts: dict[str, float] = defaultdict(float)
+        text = requests.get(self.url.replace("/api/v1", "/metrics"), timeout=60).text
+        for line in text.splitlines():
+            name, _, rest = line.partition('{rule_group="')
+            group, _, value = rest.partition('"} ')
+            if name == "prometheus_rule_group_iterations_total":
+                counts[group.rpartition(";")[2]] += float(value)
+            elif name == "prometheus_rule_group_iterations_missed_total":
+                counts[group.rpartition(";")[2]] -= float(value)
+        return counts
+
+    def _all(self) -> list[Evaluations]:
+        return [*self.groups.values(), *self.rules.values()]
+
+    def _note(self) -> None:
+        answer = requests.get(f"{self.url}/rules", timeout=60).json()
+        for group in answer["data"]["groups"]:
+            name, interval = group["name"], float(group["interval"])
+            of_group = self.groups.setdefault(name, Evaluations(interval))
+            of_group.seconds[group["lastEvaluation"]] = float(group["evaluationTime"])
+            for place, rule in enumerate(group["rules"]):
+                of_rule = self.rules.setdefault((name, place, rule["name"]), Evaluations(interval))
+                of_rule.seconds[rule["lastEvaluation"]] = float(rule["evaluationTime"])
+
+
 def main(arguments: Sequence[str] = ()) -> None:
-    """Start the fleet and Prometheus; print each group's time beside its interval."""
+    """Start the fleet and Prometheus; print each group's cost beside its interval."""
     parser = argparse.ArgumentParser(prog="rules")
     parser.add_argument("--files", nargs="*", default=["*"], help="names of rule files, or *")
-    files = parser.parse_args(arguments).files
+    parser.add_argument("--costliest", type=int, default=0, help="so many rules are listed")
+    options = parser.parse_args(arguments)
     binary = shutil.which("prometheus")
     if binary is None:
         raise SystemExit("bench_rules needs prometheus on the PATH")
     directory = Path(tempfile.mkdtemp(prefix="stagewatch-bench-"))
     try:
         with Children() as children:
-            _measure(directory, children, binary, files)
+            _measure(directory, children, binary, options.files, options.costliest)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _measure(directory: Path, children: Children, binary: str, files: Sequence[str]) -> None:
+def _measure(
+    directory: Path, children: Children, binary: str, files: Sequence[str], costliest: int
+) -> None:
     ports = [free_port() for _ in range(SERVERS)]
     for port in ports:
         children.start([sys.executable, "-m", "tests.bench.bench_rules", str(port)])
     own = free_port()
     config = directory / "prometheus.yml"
-    config.write_text(
-        json.dumps(_config(ports, own, [f"{assets('alerts')}/{name}.rules.yaml" for name in files]))
-    )
+    config.write_text(json.dumps(_config(ports, own, [])))
     prometheus = children.start(
         arguments([binary], config, own),
         environ=os.environ | {"GOMAXPROCS": "2"},
         log=directory / "prometheus.log",
     )
-    url = f"http://127.0.0.1:{own}/api/v1/query"
-
-    def value(query: str) -> float:
-        try:
-            found = requests.get(url, params={"query": query}, timeout=30).json()["data"]["result"]
-        except requests.RequestException:
-            return 0.0
-        return float(found[0]["value"][1]) if found else 0.0
-
+    watched = Watched(prometheus.pid, own)
+    value = watched.value
     if not wait_for(lambda: value('count(up{job="stagewatch"} == 1)') >= NODES, 300, 2.0):
         raise SystemExit(f"only {value('sum(up)'):g} of {NODES} nodes were scraped")
-    process = psutil.Process(prometheus.pid)
-    before = sum(process.cpu_times()[:2])
-    time.sleep(WATCH_SECONDS)
-    used = (sum(process.cpu_times()[:2]) - before) / WATCH_SECONDS
+    began = time.monotonic()
+    watched.wait_for_series()
+    scraping = watched.watch(SCRAPE_SECONDS)
     row(f"series of {NODES} nodes", value("prometheus_tsdb_head_series") / 1e6, "M")
+    row("CPU of Prometheus for scraping alone", scraping * 100, "%core")
+
+    rules = [f"{assets('alerts')}/{name}.rules.yaml" for name in files]
+    watched.load(config, _config(ports, own, rules))
+    time.sleep(max(0.0, began + RANGE_SECONDS - time.monotonic()))
+    watched.wait_for_series()
+    missed = "sum(prometheus_rule_group_iterations_missed_total)"
+    missed_before = value(missed)
+    used = watched.watch(WATCH_SECONDS)
+    row("series with those of rules", value("prometheus_tsdb_head_series") / 1e6, "M")
     ledger = '__name__=~"(job|cluster):goodput_gpus:count"'
     row(f"series of the ledger of {JOBS} jobs", value(f"count({{{ledger}}})"), "")
     row("series of all rules of goodput", value('count({__name__=~".+:goodput_.+"})'), "")
     row("GPUs in the ledger", value(f"sum({{{ledger}}})"), "", NODES * GPUS)
-    total = 0.0
-    answer = requests.get(
-        url, params={"query": "prometheus_rule_group_interval_seconds"}, timeout=30
-    )
-    for group in sorted(answer.json()["data"]["result"], key=lambda item: str(item["metric"])):
-        name = group["metric"]["rule_group"]
-        interval = float(group["value"][1])
-        last = value(f'max_over_time(prometheus_rule_group_last_duration_seconds'
-                     f'{{rule_group="{name}"}}[2m])')  # fmt: skip
-        total += last / interval
-        row(f"slowest evaluation of {name.rpartition(';')[2]}", last, "s", interval)
-    row("all groups together, by the clock", total * 100, "%core", 200.0)
     row("CPU of Prometheus, scrapes included", used * 100, "%core", 200.0)
-    missed = value("sum(prometheus_rule_group_iterations_missed_total)")
-    row("evaluations missed", missed, "", None)
-    failed = value("sum(prometheus_rule_evaluation_failures_total)")
-    row("evaluations failed", failed, "", None)
+    row("evaluations missed meanwhile", value(missed) - missed_before, "")
+    row("evaluations failed", value("sum(prometheus_rule_evaluation_failures_total)"), "")
+    _costs(watched, (used - scraping) * WATCH_SECONDS, costliest)
+
+
+def _costs(watched: Watched, used: float, costliest: int) -> None:
+    """Print what an evaluation costs, of the CPU seconds that all of them together used."""
+    cpu = used / sum(group.usual * group.count for group in watched.groups.values())
+    demand = sum(cpu * group.usual / group.interval for group in watched.groups.values())
+    row("CPU of all rules, were none missed", demand * 100, "%core", 200.0)
+    for name, group in sorted(
+        watched.groups.items(), key=lambda item: -item[1].usual / item[1].interval
+    ):
+        row(f"CPU of an evaluation of {name}", cpu * group.usual, "s", BUDGET * group.interval)
+        slowest = max(group.seconds.values(), default=0.0)
+        row("  by the clock, slowest", slowest, "s", group.interval)
+    # Of several rules of one name, each in its place, the costs are added up.
+    by_name: dict[tuple[str, str], list[Evaluations]] = defaultdict(list)
+    for (name, _, rule), evaluations in watched.rules.items():
+        by_name[name, rule].append(evaluations)
+    shares = {
+        rule: cpu * sum(evaluations.usual / evaluations.interval for evaluations in of_rule)
+        for rule, of_rule in by_name.items()
+    }
+    for (name, rule), share in sorted(shares.items(), key=lambda item: -item[1])[:costliest]:
+        row(f"{name}: {rule}", share * 100, "%core")
 
 
 def _config(ports: list[int], own: int, rules: list[str]) -> dict[str, object]:

@@ -144,6 +144,13 @@ def test_values_that_are_stored_alike_are_one_series(one: str, other: str) -> No
     assert samples.value(COUNTER, other) == 2
 
 
+def test_labels_that_are_equal_but_read_differently_are_different_series() -> None:
+    samples = Samples()
+    for number, label in enumerate((1, True, 1.0, "1")):
+        samples.add(GAUGE, number, label, "")
+    assert set(samples.families[GAUGE]) == {("1", ""), ("True", ""), ("1.0", "")}
+
+
 def test_label_values_are_cut() -> None:
     samples = Samples()
     samples.add(COUNTER, 1, 'é"' * MAX_LABEL_LENGTH)

@@ -65,6 +65,10 @@ class Field:
         """Where the ranks of a node keep their records."""
         return self._stack.record_dir(node)
 
+    def incident_dir(self, node: str) -> Path:
+        """Where the agent of a node keeps incidents."""
+        return self.directory / f"{node}-incidents"
+
     def start_agent(self, node: str) -> None:
         """Start the agent of a node, at the address that it always has."""
         if not self._watched or (node in self._processes and self._processes[node].poll() is None):
@@ -76,7 +80,7 @@ class Field:
                 *("--listen", self._stack.agents[node], looks),
                 *("--record-dir", str(self.record_dir(node))),
                 *("--fault-dir", str(self._stack.fault_dir(node))),
-                *("--collector.incidents.dir", str(self.directory / f"{node}-incidents")),
+                *("--collector.incidents.dir", str(self.incident_dir(node))),
                 *only(COLLECTORS),
             ],
             log=self.directory / f"{node}.log",

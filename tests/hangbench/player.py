@@ -167,9 +167,12 @@ class Play:
         """Of the processes that have not ended."""
         return {rank: p.pid for rank, p in self._current.items() if p.poll() is None}
 
-    def record_dirs(self) -> list[Path]:
-        """Those of its nodes."""
-        return [self._field.record_dir(node) for node in dict.fromkeys(self.played.nodes)]
+    def directories(self) -> list[tuple[Path, Path]]:
+        """Those of the records and of the incidents of its nodes."""
+        return [
+            (self._field.record_dir(node), self._field.incident_dir(node))
+            for node in dict.fromkeys(self.played.nodes)
+        ]
 
     def stop(self) -> Played:
         """End it and put right what it has broken."""
@@ -301,7 +304,7 @@ def play(
                     say(f"{one.shape.name}: trigger after {after:.0f} s")
                 if one.wants_probe():
                     one.probing = pool.submit(
-                        probe, one.shape.name, one.record_dirs(), one.live_pids()
+                        probe, one.shape.name, one.directories(), one.live_pids()
                     )
                 if one.over() or (one.played.triggered and enough(one.played)):
                     running.remove(one)

@@ -38,11 +38,12 @@ class Probe:
     """Of each process that could be read: the functions of its main thread, innermost first."""
 
 
-def probe(job_id: str, record_dirs: Sequence[Path], pids: Mapping[int, int]) -> Probe:
-    """Have `inspect` look at each node, and py-spy at each process."""
+def probe(job_id: str, directories: Sequence[tuple[Path, Path]], pids: Mapping[int, int]) -> Probe:
+    """Have `inspect` look at each node, by the directories of its records and of its agent's
+    incidents, and py-spy at each process."""
     seen = Probe(began=time.time())
-    for directory in record_dirs:
-        _inspect(seen, job_id, directory)
+    for record_dir, incident_dir in directories:
+        _inspect(seen, job_id, record_dir, incident_dir)
     seen.ended = time.time()
     for rank, pid in pids.items():
         if stack := _stack(pid):
@@ -50,9 +51,9 @@ def probe(job_id: str, record_dirs: Sequence[Path], pids: Mapping[int, int]) -> 
     return seen
 
 
-def _inspect(seen: Probe, job_id: str, record_dir: Path) -> None:
+def _inspect(seen: Probe, job_id: str, record_dir: Path, incident_dir: Path) -> None:
     command = [sys.executable, "-m", "stagewatch.cli", "inspect", "--json", "--job", job_id]
-    command += ["--record-dir", str(record_dir)]
+    command += ["--record-dir", str(record_dir), "--incident-dir", str(incident_dir)]
     try:
         done = subprocess.run(
             command,

@@ -571,6 +571,7 @@ def gives_way(size: int, common: Differences, special: dict[int, Differences]) -
 WAITS_IN_A_QUEUE = member(("world", 219, 4)) | PARKED | {"stage": "idle"}
 ODD = PARKED | {"class_before": frozenset({WaitClass.COMPUTE})}
 AWAIT_WORK: Differences = {"collectives": {}, "stage": "rollout"} | PARKED
+MEETS_ENGINES = inside("weights", 1, 3, "broadcast", None, ("world", 0, 3))
 ROLES: dict[str, dict[str, Case]] = {
     "a-role-waits-for-one-whose-ranks-are-all-in-calls": {
         "train": nobody(3, {"collectives": {}} | PARKED, {}, "other_role"),
@@ -644,6 +645,18 @@ ROLES: dict[str, dict[str, Case]] = {
     "left-the-loop-beside-a-role-that-goes-on": {
         "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),
         "rollout": well(8, WORLD, {3: NOT_COME, 4: {"progress_age_seconds": 2.0}}),
+    },
+    "a-role-that-has-died-is-missed": {
+        "train": nobody(3, inside("world", 1, 3, "barrier"), {0: MEETS_ENGINES}, "missing"),
+        "rollout": Case(2, MARKS | GONE, {}, {0: "process_gone", 1: "process_gone"}, "", False),
+    },
+    "a-role-that-has-died-and-nobody-misses": {
+        "train": hang(8, WORLD, {5: NOT_COME}, {5: "awaited"}),
+        "rollout": Case(2, MARKS | GONE, {}, {}, "process_gone", False),
+    },
+    "a-role-that-has-died-beside-one-that-misses-a-rank-of-its-own": {
+        "train": Case(4, LATE | inside("world", 220, 4), {3: GONE}, {3: "process_gone"}, "", True),
+        "rollout": Case(2, MARKS | GONE, {}, {}, "process_gone", False),
     },
     "two-roles-save": {"train": saves(119.0), "rollout": saves(119.0)},
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory, rank_directory
 from stagewatch.ranks.record_directory import RecordDirectory
@@ -19,6 +20,7 @@ from stagewatch.verdict.facts import RankFacts, RecordState, observe
 from tests.ranks.record_scene import as_root
 from tests.records import patched, place, real_record
 from tests.running import Python
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -115,3 +117,46 @@ def test_a_rank_shows_the_calls_that_it_waits_for_until_it_is_gone(
     assert waiting["search"] >= 0.0
     script.kill()
     assert calls() == [{}]
+
+
+WORK = '''
+import subprocess, sys, time
+import stagewatch
+
+stagewatch.init("train", job_id="work-540", rank=int(sys.argv[1]))
+compile = """
+import os
+from stagewatch.core.processes import die_with_parent
+die_with_parent(os.getppid())
+while True: bytes(bytearray(1 << 22))
+"""
+with stagewatch.stage("train"):
+    print("ready", flush=True)
+    if sys.argv[1] == "0":
+        subprocess.run([sys.executable, "-c", compile])
+    with open("/dev/null", "wb", buffering=0) as file:
+        while sys.argv[1] == "1":
+            file.write(bytes(1 << 20))
+            time.sleep(0.05)
+    time.sleep(600)
+'''
+
+
+def test_a_rank_is_at_work_while_it_writes_or_a_child_compiles(
+    python: Python, record_dir: Path
+) -> None:
+    """Neither shows in how its own thread waits."""
+    for rank in range(3):
+        script = python(WORK, str(rank), STAGEWATCH_DIR=str(record_dir))
+        script.said("ready")
+
+    def at_work() -> dict[int, bool]:
+        proc = Procfs()
+        with (
+            rank_directory(record_dir, proc) as ranks,
+            closing(GuardedFiles(proc.root)) as files,
+        ):
+            facts = observe(ranks, proc, looks=5, pause=0.2, files=files)
+        return {fact.rank: fact.at_work for fact in facts if fact.job_id == "work-540"}
+
+    wait_for(lambda: at_work() == {0: True, 1: True, 2: False}, "two at work")

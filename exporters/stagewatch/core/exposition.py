@@ -85,8 +85,10 @@ class Samples:
     def _put(self, metric: Metric, value: float | Histogram, labels: Sequence[object]) -> None:
         if len(labels) != len(metric.labels):
             raise ValueError(f"{metric.name} takes the labels {metric.labels}, not {labels!r}")
-        family = self.families.setdefault(metric, {})
-        key = tuple([clean(label) for label in labels])
+        family = self.families.get(metric)
+        if family is None:
+            family = self.families[metric] = {}
+        key = _cleaned(*labels)
         if len(family) >= MAX_SERIES and key not in family:
             self.dropped += 1
             return
@@ -126,7 +128,6 @@ def _header(metric: Metric) -> str:
     return f"# HELP {metric.name} {text}\n# TYPE {metric.name} {metric.kind}\n"
 
 
-@lru_cache(maxsize=8192)  # nearly all label sets are those of the collection before
 def _pairs(names: Labels, labels: Labels) -> str:
     """The label pairs as between braces; an empty label is the same as none, and left out."""
     return ",".join(
@@ -134,10 +135,17 @@ def _pairs(names: Labels, labels: Labels) -> str:
     )
 
 
-def _lines(metric: Metric, labels: Labels, value: float | Histogram) -> str:
+@lru_cache(maxsize=8192)  # nearly all label sets are those of the collection before
+def _series(metric: Metric, labels: Labels) -> str:
+    """What stands before the value, with the space."""
     pairs = _pairs(metric.labels, labels)
+    return f"{metric.name}{{{pairs}}} " if pairs else f"{metric.name} "
+
+
+def _lines(metric: Metric, labels: Labels, value: float | Histogram) -> str:
     if not isinstance(value, Histogram):
-        return f"{metric.name}{{{pairs}}} {value!r}\n" if pairs else f"{metric.name} {value!r}\n"
+        return f"{_series(metric, labels)}{value!r}\n"
+    pairs = _pairs(metric.labels, labels)
     prefix = f"{pairs}," if pairs else ""
     braces = f"{{{pairs}}}" if pairs else ""
     buckets = [
@@ -152,6 +160,11 @@ def _lines(metric: Metric, labels: Labels, value: float | Histogram) -> str:
             f"{metric.name}_count{braces} {value.count}\n",
         ]
     )
+
+
+@lru_cache(maxsize=8192, typed=True)  # typed: 1 and True are equal, but not as texts
+def _cleaned(*labels: object) -> Labels:
+    return tuple([clean(label) for label in labels])
 
 
 def clean(label: object) -> str:

@@ -59,16 +59,14 @@ class _Done:
         self.page_faults += max(0, now.page_faults - before.page_faults)
         self.moved_bytes += max(0, now.moved_bytes - before.moved_bytes)
 
-    @property
-    def computes(self) -> bool:
-        """Whether this is computing, if done within the window."""
+    def computes(self, seconds: float = WINDOW_SECONDS) -> bool:
+        """Whether this is computing, if done within this time."""
         enough = max(STRAY_PAGE_FAULTS, BUSY_PAGE_FAULTS * self.cpu_seconds)
-        return self.cpu_seconds > COMPUTING * WINDOW_SECONDS and self.page_faults > enough
+        return self.cpu_seconds > COMPUTING * seconds and self.page_faults > enough
 
-    @property
-    def moves(self) -> bool:
-        """Whether this is more than a trickle, if done within the window."""
-        return self.moved_bytes > TRICKLE_BYTES_PER_SECOND * WINDOW_SECONDS
+    def moves(self, seconds: float = WINDOW_SECONDS) -> bool:
+        """Whether this is more than a trickle, if done within this time."""
+        return self.moved_bytes > TRICKLE_BYTES_PER_SECOND * seconds
 
 
 _NOTHING = _Done()
@@ -186,11 +184,28 @@ def _work(rank: _Rank) -> list[str]:
         own.add(mine, _NOTHING)
         children.add(theirs, _NOTHING)
     ways = {
-        "compute": own.computes,
-        "io": own.moves,
-        "children": children.computes or children.moves,
+        "compute": own.computes(),
+        "io": own.moves(),
+        "children": children.computes() or children.moves(),
     }
     return [name for name, is_so in ways.items() if is_so]
+
+
+def working(before: FamilyCounters, after: FamilyCounters, seconds: float) -> set[RankKey]:
+    """The ranks that were at work, or whose children were, between two looks so long apart.
+
+    What they move over TCP is not looked at.
+    """
+    found = set()
+    for key, pids in after.families.members.items():
+        own, children = _Done(), _Done()
+        for pid in pids if key in before.families.members else ():
+            known = pid in before.families.processes
+            was = _so_far(pid, before, _NOTHING) if known else _NOTHING
+            (own if pid == pids[0] else children).add(_so_far(pid, after, was), was)
+        if any(done.computes(seconds) or done.moves(seconds) for done in (own, children)):
+            found.add(key)
+    return found
 
 
 def _build(options: NoOptions, context: NodeContext) -> WorkCollector:

@@ -23,6 +23,7 @@ import dataclasses
 import json
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ from stagewatch.core.config import (
 from stagewatch.core.errors import ConfigError
 from stagewatch.core.terminal import colours, columns, wrapped
 from stagewatch.core.words import printable
+from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.prometheus.options import PrometheusOptions, server_at
 from stagewatch.ranks.directory import rank_directory
@@ -136,8 +138,11 @@ def _look(options: InspectOptions) -> int:
     proc = Procfs()
     if shown := sys.stderr.isatty() and not options.watch:
         print(f"watching for {LOOKS * PAUSE_SECONDS:.0f} s ...", end="\r", file=sys.stderr)
-    with rank_directory(record_dir, proc, fresh_for=0.1) as directory:
-        ranks = observe(directory, proc, looks=LOOKS, pause=PAUSE_SECONDS)
+    with (
+        rank_directory(record_dir, proc, fresh_for=0.1) as directory,
+        closing(GuardedFiles(proc.root)) as files,
+    ):
+        ranks = observe(directory, proc, looks=LOOKS, pause=PAUSE_SECONDS, files=files)
         census = directory.look()
     if shown:
         print("\033[K", end="", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections import deque
@@ -10,13 +11,18 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from stagewatch.core.errors import SourceError
+from stagewatch.host.guarded import Files
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import Census, RankDirectory
+from stagewatch.ranks.families import ProcessFamilies
+from stagewatch.ranks.family_io import FamilyCounters, FamilyIo
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.records import Life, RankRecord
 from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.stages import INSIDE_AFTER_SECONDS
 from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, Sampler, WaitClass, classify
+from stagewatch.ranks.work import working
 from stagewatch.verdict.thresholds import MIN_SECONDS, STILL_SECONDS, budget_seconds
 
 _STILL = (WaitClass.PARKED, WaitClass.POLL, WaitClass.STOPPED)
@@ -155,16 +161,38 @@ def observe(
     looks: int,
     pause: float,
     sleep: Callable[[float], None] = time.sleep,
+    files: Files | None = None,
 ) -> list[RankFacts]:
-    """Look at every rank `looks` times, `pause` seconds apart."""
+    """Look at every rank `looks` times, `pause` seconds apart.
+
+    `files` are read to see which ranks are at work by what they and their children move.
+    """
     observer = Observer(proc)
     census = Census()
+    began, before = time.monotonic(), _counters(directory, proc, files)
     for look in range(looks):
         if look:
             sleep(pause)
         census = directory.look()
         observer.look(census.ranks)
-    return observer.facts(census.ranks, full=census.full)
+    facts = observer.facts(census.ranks, full=census.full)
+    after = _counters(directory, proc, files)
+    if before is None or after is None:
+        return facts
+    at_work = working(before, after, time.monotonic() - began)
+    return [
+        replace(fact, at_work=True) if (fact.job_id, fact.role, str(fact.rank)) in at_work else fact
+        for fact in facts
+    ]
+
+
+def _counters(directory: RankDirectory, proc: Procfs, files: Files | None) -> FamilyCounters | None:
+    """What all processes of ranks have done so far; `None` where nobody can tell."""
+    if files is None:
+        return None
+    with contextlib.suppress(SourceError):
+        return FamilyIo(ProcessFamilies(directory.ranks, proc), files).look()
+    return None
 
 
 def _facts(rank: Rank, window: Sequence[Sample], *, full: bool) -> RankFacts:

@@ -61,6 +61,8 @@ class Case:
     """They wait for somebody."""
     holding: tuple[RankFacts, ...] = ()
     """They hold the others up, though they may make marks of progress."""
+    misses: bool = False
+    """Whether some are overdue, and some wait for members of their group that nobody sees."""
 
     @property
     def gone_is_fault(self) -> bool:
@@ -142,9 +144,10 @@ def accuse(ranks: Sequence[RankFacts]) -> Case:
     waiting = tuple(live[place] for place in sorted(graph.waits))
     found, holding = _by_collectives(live, graph)
     held_up_by = tuple(live[place] for place in sorted(holding))
+    misses = graph.short and any(rank.overdue for rank in live)
     if gone and live and not _world_is_complete(live):
         charges = tuple(Charge(rank, "process_gone") for rank in gone)
-        return Case(live, gone, charges, "", waiting, held_up_by)
+        return Case(live, gone, charges, "", waiting, held_up_by, misses)
     found = found or _by_wait(live, graph)
     named = tuple(
         Charge(live[place], _left_early(live, place, evidence, found), group, op)
@@ -153,7 +156,7 @@ def accuse(ranks: Sequence[RankFacts]) -> Case:
     nobody = "" if named else _nobody(graph)
     if nobody == "group_only" and live and all(rank.call for rank in live):
         nobody = "group_only" if graph.waits or graph.together else "call"
-    return Case(live, gone, named, nobody, waiting, held_up_by)
+    return Case(live, gone, named, nobody, waiting, held_up_by, misses)
 
 
 def _world_is_complete(live: Sequence[RankFacts]) -> bool:

@@ -7,7 +7,7 @@ is for a person who could only log in to the node.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from stagewatch.core.words import duration
@@ -70,6 +70,8 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
         role: stalled(case, [rank for other in roles if other != role for rank in roles[other]])
         for role, case in cases.items()
     }
+    if _somebody_is_missed(cases.values()) and any(stuck.values()):
+        cases |= {role: _missed(case) for role, case in cases.items() if not case.live}
     sure = any(case.sure and (stuck[role] or case.gone_is_fault) for role, case in cases.items())
     stands = any(case.stands and stuck[role] for role, case in cases.items())
     calls = any(case.nobody == "call" and stuck[role] for role, case in cases.items())
@@ -84,6 +86,16 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
     return verdicts
 
 
+def _somebody_is_missed(cases: Collection[Case]) -> bool:
+    """Whether ranks wait for members that nobody sees, and none of their own role has died."""
+    return any(case.misses for case in cases) and not any(case.gone_is_fault for case in cases)
+
+
+def _missed(case: Case) -> Case:
+    """A role that none lives of is at fault where another misses somebody."""
+    return replace(case, charges=tuple(Charge(rank, "process_gone") for rank in case.gone))
+
+
 def _judge_role(ranks: Ranks, case: Case, job: str, stuck: bool) -> Verdict:
     job_id, role = ranks[0].job_id, ranks[0].role
     first = _first_failure(ranks)
@@ -91,7 +103,9 @@ def _judge_role(ranks: Ranks, case: Case, job: str, stuck: bool) -> Verdict:
     live, gone = case.live, case.gone
     if not live:
         whole = "its only rank here is" if len(gone) == 1 else f"all its {len(gone)} ranks here are"
-        return Verdict(job_id, role, False, "process_gone", (), f"{job}: {whole} gone{failure}")
+        missed = "; another role waits for members that nobody sees" if case.charges else ""
+        sentence = f"{job}: {whole} gone{missed}{failure}"
+        return Verdict(job_id, role, False, "process_gone", case.charges, sentence)
     if case.gone_is_fault:
         still = f", without progress for {_since(live)}" if _silent(live) else ""
         sentence = (
