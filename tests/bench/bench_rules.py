@@ -3,9 +3,9 @@
 Two processes of this program serve the fleet's expositions, Slurm's agent among them: the metrics
 that the rules read, at the cluster's real number of series.  Prometheus may use two cores
 (GOMAXPROCS).  STAGEWATCH_BENCH_NODES makes the fleet smaller, and STAGEWATCH_BENCH_JOB_NODES its
-jobs; the figures then say how many nodes and jobs they are of.  Arguments are the names of rule
-files (`rules --files goodput economics`), without which all are loaded, and how many of the
-costliest rules are listed (`--costliest 30`).
+jobs, of which one in STAGEWATCH_BENCH_HUNG hangs; the figures then say how many nodes and jobs they
+are of.  Arguments are the names of rule files (`rules --files goodput economics`), without which
+all are loaded, and how many of the costliest rules are listed (`--costliest 30`).
 
 Prometheus scrapes the fleet without rules first, which is what it costs to scrape.  Then it loads
 the rules, and what an evaluation costs is looked at once the rules have made their series: in the
@@ -47,7 +47,7 @@ LINKS = 18
 JOB_NODES = int(os.environ.get("STAGEWATCH_BENCH_JOB_NODES", "64"))
 """Nodes of one job."""
 JOBS = -(-NODES // JOB_NODES)
-HUNG = 4
+HUNG = int(os.environ.get("STAGEWATCH_BENCH_HUNG", "4"))
 """One job of so many hangs: one rank has not come to the all-reduce that the others are inside of,
 in the world, after their groups of tensor, pipeline and data parallelism."""
 HUNG_SECONDS = 40.0
@@ -458,7 +458,7 @@ def _config(ports: list[int], own: int, rules: list[str]) -> dict[str, object]:
         "global": {
             "scrape_interval": f"{SCRAPE_SECONDS}s",
             "scrape_timeout": f"{SCRAPE_SECONDS}s",
-            "evaluation_interval": "15s",
+            "evaluation_interval": "5s",  # as in deploy/scale
         },
         "rule_files": rules,
         "scrape_configs": [
