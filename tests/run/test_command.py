@@ -8,12 +8,16 @@ import pty
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from stagewatch.core.processes import Children
+from stagewatch.host.procfs import Procfs
+from stagewatch.run import ranks
 from stagewatch.run.command import LOADER
+from stagewatch.verdict.judge import Verdict
 from tests.running import clean_environ
 from tests.waiting import wait_for
 
@@ -182,6 +186,37 @@ def test_the_end_says_what_happened(
     assert done.stderr.splitlines()[-1].startswith(f"stagewatch: {story}")
     if raises == 2:
         assert done.stderr.splitlines()[-1].endswith("ValueError in reward")
+
+
+def test_ranks_that_end_after_a_hang_do_not_hide_where_it_began(
+    record_dir: Path, children: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt ends ranks one after the other, while one still hangs."""
+    monkeypatch.setattr(ranks, "QUIET_SECONDS", 0)
+    monkeypatch.setattr(ranks, "judge", lambda facts: [_of_ranks(fact.rank for fact in facts)])
+    script = "import stagewatch, time; stagewatch.init(); stagewatch.heartbeat(1); time.sleep(600)"
+    environ = clean_environ({"STAGEWATCH_DIR": str(record_dir), "STAGEWATCH_JOB_ID": "1"})
+    started = [
+        children.start([sys.executable, "-c", script], environ={**environ, "RANK": str(number)})
+        for number in range(3)
+    ]
+    seen = ranks.Ranks(record_dir, Procfs())
+
+    def story() -> str:
+        seen.look(os.getpid())
+        return seen.story(1, by_signal=False)
+
+    try:
+        wait_for(lambda: story().endswith("hung: [0, 1, 2]"), "a verdict on all three")
+        started[0].kill()
+        started[0].wait()
+        assert story().endswith("hung: [0, 1, 2]")
+    finally:
+        seen.close()
+
+
+def _of_ranks(numbers: Iterable[int]) -> Verdict:
+    return Verdict("1", "train", True, "group_only", (), str(sorted(numbers)))
 
 
 def test_a_command_without_ranks(record_dir: Path) -> None:

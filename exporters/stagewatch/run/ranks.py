@@ -33,6 +33,8 @@ class Ranks:
         self._judged_at = time.monotonic()
         self._hung = ""
         """What was wrong at the last look, if something was."""
+        self._judged: set[int] = set()
+        """Processes of the ranks that were looked at for it."""
 
     def look(self, command: int) -> None:
         """Look at all records once."""
@@ -92,8 +94,10 @@ class Ranks:
             return
         if time.monotonic() - self._judged_at < QUIET_SECONDS:
             return
-        self._judged_at = time.monotonic()
         pids = {record.pid for record in living}
+        if self._hung and self._judged - pids:
+            return  # the same: who has ended since is missing because it hung
+        self._judged_at, self._judged = time.monotonic(), pids
         facts = observe(self._directory, self._proc, looks=4, pause=0.1)
         verdicts = judge([fact for fact in facts if fact.pid in pids])
         self._hung = next((verdict.sentence for verdict in verdicts if verdict.wrong), "")
