@@ -116,7 +116,7 @@ class Manager:
     def alert(self, name: str, *, resolved: bool = False, **labels: str) -> dict[str, Any]:
         """An alert as Prometheus would send it."""
         now = time.time()
-        ends = {"endsAt": _iso(now - 1)} if resolved else {"endsAt": _iso(now + 600)}
+        ends = now - 1 if resolved else now + 600
         return {
             "labels": {"alertname": name} | {"cluster": "lab"} | labels,
             "annotations": {
@@ -125,8 +125,8 @@ class Manager:
                 "runbook_url": f"alerts/runbooks/{name}.md",
                 "dashboard_url": "/d/stagewatch-job?var-job_id=540",
             },
-            "startsAt": _iso(now - 30),
-            **ends,
+            "startsAt": _iso(min(now, ends)),  # an older one is sent without those beside it
+            "endsAt": _iso(ends),
         }
 
     def state(self, name: str) -> str:
