@@ -5,10 +5,15 @@ from __future__ import annotations
 import gzip
 import http.client
 import platform
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from stagewatch.core.runner import Runner
+from stagewatch.web.message import Request
+from stagewatch.web.metrics import PROCESS_SECONDS, MetricsPage
 from tests.web.http_helpers import Serve
 from tests.web.status_scenes import Hangs, gpus, nothing, ranks
 
@@ -114,3 +119,21 @@ def test_a_stuck_collector_is_absent_and_named_while_the_others_are_served(serve
 def test_a_collector_that_found_nothing_adds_nothing(settled: Serve) -> None:
     found = names(settled({"gpu": nothing}).get("/metrics").text)
     assert all(name.startswith(("stagewatch_", "process_")) for name in found)
+
+
+def test_scrapes_within_a_second_share_one_look_at_the_agents_process() -> None:
+    now = 100.0
+    page = MetricsPage(Runner([]), clock=lambda: now)
+
+    def open_files() -> float:
+        families = parse_text(page(Request("GET", "/metrics", {})).body.decode())
+        return next(f.samples[0].value for f in families if f.name == "process_open_fds")
+
+    before = open_files()
+    with ExitStack() as stack:
+        for _ in range(50):
+            stack.enter_context(Path("/dev/null").open())
+        now += PROCESS_SECONDS * 0.9
+        assert open_files() == before
+        now += PROCESS_SECONDS * 0.2
+        assert open_files() > before + 25

@@ -1,11 +1,15 @@
 """`/metrics`: joins the texts that the collectors have left; a scrape collects nothing.
 
-A scrape makes only the agent's own health and process figures, from memory and /proc/self.
+A scrape makes only the agent's own health, from memory, and at most once a second its process
+figures, from /proc/self.
 """
 
 from __future__ import annotations
 
+import math
 import platform
+import time
+from collections.abc import Callable
 from http import HTTPStatus
 
 from prometheus_client.exposition import generate_latest
@@ -13,7 +17,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import CollectorRegistry
 
 import stagewatch
-from stagewatch.core.exposition import Metric, Samples, render
+from stagewatch.core.exposition import Metric, Renderer, Samples, render
 from stagewatch.core.runner import Runner
 from stagewatch.web.message import Request, Response
 
@@ -26,14 +30,25 @@ BUILD_INFO = Metric(
     ("version", "python"),
 )
 
+PROCESS_SECONDS = 1.0
+"""How old the process figures may be.
+
+To read them takes 20 system calls.  Most let go of the interpreter's lock, and each time a scrape
+may have to wait for a collector that computes.
+"""
+
 
 class MetricsPage:
     """Answers a scrape."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._runner = runner
-        self._process = CollectorRegistry(auto_describe=False)
-        self._process.register(ProcessCollector(registry=None))
+        self._clock = clock
+        self._health = Renderer()
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(ProcessCollector(registry=None))
+        self._process = (-math.inf, b"")
+        """When the process figures were read, by the clock, and their text."""
         build = Samples()
         build.add(BUILD_INFO, 1, stagewatch.__version__, platform.python_version())
         self._build = render(build)
@@ -43,8 +58,16 @@ class MetricsPage:
         fresh = [job.fresh() for job in self._runner.jobs.values()]
         parts = [
             self._build,
-            render(self._runner.health()),
+            self._health.render(self._runner.health()),
             *[snapshot.text for snapshot in fresh if snapshot is not None],
-            generate_latest(self._process),
+            self._process_figures(),
         ]
         return Response(HTTPStatus.OK, TEXT, b"".join(parts))
+
+    def _process_figures(self) -> bytes:
+        read, text = self._process
+        now = self._clock()
+        if now - read >= PROCESS_SECONDS:
+            text = generate_latest(self._registry)
+            self._process = (now, text)
+        return text
