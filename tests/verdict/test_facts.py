@@ -119,6 +119,34 @@ def test_a_rank_shows_the_calls_that_it_waits_for_until_it_is_gone(
     assert calls() == [{}]
 
 
+RETRIES = """
+import time
+import stagewatch
+
+stagewatch.init("rollout", job_id="retries-540", rank=0)
+stagewatch.heartbeat(5)
+print("ready", flush=True)
+while True:
+    stagewatch.heartbeat()
+    time.sleep(0.02)
+"""
+
+
+def test_a_rank_that_tries_again_for_ever_grows_old_at_its_step(
+    python: Python, record_dir: Path
+) -> None:
+    python(RETRIES, STAGEWATCH_DIR=str(record_dir)).said("ready")
+
+    def older_than_its_marks() -> bool:
+        with rank_directory(record_dir, Procfs()) as ranks:
+            facts = observe(ranks, Procfs(), looks=1, pause=0.0)
+        (fact,) = [fact for fact in facts if fact.job_id == "retries-540"]
+        assert fact.step_age_seconds is not None and fact.progress_age_seconds is not None
+        return fact.step_age_seconds > fact.progress_age_seconds + 1.0
+
+    wait_for(older_than_its_marks, "the step is older than the marks of progress")
+
+
 WORK = '''
 import subprocess, sys, time
 import stagewatch

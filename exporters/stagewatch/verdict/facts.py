@@ -96,7 +96,7 @@ class RankFacts:
     class_before: frozenset[WaitClass] = frozenset()
     """How it waited while its job was well; empty where nobody has seen that."""
     step_age_seconds: float | None = None
-    """How long it has been at its step; `None` where nobody has seen that."""
+    """How long it has been at its step; `None` where its record does not tell."""
     storage_wait_seconds: float = 0.0
     """How long somebody has watched it in one uninterruptible sleep or storage wait, in which it
     never ran."""
@@ -200,6 +200,7 @@ def _facts(rank: Rank, window: Sequence[Sample], *, full: bool) -> RankFacts:
     lane = record.training if record else None
     frame = record.open if record else None
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    began = lane.step_began if lane else None
     stage = frame.stage if frame else ("idle" if record else None)
     first = record.first_failure if record else None
     alive = rank.life is Life.ALIVE and bool(window)
@@ -237,6 +238,7 @@ def _facts(rank: Rank, window: Sequence[Sample], *, full: bool) -> RankFacts:
         expected_seconds=max(0.0, record.expected_until - now) if record else None,
         gaps=sum(sum(totals.gaps) for totals in record.totals.values()) if record else None,
         at_work=wait_class is WaitClass.COMPUTE,
+        step_age_seconds=max(0.0, now - began) if began is not None else None,
         storage_wait_seconds=waited,
     )
 
