@@ -6,6 +6,7 @@ import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ import pytest
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory, rank_directory
+from stagewatch.ranks.model import rank_of
 from stagewatch.ranks.record_directory import RecordDirectory
+from stagewatch.ranks.records import StageTotals, parse
 from stagewatch.ranks.wait_class import WaitClass
-from stagewatch.record import H_CLOSED, H_START_TICKS, RECORD_SIZE
-from stagewatch.verdict.facts import RankFacts, RecordState, observe
+from stagewatch.record import BUCKETS, H_CLOSED, H_START_TICKS, RECORD_SIZE
+from stagewatch.verdict.facts import Observer, RankFacts, RecordState, observe
 from tests.ranks.record_scene import as_root
 from tests.records import patched, place, real_record
 from tests.running import Python
@@ -86,6 +89,31 @@ def test_a_rank_without_a_record_is_told_from_one_that_found_no_room(
         assert state() == [RecordState.NONE]
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+def test_a_pause_that_one_rank_has_had_widens_the_budget_of_its_role(
+    tmp_path: Path, raw: bytes
+) -> None:
+    """As in the rules: a save of one rank would else make its peers overdue in theirs."""
+    record = parse(raw)  # in the stage `other`
+    calm = StageTotals((0,) * BUCKETS, 0.0, (9, *(0,) * (BUCKETS - 1)), 0.0)
+    paused = replace(calm, longest_gap=40.0, recent_gap=40.0)
+    ranks = [
+        rank_of(replace(record, role=role, rank=rank, totals={"other": totals}))
+        for role, rank, totals in (
+            ("train", 0, calm),
+            ("train", 1, paused),
+            ("train", 2, calm),
+            ("rollout", 0, calm),
+        )
+    ]
+    facts = Observer(Procfs(tmp_path)).facts(ranks)
+    assert [(fact.role, fact.budget_seconds) for fact in facts] == [
+        ("train", 60.0),
+        ("train", 60.0),
+        ("train", 60.0),
+        ("rollout", 10.0),
+    ]
 
 
 CALLS = """
