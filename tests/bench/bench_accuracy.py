@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.hangbench.detectors import others
 from tests.hangbench.field import Field
 from tests.hangbench.player import Played, lacks, play
-from tests.hangbench.results import good, write
-from tests.hangbench.score import Outcome, collect, judge
+from tests.hangbench.results import agreement, good, write
+from tests.hangbench.score import LAG_SECONDS, Outcome, collect, judge
 from tests.hangbench.shape import ABOUT_HANGS, Shape, ShapeError, find
 
 CORES = 5.0
@@ -29,20 +29,40 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument(
         "--into", type=Path, default=Path("build/hangbench"), help="folder of the results"
     )
+    parser.add_argument(
+        "--compare",
+        action="store_true",
+        help="only see whether inspect and the rules agree, in shapes on one node",
+    )
     given = parser.parse_args(arguments)
     try:
         shapes = find(given.shapes, tuple(given.only))
     except ShapeError as error:
         sys.exit(str(error))
     began = time.monotonic()
+    if given.compare:
+        shapes = [shape for shape in shapes if shape.nodes == 1]
+        print(agreement(run(shapes, given.jobs, enough=_compared)))
+        return
     outcomes = run(shapes, given.jobs)
     print(f"{len(outcomes)} shapes in {(time.monotonic() - began) / 60:.0f} min")
     print(write(outcomes, given.into))
     print(f"written to {given.into}")
 
 
-def run(shapes: Sequence[Shape], jobs: int) -> list[Outcome]:
-    """Play shapes and judge each; those that this machine cannot play are said and left out."""
+def _compared(played: Played) -> bool:
+    """Whether the rules have judged what `inspect` saw."""
+    look = played.probe
+    return look is not None and time.time() > look.ended + LAG_SECONDS
+
+
+def run(
+    shapes: Sequence[Shape], jobs: int, enough: Callable[[Played], bool] = lambda _: False
+) -> list[Outcome]:
+    """Play shapes and judge each; those that this machine cannot play are said and left out.
+
+    A shape ends before its time once `enough` has been seen of it.
+    """
     for shape in shapes:
         if lack := lacks(shape):
             print(f"{shape.name} is left out: {lack}", flush=True)
@@ -65,5 +85,5 @@ def run(shapes: Sequence[Shape], jobs: int) -> list[Outcome]:
             if outcome.unsound and played.log:
                 say(f"{outcome.name} wrote: {played.log}")
 
-        play(ready, field, jobs, CORES, say, done)
+        play(ready, field, jobs, CORES, say, done, enough)
     return outcomes
