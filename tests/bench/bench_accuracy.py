@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.hangbench.detectors import others
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     began = time.monotonic()
     if given.compare:
         shapes = [shape for shape in shapes if shape.nodes == 1]
-        print(agreement(run(shapes, given.jobs, enough=_compared)))
+        print(agreement(run(shapes, given.jobs, compare=True)))
         return
     outcomes = run(shapes, given.jobs)
     print(f"{len(outcomes)} shapes in {(time.monotonic() - began) / 60:.0f} min")
@@ -56,12 +56,11 @@ def _compared(played: Played) -> bool:
     return look is not None and time.time() > look.ended + LAG_SECONDS
 
 
-def run(
-    shapes: Sequence[Shape], jobs: int, enough: Callable[[Played], bool] = lambda _: False
-) -> list[Outcome]:
+def run(shapes: Sequence[Shape], jobs: int, *, compare: bool = False) -> list[Outcome]:
     """Play shapes and judge each; those that this machine cannot play are said and left out.
 
-    A shape ends before its time once `enough` has been seen of it.
+    With `compare`, each ends once `inspect` and the rules can be compared: before the end of its
+    watch, so that its answer says little.
     """
     for shape in shapes:
         if lack := lacks(shape):
@@ -79,11 +78,14 @@ def run(
             outcome = judge(played, collect(field.api, played))
             outcome.others = others(played)
             outcomes.append(outcome)
-            verdict = "as expected" if good(outcome) else "NOT as expected"
+            if compare:
+                verdict = "both agree" if outcome.agrees else "they DIFFER"
+            else:
+                verdict = "as expected" if good(outcome) else "NOT as expected"
             say(f"{outcome.name}: {outcome.unsound or f'{outcome.answer}, {verdict}'} "
                 f"({len(outcomes)} of {len(ready)})")  # fmt: skip
             if outcome.unsound and played.log:
                 say(f"{outcome.name} wrote: {played.log}")
 
-        play(ready, field, jobs, CORES, say, done, enough)
+        play(ready, field, jobs, CORES, say, done, _compared if compare else lambda _: False)
     return outcomes
