@@ -92,13 +92,17 @@ dashboard = board(
                     ),
                     Column(
                         "No progress for",
-                        "max by (role, rank, node, stage) (rank:rl_progress_age:seconds{JOB})",
+                        "max by (role, rank, node, stage) (0 * rl_rank_stage_open_seconds{RANK}"
+                        " + on (cluster, node, job_id, role, rank) group_left ()"
+                        " max by (cluster, node, job_id, role, rank)"
+                        " (rl_rank_progress_age_seconds{RANK}"
+                        " and on (cluster, node, job_id, role, rank) rl_rank_up{RANK} == 1))",
                         unit="s",
                         thresholds=steps((10, AMBER), (60, RED)),
                     ),
                     Column(
                         "Budget",
-                        "max by (role, rank, node, stage) (0 * rank:rl_progress_age:seconds{JOB}"
+                        "max by (role, rank, node, stage) (0 * rl_rank_stage_open_seconds{RANK}"
                         " + on (cluster, job_id, role, stage) group_left ()"
                         " job_role_stage:rl_stall_budget:seconds{JOB})",
                         unit="s",

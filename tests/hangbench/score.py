@@ -94,7 +94,7 @@ def collect(api: PrometheusApi, played: Played) -> Seen:
                 seen.named[time] = seen.named.get(time, frozenset()) | ranks
                 seen.evidence |= {track.labels.get("evidence", "")} - {""}
     at = min(trigger + 8, end)
-    open_now = f"rank:rl_progress_age:seconds{{{job}}}"
+    open_now = f"rl_rank_stage_open_seconds{{{job}}}"
     budgets = api.query(f"{BUDGET}{{{job}}} and on (job_id, role, stage) {open_now}", at)
     seen.budget = max((one.value for one in budgets), default=LEAST_BUDGET_SECONDS)
     return seen

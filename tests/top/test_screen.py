@@ -267,7 +267,7 @@ def test_a_whole_job_as_a_prometheus_knows_it(children: Children, tmp_path: Path
         past.add("rl_rank_info", 1.0, **who, pid=100 + rank)
         past.add("rl_rank_step", 7.0, **who)
         past.add("rl_rank_stage_open_seconds", 90.0, **who, stage="rollout", substage="")
-        past.add("rank:rl_progress_age:seconds", 90.0, **who)
+        past.add("rl_rank_progress_age_seconds", 90.0, **who)
         for kind, share in (("worked", 0.75), ("waited", 0.25)):
             name = f"rl_rank_{kind}_seconds_total"
             past.add(name, lambda when, share=share: share * when, **who, stage="rollout")

@@ -30,7 +30,7 @@ def story(children: Children, tmp_path: Path) -> Iterator[Story]:
         for rank in range(ranks):
             who = {"job_id": JOB, "role": role, "rank": rank, "node": f"n{1 + rank // 2}"}
             past.add("rl_rank_up", lambda when: 1.0, **who)
-            past.add("rank:rl_progress_age:seconds", lambda when: 90.0, **who)
+            past.add("rl_rank_progress_age_seconds", lambda when: 90.0, **who)
         for verdict in ("job:rl_stall:active", "job:rl_stall:group_only"):
             past.add(verdict, lambda when: 1.0, job_id=JOB, role=role)
     past.add("rank:rl_straggler:ratio", lambda when: 80.0, **BEHIND)
@@ -72,7 +72,7 @@ def test_a_job_that_goes_on_slowly_is_told_with_its_slow_rank_and_as_a_whole(
     for job, rank in ((JOB, 0), (JOB, 1), ("8", 0)):
         who = {"job_id": job, "role": "train", "rank": rank, "node": "n1"}
         past.add("rl_rank_up", 1.0, **who)
-        past.add("rank:rl_progress_age:seconds", 1.0, **who)
+        past.add("rl_rank_progress_age_seconds", 1.0, **who)
     slow = {"job_id": JOB, "role": "train", "rank": 1, "node": "n1"}
     past.add("rank:rl_slow:ratio", 1.5, **slow, peers="")
     past.add("rank:rl_slow_witness:ratio", 0.3, **slow, witness="cpu_limit")

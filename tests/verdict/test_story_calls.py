@@ -27,7 +27,7 @@ def ranks_of(past: Past, job_id: str, role: str, calls: dict[int, float]) -> Non
     for rank in range(2):
         who = {"job_id": job_id, "role": role, "rank": rank, "node": "n1"}
         past.add("rl_rank_up", 1.0, **who)
-        past.add("rank:rl_progress_age:seconds", 90.0, **who)
+        past.add("rl_rank_progress_age_seconds", 90.0, **who)
         if rank in calls:
             past.add("rank:rl_stall:call_seconds", calls[rank], **who, name=f"search-{rank}")
 

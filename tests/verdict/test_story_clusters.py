@@ -31,7 +31,7 @@ def story(children: Children, tmp_path: Path) -> Iterator[Story]:
             who = {**job, "rank": rank, "node": "n1"}
             past.add("rl_rank_up", 1.0, **who)
             past.add("rl_rank_step", float(step), **who)
-            past.add("rank:rl_progress_age:seconds", age, **who)
+            past.add("rl_rank_progress_age_seconds", age, **who)
             kind = {"class": "spin" if cluster == "a" else "compute"}
             past.add("rl_rank_wait_class", 1.0, **who, **kind)
         marker = {"id": cluster, "fault_type": f"slow-{cluster}", "target_worker": "1"}

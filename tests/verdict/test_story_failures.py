@@ -48,7 +48,7 @@ class Scene:
         self.past.add("rl_rank_wait_class", 1.0, **who, **{"class": kind})
         self.past.add("rl_rank_progress_age_seconds", lambda when: when - (NOW - age), **who)
         if alive:
-            self.past.add("rank:rl_progress_age:seconds", age, **who, stage=stage)
+            self.past.add("rl_rank_progress_age_seconds", age, **who, stage=stage)
             if age > 30:
                 self.past.add("rank:rl_stall:overdue_seconds", age, **who, stage=stage)
         if raised is not None:

@@ -29,7 +29,7 @@ def url(children: Children, tmp_path: Path) -> Iterator[str]:
     past = Past(now - 60, now)
     who = {"job_id": JOB, "role": 'tr"ain', "rank": 0, "node": NODE}
     past.add("rl_rank_up", 1.0, **who)
-    past.add("rank:rl_progress_age:seconds", 1.0, **who)
+    past.add("rl_rank_progress_age_seconds", 1.0, **who)
     yield filled_prometheus(children, tmp_path / "p", past)
 
 

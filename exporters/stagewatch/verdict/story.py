@@ -226,7 +226,8 @@ class _Role:
             (_rank(up) for up in ups if up.labels["rank"] not in living),
             key=lambda rank: (rank[0].zfill(9), rank[1]),
         )
-        self._ages = ask("rank:rl_progress_age:seconds")
+        alive = {_rank(up) for up in ups if up.value}
+        self._ages = [age for age in ask("rl_rank_progress_age_seconds") if _rank(age) in alive]
         self._stalled = bool(ask("job:rl_stall:active"))
         self._excuses = {series.labels["excuse"] for series in ask("job:rl_stall:excused")}
         self._late = {_rank(series) for series in ask("rank:rl_stall:overdue_seconds")}
@@ -278,7 +279,7 @@ class _Role:
         return sentences
 
     def _silent(self, age: Series) -> bool:
-        idle = age.labels.get("stage") == "idle" and age.value >= MIN_SECONDS
+        idle = self._stages.get(_rank(age)) == "idle" and age.value >= MIN_SECONDS
         return idle or _rank(age) in self._late
 
     def _failed(self) -> bool:
