@@ -54,9 +54,10 @@ class Seen:
         return self.named[max(known)] if known else frozenset()
 
     def between(self, begin: float, end: float) -> set[frozenset[int]]:
-        """All sets of processes that were named at some second of a time, perhaps the empty one."""
-        seconds = int(max(0.0, end - begin) / STEP_SECONDS) + 1
-        return {self.at(begin + second * STEP_SECONDS) for second in range(seconds)}
+        """All sets of processes that were named at a second of a time, perhaps the empty one."""
+        answers = [ranks for time, ranks in self.named.items() if begin <= time <= end]
+        seconds = max(1, int((end - begin) / STEP_SECONDS))
+        return set(answers) | ({frozenset()} if len(answers) < seconds else set())
 
 
 def collect(api: PrometheusApi, played: Played) -> Seen:

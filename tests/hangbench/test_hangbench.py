@@ -126,11 +126,11 @@ def test_an_answer_is_graded(
 
 
 def test_rules_that_change_their_answer_while_inspect_looks_have_given_both() -> None:
-    seen = Seen(named={float(time): ONE for time in range(100, 131)})
-    assert seen.between(105.0, 112.0) == {ONE}
-    assert seen.between(95.0, 97.0) == {NOBODY}
-    assert seen.between(130.0, 140.0) == {ONE, NOBODY}
-    seen.named |= {float(time): BOTH for time in range(131, 150)}
+    seen = Seen(named={time + 0.25: ONE for time in range(100, 131)})
+    assert seen.between(105.0, 112.0) == seen.between(105.5, 112.75) == {ONE}
+    assert seen.between(95.0, 99.0) == {NOBODY}
+    assert seen.between(130.0, 132.0) == {ONE, NOBODY}
+    seen.named |= {time + 0.25: BOTH for time in range(131, 150)}
     assert seen.between(125.0, 135.0) == {ONE, BOTH}
 
 
