@@ -81,10 +81,10 @@ def run(shapes: Sequence[Shape], jobs: int, *, compare: bool = False) -> list[Ou
             if compare:
                 verdict = "both agree" if outcome.agrees else "they DIFFER"
             else:
-                verdict = "as expected" if good(outcome) else "NOT as expected"
-            say(f"{outcome.name}: {outcome.unsound or f'{outcome.answer}, {verdict}'} "
-                f"({len(outcomes)} of {len(ready)})")  # fmt: skip
-            if outcome.unsound and played.log:
+                as_expected = "as expected" if good(outcome) else "NOT as expected"
+                verdict = outcome.unsound or f"{outcome.answer}, {as_expected}"
+            say(f"{outcome.name}: {verdict} ({len(outcomes)} of {len(ready)})")
+            if outcome.unsound and played.log and not compare:
                 say(f"{outcome.name} wrote: {played.log}")
 
         play(ready, field, jobs, CORES, say, done, _compared if compare else lambda _: False)
