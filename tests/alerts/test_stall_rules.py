@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stagewatch.ranks.records import StageTotals, parse
+from stagewatch.ranks.records import StageTotals
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import BUCKET_BOUNDS, BUCKETS
 from stagewatch.verdict.facts import RankFacts
@@ -27,7 +27,6 @@ from stagewatch.verdict.thresholds import (
     budget_seconds,
 )
 from tests.alerts.promtool import needs_promtool, play, series
-from tests.records import real_record
 from tests.verdict.cases import (
     CASES,
     COMPUTE,
@@ -418,12 +417,9 @@ def test_made_up_jobs_have_every_kind_of_verdict() -> None:
 def test_the_rules_and_inspect_learn_of_as_many_gaps(
     gaps: int, taught: bool, tmp_path: Path
 ) -> None:
-    directory = tmp_path / "ranks"
-    directory.mkdir()
     counts = (gaps, *(0,) * (BUCKETS - 1))
     totals = {"train": StageTotals((0,) * BUCKETS, 0.0, counts, 0.0)}
-    record = dataclasses.replace(parse(real_record(directory)), totals=totals)
-    budget = budget_seconds(record, "train", still=False)
+    budget = budget_seconds(totals, "train", still=False)
     assert budget == (MIN_SECONDS if taught else UNTAUGHT_SECONDS)
     key = {"cluster": "c", "job_id": "7", "role": "train"}
     given = {series("rl_rank_up", **key, rank=0): "1x15"}
@@ -438,10 +434,8 @@ def test_the_rules_and_inspect_learn_of_as_many_gaps(
 
 @pytest.mark.parametrize("still", [False, True])
 def test_the_rules_and_inspect_give_a_rank_the_same_budget(still: bool, tmp_path: Path) -> None:
-    """By all gaps of the stage, by the latest, and by whether a long stage is waited in."""
-    directory = tmp_path / "ranks"
-    directory.mkdir()
-    record = parse(real_record(directory))
+    """By all gaps of the stage, by the latest, by how many ranks have shown that, and by whether a
+    long stage is waited in."""
     chance = random.Random(542)
     given: dict[str, str] = {}
     expected: dict[str, float] = {}
@@ -453,12 +447,13 @@ def test_the_rules_and_inspect_give_a_rank_the_same_budget(still: bool, tmp_path
         recent = chance.choice([0.0, 0.5, 20.0, 300.0, 2000.0])
         longest = recent + chance.choice([0.0, 15.0])
         totals = StageTotals((0,) * BUCKETS, 0.0, counts, 0.0, longest, recent)
-        taught = dataclasses.replace(record, totals={stage: totals})
-        budget = budget_seconds(taught, stage, still=still)
+        ranks = chance.choice([1, 2, 20])
+        budget = budget_seconds({stage: totals}, stage, still=still, ranks=ranks)
         key = {"cluster": "c", "job_id": f"j{number}", "role": "train"}
         mine = {**key, "node": "n", "rank": 0}
         expected[series("", **key, stage=stage)] = round(budget * 1000 + 1e-9)
-        given[series("rl_rank_up", **mine)] = "1x15"
+        for rank in range(ranks):
+            given[series("rl_rank_up", **mine | {"rank": rank})] = "1x15"
         given[series("rl_rank_progress_age_seconds", **mine)] = "90000x15"
         given[series("rl_rank_stage_open_seconds", **mine, stage=stage)] = "90000x15"
         wait_class = "poll" if still else "spin"

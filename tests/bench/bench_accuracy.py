@@ -11,8 +11,8 @@ from pathlib import Path
 from tests.hangbench.detectors import others
 from tests.hangbench.field import Field
 from tests.hangbench.player import Played, lacks, play
-from tests.hangbench.results import good, write
-from tests.hangbench.score import Outcome, collect, judge
+from tests.hangbench.results import agreement, good, write
+from tests.hangbench.score import LAG_SECONDS, Outcome, collect, judge
 from tests.hangbench.shape import ABOUT_HANGS, Shape, ShapeError, find
 
 CORES = 5.0
@@ -29,20 +29,39 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument(
         "--into", type=Path, default=Path("build/hangbench"), help="folder of the results"
     )
+    parser.add_argument(
+        "--compare",
+        action="store_true",
+        help="only see whether inspect and the rules agree, in shapes on one node",
+    )
     given = parser.parse_args(arguments)
     try:
         shapes = find(given.shapes, tuple(given.only))
     except ShapeError as error:
         sys.exit(str(error))
     began = time.monotonic()
+    if given.compare:
+        shapes = [shape for shape in shapes if shape.nodes == 1]
+        print(agreement(run(shapes, given.jobs, compare=True)))
+        return
     outcomes = run(shapes, given.jobs)
     print(f"{len(outcomes)} shapes in {(time.monotonic() - began) / 60:.0f} min")
     print(write(outcomes, given.into))
     print(f"written to {given.into}")
 
 
-def run(shapes: Sequence[Shape], jobs: int) -> list[Outcome]:
-    """Play shapes and judge each; those that this machine cannot play are said and left out."""
+def _compared(played: Played) -> bool:
+    """Whether the rules have judged what `inspect` saw."""
+    look = played.probe
+    return look is not None and time.time() > look.ended + LAG_SECONDS
+
+
+def run(shapes: Sequence[Shape], jobs: int, *, compare: bool = False) -> list[Outcome]:
+    """Play shapes and judge each; those that this machine cannot play are said and left out.
+
+    With `compare`, each ends once `inspect` and the rules can be compared: before the end of its
+    watch, so that its answer says little.
+    """
     for shape in shapes:
         if lack := lacks(shape):
             print(f"{shape.name} is left out: {lack}", flush=True)
@@ -59,11 +78,14 @@ def run(shapes: Sequence[Shape], jobs: int) -> list[Outcome]:
             outcome = judge(played, collect(field.api, played))
             outcome.others = others(played)
             outcomes.append(outcome)
-            verdict = "as expected" if good(outcome) else "NOT as expected"
-            say(f"{outcome.name}: {outcome.unsound or f'{outcome.answer}, {verdict}'} "
-                f"({len(outcomes)} of {len(ready)})")  # fmt: skip
-            if outcome.unsound and played.log:
+            if compare:
+                verdict = "both agree" if outcome.agrees else "they DIFFER"
+            else:
+                as_expected = "as expected" if good(outcome) else "NOT as expected"
+                verdict = outcome.unsound or f"{outcome.answer}, {as_expected}"
+            say(f"{outcome.name}: {verdict} ({len(outcomes)} of {len(ready)})")
+            if outcome.unsound and played.log and not compare:
                 say(f"{outcome.name} wrote: {played.log}")
 
-        play(ready, field, jobs, CORES, say, done)
+        play(ready, field, jobs, CORES, say, done, _compared if compare else lambda _: False)
     return outcomes

@@ -328,6 +328,32 @@ def test_more_steps_than_the_record_holds_leave_the_latest(clock: Clock, client:
     assert step_sums(client, clock, seen) == sums_of(*[(0.25, 0.25)] * 31)
 
 
+def test_marks_and_checkpoints_leave_a_step_as_old_as_it_is(clock: Clock, client: Client) -> None:
+    def step_began() -> float | None:
+        lane = client.record().training
+        return lane.step_began if lane else None
+
+    stagewatch.heartbeat()
+    assert step_began() is None
+    stagewatch.heartbeat(7)
+    began = clock.now / 1e9
+    for _ in range(5):
+        clock.forward(10)
+        stagewatch.heartbeat(7)
+        with stagewatch.stage("rollout"):
+            clock.forward(10)
+        with stagewatch.stage("checkpoint"):
+            clock.forward(10)
+    assert step_began() == began
+    for _ in range(100):  # the record has forgotten when the step began, and knows it is older
+        clock.forward(1)
+        with stagewatch.stage("checkpoint"):
+            pass
+    assert step_began() == clock.now / 1e9 - 31
+    stagewatch.heartbeat(8)
+    assert step_began() == clock.now / 1e9
+
+
 def test_a_step_with_a_checkpoint_is_no_step_to_be_compared(clock: Clock, client: Client) -> None:
     for step in range(5):
         with stagewatch.stage("train", step=step):

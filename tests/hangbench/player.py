@@ -145,6 +145,8 @@ class Play:
             all_ranks = range(self._world)
             seen = tuple(map(self._board.seen, all_ranks))
             looks.append(Look(now, seen, tuple(map(self._board.waited, all_ranks))))
+        if self.probing and self.probing.done():
+            self.played.probe = self.probing.result()
 
     def over(self) -> bool:
         """Whether all that was to be seen has been seen."""
@@ -152,7 +154,7 @@ class Play:
         if not played.triggered:
             ended = all(process.poll() is not None for _, process in self._processes)
             return ended or now - played.began > NO_TRIGGER_SECONDS
-        probed = self.probing is None or self.probing.done()
+        probed = self.probing is None or self.played.probe is not None
         return probed and now - played.triggered > self.shape.watch
 
     def wants_probe(self) -> bool:
@@ -177,8 +179,6 @@ class Play:
     def stop(self) -> Played:
         """End it and put right what it has broken."""
         self.played.ended = time.time()
-        if self.probing and self.probing.done():
-            self.played.probe = self.probing.result()
         self._due.clear()
         if self._mount:
             self._mount.ok()

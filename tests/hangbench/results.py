@@ -38,8 +38,7 @@ def markdown(outcomes: Sequence[Outcome]) -> str:
         _shapes("Not as expected", wrong),
         _faults(faults),
         _healthy(healthy),
-        "`inspect` and the rules name the same ranks at the same time, in shapes on one node: "
-        + _rate([one for one in counted if one.agrees is not None], _agrees),
+        agreement(counted),
         _detectors(counted),
         _shapes("As expected", [one for one in counted if good(one)]),
     ]
@@ -95,8 +94,22 @@ def _healthy(healthy: Sequence[Outcome]) -> str:
     return "\n".join(rows)
 
 
-def _agrees(one: Outcome) -> bool:
-    return bool(one.agrees)
+def agreement(some: Sequence[Outcome]) -> str:
+    """How often `inspect` and the rules gave the same answer, and where they did not."""
+    compared = [one for one in some if one.agrees is not None]
+    changed = sum(len(one.rules_named) > 1 for one in compared)
+    lines = [
+        "`inspect` and the rules name the same ranks at the same time, in shapes on one node: "
+        + _rate(compared, lambda one: one.agrees)
+        + f"; in {changed} of them the rules changed their answer meanwhile, and either counts"
+    ]
+    lines += [
+        f"- {one.name}: `inspect` names {_ranks(one.inspect_named)}, the rules "
+        + " or ".join(map(_ranks, one.rules_named))
+        for one in compared
+        if not one.agrees
+    ]
+    return "\n".join(lines)
 
 
 def _detectors(counted: Sequence[Outcome]) -> str:

@@ -21,6 +21,9 @@ SUSPICIONS = ("StallSuspected", "UninstrumentedJobStill")
 SLOWNESS = ("Straggler", "SlowRank", "SlowNode")
 """Alerts that speak of slow ranks, which count where a rank is slow."""
 STEP_SECONDS = 1.0
+LAG_SECONDS = 8.0
+"""How long the rules may take to judge what `inspect` has seen: an agent looks every second, this
+Prometheus scrapes every 2 s, and the rules on stalls are evaluated every 5 s."""
 STRANGER = -1
 """Stands for a rank that was named and is none of the job's."""
 
@@ -49,6 +52,12 @@ class Seen:
         """The processes named at a time."""
         known = [time for time in self.named if when - 3 <= time <= when + STEP_SECONDS]
         return self.named[max(known)] if known else frozenset()
+
+    def between(self, begin: float, end: float) -> set[frozenset[int]]:
+        """All sets of processes that were named at a second of a time, perhaps the empty one."""
+        answers = [ranks for time, ranks in self.named.items() if begin <= time <= end]
+        seconds = max(1, int((end - begin) / STEP_SECONDS))
+        return set(answers) | ({frozenset()} if len(answers) < seconds else set())
 
 
 def collect(api: PrometheusApi, played: Played) -> Seen:
@@ -175,12 +184,17 @@ class Outcome:
     inspect: str
     """Its grade or level; empty where it was not asked."""
     inspect_named: list[int]
-    agrees: bool | None
-    """Whether `inspect` and the rules named the same at the same time; None where nobody can say,
-    as of a job on two nodes, of which `inspect` sees one at a time."""
+    rules_named: list[list[int]]
+    """All answers of the rules from when `inspect` began until they had judged what it saw; none
+    where nobody can compare, as of a job on two nodes, of which `inspect` sees one at a time."""
     inspect_problem: str
     others: dict[str, dict[str, object]] = field(default_factory=dict)
     """What other detectors said; see `detectors.py`."""
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether the rules gave the answer of `inspect`; None where nobody can compare."""
+        return self.inspect_named in self.rules_named if self.rules_named else None
 
     @property
     def counts(self) -> bool:
@@ -223,7 +237,7 @@ def judge(played: Played, seen: Seen) -> Outcome:
         early=seen.early,
         inspect="",
         inspect_named=[],
-        agrees=None,
+        rules_named=[],
         inspect_problem="",
     )
     if played.probe is not None:
@@ -243,7 +257,8 @@ def _inspected(
     else:
         outcome.inspect = grade(look.stalled, [named], right)
     if played.shape.nodes == 1:
-        outcome.agrees = named == seen.at(look.ended)
+        meanwhile = seen.between(look.began, min(look.ended + LAG_SECONDS, played.ended))
+        outcome.rules_named = sorted(map(sorted, meanwhile))
 
 
 def _after(when: float, played: Played) -> float | None:

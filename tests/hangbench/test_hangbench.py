@@ -17,6 +17,7 @@ from tests.hangbench.score import (
     RIGHT,
     SILENT,
     WITHDRAWN,
+    Seen,
     grade,
 )
 from tests.hangbench.shape import SHAPES, ShapeError, find, load
@@ -124,6 +125,15 @@ def test_an_answer_is_graded(
     assert grade(suspected, named, (right,)) == expected
 
 
+def test_rules_that_change_their_answer_while_inspect_looks_have_given_both() -> None:
+    seen = Seen(named={time + 0.25: ONE for time in range(100, 131)})
+    assert seen.between(105.0, 112.0) == seen.between(105.5, 112.75) == {ONE}
+    assert seen.between(95.0, 99.0) == {NOBODY}
+    assert seen.between(130.0, 132.0) == {ONE, NOBODY}
+    seen.named |= {time + 0.25: BOTH for time in range(131, 150)}
+    assert seen.between(125.0, 135.0) == {ONE, BOTH}
+
+
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus on the PATH")
 @pytest.mark.xdist_group("live")
 @pytest.mark.timeout(600)
@@ -142,5 +152,6 @@ def test_a_hang_is_named_and_a_healthy_job_is_left_alone(tmp_path: Path) -> None
     assert outcomes["hang"].answer == RIGHT
     assert outcomes["hang"].inspect == RIGHT, outcomes["hang"].inspect_problem
     assert outcomes["calm"].answer == SILENT
+    assert outcomes["hang"].agrees
     assert "| hang | process | 1 | right |" in write(list(outcomes.values()), tmp_path)
     assert [one["name"] for one in json.loads((tmp_path / "hangbench.json").read_text())]

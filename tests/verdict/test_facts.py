@@ -6,6 +6,7 @@ import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ import pytest
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory, rank_directory
+from stagewatch.ranks.model import rank_of
 from stagewatch.ranks.record_directory import RecordDirectory
+from stagewatch.ranks.records import StageTotals, parse
 from stagewatch.ranks.wait_class import WaitClass
-from stagewatch.record import H_CLOSED, H_START_TICKS, RECORD_SIZE
-from stagewatch.verdict.facts import RankFacts, RecordState, observe
+from stagewatch.record import BUCKETS, H_CLOSED, H_START_TICKS, RECORD_SIZE
+from stagewatch.verdict.facts import Observer, RankFacts, RecordState, observe
 from tests.ranks.record_scene import as_root
 from tests.records import patched, place, real_record
 from tests.running import Python
@@ -88,6 +91,31 @@ def test_a_rank_without_a_record_is_told_from_one_that_found_no_room(
         subprocess.run(["umount", "-l", str(small)], check=True)
 
 
+def test_a_pause_that_one_rank_has_had_widens_the_budget_of_its_role(
+    tmp_path: Path, raw: bytes
+) -> None:
+    """As in the rules: a save of one rank would else make its peers overdue in theirs."""
+    record = parse(raw)  # in the stage `other`
+    calm = StageTotals((0,) * BUCKETS, 0.0, (9, *(0,) * (BUCKETS - 1)), 0.0)
+    paused = replace(calm, longest_gap=40.0, recent_gap=40.0)
+    ranks = [
+        rank_of(replace(record, role=role, rank=rank, totals={"other": totals}))
+        for role, rank, totals in (
+            ("train", 0, calm),
+            ("train", 1, paused),
+            ("train", 2, calm),
+            ("rollout", 0, calm),
+        )
+    ]
+    facts = Observer(Procfs(tmp_path)).facts(ranks)
+    assert [(fact.role, fact.budget_seconds) for fact in facts] == [
+        ("train", 60.0),
+        ("train", 60.0),
+        ("train", 60.0),
+        ("rollout", 10.0),
+    ]
+
+
 CALLS = """
 import time
 import stagewatch
@@ -117,6 +145,34 @@ def test_a_rank_shows_the_calls_that_it_waits_for_until_it_is_gone(
     assert waiting["search"] >= 0.0
     script.kill()
     assert calls() == [{}]
+
+
+RETRIES = """
+import time
+import stagewatch
+
+stagewatch.init("rollout", job_id="retries-540", rank=0)
+stagewatch.heartbeat(5)
+print("ready", flush=True)
+while True:
+    stagewatch.heartbeat()
+    time.sleep(0.02)
+"""
+
+
+def test_a_rank_that_tries_again_for_ever_grows_old_at_its_step(
+    python: Python, record_dir: Path
+) -> None:
+    python(RETRIES, STAGEWATCH_DIR=str(record_dir)).said("ready")
+
+    def older_than_its_marks() -> bool:
+        with rank_directory(record_dir, Procfs()) as ranks:
+            facts = observe(ranks, Procfs(), looks=1, pause=0.0)
+        (fact,) = [fact for fact in facts if fact.job_id == "retries-540"]
+        assert fact.step_age_seconds is not None and fact.progress_age_seconds is not None
+        return fact.step_age_seconds > fact.progress_age_seconds + 1.0
+
+    wait_for(older_than_its_marks, "the step is older than the marks of progress")
 
 
 WORK = '''

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import pytest
 
 from stagewatch.assets import assets
-from stagewatch.ranks.records import RankRecord, StageTotals, parse
+from stagewatch.ranks.records import StageTotals
 from stagewatch.record import BUCKETS
 from stagewatch.verdict.thresholds import (
     MIN_SECONDS,
@@ -16,67 +17,58 @@ from stagewatch.verdict.thresholds import (
     UNTAUGHT_SECONDS,
     budget_seconds,
 )
-from tests.records import real_record
 
 
-@pytest.fixture(scope="module")
-def record(tmp_path_factory: pytest.TempPathFactory) -> RankRecord:
-    return parse(real_record(tmp_path_factory.mktemp("ranks")))
-
-
-def taught(record: RankRecord, stage: str, *gaps: int, recent: float = 0.0) -> RankRecord:
-    """A record whose stage has shown so many gaps, by bucket."""
+def taught(stage: str, *gaps: int, recent: float = 0.0) -> dict[str, StageTotals]:
+    """A stage that has shown so many gaps, by bucket."""
     counts = tuple(gaps) + (0,) * (BUCKETS - len(gaps))
-    totals = StageTotals((0,) * BUCKETS, 0.0, counts, 0.0, recent, recent)
-    return dataclasses.replace(record, totals={stage: totals})
+    return {stage: StageTotals((0,) * BUCKETS, 0.0, counts, 0.0, recent, recent)}
 
 
-def test_a_stage_that_was_never_seen_has_the_least_budget(record: RankRecord) -> None:
-    young = taught(record, "train")
+def test_a_stage_that_was_never_seen_has_the_least_budget() -> None:
+    young = taught("train")
     assert budget_seconds(young, "train", still=False) == UNTAUGHT_SECONDS
     assert budget_seconds(young, "rollout", still=True) == UNTAUGHT_SECONDS
     assert budget_seconds(young, "checkpoint", still=False) == 900.0
     assert budget_seconds(young, "checkpoint", still=True) == STILL_SECONDS
 
 
-def test_a_stage_is_taught_after_three_gaps(record: RankRecord) -> None:
-    assert budget_seconds(taught(record, "train", 2), "train", still=False) == UNTAUGHT_SECONDS
-    assert budget_seconds(taught(record, "train", 3), "train", still=False) == MIN_SECONDS
+def test_a_stage_is_taught_after_three_gaps() -> None:
+    assert budget_seconds(taught("train", 2), "train", still=False) == UNTAUGHT_SECONDS
+    assert budget_seconds(taught("train", 3), "train", still=False) == MIN_SECONDS
+    of_two = partial(budget_seconds, stage="train", ranks=2, still=False)
+    assert of_two(taught("train", 5)) == UNTAUGHT_SECONDS
+    assert of_two(taught("train", 6)) == MIN_SECONDS
 
 
-def test_a_budget_is_three_times_what_the_stage_has_shown(record: RankRecord) -> None:
-    budget = budget_seconds(taught(record, "train", *[0] * 11, 100), "train", still=False)
+def test_a_budget_is_three_times_what_the_stage_has_shown() -> None:
+    budget = budget_seconds(taught("train", *[0] * 11, 100), "train", still=False)
     assert budget == pytest.approx(3 * (16 + 16 * 0.99))
 
 
-def test_one_long_gap_is_heard_before_the_percentile_moves(record: RankRecord) -> None:
+def test_one_long_gap_is_heard_before_the_percentile_moves() -> None:
     """By one and a half times, as docs/tuning.md says."""
-    longer = taught(record, "train", 1000, recent=40.0)
+    longer = taught("train", 1000, recent=40.0)
     assert budget_seconds(longer, "train", still=False) == 60.0
-    assert budget_seconds(taught(record, "train", 1, recent=40.0), "train", still=False) == 60.0
+    assert budget_seconds(taught("train", 1, recent=40.0), "train", still=False) == 60.0
 
 
-def test_the_first_gap_is_heard_until_the_stage_is_taught(record: RankRecord) -> None:
+def test_the_first_gap_is_heard_until_the_stage_is_taught() -> None:
     first = StageTotals((0,) * BUCKETS, 0.0, (0,) * BUCKETS, 0.0, longest_gap=100.0)
-    untaught = dataclasses.replace(record, totals={"train": first})
-    assert budget_seconds(untaught, "train", still=False) == 150.0
+    assert budget_seconds({"train": first}, "train", still=False) == 150.0
     gaps = (9, *(0,) * (BUCKETS - 1))
-    later = dataclasses.replace(record, totals={"train": dataclasses.replace(first, gaps=gaps)})
-    assert budget_seconds(later, "train", still=False) == MIN_SECONDS
+    later = dataclasses.replace(first, gaps=gaps)
+    assert budget_seconds({"train": later}, "train", still=False) == MIN_SECONDS
 
 
-def test_stages_that_are_long_by_nature_are_given_less_while_a_rank_is_still(
-    record: RankRecord,
-) -> None:
-    assert budget_seconds(taught(record, "eval", 100), "eval", still=False) == 1800.0
-    assert budget_seconds(taught(record, "eval", 100), "eval", still=True) == STILL_SECONDS
-    assert (
-        budget_seconds(taught(record, "checkpoint", *[0] * 16, 100), "checkpoint", still=True) > 900
-    )
+def test_stages_that_are_long_by_nature_are_given_less_while_a_rank_is_still() -> None:
+    assert budget_seconds(taught("eval", 100), "eval", still=False) == 1800.0
+    assert budget_seconds(taught("eval", 100), "eval", still=True) == STILL_SECONDS
+    assert budget_seconds(taught("checkpoint", *[0] * 16, 100), "checkpoint", still=True) > 900
 
 
-def test_gaps_beyond_the_last_bound_count_as_that(record: RankRecord) -> None:
-    budget = budget_seconds(taught(record, "train", *[0] * 19, 10), "train", still=False)
+def test_gaps_beyond_the_last_bound_count_as_that() -> None:
+    budget = budget_seconds(taught("train", *[0] * 19, 10), "train", still=False)
     assert budget == 3 * 4096
 
 

@@ -112,6 +112,14 @@ class Lane:
     nanoseconds of `CLOCK_BOOTTIME` and of waiting (negative: no step begins or ends here that can
     be measured)."""
 
+    @property
+    def step_began(self) -> float | None:
+        """`CLOCK_BOOTTIME` when its step began, seconds; later than that where more has happened
+        since then than is kept, and `None` where nobody has told a step, or when it began."""
+        begun = [time for time, waited in self.steps if waited != layout.APART]
+        known = begun[-1:] or [time for time, _ in self.steps[:1]]
+        return known[0] / 1e9 if known and self.step is not None else None
+
 
 @dataclass(frozen=True, slots=True)
 class StageTotals:

@@ -18,7 +18,7 @@ from stagewatch.ranks.directory import Census, RankDirectory
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.family_io import FamilyCounters, FamilyIo
 from stagewatch.ranks.model import Rank
-from stagewatch.ranks.records import Life, RankRecord
+from stagewatch.ranks.records import Life, RankRecord, StageTotals
 from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.stages import INSIDE_AFTER_SECONDS
 from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, Sampler, WaitClass, classify
@@ -67,7 +67,8 @@ class RankFacts:
     step: int | None
     progress_age_seconds: float | None
     budget_seconds: float | None
-    """How long this stage may go without a mark of progress."""
+    """How long this stage may go without a mark of progress, by what all ranks of its role on this
+    node have shown of it."""
     collectives: Mapping[str, int]
     """Collectives entered, by process group."""
     state: str
@@ -96,7 +97,7 @@ class RankFacts:
     class_before: frozenset[WaitClass] = frozenset()
     """How it waited while its job was well; empty where nobody has seen that."""
     step_age_seconds: float | None = None
-    """How long it has been at its step; `None` where nobody has seen that."""
+    """How long it has been at its step; `None` where its record does not tell."""
     storage_wait_seconds: float = 0.0
     """How long somebody has watched it in one uninterruptible sleep or storage wait, in which it
     never ran."""
@@ -124,6 +125,22 @@ class RankFacts:
         return age - budget
 
 
+@dataclass(slots=True)
+class _Shown:
+    """What the ranks of a role have shown of their stages together: a pause that one has had may
+    come to another."""
+
+    totals: dict[str, StageTotals] = field(default_factory=dict)
+    live: int = 0
+    """Ranks that live and keep a record."""
+
+    def add(self, record: RankRecord) -> None:
+        """Take in one more rank."""
+        self.live += record.life is Life.ALIVE
+        for stage, mine in record.totals.items():
+            self.totals[stage] = self.totals[stage] + mine if stage in self.totals else mine
+
+
 class Observer:
     """Keeps the last few samples of the ranks that it is shown."""
 
@@ -147,10 +164,15 @@ class Observer:
 
         `full`: the record directory has no room.
         """
+        here = [rank for rank in ranks if rank.life is not Life.CLOSED]
+        roles: dict[tuple[str, str], _Shown] = {}
+        for rank in here:
+            shown = roles.setdefault((rank.job_id, rank.role), _Shown())
+            if rank.record:
+                shown.add(rank.record)
         return [
-            _facts(rank, self._windows.get(rank.pid, ()), full=full)
-            for rank in ranks
-            if rank.life is not Life.CLOSED
+            _facts(rank, self._windows.get(rank.pid, ()), roles[rank.job_id, rank.role], full=full)
+            for rank in here
         ]
 
 
@@ -195,11 +217,12 @@ def _counters(directory: RankDirectory, proc: Procfs, files: Files | None) -> Fa
     return None
 
 
-def _facts(rank: Rank, window: Sequence[Sample], *, full: bool) -> RankFacts:
+def _facts(rank: Rank, window: Sequence[Sample], shown: _Shown, *, full: bool) -> RankFacts:
     record = rank.record
     lane = record.training if record else None
     frame = record.open if record else None
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    began = lane.step_began if lane else None
     stage = frame.stage if frame else ("idle" if record else None)
     first = record.first_failure if record else None
     alive = rank.life is Life.ALIVE and bool(window)
@@ -208,6 +231,9 @@ def _facts(rank: Rank, window: Sequence[Sample], *, full: bool) -> RankFacts:
     inside = _inside(record, now) if record and alive else {}
     waited = window[-1].storage_wait_seconds if alive else 0.0
     still = _is_still(wait_class, inside, waited)
+    budget = None
+    if record and stage:
+        budget = budget_seconds(shown.totals, stage, still=still, ranks=shown.live)
     ran = window[-1].run_seconds - window[0].run_seconds if seconds else 0.0
     return RankFacts(
         job_id=rank.job_id,
@@ -220,7 +246,7 @@ def _facts(rank: Rank, window: Sequence[Sample], *, full: bool) -> RankFacts:
         stage_open_seconds=max(0.0, now - frame.started) if frame else None,
         step=lane.step if lane else None,
         progress_age_seconds=max(0.0, now - lane.progress) if lane and lane.progress else None,
-        budget_seconds=budget_seconds(record, stage, still=still) if record and stage else None,
+        budget_seconds=budget,
         collectives=record.collectives if record else {},
         state=window[-1].state if alive else "-",
         wait_channel=window[-1].channel if alive else "",
@@ -237,6 +263,7 @@ def _facts(rank: Rank, window: Sequence[Sample], *, full: bool) -> RankFacts:
         expected_seconds=max(0.0, record.expected_until - now) if record else None,
         gaps=sum(sum(totals.gaps) for totals in record.totals.values()) if record else None,
         at_work=wait_class is WaitClass.COMPUTE,
+        step_age_seconds=max(0.0, now - began) if began is not None else None,
         storage_wait_seconds=waited,
     )
 

@@ -6,7 +6,9 @@ gives both of them cases just under and just over each threshold.
 
 from __future__ import annotations
 
-from stagewatch.ranks.records import RankRecord, StageTotals
+from collections.abc import Mapping
+
+from stagewatch.ranks.records import StageTotals
 from stagewatch.record import BUCKET_BOUNDS
 
 MIN_SECONDS = 10.0
@@ -24,7 +26,7 @@ FACTOR = 3.0
 RECENT_FACTOR = 1.5
 """... or in the longest gap of the last days, whichever gives more."""
 MIN_GAPS = 3
-"""A stage is taught once its rank has shown this many gaps."""
+"""A stage is taught once it has shown this many gaps for each live rank."""
 WORKING_SECONDS = 60.0
 """How long after its budget a rank at work is left alone, and one that makes marks of progress
 after the budgets of those that wait for it."""
@@ -43,13 +45,16 @@ around it, and an agent looks once a second.  The rule role:rl_given_up:ranks al
 _NOTHING = StageTotals((), 0.0, (), 0.0)
 
 
-def budget_seconds(record: RankRecord, stage: str, *, still: bool) -> float:
-    """How long a stage may go without a mark of progress, as far as this rank's gaps have taught.
+def budget_seconds(
+    shown: Mapping[str, StageTotals], stage: str, *, still: bool, ranks: int = 1
+) -> float:
+    """How long a stage may go without a mark of progress, as far as gaps have taught.
 
+    `shown`: what so many live ranks of a role have shown together, by stage.
     `still`: the rank waits or is inside a collective, so that nothing speaks for long work.
     """
-    totals = record.totals.get(stage, _NOTHING)
-    taught = sum(totals.gaps) >= MIN_GAPS
+    totals = shown.get(stage, _NOTHING)
+    taught = sum(totals.gaps) >= MIN_GAPS * ranks
     if taught:
         asked = max(RECENT_FACTOR * totals.recent_gap, FACTOR * _quantile(totals.gaps, 0.99))
     else:
