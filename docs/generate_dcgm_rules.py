@@ -262,7 +262,8 @@ def rule(name: str, labels: Labels, *lines: str) -> str:
 
 def group(name: str, rules: list[str]) -> str:
     """A group of rules, evaluated one after the other."""
-    return f"  - name: {name}\n    rules:\n" + "".join(rules)
+    # dcgm-exporter itself reads every 30 s, unless its --collect-interval says otherwise.
+    return f"  - name: {name}\n    interval: 15s\n    rules:\n" + "".join(rules)
 
 
 def presence_rules() -> list[str]:

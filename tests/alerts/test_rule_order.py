@@ -58,8 +58,8 @@ LASTING = {
     ("stages", "stage_baselines"): "a baseline is made of half an hour",
     ("training", "training_baselines"): "likewise",
     ("stages", "stalls"): (
-        "an excuse, or work, keeps a stage out of StageOverdue (10 s) and Straggler (2 s), which "
-        "fire at their second evaluation at the earliest: it is seen by then"
+        "an excuse, or work, keeps a stage out of StageOverdue, which waits 10 s, and of Straggler, "
+        "which asks for a stage that was slow 5 s ago too: it is seen by then"
     ),
     ("stalls", "stages"): (
         "a straggler was slow for seconds before a stall begins, and stays so; the pages it turns "
@@ -95,6 +95,8 @@ LASTING = {
     },
     ("economics", "jobs"): "which GPUs a job has stays so for as long as it runs",
     ("slow_ranks", "dcgm"): "likewise; it stands beside an alert, and turns none on or off",
+    ("slow_gpus", "dcgm"): "likewise",
+    ("slow_ranks", "slow_gpus"): "likewise; a rank is slow for two minutes before it is told",
     (
         "goodput",
         "stalls",
