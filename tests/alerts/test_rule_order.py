@@ -58,7 +58,7 @@ LASTING = {
     ("stages", "stage_baselines"): "a baseline is made of half an hour",
     ("training", "training_baselines"): "likewise",
     ("stages", "stalls"): (
-        "an excuse, or work, keeps a stage out of StageOverdue, which waits 10 s, and of Straggler, "
+        "an excuse, or work, keeps a stage out of StageOverdue, which waits 10 s, and Straggler, "
         "which asks for a stage that was slow 5 s ago too: it is seen by then"
     ),
     ("stalls", "stages"): (
