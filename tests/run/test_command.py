@@ -193,6 +193,7 @@ def test_ranks_that_end_after_a_hang_do_not_hide_where_it_began(
 ) -> None:
     """An interrupt ends ranks one after the other, while one still hangs."""
     monkeypatch.setattr(ranks, "QUIET_SECONDS", 0)
+    monkeypatch.setattr(ranks, "AGAIN_SECONDS", 0)
     monkeypatch.setattr(ranks, "judge", lambda facts: [_of_ranks(fact.rank for fact in facts)])
     script = "import stagewatch, time; stagewatch.init(); stagewatch.heartbeat(1); time.sleep(600)"
     environ = clean_environ({"STAGEWATCH_DIR": str(record_dir), "STAGEWATCH_JOB_ID": "1"})

@@ -14,7 +14,9 @@ from stagewatch.verdict.facts import observe
 from stagewatch.verdict.judge import judge
 
 QUIET_SECONDS = 10.0
-"""How long no rank may mark progress before the job is judged, and how often it then is."""
+"""How long no rank may mark progress before the job is judged."""
+AGAIN_SECONDS = 3.0
+"""Time between two judgements: who sees the hang too, and ends the command, comes after one."""
 MAX_ANCESTORS = 32
 
 
@@ -92,7 +94,7 @@ class Ranks:
         if any(lane is None or now - lane.progress < QUIET_SECONDS for lane in lanes):
             self._hung = ""
             return
-        if time.monotonic() - self._judged_at < QUIET_SECONDS:
+        if time.monotonic() - self._judged_at < AGAIN_SECONDS:
             return
         pids = {record.pid for record in living}
         if self._hung and self._judged - pids:
