@@ -283,4 +283,4 @@ def test_a_whole_job_as_a_prometheus_knows_it(children: Children, tmp_path: Path
     assert (culprit.at_fault, culprit.overdue, culprit.pid, culprit.step) == (True, True, 100, 7)
     assert (culprit.stage, culprit.node, culprit.age_seconds) == ("rollout", "n0", 90.0)
     assert culprit.work_and_waiting == pytest.approx((0.75, 0.25), abs=0.01)
-    assert (gone.at_fault, gone.gone) == (False, True)
+    assert (gone.at_fault, gone.gone, gone.age_seconds) == (False, True, None)

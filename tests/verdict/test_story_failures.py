@@ -47,10 +47,8 @@ class Scene:
         self.past.add("rl_rank_stage_open_seconds", age, **who, stage=stage)
         self.past.add("rl_rank_wait_class", 1.0, **who, **{"class": kind})
         self.past.add("rl_rank_progress_age_seconds", lambda when: when - (NOW - age), **who)
-        if alive:
-            self.past.add("rl_rank_progress_age_seconds", age, **who, stage=stage)
-            if age > 30:
-                self.past.add("rank:rl_stall:overdue_seconds", age, **who, stage=stage)
+        if alive and age > 30:
+            self.past.add("rank:rl_stall:overdue_seconds", age, **who, stage=stage)
         if raised is not None:
             what = {"stage": "train", "error": "RuntimeError"}
             first = "rl_rank_first_failure_timestamp_seconds"

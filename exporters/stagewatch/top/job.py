@@ -129,7 +129,7 @@ class JobSource:
             open_seconds=value("rl_rank_stage_open_seconds"),
             step=None if step is None else int(step),
             steps_per_second=0.0 if overdue else rates.get(key),
-            age_seconds=value("rl_rank_progress_age_seconds"),
+            age_seconds=value("rl_rank_progress_age_seconds") if lives else None,
             budget_seconds=value("rank:rl_stall:budget_seconds"),
             overdue=overdue,
             wait_class=wait_class if lives else WaitClass.GONE.value,
