@@ -24,6 +24,7 @@ LASTING = {
             *(
                 "checkpoints",
                 "clock",
+                "collectors",
                 "engines",
                 "gpu",
                 "gpu_links",
@@ -56,6 +57,7 @@ LASTING = {
         "it, and the least budgets are constants; the size of a group is set when it is made"
     ),
     ("stages", "stage_baselines"): "a baseline is made of half an hour",
+    ("plain_baselines", "stage_baselines"): "likewise",
     ("training", "training_baselines"): "likewise",
     ("stages", "stalls"): (
         "an excuse, or work, keeps a stage out of StageOverdue, which waits 10 s, and Straggler, "
@@ -95,8 +97,8 @@ LASTING = {
     },
     ("economics", "jobs"): "which GPUs a job has stays so for as long as it runs",
     ("slow_ranks", "dcgm"): "likewise; it stands beside an alert, and turns none on or off",
-    ("slow_gpus", "dcgm"): "likewise",
-    ("slow_ranks", "slow_gpus"): "likewise; a rank is slow for two minutes before it is told",
+    ("slow_witnesses", "dcgm"): "likewise",
+    ("slow_ranks", "slow_witnesses"): "likewise; a rank is slow for two minutes before it is told",
     (
         "goodput",
         "stalls",
