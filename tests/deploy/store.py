@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import re
 import shutil
 import subprocess
 import threading
@@ -133,7 +134,8 @@ class Prometheus(Server):
 def _agent_flag() -> str:
     """What makes Prometheus an agent: a flag from 3.0 on, a feature before."""
     help = subprocess.run(["prometheus", "--help"], capture_output=True, text=True, check=False)
-    return "--agent" if "--agent " in help.stdout else "--enable-feature=agent"
+    flag = re.search(r"--(\[no-\])?agent\s", help.stdout)
+    return "--agent" if flag else "--enable-feature=agent"
 
 
 class Pages:
