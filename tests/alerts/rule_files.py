@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -32,14 +32,13 @@ class Rule:
         return names_read(self.expression)
 
     @property
-    def ranges(self) -> dict[str, float]:
-        """The names of the series of which it reads a range, and the longest of it in seconds."""
-        longest: dict[str, float] = {}
+    def ranges(self) -> dict[str, set[float]]:
+        """The names of the series of which it reads a range, and the lengths of these in seconds."""
+        lengths: dict[str, set[float]] = defaultdict(set)
         for node in _nodes(self.expression):
             if isinstance(node, promql_parser.MatrixSelector):
-                name = node.vector_selector.name or ""
-                longest[name] = max(longest.get(name, 0.0), node.range.total_seconds())
-        return longest
+                lengths[node.vector_selector.name or ""].add(node.range.total_seconds())
+        return lengths
 
     @property
     def numbers(self) -> set[float]:
