@@ -303,6 +303,11 @@ class Watched:
             return 0.0
         return float(found[0]["value"][1]) if found else 0.0
 
+    def version(self) -> str:
+        """Its version, on which the cost of an evaluation depends."""
+        answer = requests.get(f"{self.url}/status/buildinfo", timeout=30).json()
+        return str(answer["data"]["version"])
+
     def load(self, config: Path, content: dict[str, object]) -> None:
         """Have it read another configuration."""
         config.write_text(json.dumps(content))
@@ -395,6 +400,7 @@ def _measure(
     if not wait_for(lambda: value('count(up{job="stagewatch"} == 1)') >= NODES, 300, 2.0):
         raise SystemExit(f"only {value('sum(up)'):g} of {NODES} nodes were scraped")
     began = time.monotonic()
+    print(f"Prometheus {watched.version()}, the first one on the PATH", flush=True)
     watched.wait_for_series()
     scraping = watched.watch(SCRAPE_SECONDS)
     row(f"series of {NODES} nodes", value("prometheus_tsdb_head_series") / 1e6, "M")
@@ -412,6 +418,7 @@ def _measure(
     row(f"series of the ledger of {JOBS} jobs", value(f"count({{{ledger}}})"), "")
     row("series of all rules of goodput", value('count({__name__=~".+:goodput_.+"})'), "")
     row("GPUs in the ledger", value(f"sum({{{ledger}}})"), "", NODES * GPUS)
+    row("memory of Prometheus", watched.process.memory_info().rss / 2**30, "GiB")
     row("CPU of Prometheus, scrapes included", used * 100, "%core", 200.0)
     row("evaluations missed meanwhile", value(missed) - missed_before, "")
     row("evaluations failed", value("sum(prometheus_rule_evaluation_failures_total)"), "")
