@@ -33,7 +33,7 @@ class Rule:
 
     @property
     def ranges(self) -> dict[str, set[float]]:
-        """The names of the series of which it reads a range, and the lengths of these in seconds."""
+        """The names of the series of which it reads ranges, and the lengths of these in seconds."""
         lengths: dict[str, set[float]] = defaultdict(set)
         for node in _nodes(self.expression):
             if isinstance(node, promql_parser.MatrixSelector):
