@@ -42,6 +42,7 @@ from tests.verdict.cases import (
     UNKNOWN,
     WORLD,
     Differences,
+    absent,
     inside,
     member,
     ranks_of,
@@ -57,7 +58,7 @@ JOBS = 60
 STEP = 5
 """Seconds between two looks."""
 SEEN = 13
-"""The look at which all that is exported of a rank begins, ..."""
+"""The look at which all that is exported of a rank begins, but for whether it lives, ..."""
 JUDGED = 24
 """... and the one at which it is judged: the rules take the class that a rank showed a minute
 before, so that before the 13th there is only that."""
@@ -79,8 +80,11 @@ class Exported:
         node = f"n{rank.rank % 3}"
         key = {"cluster": "c", "node": node, "job_id": rank.job_id, "role": rank.role}
         mine = {**key, "rank": rank.rank}
-        gone = rank.wait_class is WaitClass.GONE
-        self._add("rl_rank_up", 0 if gone else 1, **mine)
+        up = series("rl_rank_up", **mine)
+        if rank.left_seconds is not None:
+            self.given[up] = f"1x{JUDGED - round(rank.left_seconds / STEP) - 1} stale"
+            return
+        self.given[up] = f"{int(rank.wait_class is not WaitClass.GONE)}x{JUDGED}"
         self._add("rl_rank_info", 1, **mine, pid=rank.pid, world_size=rank.world_size)
         self._add("rl_rank_progress_age_seconds", rank.progress_age_seconds, **mine)
         self._add("rl_rank_started_timestamp_seconds", rank.started, **mine)
@@ -285,6 +289,8 @@ THRESHOLDS: dict[str, tuple[int, Differences, dict[int, Differences], dict[int, 
         some(2, inside("world", 9, 6, "barrier")),
         some(3, inside("world", 9, 6, "barrier")),
     ),
+    "left": (8, WORLD, {5: absent(30.0)}, {5: absent(35.0)}),
+    "most-left": (8, WORLD, some(4, absent()), some(5, absent())),
     "in-a-call": (
         2,
         ALONE | PARKED | {"calls": {"search": 400.0}},
@@ -347,7 +353,10 @@ def made_up_job(job_id: str, chance: random.Random) -> list[RankFacts]:
             if chance.random() < 0.25
         }
         ranks += job(size, common, role=role, job_id=job_id, **special)
-    return [with_budget(rank) for rank in ranks]
+    return [
+        with_budget(rank if rank.left_seconds is None else dataclasses.replace(rank, **GONE))
+        for rank in ranks
+    ]
 
 
 def a_difference(chance: random.Random, size: int) -> Differences:
@@ -359,6 +368,7 @@ def a_difference(chance: random.Random, size: int) -> Differences:
         PARKED | {"stage": "cleanup"},
         PARKED | {"class_before": frozenset({chance.choice(list(WaitClass))})},
         GONE,
+        absent(chance.choice([20.0, 60.0])),
         member(("world", count, size)),
         member(("world", count, size), ("tp", 3, 2)),
         inside("world", count, size),
@@ -398,7 +408,7 @@ def looked_at(ranks: list[RankFacts], chance: random.Random) -> list[RankFacts]:
     ]
 
 
-SEEDS = range(550, 554)
+SEEDS = range(554, 558)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -407,7 +417,9 @@ def test_the_rules_name_whom_inspect_names(seed: int, tmp_path: Path) -> None:
 
 
 def test_made_up_jobs_have_every_kind_of_verdict() -> None:
-    seen = {verdict.evidence for seed in SEEDS for verdict in judge(made_up_jobs(seed))}
+    verdicts = [verdict for seed in SEEDS for verdict in judge(made_up_jobs(seed))]
+    seen = {verdict.evidence for verdict in verdicts}
+    assert "missing" in {verdict.evidence for verdict in verdicts if verdict.charges}
     assert seen >= {"", "group_only", "missing", "mismatch", "process_gone", "awaited"}
     assert seen >= {"odd_one_out", "io_blocked", "left_loop_early", "livelock", "stage_differs"}
     assert "stack_differs" in seen
