@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from stagewatch.ranks.model import Rank
 from stagewatch.ranks.records import StageTotals
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import BUCKET_BOUNDS, BUCKETS
+from stagewatch.verdict.departures import Departures
 from stagewatch.verdict.facts import RankFacts
 from stagewatch.verdict.judge import Verdict, failed, judge
 from stagewatch.verdict.thresholds import (
@@ -27,6 +29,7 @@ from stagewatch.verdict.thresholds import (
     budget_seconds,
 )
 from tests.alerts.promtool import needs_promtool, play, series
+from tests.fake_clock import Clock
 from tests.verdict.cases import (
     CASES,
     COMPUTE,
@@ -423,6 +426,27 @@ def test_made_up_jobs_have_every_kind_of_verdict() -> None:
     assert seen >= {"", "group_only", "missing", "mismatch", "process_gone", "awaited"}
     assert seen >= {"odd_one_out", "io_blocked", "left_loop_early", "livelock", "stage_differs"}
     assert "stack_differs" in seen
+
+
+def test_the_rules_and_inspect_forget_at_once_who_has_left(tmp_path: Path) -> None:
+    key = {"cluster": "c", "job_id": "540", "role": "train"}
+    given = {
+        series("rl_rank_up", **key, node="n", rank=0): "1x200",
+        series("rl_rank_up", **key, node="n", rank=1): "1x11 stale",
+    }
+    clock = Clock(0.0)
+    departures = Departures(clock=clock)
+    departures.look([Rank("540", "train", rank, pid=4000 + rank) for rank in (0, 1)])
+    clock.now = 60.0
+    departures.look([Rank("540", "train", 0, pid=4000)])
+    asked = []
+    for clock.now in (955.0, 960.0):
+        left = {series("", rank=one.rank): 60 for one in departures.facts(job(1))}
+        asked.append(
+            ("max by (rank) (rank:rl_rank_left:timestamp_seconds)", f"{clock.now:.0f}s", left)
+        )
+    assert [len(left) for _, _, left in asked] == [1, 0]
+    play(tmp_path, ["stalls.rules.yaml"], given, asked, interval="5s")
 
 
 @pytest.mark.parametrize(("gaps", "taught"), [(MIN_GAPS - 1, False), (MIN_GAPS, True)])
