@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from stagewatch.ranks.model import Rank
 from stagewatch.ranks.records import StageTotals
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import BUCKET_BOUNDS, BUCKETS
+from stagewatch.verdict.departures import Departures
 from stagewatch.verdict.facts import RankFacts
 from stagewatch.verdict.judge import Verdict, failed, judge
 from stagewatch.verdict.thresholds import (
@@ -27,6 +29,7 @@ from stagewatch.verdict.thresholds import (
     budget_seconds,
 )
 from tests.alerts.promtool import needs_promtool, play, series
+from tests.fake_clock import Clock
 from tests.verdict.cases import (
     CASES,
     COMPUTE,
@@ -42,6 +45,7 @@ from tests.verdict.cases import (
     UNKNOWN,
     WORLD,
     Differences,
+    absent,
     inside,
     member,
     ranks_of,
@@ -57,7 +61,7 @@ JOBS = 60
 STEP = 5
 """Seconds between two looks."""
 SEEN = 13
-"""The look at which all that is exported of a rank begins, ..."""
+"""The look at which all that is exported of a rank begins, but for whether it lives, ..."""
 JUDGED = 24
 """... and the one at which it is judged: the rules take the class that a rank showed a minute
 before, so that before the 13th there is only that."""
@@ -79,8 +83,11 @@ class Exported:
         node = f"n{rank.rank % 3}"
         key = {"cluster": "c", "node": node, "job_id": rank.job_id, "role": rank.role}
         mine = {**key, "rank": rank.rank}
-        gone = rank.wait_class is WaitClass.GONE
-        self._add("rl_rank_up", 0 if gone else 1, **mine)
+        up = series("rl_rank_up", **mine)
+        if rank.left_seconds is not None:
+            self.given[up] = f"1x{JUDGED - round(rank.left_seconds / STEP) - 1} stale"
+            return
+        self.given[up] = f"{int(rank.wait_class is not WaitClass.GONE)}x{JUDGED}"
         self._add("rl_rank_info", 1, **mine, pid=rank.pid, world_size=rank.world_size)
         self._add("rl_rank_progress_age_seconds", rank.progress_age_seconds, **mine)
         self._add("rl_rank_started_timestamp_seconds", rank.started, **mine)
@@ -285,6 +292,8 @@ THRESHOLDS: dict[str, tuple[int, Differences, dict[int, Differences], dict[int, 
         some(2, inside("world", 9, 6, "barrier")),
         some(3, inside("world", 9, 6, "barrier")),
     ),
+    "left": (8, WORLD, {5: absent(30.0)}, {5: absent(35.0)}),
+    "most-left": (8, WORLD, some(4, absent()), some(5, absent())),
     "in-a-call": (
         2,
         ALONE | PARKED | {"calls": {"search": 400.0}},
@@ -347,7 +356,10 @@ def made_up_job(job_id: str, chance: random.Random) -> list[RankFacts]:
             if chance.random() < 0.25
         }
         ranks += job(size, common, role=role, job_id=job_id, **special)
-    return [with_budget(rank) for rank in ranks]
+    return [
+        with_budget(rank if rank.left_seconds is None else dataclasses.replace(rank, **GONE))
+        for rank in ranks
+    ]
 
 
 def a_difference(chance: random.Random, size: int) -> Differences:
@@ -359,6 +371,7 @@ def a_difference(chance: random.Random, size: int) -> Differences:
         PARKED | {"stage": "cleanup"},
         PARKED | {"class_before": frozenset({chance.choice(list(WaitClass))})},
         GONE,
+        absent(chance.choice([20.0, 60.0])),
         member(("world", count, size)),
         member(("world", count, size), ("tp", 3, 2)),
         inside("world", count, size),
@@ -398,7 +411,7 @@ def looked_at(ranks: list[RankFacts], chance: random.Random) -> list[RankFacts]:
     ]
 
 
-SEEDS = range(550, 554)
+SEEDS = range(554, 558)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -407,10 +420,33 @@ def test_the_rules_name_whom_inspect_names(seed: int, tmp_path: Path) -> None:
 
 
 def test_made_up_jobs_have_every_kind_of_verdict() -> None:
-    seen = {verdict.evidence for seed in SEEDS for verdict in judge(made_up_jobs(seed))}
+    verdicts = [verdict for seed in SEEDS for verdict in judge(made_up_jobs(seed))]
+    seen = {verdict.evidence for verdict in verdicts}
+    assert "missing" in {verdict.evidence for verdict in verdicts if verdict.charges}
     assert seen >= {"", "group_only", "missing", "mismatch", "process_gone", "awaited"}
     assert seen >= {"odd_one_out", "io_blocked", "left_loop_early", "livelock", "stage_differs"}
     assert "stack_differs" in seen
+
+
+def test_the_rules_and_inspect_forget_at_once_who_has_left(tmp_path: Path) -> None:
+    key = {"cluster": "c", "job_id": "540", "role": "train"}
+    given = {
+        series("rl_rank_up", **key, node="n", rank=0): "1x200",
+        series("rl_rank_up", **key, node="n", rank=1): "1x11 stale",
+    }
+    clock = Clock(0.0)
+    departures = Departures(clock=clock)
+    departures.look([Rank("540", "train", rank, pid=4000 + rank) for rank in (0, 1)])
+    clock.now = 60.0
+    departures.look([Rank("540", "train", 0, pid=4000)])
+    asked = []
+    for clock.now in (955.0, 960.0):
+        left = {series("", rank=one.rank): 60 for one in departures.facts(job(1))}
+        asked.append(
+            ("max by (rank) (rank:rl_rank_left:timestamp_seconds)", f"{clock.now:.0f}s", left)
+        )
+    assert [len(left) for _, _, left in asked] == [1, 0]
+    play(tmp_path, ["stalls.rules.yaml"], given, asked, interval="5s")
 
 
 @pytest.mark.parametrize(("gaps", "taught"), [(MIN_GAPS - 1, False), (MIN_GAPS, True)])

@@ -17,6 +17,7 @@ from stagewatch.core.processes import Children
 from stagewatch.host.procfs import Procfs
 from stagewatch.run import ranks
 from stagewatch.run.command import LOADER
+from stagewatch.verdict.facts import RankFacts
 from stagewatch.verdict.judge import Verdict
 from tests.running import clean_environ
 from tests.waiting import wait_for
@@ -214,6 +215,44 @@ def test_ranks_that_end_after_a_hang_do_not_hide_where_it_began(
         assert story().endswith("hung: [0, 1, 2]")
     finally:
         seen.close()
+
+
+def test_ranks_that_have_left_the_command_are_judged_with_those_that_wait(
+    record_dir: Path, children: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "QUIET_SECONDS", 0)
+    monkeypatch.setattr(ranks, "AGAIN_SECONDS", 0)
+    monkeypatch.setattr(ranks, "judge", _on_those_that_left)
+    script = "import stagewatch; stagewatch.init(); stagewatch.heartbeat(1); input()"
+    environ = clean_environ({"STAGEWATCH_DIR": str(record_dir), "STAGEWATCH_JOB_ID": "1"})
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            env={**environ, "RANK": str(rank)},
+            stdin=subprocess.PIPE,
+        )
+        for rank in range(3)
+    ]
+    seen = ranks.Ranks(record_dir, Procfs())
+
+    def story() -> str:
+        seen.look(os.getpid())
+        return seen.story(1, by_signal=False)
+
+    try:
+        wait_for(lambda: len(list(record_dir.iterdir())) == 3 and story(), "all three ranks")
+        started[1].communicate(b"\n")
+        wait_for(lambda: story().endswith("hung: [1]"), "a verdict that knows who has left")
+    finally:
+        seen.close()
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def _on_those_that_left(facts: Iterable[RankFacts]) -> list[Verdict]:
+    left = [fact.rank for fact in facts if fact.left_seconds is not None]
+    return [Verdict("1", "train", True, "mismatch" if left else "", (), str(left))]
 
 
 def _of_ranks(numbers: Iterable[int]) -> Verdict:

@@ -18,10 +18,15 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.processes import Children
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.model import Rank
 from stagewatch.ranks.stacks import py_spy
+from stagewatch.top import node
 from stagewatch.top.node import NodeSource
 from stagewatch.top.rows import Row, Source, View
 from stagewatch.verdict.command import LookOptions
+from stagewatch.verdict.departures import NAME, Departures
+from stagewatch.verdict.facts import RankFacts
 from tests.report.filled import Past, filled_prometheus
 from tests.running import Python, clean_environ
 
@@ -130,6 +135,24 @@ def test_a_line_a_rank_and_the_verdict_above_and_hostile_names_do_no_harm(ranks:
         drive(source, steps)
     finally:
         source.close()
+
+
+def test_who_has_left_is_judged_with_those_that_are_here_but_has_no_line(
+    ranks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agents = Departures(tmp_path / NAME, Procfs().boot_id())
+    agents.look([Rank(JOB, "rollout", number, pid=1) for number in (0, 7)])
+    agents.look([Rank(JOB, "rollout", 0, pid=1)])
+    judged: list[list[RankFacts]] = []
+    monkeypatch.setattr(node, "judge", lambda facts: judged.append(facts) or [])
+    source = NodeSource(LookOptions(incident_dir=tmp_path, record_dir=ranks), JOB)
+    try:
+        rows = source.look().rows
+    finally:
+        source.close()
+    left = [[one.rank for one in facts if one.left_seconds is not None] for facts in judged]
+    assert left == [[7], [7]]
+    assert len(rows) == 3
 
 
 @pytest.mark.skipif(py_spy() is None, reason="needs py-spy, of the extra `evidence`")

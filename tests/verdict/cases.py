@@ -67,6 +67,20 @@ def sends(op: str, peer: int) -> Differences:
     return {"inside": {"p2p": Inside(op, 400.0, peer)}}
 
 
+def absent(seconds: float = 60.0) -> Differences:
+    """Has left so long ago, and shows nothing any more."""
+    return GONE | {
+        "left_seconds": seconds,
+        "stage": None,
+        "stage_open_seconds": None,
+        "step": None,
+        "progress_age_seconds": None,
+        "collectives": {},
+        "group_sizes": {},
+        "inside": {},
+    }
+
+
 def stands(where: str, *, still: bool = True) -> Differences:
     """In this stack when somebody looked, twice unless it moved."""
     return {"stack": Stack(where * 8, still, f"{where}.py:1 in {where}")}
@@ -395,6 +409,56 @@ CASES: dict[str, Case] = {
     "the-world-has-shrunk": nobody(
         8, inside("world", 220, 7) | {"world_size": 7}, {7: GONE}, "group_only"
     ),
+    # Ranks that have left.
+    "one-left": hang(8, WORLD, {5: absent()}, {5: "missing"}),
+    "half-left": hang(
+        8, WORLD, dict.fromkeys(range(4), absent()), dict.fromkeys(range(4), "missing")
+    ),
+    "most-left": hang(
+        8, WORLD, dict.fromkeys(range(5), absent()), dict.fromkeys(range(5, 8), "mismatch")
+    ),
+    "most-left-and-one-of-the-last-is-in-no-collective": hang(
+        8,
+        WORLD,
+        dict.fromkeys(range(5), absent()) | {7: {"collectives": {}, "inside": {}}},
+        {5: "mismatch", 6: "mismatch"},
+    ),
+    "all-others-left": hang(
+        4,
+        inside("world", 220, 4, "barrier") | {"world_size": 4},
+        dict.fromkeys((1, 2, 3), absent()),
+        {0: "mismatch"},
+    ),
+    "all-others-just-left": nobody(
+        4,
+        inside("world", 220, 4, "barrier") | {"world_size": 4},
+        dict.fromkeys((1, 2, 3), absent(20.0)),
+        "missing",
+    ),
+    "some-just-left": hang(8, WORLD, {4: absent(20.0), 5: absent()}, {5: "missing"}),
+    "one-left-beside-one-that-has-not-come": hang(
+        8, WORLD, {5: absent(), 2: NOT_COME}, {2: "awaited"}
+    ),
+    "one-left-beside-one-that-is-gone": hang(8, WORLD, {5: absent(), 2: GONE}, {2: "process_gone"}),
+    "one-left-a-world-that-has-shrunk": nobody(
+        8, inside("world", 220, 7) | {"world_size": 7}, {7: absent()}, "group_only"
+    ),
+    "one-left-a-group-that-nobody-waits-in": nobody(
+        8, {"collectives": {}}, {5: absent()}, "group_only"
+    ),
+    "one-left-that-was-to-be-sent-to": hang(
+        2, member() | {"world_size": 2}, {0: sends("send", 1), 1: absent()}, {1: "missing"}
+    ),
+    "one-left-a-job-that-goes-on": well(8, WORLD | {"progress_age_seconds": 2.0}, {5: absent()}),
+    "weak-evidence-after-one-left": hang(
+        8, {"collectives": {}}, {5: absent(), 3: {"stage": "reward"}}, {3: "stage_differs"}
+    ),
+    "weak-evidence-just-after-one-left": nobody(
+        8, {"collectives": {}}, {5: absent(20.0), 3: {"stage": "reward"}}, "other_role"
+    ),
+    "strong-evidence-just-after-one-left": hang(
+        8, {"collectives": {}}, {5: absent(20.0), 3: STOPPED}, {3: "odd_one_out"}
+    ),
     # Without collectives.
     "all-spin": nobody(8, {"collectives": {}}, {}, "group_only"),
     "one-stopped": hang(8, {"collectives": {}}, {5: STOPPED}, {5: "odd_one_out"}),
@@ -572,6 +636,7 @@ WAITS_IN_A_QUEUE = member(("world", 219, 4)) | PARKED | {"stage": "idle"}
 ODD = PARKED | {"class_before": frozenset({WaitClass.COMPUTE})}
 AWAIT_WORK: Differences = {"collectives": {}, "stage": "rollout"} | PARKED
 MEETS_ENGINES = inside("weights", 1, 3, "broadcast", None, ("world", 0, 3))
+TRIO: Differences = {"world_size": 3}
 ROLES: dict[str, dict[str, Case]] = {
     "a-role-waits-for-one-whose-ranks-are-all-in-calls": {
         "train": nobody(3, {"collectives": {}} | PARKED, {}, "other_role"),
@@ -657,6 +722,38 @@ ROLES: dict[str, dict[str, Case]] = {
     "a-role-that-has-died-beside-one-that-misses-a-rank-of-its-own": {
         "train": Case(4, LATE | inside("world", 220, 4), {3: GONE}, {3: "process_gone"}, "", True),
         "rollout": Case(2, MARKS | GONE, {}, {}, "process_gone", False),
+    },
+    "a-role-that-has-left-is-missed": {
+        "train": nobody(3, TRIO | inside("world", 1, 5, "barrier"), {}, "missing"),
+        "rollout": Case(
+            2,
+            MARKS | {"world_size": 2},
+            {0: absent(), 1: absent()},
+            dict.fromkeys((0, 1), "missing"),
+            "",
+            False,
+        ),
+    },
+    "a-role-that-has-just-left-is-missed": {
+        "train": nobody(3, TRIO | inside("world", 1, 5, "barrier"), {}, "missing"),
+        "rollout": Case(2, MARKS | {"world_size": 2}, {0: absent(20.0), 1: absent(20.0)}, {}),
+    },
+    "a-role-has-left-and-another-has-died": {
+        "train": nobody(3, TRIO | inside("world", 1, 5, "barrier"), {}, "missing"),
+        "reward": Case(1, MARKS | GONE | {"world_size": 1}, {}, {}, "process_gone", False),
+        "rollout": Case(1, MARKS | {"world_size": 1}, {0: absent()}, {0: "missing"}, "", False),
+    },
+    "a-role-that-has-left-and-nobody-misses": {
+        "train": hang(8, WORLD, {5: NOT_COME}, {5: "awaited"}),
+        "rollout": Case(2, MARKS | {"world_size": 2}, {0: absent(), 1: absent()}, {}),
+    },
+    "weak-evidence-beside-a-role-that-one-has-left-and-a-debugger-holds": {
+        "train": hang(8, {"collectives": {}}, {5: {"stage": "reward"}}, {5: "stage_differs"}),
+        "rollout": well(8, WORLD, {5: absent(), 0: TRACED}),
+    },
+    "weak-evidence-beside-a-role-of-which-one-has-just-left": {
+        "train": gives_way(8, {"collectives": {}}, {5: {"stage": "reward"}}),
+        "rollout": well(3, MARKS | {"world_size": 3}, {1: absent(20.0)}),
     },
     "two-roles-save": {"train": saves(119.0), "rollout": saves(119.0)},
 }

@@ -70,6 +70,18 @@ def test_who_left_the_loop_is_told_with_the_stage_and_the_line() -> None:
         ("one-stopped", "rank 5 alone is stopped by a signal, in train"),
         ("a-node-stopped", "ranks 2, 3 alone are stopped by a signal, in train"),
         ("one-gone", "rank 5 ended without closing its record, in train"),
+        ("half-left", "ranks 0, 1, 2, 3 left, and the others wait for them"),
+        ("one-left", "rank 5 left, and the others wait for it"),
+        (
+            "all-others-left",
+            "the others have left, and rank 0 still waits in barrier of world, in train",
+        ),
+        (
+            "most-left",
+            "the others have left, and ranks 5, 6, 7 still wait in all_reduce of world, in train",
+        ),
+        ("all-others-just-left", "its ranks wait for ranks that are not on this node"),
+        ("weak-evidence-just-after-one-left", "a rank has just left"),
         ("another-size", "rank 3 does not fit the others' all_reduce of world, in train"),
         (
             "all-spin",

@@ -13,7 +13,7 @@ from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.facts import Inside, RankFacts
 from stagewatch.verdict.graph import draw
 from stagewatch.verdict.judge import judge
-from tests.verdict.cases import CASES, ROLES, ranks_of
+from tests.verdict.cases import CASES, LATE, ROLES, absent, inside, ranks_of
 from tests.verdict.jobs import HEALTHY, LEFT, PARKED, SPINNING, job, verdict
 
 OVERDUE: dict[str, Any] = {"progress_age_seconds": 412.0}
@@ -207,6 +207,8 @@ facts = st.builds(
     first_failure_age_seconds=st.none() | st.floats(0, 1000),
     role=st.sampled_from(["train", "rollout"]),
     job_id=st.sampled_from(["540", "541"]),
+    left_seconds=st.none() | st.none() | st.sampled_from([20.0, 60.0]),
+    world_size=st.sampled_from([None, 3, 12]),
 )
 
 
@@ -215,6 +217,10 @@ def test_who_waits_is_never_named_while_somebody_does_not(changes: list[dict[str
     ranks = [
         dataclasses.replace(HEALTHY, rank=rank, pid=4000 + rank, **change)
         for rank, change in enumerate(changes)
+    ]
+    ranks = [
+        rank if rank.left_seconds is None else dataclasses.replace(rank, wait_class=WaitClass.GONE)
+        for rank in ranks
     ]
     for found in judge(ranks):
         mine = [rank for rank in ranks if (rank.job_id, rank.role) == (found.job_id, found.role)]
@@ -225,7 +231,9 @@ def test_who_waits_is_never_named_while_somebody_does_not(changes: list[dict[str
         everybody_waits = graph.awaited.keys() <= graph.waits
         assert "\n" not in found.sentence
         assert set(map(id, found.culprits)) <= set(map(id, mine))
-        assert not found.charges or found.stalled or found.evidence == "process_gone"
+        absent = [charge for charge in found.charges if charge.evidence == "missing"]
+        assert all(charge.rank.left_seconds == 60.0 for charge in absent)
+        assert not found.charges or found.stalled or absent or found.evidence == "process_gone"
         for charge in found.charges:
             if id(charge.rank) not in waiting or charge.evidence == "mismatch":
                 continue
@@ -236,8 +244,56 @@ def test_who_waits_is_never_named_while_somebody_does_not(changes: list[dict[str
             assert 2 * len(found.charges) < len(live)
         if found.stalled:
             assert found.evidence
-        if found.evidence in ("", "group_only", "raised", "missing", "cycle", "other_role"):
+        if found.evidence in ("", "group_only", "raised", "cycle", "other_role"):
             assert found.culprits == ()
+
+
+def test_who_left_this_node_is_told_but_not_named_where_the_job_has_ranks_elsewhere() -> None:
+    """They may have moved, and who is elsewhere may have left as well, or be what all wait for."""
+    of_sixteen = inside("world", 220, 16) | LATE | {"world_size": 16}
+    ranks = job(8, of_sixteen, rank_3=absent(60.0))
+    found = verdict(ranks)
+    assert (found.stalled, found.evidence, found.charges) == (True, "missing", ())
+    assert found.sentence.endswith("; rank 3 left 1 min ago")
+    few = job(8, of_sixteen, **{f"rank_{rank}": absent(60.0) for rank in range(1, 8)})
+    assert verdict(few).charges == ()
+    unknown = job(8, inside("p2p", 220, 0) | LATE | {"world_size": None}, rank_3=absent(60.0))
+    assert verdict(unknown).charges == ()
+
+
+def test_who_left_is_told_with_when_and_what_the_others_wait_in() -> None:
+    ranks = job(8, inside("world", 220, 8, "barrier") | LATE, rank_3=absent(60.0))
+    assert verdict(ranks).sentence == (
+        "job 540: no progress for 6 min 52 s at step 220: 7 ranks spin, ranks 0, 1, 2, 4 and 3 "
+        "more in barrier of world; they wait for others, but rank 3 left 1 min ago"
+    )
+
+
+def test_ranks_of_a_role_that_has_ended_are_told_where_another_role_waits_for_them() -> None:
+    trainers = job(2, inside("weights", 3, 4) | LATE | {"world_size": 2})
+    rollouts = job(2, absent(60.0) | {"world_size": 2}, role="rollout", rank_1=absent(90.0))
+    told = {one.role: one for one in judge([*trainers, *rollouts])}
+    assert told["rollout"].sentence == (
+        "job 540 (rollout): ranks 0, 1 left, the last one 1 min ago; another role waits for "
+        "members that nobody sees"
+    )
+    assert [charge.evidence for charge in told["rollout"].charges] == ["missing", "missing"]
+    assert told["train"].evidence == "missing"
+
+
+def test_ranks_of_a_role_that_has_ended_well_are_not_told_of() -> None:
+    ranks = job(4) + job(2, absent(60.0) | {"world_size": 2}, role="rollout")
+    (found,) = judge(ranks)
+    assert (found.role, found.wrong) == ("train", False)
+
+
+def test_a_rank_that_has_just_left_may_be_what_one_that_stands_out_waits_for() -> None:
+    ranks = job(4, SPINNING | {"inside": {}, "collectives": {}}, rank_1={"stage": "reward"})
+    assert verdict(ranks).evidence == "stage_differs"
+    ranks[3] = dataclasses.replace(ranks[3], **absent(20.0))
+    found = verdict(ranks)
+    assert (found.stalled, found.charges) == (True, ())
+    assert "; rank 3 left 20 s ago, and they may wait for that" in found.sentence
 
 
 def test_a_culprit_inside_a_call_is_told_with_what_it_has_called() -> None:

@@ -9,7 +9,9 @@ from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.words import duration, printable
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory, records_of_node
+from stagewatch.ranks.model import rank_of
 from stagewatch.ranks.records import Life, RankRecord
+from stagewatch.verdict.departures import Departures
 from stagewatch.verdict.facts import observe
 from stagewatch.verdict.judge import judge
 
@@ -27,6 +29,7 @@ class Ranks:
         self._proc = proc
         self._records = records_of_node(directory, proc)
         self._directory = RankDirectory(self._records, fresh_for=0)
+        self._departures = Departures()
         self._began = time.time()
         self._last: dict[str, RankRecord] = {}
         """The last look at each record, by its name."""
@@ -47,6 +50,8 @@ class Ranks:
         for record in records:
             if record.name in self._last or self._is_of(command, record):
                 self._last[record.name] = record
+        mine = [rank_of(record) for record in records if record.name in self._last]
+        self._departures.look(mine)
         names = {record.name for record in self._gone}
         self._gone += [
             record
@@ -101,7 +106,8 @@ class Ranks:
             return  # the same: who has ended since is missing because it hung
         self._judged_at, self._judged = time.monotonic(), pids
         facts = observe(self._directory, self._proc, looks=4, pause=0.1)
-        verdicts = judge([fact for fact in facts if fact.pid in pids])
+        facts = [fact for fact in facts if fact.pid in pids]
+        verdicts = judge([*facts, *self._departures.facts(facts)])
         self._hung = next((verdict.sentence for verdict in verdicts if verdict.wrong), "")
 
     def _is_of(self, command: int, record: RankRecord) -> bool:

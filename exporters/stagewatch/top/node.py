@@ -17,6 +17,7 @@ from stagewatch.ranks.stacks import StackTaker
 from stagewatch.top.rows import Row, View
 from stagewatch.top.shares import WorkShares
 from stagewatch.verdict.command import LookOptions
+from stagewatch.verdict.departures import left_lately
 from stagewatch.verdict.evidence import take, text
 from stagewatch.verdict.facts import Observer, RankFacts
 from stagewatch.verdict.incidents import Incident, read, with_stacks
@@ -71,11 +72,11 @@ class NodeSource:
         self._options = options
         self._job = job
         self._held = ExitStack()
-        proc = Procfs()
+        self._proc = Procfs()
         self._directory = self._held.enter_context(
-            rank_directory(options.record_dir, proc, fresh_for=0.1)
+            rank_directory(options.record_dir, self._proc, fresh_for=0.1)
         )
-        self._observer = Observer(proc)
+        self._observer = Observer(self._proc)
         self._rates = StepRates()
         self._shares = WorkShares()
         self._incidents: list[Incident] = []
@@ -88,9 +89,10 @@ class NodeSource:
         mine = [rank for rank in census.ranks if self._job in ("", rank.job_id)]
         self._observer.look(mine)
         ranks = self._observer.facts(mine, full=census.full)
-        jobs = [verdict.job_id for verdict in judge(ranks) if verdict.stalled]
+        left = left_lately(self._options.incident_dir, ranks, self._proc)
+        jobs = [verdict.job_id for verdict in judge([*ranks, *left]) if verdict.stalled]
         ranks = with_stacks(ranks, self._incidents_now(jobs), time.time())
-        verdicts = judge(ranks)
+        verdicts = judge([*ranks, *left])
         self._last = ranks
         if not ranks:
             return View(((self._options.nothing(self._job), False),))

@@ -5,6 +5,6 @@ and which rank is at fault, `table` prints both, and `evidence` adds stacks.  Wi
 `story` tells of a whole job instead, from the recording rules.  Open `judge` first.
 
 `collector` is the agent's: it judges all the time, and takes the stacks of a job once it seems to
-hang; `incidents` keeps them in files, which `inspect` reads as well.
+hang; `incidents` keeps them in files, which `inspect` reads as well, and `departures` who has left.
 `libraries` adds what `nccl_ras` and `flight_recorder` tell of the job.
 """

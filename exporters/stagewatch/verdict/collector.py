@@ -37,6 +37,7 @@ from stagewatch.ranks.events import in_words, last_events
 from stagewatch.ranks.model import RANK_LABELS, Rank
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.stacks import MISSING, NO_PROCESS, Stack, StackTaker, Take, stack
+from stagewatch.verdict.departures import Departures
 from stagewatch.verdict.facts import Observer, RankFacts, as_json
 from stagewatch.verdict.headline import findings_of
 from stagewatch.verdict.incidents import (
@@ -160,6 +161,7 @@ class IncidentsCollector(Collector):
     ) -> None:
         self._ranks = ranks
         self._observer = Observer(proc)
+        self._departures = Departures(directory.departures, proc.boot_id())
         self._directory = directory
         self._taker = taker
         self._kernel_log = kernel_log
@@ -180,21 +182,28 @@ class IncidentsCollector(Collector):
             log.warning("incidents will have no stacks: %s", MISSING)
 
     def collect(self) -> Samples:
-        ranks = self._quiet(self._ranks.look().ranks)
+        all_ranks = self._ranks.look().ranks
+        self._departures.look(all_ranks)
+        ranks = self._quiet(all_ranks)
         self._observer.look(ranks)
         facts = self._observer.facts(ranks)
-        verdicts = judge(facts)
+        left = self._departures.facts(facts)
+        verdicts = judge([*facts, *left])
         suspected = {verdict.job_id for verdict in verdicts if verdict.stalled}
         if self._begun is not None and time.monotonic() >= self._begun.due:
             begun, self._begun = self._begun, None
             if begun.job_id in suspected:
-                self._keep(begun, [fact for fact in facts if fact.job_id == begun.job_id])
+                self._keep(
+                    begun,
+                    [fact for fact in facts if fact.job_id == begun.job_id],
+                    [fact for fact in left if fact.job_id == begun.job_id],
+                )
             self._taker.rest()
             self._libraries.rest()
         now = time.time()
         if suspected:  # the page names the line of code, once it is known
             facts = with_stacks(facts, self._latest.values(), now)
-            verdicts = judge(facts)
+            verdicts = judge([*facts, *left])
         self._findings.replace(findings_of(verdicts, facts))
         out = Samples()
         hanging = []
@@ -269,7 +278,9 @@ class IncidentsCollector(Collector):
         now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         return [in_words(one, now) for one in last_events(self._ranks, rank.record, MAX_EVENTS)]
 
-    def _keep(self, watched: _Watched, facts: Sequence[RankFacts]) -> None:
+    def _keep(
+        self, watched: _Watched, facts: Sequence[RankFacts], left: Sequence[RankFacts]
+    ) -> None:
         watched.add(self._taker.take(watched.ranks))
         stacks = {rank.key: watched.stack(rank) for rank in watched.ranks}
         seen = [
@@ -277,7 +288,7 @@ class IncidentsCollector(Collector):
             for fact in facts
             if (key := (fact.job_id, fact.role, str(fact.rank))) in stacks
         ]
-        sentences = [printable(verdict.sentence, 1000) for verdict in judge(seen)]
+        sentences = [printable(verdict.sentence, 1000) for verdict in judge([*seen, *left])]
         before = watched.incident
         if before is None:
             incident = self._incident(watched, seen, sentences)

@@ -46,6 +46,7 @@ from stagewatch.ranks.directory import rank_directory
 from stagewatch.ranks.stacks import StackTaker
 from stagewatch.record import DEFAULT_DIRECTORY
 from stagewatch.verdict import evidence, facts
+from stagewatch.verdict.departures import left_lately
 from stagewatch.verdict.evidence import gather, text, why_none
 from stagewatch.verdict.facts import RankFacts, observe
 from stagewatch.verdict.incidents import DIRECTORY, read, standing, with_stacks
@@ -62,7 +63,8 @@ class LookOptions:
 
     incident_dir: Path = option(
         DIRECTORY,
-        "where the agent keeps incidents, whose stacks tell more of a job that hangs",
+        "where the agent keeps incidents, whose stacks tell more of a job that hangs, and which "
+        "ranks have left lately",
         parse=path,
         env="STAGEWATCH_INCIDENT_DIR",
     )
@@ -147,19 +149,20 @@ def _look(options: InspectOptions) -> int:
     if shown:
         print("\033[K", end="", file=sys.stderr)
     ranks = [rank for rank in ranks if options.job in ("", rank.job_id)]
-    jobs = [verdict.job_id for verdict in judge(ranks) if verdict.stalled]
+    left = left_lately(options.incident_dir, ranks, proc)
+    jobs = [verdict.job_id for verdict in judge([*ranks, *left]) if verdict.stalled]
     now = time.time()
     incidents = standing(ranks, read(options.incident_dir, jobs), now)
     libraries = [
         printable(f"job {one.job_id}: {line}", 400) for one in incidents for line in one.libraries
     ]
     ranks = with_stacks(ranks, incidents, now)
-    verdicts = judge(ranks)
+    verdicts = judge([*ranks, *left])
     if options.evidence:
         taker = StackTaker()
         ranks = gather(census.ranks, ranks, verdicts, taker)
         taker.close()
-        verdicts = judge(ranks)
+        verdicts = judge([*ranks, *left])
     if options.json:
         content = as_json(ranks, verdicts) | {"libraries": libraries}
         _say(_dump(content, options), options)

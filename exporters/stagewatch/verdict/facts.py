@@ -103,6 +103,9 @@ class RankFacts:
     never ran."""
     stack: Stack = NO_STACK
     """What it was in, where somebody has looked."""
+    left_seconds: float | None = None
+    """How long ago it left this node, having closed its record or kept none; `None` of a rank that
+    is here, alive or dead.  One that has left is `WaitClass.GONE` as well."""
 
     @property
     def overdue(self) -> bool:
@@ -269,9 +272,9 @@ def _facts(rank: Rank, window: Sequence[Sample], shown: _Shown, *, full: bool) -
 
 
 def as_json(fact: RankFacts) -> dict[str, Any]:
-    """The facts for programs; the stack stands elsewhere."""
+    """The facts of a rank that is here, for programs; the stack stands elsewhere."""
     content = asdict(replace(fact, stack=NO_STACK))
-    del content["stack"]
+    del content["stack"], content["left_seconds"]
     return content | {"overdue": fact.overdue, "class_before": sorted(fact.class_before)}
 
 

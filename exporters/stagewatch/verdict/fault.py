@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.facts import RankFacts
 from stagewatch.verdict.graph import Graph, draw
 from stagewatch.verdict.thresholds import (
+    ABSENT_SECONDS,
     MIN_SECONDS,
     STEPLESS_SECONDS,
     WORKING_SECONDS,
@@ -39,11 +40,13 @@ class Charge:
 
     rank: RankFacts
     evidence: str
-    """`process_gone`, `left_loop_early`, `awaited`, `mismatch`, `livelock`, `io_blocked`,
-    `odd_one_out`, `stage_differs` or `stack_differs`."""
+    """`process_gone`, `missing`, `left_loop_early`, `awaited`, `mismatch`, `livelock`,
+    `io_blocked`, `odd_one_out`, `stage_differs` or `stack_differs`."""
     group: str = ""
     op: str = ""
     """What the others wait for it in, where that is known."""
+    outlasts: bool = False
+    """Whether it waits in there itself, while most of the others have left the job already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +66,34 @@ class Case:
     """They hold the others up, though they may make marks of progress."""
     misses: bool = False
     """Whether some are overdue, and some wait for members of their group that nobody sees."""
+    left: Sequence[RankFacts] = ()
+    """They have left this node lately, and run nowhere on it."""
 
     @property
     def gone_is_fault(self) -> bool:
         """Whether the world still counts on those that are gone."""
         return any(charge.evidence == "process_gone" for charge in self.charges)
+
+    @property
+    def lacks_somebody(self) -> bool:
+        """Whether ranks of it have died or left, and are at fault or have left others waiting."""
+        return self.gone_is_fault or any(
+            charge.evidence == "missing" or charge.outlasts for charge in self.charges
+        )
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether all ranks of the role are or were on this node: of others it cannot tell whether
+        they wait, have left, or are what a rank that has left here became elsewhere."""
+        numbers = {rank.rank for rank in (*self.live, *self.gone, *self.left)}
+        world = max((rank.world_size or 0 for rank in self.live or self.left), default=0)
+        group = max((rank.group_sizes.get("world", 0) for rank in self.live), default=0)
+        return 0 < (world or group) <= len(numbers)
+
+    @property
+    def absent_long(self) -> tuple[RankFacts, ...]:
+        """Those that have left long enough ago for others to be said to wait for them."""
+        return tuple(rank for rank in self.left if (rank.left_seconds or 0.0) >= ABSENT_SECONDS)
 
     @property
     def sure(self) -> bool:
@@ -139,15 +165,20 @@ def accuse(ranks: Sequence[RankFacts]) -> Case:
     """The case of one role, whether or not it is stalled."""
     live = [rank for rank in ranks if rank.wait_class is not WaitClass.GONE]
     here = {rank.rank for rank in live}
-    gone = [rank for rank in ranks if rank.wait_class is WaitClass.GONE and rank.rank not in here]
+    absent = [rank for rank in ranks if rank.wait_class is WaitClass.GONE and rank.rank not in here]
+    gone = [rank for rank in absent if rank.left_seconds is None]
+    left = [rank for rank in absent if rank.left_seconds is not None]
     graph = draw(live)
     waiting = tuple(live[place] for place in sorted(graph.waits))
     found, holding = _by_collectives(live, graph)
     held_up_by = tuple(live[place] for place in sorted(holding))
     misses = graph.short and any(rank.overdue for rank in live)
-    if gone and live and not _world_is_complete(live):
-        charges = tuple(Charge(rank, "process_gone") for rank in gone)
-        return Case(live, gone, charges, "", waiting, held_up_by, misses)
+    case = Case(live, gone, (), "", waiting, held_up_by, misses, left)
+    complete = _world_is_complete(live)
+    if gone and live and not complete:
+        return replace(case, charges=tuple(Charge(rank, "process_gone") for rank in gone))
+    if not found and not complete and (charges := _by_absence(case, graph)):
+        return replace(case, charges=charges)
     found = found or _by_wait(live, graph)
     named = tuple(
         Charge(live[place], _left_early(live, place, evidence, found), group, op)
@@ -156,7 +187,20 @@ def accuse(ranks: Sequence[RankFacts]) -> Case:
     nobody = "" if named else _nobody(graph)
     if nobody == "group_only" and live and all(rank.call for rank in live):
         nobody = "group_only" if graph.waits or graph.together else "call"
-    return Case(live, gone, named, nobody, waiting, held_up_by, misses)
+    return replace(case, charges=named, nobody=nobody)
+
+
+def _by_absence(case: Case, graph: Graph) -> tuple[Charge, ...]:
+    """Who has left while the others wait for members of their group; or, where most have left, who
+    still waits: those have one collective too many."""
+    absent = case.absent_long
+    if not (case.live and case.misses and case.sees_all):
+        return ()
+    lasting = sorted(graph.missing.items()) if len(absent) > len(case.live) else []
+    return tuple(
+        Charge(case.live[place], "mismatch", group, op, outlasts=True)
+        for place, (group, op) in lasting
+    ) or tuple(Charge(rank, "missing") for rank in absent)
 
 
 def _world_is_complete(live: Sequence[RankFacts]) -> bool:

@@ -43,6 +43,8 @@ class Graph:
     """They have left out the collective that others are inside of, as their count in all shows."""
     short: bool = False
     """Whether somebody waits for members that do not live here."""
+    missing: dict[int, Where] = field(default_factory=dict)
+    """They are inside, and a member of the group does not live here; with their own operation."""
 
 
 def draw(live: Sequence[RankFacts]) -> Graph:
@@ -152,6 +154,9 @@ class _Group:
         graph.awaited |= dict.fromkeys(sorted(not_come), where)
         graph.waits |= self._waits(not_come)
         graph.short |= self._short
+        if self._short:
+            for place, call in self.inside.items():
+                graph.missing.setdefault(place, (self._name, call.op))
         together = self._together()
         graph.together |= together
         odd = self._differing(together)

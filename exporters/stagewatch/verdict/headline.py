@@ -20,6 +20,7 @@ _DID = {
     "left_loop_early": ("left the loop early", "left the loop early"),
     "livelock": ("makes marks of progress but no steps", "make marks of progress but no steps"),
     "io_blocked": ("waits for storage", "wait for storage"),
+    "missing": ("left, and the others wait for it", "left, and the others wait for them"),
     "stack_differs": ("is in other code than all others", "are in other code than all others"),
 }
 """What one rank did, and what several did."""
@@ -62,7 +63,7 @@ def _headline(verdict: Verdict, ranks: Sequence[RankFacts], now: float) -> str:
         and rank not in verdict.culprits
     ] or [rank.progress_age_seconds or 0.0 for rank in verdict.culprits]
     happened = "has hung" if verdict.stalled else "has stopped"
-    if verdict.evidence == "process_gone" and not verdict.stalled:
+    if verdict.evidence in ("process_gone", "missing") and not verdict.stalled:
         happened = "has lost a process"
     elif ages:
         happened += f" since {_clock(now - min(ages), now)}"
@@ -76,6 +77,8 @@ def _headline(verdict: Verdict, ranks: Sequence[RankFacts], now: float) -> str:
         ]
         them = "all its ranks are" if len(mine) > 1 else "its rank is"
         return f"{job} {happened}: {them} {calling(mine)}."
+    if verdict.evidence == "other_role" and len(roles) == 1:
+        return f"{job} {happened}: a rank has just left."
     return f"{job} {happened}: {_NOBODY.get(verdict.evidence, verdict.evidence)}."
 
 
@@ -93,6 +96,10 @@ def _blame(charges: Sequence[Charge]) -> str:
     if first.evidence == "awaited":
         is_in = f"; {'they are' if several else 'it is'} in {stage}{line}" if stage else line
         return f"the others wait for {whom} in {operation(first.op)} of {first.group}{is_in}"
+    if first.outlasts:
+        wait = "wait" if several else "waits"
+        where = f"{operation(first.op)} of {first.group}"
+        return f"the others have left, and {whom} still {wait} in {where}{place}"
     if first.evidence == "mismatch":
         do = "do" if several else "does"
         return f"{whom} {do} not fit the others' {first.op} of {first.group}{place}"

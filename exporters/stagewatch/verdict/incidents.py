@@ -21,6 +21,7 @@ from typing import Any
 from stagewatch.core.state_file import BROKEN, StateFile, parse, real, text, whole
 from stagewatch.ranks.stacks import MAX_FRAME, Stack
 from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.verdict.departures import NAME
 from stagewatch.verdict.facts import RankFacts
 
 log = logging.getLogger(__name__)
@@ -86,6 +87,11 @@ class IncidentDirectory:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+
+    @property
+    def departures(self) -> Path:
+        """The file beside them that tells which ranks have left lately."""
+        return self._path / NAME
 
     def load(self) -> dict[str, Incident]:
         """The latest incident of each job; damaged files are set aside with a line."""

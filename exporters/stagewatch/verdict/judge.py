@@ -7,7 +7,7 @@ is for a person who could only log in to the node.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stagewatch.core.words import duration
@@ -15,6 +15,7 @@ from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.facts import RankFacts
 from stagewatch.verdict.fault import Case, Charge, accuse
 from stagewatch.verdict.thresholds import (
+    ABSENT_SECONDS,
     MIN_SECONDS,
     PATIENCE_SECONDS,
     SETTLE_SECONDS,
@@ -22,7 +23,16 @@ from stagewatch.verdict.thresholds import (
     WORKING_SECONDS,
     YOUNG_SECONDS,
 )
-from stagewatch.verdict.words import accusation, calling, doing, groups, places, who
+from stagewatch.verdict.words import (
+    absence,
+    accusation,
+    calling,
+    departed,
+    doing,
+    groups,
+    places,
+    who,
+)
 
 Ranks = Sequence[RankFacts]
 
@@ -70,9 +80,12 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
         role: stalled(case, [rank for other in roles if other != role for rank in roles[other]])
         for role, case in cases.items()
     }
-    if _somebody_is_missed(cases.values()) and any(stuck.values()):
-        cases |= {role: _missed(case) for role, case in cases.items() if not case.live}
-    sure = any(case.sure and (stuck[role] or case.gone_is_fault) for role, case in cases.items())
+    if any(stuck.values()):
+        cases |= _absent_roles(cases)
+    sure = any(
+        case.sure and (stuck[role] or case.gone_is_fault or not case.live)
+        for role, case in cases.items()
+    )
     stands = any(case.stands and stuck[role] for role, case in cases.items())
     calls = any(case.nobody == "call" and stuck[role] for role, case in cases.items())
     verdicts = []
@@ -81,19 +94,36 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
         gives_way = stuck[role] and bool(case.charges) and sure and not case.sure
         gives_way |= stuck[role] and stands and case.between_stages
         gives_way |= calls and case.nobody == "group_only"
+        gives_way |= stuck[role] and bool(case.charges) and _just_left(roles) and not case.sure
         mine = replace(case, charges=(), nobody="other_role") if gives_way else case
-        verdicts.append(_judge_role(roles[role], mine, job, stuck[role]))
+        if case.live or case.gone or mine.charges:
+            verdicts.append(_judge_role(roles[role], mine, job, stuck[role]))
     return verdicts
 
 
-def _somebody_is_missed(cases: Collection[Case]) -> bool:
-    """Whether ranks wait for members that nobody sees, and none of their own role has died."""
-    return any(case.misses for case in cases) and not any(case.gone_is_fault for case in cases)
+def _absent_roles(cases: Mapping[str, Case]) -> dict[str, Case]:
+    """The roles that none lives of, which others may wait for: ranks that have left are at fault,
+    or else, where nobody else of the job is absent, those that have died."""
+    absent = {role: case for role, case in cases.items() if not case.live}
+    if any(case.misses and case.sees_all for case in cases.values()):
+        for role, case in absent.items():
+            long = case.absent_long if case.sees_all else ()
+            absent[role] = replace(case, charges=tuple(Charge(rank, "missing") for rank in long))
+    missed = any(case.misses for case in cases.values())
+    if missed and not any(case.lacks_somebody for case in (*cases.values(), *absent.values())):
+        for role, case in absent.items():
+            died = tuple(Charge(rank, "process_gone") for rank in case.gone)
+            absent[role] = replace(case, charges=died)
+    return absent
 
 
-def _missed(case: Case) -> Case:
-    """A role that none lives of is at fault where another misses somebody."""
-    return replace(case, charges=tuple(Charge(rank, "process_gone") for rank in case.gone))
+def _just_left(roles: Mapping[str, Ranks]) -> bool:
+    """Whether a rank left the job so lately that others may still come to wait for it."""
+    return any(
+        rank.left_seconds is not None and rank.left_seconds < ABSENT_SECONDS
+        for ranks in roles.values()
+        for rank in ranks
+    )
 
 
 def _judge_role(ranks: Ranks, case: Case, job: str, stuck: bool) -> Verdict:
@@ -101,6 +131,10 @@ def _judge_role(ranks: Ranks, case: Case, job: str, stuck: bool) -> Verdict:
     first = _first_failure(ranks)
     failure = f"; first failure: {first}" if first else ""
     live, gone = case.live, case.gone
+    if not live and any(charge.evidence == "missing" for charge in case.charges):
+        missed = "another role waits for members that nobody sees"
+        sentence = f"{job}: {departed(case.absent_long)}; {missed}{failure}"
+        return Verdict(job_id, role, False, "missing", case.charges, sentence)
     if not live:
         whole = "its only rank here is" if len(gone) == 1 else f"all its {len(gone)} ranks here are"
         missed = "; another role waits for members that nobody sees" if case.charges else ""
@@ -124,13 +158,20 @@ def _stuck(job: str, case: Case, failure: str) -> Verdict:
     live = case.live
     job_id, role = live[0].job_id, live[0].role
     if case.charges:
-        sentence = f"{job}: {accusation(live, case.charges, _since, _step)}"
+        tell = absence if case.lacks_somebody else accusation
+        sentence = f"{job}: {tell(case, _since, _step)}"
         evidence = case.charges[0].evidence
         return Verdict(job_id, role, True, evidence, case.charges, sentence + failure)
+    just_left = len(case.left) > len(case.absent_long)
+    also = f"; {departed(case.left)}" if case.left else ""
     why = {
         "mismatch": f"ranks of one group are in different collectives: {groups(live)}",
-        "missing": f"they wait for ranks that are not here ({case.absent}): {groups(live)}",
-        "other_role": "another role of the job holds it up",
+        "missing": f"they wait for ranks that are not here ({case.absent}): {groups(live)}{also}",
+        "other_role": (
+            f"{departed(case.left)}, and they may wait for that"
+            if just_left
+            else "another role of the job holds it up"
+        ),
         "cycle": f"ranks wait for each other: {groups(live)}",
         "call": f"{'all ranks are' if len(live) > 1 else 'it is'} {calling(live)}",
         "group_only": (

@@ -38,6 +38,11 @@ YOUNGER_SECONDS = 60.0
 """A record begun so long after the median of its peers is of another life than theirs."""
 STEPLESS_SECONDS = 30.0
 """A rank that makes marks at the same step for so long makes no progress with them."""
+ABSENT_SECONDS = 35.0
+"""How long a rank must have been absent before the others are said to wait for it: the rules ask
+for more than 30 s, and look every five."""
+REMEMBERED_SECONDS = 900.0
+"""How long a rank that has left is remembered."""
 SETTLE_SECONDS = 5.0
 """How long progress after an exception may still belong to it: the exception closes the stages
 around it, and an agent looks once a second.  The rule role:rl_given_up:ranks allows as long."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from stagewatch.core.words import duration
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.facts import Inside, RankFacts
-from stagewatch.verdict.fault import Charge
+from stagewatch.verdict.fault import Case
 
 DOING: dict[str, tuple[str, str]] = {
     WaitClass.SPIN: ("spins", "spin"),
@@ -120,13 +120,36 @@ _WHY = {
 }
 
 
-def accusation(
-    live: Sequence[RankFacts],
-    charges: Sequence[Charge],
-    since: Callable[[Sequence[RankFacts]], str],
-    step: Callable[[Sequence[RankFacts]], str],
-) -> str:
+Tell = Callable[[Sequence[RankFacts]], str]
+"""Says of ranks since when, or at which step, they make no progress."""
+
+
+def departed(ranks: Sequence[RankFacts]) -> str:
+    """Which ranks have left, and when."""
+    last = duration(min(rank.left_seconds or 0.0 for rank in ranks))
+    when = f"left, the last one {last} ago" if len(ranks) > 1 else f"left {last} ago"
+    return f"{numbers(ranks)} {when}"
+
+
+def absence(case: Case, since: Tell, step: Tell) -> str:
+    """What those that live do, for how long, and who has left them."""
+    first, left = case.charges[0], departed(case.absent_long)
+    if not first.outlasts:
+        still = f"no progress for {since(case.live)} at step {step(case.live)}"
+        return f"{still}: {doing(case.live)}, {groups(case.live)}; they wait for others, but {left}"
+    culprits = [charge.rank for charge in case.charges]
+    have = "have" if len(culprits) > 1 else "has"
+    wait = "wait" if len(culprits) > 1 else "waits"
+    return (
+        f"{who(culprits)} {have} been {BEEN[first.rank.wait_class]} for {since(culprits)} at step "
+        f"{step(culprits)} and {wait} in {operation(first.op)} of {first.group}, to which nobody "
+        f"else comes: {left}"
+    )
+
+
+def accusation(case: Case, since: Tell, step: Tell) -> str:
     """What the others do, what those at fault do, for how long, and why they are at fault."""
+    live, charges = case.live, case.charges
     culprits = [charge.rank for charge in charges]
     others = [rank for rank in live if not any(rank is culprit for culprit in culprits)]
     first, several = charges[0], len(charges) > 1
