@@ -366,3 +366,31 @@ def test_a_node_is_not_kept_busy_by_many_jobs_that_hang(
     for _ in range(15):
         here.look()
     assert len(list(kept.glob("*.json"))) == 2
+
+
+def test_a_job_that_hangs_later_does_not_hide_the_stacks_of_another(
+    node: Callable[[], Node],
+    children: Children,
+    tmp_path: Path,
+    kept: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(collector, "MAX_JOBS", 1)
+    monkeypatch.setattr(collector, "APART_SECONDS", 0.1)
+    here = node()
+    samples = Samples()
+
+    def seen(incidents: int) -> bool:
+        nonlocal samples
+        samples = here.look() or Samples()
+        return len(list(kept.glob("*.json"))) == incidents
+
+    for incidents, job in enumerate(("5", "1"), 1):
+        script = tmp_path / f"train{job}.py"
+        script.write_text(TRAINER.replace('"540"', f'"{job}"'))
+        children.start(
+            [sys.executable, str(script), "2"],
+            environ=os.environ | {"STAGEWATCH_DIR": str(tmp_path / "ranks")},
+        )
+        wait_for(lambda: seen(incidents), f"the incident of job {job}")  # noqa: B023
+    assert {labels[0] for labels in samples.families[FRAME]} == {"5"}

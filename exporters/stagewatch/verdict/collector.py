@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -61,7 +62,8 @@ most of the time tells more than where it happened to be once."""
 ANEW_SECONDS = 600.0
 """Before the stacks of a job that hangs again are taken anew."""
 MAX_JOBS = 8
-"""Jobs whose stacks are shown."""
+"""Jobs whose stacks are shown: those that were looked at first, so that no verdict is taken back
+because another job hangs."""
 MAX_RANKS = 64
 """Ranks of a job whose stacks are taken."""
 MAX_LOOKS = 1024
@@ -207,7 +209,7 @@ class IncidentsCollector(Collector):
         self._findings.replace(findings_of(verdicts, facts))
         out = Samples()
         hanging = []
-        for job_id in sorted(suspected):
+        for job_id in sorted(suspected, key=self._looked_at):
             mine = [fact for fact in facts if fact.job_id == job_id]
             incident = self._latest.get(job_id)
             if incident is not None and incident.current(mine, now):
@@ -239,6 +241,11 @@ class IncidentsCollector(Collector):
             and now - lane.progress > QUIET_SECONDS
         }
         return [rank for rank in ranks if rank.job_id in quiet]
+
+    def _looked_at(self, job_id: str) -> tuple[float, str]:
+        """When the job's incident began; those without one come last."""
+        incident = self._latest.get(job_id)
+        return incident.time if incident else math.inf, job_id
 
     def _begin(self, job_id: str, ranks: Sequence[Rank], now: float) -> None:
         """Look at a job for the first time, unless that was done a moment ago."""
