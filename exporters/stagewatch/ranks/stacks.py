@@ -82,7 +82,7 @@ class Stack:
     """The same for ranks on the same line of the user's own code, and in the same functions called
     from there; empty where no stack is known."""
     still: bool = False
-    """Whether all looks saw the same."""
+    """Whether all looks saw it in the same functions, and most of them on the same line."""
     frame: str = ""
     """The innermost frame of the user's own code: file, line and function."""
     threads: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -168,7 +168,9 @@ def stack(*looks: Take) -> Stack:
     shared = usual or _shared(seen)
     own = users_own(shared)
     one_line = own is None or all(own in frames for frames in seen)
-    still = len(seen) > 1 and one_line and len({_places(frames) for frames in seen}) == 1
+    # A loop has several lines, of which a look sees one.
+    at_a_line = len(seen) > 1 and (one_line or bool(usual))
+    still = at_a_line and len({_places(frames) for frames in seen}) == 1
     line = own.line if own and (one_line or usual) else 0
     place = _places(shared[: shared.index(own) + 1] if own else shared)
     told = "\n".join(printable("\0".join(words)) for words in (*place, (str(line), "")))

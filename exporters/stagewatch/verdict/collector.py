@@ -82,9 +82,9 @@ GROUP = Metric(
     "rl_rank_stack_group",
     "gauge",
     "Which line of the user's own code, and which functions called from there, a rank was in when "
-    "its job began to hang; equal groups are equal places, on all nodes. 1 if every look saw it "
-    "there, of two 3 s apart and up to eight more while it hangs; 0 if it moved, and the group is "
-    "of where most looks saw it, else of the frames that stayed.",
+    "its job began to hang; equal groups are equal places, on all nodes. 1 if every look saw it in "
+    "these functions, and most at this line, of two 3 s apart and up to eight more while it hangs; "
+    "0 if it moved, and the group is of where most looks saw it, else of the frames that stayed.",
     (*RANK_LABELS, "group"),
 )
 FRAME = Metric(
