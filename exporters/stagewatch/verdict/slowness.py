@@ -69,14 +69,14 @@ def slow_ranks(ask: Ask, most: int) -> list[str]:
 
 
 def witnesses(ask: Ask) -> Mapping[RankKey, Sequence[str]]:
-    """What may explain each slow rank, in the order in which it was asked for."""
+    """What may explain each slow rank, in the order in which the alert tells it."""
     found: defaultdict[RankKey, list[str]] = defaultdict(list)
     below = {
         rank_of(one): f", {one.value / 1e6:.3g}MHz below"
         for one in ask("rank:rl_slow_gpu_clock_below:hertz")
     }
-    for one in ask("rank:rl_slow_witness:ratio"):
-        form = _WITNESSES.get(one.labels.get("witness", ""))
+    for one in sorted(ask("rank:rl_slow_witness:ratio"), key=_witness):
+        form = _WITNESSES.get(_witness(one))
         if form is not None:
             reason = one.labels.get("reason", "").replace("_", " ")
             key = rank_of(one)
@@ -95,6 +95,10 @@ def witnesses(ask: Ask) -> Mapping[RankKey, Sequence[str]]:
             beside = "more" if one.value > 0 else "less"
             found[rank_of(one)].append(form.format(abs(one.value), beside))
     return found
+
+
+def _witness(series: Series) -> str:
+    return series.labels.get("witness", "")
 
 
 def slow_job(ask: Ask) -> list[str]:
