@@ -344,6 +344,16 @@ def test_a_job_that_goes_on_is_not_looked_at(
     assert not kept.exists()
 
 
+def start_one(children: Children, directory: Path, job: str) -> None:
+    """Start rank 2 of a job, which hangs."""
+    script = directory / f"train{job}.py"
+    script.write_text(TRAINER.replace('"540"', f'"{job}"'))
+    children.start(
+        [sys.executable, str(script), "2"],
+        environ=os.environ | {"STAGEWATCH_DIR": str(directory / "ranks")},
+    )
+
+
 def test_a_node_is_not_kept_busy_by_many_jobs_that_hang(
     node: Callable[[], Node],
     children: Children,
@@ -356,12 +366,7 @@ def test_a_node_is_not_kept_busy_by_many_jobs_that_hang(
     monkeypatch.setattr(collector, "PAUSES_SECONDS", (0.1,))
     here = node()
     for number in range(4):
-        script = tmp_path / f"train{number}.py"
-        script.write_text(TRAINER.replace('"540"', f'"{number}"'))
-        children.start(
-            [sys.executable, str(script), "2"],
-            environ=os.environ | {"STAGEWATCH_DIR": str(tmp_path / "ranks")},
-        )
+        start_one(children, tmp_path, str(number))
     wait_for(lambda: here.look() and len(list(kept.glob("*.json"))) == 2, "two incidents")
     for _ in range(15):
         here.look()
@@ -386,11 +391,6 @@ def test_a_job_that_hangs_later_does_not_hide_the_stacks_of_another(
         return len(list(kept.glob("*.json"))) == incidents
 
     for incidents, job in enumerate(("5", "1"), 1):
-        script = tmp_path / f"train{job}.py"
-        script.write_text(TRAINER.replace('"540"', f'"{job}"'))
-        children.start(
-            [sys.executable, str(script), "2"],
-            environ=os.environ | {"STAGEWATCH_DIR": str(tmp_path / "ranks")},
-        )
+        start_one(children, tmp_path, job)
         wait_for(lambda: seen(incidents), f"the incident of job {job}")  # noqa: B023
     assert {labels[0] for labels in samples.families[FRAME]} == {"5"}
