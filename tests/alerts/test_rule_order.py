@@ -92,7 +92,6 @@ LASTING = {
             ),
             *("slow_jobs", "slow_ranks", "slowness_by_turns", "slurm", "stages", "stalls"),
             *("starved_ranks", "training"),
-            "uninstrumented_jobs",
         )
     },
     ("economics", "jobs"): "which GPUs a job has stays so for as long as it runs",

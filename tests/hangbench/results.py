@@ -65,7 +65,6 @@ def _faults(faults: Sequence[Outcome]) -> str:
             "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
     for kind, some in _by_kind(faults):
         must = [one for one in some if one.page == "must"]
-        late = [one.suspected_after - one.budget for one in some if one.suspected_after is not None]
         asked = [one for one in some if one.inspect]
         cells = (
             _rate(some, lambda one: one.suspected_after is not None),
@@ -73,7 +72,7 @@ def _faults(faults: Sequence[Outcome]) -> str:
             _rate(some, lambda one: one.answer == INNOCENT),
             _rate(asked, lambda one: one.inspect == RIGHT),
             _times(one.suspected_after for one in some),
-            _times(late),
+            _times(one.beyond_budget for one in some),
             _rate(must, lambda one: one.paged_after is not None),
             _times(one.paged_after for one in must),
         )
@@ -148,7 +147,7 @@ def _shapes(title: str, some: Sequence[Outcome]) -> str:
             expected,
             one.answer + early,
             ", ".join(map(_ranks, named)) + f" ({_ranks(one.named_ever)})",
-            _seconds(one.suspected_after),
+            _suspicion(one),
             f"{_seconds(one.paged_after)} ({one.page})",
             ", ".join(said),
             inspected + (f" {one.inspect_problem}" if one.inspect_problem else ""),
@@ -179,6 +178,11 @@ def _times(values: Iterable[float | None]) -> str:
     return ", ".join(
         f"{times[min(len(times) - 1, int(share * len(times)))]:.0f} s" for share in (0.5, 0.9)
     )
+
+
+def _suspicion(one: Outcome) -> str:
+    given = "" if one.budget is None else f" (budget {one.budget:.0f} s)"
+    return _seconds(one.suspected_after) + given
 
 
 def _seconds(value: float | None) -> str:

@@ -14,8 +14,9 @@ from tests.hangbench.player import Played
 from tests.hangbench.shape import MAX_WORLD
 
 ACTIVE, CULPRIT = "job:rl_stall:active", "job:rl_stall:culprit"
-BUDGET = "job_role_stage:rl_stall_budget:seconds"
-LEAST_BUDGET_SECONDS = 10.0
+BUDGET = "rank:rl_stall:budget_seconds"
+BARE_SECONDS = 300.0
+"""How long a job without records must have been still; the rules give it no budget of its own."""
 SUSPICIONS = ("StallSuspected", "UninstrumentedJobStill")
 """Alerts below a page that speak of a hang; those of a starved rank, say, speak of other things."""
 SLOWNESS = ("Straggler", "SlowRank", "SlowNode")
@@ -46,7 +47,9 @@ class Seen:
     evidence: set[str] = field(default_factory=set)
     alerts: dict[str, str] = field(default_factory=dict)
     """Severity of each alert of the job that fired, by its name."""
-    budget: float = LEAST_BUDGET_SECONDS
+    budget: float | None = None
+    """The longest that was given to a rank of the roles first suspected; None: no rank was overdue,
+    as in a job that only goes on slowly."""
 
     def at(self, when: float) -> frozenset[int]:
         """The processes named at a time."""
@@ -94,11 +97,21 @@ def collect(api: PrometheusApi, played: Played) -> Seen:
             if value and time >= trigger:
                 seen.named[time] = seen.named.get(time, frozenset()) | ranks
                 seen.evidence |= {track.labels.get("evidence", "")} - {""}
-    at = min(trigger + 8, end)
-    open_now = f"rl_rank_stage_open_seconds{{{job}}}"
-    budgets = api.query(f"{BUDGET}{{{job}}} and on (job_id, role, stage) {open_now}", at)
-    seen.budget = max((one.value for one in budgets), default=LEAST_BUDGET_SECONDS)
+    seen.budget = _budget(api, played, seen.suspected)
     return seen
+
+
+def _budget(api: PrometheusApi, played: Played, suspected: float) -> float | None:
+    """The seconds without progress that the rules gave whoever they suspected first."""
+    if not suspected:
+        return None
+    if played.shape.backend == "bare":
+        return BARE_SECONDS
+    job = f'job_id="{played.shape.name}"'
+    of_all = f"{BUDGET}{{{job}}}"
+    of_suspects = f"{of_all} and on (job_id, role) {ACTIVE}{{{job}}}"
+    given = api.query(of_suspects, suspected) or api.query(of_all, suspected)
+    return max((one.value for one in given), default=None)
 
 
 def named_by(track: Track, played: Played) -> frozenset[int]:
@@ -172,7 +185,7 @@ class Outcome:
     """For a fault the grade of the names, for a healthy shape the loudest level."""
     suspected_after: float | None
     paged_after: float | None
-    budget: float
+    budget: float | None
     named_first: list[int]
     named_at_page: list[int]
     named_at_end: list[int]
@@ -195,6 +208,13 @@ class Outcome:
     def agrees(self) -> bool | None:
         """Whether the rules gave the answer of `inspect`; None where nobody can compare."""
         return self.inspect_named in self.rules_named if self.rules_named else None
+
+    @property
+    def beyond_budget(self) -> float | None:
+        """Seconds from the end of the budget in force until the suspicion, if there were both."""
+        if self.suspected_after is None or self.budget is None:
+            return None
+        return self.suspected_after - self.budget
 
     @property
     def counts(self) -> bool:

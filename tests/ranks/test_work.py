@@ -155,6 +155,15 @@ def test_a_rank_without_a_record_is_still_until_it_works_or_starts_a_process(
     assert still <= WINDOW_SECONDS
 
 
+def test_stillness_begins_with_the_last_work_not_when_the_window_has_passed(
+    watched: Watched,
+) -> None:
+    assert watched.after(f"write {ENOUGH_BYTES}") == {"io"}
+    later = watched.look()
+    assert watched.by(later) == {"io"}
+    assert later.value(STILL, *KEY) == 5
+
+
 def test_a_rank_with_a_record_tells_itself_how_long_it_is_still(
     watched: Watched, raw: bytes
 ) -> None:

@@ -68,6 +68,10 @@ class _Done:
         """Whether this is more than a trickle, if done within this time."""
         return self.moved_bytes > TRICKLE_BYTES_PER_SECOND * seconds
 
+    def stirs(self, seconds: float) -> bool:
+        """Whether this may be a part of work, if done within this time."""
+        return self.cpu_seconds > COMPUTING * seconds or self.moves(seconds)
+
 
 _NOTHING = _Done()
 
@@ -123,7 +127,7 @@ class WorkCollector(Collector):
             by = _work(rank)
             for name in by:
                 out.add(AT_WORK, 1, *key, name)
-            if by or started:
+            if started or (by and _stirred(rank)):
                 rank.alive = now
             if key not in recorded and pids[0] in look.by_pid:
                 out.add(STILL, now - rank.alive, *key)
@@ -189,6 +193,14 @@ def _work(rank: _Rank) -> list[str]:
         "children": children.computes() or children.moves(),
     }
     return [name for name, is_so in ways.items() if is_so]
+
+
+def _stirred(rank: _Rank) -> bool:
+    """Whether what makes the rank be at work goes on: the window may tell of 15 s ago."""
+    if len(rank.window) == 1:
+        return True
+    (before, *_), (now, *latest) = rank.window[-2], rank.window[-1]
+    return any(done.stirs(now - before) for done in latest)
 
 
 def working(before: FamilyCounters, after: FamilyCounters, seconds: float) -> set[RankKey]:
