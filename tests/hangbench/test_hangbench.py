@@ -68,13 +68,16 @@ def test_fresh_shapes_are_as_many_faults_as_healthy_jobs_some_of_each_with_pytor
 
 def test_all_shapes_are_those_of_every_folder_about_hangs() -> None:
     folders = {shape.file.parent.name for shape in find("all")}
-    assert folders == {"open", "held", "fresh"}
+    assert folders == {"open", "held", "fresh", "later"}
 
 
 def test_no_two_shapes_about_hangs_tell_the_same_incident() -> None:
     fresh = {shape.source for shape in find("fresh")}
     assert len(fresh) == len(find("fresh"))
     assert not fresh & {shape.source for shape in find("open") + find("held")}
+    later = {shape.source for shape in find("later")}
+    assert len(later) == len(find("later"))
+    assert not later & {shape.source for shape in find("open") + find("held") + find("fresh")}
 
 
 @pytest.mark.parametrize(
