@@ -19,7 +19,7 @@ from stagewatch.ranks.held_sockets import RankSockets
 from stagewatch.ranks.model import RANK_LABELS, Rank, RankKey
 from stagewatch.ranks.wait_class import BUSY_PAGE_FAULTS, STRAY_PAGE_FAULTS
 
-WINDOW_SECONDS = 15.0
+WINDOW_SECONDS = 10.0
 """The time that is judged."""
 TRICKLE_BYTES_PER_SECOND = 64 << 10
 """Bytes that are no work.  A rank that hangs writes its log, answers scrapes of its own metrics
@@ -33,7 +33,7 @@ SOCKETS_AGE_SECONDS = 4.0
 AT_WORK = Metric(
     "rl_rank_at_work",
     "gauge",
-    "1 while, over the last 15 s, the rank took new memory by computing (by compute), moved more "
+    "1 while, over the last 10 s, the rank took new memory by computing (by compute), moved more "
     "than 64 KiB/s of files, pipes or TCP (io), or the processes it has started did either "
     "(children); absent otherwise.",
     (*RANK_LABELS, "by"),
@@ -67,10 +67,6 @@ class _Done:
     def moves(self, seconds: float = WINDOW_SECONDS) -> bool:
         """Whether this is more than a trickle, if done within this time."""
         return self.moved_bytes > TRICKLE_BYTES_PER_SECOND * seconds
-
-    def stirs(self, seconds: float) -> bool:
-        """Whether this may be a part of work, if done within this time."""
-        return self.cpu_seconds > COMPUTING * seconds or self.moves(seconds)
 
 
 _NOTHING = _Done()
@@ -127,7 +123,7 @@ class WorkCollector(Collector):
             by = _work(rank)
             for name in by:
                 out.add(AT_WORK, 1, *key, name)
-            if started or (by and _stirred(rank)):
+            if started or (by and _goes_on(rank)):
                 rank.alive = now
             if key not in recorded and pids[0] in look.by_pid:
                 out.add(STILL, now - rank.alive, *key)
@@ -195,12 +191,12 @@ def _work(rank: _Rank) -> list[str]:
     return [name for name, is_so in ways.items() if is_so]
 
 
-def _stirred(rank: _Rank) -> bool:
-    """Whether what makes the rank be at work goes on: the window may tell of 15 s ago."""
+def _goes_on(rank: _Rank) -> bool:
+    """Whether the last look alone shows work, rather than an earlier one of the window."""
     if len(rank.window) == 1:
         return True
     (before, *_), (now, *latest) = rank.window[-2], rank.window[-1]
-    return any(done.stirs(now - before) for done in latest)
+    return any(done.computes(now - before) or done.moves(now - before) for done in latest)
 
 
 def working(before: FamilyCounters, after: FamilyCounters, seconds: float) -> set[RankKey]:
