@@ -306,10 +306,30 @@ CASES: dict[str, Case] = {
     "a-cycle-of-a-pair-with-counts-of-its-own": nobody(
         8, {}, NESTED | {4: tensor(2, 99, 61), 5: after_tensor(2, 100, 60)}, "cycle"
     ),
-    "one-of-a-cycle-has-entered-one-too-many": nobody(
+    "one-of-a-cycle-has-entered-one-too-many": hang(
         8,
         {},
         {n: after_tensor(n // 2, 100, 69) for n in range(8)} | {4: tensor(2, 99, 70)},
+        {4: "mismatch"},
+    ),
+    "two-of-two-cycles-take-another-turn": hang(
+        8,
+        {},
+        {
+            n: inside(f"row:{n // 4}", 28, 4, "all_to_all", None, (f"column:{n % 4}", 27, 2))
+            for n in range(8)
+        }
+        | {
+            n: inside(f"column:{n % 4}", 28, 2, "all_reduce", None, (f"row:{n // 4}", 27, 4))
+            for n in (3, 6)
+        },
+        {3: "mismatch", 6: "mismatch"},
+    ),
+    "one-of-a-cycle-has-a-group-of-its-own": nobody(
+        8,
+        {},
+        {n: after_tensor(n // 2, 100, 69) for n in range(8)}
+        | {4: inside("tp:2", 70, 2, "all_reduce", None, ("world", 99, 8), ("io", 5, 1))},
         "cycle",
     ),
     "one-has-left-out-what-the-others-wait-in": hang(4, BOTH, {2: AFTER_BOTH}, {2: "mismatch"}),

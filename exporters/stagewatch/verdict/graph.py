@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import permutations
 from statistics import median
 
 from stagewatch.ranks.wait_class import WaitClass
@@ -68,7 +67,7 @@ def draw(live: Sequence[RankFacts]) -> Graph:
     for group in groups:
         group.enter(graph)
     _skips(groups, graph)
-    _camps(groups, graph)
+    _overtakes(groups, graph)
     _sends(live, graph)
     return graph
 
@@ -93,14 +92,23 @@ def _skips(groups: Sequence[_Group], graph: Graph) -> None:
                 graph.skipped.setdefault(place, group.where)
 
 
-def _camps(groups: Sequence[_Group], graph: Graph) -> None:
-    """Of two groups with the same members a few are in one and wait for many, who are in the other
-    and wait for them: the few have left that one out."""
-    for group, other in permutations(groups, 2):
-        few = (group.behind - group.lagging) & other.furthest
-        many = (other.behind - other.lagging) & group.furthest
-        if len(few) < len(many) and few | many == group.members == other.members:
-            for place in few:
+def _overtakes(groups: Sequence[_Group], graph: Graph) -> None:
+    """Most of a group wait in a collective, and have entered as many in all: whoever has not come
+    to it has entered too many meanwhile.  It is elsewhere for another reason than being late."""
+    totals: Counter[int] = Counter()
+    belongs: Counter[int] = Counter()
+    for group in groups:
+        totals.update(group.sequence)
+        belongs.update(group.sequence.keys())
+    if len(set(belongs.values())) > 1:  # some have groups that the others lack
+        return
+    for group in groups:
+        usual = {totals[place] for place in group.furthest}
+        if len(usual) != 1 or 2 * len(group.furthest) <= len(group.members):
+            continue
+        for place in sorted(group.behind - group.lagging):
+            gap = (group.reached or 0) - group.sequence[place]
+            if totals[place] + gap > max(usual):
                 graph.skipped.setdefault(place, group.where)
 
 
