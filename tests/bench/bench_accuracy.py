@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.hangbench.detectors import others
+from tests.hangbench.drawn import write as draw
 from tests.hangbench.field import Field
 from tests.hangbench.player import Played, lacks, play
 from tests.hangbench.results import agreement, good, write
 from tests.hangbench.score import LAG_SECONDS, Outcome, collect, judge
-from tests.hangbench.shape import ABOUT_HANGS, Shape, ShapeError, find
+from tests.hangbench.shape import ABOUT_HANGS, Shape, ShapeError, find, load
 
 CORES = 5.0
 """Shapes at a time may want so much together; waiting ranks spin at the lowest priority, and shapes
@@ -34,11 +36,25 @@ def main(arguments: Sequence[str] = ()) -> None:
         action="store_true",
         help="only see whether inspect and the rules agree, in shapes on one node",
     )
+    parser.add_argument(
+        "--drawn", type=int, default=0, help="play so many random shapes instead of those in files"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the first random shape")
     given = parser.parse_args(arguments)
-    try:
-        shapes = find(given.shapes, tuple(given.only))
-    except ShapeError as error:
-        sys.exit(str(error))
+    with tempfile.TemporaryDirectory(prefix="hangbench-drawn-") as folder:
+        try:
+            if given.drawn:
+                files = draw(given.seed, given.drawn, Path(folder))
+                words = given.only or [""]
+                shapes = [load(file) for file in files if any(w in file.stem for w in words)]
+            else:
+                shapes = find(given.shapes, tuple(given.only))
+        except ShapeError as error:
+            sys.exit(str(error))
+        _play(shapes, given)
+
+
+def _play(shapes: list[Shape], given: argparse.Namespace) -> None:
     began = time.monotonic()
     if given.compare:
         shapes = [shape for shape in shapes if shape.nodes == 1]
