@@ -75,6 +75,8 @@ class Listener:
                 text = b""
                 while (part := file.readline()) not in (b".\r\n", b""):
                     text += part.removeprefix(b".")  # a dot doubled, RFC 5321 4.5.2
+                if not part:  # the sender gave up in the middle
+                    return
                 self.mail_times.append(time.time())
                 self.mails.append(text.decode())
             say("221 bye" if verb == b"QUIT" else "250 fine")
