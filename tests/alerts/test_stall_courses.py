@@ -160,10 +160,15 @@ def test_without_the_agent_of_its_peers_the_culprit_is_still_named() -> Case:
     )
 
 
-@played((True,), (False,))
-def test_a_node_that_is_gone_with_its_agent_is_named_after_half_a_minute(scraped: bool) -> Case:
-    """Its target is down, or is not there any more; its ranks are told, and no other rank."""
+@played((True, True), (False, True), (True, False))
+def test_a_node_that_is_gone_with_its_agent_is_named_after_half_a_minute(
+    scraped: bool, sized: bool
+) -> Case:
+    """Its target is down, or is not there any more; its ranks are told, and no other rank; also
+    where nobody knows how many members the group has."""
     course = Course()
+    if not sized:
+        course.drop("rl_rank_group_size")
     course.agent_goes_away("n2", at=20)
     up = {"cluster": "c", "job": "stagewatch"}
     course.given[series("up", **up, node="n1")] = f"1x{LENGTH}"
@@ -230,6 +235,30 @@ def test_a_role_that_was_young_when_its_node_was_lost_is_what_the_others_wait_fo
             *((ACCUSED, f"{seconds}s", {}) for seconds in range(30, 67, 2)),
             (ACCUSED, "68s", {lost: 1.0}),
             (ACCUSED, "120s", {lost: 1.0}),
+        ],
+    )
+
+
+@played((False,), (True,))
+def test_nobody_is_paged_for_a_job_that_makes_no_marks_unless_it_is_still_being_formed(
+    forming: bool,
+) -> Case:
+    """It may be a server that nobody asks; that it stands still is told all the same."""
+    course = Course()
+    course.given = {
+        key.replace('stage="train"', 'stage="init"').replace('group="w"', 'group="init"')
+        if forming
+        else key.replace('stage="train"', 'stage="init"'): values.replace("0+2x", "1800+2x")
+        for key, values in course.given.items()
+    }
+    for rank in range(8):
+        who = {"cluster": "c", "job_id": "540", "role": "train", "rank": rank}
+        course.given[series("rl_rank_unmarked", **who, node=f"n{1 + rank // 4}")] = f"1x{LENGTH}"
+    return Case(
+        course.given,
+        [
+            (ACCUSED, "90s", culprit(5, "awaited")),
+            (PAGES, "150s", firing("RankHoldsUpJob", "BusyPollHang") if forming else {}),
         ],
     )
 

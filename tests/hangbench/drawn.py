@@ -653,6 +653,12 @@ class _Job:
         head |= {"backend": "torch"} if self.torch else {"wait": self.wait}
         if not self.torch:
             head["report"] = rng.choice(("with", "call"))
+            if self.event in ("op", "elements", "extra") and head["report"] == "call":
+                head["blind_spot"] = "The calls tell neither operations nor sizes."
+            if self.event == "init" and not self.staged:
+                head["blind_spot"] = "Nobody has told anything yet."
+        if self.event == "init" and self.more_cores:
+            head["blind_spot"] = "To keep a core busy is what a beginning does, for half an hour."
         head |= {"jitter": rng.choice((0.05, 0.1, 0.2)), "watch": round(self.watch)} | self.head
         if self.more_cores:
             each = 0.2 if self.torch else 0.3 if self.wait == "spin" else 0.05

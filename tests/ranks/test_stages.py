@@ -32,6 +32,7 @@ from stagewatch.ranks.stages import (
     STAGE_CODE,
     STAGE_OPEN,
     STEP,
+    UNMARKED,
     UP,
     StagesCollector,
 )
@@ -150,10 +151,26 @@ def test_a_rank_that_never_made_a_mark_has_no_age_of_progress(
     clock: Clock, record: RankRecord
 ) -> None:
     lane = dataclasses.replace(record.lanes[0], frames=(), progress=0.0, marks=0, step=None)
-    text = valid(collector(Shown(dataclasses.replace(record, lanes=(lane,))), clock).collect())
+    silent = dataclasses.replace(record, lanes=(lane,), groups={})
+    text = valid(collector(Shown(silent), clock).collect())
     assert "rl_rank_up" in text
     for name in ("rl_rank_progress_age_seconds", "rl_rank_stage_open_seconds", "rl_rank_step"):
         assert name not in text
+
+
+def test_a_rank_that_only_tells_of_collectives_is_in_init_since_the_last(
+    clock: Clock, record: RankRecord
+) -> None:
+    group = dataclasses.replace(record.groups["world"], entered=BOOT - 50, left=BOOT - 40)
+    lane = dataclasses.replace(record.lanes[0], frames=(), progress=0.0, marks=0, step=None)
+    for lanes in ((lane,), ()):
+        only = dataclasses.replace(record, lanes=lanes, groups={"world": group})
+        found = collector(Shown(only), clock).collect()
+        key = ("540", "train", "3")
+        assert found.value(UNMARKED, *key) == 1
+        assert found.value(PROGRESS_AGE, *key) == 40
+        assert found.value(STAGE_OPEN, *key, "init", "") == 40
+    assert collector(Shown(record), clock).collect().value(UNMARKED, *key) is None
 
 
 def test_what_found_no_room_in_the_record_is_told(clock: Clock, record: RankRecord) -> None:

@@ -138,6 +138,17 @@ NOT_COME = member(("world", 219, 8)) | PARKED
 SEARCHES: Differences = {"calls": {"search": 400.0}} | PARKED
 """Inside a call of a tool."""
 PAIR = inside("world", 220, 2)
+BARE = inside("world", 220, 2, "unknown")
+BARE_BEFORE = inside("world", 219, 2, "unknown")
+FORMING = inside("init", 1, 4, "init_process_group") | PARKED
+TOLD_NOTHING = member() | {
+    "stage": "idle",
+    "stage_open_seconds": None,
+    "step": None,
+    "progress_age_seconds": None,
+}
+CHAIN = {0: sends("recv", 1), 1: member() | IO, 2: sends("recv", 1)}
+"""Two wait to receive from the second, which waits for storage."""
 
 
 def tensor(number: int, world: int, sequence: int) -> Differences:
@@ -192,9 +203,23 @@ CASES: dict[str, Case] = {
     "never-came": hang(8, inside("world", 1, 8), {0: member(("world", 0, 8))}, {0: "awaited"}),
     "never-came-to-any": hang(8, inside("world", 1, 8), {0: member() | PARKED}, {0: "awaited"}),
     "counts-no-collectives": nobody(8, WORLD, {0: member() | SPIN}, "missing"),
+    "never-came-to-the-making-of-groups": hang(4, FORMING, {2: member() | PARKED}, {2: "awaited"}),
+    "told-nothing-yet": hang(4, FORMING, {2: TOLD_NOTHING | PARKED}, {2: "awaited"}),
+    "told-nothing-yet-and-keeps-a-core-busy": well(4, FORMING, {2: TOLD_NOTHING | SPIN}),
+    "told-nothing-yet-and-is-at-work": well(
+        4, FORMING, {2: TOLD_NOTHING | PARKED | {"at_work": True}}
+    ),
+    "told-nothing-while-others-are-in-the-loop": well(8, WORLD, {2: TOLD_NOTHING | PARKED}),
     "not-of-this-world": nobody(8, inside("world", 1, 6), {6: member(), 7: member()}, "group_only"),
     "one-of-a-pair": hang(2, PAIR, {1: member(("world", 219, 2))}, {1: "awaited"}),
     "a-pair-in-two-collectives": nobody(2, PAIR, {1: inside("world", 219, 2)}, "mismatch"),
+    "a-pair-in-two-bare-calls": hang(2, BARE, {1: BARE_BEFORE}, {1: "awaited"}),
+    "half-in-earlier-bare-calls": hang(
+        4,
+        inside("world", 220, 4, "unknown"),
+        {1: inside("world", 219, 4, "unknown"), 2: inside("world", 219, 4)},
+        {1: "awaited"},
+    ),
     "left-the-loop": hang(8, WORLD, {5: NOT_COME | {"stage": "cleanup"}}, {5: "left_loop_early"}),
     "stuck-in-rollout": hang(8, WORLD, {5: NOT_COME | {"stage": "rollout"}}, {5: "awaited"}),
     "not-come-and-stopped": hang(8, WORLD, {5: NOT_COME | STOPPED}, {5: "odd_one_out"}),
@@ -203,6 +228,19 @@ CASES: dict[str, Case] = {
         8, WORLD, {2: NOT_COME, 5: NOT_COME | STOPPED}, {5: "odd_one_out"}
     ),
     "beside-one-in-io": hang(8, WORLD, {2: NOT_COME, 5: NOT_COME | IO}, {5: "io_blocked"}),
+    "beside-one-in-io-that-nobody-waits-for": hang(
+        4, {}, CHAIN | {3: member() | IO}, {1: "io_blocked", 3: "io_blocked"}
+    ),
+    "beside-one-in-io-and-within-its-budget": well(
+        4, {}, CHAIN | {3: member() | IO | {"progress_age_seconds": 9.0}}
+    ),
+    "beside-one-in-io-and-stopped": hang(4, {}, CHAIN | {3: member() | STOPPED}, {1: "io_blocked"}),
+    "beside-a-stopped-one-that-nobody-waits-for": hang(
+        4,
+        {},
+        CHAIN | {1: member() | STOPPED, 3: member() | STOPPED},
+        {1: "odd_one_out", 3: "odd_one_out"},
+    ),
     "all-inside": nobody(8, WORLD, {}, "group_only"),
     "all-inside-one-stopped": hang(8, WORLD, {5: STOPPED}, {5: "odd_one_out"}),
     "all-inside-one-in-io": hang(8, WORLD, {5: IO}, {5: "io_blocked"}),
@@ -657,6 +695,8 @@ ODD = PARKED | {"class_before": frozenset({WaitClass.COMPUTE})}
 AWAIT_WORK: Differences = {"collectives": {}, "stage": "rollout"} | PARKED
 MEETS_ENGINES = inside("weights", 1, 3, "broadcast", None, ("world", 0, 3))
 TRIO: Differences = {"world_size": 3}
+SYNC = inside("sync", 9, 4, "broadcast")
+BEFORE_SYNC = member(("sync", 8, 4))
 ROLES: dict[str, dict[str, Case]] = {
     "a-role-waits-for-one-whose-ranks-are-all-in-calls": {
         "train": nobody(3, {"collectives": {}} | PARKED, {}, "other_role"),
@@ -730,6 +770,26 @@ ROLES: dict[str, dict[str, Case]] = {
     "left-the-loop-beside-a-role-that-goes-on": {
         "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),
         "rollout": well(8, WORLD, {3: NOT_COME, 4: {"progress_age_seconds": 2.0}}),
+    },
+    "all-of-a-group-of-two-roles-but-one-have-come": {
+        "train": gives_way(3, SYNC, {}),
+        "rollout": hang(1, AWAIT_WORK | BEFORE_SYNC, {}, {0: "awaited"}),
+    },
+    "all-of-a-group-of-two-roles-but-one-of-two-have-come": {
+        "train": gives_way(2, SYNC, {}),
+        "rollout": hang(2, AWAIT_WORK, {0: BEFORE_SYNC, 1: SYNC}, {0: "awaited"}),
+    },
+    "two-of-a-group-of-two-roles-have-not-come": {
+        "train": nobody(2, SYNC, {}, "missing"),
+        "rollout": nobody(2, AWAIT_WORK | BEFORE_SYNC, {}, "group_only"),
+    },
+    "one-of-each-role-has-not-come-to-their-group": {
+        "train": hang(3, SYNC, {1: BEFORE_SYNC}, {1: "awaited"}),
+        "rollout": nobody(1, AWAIT_WORK | BEFORE_SYNC, {}, "group_only"),
+    },
+    "the-last-of-a-group-of-two-roles-is-within-its-budget": {
+        "train": nobody(3, SYNC, {}, "missing"),
+        "rollout": well(1, AWAIT_WORK | BEFORE_SYNC | {"progress_age_seconds": 2.0}, {}),
     },
     "a-role-that-has-died-is-missed": {
         "train": nobody(3, inside("world", 1, 3, "barrier"), {0: MEETS_ENGINES}, "missing"),

@@ -270,9 +270,30 @@ class RankRecord:
         return max(self.lanes, key=lambda lane: lane.progress)
 
     @property
+    def unmarked(self) -> bool:
+        """Whether no thread has made a mark of progress, so that the rank's collectives alone show
+        that it goes on."""
+        return bool(self._entered) and not any(lane.progress for lane in self.lanes)
+
+    @property
+    def progress(self) -> float:
+        """`CLOCK_BOOTTIME` of the last mark of progress in that lane, seconds; of an unmarked rank
+        when it last entered or left a collective; 0 without either."""
+        if self.unmarked:
+            return self._entered
+        return self.training.progress if self.training else 0.0
+
+    @property
+    def _entered(self) -> float:
+        return max((max(one.entered, one.left) for one in self.groups.values()), default=0.0)
+
+    @property
     def open(self) -> Frame | None:
-        """The innermost open stage of that lane, open since its outermost part began."""
+        """The innermost open stage of that lane, open since its outermost part began; `init` of a
+        rank that is unmarked."""
         lane = self.training
+        if self.unmarked:
+            return Frame("init", "", None, self.progress)
         if lane is None or not lane.frames:
             return None
         innermost = lane.frames[-1]

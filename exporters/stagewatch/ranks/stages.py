@@ -50,7 +50,15 @@ STEP = Metric("rl_rank_step", "gauge", "Last step the rank reported.", RANK_LABE
 PROGRESS_AGE = Metric(
     "rl_rank_progress_age_seconds",
     "gauge",
-    "Time since the rank's training thread last made progress, on a clock that counts suspend.",
+    "Time since the rank's training thread last made progress, on a clock that counts suspend; of "
+    "a rank that has made no mark of progress, since it last entered or left a collective.",
+    RANK_LABELS,
+)
+UNMARKED = Metric(
+    "rl_rank_unmarked",
+    "gauge",
+    "1 for a rank that has made no mark of progress, and shows by its collectives alone that it "
+    "goes on: it counts as in init; absent otherwise.",
     RANK_LABELS,
 )
 STAGE_CODE = Metric(
@@ -415,15 +423,16 @@ def _current(out: Samples, record: RankRecord, now: float, names: Vocabulary) ->
     frame = record.open
     if lane is not None:
         out.add(STEP, lane.step, *key)
-        if lane.progress:
-            out.add(PROGRESS_AGE, max(0.0, now - lane.progress), *key)
+    age = max(0.0, now - record.progress) if record.progress else None
+    out.add(PROGRESS_AGE, age, *key)
+    out.add(UNMARKED, int(record.unmarked) or None, *key)
     out.add(STAGE_CODE, CODES[frame.stage] if frame else CODES["idle"], *key)
     if frame is not None:
         admitted = names.admits("substage", job_id, role, frame.substage)
         substage = frame.substage if admitted else "other"
         out.add(STAGE_OPEN, max(0.0, now - frame.started), *key, frame.stage, substage)
-    elif lane is not None and lane.progress:
-        out.add(STAGE_OPEN, max(0.0, now - lane.progress), *key, "idle", "")
+    else:
+        out.add(STAGE_OPEN, age, *key, "idle", "")
     out.add(STARTED, record.created, *key)
     expected = min(record.expected_until - now, MAX_EXPECTED_SECONDS)
     out.add(EXPECTED, expected if expected > 0 else None, *key)

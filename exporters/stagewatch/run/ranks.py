@@ -92,11 +92,11 @@ class Ranks:
 
     def _judge(self) -> None:
         living = [record for record in self._last.values() if record.life is Life.ALIVE]
-        lanes = [record.training for record in living]
         now = time.clock_gettime(time.CLOCK_BOOTTIME)
         if not living:
             return  # what was wrong last stays: the command is being ended
-        if any(lane is None or now - lane.progress < QUIET_SECONDS for lane in lanes):
+        ages = [now - record.progress for record in living if record.progress]
+        if min(ages, default=0.0) < QUIET_SECONDS:
             self._hung = ""
             return
         if time.monotonic() - self._judged_at < AGAIN_SECONDS:

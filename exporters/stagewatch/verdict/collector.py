@@ -237,8 +237,8 @@ class IncidentsCollector(Collector):
             for rank in ranks
             if rank.life is Life.ALIVE
             and rank.record is not None
-            and (lane := rank.record.training) is not None
-            and now - lane.progress > QUIET_SECONDS
+            and (rank.record.lanes or rank.record.unmarked)
+            and now - rank.record.progress > QUIET_SECONDS
         }
         return [rank for rank in ranks if rank.job_id in quiet]
 

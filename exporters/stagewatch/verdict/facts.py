@@ -248,7 +248,9 @@ def _facts(rank: Rank, window: Sequence[Sample], shown: _Shown, *, full: bool) -
         substage=frame.substage if frame else "",
         stage_open_seconds=max(0.0, now - frame.started) if frame else None,
         step=lane.step if lane else None,
-        progress_age_seconds=max(0.0, now - lane.progress) if lane and lane.progress else None,
+        progress_age_seconds=max(0.0, now - record.progress)
+        if record and record.progress
+        else None,
         budget_seconds=budget,
         collectives=record.collectives if record else {},
         state=window[-1].state if alive else "-",

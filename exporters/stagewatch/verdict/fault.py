@@ -7,12 +7,12 @@ Collectives come first, then how the ranks wait, then where they are.  The recor
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stagewatch.ranks.wait_class import WaitClass
-from stagewatch.verdict.facts import RankFacts
-from stagewatch.verdict.graph import Graph, draw
+from stagewatch.verdict.facts import RankFacts, is_still
+from stagewatch.verdict.graph import NOBODY, Graph, Where, draw
 from stagewatch.verdict.thresholds import (
     ABSENT_SECONDS,
     MIN_SECONDS,
@@ -158,17 +158,22 @@ def _between_stages(charge: Charge) -> bool:
     another role through a queue."""
     asleep = charge.rank.wait_class in (WaitClass.PARKED, WaitClass.POLL)
     awaited = charge.evidence in ("awaited", "left_loop_early")
-    return awaited and charge.rank.stage == "idle" and asleep
+    between = charge.rank.stage == "idle" and charge.rank.progress_age_seconds is not None
+    return awaited and between and asleep
 
 
-def accuse(ranks: Sequence[RankFacts]) -> Case:
-    """The case of one role, whether or not it is stalled."""
+def accuse(ranks: Sequence[RankFacts], awaited: Mapping[int, Where] = NOBODY) -> Case:
+    """The case of one role, whether or not it is stalled.
+
+    `awaited`: whom other roles wait for, by rank.
+    """
     live = [rank for rank in ranks if rank.wait_class is not WaitClass.GONE]
     here = {rank.rank for rank in live}
     absent = [rank for rank in ranks if rank.wait_class is WaitClass.GONE and rank.rank not in here]
     gone = [rank for rank in absent if rank.left_seconds is None]
     left = [rank for rank in absent if rank.left_seconds is not None]
-    graph = draw(live)
+    asked = {place: awaited[one.rank] for place, one in enumerate(live) if one.rank in awaited}
+    graph = draw(live, asked)
     waiting = tuple(live[place] for place in sorted(graph.waits))
     found, holding = _by_collectives(live, graph)
     held_up_by = tuple(live[place] for place in sorted(holding))
@@ -230,10 +235,14 @@ def _by_collectives(live: Sequence[RankFacts], graph: Graph) -> tuple[Charges, s
         place: where
         for place, where in graph.awaited.items()
         if place not in graph.waits | graph.together | graph.mismatched.keys() | livelock
-        and (live[place].overdue or (_marks(live[place]) and not patient))
+        and (
+            live[place].overdue
+            or (_marks(live[place]) and not patient)
+            or (place in graph.nowhere and _tells_nothing(live[place]))
+        )
     }
-    # No peer can bring a rank to stop or to wait for storage; those beside such a rank may wait for
-    # it in a way that is not seen, and go unnamed.
+    # No peer can bring a rank to stop or to wait for storage: others that do so are at fault as
+    # well.  Those beside such a rank may wait for it in a way that is not seen, and go unnamed.
     for wait_class, evidence in (
         (WaitClass.STOPPED, "odd_one_out"),
         (WaitClass.IO, "io_blocked"),
@@ -246,6 +255,7 @@ def _by_collectives(live: Sequence[RankFacts], graph: Graph) -> tuple[Charges, s
         }
         if chosen:
             found |= {place: (evidence, *where) for place, where in chosen.items()}
+            found |= _charged(_unawaited(live, graph, wait_class), evidence)
             break
     if not found and _nobody(graph) == "cycle":
         found = _out_of_cycle(live, graph)
@@ -264,6 +274,23 @@ def _out_of_cycle(live: Sequence[RankFacts], graph: Graph) -> Charges:
     }
     few = 2 * len(at_end) < len(live)
     return {place: ("left_loop_early", *where) for place, where in at_end.items() if few}
+
+
+def _unawaited(live: Sequence[RankFacts], graph: Graph, wait_class: WaitClass | None) -> set[int]:
+    """Overdue ranks of that class which nobody is seen to wait for, and which wait for nobody."""
+    return {
+        place
+        for place, rank in enumerate(live)
+        if rank.wait_class is wait_class
+        and rank.overdue
+        and not rank.inside
+        and place not in graph.awaited
+    }
+
+
+def _tells_nothing(rank: RankFacts) -> bool:
+    """Whether it has told nothing of itself yet, and is still."""
+    return rank.progress_age_seconds is None and is_still(rank) and not rank.at_work
 
 
 def _marks(rank: RankFacts) -> bool:
@@ -356,6 +383,7 @@ def _left_early(live: Sequence[RankFacts], place: int, evidence: str, found: Cha
     if (
         evidence in ("awaited", "stage_differs", "odd_one_out")
         and rank.wait_class is WaitClass.PARKED
+        and rank.progress_age_seconds is not None
         and rank.stage in _OUTSIDE
         and rank.stage not in innocent
     ):

@@ -8,9 +8,10 @@ draw the same graph, under "Who waits for whom" and "Everybody has come".
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from types import MappingProxyType
 
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import POINT_TO_POINT
@@ -22,6 +23,7 @@ _ELSEWHERE = (WaitClass.COMPUTE, WaitClass.IO, WaitClass.STOPPED)
 
 Where = tuple[str, str]
 """A group, and the operation that most of those inside of it are in."""
+NOBODY: Mapping[int, Where] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -38,6 +40,8 @@ class Graph:
     """They do not do what most members of their group do."""
     differs: bool = False
     """Whether members of a group are inside and do not do the same, half of them or all."""
+    nowhere: set[int] = field(default_factory=set)
+    """They have been in no collective, and the first one of all is waited in."""
     skipped: dict[int, Where] = field(default_factory=dict)
     """They have left out the collective that others are inside of, as their count in all shows."""
     short: bool = False
@@ -46,38 +50,75 @@ class Graph:
     """They are inside, and a member of the group does not live here; with their own operation."""
 
 
-def draw(live: Sequence[RankFacts]) -> Graph:
-    """The graph of the live ranks of one role."""
-    graph = Graph()
+def draw(live: Sequence[RankFacts], awaited: Mapping[int, Where] = NOBODY) -> Graph:
+    """The graph of the live ranks of one role, of which other roles wait for these."""
+    groups, nowhere = _groups(live)
+    graph = Graph(nowhere=nowhere)
+    for group in groups:
+        group.enter(graph)
+    totals: Counter[int] = Counter()
+    for group in groups:
+        totals.update(group.sequence)
+    _skips(groups, totals, graph)
+    _overtakes(groups, totals, graph)
+    _sends(live, graph)
+    for place, where in awaited.items():
+        graph.awaited.setdefault(place, where)
+    return graph
+
+
+def between_roles(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, dict[int, Where]]:
+    """By role and rank, who is waited for in a group of several roles: all its members but one are
+    inside of one collective.  With more outside, one of them may wait for another unseen."""
+    parts: defaultdict[str, list[tuple[str, Sequence[RankFacts], _Group]]] = defaultdict(list)
+    for role, ranks in roles.items():
+        live = [rank for rank in ranks if rank.wait_class is not WaitClass.GONE]
+        if any(rank.overdue for rank in live):
+            for group in _groups(live)[0]:
+                if group.short:
+                    parts[group.name].append((role, live, group))
+    awaited: dict[str, dict[int, Where]] = {}
+    for spanning in parts.values():
+        groups = [group for _, _, group in spanning]
+        reached = max(group.reached or 0 for group in groups)
+        come = sum(len(group.furthest) for group in groups if group.reached == reached)
+        count = sum(len(group.members) for group in groups)
+        if not max(group.size for group in groups) == count == come + 1:
+            continue
+        where = max(groups, key=lambda group: len(group.inside)).where
+        for role, members_here, group in spanning:
+            for place, sequence in group.sequence.items():
+                if sequence < reached:
+                    awaited.setdefault(role, {})[members_here[place].rank] = where
+    return awaited
+
+
+def _groups(live: Sequence[RankFacts]) -> tuple[list[_Group], set[int]]:
+    """The groups of a role, and who has been in none while the first one of all is waited in."""
     younger = _younger(live)
     members: defaultdict[str, set[int]] = defaultdict(set)
     for place, rank in enumerate(live):
         for name in rank.collectives.keys() - {POINT_TO_POINT}:
             members[name].add(place)
     # A rank that has been in other groups alone has not come to the world yet.  Nor has one that
-    # has been in none, to the world's first collective: later, nobody would count what it does.
-    size = max((rank.group_sizes.get("world", 0) for rank in live), default=0)
-    first = max((rank.collectives.get("world", 0) for rank in live), default=0) == 1
+    # has been in none, to the making of groups or to the world's first collective: later, nobody
+    # would count what it does.
     anywhere = set().union(*members.values())
-    if first and size >= len(live):
-        members["world"] = set(range(len(live)))
-    elif size >= len(anywhere):
-        members["world"] = anywhere
-    groups = [_Group(name, live, members[name], younger) for name in sorted(members)]
-    for group in groups:
-        group.enter(graph)
-    _skips(groups, graph)
-    _overtakes(groups, graph)
-    _sends(live, graph)
-    return graph
+    if max((rank.group_sizes.get("world", 0) for rank in live), default=0) >= len(anywhere):
+        members["world"] |= anywhere
+    late: set[int] = set()
+    for name in ("init", "world"):
+        first = max((rank.collectives.get(name, 0) for rank in live), default=0) == 1
+        size = max((rank.group_sizes.get(name, 0) for rank in live), default=0)
+        if first and size >= len(live):
+            late = set(range(len(live))) - anywhere
+            members[name] |= late
+    return [_Group(name, live, members[name], younger) for name in sorted(members)], late
 
 
-def _skips(groups: Sequence[_Group], graph: Graph) -> None:
+def _skips(groups: Sequence[_Group], totals: Counter[int], graph: Graph) -> None:
     """Most of those that have come furthest in a group have entered as many collectives in all: a
     rank among them should have, and has but for those that its peers of another group wait in."""
-    totals: Counter[int] = Counter()
-    for group in groups:
-        totals.update(group.sequence)
     usual: dict[int, float] = {}
     for group in groups:
         furthest = group.furthest
@@ -86,28 +127,22 @@ def _skips(groups: Sequence[_Group], graph: Graph) -> None:
         if 2 * counts[int(middle)] > counts.total() and middle == int(middle):
             usual |= {place: max(middle, usual.get(place, 0)) for place in furthest}
     for group in groups:
-        for place in sorted(group.behind - group.lagging):
-            gap = (group.reached or 0) - group.sequence[place]
+        for place, gap in group.missed.items():
             if place in usual and totals[place] + gap == usual[place]:
                 graph.skipped.setdefault(place, group.where)
 
 
-def _overtakes(groups: Sequence[_Group], graph: Graph) -> None:
+def _overtakes(groups: Sequence[_Group], totals: Counter[int], graph: Graph) -> None:
     """Most of a group wait in a collective, and have entered as many in all: whoever has not come
     to it has entered too many meanwhile.  It is elsewhere for another reason than being late."""
-    totals: Counter[int] = Counter()
-    belongs: Counter[int] = Counter()
-    for group in groups:
-        totals.update(group.sequence)
-        belongs.update(group.sequence.keys())
+    belongs = Counter(place for group in groups for place in group.sequence)
     if len(set(belongs.values())) > 1:  # some have groups that the others lack
         return
     for group in groups:
         usual = {totals[place] for place in group.furthest}
         if len(usual) != 1 or 2 * len(group.furthest) <= len(group.members):
             continue
-        for place in sorted(group.behind - group.lagging):
-            gap = (group.reached or 0) - group.sequence[place]
+        for place, gap in group.missed.items():
             if totals[place] + gap > max(usual):
                 graph.skipped.setdefault(place, group.where)
 
@@ -126,15 +161,15 @@ class _Group:
         self, name: str, live: Sequence[RankFacts], members: set[int], younger: set[int]
     ) -> None:
         self._live = live
-        self._name = name
+        self.name = name
         self.members = members
         self._younger = members & younger
         self.inside = {
             place: live[place].inside[name] for place in members if name in live[place].inside
         }
-        size = max((live[place].group_sizes.get(name, 0) for place in members), default=0)
-        self._short = size > len(members)
-        self._ambiguous = 0 < size < len(members)
+        self.size = max((live[place].group_sizes.get(name, 0) for place in members), default=0)
+        self.short = self.size > len(members)
+        self._ambiguous = 0 < self.size < len(members)
         """More members than it has: two groups of one name."""
         self.sequence = {
             place: live[place].collectives.get(name, 0)
@@ -149,6 +184,11 @@ class _Group:
         }
         self.lagging = self.behind & self.inside.keys()
         """Behind, and inside an earlier collective of the group."""
+        share = 2 * len(self.lagging) - len(members)
+        told = {place for place in self.lagging if self.inside[place].op != "unknown"}
+        self._crowd = self.lagging if share > 0 else told if share == 0 else set()
+        """Of them, those that are too many to be late.  Of a half that is in an operation that
+        nobody names, no end is told: it may be elsewhere."""
         self.furthest = {
             place for place in self.inside if self.sequence.get(place, -1) == self.reached
         }
@@ -161,34 +201,38 @@ class _Group:
         not_come = self._not_come()
         graph.awaited |= dict.fromkeys(sorted(not_come), where)
         graph.waits |= self._waits(not_come)
-        graph.short |= self._short
-        if self._short:
+        graph.short |= self.short
+        if self.short:
             for place, call in self.inside.items():
-                graph.missing.setdefault(place, (self._name, call.op))
+                graph.missing.setdefault(place, (self.name, call.op))
         together = self._together()
         graph.together |= together
         odd = self._differing(together)
-        halves = 2 * len(self.lagging) - len(self.members)
-        if halves > 0 and not not_come and self._all_lag():
+        most_lag = 2 * len(self.lagging) > len(self.members)
+        if most_lag and not not_come and self._all_lag():
             odd |= self.sequence.keys() - self.behind
         graph.mismatched |= dict.fromkeys(sorted(odd), where)
         calls = [self.inside[place] for place in together]
-        graph.differs |= halves >= 0 or len(_ops(calls)) > 1 or len(_elements(calls)) > 1
+        graph.differs |= bool(self._crowd) or len(_ops(calls)) > 1 or len(_elements(calls)) > 1
+
+    @property
+    def missed(self) -> dict[int, int]:
+        """How many collectives each is behind, of those that are in none of the group."""
+        reached = self.reached or 0
+        return {p: reached - self.sequence[p] for p in sorted(self.behind - self.lagging)}
 
     @property
     def where(self) -> Where:
         """The group, and what most of those inside are in."""
-        return self._name, most_common(call.op for call in self.inside.values())
+        return self.name, most_common(call.op for call in self.inside.values())
 
     def _not_come(self) -> set[int]:
         """Members that those inside wait for; a younger one is judged by whether it is inside."""
         outside = set() if self.reached is None else self._younger - self.inside.keys()
-        if 2 * len(self.lagging) >= len(self.members):
-            return (self.behind - self.lagging) | outside
-        return self.behind | outside
+        return (self.behind - self._crowd) | outside
 
     def _waits(self, not_come: set[int]) -> set[int]:
-        if self._short or self._ambiguous or not_come & self._younger:
+        if self.short or self._ambiguous or not_come & self._younger:
             return set(self.inside)
         least = min(self.sequence.values(), default=0)
         return {
@@ -199,7 +243,7 @@ class _Group:
 
     def _together(self) -> set[int]:
         here = {place for place in self.inside if self.sequence.get(place) == self.reached}
-        whole = here == self.members and len(here) > 1 and not self._short
+        whole = here == self.members and len(here) > 1 and not self.short
         return here if whole and self.reached is not None else set()
 
     def _differing(self, together: set[int]) -> set[int]:
