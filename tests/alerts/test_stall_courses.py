@@ -239,9 +239,9 @@ def test_a_role_that_was_young_when_its_node_was_lost_is_what_the_others_wait_fo
     )
 
 
-@played((False,), (True,))
-def test_nobody_is_paged_for_a_job_that_makes_no_marks_unless_it_is_still_being_formed(
-    forming: bool,
+@played((False, False), (True, False), (False, True))
+def test_nobody_is_paged_for_a_job_that_makes_no_marks_unless_it_is_being_formed_or_one_has_died(
+    forming: bool, died: bool
 ) -> Case:
     """It may be a server that nobody asks; that it stands still is told all the same."""
     course = Course()
@@ -254,11 +254,14 @@ def test_nobody_is_paged_for_a_job_that_makes_no_marks_unless_it_is_still_being_
     for rank in range(8):
         who = {"cluster": "c", "job_id": "540", "role": "train", "rank": rank}
         course.given[series("rl_rank_unmarked", **who, node=f"n{1 + rank // 4}")] = f"1x{LENGTH}"
+    if died:
+        course.given[series("rl_rank_up", **who | {"rank": 5}, node="n2")] = f"1x19 0x{LENGTH - 20}"
+    pages = firing("RankHoldsUpJob", "BusyPollHang") if forming else {}
     return Case(
         course.given,
         [
-            (ACCUSED, "90s", culprit(5, "awaited")),
-            (PAGES, "150s", firing("RankHoldsUpJob", "BusyPollHang") if forming else {}),
+            (ACCUSED, "90s", culprit(5, "process_gone" if died else "awaited")),
+            (PAGES, "150s", firing("RankGone", "BusyPollHang") if died else pages),
         ],
     )
 

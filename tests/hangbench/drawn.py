@@ -592,7 +592,8 @@ class _Job:
         return {"stage": near} if near else {}
 
     def _page(self, stage: str) -> Line:
-        return {"page": "may"} if stage in PATIENT or self.at <= 11 else {}
+        marks = self.staged or any(line["do"] == "step_mark" for line in self.step)
+        return {"page": "may"} if stage in PATIENT or self.at <= 11 or not marks else {}
 
     def _whom(self, alone: float = 0.75) -> list[int]:
         """One rank, or a few of a role: less than half."""

@@ -187,6 +187,12 @@ CASES: dict[str, Case] = {
     "one-has-not-come": hang(8, WORLD, {5: NOT_COME}, {5: "awaited"}),
     "one-in-an-earlier-collective": hang(8, WORLD, {5: inside("world", 219, 8)}, {5: "awaited"}),
     "two-have-not-come": hang(8, WORLD, {2: NOT_COME, 5: NOT_COME}, {2: "awaited", 5: "awaited"}),
+    "one-of-two-spins-as-those-inside-do": hang(
+        8, WORLD, {2: NOT_COME, 5: NOT_COME | SPIN}, {2: "awaited"}
+    ),
+    "one-of-two-is-asleep-as-those-inside-are": hang(
+        8, WORLD | PARKED, {2: NOT_COME, 5: NOT_COME | SPIN}, {2: "awaited", 5: "awaited"}
+    ),
     "half-have-not-come": hang(
         4,
         inside("world", 220, 4),
@@ -302,7 +308,7 @@ CASES: dict[str, Case] = {
         NESTED
         | {
             4: tensor(2, 99, 70),
-            5: member(("tp:2", 69, 2), ("world", 99, 8)),
+            5: member(("tp:2", 69, 2), ("world", 99, 8)) | COMPUTE,
             0: tensor(0, 99, 70),
             1: member(("tp:0", 69, 2), ("world", 99, 8)) | COMPUTE,
         },
@@ -778,6 +784,24 @@ ROLES: dict[str, dict[str, Case]] = {
     "all-of-a-group-of-two-roles-but-one-of-two-have-come": {
         "train": gives_way(2, SYNC, {}),
         "rollout": hang(2, AWAIT_WORK, {0: BEFORE_SYNC, 1: SYNC}, {0: "awaited"}),
+    },
+    "all-of-a-group-of-two-roles-have-come": {
+        "train": nobody(2, SYNC, {}, "group_only"),
+        "rollout": nobody(2, AWAIT_WORK | SYNC, {}, "group_only"),
+    },
+    "another-operation-in-a-group-of-two-roles": {
+        "train": nobody(1, SYNC, {}, "group_only"),
+        "rollout": hang(
+            3, AWAIT_WORK | SYNC, {2: inside("sync", 9, 4, "barrier")}, {2: "mismatch"}
+        ),
+    },
+    "the-only-rank-of-a-role-waits-for-storage": {
+        "train": gives_way(3, inside("world", 220, 3), {0: WAITS_IN_A_QUEUE | POLL}),
+        "rollout": hang(1, AWAIT_WORK | IO, {}, {0: "io_blocked"}),
+    },
+    "most-ranks-of-two-roles-wait-for-storage": {
+        "train": nobody(2, {"collectives": {}} | IO, {}, "group_only"),
+        "rollout": nobody(1, AWAIT_WORK, {}, "group_only"),
     },
     "two-of-a-group-of-two-roles-have-not-come": {
         "train": nobody(2, SYNC, {}, "missing"),

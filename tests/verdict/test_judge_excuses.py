@@ -47,13 +47,15 @@ def test_a_checkpoint_beyond_its_time_excuses_no_other_role() -> None:
         ([WaitClass.STOPPED, WaitClass.STOPPED], "odd_one_out", [2, 5]),
         ([WaitClass.IO, WaitClass.PARKED], "io_blocked", [2]),
         ([WaitClass.SPIN, WaitClass.STOPPED], "odd_one_out", [5]),
-        ([WaitClass.SPIN, WaitClass.PARKED], "awaited", [2, 5]),
+        ([WaitClass.SPIN, WaitClass.PARKED], "awaited", [5]),
+        ([WaitClass.COMPUTE, WaitClass.PARKED], "awaited", [2, 5]),
     ],
 )
 def test_how_ranks_that_are_behind_wait_tells_more_than_that_they_are(
     wait_classes: list[WaitClass], evidence: str, named: list[int]
 ) -> None:
-    """One that waits for storage or is stopped is the cause; its peer, behind too, waits for it."""
+    """One that waits for storage or is stopped is the cause; its peer, behind too, waits for it, as
+    does one that spins as all those do that are inside."""
     first, second = (BEHIND | {"wait_class": wait_class} for wait_class in wait_classes)
     (found,) = judge(job(8, SPINNING, rank_2=first, rank_5=second))
     assert (found.evidence, [rank.rank for rank in found.culprits]) == (evidence, named)

@@ -7,12 +7,13 @@ Collectives come first, then how the ranks wait, then where they are.  The recor
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.facts import RankFacts, is_still
-from stagewatch.verdict.graph import NOBODY, Graph, Where, draw
+from stagewatch.verdict.graph import Graph, Where, draw
+from stagewatch.verdict.roles import Beside
 from stagewatch.verdict.thresholds import (
     ABSENT_SECONDS,
     MIN_SECONDS,
@@ -162,18 +163,19 @@ def _between_stages(charge: Charge) -> bool:
     return awaited and between and asleep
 
 
-def accuse(ranks: Sequence[RankFacts], awaited: Mapping[int, Where] = NOBODY) -> Case:
-    """The case of one role, whether or not it is stalled.
-
-    `awaited`: whom other roles wait for, by rank.
-    """
+def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
+    """The case of one role, whether or not it is stalled."""
     live = [rank for rank in ranks if rank.wait_class is not WaitClass.GONE]
     here = {rank.rank for rank in live}
     absent = [rank for rank in ranks if rank.wait_class is WaitClass.GONE and rank.rank not in here]
     gone = [rank for rank in absent if rank.left_seconds is None]
     left = [rank for rank in absent if rank.left_seconds is not None]
-    asked = {place: awaited[one.rank] for place, one in enumerate(live) if one.rank in awaited}
-    graph = draw(live, asked)
+    asked = {
+        place: others.awaited[rank.rank]
+        for place, rank in enumerate(live)
+        if rank.rank in others.awaited
+    }
+    graph = draw(live, asked, others.whole)
     waiting = tuple(live[place] for place in sorted(graph.waits))
     found, holding = _by_collectives(live, graph)
     held_up_by = tuple(live[place] for place in sorted(holding))
@@ -184,7 +186,7 @@ def accuse(ranks: Sequence[RankFacts], awaited: Mapping[int, Where] = NOBODY) ->
         return replace(case, charges=tuple(Charge(rank, "process_gone") for rank in gone))
     if not found and not complete and (charges := _by_absence(case, graph)):
         return replace(case, charges=charges)
-    found = found or _by_wait(live, graph)
+    found = found or _by_wait(live, graph, most_stored=2 * others.stored > others.live)
     named = tuple(
         Charge(live[place], _left_early(live, place, evidence, found), group, op)
         for place, (evidence, group, op) in sorted(found.items())
@@ -253,6 +255,8 @@ def _by_collectives(live: Sequence[RankFacts], graph: Graph) -> tuple[Charges, s
             for place, where in holding.items()
             if wait_class in (None, live[place].wait_class)
         }
+        if wait_class is None:
+            chosen = _but_as_waiting(live, graph, chosen)
         if chosen:
             found |= {place: (evidence, *where) for place, where in chosen.items()}
             found |= _charged(_unawaited(live, graph, wait_class), evidence)
@@ -274,6 +278,17 @@ def _out_of_cycle(live: Sequence[RankFacts], graph: Graph) -> Charges:
     }
     few = 2 * len(at_end) < len(live)
     return {place: ("left_loop_early", *where) for place, where in at_end.items() if few}
+
+
+def _but_as_waiting(
+    live: Sequence[RankFacts], graph: Graph, chosen: dict[int, Where]
+) -> dict[int, Where]:
+    """Without those that spin or poll as most do that wait inside, unless all do: they wait for
+    somebody, too, in a way that is not told."""
+    counts = Counter(live[place].wait_class for place in graph.waits)
+    usual = {one for one in (WaitClass.POLL, WaitClass.SPIN) if 2 * counts[one] > len(graph.waits)}
+    others = {place: w for place, w in chosen.items() if live[place].wait_class not in usual}
+    return others or chosen
 
 
 def _unawaited(live: Sequence[RankFacts], graph: Graph, wait_class: WaitClass | None) -> set[int]:
@@ -312,15 +327,18 @@ def _livelock(live: Sequence[RankFacts], graph: Graph) -> set[int]:
     return stepless if overdue and not busy and 2 * len(stepless) <= len(live) else set()
 
 
-def _by_wait(live: Sequence[RankFacts], graph: Graph) -> Charges:
-    """How a rank that waits for nobody waits, or where it is."""
+def _by_wait(live: Sequence[RankFacts], graph: Graph, *, most_stored: bool) -> Charges:
+    """How a rank that waits for nobody waits, or where it is.
+
+    `most_stored`: more than half of the job's ranks wait for storage.
+    """
     counts = Counter(rank.wait_class for rank in live)
     free = [place for place in range(len(live)) if place not in graph.waits]
     stopped = [place for place in free if live[place].wait_class is WaitClass.STOPPED]
     if stopped:
         return _charged(stopped, "odd_one_out")
     stored = [place for place in free if live[place].wait_class is WaitClass.IO]
-    if stored and 2 * counts[WaitClass.IO] <= len(live):
+    if stored and not most_stored:
         return _charged(stored, "io_blocked")
     unseen = {
         place

@@ -8,7 +8,7 @@ draw the same graph, under "Who waits for whom" and "Everybody has come".
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from types import MappingProxyType
@@ -50,9 +50,14 @@ class Graph:
     """They are inside, and a member of the group does not live here; with their own operation."""
 
 
-def draw(live: Sequence[RankFacts], awaited: Mapping[int, Where] = NOBODY) -> Graph:
-    """The graph of the live ranks of one role, of which other roles wait for these."""
-    groups, nowhere = _groups(live)
+def draw(
+    live: Sequence[RankFacts], awaited: Mapping[int, Where] = NOBODY, whole: Container[str] = ()
+) -> Graph:
+    """The graph of the live ranks of one role, of which other roles wait for `awaited`.
+
+    `whole`: groups whose other members are ranks of other roles.
+    """
+    groups, nowhere = groups_of(live, whole)
     graph = Graph(nowhere=nowhere)
     for group in groups:
         group.enter(graph)
@@ -67,34 +72,13 @@ def draw(live: Sequence[RankFacts], awaited: Mapping[int, Where] = NOBODY) -> Gr
     return graph
 
 
-def between_roles(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, dict[int, Where]]:
-    """By role and rank, who is waited for in a group of several roles: all its members but one are
-    inside of one collective.  With more outside, one of them may wait for another unseen."""
-    parts: defaultdict[str, list[tuple[str, Sequence[RankFacts], _Group]]] = defaultdict(list)
-    for role, ranks in roles.items():
-        live = [rank for rank in ranks if rank.wait_class is not WaitClass.GONE]
-        if any(rank.overdue for rank in live):
-            for group in _groups(live)[0]:
-                if group.short:
-                    parts[group.name].append((role, live, group))
-    awaited: dict[str, dict[int, Where]] = {}
-    for spanning in parts.values():
-        groups = [group for _, _, group in spanning]
-        reached = max(group.reached or 0 for group in groups)
-        come = sum(len(group.furthest) for group in groups if group.reached == reached)
-        count = sum(len(group.members) for group in groups)
-        if not max(group.size for group in groups) == count == come + 1:
-            continue
-        where = max(groups, key=lambda group: len(group.inside)).where
-        for role, members_here, group in spanning:
-            for place, sequence in group.sequence.items():
-                if sequence < reached:
-                    awaited.setdefault(role, {})[members_here[place].rank] = where
-    return awaited
+def groups_of(
+    live: Sequence[RankFacts], whole: Container[str] = ()
+) -> tuple[list[Group], set[int]]:
+    """The groups of a role, and who has been in none while the first one of all is waited in.
 
-
-def _groups(live: Sequence[RankFacts]) -> tuple[list[_Group], set[int]]:
-    """The groups of a role, and who has been in none while the first one of all is waited in."""
+    `whole`: those whose other members are ranks of other roles.
+    """
     younger = _younger(live)
     members: defaultdict[str, set[int]] = defaultdict(set)
     for place, rank in enumerate(live):
@@ -113,10 +97,13 @@ def _groups(live: Sequence[RankFacts]) -> tuple[list[_Group], set[int]]:
         if first and size >= len(live):
             late = set(range(len(live))) - anywhere
             members[name] |= late
-    return [_Group(name, live, members[name], younger) for name in sorted(members)], late
+    groups = [Group(name, live, members[name], younger) for name in sorted(members)]
+    for group in groups:
+        group.short = group.part and group.name not in whole
+    return groups, late
 
 
-def _skips(groups: Sequence[_Group], totals: Counter[int], graph: Graph) -> None:
+def _skips(groups: Sequence[Group], totals: Counter[int], graph: Graph) -> None:
     """Most of those that have come furthest in a group have entered as many collectives in all: a
     rank among them should have, and has but for those that its peers of another group wait in."""
     usual: dict[int, float] = {}
@@ -132,7 +119,7 @@ def _skips(groups: Sequence[_Group], totals: Counter[int], graph: Graph) -> None
                 graph.skipped.setdefault(place, group.where)
 
 
-def _overtakes(groups: Sequence[_Group], totals: Counter[int], graph: Graph) -> None:
+def _overtakes(groups: Sequence[Group], totals: Counter[int], graph: Graph) -> None:
     """Most of a group wait in a collective, and have entered as many in all: whoever has not come
     to it has entered too many meanwhile.  It is elsewhere for another reason than being late."""
     belongs = Counter(place for group in groups for place in group.sequence)
@@ -154,7 +141,7 @@ def _younger(live: Sequence[RankFacts]) -> set[int]:
     return {place for place, when in started.items() if when - usual > YOUNGER_SECONDS}
 
 
-class _Group:
+class Group:
     """One process group: where its members are."""
 
     def __init__(
@@ -168,7 +155,9 @@ class _Group:
             place: live[place].inside[name] for place in members if name in live[place].inside
         }
         self.size = max((live[place].group_sizes.get(name, 0) for place in members), default=0)
-        self.short = self.size > len(members)
+        self.part = self.size > len(members)
+        """It has members that are not here."""
+        self.short = self.part
         self._ambiguous = 0 < self.size < len(members)
         """More members than it has: two groups of one name."""
         self.sequence = {

@@ -14,7 +14,7 @@ from stagewatch.core.words import duration
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.facts import RankFacts
 from stagewatch.verdict.fault import Case, Charge, accuse
-from stagewatch.verdict.graph import NOBODY, between_roles
+from stagewatch.verdict.roles import beside
 from stagewatch.verdict.thresholds import (
     ABSENT_SECONDS,
     MIN_SECONDS,
@@ -76,8 +76,8 @@ def judge(ranks: Ranks) -> list[Verdict]:
 
 def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
     """A verdict for each role: weak evidence gives way to what another role shows."""
-    awaited = between_roles(roles)
-    cases = {role: accuse(ranks, awaited.get(role, NOBODY)) for role, ranks in roles.items()}
+    shared = beside(roles)
+    cases = {role: accuse(ranks, shared[role]) for role, ranks in roles.items()}
     stuck = {
         role: stalled(case, [rank for other in roles if other != role for rank in roles[other]])
         for role, case in cases.items()
@@ -89,6 +89,7 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
         for role, case in cases.items()
     )
     stands = any(case.stands and stuck[role] for role, case in cases.items())
+    awaited = any(one.awaited for one in shared.values())
     calls = any(case.nobody == "call" and stuck[role] for role, case in cases.items())
     verdicts = []
     for role, case in cases.items():
@@ -96,7 +97,7 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
         gives_way = stuck[role] and bool(case.charges) and sure and not case.sure
         gives_way |= stuck[role] and stands and case.between_stages
         gives_way |= calls and case.nobody == "group_only"
-        gives_way |= bool(awaited) and stuck[role] and not case.charges
+        gives_way |= awaited and stuck[role] and not case.charges
         gives_way |= stuck[role] and bool(case.charges) and _just_left(roles) and not case.sure
         mine = replace(case, charges=(), nobody="other_role") if gives_way else case
         if case.live or case.gone or mine.charges:

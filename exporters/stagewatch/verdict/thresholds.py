@@ -36,7 +36,7 @@ the first steps hold compilers and loaders."""
 YOUNG_GAPS = 10
 YOUNGER_SECONDS = 60.0
 """A record begun so long after the median of its peers is of another life than theirs."""
-STEPLESS_SECONDS = 15.0
+STEPLESS_SECONDS = 10.0
 """A rank that makes marks at the same step for so long makes no progress with them."""
 ABSENT_SECONDS = 35.0
 """How long a rank must have been absent before the others are said to wait for it: the rules ask

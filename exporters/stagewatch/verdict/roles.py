@@ -1,0 +1,72 @@
+"""What the roles of a job tell of each other: who waits for whom in groups that they share.
+
+The recording rules in `alerts/stalls.rules.yaml` do the same with `rl_stall_roles`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.verdict.facts import RankFacts
+from stagewatch.verdict.graph import Group, Where, groups_of
+
+
+@dataclass(slots=True)
+class Beside:
+    """What the other roles of its job mean for one role."""
+
+    awaited: dict[int, Where] = field(default_factory=dict)
+    """Its rank that all others of a group wait for."""
+    whole: set[str] = field(default_factory=set)
+    """Groups all of whose members, of all roles, are inside of one collective."""
+    live: int = 0
+    """Ranks of the job that live."""
+    stored: int = 0
+    """Those that wait for storage, in roles in which one is overdue."""
+
+
+def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
+    """By role."""
+    found = {role: Beside() for role in roles}
+    parts: defaultdict[str, list[tuple[str, Sequence[RankFacts], Group]]] = defaultdict(list)
+    live_ranks = stored = 0
+    for role, ranks in roles.items():
+        live = [rank for rank in ranks if rank.wait_class is not WaitClass.GONE]
+        live_ranks += len(live)
+        if any(rank.overdue for rank in live):
+            stored += sum(rank.wait_class is WaitClass.IO for rank in live)
+            for group in groups_of(live)[0]:
+                if group.part:
+                    parts[group.name].append((role, live, group))
+    for one in found.values():
+        one.live, one.stored = live_ranks, stored
+    for name, shares in parts.items():
+        _meet(name, shares, found)
+    return found
+
+
+def _meet(
+    name: str,
+    shares: Sequence[tuple[str, Sequence[RankFacts], Group]],
+    found: Mapping[str, Beside],
+) -> None:
+    """A group of several roles, by its size, that all of its members have come to or all but one.
+
+    With more outside, one of them may wait for another unseen.
+    """
+    groups = [group for _, _, group in shares]
+    if max(group.size for group in groups) != (count := sum(len(one.members) for one in groups)):
+        return
+    reached = max(group.reached or 0 for group in groups)
+    come = sum(len(group.furthest) for group in groups if group.reached == reached)
+    if come == count:
+        for role, _, _ in shares:
+            found[role].whole.add(name)
+    elif come == count - 1:
+        where = max(groups, key=lambda group: len(group.inside)).where
+        for role, live, group in shares:
+            late = [place for place, sequence in group.sequence.items() if sequence < reached]
+            found[role].awaited |= {live[place].rank: where for place in late}
