@@ -385,7 +385,7 @@ def a_difference(chance: random.Random, size: int) -> Differences:
         {"progress_age_seconds": 2.0, "step_age_seconds": 60.0},
         {"started": 1000.0},
         {"expected_seconds": 5.0},
-        {"at_work": True, "progress_age_seconds": chance.choice([412.0, 40.0])},
+        {"at_work": True, "progress_age_seconds": chance.choice([412.0, 45.0])},
         {"step": None},
         {"calls": {"search": chance.choice([9.0, 400.0]), "reward": 40.0}},
     ]

@@ -296,6 +296,20 @@ def test_a_rank_that_has_just_left_may_be_what_one_that_stands_out_waits_for() -
     assert "; rank 3 left 20 s ago, and they may wait for that" in found.sentence
 
 
+@pytest.mark.parametrize(("late", "evidence"), [(29.0, "other_role"), (31.0, "stage_differs")])
+def test_who_stands_out_in_a_job_of_several_roles_is_not_named_at_once(
+    late: float, evidence: str
+) -> None:
+    alike: dict[str, Any] = LATE | {"collectives": {}}
+    alike |= {"progress_age_seconds": 40 + late, "budget_seconds": 40.0}
+    ranks = job(4, alike, rank_2={"stage": "reward"})
+    other = job(2, {"progress_age_seconds": 2.0}, role="rollout")
+    found = {one.role: one.evidence for one in judge([*ranks, *other])}
+    assert found["train"] == evidence
+    (alone,) = judge(ranks)
+    assert alone.evidence == "stage_differs"
+
+
 def test_a_culprit_inside_a_call_is_told_with_what_it_has_called() -> None:
     search = {"stage": "reward", "calls": {"search": 42.0, "sandbox": 9.0}}
     found = verdict(job(8, SPINNING, rank_3=PARKED | search | {"collectives": {"world": 219}}))

@@ -28,7 +28,7 @@ _NOBODY = {
     "mismatch": "its ranks are in different collectives",
     "missing": "its ranks wait for ranks that are not on this node",
     "cycle": "its ranks wait for each other",
-    "other_role": "another role of the job holds it up",
+    "other_role": "another role of the job may hold it up",
     "group_only": "no rank of this node stands out; suspect the network, a GPU or another node",
     "process_gone": "all its ranks ended without closing their records",
     "raised": "its ranks raised an exception",

@@ -17,6 +17,7 @@ from stagewatch.verdict.fault import Case, Charge, accuse
 from stagewatch.verdict.roles import beside
 from stagewatch.verdict.thresholds import (
     ABSENT_SECONDS,
+    EARLY_SECONDS,
     MIN_SECONDS,
     PATIENCE_SECONDS,
     SETTLE_SECONDS,
@@ -94,7 +95,8 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
     verdicts = []
     for role, case in cases.items():
         job = f"job {roles[role][0].job_id}" + (f" ({role})" if len(roles) > 1 else "")
-        gives_way = stuck[role] and bool(case.charges) and sure and not case.sure
+        early = len(roles) > 1 and _late(case.live) < EARLY_SECONDS
+        gives_way = stuck[role] and bool(case.charges) and (sure or early) and not case.sure
         gives_way |= stuck[role] and stands and case.between_stages
         gives_way |= calls and case.nobody == "group_only"
         gives_way |= awaited and stuck[role] and not case.charges
@@ -119,6 +121,11 @@ def _absent_roles(cases: Mapping[str, Case]) -> dict[str, Case]:
             died = tuple(Charge(rank, "process_gone") for rank in case.gone)
             absent[role] = replace(case, charges=died)
     return absent
+
+
+def _late(live: Ranks) -> float:
+    """How long all of them have been overdue that are."""
+    return min((rank.late_seconds for rank in live if rank.late_seconds is not None), default=0.0)
 
 
 def _just_left(roles: Mapping[str, Ranks]) -> bool:
@@ -174,7 +181,7 @@ def _stuck(job: str, case: Case, failure: str) -> Verdict:
         "other_role": (
             f"{departed(case.left)}, and they may wait for that"
             if just_left
-            else "another role of the job holds it up"
+            else "another role of the job may hold it up"
         ),
         "cycle": f"ranks wait for each other: {groups(live)}",
         "call": f"{'all ranks are' if len(live) > 1 else 'it is'} {calling(live)}",

@@ -38,6 +38,9 @@ YOUNGER_SECONDS = 60.0
 """A record begun so long after the median of its peers is of another life than theirs."""
 STEPLESS_SECONDS = 10.0
 """A rank that makes marks at the same step for so long makes no progress with them."""
+EARLY_SECONDS = 30.0
+"""How long all ranks of a role must have been overdue, in a job of several roles, before weak
+evidence counts: another role may show better evidence until then."""
 ABSENT_SECONDS = 35.0
 """How long a rank must have been absent before the others are said to wait for it: the rules ask
 for more than 30 s, and look every five."""
