@@ -255,6 +255,12 @@ THRESHOLDS: dict[str, tuple[int, Differences, dict[int, Differences], dict[int, 
         {0: aged(10.1, stage="reward", step_age_seconds=60.0)},
         {0: aged(9.9, stage="reward", step_age_seconds=60.0)},
     ),
+    "a-mark-after-the-others": (
+        2,
+        ALONE | aged(14.0),
+        {0: aged(9.1, step_age_seconds=60.0)},
+        {0: aged(8.9, step_age_seconds=60.0)},
+    ),
     "younger": (
         8,
         WORLD | {"started": 1000.0},

@@ -641,6 +641,11 @@ CASES: dict[str, Case] = {
     "marks-without-steps-and-collectives": hang(
         4, {"collectives": {}}, {1: MARKS | {"step_age_seconds": 60.0}}, {1: "livelock"}
     ),
+    "seen-to-stand-still-a-moment-after-the-others": well(
+        4,
+        inside("world", 220, 4) | {"progress_age_seconds": 13.0},
+        {1: {"progress_age_seconds": 9.0, "step_age_seconds": 60.0}},
+    ),
     "goes-on-without-the-others": hang(
         8, WORLD, {5: member(("world", 219, 8)) | MARKS}, {5: "awaited"}
     ),

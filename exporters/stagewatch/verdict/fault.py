@@ -16,6 +16,7 @@ from stagewatch.verdict.graph import Graph, Where, draw
 from stagewatch.verdict.roles import Beside
 from stagewatch.verdict.thresholds import (
     ABSENT_SECONDS,
+    LATER_SECONDS,
     MIN_SECONDS,
     STEPLESS_SECONDS,
     WORKING_SECONDS,
@@ -314,10 +315,13 @@ def _marks(rank: RankFacts) -> bool:
 
 def _livelock(live: Sequence[RankFacts], graph: Graph) -> set[int]:
     """Ranks that mark progress without a step, while all others wait."""
+    ages = [rank.progress_age_seconds or 0.0 for rank in live]
+    last = min((age for age in ages if age > MIN_SECONDS), default=0.0)
     stepless = {
         place
         for place, rank in enumerate(live)
         if _marks(rank)
+        and ages[place] < last - LATER_SECONDS
         and (rank.step_age_seconds or 0.0) >= STEPLESS_SECONDS
         and not rank.at_work
         and place not in graph.waits

@@ -38,6 +38,8 @@ YOUNGER_SECONDS = 60.0
 """A record begun so long after the median of its peers is of another life than theirs."""
 STEPLESS_SECONDS = 10.0
 """A rank that makes marks at the same step for so long makes no progress with them."""
+LATER_SECONDS = 5.0
+"""How much later than those of the others they must be: nodes are not looked at at one moment."""
 EARLY_SECONDS = 30.0
 """How long all ranks of a role must have been overdue, in a job of several roles, before weak
 evidence counts: another role may show better evidence until then."""
