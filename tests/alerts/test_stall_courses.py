@@ -100,6 +100,16 @@ class Course:
                     f"{values.split('x')[0]}x{at - 1} stale _x{gone - 1} {again}x{rest}"
                 )
 
+    def scrape_seldom(self, node: str, first: int) -> None:
+        """Every seventh look alone sees its series, from this one on."""
+        for key, values in self.given.items():
+            if f'node="{node}"' in key:
+                begin, _, step = values.partition("x")[0].partition("+")
+                self.given[key] = " ".join(
+                    "_" if (look - first) % 7 else f"{float(begin) + look * float(step or 0)}"
+                    for look in range(LENGTH)
+                )
+
     def agent_goes_away(self, node: str, at: int = 30) -> None:
         """Its series end."""
         for key, values in self.given.items():
@@ -133,6 +143,24 @@ def test_the_agent_of_the_culprits_peers_starts_again() -> Case:
         + [(PAGES, moment, {}) for moment in moments[:3]]
         + [(FIRING, "98s", NAMED)],
     )
+
+
+@played()
+def test_nobody_is_named_where_two_nodes_that_stand_still_are_scraped_at_different_moments() -> (
+    Case
+):
+    """What was scraped of the second node looks as if its ranks had just made marks of progress."""
+    course = Course()
+    course.reclassify("spin")
+    course.drop("rl_rank_collective")
+    for rank in range(8):
+        who = {"cluster": "c", "job_id": "540", "role": "train", "node": f"n{1 + rank // 4}"}
+        age = series("rl_rank_step_age_seconds", **who, rank=rank)
+        course.given[age] = f"20+2x{LENGTH}"
+    course.scrape_seldom("n1", 0)
+    course.scrape_seldom("n2", 4)
+    active = [(ACCUSED, f"{2 * look}s", {}) for look in range(LENGTH)]
+    return Case(course.given, [*active, ("count(job:rl_stall:active)", "60s", {"{}": 1.0})])
 
 
 @played()

@@ -103,9 +103,8 @@ class Exported:
             now = f" _x{SEEN - 8} 1x{JUDGED - SEEN}" if before is rank.wait_class else ""
             self.given[series("rl_rank_wait_class", **labels)] = f"1x6 stale{now}"
         if rank.step is not None:
-            pace = "" if rank.step_age_seconds else "+1"
-            step = f"_x{SEEN} {rank.step}{pace}x{JUDGED - SEEN}"
-            self.given[series("rl_rank_step", **mine)] = step
+            self._add("rl_rank_step", rank.step, **mine)
+            self._add("rl_rank_step_age_seconds", rank.step_age_seconds, **mine)
         self._groups(rank, mine)
         if rank.stack.group:
             still = int(rank.stack.still)

@@ -32,6 +32,7 @@ from stagewatch.ranks.stages import (
     STAGE_CODE,
     STAGE_OPEN,
     STEP,
+    STEP_AGE,
     UNMARKED,
     UP,
     StagesCollector,
@@ -156,6 +157,16 @@ def test_a_rank_that_never_made_a_mark_has_no_age_of_progress(
     assert "rl_rank_up" in text
     for name in ("rl_rank_progress_age_seconds", "rl_rank_stage_open_seconds", "rl_rank_step"):
         assert name not in text
+
+
+@pytest.mark.parametrize(("age", "told"), [(9.9, None), (10.1, 10.1)])
+def test_how_long_a_rank_has_been_at_its_step_is_told_from_ten_seconds_on(
+    age: float, told: float | None, clock: Clock, record: RankRecord
+) -> None:
+    steps = ((round((BOOT - age) * 1e9), 0),)
+    lane = dataclasses.replace(record.lanes[0], step=7, steps=steps)
+    found = collector(Shown(dataclasses.replace(record, lanes=(lane,))), clock).collect()
+    assert found.value(STEP_AGE, "540", "train", "3") == (told and pytest.approx(told))
 
 
 def test_a_rank_that_only_tells_of_collectives_is_in_init_since_the_last(

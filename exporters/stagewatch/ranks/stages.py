@@ -26,6 +26,8 @@ MAX_RETIRED = 256
 """Most (job, role) pairs whose ended ranks count; the one longest without a rank goes first."""
 INSIDE_AFTER_SECONDS = 1.0
 """Shorter collectives show no series: those of a healthy job would come and go all the time."""
+STEP_AFTER_SECONDS = 10.0
+"""Nor do shorter steps."""
 MAX_EXPECTED_SECONDS = 86_400.0
 """Longest pause that a trainer may announce."""
 MAX_NAMES = 128
@@ -47,6 +49,13 @@ UP = Metric(
     RANK_LABELS,
 )
 STEP = Metric("rl_rank_step", "gauge", "Last step the rank reported.", RANK_LABELS)
+STEP_AGE = Metric(
+    "rl_rank_step_age_seconds",
+    "gauge",
+    "Time since the rank began its present step, on a clock that counts suspend; absent below "
+    "10 s.",
+    RANK_LABELS,
+)
 PROGRESS_AGE = Metric(
     "rl_rank_progress_age_seconds",
     "gauge",
@@ -423,6 +432,8 @@ def _current(out: Samples, record: RankRecord, now: float, names: Vocabulary) ->
     frame = record.open
     if lane is not None:
         out.add(STEP, lane.step, *key)
+        step_age = 0.0 if lane.step_began is None else now - lane.step_began
+        out.add(STEP_AGE, step_age if step_age >= STEP_AFTER_SECONDS else None, *key)
     age = max(0.0, now - record.progress) if record.progress else None
     out.add(PROGRESS_AGE, age, *key)
     out.add(UNMARKED, int(record.unmarked) or None, *key)
