@@ -669,6 +669,9 @@ CASES: dict[str, Case] = {
     "a-pause-was-announced": well(8, WORLD, {5: NOT_COME | {"expected_seconds": 30.0}}),
     "a-debugger": well(8, WORLD, {5: NOT_COME | TRACED}),
     "suspended": well(4, {"collectives": {}} | STOPPED, {}),
+    "idle-since-one-has-died": hang(
+        4, {"collectives": {}, "stage": "idle"} | PARKED, {1: GONE}, {1: "process_gone"}
+    ),
     "idle": well(4, {"collectives": {}, "stage": "idle"} | PARKED, {}),
     "inside-a-collective-outside-of-stages": nobody(
         4, inside("world", 9, 4) | {"stage": "idle"} | PARKED, {}, "group_only"
@@ -823,6 +826,14 @@ ROLES: dict[str, dict[str, Case]] = {
     "a-role-that-has-died-is-missed": {
         "train": nobody(3, inside("world", 1, 3, "barrier"), {0: MEETS_ENGINES}, "missing"),
         "rollout": Case(2, MARKS | GONE, {}, {0: "process_gone", 1: "process_gone"}, "", False),
+    },
+    "a-role-that-has-died-beside-a-group-of-unknown-size": {
+        "train": nobody(3, inside("sync", 9, 0, "unknown"), {}, "group_only"),
+        "rollout": Case(1, MARKS | GONE, {}, {0: "process_gone"}, "", False),
+    },
+    "left-the-loop-beside-a-role-that-is-all-in-one-collective": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | POLL}),
+        "rollout": nobody(2, AWAIT_WORK | inside("world", 220, 2), {}, "group_only"),
     },
     "a-role-that-has-died-and-nobody-misses": {
         "train": hang(8, WORLD, {5: NOT_COME}, {5: "awaited"}),

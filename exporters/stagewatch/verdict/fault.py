@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.record import POINT_TO_POINT
 from stagewatch.verdict.facts import RankFacts, is_still
 from stagewatch.verdict.graph import Graph, Where, draw
 from stagewatch.verdict.roles import Beside
@@ -113,11 +114,19 @@ class Case:
 
     @property
     def stands(self) -> bool:
-        """Whether all are inside of stages of the loop, none waits for a peer and none is at fault:
-        ranks of other roles may wait for them between two stages."""
-        return not self.charges and all(
-            not rank.inside and rank.stage not in _OUTSIDE for rank in self.live
+        """Whether all are inside of stages of the loop, none waits for a member that has not come,
+        and none is at fault: ranks of other roles may wait for them between two stages."""
+        return not (self.charges or self.waiting) and all(
+            rank.stage not in _OUTSIDE for rank in self.live
         )
+
+    @property
+    def unsized(self) -> bool:
+        """Whether some are inside of a collective of a group whose size nobody knows."""
+        known = {name for rank in self.live for name, size in rank.group_sizes.items() if size}
+        inside = {name for rank in self.live for name in rank.inside}
+        overdue = any(rank.overdue for rank in self.live)
+        return overdue and bool(inside - known - {POINT_TO_POINT})
 
     @property
     def absent(self) -> str:

@@ -109,13 +109,16 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
 
 def _absent_roles(cases: Mapping[str, Case]) -> dict[str, Case]:
     """The roles that none lives of, which others may wait for: ranks that have left are at fault,
-    or else, where nobody else of the job is absent, those that have died."""
+    or else, where nobody else of the job is absent, those that have died; also where the others
+    wait in a group of unknown size, and nobody is at fault."""
     absent = {role: case for role, case in cases.items() if not case.live}
     if any(case.misses and case.sees_all for case in cases.values()):
         for role, case in absent.items():
             long = case.absent_long if case.sees_all else ()
             absent[role] = replace(case, charges=tuple(Charge(rank, "missing") for rank in long))
     missed = any(case.misses for case in cases.values())
+    if not any(case.charges for case in cases.values()):
+        missed |= any(case.unsized for case in cases.values())
     if missed and not any(case.lacks_somebody for case in (*cases.values(), *absent.values())):
         for role, case in absent.items():
             died = tuple(Charge(rank, "process_gone") for rank in case.gone)
@@ -251,7 +254,7 @@ def excuse(case: Case) -> str:
             return f"{who((rank,))} is in {rank.stage}, which may take long"
     if live and all(rank.wait_class is WaitClass.STOPPED for rank in live):
         return "all ranks are stopped, the job is suspended"
-    if all(
+    if not case.gone_is_fault and all(
         rank.stage == "idle" and rank.wait_class is WaitClass.PARKED and not rank.inside
         for rank in live
     ):
