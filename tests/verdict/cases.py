@@ -835,6 +835,10 @@ ROLES: dict[str, dict[str, Case]] = {
         "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | POLL}),
         "rollout": nobody(2, AWAIT_WORK | inside("world", 220, 2), {}, "group_only"),
     },
+    "left-the-loop-beside-a-role-in-a-collective-of-unknown-size": {
+        "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | POLL}, {0: "awaited"}),
+        "rollout": nobody(2, AWAIT_WORK | inside("sync", 9, 0, "unknown"), {}, "group_only"),
+    },
     "a-role-that-has-died-and-nobody-misses": {
         "train": hang(8, WORLD, {5: NOT_COME}, {5: "awaited"}),
         "rollout": Case(2, MARKS | GONE, {}, {}, "process_gone", False),

@@ -115,8 +115,8 @@ class Case:
     @property
     def stands(self) -> bool:
         """Whether all are inside of stages of the loop, none waits for a member that has not come,
-        and none is at fault: ranks of other roles may wait for them between two stages."""
-        return not (self.charges or self.waiting) and all(
+        nor may, and none is at fault: ranks of other roles may wait for them between two stages."""
+        return not (self.charges or self.waiting or self.unsized) and all(
             rank.stage not in _OUTSIDE for rank in self.live
         )
 
