@@ -269,7 +269,8 @@ def _by_collectives(live: Sequence[RankFacts], graph: Graph) -> tuple[Charges, s
             chosen = _but_as_waiting(live, graph, chosen)
         if chosen:
             found |= {place: (evidence, *where) for place, where in chosen.items()}
-            found |= _charged(_unawaited(live, graph, wait_class), evidence)
+            if wait_class is not None:
+                found |= _charged(_unawaited(live, graph, wait_class), evidence)
             break
     if not found and _nobody(graph) == "cycle":
         found = _out_of_cycle(live, graph)
@@ -301,7 +302,7 @@ def _but_as_waiting(
     return others or chosen
 
 
-def _unawaited(live: Sequence[RankFacts], graph: Graph, wait_class: WaitClass | None) -> set[int]:
+def _unawaited(live: Sequence[RankFacts], graph: Graph, wait_class: WaitClass) -> set[int]:
     """Overdue ranks of that class which nobody is seen to wait for, and which wait for nobody."""
     return {
         place

@@ -97,9 +97,9 @@ def groups_of(
         if first and size >= len(live):
             late = set(range(len(live))) - anywhere
             members[name] |= late
-    groups = [Group(name, live, members[name], younger) for name in sorted(members)]
-    for group in groups:
-        group.short = group.part and group.name not in whole
+    groups = [
+        Group(name, live, members[name], younger, whole=name in whole) for name in sorted(members)
+    ]
     return groups, late
 
 
@@ -145,7 +145,13 @@ class Group:
     """One process group: where its members are."""
 
     def __init__(
-        self, name: str, live: Sequence[RankFacts], members: set[int], younger: set[int]
+        self,
+        name: str,
+        live: Sequence[RankFacts],
+        members: set[int],
+        younger: set[int],
+        *,
+        whole: bool,
     ) -> None:
         self._live = live
         self.name = name
@@ -157,7 +163,7 @@ class Group:
         self.size = max((live[place].group_sizes.get(name, 0) for place in members), default=0)
         self.part = self.size > len(members)
         """It has members that are not here."""
-        self.short = self.part
+        self.short = self.part and not whole
         self._ambiguous = 0 < self.size < len(members)
         """More members than it has: two groups of one name."""
         self.sequence = {

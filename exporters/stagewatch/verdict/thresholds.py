@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stagewatch.ranks.records import StageTotals
+from stagewatch.ranks.stages import STEP_AFTER_SECONDS
 from stagewatch.record import BUCKET_BOUNDS
 
 MIN_SECONDS = 10.0
@@ -36,7 +37,7 @@ the first steps hold compilers and loaders."""
 YOUNG_GAPS = 10
 YOUNGER_SECONDS = 60.0
 """A record begun so long after the median of its peers is of another life than theirs."""
-STEPLESS_SECONDS = 10.0
+STEPLESS_SECONDS = STEP_AFTER_SECONDS
 """A rank that makes marks at the same step for so long makes no progress with them."""
 LATER_SECONDS = 5.0
 """How much later than those of the others they must be: nodes are not looked at at one moment."""
