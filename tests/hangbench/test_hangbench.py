@@ -66,9 +66,18 @@ def test_fresh_shapes_are_as_many_faults_as_healthy_jobs_some_of_each_with_pytor
     assert torch.count(False) >= 3
 
 
+def test_newest_shapes_are_sixteen_faults_half_with_pytorch_and_eight_healthy_jobs() -> None:
+    newest = find("newest")
+    assert [shape.healthy for shape in newest].count(True) == 8
+    faults = [shape for shape in newest if not shape.healthy]
+    assert len(faults) == 16
+    assert [shape.backend for shape in faults].count("torch") >= 8
+    assert [shape.backend for shape in newest].count("bare") <= 2
+
+
 def test_all_shapes_are_those_of_every_folder_about_hangs() -> None:
     folders = {shape.file.parent.name for shape in find("all")}
-    assert folders == {"open", "held", "fresh", "later"}
+    assert folders == {"open", "held", "fresh", "later", "newest"}
 
 
 def test_no_two_shapes_about_hangs_tell_the_same_incident() -> None:
@@ -78,6 +87,10 @@ def test_no_two_shapes_about_hangs_tell_the_same_incident() -> None:
     later = {shape.source for shape in find("later")}
     assert len(later) == len(find("later"))
     assert not later & {shape.source for shape in find("open") + find("held") + find("fresh")}
+    newest = {shape.source for shape in find("newest")}
+    assert len(newest) == len(find("newest"))
+    before = find("open") + find("held") + find("fresh") + find("later")
+    assert not newest & {shape.source for shape in before}
 
 
 @pytest.mark.parametrize(
