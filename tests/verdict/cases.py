@@ -135,6 +135,7 @@ def well(size: int, common: Differences, special: dict[int, Differences]) -> Cas
 
 WORLD = inside("world", 220, 8)
 NOT_COME = member(("world", 219, 8)) | PARKED
+RETRIES = member(("world", 219, 4)) | MARKS | {"step_age_seconds": 60.0}
 SEARCHES: Differences = {"calls": {"search": 400.0}} | PARKED
 """Inside a call of a tool."""
 PAIR = inside("world", 220, 2)
@@ -192,6 +193,39 @@ CASES: dict[str, Case] = {
     ),
     "one-of-two-is-asleep-as-those-inside-are": hang(
         8, WORLD | PARKED, {2: NOT_COME, 5: NOT_COME | SPIN}, {2: "awaited", 5: "awaited"}
+    ),
+    "one-tries-again-and-another-sleeps-as-those-inside-do": hang(
+        4,
+        inside("world", 220, 4) | PARKED,
+        {0: member(("world", 219, 4)) | PARKED, 1: RETRIES},
+        {1: "livelock"},
+    ),
+    "one-tries-again-and-another-sleeps-while-those-inside-spin": hang(
+        4,
+        inside("world", 220, 4),
+        {0: member(("world", 219, 4)) | PARKED, 1: RETRIES},
+        {0: "awaited", 1: "livelock"},
+    ),
+    "one-is-a-step-ahead-in-the-same-collective": hang(
+        8, inside("world", 220, 8, "unknown"), {6: {"step": 221}}, {6: "mismatch"}
+    ),
+    "half-are-a-step-ahead-in-the-same-collective": nobody(
+        4, inside("world", 220, 4), {2: {"step": 221}, 3: {"step": 221}}, "mismatch"
+    ),
+    "one-tells-no-step-in-the-same-collective": nobody(
+        4, inside("world", 220, 4), {2: {"step": None}}, "group_only"
+    ),
+    "receives-in-the-next-step": hang(
+        4,
+        inside("world", 220, 4),
+        {3: member(("world", 219, 4)) | sends("recv", 2) | {"step": 221}},
+        {3: "mismatch"},
+    ),
+    "receives-in-the-same-step": nobody(
+        4,
+        inside("world", 220, 4),
+        {3: member(("world", 219, 4)) | sends("recv", 2)},
+        "cycle",
     ),
     "half-have-not-come": hang(
         4,
@@ -754,8 +788,23 @@ ROLES: dict[str, dict[str, Case]] = {
         "rollout": hang(8, WORLD, {3: NOT_COME}, {3: "awaited"}),
     },
     "weak-evidence-in-two-roles": {
-        "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),
+        "train": hang(4, {"collectives": {}}, {0: {"stage": "reward"}}, {0: "stage_differs"}),
         "rollout": hang(8, {"collectives": {}}, {5: {"stage": "reward"}}, {5: "stage_differs"}),
+    },
+    "left-the-loop-beside-one-that-stays-in-a-stage": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | POLL}),
+        "rollout": hang(
+            4,
+            {"collectives": {}, "stage": "idle"} | POLL,
+            {2: {"stage": "rollout"}},
+            {2: "stage_differs"},
+        ),
+    },
+    "left-the-loop-in-two-roles": {
+        "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),
+        "rollout": hang(
+            4, AWAIT_WORK | inside("world", 220, 4), {1: WAITS_IN_A_QUEUE}, {1: "left_loop_early"}
+        ),
     },
     "between-two-stages-beside-one-that-has-not-come": {
         "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | POLL}),
@@ -838,6 +887,18 @@ ROLES: dict[str, dict[str, Case]] = {
     "left-the-loop-beside-a-role-in-a-collective-of-unknown-size": {
         "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | POLL}, {0: "awaited"}),
         "rollout": nobody(2, AWAIT_WORK | inside("sync", 9, 0, "unknown"), {}, "group_only"),
+    },
+    "a-role-that-has-died-beside-one-between-two-stages": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | POLL}),
+        "rollout": Case(2, MARKS | GONE, {}, {0: "process_gone", 1: "process_gone"}, "", False),
+    },
+    "a-role-that-has-died-beside-one-that-is-all-in-one-collective": {
+        "train": nobody(4, inside("world", 220, 4), {}, "group_only"),
+        "rollout": Case(2, MARKS | GONE, {}, {}, "process_gone", False),
+    },
+    "a-role-that-has-died-beside-one-in-its-stages": {
+        "train": nobody(4, {"collectives": {}}, {}, "group_only"),
+        "rollout": Case(1, MARKS | GONE, {}, {0: "process_gone"}, "", False),
     },
     "a-role-that-has-died-and-nobody-misses": {
         "train": hang(8, WORLD, {5: NOT_COME}, {5: "awaited"}),

@@ -121,12 +121,30 @@ class Case:
         )
 
     @property
+    def stays(self) -> bool:
+        """Whether somebody is at fault who is inside of a stage of the loop: ranks of other roles may
+        wait for it between two stages."""
+        return any(
+            charge.rank.stage not in _OUTSIDE and charge.rank.wait_class is not WaitClass.GONE
+            for charge in self.charges
+        )
+
+    @property
+    def free(self) -> bool:
+        """Whether some are overdue in no collective of known size: they may wait for another role."""
+        return any(rank.overdue and not rank.inside.keys() & self._sized for rank in self.live)
+
+    @property
     def unsized(self) -> bool:
         """Whether some are inside of a collective of a group whose size nobody knows."""
-        known = {name for rank in self.live for name, size in rank.group_sizes.items() if size}
         inside = {name for rank in self.live for name in rank.inside}
-        overdue = any(rank.overdue for rank in self.live)
-        return overdue and bool(inside - known - {POINT_TO_POINT})
+        return any(rank.overdue for rank in self.live) and bool(inside - self._sized)
+
+    @property
+    def _sized(self) -> set[str]:
+        """The groups whose size somebody knows; sends and receives have a known peer."""
+        known = {name for rank in self.live for name, size in rank.group_sizes.items() if size}
+        return known | {POINT_TO_POINT}
 
     @property
     def absent(self) -> str:
@@ -266,7 +284,7 @@ def _by_collectives(live: Sequence[RankFacts], graph: Graph) -> tuple[Charges, s
             if wait_class in (None, live[place].wait_class)
         }
         if wait_class is None:
-            chosen = _but_as_waiting(live, graph, chosen)
+            chosen = _but_as_waiting(live, graph, chosen, tries_again=bool(livelock))
         if chosen:
             found |= {place: (evidence, *where) for place, where in chosen.items()}
             if wait_class is not None:
@@ -292,14 +310,19 @@ def _out_of_cycle(live: Sequence[RankFacts], graph: Graph) -> Charges:
 
 
 def _but_as_waiting(
-    live: Sequence[RankFacts], graph: Graph, chosen: dict[int, Where]
+    live: Sequence[RankFacts], graph: Graph, chosen: dict[int, Where], *, tries_again: bool
 ) -> dict[int, Where]:
     """Without those that spin or poll as most do that wait inside, unless all do: they wait for
-    somebody, too, in a way that is not told."""
+    somebody, too, in a way that is not told.
+
+    `tries_again`: a rank does so again and again; those that sleep as the others do, or that are
+    all that is left, may wait for it.
+    """
     counts = Counter(live[place].wait_class for place in graph.waits)
-    usual = {one for one in (WaitClass.POLL, WaitClass.SPIN) if 2 * counts[one] > len(graph.waits)}
+    alike = (WaitClass.POLL, WaitClass.SPIN, *((WaitClass.PARKED,) if tries_again else ()))
+    usual = {one for one in alike if 2 * counts[one] > len(graph.waits)}
     others = {place: w for place, w in chosen.items() if live[place].wait_class not in usual}
-    return others or chosen
+    return others if others or tries_again else chosen
 
 
 def _unawaited(live: Sequence[RankFacts], graph: Graph, wait_class: WaitClass) -> set[int]:

@@ -7,6 +7,7 @@ draw the same graph, under "Who waits for whom" and "Everybody has come".
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,7 +44,8 @@ class Graph:
     nowhere: set[int] = field(default_factory=set)
     """They have been in no collective, and the first one of all is waited in."""
     skipped: dict[int, Where] = field(default_factory=dict)
-    """They have left out the collective that others are inside of, as their count in all shows."""
+    """They have left out the collective that others are inside of, as their count in all or their
+    step shows."""
     short: bool = False
     """Whether somebody waits for members that do not live here."""
     missing: dict[int, Where] = field(default_factory=dict)
@@ -66,6 +68,9 @@ def draw(
         totals.update(group.sequence)
     _skips(groups, totals, graph)
     _overtakes(groups, totals, graph)
+    for group in groups:
+        for place in sorted(group.stepped_past):
+            graph.skipped.setdefault(place, group.where)
     _sends(live, graph)
     for place, where in awaited.items():
         graph.awaited.setdefault(place, where)
@@ -208,13 +213,21 @@ class Group:
             odd |= self.sequence.keys() - self.behind
         graph.mismatched |= dict.fromkeys(sorted(odd), where)
         calls = [self.inside[place] for place in together]
-        graph.differs |= bool(self._crowd) or len(_ops(calls)) > 1 or len(_elements(calls)) > 1
+        kinds = (_ops(calls), _elements(calls), self._steps(together))
+        graph.differs |= bool(self._crowd) or any(len(kind) > 1 for kind in kinds)
 
     @property
     def missed(self) -> dict[int, int]:
         """How many collectives each is behind, of those that are in none of the group."""
         reached = self.reached or 0
         return {p: reached - self.sequence[p] for p in sorted(self.behind - self.lagging)}
+
+    @property
+    def stepped_past(self) -> set[int]:
+        """Who has come to a later step than those inside, and so past what they are inside of."""
+        last = max(self._steps(self.furthest), default=math.inf)
+        outside = self.behind - self.lagging
+        return {place for place in outside if (self._live[place].step or 0) > last}
 
     @property
     def where(self) -> Where:
@@ -242,7 +255,8 @@ class Group:
         return here if whole and self.reached is not None else set()
 
     def _differing(self, together: set[int]) -> set[int]:
-        """Members in another operation, or with more or less to reduce, than more than half."""
+        """Members in another operation, with more or less to reduce, or at another step than more
+        than half: one collective belongs to one step."""
         calls = {place: self.inside[place] for place in together}
         ops, elements = _ops(calls.values()), _elements(calls.values())
         most = {op for op, count in ops.items() if 2 * count > len(calls)}
@@ -250,7 +264,15 @@ class Group:
         usual = median(elements.elements()) if elements else 0
         if 2 * elements[usual] > len(calls):
             odd |= {place for place, call in calls.items() if call.elements not in (None, usual)}
+        steps = self._steps(together)
+        middle = median(steps.elements()) if steps else 0
+        if 2 * steps[int(middle)] > len(calls):
+            odd |= {place for place in calls if self._live[place].step not in (None, middle)}
         return odd
+
+    def _steps(self, places: Iterable[int]) -> Counter[int]:
+        """The steps that these are at, as far as they tell."""
+        return Counter(step for place in places if (step := self._live[place].step) is not None)
 
     def _all_lag(self) -> bool:
         """Whether those that lag are seen to wait, inside a collective that is named.

@@ -89,7 +89,7 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
         case.sure and (stuck[role] or case.gone_is_fault or not case.live)
         for role, case in cases.items()
     )
-    stands = any(case.stands and stuck[role] for role, case in cases.items())
+    stands = any((case.stands or case.stays) and stuck[role] for role, case in cases.items())
     awaited = any(one.awaited for one in shared.values())
     calls = any(case.nobody == "call" and stuck[role] for role, case in cases.items())
     verdicts = []
@@ -109,16 +109,16 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
 
 def _absent_roles(cases: Mapping[str, Case]) -> dict[str, Case]:
     """The roles that none lives of, which others may wait for: ranks that have left are at fault,
-    or else, where nobody else of the job is absent, those that have died; also where the others
-    wait in a group of unknown size, and nobody is at fault."""
+    or else, where nobody else of the job is absent, those that have died; also where nobody is at
+    fault but ranks between two stages, and some are in no collective of known size."""
     absent = {role: case for role, case in cases.items() if not case.live}
     if any(case.misses and case.sees_all for case in cases.values()):
         for role, case in absent.items():
             long = case.absent_long if case.sees_all else ()
             absent[role] = replace(case, charges=tuple(Charge(rank, "missing") for rank in long))
     missed = any(case.misses for case in cases.values())
-    if not any(case.charges for case in cases.values()):
-        missed |= any(case.unsized for case in cases.values())
+    if all(case.between_stages or not case.charges for case in cases.values()):
+        missed |= any(case.free for case in cases.values())
     if missed and not any(case.lacks_somebody for case in (*cases.values(), *absent.values())):
         for role, case in absent.items():
             died = tuple(Charge(rank, "process_gone") for rank in case.gone)
