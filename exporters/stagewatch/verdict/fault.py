@@ -122,7 +122,7 @@ class Case:
 
     @property
     def stays(self) -> bool:
-        """Whether somebody is at fault who is inside of a stage of the loop: ranks of other roles may
+        """Whether somebody is at fault inside of a stage of the loop: ranks of other roles may
         wait for it between two stages."""
         return any(
             charge.rank.stage not in _OUTSIDE and charge.rank.wait_class is not WaitClass.GONE
@@ -131,7 +131,8 @@ class Case:
 
     @property
     def free(self) -> bool:
-        """Whether some are overdue in no collective of known size: they may wait for another role."""
+        """Whether some are overdue in no collective of known size, so that they may wait for
+        another role."""
         return any(rank.overdue and not rank.inside.keys() & self._sized for rank in self.live)
 
     @property
