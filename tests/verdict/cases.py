@@ -800,6 +800,26 @@ ROLES: dict[str, dict[str, Case]] = {
             {2: "stage_differs"},
         ),
     },
+    "between-two-stages-beside-one-that-waits-unlike-those-inside": {
+        "train": gives_way(4, inside("world", 220, 4) | POLL, {0: WAITS_IN_A_QUEUE | POLL}),
+        "rollout": hang(
+            4,
+            AWAIT_WORK | inside("world", 220, 4) | POLL,
+            {1: WAITS_IN_A_QUEUE},
+            {1: "left_loop_early"},
+        ),
+    },
+    "between-two-stages-in-two-roles": {
+        "train": hang(
+            4, inside("world", 220, 4) | POLL, {0: WAITS_IN_A_QUEUE | POLL}, {0: "awaited"}
+        ),
+        "rollout": hang(
+            4,
+            AWAIT_WORK | inside("world", 220, 4) | POLL,
+            {1: WAITS_IN_A_QUEUE | POLL},
+            {1: "awaited"},
+        ),
+    },
     "left-the-loop-in-two-roles": {
         "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),
         "rollout": hang(

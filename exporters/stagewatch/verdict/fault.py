@@ -113,6 +113,17 @@ class Case:
         return bool(self.charges) and all(map(_between_stages, self.charges))
 
     @property
+    def waits_alike(self) -> bool:
+        """Whether these poll or spin, as most do that wait inside."""
+        return self.between_stages and not self.waits_unlike
+
+    @property
+    def waits_unlike(self) -> bool:
+        """Whether somebody is at fault who does not."""
+        usual = _usual_waits(self.waiting)
+        return any(charge.rank.wait_class not in usual for charge in self.charges)
+
+    @property
     def stands(self) -> bool:
         """Whether all are inside of stages of the loop, none waits for a member that has not come,
         nor may, and none is at fault: ranks of other roles may wait for them between two stages."""
@@ -319,11 +330,16 @@ def _but_as_waiting(
     `tries_again`: a rank does so again and again; those that sleep as the others do, or that are
     all that is left, may wait for it.
     """
-    counts = Counter(live[place].wait_class for place in graph.waits)
-    alike = (WaitClass.POLL, WaitClass.SPIN, *((WaitClass.PARKED,) if tries_again else ()))
-    usual = {one for one in alike if 2 * counts[one] > len(graph.waits)}
+    usual = _usual_waits([live[place] for place in graph.waits], tries_again=tries_again)
     others = {place: w for place, w in chosen.items() if live[place].wait_class not in usual}
     return others if others or tries_again else chosen
+
+
+def _usual_waits(waiting: Sequence[RankFacts], *, tries_again: bool = False) -> set[WaitClass]:
+    """The class of most that wait inside, if whoever shares it waits for somebody as well."""
+    counts = Counter(rank.wait_class for rank in waiting)
+    alike = (WaitClass.POLL, WaitClass.SPIN, *((WaitClass.PARKED,) if tries_again else ()))
+    return {one for one in alike if 2 * counts[one] > len(waiting)}
 
 
 def _unawaited(live: Sequence[RankFacts], graph: Graph, wait_class: WaitClass) -> set[int]:

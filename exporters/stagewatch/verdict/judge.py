@@ -90,6 +90,7 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
         for role, case in cases.items()
     )
     stands = any((case.stands or case.stays) and stuck[role] for role, case in cases.items())
+    unlike = any(case.waits_unlike and stuck[role] for role, case in cases.items())
     awaited = any(one.awaited for one in shared.values())
     calls = any(case.nobody == "call" and stuck[role] for role, case in cases.items())
     verdicts = []
@@ -98,6 +99,7 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
         early = len(roles) > 1 and _late(case.live) < EARLY_SECONDS
         gives_way = stuck[role] and bool(case.charges) and (sure or early) and not case.sure
         gives_way |= stuck[role] and stands and case.between_stages
+        gives_way |= stuck[role] and unlike and case.waits_alike
         gives_way |= calls and case.nobody == "group_only"
         gives_way |= awaited and stuck[role] and not case.charges
         gives_way |= stuck[role] and bool(case.charges) and _just_left(roles) and not case.sure
