@@ -354,7 +354,8 @@ def made_up_job(job_id: str, chance: random.Random) -> list[RankFacts]:
             "stage": chance.choice(["train"] * 9 + ["idle"]),
             "world_size": size,
         }
-        common |= chance.choice([ALONE, inside("world", 220, size), inside("tp", 220, size)])
+        op = chance.choice(["all_reduce", "unknown"])
+        common |= chance.choice([ALONE, inside("world", 220, size, op), inside("tp", 220, size)])
         special = {
             f"rank_{rank}": a_difference(chance, size)
             for rank in range(size)
@@ -391,7 +392,9 @@ def a_difference(chance: random.Random, size: int) -> Differences:
         {"started": 1000.0},
         {"expected_seconds": 5.0},
         {"at_work": True, "progress_age_seconds": chance.choice([412.0, 45.0])},
-        {"step": None},
+        {"step": chance.choice([None, 219, 221])},
+        member(("world", 219, size)) | {"step": 221} | sends("recv", chance.randrange(8)),
+        member(("world", 219, size)) | chance.choice([PARKED, POLL]) | {"stage": "idle"},
         {"calls": {"search": chance.choice([9.0, 400.0]), "reward": 40.0}},
     ]
     return chance.choice(differences) | (

@@ -210,10 +210,13 @@ CASES: dict[str, Case] = {
         8, inside("world", 220, 8, "unknown"), {6: {"step": 221}}, {6: "mismatch"}
     ),
     "half-are-a-step-ahead-in-the-same-collective": nobody(
-        4, inside("world", 220, 4), {2: {"step": 221}, 3: {"step": 221}}, "mismatch"
+        4, inside("world", 220, 4, "unknown"), {2: {"step": 221}, 3: {"step": 221}}, "mismatch"
     ),
     "one-tells-no-step-in-the-same-collective": nobody(
-        4, inside("world", 220, 4), {2: {"step": None}}, "group_only"
+        4, inside("world", 220, 4, "unknown"), {2: {"step": None}}, "group_only"
+    ),
+    "one-is-a-step-ahead-in-the-same-operation": nobody(
+        8, inside("world", 220, 8), {6: {"step": 221}}, "group_only"
     ),
     "receives-in-the-next-step": hang(
         4,

@@ -213,7 +213,7 @@ class Group:
             odd |= self.sequence.keys() - self.behind
         graph.mismatched |= dict.fromkeys(sorted(odd), where)
         calls = [self.inside[place] for place in together]
-        kinds = (_ops(calls), _elements(calls), self._steps(together))
+        kinds = (_ops(calls), _elements(calls), self._steps(self._unnamed(together)))
         graph.differs |= bool(self._crowd) or any(len(kind) > 1 for kind in kinds)
 
     @property
@@ -255,8 +255,8 @@ class Group:
         return here if whole and self.reached is not None else set()
 
     def _differing(self, together: set[int]) -> set[int]:
-        """Members in another operation, with more or less to reduce, or at another step than more
-        than half: one collective belongs to one step."""
+        """Members in another operation, with more or less to reduce, or, where nobody names the
+        operation, at another step than more than half: one collective belongs to one step."""
         calls = {place: self.inside[place] for place in together}
         ops, elements = _ops(calls.values()), _elements(calls.values())
         most = {op for op, count in ops.items() if 2 * count > len(calls)}
@@ -264,11 +264,16 @@ class Group:
         usual = median(elements.elements()) if elements else 0
         if 2 * elements[usual] > len(calls):
             odd |= {place for place, call in calls.items() if call.elements not in (None, usual)}
-        steps = self._steps(together)
+        unnamed = self._unnamed(together)
+        steps = self._steps(unnamed)
         middle = median(steps.elements()) if steps else 0
         if 2 * steps[int(middle)] > len(calls):
-            odd |= {place for place in calls if self._live[place].step not in (None, middle)}
+            odd |= {place for place in unnamed if self._live[place].step not in (None, middle)}
         return odd
+
+    def _unnamed(self, places: Iterable[int]) -> set[int]:
+        """Those inside of an operation that nobody names."""
+        return {place for place in places if self.inside[place].op == "unknown"}
 
     def _steps(self, places: Iterable[int]) -> Counter[int]:
         """The steps that these are at, as far as they tell."""
