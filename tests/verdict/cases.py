@@ -748,6 +748,7 @@ MEETS_ENGINES = inside("weights", 1, 3, "broadcast", None, ("world", 0, 3))
 TRIO: Differences = {"world_size": 3}
 SYNC = inside("sync", 9, 4, "broadcast")
 BEFORE_SYNC = member(("sync", 8, 4))
+ROLLOUTS = WORLD | {"stage": "rollout"}
 ROLES: dict[str, dict[str, Case]] = {
     "a-role-waits-for-one-whose-ranks-are-all-in-calls": {
         "train": nobody(3, {"collectives": {}} | PARKED, {}, "other_role"),
@@ -772,7 +773,7 @@ ROLES: dict[str, dict[str, Case]] = {
     },
     "a-stage-of-its-own-beside-one-that-has-not-come": {
         "train": gives_way(8, {"collectives": {}}, {5: {"stage": "reward"}}),
-        "rollout": hang(8, WORLD, {3: NOT_COME}, {3: "awaited"}),
+        "rollout": hang(8, ROLLOUTS, {3: NOT_COME}, {3: "awaited"}),
     },
     "odd-by-class-beside-one-in-io": {
         "train": gives_way(8, {"collectives": {}}, {5: ODD}),
@@ -784,11 +785,11 @@ ROLES: dict[str, dict[str, Case]] = {
     },
     "a-stack-of-its-own-beside-one-that-has-not-come": {
         "train": gives_way(8, {"collectives": {}} | stands("a"), {5: stands("b")}),
-        "rollout": hang(8, WORLD, {3: NOT_COME}, {3: "awaited"}),
+        "rollout": hang(8, ROLLOUTS, {3: NOT_COME}, {3: "awaited"}),
     },
     "one-stopped-beside-one-that-has-not-come": {
         "train": hang(8, {"collectives": {}}, {5: STOPPED}, {5: "odd_one_out"}),
-        "rollout": hang(8, WORLD, {3: NOT_COME}, {3: "awaited"}),
+        "rollout": hang(8, ROLLOUTS, {3: NOT_COME}, {3: "awaited"}),
     },
     "weak-evidence-in-two-roles": {
         "train": hang(4, {"collectives": {}}, {0: {"stage": "reward"}}, {0: "stage_differs"}),
@@ -823,6 +824,41 @@ ROLES: dict[str, dict[str, Case]] = {
             {1: "awaited"},
         ),
     },
+    "in-a-stage-of-another-role-that-stands": {
+        "train": gives_way(
+            4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | {"stage": "rollout"}}
+        ),
+        "rollout": nobody(2, AWAIT_WORK | POLL, {}, "group_only"),
+    },
+    "in-a-stage-of-its-own-role-beside-one-that-stands": {
+        "train": hang(
+            4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | {"stage": "train"}}, {0: "awaited"}
+        ),
+        "rollout": nobody(2, AWAIT_WORK | POLL, {}, "group_only"),
+    },
+    "in-a-stage-of-another-role-beside-one-that-stays-in-it": {
+        "train": gives_way(
+            4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | {"stage": "rollout"}}
+        ),
+        "rollout": hang(
+            4,
+            {"collectives": {}, "stage": "idle"} | POLL,
+            {2: {"stage": "rollout"}},
+            {2: "stage_differs"},
+        ),
+    },
+    "between-two-stages-beside-a-role-that-steps-in-place": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": well(2, {"collectives": {}} | MARKS | {"step_age_seconds": 413.0}, {}),
+    },
+    "between-two-stages-beside-a-role-that-has-stepped-since": {
+        "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),
+        "rollout": well(
+            2,
+            {"collectives": {}} | MARKS | {"step_age_seconds": 413.0},
+            {1: {"step_age_seconds": 411.0}},
+        ),
+    },
     "left-the-loop-in-two-roles": {
         "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),
         "rollout": hang(
@@ -831,7 +867,7 @@ ROLES: dict[str, dict[str, Case]] = {
     },
     "between-two-stages-beside-one-that-has-not-come": {
         "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | POLL}),
-        "rollout": hang(8, WORLD, {3: NOT_COME | POLL}, {3: "awaited"}),
+        "rollout": hang(8, ROLLOUTS, {3: NOT_COME | POLL}, {3: "awaited"}),
     },
     "between-two-stages-beside-a-role-that-goes-on": {
         "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | POLL}, {0: "awaited"}),

@@ -71,6 +71,8 @@ class Case:
     """Whether some are overdue, and some wait for members of their group that nobody sees."""
     left: Sequence[RankFacts] = ()
     """They have left this node lately, and run nowhere on it."""
+    others: frozenset[str] = frozenset()
+    """The job's other roles that live."""
 
     @property
     def gone_is_fault(self) -> bool:
@@ -103,19 +105,28 @@ class Case:
         """Whether somebody is at fault for more than where and how it waits."""
         return any(
             charge.rank.wait_class is WaitClass.STOPPED
-            or not (charge.evidence in _WEAK or _between_stages(charge))
+            or not (charge.evidence in _WEAK or self._awaits_role(charge))
             for charge in self.charges
         )
 
     @property
-    def between_stages(self) -> bool:
-        """Whether nobody is at fault but ranks that are asleep between two stages."""
-        return bool(self.charges) and all(map(_between_stages, self.charges))
+    def awaits_role(self) -> bool:
+        """Whether nobody is at fault but ranks that may wait for another role through a queue."""
+        return bool(self.charges) and all(map(self._awaits_role, self.charges))
+
+    def _awaits_role(self, charge: Charge) -> bool:
+        """Whether the others wait for a rank that is asleep in no stage, or in one that has the
+        name of another role."""
+        rank = charge.rank
+        asleep = rank.wait_class in (WaitClass.PARKED, WaitClass.POLL)
+        awaited = charge.evidence in ("awaited", "left_loop_early")
+        between = rank.stage == "idle" and rank.progress_age_seconds is not None
+        return awaited and asleep and (between or rank.stage in self.others)
 
     @property
     def waits_alike(self) -> bool:
         """Whether these poll or spin, as most do that wait inside."""
-        return self.between_stages and not self.waits_unlike
+        return self.awaits_role and not self.waits_unlike
 
     @property
     def waits_unlike(self) -> bool:
@@ -126,19 +137,25 @@ class Case:
     @property
     def stands(self) -> bool:
         """Whether all are inside of stages of the loop, none waits for a member that has not come,
-        nor may, and none is at fault: ranks of other roles may wait for them between two stages."""
+        nor may, and none is at fault: ranks of other roles may wait for them."""
         return not (self.charges or self.waiting or self.unsized) and all(
             rank.stage not in _OUTSIDE for rank in self.live
         )
 
     @property
     def stays(self) -> bool:
-        """Whether somebody is at fault inside of a stage of the loop: ranks of other roles may
-        wait for it between two stages."""
+        """Whether somebody is at fault inside of a stage of the loop, and awaits no other role."""
         return any(
-            charge.rank.stage not in _OUTSIDE and charge.rank.wait_class is not WaitClass.GONE
+            charge.rank.stage not in _OUTSIDE
+            and charge.rank.wait_class is not WaitClass.GONE
+            and not self._awaits_role(charge)
             for charge in self.charges
         )
+
+    def steps_in_place(self, seconds: float) -> bool:
+        """Whether all have been at one step for longer than that."""
+        ages = [rank.step_age_seconds or 0.0 for rank in self.live]
+        return bool(ages) and min(ages) > max(seconds, STEPLESS_SECONDS)
 
     @property
     def free(self) -> bool:
@@ -194,15 +211,6 @@ class Case:
         return at_work and not waits and (charged or not self.charges)
 
 
-def _between_stages(charge: Charge) -> bool:
-    """Whether the others wait for a rank that is asleep in no stage, as one is that waits for
-    another role through a queue."""
-    asleep = charge.rank.wait_class in (WaitClass.PARKED, WaitClass.POLL)
-    awaited = charge.evidence in ("awaited", "left_loop_early")
-    between = charge.rank.stage == "idle" and charge.rank.progress_age_seconds is not None
-    return awaited and between and asleep
-
-
 def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
     """The case of one role, whether or not it is stalled."""
     live = [rank for rank in ranks if rank.wait_class is not WaitClass.GONE]
@@ -220,7 +228,7 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
     found, holding = _by_collectives(live, graph)
     held_up_by = tuple(live[place] for place in sorted(holding))
     misses = graph.short and any(rank.overdue for rank in live)
-    case = Case(live, gone, (), "", waiting, held_up_by, misses, left)
+    case = Case(live, gone, (), "", waiting, held_up_by, misses, left, others.roles)
     complete = _world_is_complete(live)
     if gone and live and not complete:
         return replace(case, charges=tuple(Charge(rank, "process_gone") for rank in gone))

@@ -89,7 +89,11 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
         case.sure and (stuck[role] or case.gone_is_fault or not case.live)
         for role, case in cases.items()
     )
-    stands = any((case.stands or case.stays) and stuck[role] for role, case in cases.items())
+    silence = min((_silence(cases[role].live) for role in roles if stuck[role]), default=0.0)
+    holds_others = any(
+        case.stands or case.stays if stuck[role] else case.steps_in_place(silence)
+        for role, case in cases.items()
+    )
     unlike = any(case.waits_unlike and stuck[role] for role, case in cases.items())
     awaited = any(one.awaited for one in shared.values())
     calls = any(case.nobody == "call" and stuck[role] for role, case in cases.items())
@@ -98,7 +102,7 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
         job = f"job {roles[role][0].job_id}" + (f" ({role})" if len(roles) > 1 else "")
         early = len(roles) > 1 and _late(case.live) < EARLY_SECONDS
         gives_way = stuck[role] and bool(case.charges) and (sure or early) and not case.sure
-        gives_way |= stuck[role] and stands and case.between_stages
+        gives_way |= stuck[role] and holds_others and case.awaits_role
         gives_way |= stuck[role] and unlike and case.waits_alike
         gives_way |= calls and case.nobody == "group_only"
         gives_way |= awaited and stuck[role] and not case.charges
@@ -112,14 +116,14 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
 def _absent_roles(cases: Mapping[str, Case]) -> dict[str, Case]:
     """The roles that none lives of, which others may wait for: ranks that have left are at fault,
     or else, where nobody else of the job is absent, those that have died; also where nobody is at
-    fault but ranks between two stages, and some are in no collective of known size."""
+    fault but ranks that may wait for them, and some are in no collective of known size."""
     absent = {role: case for role, case in cases.items() if not case.live}
     if any(case.misses and case.sees_all for case in cases.values()):
         for role, case in absent.items():
             long = case.absent_long if case.sees_all else ()
             absent[role] = replace(case, charges=tuple(Charge(rank, "missing") for rank in long))
     missed = any(case.misses for case in cases.values())
-    if all(case.between_stages or not case.charges for case in cases.values()):
+    if all(case.awaits_role or not case.charges for case in cases.values()):
         missed |= any(case.free for case in cases.values())
     if missed and not any(case.lacks_somebody for case in (*cases.values(), *absent.values())):
         for role, case in absent.items():
@@ -131,6 +135,11 @@ def _absent_roles(cases: Mapping[str, Case]) -> dict[str, Case]:
 def _late(live: Ranks) -> float:
     """How long all of them have been overdue that are."""
     return min((rank.late_seconds for rank in live if rank.late_seconds is not None), default=0.0)
+
+
+def _silence(live: Ranks) -> float:
+    """How long ago the last progress was of those that are overdue."""
+    return min((rank.progress_age_seconds or 0.0 for rank in live if rank.overdue), default=0.0)
 
 
 def _just_left(roles: Mapping[str, Ranks]) -> bool:

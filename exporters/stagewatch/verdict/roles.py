@@ -22,6 +22,8 @@ class Beside:
     """Its rank that all others of a group wait for."""
     whole: set[str] = field(default_factory=set)
     """Groups all of whose members, of all roles, are inside of one collective."""
+    roles: frozenset[str] = frozenset()
+    """The other roles that live."""
     live: int = 0
     """Ranks of the job that live."""
     stored: int = 0
@@ -33,16 +35,18 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
     found = {role: Beside() for role in roles}
     parts: defaultdict[str, list[tuple[str, Sequence[RankFacts], Group]]] = defaultdict(list)
     live_ranks = stored = 0
+    alive: set[str] = set()
     for role, ranks in roles.items():
         live = [rank for rank in ranks if rank.wait_class is not WaitClass.GONE]
         live_ranks += len(live)
+        alive |= {role} if live else set()
         if any(rank.overdue for rank in live):
             stored += sum(rank.wait_class is WaitClass.IO for rank in live)
             for group in groups_of(live)[0]:
                 if group.part:
                     parts[group.name].append((role, live, group))
-    for one in found.values():
-        one.live, one.stored = live_ranks, stored
+    for role, one in found.items():
+        one.live, one.stored, one.roles = live_ranks, stored, frozenset(alive - {role})
     for name, shares in parts.items():
         _meet(name, shares, found)
     return found
