@@ -75,9 +75,22 @@ def test_newest_shapes_are_sixteen_faults_half_with_pytorch_and_eight_healthy_jo
     assert [shape.backend for shape in newest].count("bare") <= 2
 
 
+def test_latest_shapes_are_fourteen_faults_most_of_several_roles_and_four_healthy_jobs() -> None:
+    latest = find("latest")
+    assert [shape.healthy for shape in latest].count(True) == 4
+    faults = [shape for shape in latest if not shape.healthy]
+    assert len(faults) == 14
+    assert [len(shape.roles) > 1 for shape in faults].count(True) >= 6
+    assert [shape.backend for shape in faults].count("torch") >= 4
+    nested = [shape for shape in faults if shape.groups and shape.backend == "client"]
+    assert {shape.wait for shape in nested} == {"block", "spin", "poll"}
+    assert {shape.report for shape in nested} == {"with", "call"}
+    assert all(2 <= shape.world <= 8 for shape in latest)
+
+
 def test_all_shapes_are_those_of_every_folder_about_hangs() -> None:
     folders = {shape.file.parent.name for shape in find("all")}
-    assert folders == {"open", "held", "fresh", "later", "newest"}
+    assert folders == {"open", "held", "fresh", "later", "newest", "latest"}
 
 
 def test_no_two_shapes_about_hangs_tell_the_same_incident() -> None:
@@ -91,6 +104,9 @@ def test_no_two_shapes_about_hangs_tell_the_same_incident() -> None:
     assert len(newest) == len(find("newest"))
     before = find("open") + find("held") + find("fresh") + find("later")
     assert not newest & {shape.source for shape in before}
+    latest = {shape.source for shape in find("latest")}
+    assert len(latest) == len(find("latest"))
+    assert not latest & {shape.source for shape in before + find("newest") + find("slow")}
 
 
 @pytest.mark.parametrize(
