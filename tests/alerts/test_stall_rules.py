@@ -102,9 +102,8 @@ class Exported:
             labels = {**mine, "class": before.value}
             now = f" _x{SEEN - 8} 1x{JUDGED - SEEN}" if before is rank.wait_class else ""
             self.given[series("rl_rank_wait_class", **labels)] = f"1x6 stale{now}"
-        if rank.step is not None:
-            self._add("rl_rank_step", rank.step, **mine)
-            self._add("rl_rank_step_age_seconds", rank.step_age_seconds, **mine)
+        self._add("rl_rank_step", rank.step, **mine)
+        self._add("rl_rank_step_age_seconds", rank.step_age_seconds, **mine)
         self._groups(rank, mine)
         if rank.stack.group:
             still = int(rank.stack.still)

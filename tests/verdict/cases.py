@@ -224,6 +224,33 @@ CASES: dict[str, Case] = {
         {3: member(("world", 219, 4)) | sends("recv", 2) | {"step": 221}},
         {3: "mismatch"},
     ),
+    "goes-on-to-the-next-step-without-one-that-has-left-the-loop": hang(
+        3,
+        inside("ddp:world", 31, 3, "backward", None, ("world", 30, 3)) | {"step": 221},
+        {
+            0: inside("world", 31, 3, "barrier", None, ("ddp:world", 30, 3))
+            | {"step": 220, "stage": "cleanup"}
+        },
+        {0: "mismatch"},
+    ),
+    "one-has-left-a-backward-pass-that-most-are-in": hang(
+        4,
+        inside("ddp:world", 29, 4, "backward", None, ("world", 28, 4)),
+        {2: inside("world", 29, 4, "all_gather", None, ("ddp:world", 29, 4))},
+        {2: "mismatch"},
+    ),
+    "one-has-left-a-broadcast-that-most-are-in": nobody(
+        4,
+        inside("pairs", 29, 4, "broadcast", None, ("world", 28, 4)),
+        {2: inside("world", 29, 4, "all_gather", None, ("pairs", 29, 4))},
+        "cycle",
+    ),
+    "most-have-left-a-broadcast-that-one-is-in": hang(
+        4,
+        inside("world", 29, 4, "all_gather", None, ("pairs", 29, 4)),
+        {2: inside("pairs", 29, 4, "broadcast", None, ("world", 28, 4))},
+        {2: "awaited"},
+    ),
     "receives-in-the-same-step": nobody(
         4,
         inside("world", 220, 4),
@@ -858,6 +885,26 @@ ROLES: dict[str, dict[str, Case]] = {
             {"collectives": {}} | MARKS | {"step_age_seconds": 413.0},
             {1: {"step_age_seconds": 411.0}},
         ),
+    },
+    "between-two-stages-beside-one-of-two-that-stays-in-its-stage": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": hang(
+            2,
+            {"collectives": {}, "stage": "idle"} | POLL,
+            {1: {"stage": "rollout"}},
+            {1: "stage_differs"},
+        ),
+    },
+    "between-two-stages-beside-two-roles-of-which-one-stays-in-a-stage": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": nobody(
+            2, {"collectives": {}, "stage": "idle"} | POLL, {1: {"stage": "rollout"}}, "group_only"
+        ),
+        "reward": nobody(1, AWAIT_WORK | {"stage": "reward"}, {}, "group_only"),
+    },
+    "between-two-stages-and-unclear": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | UNKNOWN}),
+        "rollout": nobody(2, AWAIT_WORK | POLL, {}, "group_only"),
     },
     "left-the-loop-in-two-roles": {
         "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),

@@ -14,7 +14,7 @@ from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import POINT_TO_POINT
 from stagewatch.verdict.facts import RankFacts, is_still
 from stagewatch.verdict.graph import Graph, Where, draw
-from stagewatch.verdict.roles import Beside
+from stagewatch.verdict.roles import OUTSIDE, Beside
 from stagewatch.verdict.thresholds import (
     ABSENT_SECONDS,
     LATER_SECONDS,
@@ -27,9 +27,6 @@ from stagewatch.verdict.thresholds import (
 _ODD_CLASSES = (WaitClass.COMPUTE, WaitClass.PARKED, WaitClass.POLL, WaitClass.SPIN)
 """The most telling first."""
 _BUSY = (WaitClass.COMPUTE, WaitClass.IO, WaitClass.STOPPED)
-_OUTSIDE = ("cleanup", "idle")
-"""Stages outside of the loop."""
-
 _WEAK = ("left_loop_early", "odd_one_out", "stack_differs", "stage_differs")
 """Evidence that a wait for another role may leave as well."""
 
@@ -118,7 +115,7 @@ class Case:
         """Whether the others wait for a rank that is asleep in no stage, or in one that has the
         name of another role."""
         rank = charge.rank
-        asleep = rank.wait_class in (WaitClass.PARKED, WaitClass.POLL)
+        asleep = rank.wait_class in (WaitClass.PARKED, WaitClass.POLL, WaitClass.UNKNOWN)
         awaited = charge.evidence in ("awaited", "left_loop_early")
         between = rank.stage == "idle" and rank.progress_age_seconds is not None
         return awaited and asleep and (between or rank.stage in self.others)
@@ -131,22 +128,22 @@ class Case:
     @property
     def waits_unlike(self) -> bool:
         """Whether somebody is at fault who does not."""
-        usual = _usual_waits(self.waiting)
+        usual = _usual_waits(self.waiting) | {WaitClass.UNKNOWN}
         return any(charge.rank.wait_class not in usual for charge in self.charges)
 
     @property
     def stands(self) -> bool:
-        """Whether all are inside of stages of the loop, none waits for a member that has not come,
+        """Whether some are inside of stages of the loop, none waits for a member that has not come,
         nor may, and none is at fault: ranks of other roles may wait for them."""
-        return not (self.charges or self.waiting or self.unsized) and all(
-            rank.stage not in _OUTSIDE for rank in self.live
+        return not (self.charges or self.waiting or self.unsized) and any(
+            rank.stage not in OUTSIDE for rank in self.live
         )
 
     @property
     def stays(self) -> bool:
         """Whether somebody is at fault inside of a stage of the loop, and awaits no other role."""
         return any(
-            charge.rank.stage not in _OUTSIDE
+            charge.rank.stage not in OUTSIDE
             and charge.rank.wait_class is not WaitClass.GONE
             and not self._awaits_role(charge)
             for charge in self.charges
@@ -234,7 +231,7 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
         return replace(case, charges=tuple(Charge(rank, "process_gone") for rank in gone))
     if not found and not complete and (charges := _by_absence(case, graph)):
         return replace(case, charges=charges)
-    found = found or _by_wait(live, graph, most_stored=2 * others.stored > others.live)
+    found = found or _by_wait(live, graph, others)
     named = tuple(
         Charge(live[place], _left_early(live, place, evidence, found), group, op)
         for place, (evidence, group, op) in sorted(found.items())
@@ -323,7 +320,7 @@ def _out_of_cycle(live: Sequence[RankFacts], graph: Graph) -> Charges:
     at_end = {
         place: where
         for place, where in graph.awaited.items()
-        if live[place].stage in _OUTSIDE and live[place].stage not in loop
+        if live[place].stage in OUTSIDE and live[place].stage not in loop
     }
     few = 2 * len(at_end) < len(live)
     return {place: ("left_loop_early", *where) for place, where in at_end.items() if few}
@@ -389,18 +386,15 @@ def _livelock(live: Sequence[RankFacts], graph: Graph) -> set[int]:
     return stepless if overdue and not busy and 2 * len(stepless) <= len(live) else set()
 
 
-def _by_wait(live: Sequence[RankFacts], graph: Graph, *, most_stored: bool) -> Charges:
-    """How a rank that waits for nobody waits, or where it is.
-
-    `most_stored`: more than half of the job's ranks wait for storage.
-    """
+def _by_wait(live: Sequence[RankFacts], graph: Graph, others: Beside) -> Charges:
+    """How a rank that waits for nobody waits, or where it is."""
     counts = Counter(rank.wait_class for rank in live)
     free = [place for place in range(len(live)) if place not in graph.waits]
     stopped = [place for place in free if live[place].wait_class is WaitClass.STOPPED]
     if stopped:
         return _charged(stopped, "odd_one_out")
     stored = [place for place in free if live[place].wait_class is WaitClass.IO]
-    if stored and not most_stored:
+    if stored and 2 * others.stored <= others.live:
         return _charged(stored, "io_blocked")
     unseen = {
         place
@@ -409,7 +403,10 @@ def _by_wait(live: Sequence[RankFacts], graph: Graph, *, most_stored: bool) -> C
     }
     stages = [rank.stage for rank in live]
     one_stage = None not in stages and len(set(stages)) == 1
-    elsewhere = _minority([rank.substage for rank in live] if one_stage else stages) & unseen
+    elsewhere = _minority([rank.substage for rank in live] if one_stage else stages)
+    if "idle" in stages:
+        elsewhere |= {place for place, rank in enumerate(live) if rank.rank == others.alone}
+    elsewhere &= unseen
     if elsewhere:
         return _charged(sorted(elsewhere), "stage_differs")
     if 2 * counts[WaitClass.UNKNOWN] < len(live) and (odd := _odd(live, unseen, counts)):
@@ -464,7 +461,7 @@ def _left_early(live: Sequence[RankFacts], place: int, evidence: str, found: Cha
         evidence in ("awaited", "stage_differs", "odd_one_out")
         and rank.wait_class is WaitClass.PARKED
         and rank.progress_age_seconds is not None
-        and rank.stage in _OUTSIDE
+        and rank.stage in OUTSIDE
         and rank.stage not in innocent
     ):
         return "left_loop_early"

@@ -205,12 +205,16 @@ class Group:
         if self.short:
             for place, call in self.inside.items():
                 graph.missing.setdefault(place, (self.name, call.op))
+        stuck = self._left_by_some()
+        graph.waits |= stuck
         together = self._together()
         graph.together |= together
         odd = self._differing(together)
         most_lag = 2 * len(self.lagging) > len(self.members)
         if most_lag and not not_come and self._all_lag():
             odd |= self.sequence.keys() - self.behind
+        if any(self.inside[place].op == "backward" for place in stuck):
+            odd |= self.sequence.keys() - self.inside.keys()
         graph.mismatched |= dict.fromkeys(sorted(odd), where)
         calls = [self.inside[place] for place in together]
         kinds = (_ops(calls), _elements(calls), self._steps(self._unnamed(together)))
@@ -224,8 +228,10 @@ class Group:
 
     @property
     def stepped_past(self) -> set[int]:
-        """Who has come to a later step than those inside, and so past what they are inside of."""
-        last = max(self._steps(self.furthest), default=math.inf)
+        """Who has come to a later step than those inside, if these are most of the group, and so
+        past what they are inside of."""
+        most = 2 * len(self.furthest) > len(self.members)
+        last = max(self._steps(self.furthest), default=math.inf) if most else math.inf
         outside = self.behind - self.lagging
         return {place for place in outside if (self._live[place].step or 0) > last}
 
@@ -248,6 +254,19 @@ class Group:
             for place in self.inside
             if (self.sequence[place] > least if place in self.sequence else self.behind)
         }
+
+    def _left_by_some(self) -> set[int]:
+        """Most of the group, if they are in the same collective still, and some have left it.
+
+        They wait for it to end; no use where nobody names it, as then no end is told.  A backward
+        pass under DDP ends for all of its ranks or for none: who has left it lacks the gradients
+        that the others wait for.
+        """
+        left = {place for place, sequence in self.sequence.items() if sequence == self.reached}
+        left -= self.inside.keys()
+        if self.behind or not 0 < 2 * len(left) < len(self.members):
+            return set()
+        return {place for place, call in self.inside.items() if call.op != "unknown"}
 
     def _together(self) -> set[int]:
         here = {place for place in self.inside if self.sequence.get(place) == self.reached}

@@ -13,6 +13,9 @@ from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.facts import RankFacts
 from stagewatch.verdict.graph import Group, Where, groups_of
 
+OUTSIDE = ("cleanup", "idle")
+"""Stages outside of the loop."""
+
 
 @dataclass(slots=True)
 class Beside:
@@ -24,6 +27,9 @@ class Beside:
     """Groups all of whose members, of all roles, are inside of one collective."""
     roles: frozenset[str] = frozenset()
     """The other roles that live."""
+    alone: int | None = None
+    """Its rank that is the only one of the job in a stage and in no collective, where all are
+    overdue."""
     live: int = 0
     """Ranks of the job that live."""
     stored: int = 0
@@ -37,7 +43,7 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
     live_ranks = stored = 0
     alive: set[str] = set()
     for role, ranks in roles.items():
-        live = [rank for rank in ranks if rank.wait_class is not WaitClass.GONE]
+        live = _alive(ranks)
         live_ranks += len(live)
         alive |= {role} if live else set()
         if any(rank.overdue for rank in live):
@@ -47,9 +53,20 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
                     parts[group.name].append((role, live, group))
     for role, one in found.items():
         one.live, one.stored, one.roles = live_ranks, stored, frozenset(alive - {role})
+    everybody = [(role, rank) for role, ranks in roles.items() for rank in _alive(ranks)]
+    staying = [
+        (role, rank) for role, rank in everybody if rank.stage not in OUTSIDE and not rank.inside
+    ]
+    if len(staying) == 1 and all(rank.overdue for _, rank in everybody):
+        ((role, rank),) = staying
+        found[role].alone = rank.rank
     for name, shares in parts.items():
         _meet(name, shares, found)
     return found
+
+
+def _alive(ranks: Sequence[RankFacts]) -> list[RankFacts]:
+    return [rank for rank in ranks if rank.wait_class is not WaitClass.GONE]
 
 
 def _meet(
