@@ -251,6 +251,17 @@ CASES: dict[str, Case] = {
         {2: inside("pairs", 29, 4, "broadcast", None, ("world", 28, 4))},
         {2: "awaited"},
     ),
+    "one-has-gone-over-to-another-stage-and-all-wait": hang(
+        4,
+        inside("replicate:0", 30, 2, "all_reduce", None, ("shard:0", 60, 2)),
+        {
+            1: inside("replicate:1", 30, 2, "all_reduce", None, ("shard:0", 60, 2)),
+            2: inside("shard:1", 59, 2, "all_gather", None, ("replicate:0", 29, 2)),
+            3: inside("world", 1, 4, "all_gather", None, ("shard:1", 58, 2), ("replicate:1", 29, 2))
+            | {"stage": "eval"},
+        },
+        {3: "stage_differs"},
+    ),
     "receives-in-the-same-step": nobody(
         4,
         inside("world", 220, 4),

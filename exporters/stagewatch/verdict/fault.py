@@ -313,7 +313,8 @@ def _by_collectives(live: Sequence[RankFacts], graph: Graph) -> tuple[Charges, s
 
 
 def _out_of_cycle(live: Sequence[RankFacts], graph: Graph) -> Charges:
-    """Who of those that wait for each other has left out a collective, or is at the end already."""
+    """Who of those that wait for each other has left out a collective, is at the end already, or is
+    one of a few in another stage than all others are in together."""
     if graph.skipped:
         return {place: ("mismatch", *where) for place, where in graph.skipped.items()}
     loop = {rank.stage for place, rank in enumerate(live) if place not in graph.awaited}
@@ -322,8 +323,10 @@ def _out_of_cycle(live: Sequence[RankFacts], graph: Graph) -> Charges:
         for place, where in graph.awaited.items()
         if live[place].stage in OUTSIDE and live[place].stage not in loop
     }
-    few = 2 * len(at_end) < len(live)
-    return {place: ("left_loop_early", *where) for place, where in at_end.items() if few}
+    if at_end and 2 * len(at_end) < len(live):
+        return {place: ("left_loop_early", *where) for place, where in at_end.items()}
+    few = _minority([rank.stage for rank in live])
+    return {p: ("stage_differs", *where) for p, where in graph.awaited.items() if p in few}
 
 
 def _but_as_waiting(
