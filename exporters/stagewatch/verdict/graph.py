@@ -256,7 +256,7 @@ class Group:
         }
 
     def _left_by_some(self) -> set[int]:
-        """Most of the group, if they are in the same collective still, and some have left it.
+        """Most of the group, if they are in one collective still, and some left it for another.
 
         They wait for it to end; no use where nobody names it, as then no end is told.  A backward
         pass under DDP ends for all of its ranks or for none: who has left it lacks the gradients
@@ -264,7 +264,8 @@ class Group:
         """
         left = {place for place, sequence in self.sequence.items() if sequence == self.reached}
         left -= self.inside.keys()
-        if self.behind or not 0 < 2 * len(left) < len(self.members):
+        few = 0 < 2 * len(left) < len(self.members)
+        if self.behind or not few or not all(self._live[place].inside for place in left):
             return set()
         return {place for place, call in self.inside.items() if call.op != "unknown"}
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from stagewatch.core.findings import Finding
 from stagewatch.core.words import printable
+from stagewatch.verdict.case import Charge
 from stagewatch.verdict.facts import RankFacts
-from stagewatch.verdict.fault import Charge
 from stagewatch.verdict.judge import Verdict
 from stagewatch.verdict.words import BEEN, calling, numbers, operation
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from stagewatch.core.words import duration
 from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.verdict.case import Case, Charge
 from stagewatch.verdict.facts import RankFacts
-from stagewatch.verdict.fault import Case, Charge, accuse
+from stagewatch.verdict.fault import accuse
 from stagewatch.verdict.roles import beside
 from stagewatch.verdict.thresholds import (
     ABSENT_SECONDS,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from stagewatch.core.words import duration
 from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.verdict.case import Case
 from stagewatch.verdict.facts import Inside, RankFacts
-from stagewatch.verdict.fault import Case
 
 DOING: dict[str, tuple[str, str]] = {
     WaitClass.SPIN: ("spins", "spin"),
