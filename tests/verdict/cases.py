@@ -913,6 +913,15 @@ ROLES: dict[str, dict[str, Case]] = {
         ),
         "reward": nobody(1, AWAIT_WORK | {"stage": "reward"}, {}, "group_only"),
     },
+    "in-a-bare-collective-beside-one-that-is-alone-in-a-stage": {
+        "train": nobody(
+            2,
+            {"collectives": {}, "stage": "idle"} | POLL,
+            {0: inside("x", 3, 0, "unknown") | {"stage": "train"}},
+            "group_only",
+        ),
+        "rollout": nobody(1, AWAIT_WORK, {}, "group_only"),
+    },
     "between-two-stages-and-unclear": {
         "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | UNKNOWN}),
         "rollout": nobody(2, AWAIT_WORK | POLL, {}, "group_only"),
