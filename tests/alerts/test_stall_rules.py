@@ -259,6 +259,18 @@ THRESHOLDS: dict[str, tuple[int, Differences, dict[int, Differences], dict[int, 
         {0: aged(9.1, step_age_seconds=60.0)},
         {0: aged(8.9, step_age_seconds=60.0)},
     ),
+    "a-step-in-a-taught-stage": (
+        2,
+        ALONE,
+        {0: aged(2.0, step_age_seconds=11.8)},
+        {0: aged(2.0, step_age_seconds=11.95)},
+    ),
+    "a-step-in-an-untaught-stage": (
+        2,
+        ALONE,
+        {0: aged(2.0, stage="reward", step_age_seconds=29.0)},
+        {0: aged(2.0, stage="reward", step_age_seconds=31.0)},
+    ),
     "younger": (
         8,
         WORLD | {"started": 1000.0},

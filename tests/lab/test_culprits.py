@@ -130,4 +130,5 @@ def test_a_straggler_is_named_while_its_stage_is_open(job: Job) -> None:
     job.lab.wait(lambda: job.ever("rank:rl_straggler:ratio", 600), "the straggler is named")
     (found,) = job.ever("rank:rl_straggler:ratio", 600)
     assert (found.labels["rank"], found.labels["stage"]) == ("11", "rollout")
+    job.lab.wait(lambda: not job.query("rank:rl_straggler:ratio"), "it is through")
     assert not job.ever("job:rl_stall:active", 600)

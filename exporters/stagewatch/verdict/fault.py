@@ -187,7 +187,8 @@ def _marks(rank: RankFacts) -> bool:
 
 
 def _livelock(live: Sequence[RankFacts], graph: Graph) -> set[int]:
-    """Ranks that mark progress without a step, while all others wait."""
+    """Ranks that mark progress without a step, for longer than they may be silent in their stage,
+    while all others wait."""
     ages = [rank.progress_age_seconds or 0.0 for rank in live]
     last = min((age for age in ages if age > MIN_SECONDS), default=0.0)
     stepless = {
@@ -196,6 +197,7 @@ def _livelock(live: Sequence[RankFacts], graph: Graph) -> set[int]:
         if _marks(rank)
         and ages[place] < last - LATER_SECONDS
         and (rank.step_age_seconds or 0.0) >= STEPLESS_SECONDS
+        and (rank.step_age_seconds or 0.0) > (rank.budget_seconds or 0.0)
         and not rank.at_work
         and place not in graph.waits
     }
