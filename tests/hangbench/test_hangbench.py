@@ -20,7 +20,7 @@ from tests.hangbench.score import (
     Seen,
     grade,
 )
-from tests.hangbench.shape import SHAPES, ShapeError, find, load
+from tests.hangbench.shape import ABOUT_HANGS, SHAPES, ShapeError, find, load
 
 SMALL = """
 title = "A small shape"
@@ -88,25 +88,26 @@ def test_latest_shapes_are_fourteen_faults_most_of_several_roles_and_four_health
     assert all(2 <= shape.world <= 8 for shape in latest)
 
 
+def test_next_shapes_are_twelve_faults_and_four_healthy_jobs() -> None:
+    following = find("next")
+    assert [shape.healthy for shape in following].count(True) == 4
+    assert len(following) == 16
+    assert [shape.backend for shape in following].count("torch") >= 4
+    assert [len(shape.roles) > 1 for shape in following].count(True) >= 4
+
+
 def test_all_shapes_are_those_of_every_folder_about_hangs() -> None:
     folders = {shape.file.parent.name for shape in find("all")}
-    assert folders == {"open", "held", "fresh", "later", "newest", "latest"}
+    assert folders == {"open", "held", "fresh", "later", "newest", "latest", "next"}
 
 
 def test_no_two_shapes_about_hangs_tell_the_same_incident() -> None:
-    fresh = {shape.source for shape in find("fresh")}
-    assert len(fresh) == len(find("fresh"))
-    assert not fresh & {shape.source for shape in find("open") + find("held")}
-    later = {shape.source for shape in find("later")}
-    assert len(later) == len(find("later"))
-    assert not later & {shape.source for shape in find("open") + find("held") + find("fresh")}
-    newest = {shape.source for shape in find("newest")}
-    assert len(newest) == len(find("newest"))
-    before = find("open") + find("held") + find("fresh") + find("later")
-    assert not newest & {shape.source for shape in before}
-    latest = {shape.source for shape in find("latest")}
-    assert len(latest) == len(find("latest"))
-    assert not latest & {shape.source for shape in before + find("newest") + find("slow")}
+    told = {shape.source for shape in find("open") + find("held") + find("slow")}
+    for folder in ABOUT_HANGS[2:]:
+        sources = {shape.source for shape in find(folder)}
+        assert len(sources) == len(find(folder)), folder
+        assert not sources & told, folder
+        told |= sources
 
 
 @pytest.mark.parametrize(

@@ -218,6 +218,24 @@ CASES: dict[str, Case] = {
     "one-is-a-step-ahead-in-the-same-operation": nobody(
         8, inside("world", 220, 8), {6: {"step": 221}}, "group_only"
     ),
+    "one-has-left-out-a-broadcast-that-another-is-still-in": hang(
+        4,
+        inside("world", 3, 4, "all_gather"),
+        {1: inside("world", 2, 4, "broadcast"), 3: inside("world", 2, 4, "all_gather")},
+        {3: "mismatch"},
+    ),
+    "one-of-eight-has-left-out-a-broadcast": hang(
+        8,
+        inside("world", 3, 8, "barrier"),
+        {1: inside("world", 2, 8, "broadcast"), 3: inside("world", 2, 8, "barrier")},
+        {3: "mismatch"},
+    ),
+    "alone-in-a-group-of-unknown-size": nobody(
+        4,
+        inside("world", 72, 4, "unknown"),
+        {0: inside("transfer", 11, 0, "unknown", None, ("world", 71, 4))},
+        "missing",
+    ),
     "receives-in-the-next-step": hang(
         4,
         inside("world", 220, 4),
@@ -796,6 +814,17 @@ ROLES: dict[str, dict[str, Case]] = {
         "train": saves(119.0),
         "rollout": well(3, AWAIT_WORK, {}),
     },
+    "a-group-of-unknown-size-is-shared-with-another-role": {
+        "train": nobody(
+            4,
+            inside("world", 72, 4, "unknown"),
+            {0: inside("transfer", 11, 0, "unknown", None, ("world", 71, 4))},
+            "missing",
+        ),
+        "rollout": nobody(
+            2, PARKED | {"collectives": {"transfer": 10}, "stage": "weights"}, {}, "group_only"
+        ),
+    },
     "a-save-of-another-role-takes-too-long": {
         "train": saves(121.0),
         "rollout": nobody(3, AWAIT_WORK, {}, "group_only"),
@@ -887,14 +916,14 @@ ROLES: dict[str, dict[str, Case]] = {
     },
     "between-two-stages-beside-a-role-that-steps-in-place": {
         "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
-        "rollout": well(2, {"collectives": {}} | MARKS | {"step_age_seconds": 413.0}, {}),
+        "rollout": well(2, {"collectives": {}} | MARKS | {"step_age_seconds": 408.0}, {}),
     },
     "between-two-stages-beside-a-role-that-has-stepped-since": {
         "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),
         "rollout": well(
             2,
-            {"collectives": {}} | MARKS | {"step_age_seconds": 413.0},
-            {1: {"step_age_seconds": 411.0}},
+            {"collectives": {}} | MARKS | {"step_age_seconds": 408.0},
+            {1: {"step_age_seconds": 406.0}},
         ),
     },
     "between-two-stages-beside-one-of-two-that-stays-in-its-stage": {
@@ -918,7 +947,7 @@ ROLES: dict[str, dict[str, Case]] = {
             2,
             {"collectives": {}, "stage": "idle"} | POLL,
             {0: inside("x", 3, 0, "unknown") | {"stage": "train"}},
-            "group_only",
+            "missing",
         ),
         "rollout": nobody(1, AWAIT_WORK, {}, "group_only"),
     },

@@ -10,7 +10,12 @@ from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import POINT_TO_POINT
 from stagewatch.verdict.facts import RankFacts
 from stagewatch.verdict.roles import OUTSIDE
-from stagewatch.verdict.thresholds import ABSENT_SECONDS, STEPLESS_SECONDS, YOUNG_GAPS
+from stagewatch.verdict.thresholds import (
+    ABSENT_SECONDS,
+    LATER_SECONDS,
+    STEPLESS_SECONDS,
+    YOUNG_GAPS,
+)
 
 _WEAK = ("left_loop_early", "odd_one_out", "stack_differs", "stage_differs")
 """Evidence that a wait for another role may leave as well."""
@@ -132,9 +137,10 @@ class Case:
         )
 
     def steps_in_place(self, seconds: float) -> bool:
-        """Whether all have been at one step for longer than that."""
+        """Whether all have been at one step for about that long: a role makes its last step a
+        moment after the one that it holds up."""
         ages = [rank.step_age_seconds or 0.0 for rank in self.live]
-        return bool(ages) and min(ages) > max(seconds, STEPLESS_SECONDS)
+        return bool(ages) and min(ages) > max(seconds - LATER_SECONDS, STEPLESS_SECONDS)
 
     @property
     def free(self) -> bool:

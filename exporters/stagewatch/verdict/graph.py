@@ -15,12 +15,16 @@ from statistics import median
 from types import MappingProxyType
 
 from stagewatch.ranks.wait_class import WaitClass
-from stagewatch.record import POINT_TO_POINT
+from stagewatch.record import OPS, POINT_TO_POINT
 from stagewatch.verdict.facts import Inside, RankFacts
 from stagewatch.verdict.thresholds import YOUNGER_SECONDS
 
 _ELSEWHERE = (WaitClass.COMPUTE, WaitClass.IO, WaitClass.STOPPED)
 """Classes of ranks that do not wait for a peer, although their last collective says so."""
+
+_ROOTED = frozenset(op for op in OPS if op.split("_")[0] in ("broadcast", "gather", "scatter"))
+_ROOTED |= {"reduce"}
+"""Operations with a root, which a rank may leave before all have come."""
 
 Where = tuple[str, str]
 """A group, and the operation that most of those inside of it are in."""
@@ -165,7 +169,9 @@ class Group:
         self.inside = {
             place: live[place].inside[name] for place in members if name in live[place].inside
         }
-        self.size = max((live[place].group_sizes.get(name, 0) for place in members), default=0)
+        size = max((live[place].group_sizes.get(name, 0) for place in members), default=0)
+        self.size = size or (2 if len(members) == 1 else 0)
+        """A group has two members at least; 0: not known."""
         self.part = self.size > len(members)
         """It has members that are not here."""
         self.short = self.part and not whole
@@ -206,10 +212,11 @@ class Group:
             for place, call in self.inside.items():
                 graph.missing.setdefault(place, (self.name, call.op))
         stuck = self._left_by_some()
-        graph.waits |= stuck
+        left_out, in_rooted = self._left_one_out()
+        graph.waits |= stuck | in_rooted
         together = self._together()
         graph.together |= together
-        odd = self._differing(together)
+        odd = self._differing(together) | left_out
         most_lag = 2 * len(self.lagging) > len(self.members)
         if most_lag and not not_come and self._all_lag():
             odd |= self.sequence.keys() - self.behind
@@ -268,6 +275,22 @@ class Group:
         if self.behind or not few or not all(self._live[place].inside for place in left):
             return set()
         return {place for place, call in self.inside.items() if call.op != "unknown"}
+
+    def _left_one_out(self) -> tuple[set[int], set[int]]:
+        """A few that are behind in an operation that all must come to, where others are in one with
+        a root: whoever is further has left that one, as it lets go of some before all have come.
+
+        Also those in the one with a root: they wait for the few.
+        """
+        rooted = {place for place in self.lagging if self.inside[place].op in _ROOTED}
+        at = max((self.sequence[place] for place in rooted), default=0)
+        late = {
+            place
+            for place in self.lagging - rooted
+            if self.sequence[place] == at and self.inside[place].op != "unknown"
+        }
+        few = 0 < 2 * len(late) < len(self.members)
+        return (late, rooted) if few else (set(), set())
 
     def _together(self) -> set[int]:
         here = {place for place in self.inside if self.sequence.get(place) == self.reached}
