@@ -1,7 +1,7 @@
 """Python stacks of ranks, by py-spy, without stopping them; and which of them are alike.
 
 https://github.com/benfred/py-spy, with `--nonblocking`: a stack that is read while it changes may
-be wrong, so each rank is looked at several times, and what most looks share counts.
+be wrong, so each rank is looked at several times, and what half of the looks share counts.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Stack:
     """The same for ranks on the same line of the user's own code, and in the same functions called
     from there; empty where no stack is known."""
     still: bool = False
-    """Whether all looks saw it in the same functions, and most of them on the same line."""
+    """Whether all looks saw it in the same functions, and half of them at least, and two, on the
+    same line."""
     frame: str = ""
     """The innermost frame of the user's own code: file, line and function."""
     threads: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -151,8 +152,8 @@ def py_spy() -> str | None:
 
 
 def stack(*looks: Take) -> Stack:
-    """Where the first thread of a rank was in most of several looks, the latest last; where it was
-    in no place in most of them, the outermost frames that all looks share."""
+    """Where the first thread of a rank was in half of several looks at least, the latest last;
+    where it was in no place as often, the outermost frames that all looks share."""
     threads = tuple(
         (
             printable(name),
@@ -189,7 +190,8 @@ def users_own(frames: Iterable[Frame]) -> Frame | None:
 
 
 def _usual(seen: Sequence[Frames]) -> Frames:
-    """The frames of a look whose place is that of more than half of them; empty without one."""
+    """The frames of a look whose place is that of at least half of them, of two if there are
+    several: a loop of two lines shows either as often.  Empty without one."""
 
     def key(frames: Frames) -> tuple[object, ...]:
         own = users_own(frames)
@@ -197,7 +199,7 @@ def _usual(seen: Sequence[Frames]) -> Frames:
         return (own.line, *_places(frames[: frames.index(own) + 1])) if own else _places(frames)
 
     place, count = Counter(map(key, seen)).most_common(1)[0]
-    if 2 * count <= len(seen):
+    if 2 * count < len(seen) or count < min(2, len(seen)):
         return ()
     return next(frames for frames in reversed(seen) if key(frames) == place)
 

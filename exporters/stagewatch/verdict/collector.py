@@ -83,8 +83,8 @@ GROUP = Metric(
     "gauge",
     "Which line of the user's own code, and which functions called from there, a rank was in when "
     "its job began to hang; equal groups are equal places, on all nodes. 1 if every look saw it in "
-    "these functions, and most at this line, of two 3 s apart and up to eight more while it hangs; "
-    "0 if it moved, and the group is of where most looks saw it, else of the frames that stayed.",
+    "these functions, and half of them at this line: two looks 3 s apart, more while it hangs; "
+    "0 if it moved, and the group is of where at least half of them saw it, else of what stayed.",
     (*RANK_LABELS, "group"),
 )
 FRAME = Metric(
@@ -132,7 +132,7 @@ class _Watched:
                 looks.append(take)
 
     def stack(self, rank: Rank) -> Stack:
-        """Where a rank was in most looks."""
+        """Where a rank was in at least half of the looks."""
         return stack(*self.looks.get(rank.pid, [Take(problem=NO_PROCESS)]))
 
     def pause(self) -> float | None:
