@@ -196,8 +196,7 @@ def _livelock(live: Sequence[RankFacts], graph: Graph) -> set[int]:
         for place, rank in enumerate(live)
         if _marks(rank)
         and ages[place] < last - LATER_SECONDS
-        and (rank.step_age_seconds or 0.0) >= STEPLESS_SECONDS
-        and (rank.step_age_seconds or 0.0) > (rank.budget_seconds or 0.0)
+        and (rank.step_age_seconds or 0.0) > (rank.budget_seconds or STEPLESS_SECONDS)
         and not rank.at_work
         and place not in graph.waits
     }
