@@ -20,7 +20,11 @@ from tests.dashboards.boards import GENERATED, ROOT, load
 ALERTS = ROOT / "alerts"
 FILES = sorted(ALERTS.glob("*.rules.yaml"))
 SUBJECTS = [path.name.removesuffix(".rules.yaml") for path in FILES]
-MORE_TESTS = {"self": ["limits-missing"], "stages": ["stages-failures"]}
+MORE_TESTS = {
+    "self": ["limits-missing"],
+    "stages": ["stages-failures"],
+    "stalls": ["stalls-roles"],
+}
 """Files of tests beside that of the subject's own name."""
 SECTIONS = ("What it means", "Confirm", "What to do", "What makes it fire falsely")
 

@@ -267,6 +267,45 @@ def test_a_role_that_was_young_when_its_node_was_lost_is_what_the_others_wait_fo
     )
 
 
+@played((True,), (False,))
+def test_a_role_that_stands_as_a_whole_is_named_and_paged_for_once(alike: bool) -> Case:
+    """Once its stacks have been seen, and are alike; not before the suspicion of all is old."""
+    course = Course()
+    course.outside_of_stages(5)
+    longest = {"cluster": "c", "job_id": "540", "role": "train", "node": "n1", "stage": "train"}
+    course.given[series("rl_progress_gap_longest_seconds", **longest)] = f"4x{LENGTH}"
+    role = {"cluster": "c", "job_id": "540", "role": "rollout", "node": "n3"}
+    course.given[series("rl_progress_gap_seconds_count", **role, stage="idle")] = f"90x{LENGTH}"
+    for rank in (0, 1):
+        who = {**role, "rank": rank}
+        for name, values, labels in (
+            ("rl_rank_up", "1", {}),
+            ("rl_rank_progress_age_seconds", "0+2", {}),
+            ("rl_rank_stage_open_seconds", "0+2", {"stage": "rollout"}),
+            ("rl_rank_wait_class", "1", {"class": "parked"}),
+        ):
+            course.given[series(name, **who, **labels)] = f"{values}x{LENGTH}"
+        place = {**who, "group": "a" if alike else f"a{rank}"}
+        course.given[series("rl_rank_stack_group", **place)] = f"_x20 1x{LENGTH - 20}"
+    both = {
+        series("", cluster="c", node="n3", rank=rank, evidence="role_differs"): 1.0
+        for rank in (0, 1)
+    }
+    return Case(
+        course.given,
+        [
+            *((ACCUSED, f"{seconds}s", {}) for seconds in range(30, 60, 2)),
+            (ACCUSED, "66s", both if alike else {}),
+            (ACCUSED, "120s", both if alike else {}),
+            (
+                PAGES,
+                "150s",
+                firing("RoleHoldsUpJob") if alike else firing("Deadlock", "GroupStall"),
+            ),
+        ],
+    )
+
+
 @played((False, False), (True, False), (False, True))
 def test_nobody_is_paged_for_a_job_that_makes_no_marks_unless_it_is_being_formed_or_one_has_died(
     forming: bool, died: bool

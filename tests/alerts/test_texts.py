@@ -34,6 +34,7 @@ COUNTED = {
     "LossNotFinite",
     "NodeLostWithRanks",
     "NodesLost",
+    "RoleHoldsUpJob",
     "SlownessRotates",
     "SlurmGPUTypeMismatch",
     "SlurmNodeCountDropped",

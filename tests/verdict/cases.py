@@ -805,6 +805,10 @@ TRIO: Differences = {"world_size": 3}
 SYNC = inside("sync", 9, 4, "broadcast")
 BEFORE_SYNC = member(("sync", 8, 4))
 ROLLOUTS = WORLD | {"stage": "rollout"}
+STANDS = AWAIT_WORK | stands("a")
+WHOLE = {0: "role_differs", 1: "role_differs"}
+MEETS_ROLLOUTS = inside("transfer", 11, 3, "broadcast", None, ("world", 71, 3))
+NOT_MET = member(("transfer", 10, 3))
 ROLES: dict[str, dict[str, Case]] = {
     "a-role-waits-for-one-whose-ranks-are-all-in-calls": {
         "train": nobody(3, {"collectives": {}} | PARKED, {}, "other_role"),
@@ -1006,6 +1010,96 @@ ROLES: dict[str, dict[str, Case]] = {
         "rollout": hang(
             3, AWAIT_WORK | SYNC, {2: inside("sync", 9, 4, "barrier")}, {2: "mismatch"}
         ),
+    },
+    "a-role-stands-at-one-place-beside-one-between-two-stages": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": hang(2, STANDS, {}, WHOLE),
+    },
+    "a-role-stands-at-one-place-beside-one-that-is-all-idle": {
+        "train": well(4, WAITS_IN_A_QUEUE, {}),
+        "rollout": hang(2, STANDS, {}, WHOLE),
+    },
+    "a-role-stands-at-one-place-beside-one-that-never-had-a-stage": {
+        "train": well(4, WAITS_IN_A_QUEUE | {"stages": frozenset({"idle"})}, {}),
+        "rollout": nobody(2, STANDS, {}, "group_only"),
+    },
+    "a-role-stands-at-one-place-beside-one-that-is-within-its-budget": {
+        "train": well(4, WAITS_IN_A_QUEUE | {"progress_age_seconds": 2.0}, {}),
+        "rollout": nobody(2, STANDS, {}, "group_only"),
+    },
+    "a-role-stands-at-one-place-beside-one-at-work": {
+        "train": well(4, WAITS_IN_A_QUEUE, {0: {"at_work": True, "progress_age_seconds": 60.0}}),
+        "rollout": nobody(2, STANDS, {}, "group_only"),
+    },
+    "a-role-stands-at-two-places": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": nobody(2, STANDS, {1: stands("b")}, "group_only"),
+    },
+    "a-role-stands-and-nobody-knows-where": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": nobody(2, AWAIT_WORK, {}, "group_only"),
+    },
+    "a-role-stands-in-two-stages": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": nobody(2, STANDS, {1: {"stage": "reward"}}, "group_only"),
+    },
+    "a-role-stands-in-a-stage-of-another": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": nobody(2, STANDS | {"stage": "train"}, {}, "group_only"),
+    },
+    "a-role-stands-inside-of-its-calls": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": nobody(2, STANDS | SEARCHES, {}, "call"),
+    },
+    "the-only-rank-of-a-role-stands": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": hang(1, AWAIT_WORK, {}, {0: "role_differs"}),
+    },
+    "two-roles-stand-at-one-place": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": nobody(2, STANDS, {}, "group_only"),
+        "reward": nobody(1, AWAIT_WORK | {"stage": "reward"}, {}, "group_only"),
+    },
+    "a-role-stands-beside-one-that-is-all-in-one-collective": {
+        "train": nobody(4, inside("world", 220, 4), {}, "group_only"),
+        "rollout": nobody(2, STANDS, {}, "group_only"),
+    },
+    "a-role-stands-beside-one-whose-ranks-wait-for-each-other": {
+        "train": nobody(
+            2,
+            {},
+            {
+                0: inside("a", 2, 2, "all_reduce", None, ("b", 1, 2)),
+                1: inside("b", 2, 2, "all_reduce", None, ("a", 1, 2)),
+            },
+            "cycle",
+        ),
+        "rollout": nobody(2, STANDS, {}, "group_only"),
+    },
+    "a-role-that-stands-is-missed-in-a-group-that-both-share": {
+        "train": gives_way(3, inside("world", 72, 3), {0: MEETS_ROLLOUTS}),
+        "rollout": hang(2, STANDS | NOT_MET, {}, WHOLE),
+    },
+    "a-role-that-stands-and-another-are-missed-in-a-group-that-all-share": {
+        "train": nobody(
+            3, inside("world", 72, 3), {0: inside("transfer", 11, 5, "broadcast")}, "missing"
+        ),
+        "rollout": nobody(2, STANDS | member(("transfer", 10, 5)), {}, "group_only"),
+        "reward": well(2, PARKED | {"stage": "idle"} | member(("transfer", 10, 5)), {}),
+    },
+    "a-role-stands-and-another-misses-a-rank-that-nobody-sees": {
+        "train": nobody(3, inside("world", 72, 4), {}, "missing"),
+        "rollout": nobody(2, STANDS, {}, "group_only"),
+    },
+    "a-role-stands-and-a-rank-has-left": {
+        "train": nobody(
+            4, {"world_size": 4} | inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, "other_role"
+        ),
+        "rollout": nobody(3, STANDS | {"world_size": 3}, {2: absent(100.0)}, "group_only"),
+    },
+    "a-role-stands-beside-one-that-has-not-come": {
+        "train": hang(4, inside("world", 220, 4), {0: NOT_COME}, {0: "awaited"}),
+        "rollout": nobody(2, STANDS, {}, "group_only"),
     },
     "the-only-rank-of-a-role-waits-for-storage": {
         "train": gives_way(3, inside("world", 220, 3), {0: WAITS_IN_A_QUEUE | POLL}),

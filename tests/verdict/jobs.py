@@ -29,6 +29,7 @@ HEALTHY = RankFacts(
     first_failure="",
     first_failure_time=None,
     first_failure_age_seconds=None,
+    stages=frozenset({"train"}),
 )
 SPINNING: dict[str, Any] = {
     "progress_age_seconds": 412.0,

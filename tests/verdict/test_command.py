@@ -325,6 +325,7 @@ def test_json_has_a_fixed_form() -> None:
         "started": None,
         "expected_seconds": None,
         "gaps": None,
+        "stages": ["train"],
         "at_work": False,
         "class_before": [],
         "step_age_seconds": None,

@@ -28,7 +28,7 @@ class Charge:
     rank: RankFacts
     evidence: str
     """`process_gone`, `missing`, `left_loop_early`, `awaited`, `mismatch`, `livelock`,
-    `io_blocked`, `odd_one_out`, `stage_differs` or `stack_differs`."""
+    `io_blocked`, `odd_one_out`, `stage_differs`, `stack_differs` or `role_differs`."""
     group: str = ""
     op: str = ""
     """What the others wait for it in, where that is known."""
@@ -53,6 +53,10 @@ class Case:
     """They hold the others up, though they may make marks of progress."""
     misses: bool = False
     """Whether some are overdue, and some wait for members of their group that nobody sees."""
+    unseen: bool = False
+    """Whether some wait for members that are no ranks of the job's other roles either."""
+    late: Sequence[RankFacts] = ()
+    """They have not come as far as others in a group of several roles."""
     left: Sequence[RankFacts] = ()
     """They have left this node lately, and run nowhere on it."""
     others: frozenset[str] = frozenset()
@@ -135,6 +139,36 @@ class Case:
             and not self._awaits_role(charge)
             for charge in self.charges
         )
+
+    @property
+    def stands_whole(self) -> bool:
+        """Whether all are in one stage of the loop, which has not the name of another role, in no
+        collective, and at one place of their code, and none is at fault; nor may they wait for what
+        they have called."""
+        stages = {rank.stage for rank in self.live}
+        places = {rank.stack.group for rank in self.live}
+        return (
+            self.stands
+            and self.nobody != "call"
+            and len(stages) == 1
+            and not stages & self.others
+            and not any(rank.inside for rank in self.live)
+            and (len(self.live) == 1 or len(places - {""}) == len(places) == 1)
+        )
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether all wait for members that are not here, or for ranks that may wait for another
+        role, or are between two stages of the loop themselves."""
+        nobody = not self.charges and (self.nobody == "missing" or not self.waiting)
+        return (self.awaits_role or nobody) and all(map(self._waits, self.live))
+
+    def _waits(self, rank: RankFacts) -> bool:
+        if any(rank is other for other in self.waiting):
+            return True
+        late = any(rank is other for other in self.late)
+        between = rank.stage in OUTSIDE and not rank.inside and not late
+        return between and any(one.stages - set(OUTSIDE) for one in self.live)
 
     def steps_in_place(self, seconds: float) -> bool:
         """Whether all have been at one step for about that long: a role makes its last step a

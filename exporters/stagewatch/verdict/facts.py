@@ -92,6 +92,8 @@ class RankFacts:
     """What is left of a pause that the trainer has announced."""
     gaps: int | None = None
     """Gaps between marks of progress that its record has shown."""
+    stages: frozenset[str] = frozenset()
+    """The stages in which it has shown one."""
     at_work: bool = False
     """Whether it takes memory, moves bytes, or has children that do."""
     class_before: frozenset[WaitClass] = frozenset()
@@ -267,6 +269,7 @@ def _facts(rank: Rank, window: Sequence[Sample], shown: _Shown, *, full: bool) -
         started=record.created if record else None,
         expected_seconds=max(0.0, record.expected_until - now) if record else None,
         gaps=sum(sum(totals.gaps) for totals in record.totals.values()) if record else None,
+        stages=_stages(record) if record else frozenset(),
         at_work=wait_class is WaitClass.COMPUTE,
         step_age_seconds=max(0.0, now - began) if began is not None else None,
         storage_wait_seconds=waited,
@@ -277,7 +280,8 @@ def as_json(fact: RankFacts) -> dict[str, Any]:
     """The facts of a rank that is here, for programs; the stack stands elsewhere."""
     content = asdict(replace(fact, stack=NO_STACK))
     del content["stack"], content["left_seconds"]
-    return content | {"overdue": fact.overdue, "class_before": sorted(fact.class_before)}
+    listed = {"class_before": sorted(fact.class_before), "stages": sorted(fact.stages)}
+    return content | {"overdue": fact.overdue} | listed
 
 
 def is_still(rank: RankFacts) -> bool:
@@ -298,6 +302,10 @@ def _inside(record: RankRecord, now: float) -> dict[str, Inside]:
         for name, group in record.inside.items()
         if now - group.entered >= INSIDE_AFTER_SECONDS
     }
+
+
+def _stages(record: RankRecord) -> frozenset[str]:
+    return frozenset(stage for stage, totals in record.totals.items() if totals.longest_gap)
 
 
 def _calls(record: RankRecord, now: float) -> dict[str, float]:

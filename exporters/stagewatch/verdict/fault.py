@@ -42,12 +42,22 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
         for place, rank in enumerate(live)
         if rank.rank in others.awaited
     }
-    graph = draw(live, asked, others.whole)
+    graph = draw(live, asked, others.whole, others.shared)
     waiting = tuple(live[place] for place in sorted(graph.waits))
     found, holding = _by_collectives(live, graph)
-    held_up_by = tuple(live[place] for place in sorted(holding))
-    misses = graph.short and any(rank.overdue for rank in live)
-    case = Case(live, gone, (), "", waiting, held_up_by, misses, left, others.roles)
+    case = Case(
+        live,
+        gone,
+        (),
+        "",
+        waiting,
+        holding=tuple(live[place] for place in sorted(holding)),
+        misses=graph.short and any(rank.overdue for rank in live),
+        unseen=graph.unseen,
+        late=tuple(rank for rank in live if rank.rank in others.late),
+        left=left,
+        others=others.roles,
+    )
     complete = _world_is_complete(live)
     if gone and live and not complete:
         return replace(case, charges=tuple(Charge(rank, "process_gone") for rank in gone))

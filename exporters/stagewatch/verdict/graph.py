@@ -52,21 +52,28 @@ class Graph:
     step shows."""
     short: bool = False
     """Whether somebody waits for members that do not live here."""
+    unseen: bool = False
+    """Whether those are no ranks of the job's other roles either."""
     missing: dict[int, Where] = field(default_factory=dict)
     """They are inside, and a member of the group does not live here; with their own operation."""
 
 
 def draw(
-    live: Sequence[RankFacts], awaited: Mapping[int, Where] = NOBODY, whole: Container[str] = ()
+    live: Sequence[RankFacts],
+    awaited: Mapping[int, Where] = NOBODY,
+    whole: Container[str] = (),
+    shared: Container[str] = (),
 ) -> Graph:
     """The graph of the live ranks of one role, of which other roles wait for `awaited`.
 
-    `whole`: groups whose other members are ranks of other roles.
+    `shared`: groups whose other members are ranks of other roles; `whole`: those of them that all
+    have come to.
     """
     groups, nowhere = groups_of(live, whole)
     graph = Graph(nowhere=nowhere)
     for group in groups:
         group.enter(graph)
+        graph.unseen |= group.short and bool(group.inside) and group.name not in shared
     totals: Counter[int] = Counter()
     for group in groups:
         totals.update(group.sequence)
@@ -86,7 +93,7 @@ def groups_of(
 ) -> tuple[list[Group], set[int]]:
     """The groups of a role, and who has been in none while the first one of all is waited in.
 
-    `whole`: those whose other members are ranks of other roles.
+    `whole`: those whose other members are ranks of other roles, and that all have come to.
     """
     younger = _younger(live)
     members: defaultdict[str, set[int]] = defaultdict(set)
@@ -347,6 +354,7 @@ def _sends(live: Sequence[RankFacts], graph: Graph) -> None:
         graph.waits.add(place)
         peers = [other for other, rank in enumerate(live) if rank.rank == call.peer]
         graph.short |= not peers
+        graph.unseen |= not peers
         for peer in peers[:1]:
             graph.awaited.setdefault(peer, (POINT_TO_POINT, call.op))
 

@@ -105,6 +105,9 @@ def _blame(charges: Sequence[Charge]) -> str:
         return f"{whom} {do} not fit the others' {first.op} of {first.group}{place}"
     if first.evidence == "stage_differs" and stage:
         return f"{whom} alone {'are' if several else 'is'} in {stage}{line}"
+    if first.evidence == "role_differs":
+        whole = ", all of this one" if several else ""
+        return f"the other roles wait for {whom}{whole}, in {stage}{line}"
     if first.evidence in _DID:
         return f"{whom} {_DID[first.evidence][several]}{place}"
     return f"{whom} alone {'are' if several else 'is'} {does}{place}"

@@ -98,6 +98,7 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
     unlike = any(case.waits_unlike and stuck[role] for role, case in cases.items())
     awaited = any(one.awaited for one in shared.values())
     calls = any(case.nobody == "call" and stuck[role] for role, case in cases.items())
+    whole = _role_that_stands(cases, stuck)
     verdicts = []
     for role, case in cases.items():
         job = f"job {roles[role][0].job_id}" + (f" ({role})" if len(roles) > 1 else "")
@@ -108,7 +109,11 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
         gives_way |= calls and case.nobody == "group_only"
         gives_way |= awaited and stuck[role] and not case.charges
         gives_way |= stuck[role] and bool(case.charges) and _just_left(roles) and not case.sure
+        gives_way |= stuck[role] and whole not in ("", role)
         mine = replace(case, charges=(), nobody="other_role") if gives_way else case
+        if role == whole:
+            charges = tuple(Charge(rank, "role_differs") for rank in case.live)
+            mine = replace(case, charges=charges, nobody="")
         if case.live or case.gone or mine.charges:
             verdicts.append(_judge_role(roles[role], mine, job, stuck[role]))
     return verdicts
@@ -131,6 +136,27 @@ def _absent_roles(cases: Mapping[str, Case]) -> dict[str, Case]:
             died = tuple(Charge(rank, "process_gone") for rank in case.gone)
             absent[role] = replace(case, charges=died)
     return absent
+
+
+def _role_that_stands(cases: Mapping[str, Case], stuck: Mapping[str, bool]) -> str:
+    """The only role that stands in a stage as a whole, while all others wait or are between two
+    stages of theirs; empty where somebody else may be at fault."""
+    whole = [role for role, case in cases.items() if stuck[role] and case.stands_whole]
+    others = {role: case for role, case in cases.items() if role not in whole}
+    early = any(stuck[role] and _late(cases[role].live) < EARLY_SECONDS for role in cases)
+    if len(whole) != 1 or not others or early:
+        return ""
+    lost = any(case.unseen or case.gone or case.left for case in cases.values())
+    waits = all(
+        case.only_waits if stuck[role] else _idles(case) and replace(case, charges=()).only_waits
+        for role, case in others.items()
+    )
+    return whole[0] if waits and not lost else ""
+
+
+def _idles(case: Case) -> bool:
+    """Whether all are overdue, and asleep outside of every stage."""
+    return bool(case.live) and all(rank.overdue for rank in case.live) and excuse(case) == _IDLE
 
 
 def _late(live: Ranks) -> float:

@@ -25,6 +25,10 @@ class Beside:
     """Its rank that all others of a group wait for."""
     whole: set[str] = field(default_factory=set)
     """Groups all of whose members, of all roles, are inside of one collective."""
+    shared: set[str] = field(default_factory=set)
+    """Groups all of whose members live, in several roles."""
+    late: set[int] = field(default_factory=set)
+    """Its ranks that have not come as far in such a group as those inside."""
     roles: frozenset[str] = frozenset()
     """The other roles that live."""
     alone: int | None = None
@@ -74,20 +78,22 @@ def _meet(
     shares: Sequence[tuple[str, Sequence[RankFacts], Group]],
     found: Mapping[str, Beside],
 ) -> None:
-    """A group of several roles, by its size, that all of its members have come to or all but one.
+    """A group of several roles, by its size, that all of its members have come to or not.
 
-    With more outside, one of them may wait for another unseen.
+    Where more than one have not, one of them may wait for another unseen.
     """
     groups = [group for _, _, group in shares]
+    if not any(group.inside for group in groups):
+        return
     if max(group.size for group in groups) != (count := sum(len(one.members) for one in groups)):
         return
     reached = max(group.reached or 0 for group in groups)
     come = sum(len(group.furthest) for group in groups if group.reached == reached)
-    if come == count:
-        for role, _, _ in shares:
-            found[role].whole.add(name)
-    elif come == count - 1:
-        where = max(groups, key=lambda group: len(group.inside)).where
-        for role, live, group in shares:
-            late = [place for place, sequence in group.sequence.items() if sequence < reached]
-            found[role].awaited |= {live[place].rank: where for place in late}
+    where = max(groups, key=lambda group: len(group.inside)).where
+    for role, live, group in shares:
+        mine = found[role]
+        mine.shared.add(name)
+        mine.whole |= {name} if come == count else set()
+        late = {live[at].rank for at, sequence in group.sequence.items() if sequence < reached}
+        mine.late |= late
+        mine.awaited |= dict.fromkeys(late, where) if come == count - 1 else {}

@@ -33,6 +33,7 @@ _MEANING = {
     "odd_one_out": "it waits unlike all others",
     "stack_differs": "its stack differs from those of all others",
     "stage_differs": "it is in a stage of its own",
+    "role_differs": "its role stands there as a whole, and all other roles wait",
     "stage_behind": "its peers have completed that stage, and the job waits for it",
 }
 _EXCUSES = {

@@ -117,6 +117,7 @@ _WHY = {
     "livelock": ("it makes marks but no steps", "they make marks but no steps"),
     "stack_differs": ("its stack differs from all others", "their stacks differ from all others"),
     "stage_differs": ("it is in a stage of its own", "they are in a stage of their own"),
+    "role_differs": ("all other roles wait", "the whole role stands there, and all others wait"),
 }
 
 
