@@ -96,9 +96,18 @@ def test_next_shapes_are_twelve_faults_and_four_healthy_jobs() -> None:
     assert [len(shape.roles) > 1 for shape in following].count(True) >= 4
 
 
+def test_further_shapes_are_fourteen_faults_and_six_healthy_jobs_most_of_several_roles() -> None:
+    further = find("further")
+    assert [shape.healthy for shape in further].count(True) == 6
+    assert [shape.healthy for shape in further].count(False) == 14
+    roles = [shape.healthy for shape in further if len(shape.roles) > 1]
+    assert roles.count(False) >= 10
+    assert roles.count(True) >= 4
+
+
 def test_all_shapes_are_those_of_every_folder_about_hangs() -> None:
     folders = {shape.file.parent.name for shape in find("all")}
-    assert folders == {"open", "held", "fresh", "later", "newest", "latest", "next"}
+    assert folders == {"open", "held", "fresh", "later", "newest", "latest", "next", "further"}
 
 
 def test_no_two_shapes_about_hangs_tell_the_same_incident() -> None:

@@ -1080,6 +1080,24 @@ ROLES: dict[str, dict[str, Case]] = {
         "train": gives_way(3, inside("world", 72, 3), {0: MEETS_ROLLOUTS}),
         "rollout": hang(2, STANDS | NOT_MET, {}, WHOLE),
     },
+    "a-role-that-stands-is-missed-in-a-group-of-unknown-size": {
+        "train": gives_way(
+            4,
+            inside("world", 72, 4, "unknown"),
+            {0: inside("transfer", 11, 0, "unknown", None, ("world", 71, 4))},
+        ),
+        "rollout": hang(2, STANDS | member(("transfer", 10, 0)), {}, WHOLE),
+    },
+    "a-role-that-stands-and-another-are-missed-in-a-group-of-unknown-size": {
+        "train": nobody(
+            4,
+            inside("world", 72, 4, "unknown"),
+            {0: inside("transfer", 11, 0, "unknown", None, ("world", 71, 4))},
+            "missing",
+        ),
+        "rollout": nobody(2, STANDS | member(("transfer", 10, 0)), {}, "group_only"),
+        "reward": well(2, PARKED | {"stage": "idle"} | member(("transfer", 10, 0)), {}),
+    },
     "a-role-that-stands-and-another-are-missed-in-a-group-that-all-share": {
         "train": nobody(
             3, inside("world", 72, 3), {0: inside("transfer", 11, 5, "broadcast")}, "missing"

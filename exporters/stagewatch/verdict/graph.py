@@ -177,6 +177,7 @@ class Group:
             place: live[place].inside[name] for place in members if name in live[place].inside
         }
         size = max((live[place].group_sizes.get(name, 0) for place in members), default=0)
+        self.sized = size > 0
         self.size = size or (2 if len(members) == 1 else 0)
         """A group has two members at least; 0: not known."""
         self.part = self.size > len(members)

@@ -15,6 +15,10 @@ from stagewatch.verdict.graph import Group, Where, groups_of
 
 OUTSIDE = ("cleanup", "idle")
 """Stages outside of the loop."""
+OF_A_ROLE = ("init", "world")
+"""Groups that each role has one of."""
+Share = tuple[str, Sequence[RankFacts], Group]
+"""A role, those of it that live, and what it has of a group."""
 
 
 @dataclass(slots=True)
@@ -26,9 +30,10 @@ class Beside:
     whole: set[str] = field(default_factory=set)
     """Groups all of whose members, of all roles, are inside of one collective."""
     shared: set[str] = field(default_factory=set)
-    """Groups all of whose members live, in several roles."""
+    """Groups of several roles, all of whose members live, as far as their number is known."""
     late: set[int] = field(default_factory=set)
-    """Its ranks that have not come as far in such a group as those inside."""
+    """Its ranks that have not come as far in such a group as those inside, or, where nobody knows
+    its size, are not inside."""
     roles: frozenset[str] = frozenset()
     """The other roles that live."""
     alone: int | None = None
@@ -43,7 +48,8 @@ class Beside:
 def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
     """By role."""
     found = {role: Beside() for role in roles}
-    parts: defaultdict[str, list[tuple[str, Sequence[RankFacts], Group]]] = defaultdict(list)
+    parts: defaultdict[str, list[Share]] = defaultdict(list)
+    unsized: defaultdict[str, list[Share]] = defaultdict(list)
     live_ranks = stored = 0
     alive: set[str] = set()
     for role, ranks in roles.items():
@@ -55,6 +61,8 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
             for group in groups_of(live)[0]:
                 if group.part:
                     parts[group.name].append((role, live, group))
+                if not group.sized and group.name not in OF_A_ROLE:
+                    unsized[group.name].append((role, live, group))
     for role, one in found.items():
         one.live, one.stored, one.roles = live_ranks, stored, frozenset(alive - {role})
     everybody = [(role, rank) for role, ranks in roles.items() for rank in _alive(ranks)]
@@ -66,6 +74,11 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
         found[role].alone = rank.rank
     for name, shares in parts.items():
         _meet(name, shares, found)
+    for name, shares in unsized.items():
+        if len(shares) > 1 and any(group.inside for _, _, group in shares):
+            for role, live, group in shares:
+                found[role].shared.add(name)
+                found[role].late |= {live[at].rank for at in group.members - group.inside.keys()}
     return found
 
 
@@ -75,7 +88,7 @@ def _alive(ranks: Sequence[RankFacts]) -> list[RankFacts]:
 
 def _meet(
     name: str,
-    shares: Sequence[tuple[str, Sequence[RankFacts], Group]],
+    shares: Sequence[Share],
     found: Mapping[str, Beside],
 ) -> None:
     """A group of several roles, by its size, that all of its members have come to or not.
