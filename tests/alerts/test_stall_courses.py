@@ -267,6 +267,24 @@ def test_a_role_that_was_young_when_its_node_was_lost_is_what_the_others_wait_fo
     )
 
 
+@played((50, True), (17, False))
+def test_a_role_that_has_left_is_at_fault_if_the_others_stopped_soon(look: int, soon: bool) -> Case:
+    """They stop at 110 s, all between two stages."""
+    course = Course()
+    course.reclassify("poll", stage="idle")
+    course.drop("rl_rank_collective")
+    longest = {"cluster": "c", "job_id": "540", "role": "train", "node": "n1", "stage": "train"}
+    course.given[series("rl_progress_gap_longest_seconds", **longest)] = f"4x{LENGTH}"
+    course.given = {
+        key: f"0x54 0+2x{LENGTH - 55}" if values.startswith("0+2") else values
+        for key, values in course.given.items()
+    }
+    who = {"cluster": "c", "job_id": "540", "role": "loader", "node": "n3", "rank": 0}
+    course.given[series("rl_rank_up", **who)] = f"1x{look} stale"
+    left = {series("", cluster="c", node="n3", rank=0, evidence="missing"): 1.0}
+    return Case(course.given, [(ACCUSED, "140s", {}), (ACCUSED, "170s", left if soon else {})])
+
+
 @played((True,), (False,))
 def test_a_role_that_stands_as_a_whole_is_named_and_paged_for_once(alike: bool) -> Case:
     """Once its stacks have been seen, and are alike; not before the suspicion of all is old."""

@@ -377,7 +377,9 @@ def made_up_job(job_id: str, chance: random.Random) -> list[RankFacts]:
         }
         ranks += job(size, common, role=role, job_id=job_id, **special)
     return [
-        with_budget(rank if rank.left_seconds is None else dataclasses.replace(rank, **GONE))
+        with_budget(
+            rank if rank.left_seconds is None else dataclasses.replace(rank, **GONE, calls={})
+        )
         for rank in ranks
     ]
 

@@ -781,6 +781,16 @@ CASES: dict[str, Case] = {
         {"collectives": {}, "stage": "checkpoint", "storage_wait_seconds": 61.0} | IO,
         {3: {"storage_wait_seconds": 0.0}},
     ),
+    "all-are-asleep-outside-of-stages": well(
+        4, PARKED | {"collectives": {}, "stage": "idle", "step_age_seconds": 412.0}, {}
+    ),
+    "all-are-asleep-and-count-steps-without-a-stage": nobody(
+        4,
+        PARKED
+        | {"collectives": {}, "stage": "idle", "step_age_seconds": 412.0, "stages": frozenset()},
+        {},
+        "group_only",
+    ),
     "one-is-within-its-budget": well(8, WORLD, {0: NOT_COME | {"progress_age_seconds": 11.5}}),
 }
 """By name."""
@@ -807,6 +817,8 @@ BEFORE_SYNC = member(("sync", 8, 4))
 ROLLOUTS = WORLD | {"stage": "rollout"}
 STANDS = AWAIT_WORK | stands("a")
 WHOLE = {0: "role_differs", 1: "role_differs"}
+LATELY: Differences = {"progress_age_seconds": 62.0, "step_age_seconds": 62.0}
+TELLS_NOTHING: Differences = {"collectives": {}, "gaps": 0, "progress_age_seconds": None}
 MEETS_ROLLOUTS = inside("transfer", 11, 3, "broadcast", None, ("world", 71, 3))
 NOT_MET = member(("transfer", 10, 3))
 ROLES: dict[str, dict[str, Case]] = {
@@ -1118,6 +1130,31 @@ ROLES: dict[str, dict[str, Case]] = {
     "a-role-stands-beside-one-that-has-not-come": {
         "train": hang(4, inside("world", 220, 4), {0: NOT_COME}, {0: "awaited"}),
         "rollout": nobody(2, STANDS, {}, "group_only"),
+    },
+    "a-role-has-left-and-all-others-wait": {
+        "train": gives_way(4, inside("world", 220, 4) | LATELY, {0: WAITS_IN_A_QUEUE}),
+        "rollout": well(3, WAITS_IN_A_QUEUE | LATELY, {}),
+        "loader": Case(1, MARKS | {"world_size": 1}, {0: absent(100.0)}, {0: "missing"}, "", False),
+    },
+    "a-role-has-left-and-another-stands": {
+        "train": gives_way(4, inside("world", 220, 4) | LATELY, {0: WAITS_IN_A_QUEUE}),
+        "rollout": nobody(3, STANDS | LATELY, {}, "group_only"),
+        "loader": Case(1, MARKS | {"world_size": 1}, {0: absent(100.0)}, {}),
+    },
+    "a-role-has-left-and-another-one-has-lost-a-rank": {
+        "train": gives_way(4, inside("world", 220, 4) | LATELY, {0: WAITS_IN_A_QUEUE}),
+        "rollout": well(3, WAITS_IN_A_QUEUE | LATELY, {2: absent(100.0)}),
+        "loader": Case(1, MARKS | {"world_size": 1}, {0: absent(100.0)}, {}),
+    },
+    "between-two-stages-beside-a-role-that-tells-nothing": {
+        "train": gives_way(4, inside("world", 220, 4) | POLL, {0: WAITS_IN_A_QUEUE | POLL}),
+        "buffer": well(1, PARKED | TELLS_NOTHING, {}),
+    },
+    "a-message-to-a-rank-of-the-same-number-of-another-role": {
+        "train": nobody(4, inside("world", 220, 4), {2: NOT_COME | sends("send", 2)}, "missing"),
+        "rollout": hang(
+            2, inside("tp", 30, 2) | POLL, {1: member(("tp", 29, 2)) | POLL}, {1: "awaited"}
+        ),
     },
     "the-only-rank-of-a-role-waits-for-storage": {
         "train": gives_way(3, inside("world", 220, 3), {0: WAITS_IN_A_QUEUE | POLL}),

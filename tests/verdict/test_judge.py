@@ -274,11 +274,21 @@ def test_ranks_of_a_role_that_has_ended_are_told_where_another_role_waits_for_th
     rollouts = job(2, absent(60.0) | {"world_size": 2}, role="rollout", rank_1=absent(90.0))
     told = {one.role: one for one in judge([*trainers, *rollouts])}
     assert told["rollout"].sentence == (
-        "job 540 (rollout): ranks 0, 1 left, the last one 1 min ago; another role waits for "
-        "members that nobody sees"
+        "job 540 (rollout): ranks 0, 1 left, the last one 1 min ago; the job's other roles wait"
     )
     assert [charge.evidence for charge in told["rollout"].charges] == ["missing", "missing"]
     assert told["train"].evidence == "missing"
+
+
+@pytest.mark.parametrize(("seconds", "missed"), [(470.0, True), (475.0, False)])
+def test_a_role_that_has_left_is_at_fault_if_the_others_stopped_soon(
+    seconds: float, missed: bool
+) -> None:
+    waiting = LATE | {"collectives": {}, "stage": "idle", "wait_class": WaitClass.POLL}
+    loader = job(1, absent(seconds) | {"world_size": 1}, role="loader")
+    found = judge([*job(2, waiting), *job(2, waiting, role="rollout"), *loader])
+    named = {one.role: [charge.evidence for charge in one.charges] for one in found}
+    assert named == {"train": [], "rollout": []} | ({"loader": ["missing"]} if missed else {})
 
 
 def test_ranks_of_a_role_that_has_ended_well_are_not_told_of() -> None:

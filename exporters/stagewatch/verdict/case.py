@@ -167,8 +167,17 @@ class Case:
         if any(rank is other for other in self.waiting):
             return True
         late = any(rank is other for other in self.late)
-        between = rank.stage in OUTSIDE and not rank.inside and not late
-        return between and any(one.stages - set(OUTSIDE) for one in self.live)
+        return rank.stage in OUTSIDE and not rank.inside and not late and self.staged
+
+    @property
+    def staged(self) -> bool:
+        """Whether some have been in a stage of the loop."""
+        return any(rank.stages - {*OUTSIDE, "init"} for rank in self.live)
+
+    @property
+    def untold(self) -> bool:
+        """Whether they live and have made no marks at all."""
+        return bool(self.live) and all(rank.gaps == 0 for rank in self.live)
 
     def steps_in_place(self, seconds: float) -> bool:
         """Whether all have been at one step for about that long: a role makes its last step a

@@ -350,6 +350,10 @@ def _sends(live: Sequence[RankFacts], graph: Graph) -> None:
     }
     met = {(live[place].rank, call.peer) for place, call in with_peer.items()}
     for place, call in with_peer.items():
+        if call.peer == live[place].rank:  # of another role: nobody sends to itself
+            graph.waits.add(place)
+            graph.short = graph.unseen = True
+            continue
         if (call.peer, live[place].rank) in met:
             continue
         graph.waits.add(place)

@@ -15,10 +15,11 @@ from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.verdict.case import Case, Charge
 from stagewatch.verdict.facts import RankFacts
 from stagewatch.verdict.fault import accuse
-from stagewatch.verdict.roles import beside
+from stagewatch.verdict.roles import Beside, beside
 from stagewatch.verdict.thresholds import (
     ABSENT_SECONDS,
     EARLY_SECONDS,
+    LEFT_BEFORE_SECONDS,
     MIN_SECONDS,
     PATIENCE_SECONDS,
     SETTLE_SECONDS,
@@ -86,37 +87,58 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
     }
     if any(stuck.values()):
         cases |= _absent_roles(cases)
-    sure = any(
-        case.sure and (stuck[role] or case.gone_is_fault or not case.live)
+    counts = {
+        role
         for role, case in cases.items()
-    )
-    silence = min((_silence(cases[role].live) for role in roles if stuck[role]), default=0.0)
-    holds_others = any(
-        case.stands or case.stays if stuck[role] else case.steps_in_place(silence)
-        for role, case in cases.items()
-    )
-    unlike = any(case.waits_unlike and stuck[role] for role, case in cases.items())
-    awaited = any(one.awaited for one in shared.values())
-    calls = any(case.nobody == "call" and stuck[role] for role, case in cases.items())
-    whole = _role_that_stands(cases, stuck)
+        if case.charges and (stuck[role] or case.gone_is_fault or not case.live)
+    }
+    gives_way = _give_way(roles, cases, stuck, counts)
+    gives_way |= {role for role in roles if stuck[role] and _awaited(cases[role], shared)}
+    at_fault = {} if counts - gives_way or _just_left(roles) else _roles_at_fault(cases, stuck)
     verdicts = []
     for role, case in cases.items():
         job = f"job {roles[role][0].job_id}" + (f" ({role})" if len(roles) > 1 else "")
-        early = len(roles) > 1 and _late(case.live) < EARLY_SECONDS
-        gives_way = stuck[role] and bool(case.charges) and (sure or early) and not case.sure
-        gives_way |= stuck[role] and holds_others and case.awaits_role
-        gives_way |= stuck[role] and unlike and case.waits_alike
-        gives_way |= calls and case.nobody == "group_only"
-        gives_way |= awaited and stuck[role] and not case.charges
-        gives_way |= stuck[role] and bool(case.charges) and _just_left(roles) and not case.sure
-        gives_way |= stuck[role] and whole not in ("", role)
-        mine = replace(case, charges=(), nobody="other_role") if gives_way else case
-        if role == whole:
-            charges = tuple(Charge(rank, "role_differs") for rank in case.live)
-            mine = replace(case, charges=charges, nobody="")
+        mine = case
+        if role in at_fault:
+            mine = replace(case, charges=at_fault[role], nobody="")
+        elif role in gives_way or (stuck[role] and at_fault):
+            mine = replace(case, charges=(), nobody="other_role")
         if case.live or case.gone or mine.charges:
             verdicts.append(_judge_role(roles[role], mine, job, stuck[role]))
     return verdicts
+
+
+def _awaited(case: Case, shared: Mapping[str, Beside]) -> bool:
+    """Whether nobody of the role is at fault, and a rank is waited for in a group of several."""
+    return not case.charges and any(one.awaited for one in shared.values())
+
+
+def _give_way(
+    roles: Mapping[str, Ranks],
+    cases: Mapping[str, Case],
+    stuck: Mapping[str, bool],
+    counts: set[str],
+) -> set[str]:
+    """The roles whose evidence is weaker than what another role shows.
+
+    `counts`: those whose charges count.
+    """
+    sure = any(cases[role].sure for role in counts)
+    silence = min((_silence(cases[role].live) for role in roles if stuck[role]), default=0.0)
+    holds_others = any(
+        case.stands or case.stays if stuck[role] else case.steps_in_place(silence) or case.untold
+        for role, case in cases.items()
+    )
+    unlike = any(case.waits_unlike and stuck[role] for role, case in cases.items())
+    calls = any(case.nobody == "call" and stuck[role] for role, case in cases.items())
+    give = set()
+    for role, case in cases.items():
+        early = _just_left(roles) or (len(roles) > 1 and _late(case.live) < EARLY_SECONDS)
+        weak = bool(case.charges) and (sure or early) and not case.sure
+        awaits = (holds_others and case.awaits_role) or (unlike and case.waits_alike)
+        if (stuck[role] and (weak or awaits)) or (calls and case.nobody == "group_only"):
+            give.add(role)
+    return give
 
 
 def _absent_roles(cases: Mapping[str, Case]) -> dict[str, Case]:
@@ -138,20 +160,36 @@ def _absent_roles(cases: Mapping[str, Case]) -> dict[str, Case]:
     return absent
 
 
-def _role_that_stands(cases: Mapping[str, Case], stuck: Mapping[str, bool]) -> str:
-    """The only role that stands in a stage as a whole, while all others wait or are between two
-    stages of theirs; empty where somebody else may be at fault."""
-    whole = [role for role, case in cases.items() if stuck[role] and case.stands_whole]
-    others = {role: case for role, case in cases.items() if role not in whole}
-    early = any(stuck[role] and _late(cases[role].live) < EARLY_SECONDS for role in cases)
-    if len(whole) != 1 or not others or early:
-        return ""
-    lost = any(case.unseen or case.gone or case.left for case in cases.values())
-    waits = all(
-        case.only_waits if stuck[role] else _idles(case) and replace(case, charges=()).only_waits
-        for role, case in others.items()
+def _roles_at_fault(
+    cases: Mapping[str, Case], stuck: Mapping[str, bool]
+) -> dict[str, tuple[Charge, ...]]:
+    """The only role that stands in a stage as a whole, or those that have left as a whole, while
+    all others wait or are between two stages of theirs; none where another may be at fault."""
+    live = {role: case for role, case in cases.items() if case.live}
+    whole = [role for role, case in live.items() if stuck[role] and case.stands_whole]
+    others = [role for role in live if role not in whole]
+    early = any(stuck[role] and _late(case.live) < EARLY_SECONDS for role, case in live.items())
+    lost = any(case.unseen or case.gone or case.left for case in live.values())
+    only_wait = all(
+        cases[role].only_waits
+        if stuck[role]
+        else _idles(cases[role]) and replace(cases[role], charges=()).only_waits
+        for role in others
     )
-    return whole[0] if waits and not lost else ""
+    if early or lost or not only_wait or len(whole) > 1 or not any(stuck.values()):
+        return {}
+    absent = {role: case for role, case in cases.items() if not case.live}
+    if whole:
+        charges = tuple(Charge(rank, "role_differs") for rank in cases[whole[0]].live)
+        return {whole[0]: charges} if others and not absent else {}
+    since = min(_silence(case.live) for case in live.values()) + LEFT_BEFORE_SECONDS
+    if any(case.charges or case.gone or not case.sees_all for case in absent.values()):
+        return {}
+    return {
+        role: tuple(Charge(rank, "missing") for rank in left)
+        for role, case in absent.items()
+        if (left := [rank for rank in case.absent_long if (rank.left_seconds or 0.0) <= since])
+    }
 
 
 def _idles(case: Case) -> bool:
@@ -184,12 +222,11 @@ def _judge_role(ranks: Ranks, case: Case, job: str, stuck: bool) -> Verdict:
     failure = f"; first failure: {first}" if first else ""
     live, gone = case.live, case.gone
     if not live and any(charge.evidence == "missing" for charge in case.charges):
-        missed = "another role waits for members that nobody sees"
-        sentence = f"{job}: {departed(case.absent_long)}; {missed}{failure}"
+        sentence = f"{job}: {departed(case.absent_long)}; the job's other roles wait{failure}"
         return Verdict(job_id, role, False, "missing", case.charges, sentence)
     if not live:
         whole = "its only rank here is" if len(gone) == 1 else f"all its {len(gone)} ranks here are"
-        missed = "; another role waits for members that nobody sees" if case.charges else ""
+        missed = "; the job's other roles wait" if case.charges else ""
         sentence = f"{job}: {whole} gone{missed}{failure}"
         return Verdict(job_id, role, False, "process_gone", case.charges, sentence)
     if case.gone_is_fault:
@@ -292,7 +329,8 @@ def excuse(case: Case) -> str:
             return f"{who((rank,))} is in {rank.stage}, which may take long"
     if live and all(rank.wait_class is WaitClass.STOPPED for rank in live):
         return "all ranks are stopped, the job is suspended"
-    if not case.gone_is_fault and all(
+    counts_steps = any(rank.step_age_seconds is not None for rank in live)
+    if not (case.gone_is_fault or (counts_steps and not case.staged)) and all(
         rank.stage == "idle" and rank.wait_class is WaitClass.PARKED and not rank.inside
         for rank in live
     ):

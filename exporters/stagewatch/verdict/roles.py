@@ -76,9 +76,9 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
         _meet(name, shares, found)
     for name, shares in unsized.items():
         if len(shares) > 1 and any(group.inside for _, _, group in shares):
-            for role, live, group in shares:
+            for role, ranks, group in shares:
                 found[role].shared.add(name)
-                found[role].late |= {live[at].rank for at in group.members - group.inside.keys()}
+                found[role].late |= {ranks[at].rank for at in group.members - group.inside.keys()}
     return found
 
 

@@ -47,6 +47,8 @@ evidence counts: another role may show better evidence until then."""
 ABSENT_SECONDS = 35.0
 """How long a rank must have been absent before the others are said to wait for it: the rules ask
 for more than 30 s, and look every five."""
+LEFT_BEFORE_SECONDS = 60.0
+"""How long before the last progress of all others a role may have left that they wait for."""
 REMEMBERED_SECONDS = 900.0
 """How long a rank that has left is remembered."""
 SETTLE_SECONDS = 5.0
