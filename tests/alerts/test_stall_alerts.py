@@ -17,7 +17,7 @@ def cases(name: str) -> list[dict[str, Any]]:
     """What promtool is to expect of an alert, in hangs and in healthy jobs."""
     return [
         case
-        for subject in ("stalls", "stalls-healthy")
+        for subject in ("stalls", "stalls-healthy", "stalls-roles")
         for test in cases_of(subject)
         for case in test.get("alert_rule_test", [])
         if case["alertname"] == name

@@ -391,9 +391,11 @@ def a_role_that_stands(job_id: str, chance: random.Random) -> list[RankFacts]:
     rest = chance.choice([member(("world", 219, many)) | PARKED, inside(*shared), member(shared)])
     waiting = inside("world", 220, many) | {"world_size": many} | SPIN
     standing = PARKED | chance.choice([ALONE, member(("tp", 219, shared[2])), member(shared)])
+    marks: Differences = {"progress_age_seconds": 2.0, "step_age_seconds": 412.0} | COMPUTE
+    marks = chance.choice([{}, {}, marks])
     roles = {
         "train": (many, waiting, {"rank_0": rest | {"stage": chance.choice(["idle", "train"])}}),
-        "rollout": (size, standing | {"stage": "rollout", "world_size": size}, {}),
+        "rollout": (size, standing | {"stage": "rollout", "world_size": size} | marks, {}),
     }
     return [
         dataclasses.replace(rank, **(a_difference(chance, size) if chance.random() < 0.1 else {}))
@@ -456,7 +458,7 @@ def looked_at(ranks: list[RankFacts], chance: random.Random) -> list[RankFacts]:
     ]
 
 
-SEEDS = range(544, 548)
+SEEDS = range(540, 544)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

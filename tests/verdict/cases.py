@@ -817,6 +817,7 @@ BEFORE_SYNC = member(("sync", 8, 4))
 ROLLOUTS = WORLD | {"stage": "rollout"}
 STANDS = AWAIT_WORK | stands("a")
 WHOLE = {0: "role_differs", 1: "role_differs"}
+RETRYING: Differences = {"collectives": {}} | MARKS | {"step_age_seconds": 412.0}
 LATELY: Differences = {"progress_age_seconds": 62.0, "step_age_seconds": 62.0}
 TELLS_NOTHING: Differences = {"collectives": {}, "gaps": 0, "progress_age_seconds": None}
 MEETS_ROLLOUTS = inside("transfer", 11, 3, "broadcast", None, ("world", 71, 3))
@@ -897,15 +898,35 @@ ROLES: dict[str, dict[str, Case]] = {
         ),
     },
     "between-two-stages-in-two-roles": {
+        "train": gives_way(4, inside("world", 220, 4) | POLL, {0: WAITS_IN_A_QUEUE | POLL}),
+        "rollout": gives_way(
+            4, AWAIT_WORK | inside("world", 220, 4) | POLL, {1: WAITS_IN_A_QUEUE | POLL}
+        ),
+    },
+    "handing-over-weights-beside-a-role-that-has-made-no-step-since": {
+        "train": gives_way(4, inside("world", 220, 4), {0: NOT_COME | {"stage": "weights_update"}}),
+        "rollout": well(2, WAITS_IN_A_QUEUE | {"step_age_seconds": 412.0}, {}),
+    },
+    "handing-over-weights-alone": {
         "train": hang(
-            4, inside("world", 220, 4) | POLL, {0: WAITS_IN_A_QUEUE | POLL}, {0: "awaited"}
+            4, inside("world", 220, 4), {0: NOT_COME | {"stage": "weights_update"}}, {0: "awaited"}
         ),
-        "rollout": hang(
-            4,
-            AWAIT_WORK | inside("world", 220, 4) | POLL,
-            {1: WAITS_IN_A_QUEUE | POLL},
-            {1: "awaited"},
-        ),
+        "rollout": well(2, {"collectives": {}} | MARKS, {}),
+    },
+    "a-role-makes-marks-and-no-steps-and-all-others-wait": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": well(3, WAITS_IN_A_QUEUE, {}),
+        "collector": Case(1, RETRYING, {}, {0: "livelock"}, "", False),
+    },
+    "a-role-makes-marks-and-no-steps-beside-one-that-stands": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": nobody(3, STANDS, {}, "group_only"),
+        "collector": well(1, RETRYING, {}),
+    },
+    "a-role-makes-marks-at-work-and-all-others-wait": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": well(3, WAITS_IN_A_QUEUE, {}),
+        "collector": well(1, RETRYING | {"at_work": True}, {}),
     },
     "in-a-stage-of-another-role-that-stands": {
         "train": gives_way(
@@ -932,7 +953,9 @@ ROLES: dict[str, dict[str, Case]] = {
     },
     "between-two-stages-beside-a-role-that-steps-in-place": {
         "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
-        "rollout": well(2, {"collectives": {}} | MARKS | {"step_age_seconds": 408.0}, {}),
+        "rollout": well(
+            2, {"collectives": {}} | MARKS | {"step_age_seconds": 408.0}, {1: {"at_work": True}}
+        ),
     },
     "between-two-stages-beside-a-role-that-has-stepped-since": {
         "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),
@@ -972,10 +995,8 @@ ROLES: dict[str, dict[str, Case]] = {
         "rollout": nobody(2, AWAIT_WORK | POLL, {}, "group_only"),
     },
     "left-the-loop-in-two-roles": {
-        "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),
-        "rollout": hang(
-            4, AWAIT_WORK | inside("world", 220, 4), {1: WAITS_IN_A_QUEUE}, {1: "left_loop_early"}
-        ),
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": gives_way(4, AWAIT_WORK | inside("world", 220, 4), {1: WAITS_IN_A_QUEUE}),
     },
     "between-two-stages-beside-one-that-has-not-come": {
         "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | POLL}),

@@ -13,6 +13,8 @@ from stagewatch.verdict.roles import OUTSIDE
 from stagewatch.verdict.thresholds import (
     ABSENT_SECONDS,
     LATER_SECONDS,
+    MIN_SECONDS,
+    RETRIES_SECONDS,
     STEPLESS_SECONDS,
     YOUNG_GAPS,
 )
@@ -103,13 +105,13 @@ class Case:
         return bool(self.charges) and all(map(self._awaits_role, self.charges))
 
     def _awaits_role(self, charge: Charge) -> bool:
-        """Whether the others wait for a rank that is asleep in no stage, or in one that has the
-        name of another role."""
+        """Whether the others wait for a rank that is asleep in no stage, in the one that hands
+        weights to another role, or in one that has the name of another role."""
         rank = charge.rank
         asleep = rank.wait_class in (WaitClass.PARKED, WaitClass.POLL, WaitClass.UNKNOWN)
         awaited = charge.evidence in ("awaited", "left_loop_early")
         between = rank.stage == "idle" and rank.progress_age_seconds is not None
-        return awaited and asleep and (between or rank.stage in self.others)
+        return awaited and asleep and (between or rank.stage in (*self.others, "weights_update"))
 
     @property
     def waits_alike(self) -> bool:
@@ -184,6 +186,16 @@ class Case:
         moment after the one that it holds up."""
         ages = [rank.step_age_seconds or 0.0 for rank in self.live]
         return bool(ages) and min(ages) > max(seconds - LATER_SECONDS, STEPLESS_SECONDS)
+
+    def retries(self, seconds: float) -> bool:
+        """Whether all make marks of progress, and no step for a minute and about that long."""
+        return self.steps_in_place(seconds) and all(
+            rank.progress_age_seconds is not None
+            and rank.progress_age_seconds <= MIN_SECONDS
+            and (rank.step_age_seconds or 0.0) > RETRIES_SECONDS
+            and not (rank.overdue or rank.at_work)
+            for rank in self.live
+        )
 
     @property
     def free(self) -> bool:

@@ -103,7 +103,10 @@ def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
             mine = replace(case, charges=at_fault[role], nobody="")
         elif role in gives_way or (stuck[role] and at_fault):
             mine = replace(case, charges=(), nobody="other_role")
-        if case.live or case.gone or mine.charges:
+        if case.live and role in at_fault:
+            told = _stuck(job, mine, _failure(roles[role]))
+            verdicts.append(replace(told, stalled=stuck[role]))
+        elif case.live or case.gone or mine.charges:
             verdicts.append(_judge_role(roles[role], mine, job, stuck[role]))
     return verdicts
 
@@ -138,7 +141,9 @@ def _give_way(
         awaits = (holds_others and case.awaits_role) or (unlike and case.waits_alike)
         if (stuck[role] and (weak or awaits)) or (calls and case.nobody == "group_only"):
             give.add(role)
-    return give
+    rest = counts - give
+    tied = {role for role in rest if cases[role].awaits_role} if len(rest) > 1 else set()
+    return give | tied
 
 
 def _absent_roles(cases: Mapping[str, Case]) -> dict[str, Case]:
@@ -163,11 +168,14 @@ def _absent_roles(cases: Mapping[str, Case]) -> dict[str, Case]:
 def _roles_at_fault(
     cases: Mapping[str, Case], stuck: Mapping[str, bool]
 ) -> dict[str, tuple[Charge, ...]]:
-    """The only role that stands in a stage as a whole, or those that have left as a whole, while
-    all others wait or are between two stages of theirs; none where another may be at fault."""
+    """The only role that stands in a stage as a whole, or makes marks without steps, or those that
+    have left, while all others wait or are between two stages of theirs; none where another may be
+    at fault."""
     live = {role: case for role, case in cases.items() if case.live}
-    whole = [role for role, case in live.items() if stuck[role] and case.stands_whole]
-    others = [role for role in live if role not in whole]
+    silence = min((_silence(case.live) for role, case in live.items() if stuck[role]), default=0.0)
+    chosen = {role: "role_differs" for role in live if stuck[role] and cases[role].stands_whole}
+    chosen |= {r: "livelock" for r in live if not stuck[r] and cases[r].retries(silence)}
+    others = [role for role in live if role not in chosen]
     early = any(stuck[role] and _late(case.live) < EARLY_SECONDS for role, case in live.items())
     lost = any(case.unseen or case.gone or case.left for case in live.values())
     only_wait = all(
@@ -176,19 +184,23 @@ def _roles_at_fault(
         else _idles(cases[role]) and replace(cases[role], charges=()).only_waits
         for role in others
     )
-    if early or lost or not only_wait or len(whole) > 1 or not any(stuck.values()):
+    if early or lost or not only_wait or len(chosen) > 1 or not any(stuck.values()):
         return {}
     absent = {role: case for role, case in cases.items() if not case.live}
-    if whole:
-        charges = tuple(Charge(rank, "role_differs") for rank in cases[whole[0]].live)
-        return {whole[0]: charges} if others and not absent else {}
-    since = min(_silence(case.live) for case in live.values()) + LEFT_BEFORE_SECONDS
+    for role, evidence in chosen.items():
+        charges = tuple(Charge(rank, evidence) for rank in cases[role].live)
+        return {role: charges} if others and not absent else {}
+    return _roles_that_left(absent, silence + LEFT_BEFORE_SECONDS)
+
+
+def _roles_that_left(absent: Mapping[str, Case], seconds: float) -> dict[str, tuple[Charge, ...]]:
+    """Those that have left as a whole within so long."""
     if any(case.charges or case.gone or not case.sees_all for case in absent.values()):
         return {}
     return {
         role: tuple(Charge(rank, "missing") for rank in left)
         for role, case in absent.items()
-        if (left := [rank for rank in case.absent_long if (rank.left_seconds or 0.0) <= since])
+        if (left := [rank for rank in case.absent_long if (rank.left_seconds or 0.0) <= seconds])
     }
 
 
@@ -218,8 +230,7 @@ def _just_left(roles: Mapping[str, Ranks]) -> bool:
 
 def _judge_role(ranks: Ranks, case: Case, job: str, stuck: bool) -> Verdict:
     job_id, role = ranks[0].job_id, ranks[0].role
-    first = _first_failure(ranks)
-    failure = f"; first failure: {first}" if first else ""
+    failure = _failure(ranks)
     live, gone = case.live, case.gone
     if not live and any(charge.evidence == "missing" for charge in case.charges):
         sentence = f"{job}: {departed(case.absent_long)}; the job's other roles wait{failure}"
@@ -373,6 +384,12 @@ def _raised(ranks: Ranks) -> list[RankFacts]:
     """The ranks that raised an exception, the first first: the others usually follow from it."""
     raised = [rank for rank in ranks if rank.first_failure_age_seconds is not None]
     return sorted(raised, key=lambda rank: rank.first_failure_time or 0.0)
+
+
+def _failure(ranks: Ranks) -> str:
+    """The end of a sentence that tells the first failure, if there was one."""
+    first = _first_failure(ranks)
+    return f"; first failure: {first}" if first else ""
 
 
 def _first_failure(ranks: Ranks) -> str:

@@ -47,6 +47,9 @@ evidence counts: another role may show better evidence until then."""
 ABSENT_SECONDS = 35.0
 """How long a rank must have been absent before the others are said to wait for it: the rules ask
 for more than 30 s, and look every five."""
+RETRIES_SECONDS = 60.0
+"""How long a role must have been at one step, with marks of progress, before it alone is what all
+others wait for."""
 LEFT_BEFORE_SECONDS = 60.0
 """How long before the last progress of all others a role may have left that they wait for."""
 REMEMBERED_SECONDS = 900.0
