@@ -907,6 +907,14 @@ ROLES: dict[str, dict[str, Case]] = {
         "train": gives_way(4, inside("world", 220, 4), {0: NOT_COME | {"stage": "weights_update"}}),
         "rollout": well(2, WAITS_IN_A_QUEUE | {"step_age_seconds": 412.0}, {}),
     },
+    "handing-over-weights-to-a-role-that-waits-for-them": {
+        "train": hang(
+            4, inside("world", 220, 4), {0: NOT_COME | {"stage": "weights_update"}}, {0: "awaited"}
+        ),
+        "rollout": nobody(
+            2, WAITS_IN_A_QUEUE | POLL | {"stage": "weights_update"}, {}, "group_only"
+        ),
+    },
     "handing-over-weights-alone": {
         "train": hang(
             4, inside("world", 220, 4), {0: NOT_COME | {"stage": "weights_update"}}, {0: "awaited"}

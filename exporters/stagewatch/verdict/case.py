@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import POINT_TO_POINT
 from stagewatch.verdict.facts import RankFacts
-from stagewatch.verdict.roles import OUTSIDE
+from stagewatch.verdict.roles import HANDS_OVER, OUTSIDE
 from stagewatch.verdict.thresholds import (
     ABSENT_SECONDS,
     LATER_SECONDS,
@@ -63,6 +63,8 @@ class Case:
     """They have left this node lately, and run nowhere on it."""
     others: frozenset[str] = frozenset()
     """The job's other roles that live."""
+    met: bool = False
+    """Whether one of these is where weights are handed over."""
 
     @property
     def gone_is_fault(self) -> bool:
@@ -106,12 +108,14 @@ class Case:
 
     def _awaits_role(self, charge: Charge) -> bool:
         """Whether the others wait for a rank that is asleep in no stage, in the one that hands
-        weights to another role, or in one that has the name of another role."""
+        weights to another role while no other role is in that, or in one that has the name of
+        another role."""
         rank = charge.rank
         asleep = rank.wait_class in (WaitClass.PARKED, WaitClass.POLL, WaitClass.UNKNOWN)
         awaited = charge.evidence in ("awaited", "left_loop_early")
         between = rank.stage == "idle" and rank.progress_age_seconds is not None
-        return awaited and asleep and (between or rank.stage in (*self.others, "weights_update"))
+        hands_over = rank.stage == HANDS_OVER and not self.met
+        return awaited and asleep and (between or hands_over or rank.stage in self.others)
 
     @property
     def waits_alike(self) -> bool:

@@ -57,6 +57,7 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
         late=tuple(rank for rank in live if rank.rank in others.late),
         left=left,
         others=others.roles,
+        met=others.met,
     )
     complete = _world_is_complete(live)
     if gone and live and not complete:

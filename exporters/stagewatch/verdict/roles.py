@@ -15,6 +15,8 @@ from stagewatch.verdict.graph import Group, Where, groups_of
 
 OUTSIDE = ("cleanup", "idle")
 """Stages outside of the loop."""
+HANDS_OVER = "weights_update"
+"""The stage in which one role hands weights to another."""
 OF_A_ROLE = ("init", "world")
 """Groups that each role has one of."""
 Share = tuple[str, Sequence[RankFacts], Group]
@@ -36,6 +38,8 @@ class Beside:
     its size, are not inside."""
     roles: frozenset[str] = frozenset()
     """The other roles that live."""
+    met: bool = False
+    """Whether another role, of which one is overdue, is where weights are handed over."""
     alone: int | None = None
     """Its rank that is the only one of the job in a stage and in no collective, where all are
     overdue."""
@@ -52,11 +56,13 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
     unsized: defaultdict[str, list[Share]] = defaultdict(list)
     live_ranks = stored = 0
     alive: set[str] = set()
+    updating: set[str] = set()
     for role, ranks in roles.items():
         live = _alive(ranks)
         live_ranks += len(live)
         alive |= {role} if live else set()
         if any(rank.overdue for rank in live):
+            updating |= {role} if any(rank.stage == HANDS_OVER for rank in live) else set()
             stored += sum(rank.wait_class is WaitClass.IO for rank in live)
             for group in groups_of(live)[0]:
                 if group.part:
@@ -65,6 +71,7 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
                     unsized[group.name].append((role, live, group))
     for role, one in found.items():
         one.live, one.stored, one.roles = live_ranks, stored, frozenset(alive - {role})
+        one.met = bool(updating - {role})
     everybody = [(role, rank) for role, ranks in roles.items() for rank in _alive(ranks)]
     staying = [
         (role, rank) for role, rank in everybody if rank.stage not in OUTSIDE and not rank.inside
