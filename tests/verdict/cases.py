@@ -926,6 +926,14 @@ ROLES: dict[str, dict[str, Case]] = {
         "rollout": well(3, WAITS_IN_A_QUEUE, {}),
         "collector": Case(1, RETRYING, {}, {0: "livelock"}, "", False),
     },
+    "a-role-makes-marks-and-no-steps-for-a-minute": {
+        "train": gives_way(4, inside("world", 220, 4) | LATELY, {0: WAITS_IN_A_QUEUE | LATELY}),
+        "collector": Case(1, RETRYING | {"step_age_seconds": 61.0}, {}, {0: "livelock"}, "", False),
+    },
+    "a-role-makes-marks-and-no-steps-for-less-than-a-minute": {
+        "train": gives_way(4, inside("world", 220, 4) | LATELY, {0: WAITS_IN_A_QUEUE | LATELY}),
+        "collector": well(1, RETRYING | {"step_age_seconds": 59.0}, {}),
+    },
     "a-role-makes-marks-and-no-steps-beside-one-that-stands": {
         "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
         "rollout": nobody(3, STANDS, {}, "group_only"),

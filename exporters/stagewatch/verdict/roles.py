@@ -93,11 +93,7 @@ def _alive(ranks: Sequence[RankFacts]) -> list[RankFacts]:
     return [rank for rank in ranks if rank.wait_class is not WaitClass.GONE]
 
 
-def _meet(
-    name: str,
-    shares: Sequence[Share],
-    found: Mapping[str, Beside],
-) -> None:
+def _meet(name: str, shares: Sequence[Share], found: Mapping[str, Beside]) -> None:
     """A group of several roles, by its size, that all of its members have come to or not.
 
     Where more than one have not, one of them may wait for another unseen.
