@@ -14,7 +14,7 @@ from tests.hangbench.drawn import write as draw
 from tests.hangbench.field import Field
 from tests.hangbench.player import Played, lacks, play
 from tests.hangbench.results import agreement, good, write
-from tests.hangbench.score import LAG_SECONDS, Outcome, collect, judge
+from tests.hangbench.score import Outcome, collect, judge
 from tests.hangbench.shape import ABOUT_HANGS, Shape, ShapeError, find, load
 
 CORES = 5.0
@@ -67,9 +67,8 @@ def _play(shapes: list[Shape], given: argparse.Namespace) -> None:
 
 
 def _compared(played: Played) -> bool:
-    """Whether the rules have judged what `inspect` saw."""
-    look = played.probe
-    return look is not None and time.time() > look.ended + LAG_SECONDS
+    """Whether `inspect` has looked, and the rules have judged what it saw."""
+    return played.probe is not None
 
 
 def run(shapes: Sequence[Shape], jobs: int, *, compare: bool = False) -> list[Outcome]:
@@ -95,7 +94,9 @@ def run(shapes: Sequence[Shape], jobs: int, *, compare: bool = False) -> list[Ou
             outcome.others = others(played)
             outcomes.append(outcome)
             if compare:
-                verdict = "both agree" if outcome.agrees else "they DIFFER"
+                verdict = {True: "both agree", False: "they DIFFER", None: "cannot be compared"}[
+                    outcome.agrees
+                ]
             else:
                 as_expected = "as expected" if good(outcome) else "NOT as expected"
                 verdict = outcome.unsound or f"{outcome.answer}, {as_expected}"

@@ -290,7 +290,7 @@ def play(
     """
     waiting = sorted(shapes, key=lambda shape: (not shape.disturbs, -shape.cores, shape.name))
     running: list[Play] = []
-    pool = ThreadPoolExecutor(2)
+    pool = ThreadPoolExecutor(4)
     try:
         while waiting or running:
             began = _begin(waiting, running, field, jobs, cores)

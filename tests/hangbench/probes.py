@@ -16,6 +16,9 @@ from typing import Any
 
 from tests.running import clean_environ
 
+LAG_SECONDS = 8.0
+"""How long the rules may take to judge what `inspect` has seen: an agent looks every second, this
+Prometheus scrapes every 2 s, and the rules on stalls are evaluated every 5 s."""
 _GRACE_SECONDS = 60.0
 _STACK_SECONDS = 10.0
 
@@ -27,6 +30,8 @@ class Probe:
     began: float
     ended: float = 0.0
     """Unix seconds between which `inspect` looked."""
+    stood: bool = True
+    """Whether it named the same ranks when it looked again after LAG_SECONDS."""
     stalled: bool = False
     culprits: set[tuple[str, int]] = field(default_factory=set)
     """Role and rank of those that `inspect` names."""
@@ -39,7 +44,7 @@ class Probe:
 
 
 def probe(job_id: str, directories: Sequence[tuple[Path, Path]], pids: Mapping[int, int]) -> Probe:
-    """Have `inspect` look at each node, by the directories of its records and of its agent's
+    """Have `inspect` look at each node twice, by the directories of its records and of its agent's
     incidents, and py-spy at each process."""
     seen = Probe(began=time.time())
     for record_dir, incident_dir in directories:
@@ -48,6 +53,11 @@ def probe(job_id: str, directories: Sequence[tuple[Path, Path]], pids: Mapping[i
     for rank, pid in pids.items():
         if stack := _stack(pid):
             seen.stacks[rank] = stack
+    time.sleep(max(0.0, seen.ended + LAG_SECONDS - time.time()))
+    again = Probe(began=time.time())
+    for record_dir, incident_dir in directories:
+        _inspect(again, job_id, record_dir, incident_dir)
+    seen.stood = again.culprits == seen.culprits
     return seen
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from tests.hangbench.probes import LAG_SECONDS
 from tests.hangbench.rates import shown
 from tests.hangbench.score import INNOCENT, RIGHT, SILENT, STRANGER, Outcome
 
@@ -97,10 +98,12 @@ def agreement(some: Sequence[Outcome]) -> str:
     """How often `inspect` and the rules gave the same answer, and where they did not."""
     compared = [one for one in some if one.agrees is not None]
     changed = sum(len(one.rules_named) > 1 for one in compared)
+    moved = sum(not one.inspect_stood for one in some)
     lines = [
         "`inspect` and the rules name the same ranks at the same time, in shapes on one node: "
         + _rate(compared, lambda one: one.agrees)
-        + f"; in {changed} of them the rules changed their answer meanwhile, and either counts"
+        + f"; in {changed} of them the rules changed their answer meanwhile, and either counts; "
+        f"{moved} more, in which `inspect` named others {LAG_SECONDS:.0f} s later, do not count"
     ]
     lines += [
         f"- {one.name}: `inspect` names {_ranks(one.inspect_named)}, the rules "

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from stagewatch.prometheus.api import PrometheusApi, Track
 from tests.hangbench.player import Played
+from tests.hangbench.probes import LAG_SECONDS
 from tests.hangbench.shape import MAX_WORLD
 
 ACTIVE, CULPRIT = "job:rl_stall:active", "job:rl_stall:culprit"
@@ -22,9 +23,6 @@ SUSPICIONS = ("StallSuspected", "UninstrumentedJobStill")
 SLOWNESS = ("Straggler", "SlowRank", "SlowNode")
 """Alerts that speak of slow ranks, which count where a rank is slow."""
 STEP_SECONDS = 1.0
-LAG_SECONDS = 8.0
-"""How long the rules may take to judge what `inspect` has seen: an agent looks every second, this
-Prometheus scrapes every 2 s, and the rules on stalls are evaluated every 5 s."""
 STRANGER = -1
 """Stands for a rank that was named and is none of the job's."""
 
@@ -197,6 +195,8 @@ class Outcome:
     inspect: str
     """Its grade or level; empty where it was not asked."""
     inspect_named: list[int]
+    inspect_stood: bool
+    """Whether `inspect` gave the same answer twice; else the job was changing meanwhile."""
     rules_named: list[list[int]]
     """All answers of the rules from when `inspect` began until they had judged what it saw; none
     where nobody can compare, as of a job on two nodes, of which `inspect` sees one at a time."""
@@ -207,7 +207,9 @@ class Outcome:
     @property
     def agrees(self) -> bool | None:
         """Whether the rules gave the answer of `inspect`; None where nobody can compare."""
-        return self.inspect_named in self.rules_named if self.rules_named else None
+        if not (self.rules_named and self.inspect_stood):
+            return None
+        return self.inspect_named in self.rules_named
 
     @property
     def beyond_budget(self) -> float | None:
@@ -257,6 +259,7 @@ def judge(played: Played, seen: Seen) -> Outcome:
         early=seen.early,
         inspect="",
         inspect_named=[],
+        inspect_stood=True,
         rules_named=[],
         inspect_problem="",
     )
@@ -272,6 +275,7 @@ def _inspected(
     assert look is not None
     named = frozenset(process(played, role, rank) for role, rank in look.culprits)
     outcome.inspect_named, outcome.inspect_problem = sorted(named), look.problem
+    outcome.inspect_stood = look.stood
     if played.shape.healthy:
         outcome.inspect = SUSPECTED if look.stalled else SILENT
     else:
