@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.hangbench.player import Played
+from tests.hangbench.probes import Probe
 from tests.hangbench.score import (
     ABSTAINED,
     INNOCENT,
@@ -19,6 +21,7 @@ from tests.hangbench.score import (
     WITHDRAWN,
     Seen,
     grade,
+    judge,
 )
 from tests.hangbench.shape import ABOUT_HANGS, SHAPES, ShapeError, find, load
 
@@ -174,6 +177,22 @@ def test_rules_that_change_their_answer_while_inspect_looks_have_given_both() ->
     assert seen.between(130.0, 132.0) == {ONE, NOBODY}
     seen.named |= {time + 0.25: BOTH for time in range(131, 150)}
     assert seen.between(125.0, 135.0) == {ONE, BOTH}
+
+
+@pytest.mark.parametrize(
+    ("named", "stood", "agrees"),
+    [(ONE, True, True), (TWO, True, False), (ONE, False, None), (TWO, False, None)],
+)
+def test_inspect_and_the_rules_are_compared_where_inspect_says_the_same_twice(
+    tmp_path: Path, named: frozenset[int], stood: bool, agrees: bool | None
+) -> None:
+    shape = load(
+        written(tmp_path, "calm", f"healthy = true\n{SMALL}".format(kind="variance", fault=LATE))
+    )
+    look = Probe(130.0, 134.0, stood, stalled=True, culprits={(shape.role_of(1, 3)[0], 1)})
+    played = Played(shape, ["node-a"], {}, 90.0, triggered=100.0, ended=200.0, probe=look)
+    seen = Seen(named={float(time): named for time in range(120, 160)})
+    assert judge(played, seen).agrees is agrees
 
 
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus on the PATH")
