@@ -94,9 +94,7 @@ def run(shapes: Sequence[Shape], jobs: int, *, compare: bool = False) -> list[Ou
             outcome.others = others(played)
             outcomes.append(outcome)
             if compare:
-                verdict = {True: "both agree", False: "they DIFFER", None: "cannot be compared"}[
-                    outcome.agrees
-                ]
+                verdict = "both agree" if outcome.agrees else "they DIFFER"
             else:
                 as_expected = "as expected" if good(outcome) else "NOT as expected"
                 verdict = outcome.unsound or f"{outcome.answer}, {as_expected}"

@@ -46,18 +46,21 @@ class Probe:
 def probe(job_id: str, directories: Sequence[tuple[Path, Path]], pids: Mapping[int, int]) -> Probe:
     """Have `inspect` look at each node twice, by the directories of its records and of its agent's
     incidents, and py-spy at each process."""
-    seen = Probe(began=time.time())
-    for record_dir, incident_dir in directories:
-        _inspect(seen, job_id, record_dir, incident_dir)
-    seen.ended = time.time()
+    seen = _look(job_id, directories)
     for rank, pid in pids.items():
         if stack := _stack(pid):
             seen.stacks[rank] = stack
     time.sleep(max(0.0, seen.ended + LAG_SECONDS - time.time()))
-    again = Probe(began=time.time())
+    again = _look(job_id, directories)
+    seen.stood = bool(again.problem) or again.culprits == seen.culprits
+    return seen
+
+
+def _look(job_id: str, directories: Sequence[tuple[Path, Path]]) -> Probe:
+    seen = Probe(began=time.time())
     for record_dir, incident_dir in directories:
-        _inspect(again, job_id, record_dir, incident_dir)
-    seen.stood = again.culprits == seen.culprits
+        _inspect(seen, job_id, record_dir, incident_dir)
+    seen.ended = time.time()
     return seen
 
 

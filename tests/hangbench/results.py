@@ -98,16 +98,19 @@ def agreement(some: Sequence[Outcome]) -> str:
     """How often `inspect` and the rules gave the same answer, and where they did not."""
     compared = [one for one in some if one.agrees is not None]
     changed = sum(len(one.rules_named) > 1 for one in compared)
-    moved = sum(not one.inspect_stood for one in some)
     lines = [
         "`inspect` and the rules name the same ranks at the same time, in shapes on one node: "
         + _rate(compared, lambda one: one.agrees)
-        + f"; in {changed} of them the rules changed their answer meanwhile, and either counts; "
-        f"{moved} more, in which `inspect` named others {LAG_SECONDS:.0f} s later, do not count"
+        + f"; in {changed} of them the rules changed their answer meanwhile, and either counts"
     ]
     lines += [
         f"- {one.name}: `inspect` names {_ranks(one.inspect_named)}, the rules "
         + " or ".join(map(_ranks, one.rules_named))
+        + (
+            ""
+            if one.inspect_stood
+            else f"; {LAG_SECONDS:.0f} s later `inspect` names others itself"
+        )
         for one in compared
         if not one.agrees
     ]

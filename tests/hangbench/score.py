@@ -207,9 +207,7 @@ class Outcome:
     @property
     def agrees(self) -> bool | None:
         """Whether the rules gave the answer of `inspect`; None where nobody can compare."""
-        if not (self.rules_named and self.inspect_stood):
-            return None
-        return self.inspect_named in self.rules_named
+        return self.inspect_named in self.rules_named if self.rules_named else None
 
     @property
     def beyond_budget(self) -> float | None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.hangbench.player import Played
 from tests.hangbench.probes import Probe
+from tests.hangbench.results import agreement
 from tests.hangbench.score import (
     ABSTAINED,
     INNOCENT,
@@ -179,20 +180,24 @@ def test_rules_that_change_their_answer_while_inspect_looks_have_given_both() ->
     assert seen.between(125.0, 135.0) == {ONE, BOTH}
 
 
-@pytest.mark.parametrize(
-    ("named", "stood", "agrees"),
-    [(ONE, True, True), (TWO, True, False), (ONE, False, None), (TWO, False, None)],
-)
-def test_inspect_and_the_rules_are_compared_where_inspect_says_the_same_twice(
-    tmp_path: Path, named: frozenset[int], stood: bool, agrees: bool | None
+@pytest.mark.parametrize("stood", [True, False])
+def test_a_difference_counts_and_says_if_inspect_names_others_soon(
+    tmp_path: Path, stood: bool
 ) -> None:
     shape = load(
         written(tmp_path, "calm", f"healthy = true\n{SMALL}".format(kind="variance", fault=LATE))
     )
     look = Probe(130.0, 134.0, stood, stalled=True, culprits={(shape.role_of(1, 3)[0], 1)})
     played = Played(shape, ["node-a"], {}, 90.0, triggered=100.0, ended=200.0, probe=look)
-    seen = Seen(named={float(time): named for time in range(120, 160)})
-    assert judge(played, seen).agrees is agrees
+    same, other = (
+        judge(played, Seen(named={float(time): named for time in range(120, 160)}))
+        for named in (ONE, TWO)
+    )
+    assert (same.agrees, other.agrees) == (True, False)
+    text = agreement([same, other])
+    assert "1/2 = 50%" in text
+    assert "`inspect` names 1, the rules 2" in text
+    assert ("names others itself" in text) is not stood
 
 
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus on the PATH")
