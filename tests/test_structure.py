@@ -23,7 +23,9 @@ LAYERS: list[set[str]] = [
     {"core"},
     {"host", "prometheus"},
     SUBJECTS,
-    {"web", "verdict", "report", "dashboards", "assets"},
+    {"judgement"},
+    {"web", "incidents", "report", "dashboards", "assets"},
+    {"inspect"},
     {"agent"},
     {"node"},
     {"check", "demo", "run", "trace"},
@@ -97,7 +99,7 @@ def test_arrows_point_one_way() -> None:
             if mine == CONTEXT:
                 allowed = other in CONTEXT_PARTS
             elif other == CONTEXT:
-                allowed = mine in SUBJECTS | {"verdict", "node"}  # incidents need the judgement
+                allowed = mine in SUBJECTS | {"incidents", "node"}  # incidents need the judgement
             elif (mine, other) in CONTRACTS:
                 allowed = used.split(".")[2] in CONTRACTS[mine, other]
             else:

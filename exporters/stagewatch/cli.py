@@ -143,7 +143,7 @@ _COMMANDS = {
         "run a training command, and say in the end what happened to it",
     ),
     "inspect": (
-        "stagewatch.verdict.command",
+        "stagewatch.inspect.command",
         "say what the ranks of this node are doing, and which one is at fault",
     ),
     "top": ("stagewatch.top.command", "show live what every rank is doing, and what is wrong"),

@@ -11,6 +11,7 @@ from stagewatch.core.context import Route
 from stagewatch.faults import collector as faults
 from stagewatch.gpu import collector as gpu
 from stagewatch.gpu import jobs as gpu_jobs
+from stagewatch.incidents import collector as incidents
 from stagewatch.kernel_log import collector as kmsg
 from stagewatch.logs import collector as logs
 from stagewatch.network import infiniband, probe
@@ -18,7 +19,6 @@ from stagewatch.node_context import NodeContext, NodeOptions, node_context
 from stagewatch.ranks import activity, blocked_tasks, census, processes, sockets, stages, work
 from stagewatch.ranks import io as rank_io
 from stagewatch.storage import canary, checkpoints, io, nfs
-from stagewatch.verdict import collector as incidents
 from stagewatch.web.events import events_page
 from stagewatch.web.facts import PageSources
 from stagewatch.web.strips import Strips

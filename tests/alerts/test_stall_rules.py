@@ -13,14 +13,10 @@ from typing import Any
 
 import pytest
 
-from stagewatch.ranks.model import Rank
-from stagewatch.ranks.records import StageTotals
-from stagewatch.ranks.wait_class import WaitClass
-from stagewatch.record import BUCKET_BOUNDS, BUCKETS
-from stagewatch.verdict.departures import Departures
-from stagewatch.verdict.facts import RankFacts
-from stagewatch.verdict.judge import Verdict, failed, judge
-from stagewatch.verdict.thresholds import (
+from stagewatch.incidents.departures import Departures
+from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.judge import Verdict, failed, judge
+from stagewatch.judgement.limits import (
     FACTOR,
     MIN_GAPS,
     MIN_SECONDS,
@@ -28,9 +24,13 @@ from stagewatch.verdict.thresholds import (
     UNTAUGHT_SECONDS,
     budget_seconds,
 )
+from stagewatch.ranks.model import Rank
+from stagewatch.ranks.records import StageTotals
+from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.record import BUCKET_BOUNDS, BUCKETS
 from tests.alerts.promtool import needs_promtool, play, series
 from tests.fake_clock import Clock
-from tests.verdict.cases import (
+from tests.judgement.cases import (
     CASES,
     COMPUTE,
     GONE,
@@ -53,7 +53,7 @@ from tests.verdict.cases import (
     stands,
     with_budget,
 )
-from tests.verdict.jobs import job
+from tests.judgement.jobs import job
 
 pytestmark = needs_promtool
 

@@ -15,10 +15,10 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.host.procfs import Procfs
+from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.judge import Verdict
 from stagewatch.run import ranks
 from stagewatch.run.command import LOADER
-from stagewatch.verdict.facts import RankFacts
-from stagewatch.verdict.judge import Verdict
 from tests.running import clean_environ
 from tests.waiting import wait_for
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stagewatch.top.node import StepRates, key
-from tests.verdict.jobs import job
+from tests.judgement.jobs import job
 
 
 def test_steps_are_counted_between_looks_and_a_hung_rank_makes_none() -> None:

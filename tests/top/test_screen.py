@@ -19,14 +19,14 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.host.procfs import Procfs
+from stagewatch.incidents.departures import NAME, Departures
+from stagewatch.inspect.command import LookOptions
+from stagewatch.judgement.facts import RankFacts
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.stacks import py_spy
 from stagewatch.top import node
 from stagewatch.top.node import NodeSource
 from stagewatch.top.rows import Row, Source, View
-from stagewatch.verdict.command import LookOptions
-from stagewatch.verdict.departures import NAME, Departures
-from stagewatch.verdict.facts import RankFacts
 from tests.report.filled import Past, filled_prometheus
 from tests.running import Python, clean_environ
 

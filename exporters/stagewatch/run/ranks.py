@@ -8,12 +8,12 @@ from pathlib import Path
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.words import duration, printable
 from stagewatch.host.procfs import Procfs
+from stagewatch.incidents.departures import Departures
+from stagewatch.judgement.from_node import observe
+from stagewatch.judgement.judge import judge
 from stagewatch.ranks.directory import RankDirectory, records_of_node
 from stagewatch.ranks.model import rank_of
 from stagewatch.ranks.records import Life, RankRecord
-from stagewatch.verdict.departures import Departures
-from stagewatch.verdict.facts import observe
-from stagewatch.verdict.judge import judge
 
 QUIET_SECONDS = 10.0
 """How long no rank may mark progress before the job is judged."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stagewatch.agent import AgentCommand
 from stagewatch.core.collector import AnySpec
+from stagewatch.inspect import cluster_stalls
 from stagewatch.slurm.collectors import (
     controller,
     discovery,
@@ -17,7 +18,6 @@ from stagewatch.slurm.collectors import (
     steps,
 )
 from stagewatch.slurm.context import SlurmContext, SlurmOptions, slurm_context
-from stagewatch.verdict import cluster_stalls
 from stagewatch.web.facts import PageSources
 
 

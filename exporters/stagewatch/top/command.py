@@ -43,11 +43,11 @@ from stagewatch.core.config import (
     options_of,
 )
 from stagewatch.core.errors import ConfigError
+from stagewatch.inspect.command import LookOptions
 from stagewatch.prometheus.options import PrometheusOptions, server_at
 from stagewatch.top.node import NodeSource
 from stagewatch.top.rows import Source
 from stagewatch.trace.command import TraceOptions, write
-from stagewatch.verdict.command import LookOptions
 
 NODE_SECONDS, JOB_SECONDS = 1.0, 5.0
 """Between two looks at this node, and two questions to a Prometheus."""

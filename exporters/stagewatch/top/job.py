@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stagewatch.core.words import duration
+from stagewatch.inspect.story import tell
 from stagewatch.prometheus.api import PrometheusApi, Series
 from stagewatch.prometheus.selectors import matchers, select
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.top.rows import Row, View
-from stagewatch.verdict.story import tell
 
 _METRICS = (
     "rl_rank_up",

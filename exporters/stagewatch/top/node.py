@@ -11,18 +11,19 @@ from dataclasses import replace
 
 from stagewatch.core.words import duration
 from stagewatch.host.procfs import Procfs
+from stagewatch.incidents.departures import left_lately
+from stagewatch.incidents.files import Incident, read, with_stacks
+from stagewatch.inspect.command import LookOptions
+from stagewatch.inspect.evidence import take, text
+from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.from_node import Observer
+from stagewatch.judgement.judge import Verdict, judge
+from stagewatch.judgement.words import collective
 from stagewatch.ranks.directory import rank_directory
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.stacks import StackTaker
 from stagewatch.top.rows import Row, View
 from stagewatch.top.shares import WorkShares
-from stagewatch.verdict.command import LookOptions
-from stagewatch.verdict.departures import left_lately
-from stagewatch.verdict.evidence import take, text
-from stagewatch.verdict.facts import Observer, RankFacts
-from stagewatch.verdict.incidents import Incident, read, with_stacks
-from stagewatch.verdict.judge import Verdict, judge
-from stagewatch.verdict.words import collective
 
 INCIDENTS_SECONDS = 10.0
 """How often the files of incidents are read while a job hangs."""

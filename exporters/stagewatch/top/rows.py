@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stagewatch.core.words import duration, printable
+from stagewatch.judgement.limits import UNTAUGHT_SECONDS
 from stagewatch.ranks.wait_class import WaitClass
-from stagewatch.verdict.thresholds import UNTAUGHT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

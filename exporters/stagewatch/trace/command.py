@@ -45,14 +45,14 @@ from stagewatch.core.access import Access
 from stagewatch.core.config import add_options, duration, http_url, listing, option, options_of
 from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
 from stagewatch.host.procfs import Procfs
+from stagewatch.judgement.from_node import observe
+from stagewatch.judgement.judge import judge
 from stagewatch.prometheus.options import PrometheusOptions, server_at
 from stagewatch.ranks.directory import RankDirectory, rank_directory
 from stagewatch.ranks.records import Life
 from stagewatch.record import DEFAULT_DIRECTORY
 from stagewatch.trace.sources import Node, node_of, this_node
 from stagewatch.trace.tracks import Instant, Slice, Trace, rank_name, rank_parts
-from stagewatch.verdict.facts import observe
-from stagewatch.verdict.judge import judge
 
 LOOKS = 6
 PAUSE_SECONDS = 0.5

@@ -13,11 +13,11 @@ from stagewatch.core.errors import StagewatchError
 from stagewatch.faults.markers import Marker, write_marker
 from stagewatch.gpu.recording import load
 from stagewatch.host.procfs import Procfs
+from stagewatch.incidents import flight_recorder
 from stagewatch.ranks import stacks_child
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.trace.sources import read_page
-from stagewatch.verdict import flight_recorder
 from stagewatch.web.events import events_page
 from tests.bench.fuzzing.mutations import mutated_json
 from tests.bench.fuzzing.target import Target, through

@@ -20,6 +20,7 @@ from stagewatch.faults.markers import parse_marker
 from stagewatch.gpu.xids import XidLedger
 from stagewatch.host.mounts import parse_mounts
 from stagewatch.host.procfs import Procfs
+from stagewatch.incidents import files as incidents
 from stagewatch.kernel_log import collector as kernel_log
 from stagewatch.kernel_log.reader import Kmsg
 from stagewatch.network.infiniband import InfinibandCollector
@@ -33,7 +34,6 @@ from stagewatch.slurm.events.nodes import NodeLedger
 from stagewatch.slurm.node_jobs import parse_slurm_cgroup
 from stagewatch.storage.diskstats import parse_diskstats
 from stagewatch.storage.mountstats import parse_mountstats
-from stagewatch.verdict import incidents
 from stagewatch.web.message import Refused, parse_head
 from tests.bench.fuzzing import answers, slurm
 from tests.bench.fuzzing.mutations import mutated_json

@@ -1,0 +1,414 @@
+"""Takes the stacks of a job's ranks on this node once they seem to hang, and keeps an incident.
+
+The judgement is that of `stagewatch inspect`.  Where the culprit is on another node, all ranks here
+wait for it: their stacks are what it differs from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import option
+from stagewatch.core.errors import NoData, StagewatchError
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.findings import Findings
+from stagewatch.core.words import printable
+from stagewatch.faults.markers import Marker, read_markers
+from stagewatch.host.guarded import Files
+from stagewatch.host.procfs import Procfs
+from stagewatch.incidents.departures import Departures
+from stagewatch.incidents.files import (
+    DIRECTORY,
+    Incident,
+    IncidentDirectory,
+    Witness,
+    with_stacks,
+)
+from stagewatch.incidents.libraries import Asked, Libraries
+from stagewatch.judgement.facts import RankFacts, as_json
+from stagewatch.judgement.from_node import Observer
+from stagewatch.judgement.headline import findings_of
+from stagewatch.judgement.judge import judge
+from stagewatch.judgement.limits import MIN_SECONDS
+from stagewatch.kernel_log.lines import (
+    is_lock_reclaim_failure,
+    parse_nfs,
+    parse_oom,
+    parse_sxid,
+    parse_xid,
+)
+from stagewatch.kernel_log.reader import Kmsg
+from stagewatch.node_context import NodeContext
+from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.events import in_words, last_events
+from stagewatch.ranks.model import RANK_LABELS, Rank
+from stagewatch.ranks.records import Life
+from stagewatch.ranks.stacks import MISSING, NO_PROCESS, Stack, StackTaker, Take, stack
+
+log = logging.getLogger(__name__)
+
+APART_SECONDS = 3.0
+"""Between the two looks at a rank's stack."""
+PAUSES_SECONDS = (10.0, 20.0, 40.0, 80.0)
+"""Between the times that the stacks of a job are taken while it stands still: what a rank was in
+most of the time tells more than where it happened to be once."""
+ANEW_SECONDS = 600.0
+"""Before the stacks of a job that hangs again are taken anew."""
+MAX_JOBS = 8
+"""Jobs whose stacks are shown: those that were looked at first, so that no verdict is taken back
+because another job hangs."""
+MAX_RANKS = 64
+"""Ranks of a job whose stacks are taken."""
+MAX_LOOKS = 1024
+"""Looks at ranks within `ANEW_SECONDS`, the latter half of them at jobs that were not looked at
+before: some 0.03 s of CPU time each."""
+MAX_FRAMES = 10_000
+"""Frames kept of the ranks of a job, from which on it is not looked at again."""
+QUIET_SECONDS = MIN_SECONDS / 2
+"""Ranks of a job are observed once one of them has made no progress for so long."""
+KERNEL_SECONDS = 900.0
+MAX_LINES = 20
+"""Lines of the kernel log, and fault markers, in an incident."""
+MAX_EVENTS = 200
+
+GROUP = Metric(
+    "rl_rank_stack_group",
+    "gauge",
+    "Which line of the user's own code, and which functions called from there, a rank was in when "
+    "its job began to hang; equal groups are equal places, on all nodes. 1 if every look saw it in "
+    "these functions, and half of them at this line: two looks 3 s apart, more while it hangs; "
+    "0 if it moved, and the group is of where at least half of them saw it, else of what stayed.",
+    (*RANK_LABELS, "group"),
+)
+FRAME = Metric(
+    "rl_rank_stack_frame_info",
+    "gauge",
+    "1 for the innermost frame of the user's own code that a rank was in when its job began to "
+    "hang: file, line and function.",
+    (*RANK_LABELS, "frame"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentsOptions:
+    """Options of the `incidents` collector."""
+
+    dir: Path = option(
+        DIRECTORY,
+        "where incidents are kept: stacks and facts of jobs that hang",
+        env="STAGEWATCH_INCIDENT_DIR",
+    )
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A job that seems to hang, and the looks at its ranks so far."""
+
+    job_id: str
+    ranks: Sequence[Rank]
+    asked: Asked
+    due: float
+    """When the next look is, on the monotonic clock."""
+    looks: dict[int, list[Take]] = field(default_factory=dict)
+    """By process, the latest last; of those before it only the thread that trains."""
+    incident: Incident | None = None
+    """What was kept of it, once it was looked at twice."""
+    pauses: Iterator[float] = field(default_factory=lambda: iter(PAUSES_SECONDS))
+    """Those that are left."""
+
+    def add(self, takes: Mapping[int, Take]) -> None:
+        """Take in a look; a rank that cannot be seen any more stays where it was."""
+        for pid, take in takes.items():
+            looks = self.looks.setdefault(pid, [])
+            if take.threads or self.incident is None:
+                looks[-1:] = [replace(look, threads=look.threads[:1]) for look in looks[-1:]]
+                looks.append(take)
+
+    def stack(self, rank: Rank) -> Stack:
+        """Where a rank was in at least half of the looks."""
+        return stack(*self.looks.get(rank.pid, [Take(problem=NO_PROCESS)]))
+
+    def pause(self) -> float | None:
+        """Seconds until it should be looked at again; `None` if it need not."""
+        frames = sum(
+            len(look.threads[0][1])
+            for looks in self.looks.values()
+            for look in looks
+            if look.threads
+        )
+        return next(self.pauses, None) if frames < MAX_FRAMES else None
+
+
+class IncidentsCollector(Collector):
+    """Judges this node's ranks, and looks closer at those of one suspected job after another."""
+
+    def __init__(
+        self,
+        ranks: RankDirectory,
+        proc: Procfs,
+        directory: IncidentDirectory,
+        taker: StackTaker,
+        *,
+        kernel_log: Path = Path("/dev/kmsg"),
+        fault_dir: Path | None = None,
+        findings: Findings | None = None,
+        files: Files | None = None,
+    ) -> None:
+        self._ranks = ranks
+        self._observer = Observer(proc)
+        self._departures = Departures(directory.departures, proc.boot_id())
+        self._directory = directory
+        self._taker = taker
+        self._kernel_log = kernel_log
+        self._fault_dir = fault_dir
+        self._findings = findings or Findings()
+        self._libraries = Libraries(files)
+        self._begun: _Watched | None = None
+        """Between two looks that belong together."""
+        self._watched: dict[str, _Watched] = {}
+        """Jobs that will be looked at again, if they still hang."""
+        self._latest = directory.load()
+        self._taken = {
+            job_id: (incident.time, 2 * len(incident.ranks))
+            for job_id, incident in self._latest.items()
+        }
+        """When each job was first looked at, and how many looks at ranks that has taken since."""
+        if not taker.installed:
+            log.warning("incidents will have no stacks: %s", MISSING)
+
+    def collect(self) -> Samples:
+        all_ranks = self._ranks.look().ranks
+        self._departures.look(all_ranks)
+        ranks = self._quiet(all_ranks)
+        self._observer.look(ranks)
+        facts = self._observer.facts(ranks)
+        left = self._departures.facts(facts)
+        verdicts = judge([*facts, *left])
+        suspected = {verdict.job_id for verdict in verdicts if verdict.stalled}
+        if self._begun is not None and time.monotonic() >= self._begun.due:
+            begun, self._begun = self._begun, None
+            if begun.job_id in suspected:
+                self._keep(
+                    begun,
+                    [fact for fact in facts if fact.job_id == begun.job_id],
+                    [fact for fact in left if fact.job_id == begun.job_id],
+                )
+            self._taker.rest()
+            self._libraries.rest()
+        now = time.time()
+        if suspected:  # the page names the line of code, once it is known
+            facts = with_stacks(facts, self._latest.values(), now)
+            verdicts = judge([*facts, *left])
+        self._findings.replace(findings_of(verdicts, facts))
+        out = Samples()
+        hanging = []
+        for job_id in sorted(suspected, key=self._looked_at):
+            mine = [fact for fact in facts if fact.job_id == job_id]
+            incident = self._latest.get(job_id)
+            if incident is not None and incident.current(mine, now):
+                hanging.append(job_id)
+                if len(hanging) <= MAX_JOBS:
+                    _show(out, incident, mine)
+            else:
+                self._begin(job_id, [rank for rank in ranks if rank.job_id == job_id], now)
+        self._watched = {job: self._watched[job] for job in hanging if job in self._watched}
+        self._look_again(now)
+        if not out.families:
+            raise NoData("no job on this node seems to hang")
+        return out
+
+    def close(self) -> None:
+        self._taker.close()
+        self._libraries.close()
+
+    @staticmethod
+    def _quiet(ranks: Sequence[Rank]) -> list[Rank]:
+        """The ranks of jobs in which one makes no progress."""
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        quiet = {
+            rank.job_id
+            for rank in ranks
+            if rank.life is Life.ALIVE
+            and rank.record is not None
+            and (rank.record.lanes or rank.record.unmarked)
+            and now - rank.record.progress > QUIET_SECONDS
+        }
+        return [rank for rank in ranks if rank.job_id in quiet]
+
+    def _looked_at(self, job_id: str) -> tuple[float, str]:
+        """When the job's incident began; those without one come last."""
+        incident = self._latest.get(job_id)
+        return incident.time if incident else math.inf, job_id
+
+    def _begin(self, job_id: str, ranks: Sequence[Rank], now: float) -> None:
+        """Look at a job for the first time, unless that was done a moment ago."""
+        live = [rank for rank in ranks if rank.life is Life.ALIVE][:MAX_RANKS]
+        room = self._room(now, MAX_LOOKS)
+        if self._begun is not None or job_id in self._taken or room < 2 * len(live):
+            return
+        self._taken[job_id] = (now, 2 * len(live))
+        takes = self._taker.take(live)
+        asked = self._libraries.ask(live)
+        self._begun = _Watched(job_id, live, asked, time.monotonic() + APART_SECONDS)
+        self._begun.add(takes)
+
+    def _look_again(self, now: float) -> None:
+        """Look once more at the job whose turn it is."""
+        watched = min(self._watched.values(), key=lambda one: one.due, default=None)
+        if self._begun is not None or watched is None or watched.due > time.monotonic():
+            return
+        if self._room(now, MAX_LOOKS // 2) >= 2 * len(watched.ranks):
+            begun, looks = self._taken.get(watched.job_id, (now, 0))
+            self._taken[watched.job_id] = (begun, looks + 2 * len(watched.ranks))
+            watched.add(self._taker.take(watched.ranks))
+            watched.due = time.monotonic() + APART_SECONDS
+            self._begun = self._watched.pop(watched.job_id)
+
+    def _room(self, now: float, limit: int) -> int:
+        """How many looks at ranks are left."""
+        self._taken = {
+            job: taken for job, taken in self._taken.items() if 0 <= now - taken[0] < ANEW_SECONDS
+        }
+        return limit - sum(looks for _, looks in self._taken.values())
+
+    def _last_events(self, rank: Rank) -> list[str]:
+        """What the rank did last, one event a line, the oldest first."""
+        if rank.record is None:
+            return []
+        now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        return [in_words(one, now) for one in last_events(self._ranks, rank.record, MAX_EVENTS)]
+
+    def _keep(
+        self, watched: _Watched, facts: Sequence[RankFacts], left: Sequence[RankFacts]
+    ) -> None:
+        watched.add(self._taker.take(watched.ranks))
+        stacks = {rank.key: watched.stack(rank) for rank in watched.ranks}
+        seen = [
+            replace(fact, stack=stacks[key])
+            for fact in facts
+            if (key := (fact.job_id, fact.role, str(fact.rank))) in stacks
+        ]
+        sentences = [printable(verdict.sentence, 1000) for verdict in judge([*seen, *left])]
+        before = watched.incident
+        if before is None:
+            incident = self._incident(watched, seen, sentences)
+        else:
+            ranks = [
+                replace(one, stack=stacks[before.job_id, one.role, str(one.rank)])
+                for one in before.ranks
+            ]
+            incident = replace(before, sentences=sentences, ranks=ranks)
+        users = {rank.record.uid for rank in watched.ranks if rank.record is not None}
+        self._directory.keep(incident, users.pop() if len(users) == 1 else None)
+        self._latest[watched.job_id] = watched.incident = incident
+        for old in sorted(self._latest, key=lambda job: self._latest[job].time)[: -8 * MAX_JOBS]:
+            del self._latest[old]
+        if (pause := watched.pause()) is not None and len(self._watched) < MAX_JOBS:
+            watched.due = time.monotonic() + pause
+            self._watched[watched.job_id] = watched
+
+    def _incident(
+        self, watched: _Watched, facts: Sequence[RankFacts], sentences: Sequence[str]
+    ) -> Incident:
+        events = {rank.key: self._last_events(rank) for rank in watched.ranks}
+        return Incident(
+            watched.job_id,
+            time.time(),
+            sentences,
+            [
+                Witness(
+                    *(fact.role, fact.rank, fact.pid, fact.stack, as_json(fact)),
+                    [
+                        printable(line, 300)
+                        for line in events[fact.job_id, fact.role, str(fact.rank)]
+                    ],
+                )
+                for fact in facts
+            ],
+            self._kernel_lines(),
+            self._open_faults(),
+            self._libraries.read(watched.asked),
+        )
+
+    def _kernel_lines(self) -> list[str]:
+        """The last lines on hardware, memory and storage, where the log may be read."""
+        kmsg = Kmsg(self._kernel_log)
+        since = time.time() - KERNEL_SECONDS
+        lines = []
+        with contextlib.closing(kmsg), contextlib.suppress(StagewatchError):
+            lines = [
+                f"{_clock(record.time)} {printable(record.text, 300)}"
+                for record in kmsg.read()
+                if record.facility == 0 and record.time >= since and _telling(record.text)
+            ]
+        return lines[-MAX_LINES:]
+
+    def _open_faults(self) -> list[str]:
+        if self._fault_dir is None:
+            return []
+        markers: list[Marker] = []
+        with contextlib.suppress(StagewatchError):
+            markers, _ = read_markers(self._fault_dir)
+        return [
+            f"{marker.id}: {marker.fault_type} {marker.target_worker}, since {_clock(marker.start)}"
+            for marker in markers
+            if marker.active(time.time())
+        ][:MAX_LINES]
+
+
+def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts]) -> None:
+    for rank in ranks:
+        found = incident.stack(rank)
+        key = rank.job_id, rank.role, rank.rank
+        if found.group:
+            out.add(GROUP, int(found.still), *key, found.group)
+        if found.frame:
+            out.add(FRAME, 1, *key, found.frame)
+
+
+_BLOCKED = re.compile(r"blocked for more than|soft lockup|I/O error|Call timed out")
+
+
+def _telling(line: str) -> bool:
+    parsers: tuple[Callable[[str], object], ...] = (
+        parse_xid,
+        parse_sxid,
+        parse_oom,
+        parse_nfs,
+        is_lock_reclaim_failure,
+        _BLOCKED.search,
+    )
+    return any(parser(line) for parser in parsers)
+
+
+def _clock(moment: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
+
+
+def _build(options: IncidentsOptions, context: NodeContext) -> IncidentsCollector:
+    return IncidentsCollector(
+        context.ranks,
+        context.proc,
+        IncidentDirectory(options.dir),
+        StackTaker(),
+        fault_dir=context.options.fault_dir,
+        findings=context.findings,
+        files=context.files,
+    )
+
+
+SPEC = CollectorSpec(
+    name="incidents",
+    help="stacks of the ranks of a job that seems to hang, which are kept as an incident",
+    interval=1.0,
+    options=IncidentsOptions,
+    build=_build,
+)

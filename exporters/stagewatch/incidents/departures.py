@@ -1,0 +1,207 @@
+"""Remembers which ranks of a job were on this node and have left.
+
+Nothing else on the node tells of them: a rank that ends in good order takes its record with it.
+The agent keeps what it has seen in a file beside the incidents, for `stagewatch inspect` and for
+its own next start.  The recording rules remember the same from what was scraped, as
+`rank:rl_rank_left:timestamp_seconds`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from stagewatch.core.files import write_atomically
+from stagewatch.core.state_file import BROKEN, optional, parse, real, text, whole
+from stagewatch.host.procfs import Procfs
+from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.limits import REMEMBERED_SECONDS
+from stagewatch.ranks.model import Rank, RankKey
+from stagewatch.ranks.records import Life
+from stagewatch.ranks.wait_class import WaitClass
+
+log = logging.getLogger(__name__)
+
+NAME = "departures.json"
+VERSION = 1
+MAX_PER_USER = 256
+"""So that one user's ranks cannot crowd out another's; as many as may keep a record at a time."""
+MAX_DEPARTURES = 4096
+MAX_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A rank that lived on this node and does not any more."""
+
+    job_id: str
+    role: str
+    rank: int
+    pid: int
+    world_size: int | None
+    user: int | None
+    """The user it belonged to; `None` where that is not known."""
+    time: float
+    """When it was missed first, in seconds of `CLOCK_BOOTTIME`."""
+
+    @property
+    def key(self) -> RankKey:
+        """As of a `Rank`."""
+        return self.job_id, self.role, str(self.rank)
+
+
+def _since_boot() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Departures:
+    """Who has left the jobs that still have a rank here, as far as somebody looks all the time.
+
+    A job that has none is forgotten, like the rank that comes back, and whoever left more than
+    `REMEMBERED_SECONDS` ago.  With a `file` they survive a restart, but not a boot.
+    """
+
+    def __init__(
+        self,
+        file: Path | None = None,
+        boot_id: str = "",
+        *,
+        clock: Callable[[], float] = _since_boot,
+    ) -> None:
+        self._file = file
+        self._boot_id = boot_id
+        self._clock = clock
+        self._live: dict[RankKey, Rank] = {}
+        before = read(file, boot_id) if file else ()
+        self._left = {departure.key: departure for departure in before}
+        self._failed = False
+
+    def look(self, ranks: Iterable[Rank]) -> None:
+        """Compare all ranks of the node with those of the last look."""
+        now = self._clock()
+        live = {rank.key: rank for rank in ranks if rank.life is Life.ALIVE}
+        left = {
+            **{key: one for key, one in self._left.items() if _remembered(one, now)},
+            **{key: _departure(rank, now) for key, rank in self._live.items() if key not in live},
+        }
+        jobs = {job_id for job_id, _, _ in live}
+        left = {key: one for key, one in left.items() if key not in live and one.job_id in jobs}
+        left = {one.key: one for one in _latest(left.values())}
+        self._live = live
+        if left != self._left:
+            self._left = left
+            self._keep()
+
+    def facts(self, ranks: Sequence[RankFacts]) -> list[RankFacts]:
+        """Those that have left the jobs of these ranks."""
+        return _facts_of(self._left.values(), ranks, self._clock())
+
+    def _keep(self) -> None:
+        """Write the file, which tells no more than the records told everybody."""
+        if self._file is None:
+            return
+        left = [asdict(departure) for departure in self._left.values()]
+        content = {"version": VERSION, "boot_id": self._boot_id, "departures": left}
+        try:
+            self._file.parent.mkdir(exist_ok=True)
+            write_atomically(self._file, json.dumps(content).encode(), mode=0o644, durable=False)
+        except OSError as error:
+            if not self._failed:
+                log.warning("%s cannot be written: %s", self._file, error.strerror)
+            self._failed = True
+        else:
+            self._failed = False
+
+
+def read(file: Path, boot_id: str) -> tuple[Departure, ...]:
+    """What an agent has kept since this boot; nothing where there is no file that can be used."""
+    with contextlib.suppress(OSError, *BROKEN):
+        if file.is_file() and file.stat().st_size <= MAX_BYTES:
+            content = parse(file.read_bytes())
+            if content["version"] == VERSION and content["boot_id"] == boot_id:
+                return tuple(map(_checked, content["departures"][:MAX_DEPARTURES]))
+    return ()
+
+
+def left_lately(directory: Path, ranks: Sequence[RankFacts], proc: Procfs) -> list[RankFacts]:
+    """Who has left the jobs of these ranks, by what the agent keeps beside its incidents."""
+    departures = read(directory / NAME, proc.boot_id())
+    return _facts_of(departures, ranks, _since_boot())
+
+
+def _facts_of(
+    departures: Iterable[Departure], ranks: Sequence[RankFacts], now: float
+) -> list[RankFacts]:
+    """Those that have left the jobs that any of these ranks lives of, and are none of them."""
+    jobs = {rank.job_id for rank in ranks if rank.wait_class is not WaitClass.GONE}
+    here = {(rank.job_id, rank.role, str(rank.rank)) for rank in ranks}
+    return [
+        _facts(departure, now - departure.time)
+        for departure in departures
+        if departure.job_id in jobs and departure.key not in here and _remembered(departure, now)
+    ]
+
+
+def _remembered(departure: Departure, now: float) -> bool:
+    return 0.0 <= now - departure.time < REMEMBERED_SECONDS
+
+
+def _latest(departures: Iterable[Departure]) -> list[Departure]:
+    """As many of each user, and of all, as are kept: those that left last."""
+    users: Counter[int | None] = Counter()
+    kept = []
+    for departure in sorted(departures, key=lambda one: one.time, reverse=True):
+        users[departure.user] += 1
+        if users[departure.user] <= MAX_PER_USER:
+            kept.append(departure)
+    return kept[:MAX_DEPARTURES]
+
+
+def _departure(rank: Rank, now: float) -> Departure:
+    user = rank.uid if rank.uid >= 0 else None
+    return Departure(rank.job_id, rank.role, rank.rank, rank.pid, rank.world_size, user, now)
+
+
+def _checked(content: Any) -> Departure:
+    """Raises one of `BROKEN`."""
+    return Departure(
+        text(content["job_id"]),
+        text(content["role"]),
+        whole(content["rank"]),
+        whole(content["pid"]),
+        optional(whole)(content["world_size"]),
+        optional(whole)(content["user"]),
+        real(content["time"]),
+    )
+
+
+def _facts(departure: Departure, seconds: float) -> RankFacts:
+    return RankFacts(
+        job_id=departure.job_id,
+        role=departure.role,
+        rank=departure.rank,
+        pid=departure.pid,
+        world_size=departure.world_size,
+        stage=None,
+        substage="",
+        stage_open_seconds=None,
+        step=None,
+        progress_age_seconds=None,
+        budget_seconds=None,
+        collectives={},
+        state="-",
+        wait_channel="",
+        cpu_ratio=None,
+        wait_class=WaitClass.GONE,
+        first_failure="",
+        first_failure_time=None,
+        first_failure_age_seconds=None,
+        left_seconds=seconds,
+    )

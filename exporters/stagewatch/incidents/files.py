@@ -1,0 +1,227 @@
+"""Incidents: what a node's agent saw of a job when it first seemed to hang, kept in files.
+
+One JSON file an incident, for root and, by an ACL, for the user of the job to read.  What is read
+back, after a restart or by `stagewatch inspect`, is taken apart and checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import re
+import struct
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from stagewatch.core.state_file import BROKEN, StateFile, parse, real, text, whole
+from stagewatch.incidents.departures import NAME
+from stagewatch.judgement.facts import RankFacts
+from stagewatch.ranks.stacks import MAX_FRAME, Stack
+from stagewatch.ranks.wait_class import WaitClass
+
+log = logging.getLogger(__name__)
+
+DIRECTORY = Path("/var/lib/stagewatch/incidents")
+VERSION = 1
+MAX_INCIDENTS = 64
+MAX_TOTAL_BYTES = 64 << 20
+MAX_BYTES = 8 << 20
+"""Of one incident."""
+MAX_AGE_SECONDS = 30 * 86400.0
+
+_NAME = re.compile(r"\d{8}T\d{6}Z-[A-Za-z0-9._-]{1,100}\.json(\.corrupt)?")
+_GROUP = re.compile(r"[0-9a-f]{8}|")
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """What is known of one rank of a job that seems to hang."""
+
+    role: str
+    rank: int
+    pid: int
+    stack: Stack
+    facts: Mapping[str, Any]
+    """As `stagewatch inspect --json` has them."""
+    events: Sequence[str] = ()
+    """The last events that its record tells of, one a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A job that seems to hang, as one node shows it."""
+
+    job_id: str
+    time: float
+    """When the stacks were taken, as Unix time."""
+    sentences: Sequence[str]
+    """The verdicts on its roles."""
+    ranks: Sequence[Witness]
+    kernel: Sequence[str] = ()
+    """Lines of the kernel log of the last minutes on hardware, memory and storage."""
+    faults: Sequence[str] = ()
+    """The fault markers that were open."""
+    libraries: Sequence[str] = ()
+    """What PyTorch's flight recorder and NCCL's RAS tell, one fact a line."""
+
+    def stack(self, rank: RankFacts) -> Stack:
+        """Of a rank that is still the same process; an empty one where there is none."""
+        for witness in self.ranks:
+            if (witness.role, witness.rank, witness.pid) == (rank.role, rank.rank, rank.pid):
+                return witness.stack
+        return Stack()
+
+    def current(self, ranks: Sequence[RankFacts], now: float) -> bool:
+        """Whether the ranks of the job that are overdue have stood still since it was taken."""
+        ages = [rank.progress_age_seconds or 0.0 for rank in ranks if rank.overdue]
+        return bool(ages) and 0.0 <= now - self.time <= min(ages)
+
+
+class IncidentDirectory:
+    """The incidents of a node: a bounded number, size and age."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def departures(self) -> Path:
+        """The file beside them that tells which ranks have left lately."""
+        return self._path / NAME
+
+    def load(self) -> dict[str, Incident]:
+        """The latest incident of each job; damaged files are set aside with a line."""
+        return {
+            incident.job_id: incident
+            for file in self._files()
+            if (incident := StateFile(file, lost="it is not shown").load(_incident)) is not None
+        }
+
+    def keep(self, incident: Incident, uid: int | None) -> None:
+        """Write it, readable by this user, and remove what is too old or too much.
+
+        It makes the directory, but not the one above: installing the agent does that.
+        """
+        moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(incident.time))
+        job = re.sub(r"[^A-Za-z0-9._-]", "_", incident.job_id)[:80]
+        digest = hashlib.sha256(incident.job_id.encode()).hexdigest()[:8]
+        with contextlib.suppress(OSError):  # told of when the file cannot be written
+            self._path.mkdir(exist_ok=True)
+        file = StateFile(self._path / f"{moment}-{job}-{digest}.json", lost="it is not shown")
+        file.save({"version": VERSION, **asdict(incident)})
+        if file.ok and uid is not None:
+            try:
+                os.setxattr(file.path, "system.posix_acl_access", _acl(uid))
+            except OSError as error:
+                log.warning("only root may read %s: no ACL (%s)", file.path, error.strerror)
+        self._prune(incident.time)
+
+    def _files(self) -> list[Path]:
+        """Oldest first, by name."""
+        with contextlib.suppress(OSError):
+            return sorted(file for file in self._path.iterdir() if _NAME.fullmatch(file.name))
+        return []
+
+    def _prune(self, now: float) -> None:
+        total = 0
+        for place, file in enumerate(reversed(self._files())):
+            with contextlib.suppress(OSError):
+                status = file.stat()
+                total += status.st_size
+                old = now - status.st_mtime > MAX_AGE_SECONDS
+                if place >= MAX_INCIDENTS or total > MAX_TOTAL_BYTES or old:
+                    file.unlink()
+
+
+def read(directory: Path, jobs: Iterable[str]) -> Iterator[Incident]:
+    """The latest incident of each of these jobs that this user may read; touches no file."""
+    wanted = set(jobs)
+    for file in reversed(IncidentDirectory(directory)._files()):
+        with contextlib.suppress(OSError, *BROKEN):
+            if wanted and file.is_file() and file.stat().st_size <= MAX_BYTES:
+                incident = _incident(parse(file.read_bytes()))
+                if incident.job_id in wanted:
+                    wanted.discard(incident.job_id)
+                    yield incident
+
+
+def with_stacks(
+    ranks: Sequence[RankFacts], incidents: Iterable[Incident], now: float
+) -> list[RankFacts]:
+    """The ranks with their stacks out of those incidents that still are what they do."""
+    current = {incident.job_id: incident for incident in standing(ranks, incidents, now)}
+    return [
+        replace(rank, stack=current[rank.job_id].stack(rank))
+        if rank.job_id in current and rank.wait_class is not WaitClass.GONE
+        else rank
+        for rank in ranks
+    ]
+
+
+def standing(
+    ranks: Sequence[RankFacts], incidents: Iterable[Incident], now: float
+) -> list[Incident]:
+    """Those incidents that still are what the ranks do."""
+    return [
+        incident
+        for incident in incidents
+        if incident.current([rank for rank in ranks if rank.job_id == incident.job_id], now)
+    ]
+
+
+def _incident(content: Any) -> Incident:
+    """Raises one of `BROKEN`."""
+    if content["version"] != VERSION:
+        raise ValueError(f"version {content['version']!r:.20} is not {VERSION}")
+    return Incident(
+        text(content["job_id"]),
+        real(content["time"]),
+        _texts(content["sentences"]),
+        tuple(map(_witness, content["ranks"])),
+        _texts(content["kernel"]),
+        _texts(content["faults"]),
+        _texts(content.get("libraries", [])),
+    )
+
+
+def _witness(content: Any) -> Witness:
+    if not isinstance(content["facts"], dict):
+        raise ValueError("facts are no object")
+    stack = content["stack"]
+    group, frame = text(stack["group"]), text(stack["frame"])
+    if (
+        not _GROUP.fullmatch(group)
+        or len(frame) > MAX_FRAME
+        or not isinstance(stack["still"], bool)
+    ):
+        raise ValueError("a stack is none")
+    threads = tuple((text(name), _texts(frames)) for name, frames in stack["threads"])
+    return Witness(
+        text(content["role"]),
+        whole(content["rank"]),
+        whole(content["pid"]),
+        Stack(group, stack["still"], frame, threads, text(stack["problem"])),
+        content["facts"],
+        _texts(content["events"]),
+    )
+
+
+def _texts(content: Any) -> tuple[str, ...]:
+    if not isinstance(content, list):
+        raise ValueError(f"{content!r:.40} is no list")
+    return tuple(map(text, content))
+
+
+def _acl(uid: int) -> bytes:
+    """Read and write for the owner, read for this user, as acl(5) and the kernel's
+    include/uapi/linux/posix_acl_xattr.h have it."""
+    owner, user, group, mask, others = 0x01, 0x02, 0x04, 0x10, 0x20
+    nobody = 0xFFFFFFFF
+    entries = ((owner, 6, nobody), (user, 4, uid), (group, 0, nobody), (mask, 4, nobody))
+    return struct.pack("<I", 2) + b"".join(
+        struct.pack("<HHI", *entry) for entry in (*entries, (others, 0, nobody))
+    )

@@ -1,0 +1,120 @@
+"""What PyTorch's flight recorder and NCCL's RAS tell of a job that seems to hang.
+
+Both are asked in a child, since pipes, dumps, ports and what comes out of them belong to the user
+of the job.  They add facts to an incident, and no verdict needs them.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stagewatch.core.children.supervisor import PACKAGES, Supervisor
+from stagewatch.core.errors import StagewatchError
+from stagewatch.core.words import printable
+from stagewatch.host.guarded import Files
+from stagewatch.incidents.nccl_ras import DEADLINE_SECONDS
+from stagewatch.ranks.model import Rank
+
+log = logging.getLogger(__name__)
+
+MAX_LINES = 32
+MAX_LINE = 300
+VARIABLES = (
+    "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
+    "TORCH_FR_DUMP_TEMP_FILE",
+    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+    "XDG_CACHE_HOME",
+    "HOME",
+    "NCCL_RAS_ADDR",
+    "NCCL_RAS_ENABLE",
+)
+"""What a process was started with; what it has set since is not seen."""
+
+_START = (
+    "import sys; sys.path += sys.argv[1:]; "
+    "from stagewatch.incidents.libraries_child import main; main()"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What RAS has told, and whose flight recorder writes a dump now."""
+
+    lines: Sequence[str] = ()
+    dumps: Sequence[Mapping[str, Any]] = field(default=())
+
+
+class Libraries:
+    """Asks the libraries of a job's ranks, in a child that it dismisses on `rest`."""
+
+    def __init__(
+        self,
+        files: Files | None,
+        *,
+        timeout: float = 20.0,
+        ras_timeout: float = DEADLINE_SECONDS,
+    ) -> None:
+        self._files = files
+        self._ras_timeout = ras_timeout
+        start = [sys.executable, "-I", "-S", "-c", _START, str(PACKAGES)]
+        self._child = Supervisor(
+            "what asks PyTorch and NCCL", lambda: start, timeout=timeout, start_timeout=timeout
+        )
+
+    def ask(self, ranks: Sequence[Rank]) -> Asked:
+        """Ask NCCL's RAS through one rank, and each rank's flight recorder for a dump."""
+        try:
+            targets = self._targets(ranks)
+            if not targets:
+                return Asked()
+            answer = self._child.ask({"ask": targets, "ras_timeout": self._ras_timeout}, dict)
+        except StagewatchError as error:
+            log.warning("no facts of PyTorch and NCCL: %s", error)
+            return Asked()
+        return Asked(_lines(answer["lines"]), answer["dumps"])
+
+    def read(self, asked: Asked) -> list[str]:
+        """What both tell, one fact a line, once the dumps have had time to be written."""
+        if not asked.dumps:
+            return list(asked.lines)
+        try:
+            return _lines([*asked.lines, *self._child.ask({"read": asked.dumps}, list)])
+        except StagewatchError as error:
+            log.warning("no facts of PyTorch's flight recorder: %s", error)
+            return list(asked.lines)
+
+    def rest(self) -> None:
+        """End the child until the next question."""
+        self._child.dismiss()
+
+    def close(self) -> None:
+        """End the child for good."""
+        self._child.close()
+
+    def _targets(self, ranks: Sequence[Rank]) -> list[dict[str, Any]]:
+        by_pid = {rank.pid: rank for rank in ranks if rank.pid and rank.uid >= 0}
+        if self._files is None or not by_pid:
+            return []
+        prefixes = [f"{name}=" for name in VARIABLES]
+        return [
+            {
+                "pid": pid,
+                "start": by_pid[pid].start_ticks or 0,
+                "rank": by_pid[pid].rank,
+                "uid": by_pid[pid].uid,
+                "environ": dict(
+                    item.split("=", 1)
+                    for item in content.decode("utf-8", "surrogateescape").split("\0")
+                    if "=" in item
+                ),
+            }
+            for pid, content in self._files.read("environ", by_pid, prefixes).items()
+        ]
+
+
+def _lines(lines: Sequence[object]) -> list[str]:
+    return [printable(str(line), MAX_LINE) for line in lines[:MAX_LINES]]

@@ -1,0 +1,98 @@
+"""The child that asks PyTorch's flight recorder and NCCL's RAS; `libraries` is its other end.
+
+It speaks lines of JSON, uses the standard library only, and ends when its input does.  Where a
+rank's user has put something that never answers, the agent kills it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from typing import Any
+
+from stagewatch.core.children.worker import identity
+from stagewatch.core.processes import die_with_parent
+from stagewatch.incidents import flight_recorder, nccl_ras
+
+CPU_SECONDS = 20
+MEMORY_BYTES = 1 << 30
+"""Address space of this process, and with it what a hostile dump may take."""
+
+
+def ask(targets: list[dict[str, Any]], ras_timeout: float) -> dict[str, Any]:
+    """What RAS tells, and the dumps that were asked for, with what lies in their place now."""
+    live = [one for one in targets if _lives(one["pid"], one["start"])]
+    lines = nccl_ras.facts(live, ras_timeout)
+    dumps = []
+    for target in live:
+        if prefix := target["environ"].get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE"):
+            pipe = _inside(target, f"{prefix}{target['rank']}.pipe")
+            dump = _inside(target, f"{_dump_prefix(target['environ'])}{target['rank']}")
+            before = flight_recorder.version(dump)
+            try:
+                flight_recorder.trigger(pipe, target["uid"])
+            except OSError as error:
+                lines.append(f"PyTorch flight recorder: rank {target['rank']}: {error.strerror}")
+            else:
+                dumps.append({**target, "dump": dump, "before": before})
+    return {"lines": lines, "dumps": dumps}
+
+
+def read(dumps: list[dict[str, Any]]) -> list[str]:
+    """What the dumps that were written since tell."""
+    lines, positions = [], {}
+    for one in dumps:
+        try:
+            if flight_recorder.version(one["dump"]) == one["before"]:
+                raise OSError(0, "no dump was written")
+            content = flight_recorder.load(one["dump"], one["uid"])
+            positions[one["rank"]] = flight_recorder.positions(content)
+        except OSError as error:
+            lines.append(f"PyTorch flight recorder: rank {one['rank']}: {error.strerror}")
+        except Exception as error:  # a hostile dump raises whatever it likes
+            name = type(error).__name__
+            lines.append(
+                f"PyTorch flight recorder: rank {one['rank']}: its dump is damaged ({name})"
+            )
+    return flight_recorder.facts(positions) + lines
+
+
+def _lives(pid: int, start: int) -> bool:
+    now = identity(pid)
+    return now is not None and start in (0, now[1])
+
+
+def _inside(target: dict[str, Any], path: str) -> str:
+    """The path as the rank's own mounts have it."""
+    pid = target["pid"]
+    at = "root" if path.startswith("/") else "cwd"
+    return f"/proc/{pid}/{at}/{path.lstrip('/')}"
+
+
+def _dump_prefix(environ: dict[str, str]) -> str:
+    """As `DebugInfoWriter::getWriter` of PyTorch's FlightRecorder.cpp has it."""
+    for name in ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"):
+        if prefix := environ.get(name):
+            return prefix
+    cache = environ.get("XDG_CACHE_HOME") or f"{environ.get('HOME', '/tmp')}/.cache"  # noqa: S108
+    return f"{cache}/torch/comm_lib_trace_rank_"
+
+
+def main() -> None:
+    """Answer questions until the input ends."""
+    die_with_parent(os.getppid())
+    os.nice(19)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for line in sys.stdin:
+        question = json.loads(line)
+        answer = (
+            read(question["read"])
+            if "read" in question
+            else ask(question["ask"], question["ras_timeout"])
+        )
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()

@@ -1,0 +1,169 @@
+"""NCCL's RAS: which ranks of a communicator are behind, missing or do not answer.
+
+https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html, from NCCL 2.24;
+JSON from 2.28.7 on.  Every process of a job answers for all of it, on a port of the node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from stagewatch.incidents.flight_recorder import have
+
+DEADLINE_SECONDS = 2.0
+"""For the whole talk."""
+MAX_BYTES = 16 << 20
+"""Of an answer."""
+PORT = 28028
+MAX_TEXT_LINES = 12
+"""Of the errors and warnings of a version without JSON."""
+
+
+def facts(targets: Sequence[dict[str, Any]], timeout: float = DEADLINE_SECONDS) -> list[str]:
+    """What RAS tells of the communicators of these processes, one fact a line.
+
+    The first process whose user listens on the port of its NCCL_RAS_ADDR is asked: only its own
+    user's sockets are, whatever the variable names.
+    """
+    for target in targets:
+        environ = target["environ"]
+        if environ.get("NCCL_RAS_ENABLE", "1") != "0" and _in_our_network(target["pid"]):
+            for address in _listeners(target["uid"], _port(environ)):
+                try:
+                    answer = _ask(*address, timeout)
+                except OSError as error:
+                    return [f"NCCL RAS at {address[0]}:{address[1]}: {error.strerror or error}"]
+                try:
+                    return _facts(answer, {pid for one in targets for pid in _pids(one["pid"])})
+                except Exception as error:  # it may answer whatever it likes
+                    return [f"NCCL RAS gave a damaged answer ({type(error).__name__})"]
+    return []
+
+
+def _ask(host: str, port: int, timeout: float) -> str:
+    end = time.monotonic() + timeout
+
+    def left() -> float:
+        seconds = end - time.monotonic()
+        if seconds <= 0:
+            raise TimeoutError(0, f"no answer within {timeout:g} s")
+        return seconds
+
+    received = bytearray()
+    with contextlib.ExitStack() as stack:
+        try:
+            link = stack.enter_context(socket.create_connection((host, port), left()))
+
+            def receive() -> bool:
+                link.settimeout(left())
+                data = link.recv(1 << 16)
+                received.extend(data)
+                if len(received) > MAX_BYTES:
+                    raise OSError(0, f"more than {MAX_BYTES >> 20} MiB of answer")
+                return bool(data)
+
+            link.sendall(b"CLIENT PROTOCOL 2\nTIMEOUT 1\nSET FORMAT json\n")
+            while received.count(b"\n") < 3 and receive():
+                pass
+            *_, formatted = received.split(b"\n")[:3]
+            received.clear()
+            link.sendall(b"STATUS\n" if formatted == b"OK" else b"VERBOSE STATUS\n")
+            while receive():
+                pass
+        except TimeoutError:
+            raise TimeoutError(0, f"no answer within {timeout:g} s") from None
+    return received.decode("utf-8", "replace")
+
+
+def _facts(answer: str, pids: set[int]) -> list[str]:
+    if not answer.lstrip().startswith("{"):
+        return list(_complaints(answer))
+    lines = []
+    for communicator in json.loads(answer)["communicators"]:
+        everyone = [*communicator["ranks"], *communicator["missing_ranks"]]
+        if any(one["pid"] in pids for one in everyone):
+            where = f"NCCL RAS: communicator {str(communicator['hash'])[:20]}"
+            lines += [f"{where}: {fact}" for fact in _of_communicator(communicator)]
+    return lines
+
+
+def _of_communicator(communicator: dict[str, Any]) -> Iterator[str]:
+    ranks = communicator["ranks"]
+    for operation in ranks[0]["collective_counts"] if ranks else ():
+        counts = {int(one["rank"]): int(one["collective_counts"][operation]) for one in ranks}
+        most = max(counts.values())
+        if behind := [rank for rank, count in counts.items() if count < most]:
+            yield f"{have(behind)} not started {str(operation)[:40]} {most}"
+    for name, fine, told in (
+        ("init_state", (0,), "not finished its initialisation"),
+        ("async_error", (0, 7), "an asynchronous error"),
+        ("abort_flag", (False,), "been aborted"),
+    ):
+        if those := [int(one["rank"]) for one in ranks if one["status"][name] not in fine]:
+            yield f"{have(those)} {told}"
+    states: dict[str, list[int]] = {}
+    for one in communicator["missing_ranks"]:
+        status = one["status"]
+        dead, silent = status["considered_dead"], status["unresponsive"]
+        told = "died" if dead else "not answered" if silent else "not joined it, or left it"
+        states.setdefault(told, []).append(int(one["rank"]))
+    for told, those in states.items():
+        yield f"{have(those)} {told}"
+
+
+def _complaints(answer: str) -> Iterator[str]:
+    """The sections of errors and warnings, in the words of a version without JSON."""
+    _, *rest = (answer + "\n").partition("\nErrors\n")
+    if not rest[0]:
+        _, *rest = (answer + "\n").partition("\nWarnings\n")
+    lines = [" ".join(line.split()) for line in rest[1].splitlines()]
+    headings = {"Errors", "Warnings"}
+    told = [line for line in lines if line.strip("=") and line not in headings]
+    return (f"NCCL RAS: {line}" for line in told[:MAX_TEXT_LINES])
+
+
+def _listeners(uid: int, port: int) -> Iterator[tuple[str, int]]:
+    """Where processes of this user listen on this port; proc_pid_net(5) has the columns."""
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path("/proc/self/net", name).read_text().splitlines()[1:]:
+                fields = line.split()
+                local, number = fields[1].split(":")
+                if fields[3] == "0A" and int(number, 16) == port and int(fields[7]) == uid:
+                    yield _address(local), port
+
+
+def _address(local: str) -> str:
+    """Of words in the byte order of the machine; where any address is meant, the loopback one."""
+    words = bytes.fromhex(local)
+    packed = b"".join(words[start : start + 4][::-1] for start in range(0, len(words), 4))
+    address = ipaddress.ip_address(packed)
+    if address.is_unspecified:
+        return "127.0.0.1" if address.version == 4 else "::1"
+    return str(address)
+
+
+def _port(environ: dict[str, str]) -> int:
+    number = environ.get("NCCL_RAS_ADDR", "").rpartition(":")[2]
+    return int(number) if number.isascii() and number.isdigit() else PORT
+
+
+def _in_our_network(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/ns/net").samefile("/proc/self/ns/net")
+    return False
+
+
+def _pids(pid: int) -> Iterator[int]:
+    """The number of a process in each PID namespace that it is in."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("NSpid:"):
+                yield from map(int, line.split()[1:])

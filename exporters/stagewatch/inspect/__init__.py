@@ -1,0 +1,5 @@
+"""`stagewatch inspect`: one look at the ranks of this node, with a verdict for each job.
+
+`command` looks for a few seconds, has the ranks judged and prints the `table`; `evidence` adds
+their stacks.  With --prometheus, `story` tells of a whole job instead.  Open `command` first.
+"""

@@ -1,0 +1,240 @@
+"""Shows what every rank of this node is doing, and gives a verdict on each job.
+
+The command looks for a few seconds and needs no agent; root, or the user of the ranks, sees the
+most.  With --prometheus it tells the story of one job over all its nodes, the verdict first.
+
+A ! behind PROGRESS marks a rank that has gone without progress for longer than its stage may take.
+PROGRESS is the time since its last mark of progress, OPEN the time that its stage has been open, S
+its state and WCHAN the kernel function in which it sleeps, shortened (--json has the whole name).
+
+exit status:
+  0  nothing appears to be wrong, also where there is no rank
+  1  no look was possible: a server does not answer or knows no such job, a directory is unreadable
+  2  an option cannot be used
+  3  something is wrong: a job hangs, has stopped after an exception or waits for a straggler, or a
+     rank is gone, that is, its process ended without closing its record; with --prometheus also a
+     rank that is slower than its peers, and a job that is slower as a whole than it was
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from stagewatch.core.config import (
+    add_options,
+    duration,
+    existing_directory,
+    option,
+    options_of,
+    path,
+)
+from stagewatch.core.errors import ConfigError
+from stagewatch.core.terminal import colours, columns, wrapped
+from stagewatch.core.words import printable
+from stagewatch.host.guarded import GuardedFiles
+from stagewatch.host.procfs import Procfs
+from stagewatch.incidents.departures import left_lately
+from stagewatch.incidents.files import DIRECTORY, read, standing, with_stacks
+from stagewatch.inspect import evidence
+from stagewatch.inspect.evidence import gather, text, why_none
+from stagewatch.inspect.table import table
+from stagewatch.judgement import facts
+from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.from_node import observe
+from stagewatch.judgement.judge import Verdict, judge
+from stagewatch.prometheus.options import PrometheusOptions, server_at
+from stagewatch.ranks.directory import rank_directory
+from stagewatch.ranks.stacks import StackTaker
+from stagewatch.record import DEFAULT_DIRECTORY
+
+LOOKS = 6
+PAUSE_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class LookOptions:
+    """Where to look at ranks, for `stagewatch inspect` and `stagewatch top`."""
+
+    incident_dir: Path = option(
+        DIRECTORY,
+        "where the agent keeps incidents, whose stacks tell more of a job that hangs, and which "
+        "ranks have left lately",
+        parse=path,
+        env="STAGEWATCH_INCIDENT_DIR",
+    )
+    prometheus: str = option("", "ask the server at this URL about the whole job JOB")
+    record_dir: Path = option(
+        Path(DEFAULT_DIRECTORY),
+        "directory of the stage records, to which the ranks write; the default one comes with the "
+        "private directories of users that may be read",
+        parse=existing_directory,
+        env="STAGEWATCH_DIR",
+    )
+
+    def nothing(self, job: str) -> str:
+        """Says that no rank of a job, or of any, was found, and where it was looked for."""
+        of_job = f" of job {job}" if job else ""
+        elsewhere = " or a private directory" if str(self.record_dir) == DEFAULT_DIRECTORY else ""
+        return (
+            f"No rank{of_job} on this node: no stage record in {self.record_dir}{elsewhere}, and "
+            "no process that may be read has RANK or SLURM_PROCID in its environment."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class InspectOptions(LookOptions):
+    """Options of `stagewatch inspect`."""
+
+    json: bool = option(False, "print JSON instead of a table")
+    job: str = option("", "only this job, as the argument JOB; every job if empty")
+    watch: float = option(
+        0.0, "look again after so many seconds, until Ctrl-C; 0: look once", parse=duration
+    )
+    evidence: bool = option(
+        False, "also take and show the stacks of all ranks of a job that is wrong, by py-spy"
+    )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `stagewatch inspect`."""
+    parser.add_argument("job_id", nargs="?", metavar="JOB", help="only this job")
+    tables = {"inspect": InspectOptions, "prometheus": PrometheusOptions}
+    add_options(parser, tables, without=("prometheus.url",))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look and print; returns the exit status, which `--help` explains."""
+    options = options_of(arguments, InspectOptions, "inspect")
+    options = replace(options, job=arguments.job_id or options.job)
+    server = server_at(options.prometheus, arguments)
+    while True:
+        status = _tell(server, options) if server else _look(options)
+        if not options.watch:
+            return status
+        sys.stdout.flush()
+        time.sleep(options.watch)
+
+
+def _say(text: str, options: InspectOptions) -> None:
+    """Print what one look showed; the next one takes its place on a terminal, else follows it."""
+    if options.watch and not options.json:
+        clear = "\033[H\033[2J" if sys.stdout.isatty() else ""
+        text = f"{clear}{time.strftime('%F %T')}\n{text}\n"
+    print(text)
+
+
+def _dump(content: object, options: InspectOptions) -> str:
+    """JSON for people, or where looks follow each other a line for each."""
+    return json.dumps(content, indent=None if options.watch else 2)
+
+
+def _look(options: InspectOptions) -> int:
+    """Look at this node, and print; returns the exit status."""
+    record_dir = options.record_dir
+    proc = Procfs()
+    if shown := sys.stderr.isatty() and not options.watch:
+        print(f"watching for {LOOKS * PAUSE_SECONDS:.0f} s ...", end="\r", file=sys.stderr)
+    with (
+        rank_directory(record_dir, proc, fresh_for=0.1) as directory,
+        closing(GuardedFiles(proc.root)) as files,
+    ):
+        ranks = observe(directory, proc, looks=LOOKS, pause=PAUSE_SECONDS, files=files)
+        census = directory.look()
+    if shown:
+        print("\033[K", end="", file=sys.stderr)
+    ranks = [rank for rank in ranks if options.job in ("", rank.job_id)]
+    left = left_lately(options.incident_dir, ranks, proc)
+    jobs = [verdict.job_id for verdict in judge([*ranks, *left]) if verdict.stalled]
+    now = time.time()
+    incidents = standing(ranks, read(options.incident_dir, jobs), now)
+    libraries = [
+        printable(f"job {one.job_id}: {line}", 400) for one in incidents for line in one.libraries
+    ]
+    ranks = with_stacks(ranks, incidents, now)
+    verdicts = judge([*ranks, *left])
+    if options.evidence:
+        taker = StackTaker()
+        ranks = gather(census.ranks, ranks, verdicts, taker)
+        taker.close()
+        verdicts = judge([*ranks, *left])
+    if options.json:
+        content = as_json(ranks, verdicts) | {"libraries": libraries}
+        _say(_dump(content, options), options)
+    elif ranks:
+        shows = table(ranks, verdicts, colour=colours(sys.stdout), width=columns(sys.stdout))
+        if libraries:
+            shows += "\n".join(["", *(wrapped(line, columns(sys.stdout)) for line in libraries)])
+        if options.evidence:
+            shows += "\n" + (text(ranks, verdicts) or f"\n{why_none(verdicts)}")
+        _say(shows, options)
+    else:
+        _say(options.nothing(options.job), options)
+    for reason, count in sorted(census.skipped.items()):
+        print(f"{count} files in {record_dir} passed over: {reason}", file=sys.stderr)
+    for pid in sorted(census.unread or ()):
+        print(f"process {pid} passed over: its environment does not answer", file=sys.stderr)
+    return 3 if any(verdict.wrong for verdict in verdicts) else 0
+
+
+def _tell(server: PrometheusOptions, options: InspectOptions) -> int:
+    """Print the story of a job as a Prometheus knows it; returns the exit status."""
+    if not options.job:
+        raise ConfigError("--prometheus needs a job, whose story it tells: stagewatch inspect JOB")
+    try:
+        from stagewatch.inspect.story import tell
+        from stagewatch.prometheus.api import PrometheusApi
+    except ImportError as error:
+        raise ConfigError(
+            f"--prometheus needs {error.name}: pip install 'stagewatch[report]'"
+        ) from error
+    api = PrometheusApi.of(server)
+    try:
+        story = tell(api, options.job)
+    finally:
+        api.close()
+    if options.json:
+        _say(_dump(dataclasses.asdict(story), options), options)
+    else:
+        width = columns(sys.stdout)
+        lines = [wrapped(printable(sentence), width) for sentence in story.sentences]
+        if story.wrong and colours(sys.stdout):
+            lines[0] = f"\033[1;31m{lines[0]}\033[0m"
+        _say("\n".join(lines), options)
+    return 3 if story.wrong else 0
+
+
+def as_json(ranks: list[RankFacts], verdicts: list[Verdict]) -> dict[str, Any]:
+    """The facts, verdicts and stacks, for programs."""
+    return {
+        "stacks": evidence.as_json(ranks, verdicts),
+        "ranks": [facts.as_json(rank) for rank in ranks],
+        "verdicts": [
+            {
+                "job_id": verdict.job_id,
+                "role": verdict.role,
+                "stalled": verdict.stalled,
+                "evidence": verdict.evidence,
+                "culprits": [
+                    {
+                        "role": charge.rank.role,
+                        "rank": charge.rank.rank,
+                        "pid": charge.rank.pid,
+                        "evidence": charge.evidence,
+                        "group": charge.group,
+                        "op": charge.op,
+                    }
+                    for charge in verdict.charges
+                ],
+                "sentence": verdict.sentence,
+            }
+            for verdict in verdicts
+        ],
+    }

@@ -1,0 +1,125 @@
+"""Takes the stacks of all ranks of a job in which something is wrong, and shows who shares them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.judge import Verdict
+from stagewatch.judgement.words import numbers
+from stagewatch.ranks.model import Rank
+from stagewatch.ranks.records import Life
+from stagewatch.ranks.stacks import NO_PROCESS, Stack, StackTaker, Take, stack
+
+APART_SECONDS = 1.0
+"""Between the two looks at a stack, for which somebody waits."""
+MAX_RANKS = 64
+"""Ranks whose stacks are taken."""
+
+
+def gather(
+    ranks: Iterable[Rank],
+    facts: Sequence[RankFacts],
+    verdicts: Sequence[Verdict],
+    taker: StackTaker,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[RankFacts]:
+    """The facts, with stacks of the living ranks of every job that is wrong; one of an incident
+    stays where it cannot be taken now."""
+    wrong = {verdict.job_id for verdict in verdicts if verdict.wrong}
+    live = [rank for rank in ranks if rank.job_id in wrong and rank.life is Life.ALIVE]
+    return take(live, facts, taker, sleep)
+
+
+def take(
+    live: Sequence[Rank],
+    facts: Sequence[RankFacts],
+    taker: StackTaker,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[RankFacts]:
+    """The facts, with the stacks of these living ranks, as far as there are not too many."""
+    live = live[:MAX_RANKS]
+    if not live:
+        return list(facts)
+    first = taker.take(live)
+    sleep(APART_SECONDS)
+    second = taker.take(live)
+    none = Take(problem=NO_PROCESS)
+    taken = {
+        rank.key: stack(first.get(rank.pid, none), second.get(rank.pid, none)) for rank in live
+    }
+    return [_with(fact, taken.get((fact.job_id, fact.role, str(fact.rank)))) for fact in facts]
+
+
+def _with(fact: RankFacts, taken: Stack | None) -> RankFacts:
+    return (
+        fact
+        if taken is None or (taken.problem and fact.stack.group)
+        else replace(fact, stack=taken)
+    )
+
+
+def text(
+    facts: Sequence[RankFacts], verdicts: Sequence[Verdict], asked: RankFacts | None = None
+) -> str:
+    """Each stack with the ranks in it, as a person reads them; the one that was asked for comes
+    first, then the suspects'."""
+    lines = []
+    for why, ranks in sorted(_shared(facts, verdicts), key=lambda one: asked not in one[1]):
+        first = ranks[0].stack
+        moves = "" if first.problem or all(rank.stack.still for rank in ranks) else ", moving"
+        who = f"job {ranks[0].job_id} {numbers(ranks)} ({ranks[0].role}), pid {ranks[0].pid}"
+        lines += ["", f"{who}{moves}, {why}:"]
+        lines += [f"  {first.problem}"] if first.problem else []
+        for name, frames in first.threads:
+            lines += [f"  thread {name}", *(f"    {frame}" for frame in frames)]
+    return "\n".join(lines)
+
+
+def as_json(facts: Sequence[RankFacts], verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """The same for programs, one object a rank."""
+    return [
+        {
+            "job_id": fact.job_id,
+            "role": fact.role,
+            "rank": fact.rank,
+            "pid": fact.pid,
+            "why": why,
+            **asdict(fact.stack),
+        }
+        for why, ranks in _shared(facts, verdicts)
+        for fact in ranks
+    ]
+
+
+def _shared(
+    facts: Sequence[RankFacts], verdicts: Sequence[Verdict]
+) -> list[tuple[str, list[RankFacts]]]:
+    """The ranks by stack: those of `suspect`s, of `other`s, and of the `majority` of each role."""
+    suspects = [rank for verdict in verdicts for rank in verdict.culprits]
+    shared: dict[tuple[str, str, bool, str, str], list[RankFacts]] = {}
+    for fact in facts:
+        if fact.stack.group or fact.stack.problem:
+            key = (fact.job_id, fact.role, fact in suspects, fact.stack.group, fact.stack.problem)
+            shared.setdefault(key, []).append(fact)
+    most: dict[tuple[str, str], int] = {}
+    for (job_id, role, suspect, *_), ranks in shared.items():
+        if not suspect:
+            most[job_id, role] = max(most.get((job_id, role), 0), len(ranks))
+    told = []
+    for (job_id, role, suspect, *_), ranks in shared.items():
+        majority = not suspect and most.get((job_id, role)) == len(ranks)
+        if majority:
+            most[job_id, role] = 0
+        told.append(("suspect" if suspect else "majority" if majority else "other", ranks))
+    return sorted(told, key=lambda one: ("suspect", "other", "majority").index(one[0]))
+
+
+def why_none(verdicts: Sequence[Verdict]) -> str:
+    """Why no stack was taken."""
+    if any(verdict.wrong for verdict in verdicts):
+        return "No stacks: no process of a job in which something is wrong lives here."
+    return "No stacks: they are taken only of a job in which something is wrong, and none is."

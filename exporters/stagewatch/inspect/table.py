@@ -1,0 +1,114 @@
+"""Lays out the ranks of a node as a table, with a sentence for each role of a job under it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from stagewatch.core.words import duration
+from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.judge import Verdict
+from stagewatch.judgement.words import sleeps_in
+
+MAX_CHANNEL = 16
+MIN_CHANNEL = 6
+
+_COLUMNS = (
+    "JOB", "ROLE", "RANK", "PID", "STAGE", "OPEN", "STEP", "PROGRESS", "S", "WCHAN", "CPU", "CLASS",
+)  # fmt: skip
+_RIGHT = {"RANK", "PID", "OPEN", "STEP", "PROGRESS", "CPU"}
+_CHANNEL = _COLUMNS.index("WCHAN")
+_LEGEND = "! no progress for longer than the stage may take"
+_COMPILED = re.compile(r"\.(constprop|isra|part|cold|llvm)\b.*")
+"""What compilers add to the name of a kernel function they have changed."""
+
+
+def table(
+    facts: Sequence[RankFacts],
+    verdicts: Sequence[Verdict],
+    *,
+    colour: bool,
+    width: int | None = None,
+) -> str:
+    """The whole text, fitted to `width` columns as far as shorter wait channels and gaps allow."""
+    accused = {_key(rank) for verdict in verdicts for rank in verdict.culprits}
+    lines = []
+    for number, line in enumerate(_lines([_row(fact) for fact in facts], width)):
+        if colour and number == 0:
+            lines.append(f"\033[1m{line}\033[0m")
+        elif colour and number and _key(facts[number - 1]) in accused:
+            lines.append(f"\033[31m{line}\033[0m")
+        else:
+            lines.append(line)
+    lines += ["", _LEGEND] if any(fact.overdue for fact in facts) else []
+    lines.append("")
+    for verdict in verdicts:
+        bold = colour and verdict.wrong
+        lines.append(f"\033[1;31m{verdict.sentence}\033[0m" if bold else verdict.sentence)
+    return "\n".join(lines)
+
+
+def short_channel(channel: str, most: int = MAX_CHANNEL) -> str:
+    """A wait channel in at most so many characters.
+
+    What compilers add goes first, then the kind of wait replaces the name, then the name is cut.
+    """
+    name = _COMPILED.sub("", channel)
+    if len(name) > most:
+        name = sleeps_in(name)
+    return name if len(name) <= most else f"{name[: most - 1]}~"
+
+
+def _lines(rows: list[tuple[str, ...]], width: int | None) -> list[str]:
+    lines = _laid_out(rows, "  ")
+    if width is None or max(map(len, lines)) <= width:
+        return lines
+    lines = _laid_out(rows, " ")
+    over = max(map(len, lines)) - width
+    if over <= 0:
+        return lines
+    longest = max(len(row[_CHANNEL]) for row in rows)
+    most = max(MIN_CHANNEL, longest - over)
+    shorter = [
+        (*row[:_CHANNEL], short_channel(row[_CHANNEL], most), *row[_CHANNEL + 1 :]) for row in rows
+    ]
+    return _laid_out(shorter, " ")
+
+
+def _laid_out(rows: list[tuple[str, ...]], gap: str) -> list[str]:
+    rows = [_COLUMNS, *rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    return [
+        gap.join(
+            text.rjust(width) if title in _RIGHT else text.ljust(width)
+            for text, width, title in zip(row, widths, _COLUMNS, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _row(fact: RankFacts) -> tuple[str, ...]:
+    stage = fact.stage or "-"
+    return (
+        fact.job_id,
+        fact.role,
+        str(fact.rank),
+        str(fact.pid),
+        f"{stage}/{fact.substage}" if fact.substage else stage,
+        _age(fact.stage_open_seconds),
+        "-" if fact.step is None else str(fact.step),
+        _age(fact.progress_age_seconds) + ("!" if fact.overdue else ""),
+        fact.state,
+        short_channel(fact.wait_channel) or "-",
+        "-" if fact.cpu_ratio is None else f"{fact.cpu_ratio:.0%}",
+        fact.wait_class.value,
+    )
+
+
+def _age(seconds: float | None) -> str:
+    """One word, so that a program may split a row at its blanks."""
+    return "-" if seconds is None else duration(seconds).replace(" ", "")
+
+
+def _key(fact: RankFacts) -> tuple[str, str, int]:
+    return fact.job_id, fact.role, fact.rank

@@ -1,0 +1,138 @@
+"""What is known of one rank at one moment, whoever has gathered it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from stagewatch.judgement.limits import MIN_SECONDS, STILL_SECONDS
+from stagewatch.ranks.stacks import Stack
+from stagewatch.ranks.wait_class import WaitClass
+
+_STILL = (WaitClass.PARKED, WaitClass.POLL, WaitClass.STOPPED)
+"""Classes of a rank that does no work, whatever its stage."""
+NO_STACK = Stack()
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A collective, a send or a receive that a rank is inside of."""
+
+    op: str
+    seconds: float
+    peer: int | None = None
+    """The rank that a send or receive is with."""
+    elements: int | None = None
+    """Of the tensor, where all members must have as many."""
+
+
+class RecordState(str, Enum):
+    """Whether a rank keeps a stage record, and why it may not."""
+
+    KEPT = "kept"
+    NONE = "none"
+    """Its program does not use stagewatch, or could not write to the directory."""
+    NO_ROOM = "no_room"
+    """None, and the directory has no room for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankFacts:
+    """One rank at one moment.  What cannot be known, as without a record, is `None`."""
+
+    job_id: str
+    role: str
+    rank: int
+    pid: int
+    world_size: int | None
+    stage: str | None
+    substage: str
+    stage_open_seconds: float | None
+    step: int | None
+    progress_age_seconds: float | None
+    budget_seconds: float | None
+    """How long this stage may go without a mark of progress, by what all ranks of its role on this
+    node have shown of it."""
+    collectives: Mapping[str, int]
+    """Collectives entered, by process group."""
+    state: str
+    wait_channel: str
+    cpu_ratio: float | None
+    wait_class: WaitClass
+    first_failure: str
+    first_failure_time: float | None
+    first_failure_age_seconds: float | None
+    record: RecordState = RecordState.KEPT
+    inside: Mapping[str, Inside] = field(default_factory=dict)
+    """What it is inside of, by process group; sends and receives are in `POINT_TO_POINT`."""
+    calls: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that the oldest call in flight has lasted, by the name of the tool, environment or
+    reward function."""
+    group_sizes: Mapping[str, int] = field(default_factory=dict)
+    """Members of its process groups, where known."""
+    started: float | None = None
+    """When its record was begun, as Unix time."""
+    expected_seconds: float | None = None
+    """What is left of a pause that the trainer has announced."""
+    gaps: int | None = None
+    """Gaps between marks of progress that its record has shown."""
+    stages: frozenset[str] = frozenset()
+    """The stages in which it has shown one."""
+    at_work: bool = False
+    """Whether it takes memory, moves bytes, or has children that do."""
+    class_before: frozenset[WaitClass] = frozenset()
+    """How it waited while its job was well; empty where nobody has seen that."""
+    step_age_seconds: float | None = None
+    """How long it has been at its step; `None` where its record does not tell."""
+    storage_wait_seconds: float = 0.0
+    """How long somebody has watched it in one uninterruptible sleep or storage wait, in which it
+    never ran."""
+    stack: Stack = NO_STACK
+    """What it was in, where somebody has looked."""
+    left_seconds: float | None = None
+    """How long ago it left its node, having closed its record or kept none; `None` of a rank that
+    is there, alive or dead.  One that has left is `WaitClass.GONE` as well."""
+    node: str = ""
+    """Where it runs; empty where all facts are of one node."""
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the rank has gone longer without progress than its stage may."""
+        return self.late_seconds is not None
+
+    @property
+    def call(self) -> tuple[str, float] | None:
+        """Name and seconds of the call in flight that has lasted longest, from `MIN_SECONDS` on:
+        shorter ones come and go in a healthy job."""
+        name = max(self.calls, key=lambda name: self.calls[name], default="")
+        return (name, self.calls[name]) if self.calls.get(name, 0.0) >= MIN_SECONDS else None
+
+    @property
+    def late_seconds(self) -> float | None:
+        """How long it has been overdue; `None` if it is not."""
+        age, budget = self.progress_age_seconds, self.budget_seconds
+        if age is None or budget is None or age <= budget or self.expected_seconds:
+            return None
+        return age - budget
+
+
+def as_json(fact: RankFacts) -> dict[str, Any]:
+    """The facts of a rank that is here, for programs; the stack stands elsewhere."""
+    content = asdict(replace(fact, stack=NO_STACK))
+    del content["stack"], content["left_seconds"], content["node"]
+    listed = {"class_before": sorted(fact.class_before), "stages": sorted(fact.stages)}
+    return content | {"overdue": fact.overdue} | listed
+
+
+def is_still(rank: RankFacts) -> bool:
+    """Whether the rank waits, or is inside a collective: nothing speaks for long work."""
+    return seems_still(rank.wait_class, rank.inside, rank.storage_wait_seconds)
+
+
+def seems_still(
+    wait_class: WaitClass, inside: Mapping[str, Inside], storage_wait_seconds: float
+) -> bool:
+    """Storage that is slow lets a rank run between two requests; a mount that is dead does not."""
+    return wait_class in _STILL or bool(inside) or storage_wait_seconds > STILL_SECONDS

@@ -1,0 +1,298 @@
+"""Finds who of a role would be at fault, if it is stalled: the strongest evidence counts.
+
+Collectives come first, then how the ranks wait, then where they are.  The recording rules in
+`alerts/stalls.rules.yaml` do the same under "Who is at fault".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from stagewatch.judgement.case import Case, Charge, usual_waits
+from stagewatch.judgement.facts import RankFacts, is_still
+from stagewatch.judgement.graph import Graph, Where, draw
+from stagewatch.judgement.limits import (
+    LATER_SECONDS,
+    MIN_SECONDS,
+    STEPLESS_SECONDS,
+    WORKING_SECONDS,
+)
+from stagewatch.judgement.roles import OUTSIDE, Beside
+from stagewatch.ranks.wait_class import WaitClass
+
+_ODD_CLASSES = (WaitClass.COMPUTE, WaitClass.PARKED, WaitClass.POLL, WaitClass.SPIN)
+"""The most telling first."""
+_BUSY = (WaitClass.COMPUTE, WaitClass.IO, WaitClass.STOPPED)
+
+Charges = dict[int, tuple[str, str, str]]
+"""Evidence, group and operation, by a rank's place."""
+
+
+def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
+    """The case of one role, whether or not it is stalled."""
+    live = [rank for rank in ranks if rank.wait_class is not WaitClass.GONE]
+    here = {rank.rank for rank in live}
+    absent = [rank for rank in ranks if rank.wait_class is WaitClass.GONE and rank.rank not in here]
+    gone = [rank for rank in absent if rank.left_seconds is None]
+    left = [rank for rank in absent if rank.left_seconds is not None]
+    asked = {
+        place: others.awaited[rank.rank]
+        for place, rank in enumerate(live)
+        if rank.rank in others.awaited
+    }
+    graph = draw(live, asked, others.whole, others.shared)
+    waiting = tuple(live[place] for place in sorted(graph.waits))
+    found, holding = _by_collectives(live, graph)
+    case = Case(
+        live,
+        gone,
+        (),
+        "",
+        waiting,
+        holding=tuple(live[place] for place in sorted(holding)),
+        misses=graph.short and any(rank.overdue for rank in live),
+        unseen=graph.unseen,
+        late=tuple(rank for rank in live if rank.rank in others.late),
+        left=left,
+        others=others.roles,
+        met=others.met,
+    )
+    complete = _world_is_complete(live)
+    if gone and live and not complete:
+        return replace(case, charges=tuple(Charge(rank, "process_gone") for rank in gone))
+    if not found and not complete and (charges := _by_absence(case, graph)):
+        return replace(case, charges=charges)
+    found = found or _by_wait(live, graph, others)
+    named = tuple(
+        Charge(live[place], _left_early(live, place, evidence, found), group, op)
+        for place, (evidence, group, op) in sorted(found.items())
+    )
+    nobody = "" if named else _nobody(graph)
+    if nobody == "group_only" and live and all(rank.call for rank in live):
+        nobody = "group_only" if graph.waits or graph.together else "call"
+    return replace(case, charges=named, nobody=nobody)
+
+
+def _by_absence(case: Case, graph: Graph) -> tuple[Charge, ...]:
+    """Who has left while the others wait for members of their group; or, where most have left, who
+    still waits: those have one collective too many."""
+    absent = case.absent_long
+    if not (case.live and case.misses and case.sees_all):
+        return ()
+    lasting = sorted(graph.missing.items()) if len(absent) > len(case.live) else []
+    return tuple(
+        Charge(case.live[place], "mismatch", group, op, outlasts=True)
+        for place, (group, op) in lasting
+    ) or tuple(Charge(rank, "missing") for rank in absent)
+
+
+def _world_is_complete(live: Sequence[RankFacts]) -> bool:
+    """Whether as many ranks live as the world counts: it has shrunk, and misses nobody."""
+    sizes = [rank.group_sizes["world"] for rank in live if "world" in rank.group_sizes]
+    return any(rank.world_size == len(live) for rank in live) or 0 < max(sizes, default=0) <= len(
+        live
+    )
+
+
+def _nobody(graph: Graph) -> str:
+    if graph.differs:
+        return "mismatch"
+    if graph.short:
+        return "missing"
+    return "cycle" if graph.waits and not graph.together else "group_only"
+
+
+def _by_collectives(live: Sequence[RankFacts], graph: Graph) -> tuple[Charges, set[int]]:
+    """Who is charged by the graph, and all who hold others up."""
+    found: Charges = {place: ("mismatch", *where) for place, where in graph.mismatched.items()}
+    livelock = _livelock(live, graph) - graph.mismatched.keys()
+    found |= dict.fromkeys(livelock, ("livelock", "", ""))
+    late = [rank.late_seconds for rank in live if rank.late_seconds is not None]
+    patient = min(late, default=0.0) < WORKING_SECONDS
+    holding = {
+        place: where
+        for place, where in graph.awaited.items()
+        if place not in graph.waits | graph.together | graph.mismatched.keys() | livelock
+        and (
+            live[place].overdue
+            or (_marks(live[place]) and not patient)
+            or (place in graph.nowhere and _tells_nothing(live[place]))
+        )
+    }
+    # No peer can bring a rank to stop or to wait for storage: others that do so are at fault as
+    # well.  Those beside such a rank may wait for it in a way that is not seen, and go unnamed.
+    for wait_class, evidence in (
+        (WaitClass.STOPPED, "odd_one_out"),
+        (WaitClass.IO, "io_blocked"),
+        (None, "awaited"),
+    ):
+        chosen = {
+            place: where
+            for place, where in holding.items()
+            if wait_class in (None, live[place].wait_class)
+        }
+        if wait_class is None:
+            chosen = _but_as_waiting(live, graph, chosen, tries_again=bool(livelock))
+        if chosen:
+            found |= {place: (evidence, *where) for place, where in chosen.items()}
+            if wait_class is not None:
+                found |= _charged(_unawaited(live, graph, wait_class), evidence)
+            break
+    if not found and _nobody(graph) == "cycle":
+        found = _out_of_cycle(live, graph)
+    return found, livelock | holding.keys()
+
+
+def _out_of_cycle(live: Sequence[RankFacts], graph: Graph) -> Charges:
+    """Who of those that wait for each other has left out a collective, is at the end already, or is
+    one of a few in another stage than all others are in together."""
+    if graph.skipped:
+        return {place: ("mismatch", *where) for place, where in graph.skipped.items()}
+    loop = {rank.stage for place, rank in enumerate(live) if place not in graph.awaited}
+    at_end = {
+        place: where
+        for place, where in graph.awaited.items()
+        if live[place].stage in OUTSIDE and live[place].stage not in loop
+    }
+    if at_end and 2 * len(at_end) < len(live):
+        return {place: ("left_loop_early", *where) for place, where in at_end.items()}
+    few = _minority([rank.stage for rank in live])
+    return {p: ("stage_differs", *where) for p, where in graph.awaited.items() if p in few}
+
+
+def _but_as_waiting(
+    live: Sequence[RankFacts], graph: Graph, chosen: dict[int, Where], *, tries_again: bool
+) -> dict[int, Where]:
+    """Without those that spin or poll as most do that wait inside, unless all do: they wait for
+    somebody, too, in a way that is not told.
+
+    `tries_again`: a rank does so again and again; those that sleep as the others do, or that are
+    all that is left, may wait for it.
+    """
+    usual = usual_waits([live[place] for place in graph.waits], tries_again=tries_again)
+    others = {place: w for place, w in chosen.items() if live[place].wait_class not in usual}
+    return others if others or tries_again else chosen
+
+
+def _unawaited(live: Sequence[RankFacts], graph: Graph, wait_class: WaitClass) -> set[int]:
+    """Overdue ranks of that class which nobody is seen to wait for, and which wait for nobody."""
+    return {
+        place
+        for place, rank in enumerate(live)
+        if rank.wait_class is wait_class
+        and rank.overdue
+        and not rank.inside
+        and place not in graph.awaited
+    }
+
+
+def _tells_nothing(rank: RankFacts) -> bool:
+    """Whether it has told nothing of itself yet, and is still."""
+    return rank.progress_age_seconds is None and is_still(rank) and not rank.at_work
+
+
+def _marks(rank: RankFacts) -> bool:
+    return rank.progress_age_seconds is not None and rank.progress_age_seconds <= MIN_SECONDS
+
+
+def _livelock(live: Sequence[RankFacts], graph: Graph) -> set[int]:
+    """Ranks that mark progress without a step, for longer than they may be silent in their stage,
+    while all others wait."""
+    ages = [rank.progress_age_seconds or 0.0 for rank in live]
+    last = min((age for age in ages if age > MIN_SECONDS), default=0.0)
+    stepless = {
+        place
+        for place, rank in enumerate(live)
+        if _marks(rank)
+        and ages[place] < last - LATER_SECONDS
+        and (rank.step_age_seconds or 0.0) > (rank.budget_seconds or STEPLESS_SECONDS)
+        and not rank.at_work
+        and place not in graph.waits
+    }
+    busy = any(rank.wait_class in _BUSY for place, rank in enumerate(live) if place not in stepless)
+    overdue = any(rank.overdue for rank in live)
+    return stepless if overdue and not busy and 2 * len(stepless) <= len(live) else set()
+
+
+def _by_wait(live: Sequence[RankFacts], graph: Graph, others: Beside) -> Charges:
+    """How a rank that waits for nobody waits, or where it is."""
+    counts = Counter(rank.wait_class for rank in live)
+    free = [place for place in range(len(live)) if place not in graph.waits]
+    stopped = [place for place in free if live[place].wait_class is WaitClass.STOPPED]
+    if stopped:
+        return _charged(stopped, "odd_one_out")
+    stored = [place for place in free if live[place].wait_class is WaitClass.IO]
+    if stored and 2 * others.stored <= others.live:
+        return _charged(stored, "io_blocked")
+    unseen = {
+        place
+        for place in free
+        if not graph.waits and all(call.op == "unknown" for call in live[place].inside.values())
+    }
+    stages = [rank.stage for rank in live]
+    one_stage = None not in stages and len(set(stages)) == 1
+    elsewhere = _minority([rank.substage for rank in live] if one_stage else stages)
+    if "idle" in stages:
+        elsewhere |= {place for place, rank in enumerate(live) if rank.rank == others.alone}
+    elsewhere &= unseen
+    if elsewhere:
+        return _charged(sorted(elsewhere), "stage_differs")
+    if 2 * counts[WaitClass.UNKNOWN] < len(live) and (odd := _odd(live, unseen, counts)):
+        return _charged(odd, "odd_one_out")
+    return _charged(_alone(live) & unseen, "stack_differs")
+
+
+def _odd(live: Sequence[RankFacts], unseen: set[int], counts: Counter[WaitClass]) -> list[int]:
+    """Who waits unlike its peers and unlike itself while the job was well."""
+    for wait_class in _ODD_CLASSES:
+        odd = [
+            place
+            for place in sorted(unseen)
+            if live[place].wait_class is wait_class
+            and live[place].class_before - {WaitClass.UNKNOWN}
+            and wait_class not in live[place].class_before
+        ]
+        if odd and 2 * counts[wait_class] < len(live):
+            return odd
+    return []
+
+
+def _alone(live: Sequence[RankFacts]) -> set[int]:
+    """The one rank, of three at least, that stays in another stack than all the others share."""
+    counts = Counter(rank.stack.group for rank in live if rank.stack.group).most_common(1)
+    if len(live) < 3 or not counts or counts[0][1] != len(live) - 1:
+        return set()
+    return {
+        place
+        for place, rank in enumerate(live)
+        if rank.stack.group not in ("", counts[0][0]) and rank.stack.still
+    }
+
+
+def _charged(places: Iterable[int], evidence: str) -> Charges:
+    return dict.fromkeys(places, (evidence, "", ""))
+
+
+def _minority(words: Sequence[str | None]) -> set[int]:
+    """The places of the rarer of two words, if more than half are the other; `None` is no word."""
+    counts = Counter(word for word in words if word is not None).most_common()
+    if len(counts) != 2 or 2 * counts[0][1] <= len(words):
+        return set()
+    return {place for place, word in enumerate(words) if word == counts[1][0]}
+
+
+def _left_early(live: Sequence[RankFacts], place: int, evidence: str, found: Charges) -> str:
+    """The evidence; of a rank asleep outside of the loop, where none of its peers is, that."""
+    rank = live[place]
+    innocent = {other.stage for at, other in enumerate(live) if at not in found}
+    if (
+        evidence in ("awaited", "stage_differs", "odd_one_out")
+        and rank.wait_class is WaitClass.PARKED
+        and rank.progress_age_seconds is not None
+        and rank.stage in OUTSIDE
+        and rank.stage not in innocent
+    ):
+        return "left_loop_early"
+    return evidence

@@ -1,0 +1,197 @@
+"""Facts about each rank of this node, from its record and a few looks at its process."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from stagewatch.core.errors import SourceError
+from stagewatch.host.guarded import Files
+from stagewatch.host.procfs import Procfs
+from stagewatch.judgement.facts import Inside, RankFacts, RecordState, seems_still
+from stagewatch.judgement.limits import budget_seconds
+from stagewatch.ranks.directory import Census, RankDirectory
+from stagewatch.ranks.families import ProcessFamilies
+from stagewatch.ranks.family_io import FamilyCounters, FamilyIo
+from stagewatch.ranks.model import Rank
+from stagewatch.ranks.records import Life, RankRecord, StageTotals
+from stagewatch.ranks.stages import INSIDE_AFTER_SECONDS
+from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, Sampler, WaitClass, classify
+from stagewatch.ranks.work import working
+
+
+@dataclass(slots=True)
+class _Shown:
+    """What the ranks of a role have shown of their stages together: a pause that one has had may
+    come to another."""
+
+    totals: dict[str, StageTotals] = field(default_factory=dict)
+    live: int = 0
+    """Ranks that live and keep a record."""
+
+    def add(self, record: RankRecord) -> None:
+        """Take in one more rank."""
+        self.live += record.life is Life.ALIVE
+        for stage, mine in record.totals.items():
+            self.totals[stage] = self.totals[stage] + mine if stage in self.totals else mine
+
+
+class Observer:
+    """Keeps the last few samples of the ranks that it is shown."""
+
+    def __init__(self, proc: Procfs) -> None:
+        self._sampler = Sampler(proc)
+        self._windows: dict[int, deque[Sample]] = {}
+
+    def look(self, ranks: Iterable[Rank]) -> None:
+        """Take a sample of each, and forget all others."""
+        windows, self._windows = self._windows, {}
+        for rank in ranks:
+            alive = rank.life is Life.ALIVE
+            sample = self._sampler.take(rank, time.monotonic()) if alive else None
+            if sample is not None:
+                window = windows.get(rank.pid) or deque(maxlen=WINDOW_SAMPLES)
+                self._windows[rank.pid] = window
+                window.append(sample)
+
+    def facts(self, ranks: Iterable[Rank], *, full: bool = False) -> list[RankFacts]:
+        """What is known of those that have not closed their record.
+
+        `full`: the record directory has no room.
+        """
+        here = [rank for rank in ranks if rank.life is not Life.CLOSED]
+        roles: dict[tuple[str, str], _Shown] = {}
+        for rank in here:
+            shown = roles.setdefault((rank.job_id, rank.role), _Shown())
+            if rank.record:
+                shown.add(rank.record)
+        return [
+            _facts(rank, self._windows.get(rank.pid, ()), roles[rank.job_id, rank.role], full=full)
+            for rank in here
+        ]
+
+
+def observe(
+    directory: RankDirectory,
+    proc: Procfs,
+    *,
+    looks: int,
+    pause: float,
+    sleep: Callable[[float], None] = time.sleep,
+    files: Files | None = None,
+) -> list[RankFacts]:
+    """Look at every rank `looks` times, `pause` seconds apart.
+
+    `files` are read to see which ranks are at work by what they and their children move.
+    """
+    observer = Observer(proc)
+    census = Census()
+    began, before = time.monotonic(), _counters(directory, proc, files)
+    for look in range(looks):
+        if look:
+            sleep(pause)
+        census = directory.look()
+        observer.look(census.ranks)
+    facts = observer.facts(census.ranks, full=census.full)
+    after = _counters(directory, proc, files)
+    if before is None or after is None:
+        return facts
+    at_work = working(before, after, time.monotonic() - began)
+    return [
+        replace(fact, at_work=True) if (fact.job_id, fact.role, str(fact.rank)) in at_work else fact
+        for fact in facts
+    ]
+
+
+def _counters(directory: RankDirectory, proc: Procfs, files: Files | None) -> FamilyCounters | None:
+    """What all processes of ranks have done so far; `None` where nobody can tell."""
+    if files is None:
+        return None
+    with contextlib.suppress(SourceError):
+        return FamilyIo(ProcessFamilies(directory.ranks, proc), files).look()
+    return None
+
+
+def _facts(rank: Rank, window: Sequence[Sample], shown: _Shown, *, full: bool) -> RankFacts:
+    record = rank.record
+    lane = record.training if record else None
+    frame = record.open if record else None
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    began = lane.step_began if lane else None
+    stage = frame.stage if frame else ("idle" if record else None)
+    first = record.first_failure if record else None
+    alive = rank.life is Life.ALIVE and bool(window)
+    seconds = window[-1].time - window[0].time if len(window) > 1 else 0.0
+    wait_class = WaitClass.GONE if rank.life is Life.GONE else classify(window)
+    inside = _inside(record, now) if record and alive else {}
+    waited = window[-1].storage_wait_seconds if alive else 0.0
+    still = seems_still(wait_class, inside, waited)
+    budget = None
+    if record and stage:
+        budget = budget_seconds(shown.totals, stage, still=still, ranks=shown.live)
+    ran = window[-1].run_seconds - window[0].run_seconds if seconds else 0.0
+    return RankFacts(
+        job_id=rank.job_id,
+        role=rank.role,
+        rank=rank.rank,
+        pid=rank.pid,
+        world_size=rank.world_size,
+        stage=stage,
+        substage=frame.substage if frame else "",
+        stage_open_seconds=max(0.0, now - frame.started) if frame else None,
+        step=lane.step if lane else None,
+        progress_age_seconds=max(0.0, now - record.progress)
+        if record and record.progress
+        else None,
+        budget_seconds=budget,
+        collectives=record.collectives if record else {},
+        state=window[-1].state if alive else "-",
+        wait_channel=window[-1].channel if alive else "",
+        cpu_ratio=ran / seconds if alive and seconds else None,
+        wait_class=wait_class,
+        first_failure=f"{first.error} in {first.stage}" if first else "",
+        first_failure_time=first.time if first else None,
+        first_failure_age_seconds=max(0.0, time.time() - first.time) if first else None,
+        record=RecordState.KEPT if record else RecordState.NO_ROOM if full else RecordState.NONE,
+        inside=inside,
+        calls=_calls(record, now) if record and alive else {},
+        group_sizes=_sizes(record, rank.world_size) if record else {},
+        started=record.created if record else None,
+        expected_seconds=max(0.0, record.expected_until - now) if record else None,
+        gaps=sum(sum(totals.gaps) for totals in record.totals.values()) if record else None,
+        stages=_stages(record) if record else frozenset(),
+        at_work=wait_class is WaitClass.COMPUTE,
+        step_age_seconds=max(0.0, now - began) if began is not None else None,
+        storage_wait_seconds=waited,
+    )
+
+
+def _inside(record: RankRecord, now: float) -> dict[str, Inside]:
+    return {
+        name: Inside(group.op, now - group.entered, group.peer, group.elements)
+        for name, group in record.inside.items()
+        if now - group.entered >= INSIDE_AFTER_SECONDS
+    }
+
+
+def _stages(record: RankRecord) -> frozenset[str]:
+    return frozenset(stage for stage, totals in record.totals.items() if totals.longest_gap)
+
+
+def _calls(record: RankRecord, now: float) -> dict[str, float]:
+    return {
+        name: max(0.0, now - one.oldest)
+        for name, one in record.calls.items()
+        if one.oldest < math.inf
+    }
+
+
+def _sizes(record: RankRecord, world_size: int | None) -> dict[str, int]:
+    sizes = {name: group.size for name, group in record.groups.items()}
+    if "world" in sizes:
+        sizes["world"] = sizes["world"] or world_size
+    return {name: size for name, size in sizes.items() if size}

@@ -1,0 +1,377 @@
+"""The wait-for graph of a role: who waits inside a collective, and for whom.
+
+A rank inside a collective waits for the members of its group that have not come.  Whoever is
+waited for and waits for nobody is at fault.  The recording rules in `alerts/stalls.rules.yaml`
+draw the same graph, under "Who waits for whom" and "Everybody has come".
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from types import MappingProxyType
+
+from stagewatch.judgement.facts import Inside, RankFacts
+from stagewatch.judgement.limits import YOUNGER_SECONDS
+from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.record import OPS, POINT_TO_POINT
+
+_ELSEWHERE = (WaitClass.COMPUTE, WaitClass.IO, WaitClass.STOPPED)
+"""Classes of ranks that do not wait for a peer, although their last collective says so."""
+
+_ROOTED = frozenset(op for op in OPS if op.split("_")[0] in ("broadcast", "gather", "scatter"))
+_ROOTED |= {"reduce"}
+"""Operations with a root, which a rank may leave before all have come."""
+
+Where = tuple[str, str]
+"""A group, and the operation that most of those inside of it are in."""
+NOBODY: Mapping[int, Where] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class Graph:
+    """Ranks by their place in the sequence that the graph was drawn from."""
+
+    waits: set[int] = field(default_factory=set)
+    """They are inside, and somebody has not come as far or cannot be seen."""
+    awaited: dict[int, Where] = field(default_factory=dict)
+    """They have not come where others are inside."""
+    together: set[int] = field(default_factory=set)
+    """They are inside one collective with all members of the group."""
+    mismatched: dict[int, Where] = field(default_factory=dict)
+    """They do not do what most members of their group do."""
+    differs: bool = False
+    """Whether members of a group are inside and do not do the same, half of them or all."""
+    nowhere: set[int] = field(default_factory=set)
+    """They have been in no collective, and the first one of all is waited in."""
+    skipped: dict[int, Where] = field(default_factory=dict)
+    """They have left out the collective that others are inside of, as their count in all or their
+    step shows."""
+    short: bool = False
+    """Whether somebody waits for members that do not live here."""
+    unseen: bool = False
+    """Whether those are no ranks of the job's other roles either."""
+    missing: dict[int, Where] = field(default_factory=dict)
+    """They are inside, and a member of the group does not live here; with their own operation."""
+
+
+def draw(
+    live: Sequence[RankFacts],
+    awaited: Mapping[int, Where] = NOBODY,
+    whole: Container[str] = (),
+    shared: Container[str] = (),
+) -> Graph:
+    """The graph of the live ranks of one role, of which other roles wait for `awaited`.
+
+    `shared`: groups whose other members are ranks of other roles; `whole`: those of them that all
+    have come to.
+    """
+    groups, nowhere = groups_of(live, whole)
+    graph = Graph(nowhere=nowhere)
+    for group in groups:
+        group.enter(graph)
+        graph.unseen |= group.short and bool(group.inside) and group.name not in shared
+    totals: Counter[int] = Counter()
+    for group in groups:
+        totals.update(group.sequence)
+    _skips(groups, totals, graph)
+    _overtakes(groups, totals, graph)
+    for group in groups:
+        for place in sorted(group.stepped_past):
+            graph.skipped.setdefault(place, group.where)
+    _sends(live, graph)
+    for place, where in awaited.items():
+        graph.awaited.setdefault(place, where)
+    return graph
+
+
+def groups_of(
+    live: Sequence[RankFacts], whole: Container[str] = ()
+) -> tuple[list[Group], set[int]]:
+    """The groups of a role, and who has been in none while the first one of all is waited in.
+
+    `whole`: those whose other members are ranks of other roles, and that all have come to.
+    """
+    younger = _younger(live)
+    members: defaultdict[str, set[int]] = defaultdict(set)
+    for place, rank in enumerate(live):
+        for name in rank.collectives.keys() - {POINT_TO_POINT}:
+            members[name].add(place)
+    # A rank that has been in other groups alone has not come to the world yet.  Nor has one that
+    # has been in none, to the making of groups or to the world's first collective: later, nobody
+    # would count what it does.
+    anywhere = set().union(*members.values())
+    if max((rank.group_sizes.get("world", 0) for rank in live), default=0) >= len(anywhere):
+        members["world"] |= anywhere
+    late: set[int] = set()
+    for name in ("init", "world"):
+        first = max((rank.collectives.get(name, 0) for rank in live), default=0) == 1
+        size = max((rank.group_sizes.get(name, 0) for rank in live), default=0)
+        if first and size >= len(live):
+            late = set(range(len(live))) - anywhere
+            members[name] |= late
+    groups = [
+        Group(name, live, members[name], younger, whole=name in whole) for name in sorted(members)
+    ]
+    return groups, late
+
+
+def _skips(groups: Sequence[Group], totals: Counter[int], graph: Graph) -> None:
+    """Most of those that have come furthest in a group have entered as many collectives in all: a
+    rank among them should have, and has but for those that its peers of another group wait in."""
+    usual: dict[int, float] = {}
+    for group in groups:
+        furthest = group.furthest
+        counts = Counter(totals[place] for place in furthest)
+        middle = median(counts.elements()) if counts else 0
+        if 2 * counts[int(middle)] > counts.total() and middle == int(middle):
+            usual |= {place: max(middle, usual.get(place, 0)) for place in furthest}
+    for group in groups:
+        for place, gap in group.missed.items():
+            if place in usual and totals[place] + gap == usual[place]:
+                graph.skipped.setdefault(place, group.where)
+
+
+def _overtakes(groups: Sequence[Group], totals: Counter[int], graph: Graph) -> None:
+    """Most of a group wait in a collective, and have entered as many in all: whoever has not come
+    to it has entered too many meanwhile.  It is elsewhere for another reason than being late."""
+    belongs = Counter(place for group in groups for place in group.sequence)
+    if len(set(belongs.values())) > 1:  # some have groups that the others lack
+        return
+    for group in groups:
+        usual = {totals[place] for place in group.furthest}
+        if len(usual) != 1 or 2 * len(group.furthest) <= len(group.members):
+            continue
+        for place, gap in group.missed.items():
+            if totals[place] + gap > max(usual):
+                graph.skipped.setdefault(place, group.where)
+
+
+def _younger(live: Sequence[RankFacts]) -> set[int]:
+    """Ranks that were started again: their counts are of another life than their peers'."""
+    started = {place: rank.started for place, rank in enumerate(live) if rank.started is not None}
+    usual = median(started.values()) if started else 0.0
+    return {place for place, when in started.items() if when - usual > YOUNGER_SECONDS}
+
+
+class Group:
+    """One process group: where its members are."""
+
+    def __init__(
+        self,
+        name: str,
+        live: Sequence[RankFacts],
+        members: set[int],
+        younger: set[int],
+        *,
+        whole: bool,
+    ) -> None:
+        self._live = live
+        self.name = name
+        self.members = members
+        self._younger = members & younger
+        self.inside = {
+            place: live[place].inside[name] for place in members if name in live[place].inside
+        }
+        size = max((live[place].group_sizes.get(name, 0) for place in members), default=0)
+        self.sized = size > 0
+        self.size = size or (2 if len(members) == 1 else 0)
+        """A group has two members at least; 0: not known."""
+        self.part = self.size > len(members)
+        """It has members that are not here."""
+        self.short = self.part and not whole
+        self._ambiguous = 0 < self.size < len(members)
+        """More members than it has: two groups of one name."""
+        self.sequence = {
+            place: live[place].collectives.get(name, 0)
+            for place in (set() if self._ambiguous else members - younger)
+        }
+        entered = [self.sequence[place] for place in self.inside if place in self.sequence]
+        self.reached = max(entered, default=None)
+        self.behind = {
+            place
+            for place, sequence in self.sequence.items()
+            if self.reached is not None and sequence < self.reached
+        }
+        self.lagging = self.behind & self.inside.keys()
+        """Behind, and inside an earlier collective of the group."""
+        share = 2 * len(self.lagging) - len(members)
+        told = {place for place in self.lagging if self.inside[place].op != "unknown"}
+        self._crowd = self.lagging if share > 0 else told if share == 0 else set()
+        """Of them, those that are too many to be late.  Of a half that is in an operation that
+        nobody names, no end is told: it may be elsewhere."""
+        self.furthest = {
+            place for place in self.inside if self.sequence.get(place, -1) == self.reached
+        }
+
+    def enter(self, graph: Graph) -> None:
+        """Add what this group shows."""
+        if not self.inside:
+            return
+        where = self.where
+        not_come = self._not_come()
+        graph.awaited |= dict.fromkeys(sorted(not_come), where)
+        graph.waits |= self._waits(not_come)
+        graph.short |= self.short
+        if self.short:
+            for place, call in self.inside.items():
+                graph.missing.setdefault(place, (self.name, call.op))
+        stuck = self._left_by_some()
+        left_out, in_rooted = self._left_one_out()
+        graph.waits |= stuck | in_rooted
+        together = self._together()
+        graph.together |= together
+        odd = self._differing(together) | left_out
+        most_lag = 2 * len(self.lagging) > len(self.members)
+        if most_lag and not not_come and self._all_lag():
+            odd |= self.sequence.keys() - self.behind
+        if any(self.inside[place].op == "backward" for place in stuck):
+            odd |= self.sequence.keys() - self.inside.keys()
+        graph.mismatched |= dict.fromkeys(sorted(odd), where)
+        calls = [self.inside[place] for place in together]
+        kinds = (_ops(calls), _elements(calls), self._steps(self._unnamed(together)))
+        graph.differs |= bool(self._crowd) or any(len(kind) > 1 for kind in kinds)
+
+    @property
+    def missed(self) -> dict[int, int]:
+        """How many collectives each is behind, of those that are in none of the group."""
+        reached = self.reached or 0
+        return {p: reached - self.sequence[p] for p in sorted(self.behind - self.lagging)}
+
+    @property
+    def stepped_past(self) -> set[int]:
+        """Who has come to a later step than those inside, if these are most of the group, and so
+        past what they are inside of."""
+        most = 2 * len(self.furthest) > len(self.members)
+        last = max(self._steps(self.furthest), default=math.inf) if most else math.inf
+        outside = self.behind - self.lagging
+        return {place for place in outside if (self._live[place].step or 0) > last}
+
+    @property
+    def where(self) -> Where:
+        """The group, and what most of those inside are in."""
+        return self.name, most_common(call.op for call in self.inside.values())
+
+    def _not_come(self) -> set[int]:
+        """Members that those inside wait for; a younger one is judged by whether it is inside."""
+        outside = set() if self.reached is None else self._younger - self.inside.keys()
+        return (self.behind - self._crowd) | outside
+
+    def _waits(self, not_come: set[int]) -> set[int]:
+        if self.short or self._ambiguous or not_come & self._younger:
+            return set(self.inside)
+        least = min(self.sequence.values(), default=0)
+        return {
+            place
+            for place in self.inside
+            if (self.sequence[place] > least if place in self.sequence else self.behind)
+        }
+
+    def _left_by_some(self) -> set[int]:
+        """Most of the group, if they are in one collective still, and some left it for another.
+
+        They wait for it to end; no use where nobody names it, as then no end is told.  A backward
+        pass under DDP ends for all of its ranks or for none: who has left it lacks the gradients
+        that the others wait for.
+        """
+        left = {place for place, sequence in self.sequence.items() if sequence == self.reached}
+        left -= self.inside.keys()
+        few = 0 < 2 * len(left) < len(self.members)
+        if self.behind or not few or not all(self._live[place].inside for place in left):
+            return set()
+        return {place for place, call in self.inside.items() if call.op != "unknown"}
+
+    def _left_one_out(self) -> tuple[set[int], set[int]]:
+        """A few that are behind in an operation that all must come to, where others are in one with
+        a root: whoever is further has left that one, as it lets go of some before all have come.
+
+        Also those in the one with a root: they wait for the few.
+        """
+        rooted = {place for place in self.lagging if self.inside[place].op in _ROOTED}
+        at = max((self.sequence[place] for place in rooted), default=0)
+        late = {
+            place
+            for place in self.lagging - rooted
+            if self.sequence[place] == at and self.inside[place].op != "unknown"
+        }
+        few = 0 < 2 * len(late) < len(self.members)
+        return (late, rooted) if few else (set(), set())
+
+    def _together(self) -> set[int]:
+        here = {place for place in self.inside if self.sequence.get(place) == self.reached}
+        whole = here == self.members and len(here) > 1 and not self.short
+        return here if whole and self.reached is not None else set()
+
+    def _differing(self, together: set[int]) -> set[int]:
+        """Members in another operation, with more or less to reduce, or, where nobody names the
+        operation, at another step than more than half: one collective belongs to one step."""
+        calls = {place: self.inside[place] for place in together}
+        ops, elements = _ops(calls.values()), _elements(calls.values())
+        most = {op for op, count in ops.items() if 2 * count > len(calls)}
+        odd = {place for place, call in calls.items() if most and call.op in ops.keys() - most}
+        usual = median(elements.elements()) if elements else 0
+        if 2 * elements[usual] > len(calls):
+            odd |= {place for place, call in calls.items() if call.elements not in (None, usual)}
+        unnamed = self._unnamed(together)
+        steps = self._steps(unnamed)
+        middle = median(steps.elements()) if steps else 0
+        if 2 * steps[int(middle)] > len(calls):
+            odd |= {place for place in unnamed if self._live[place].step not in (None, middle)}
+        return odd
+
+    def _unnamed(self, places: Iterable[int]) -> set[int]:
+        """Those inside of an operation that nobody names."""
+        return {place for place in places if self.inside[place].op == "unknown"}
+
+    def _steps(self, places: Iterable[int]) -> Counter[int]:
+        """The steps that these are at, as far as they tell."""
+        return Counter(step for place in places if (step := self._live[place].step) is not None)
+
+    def _all_lag(self) -> bool:
+        """Whether those that lag are seen to wait, inside a collective that is named.
+
+        One that nobody names has no end that is told: its rank may be elsewhere.
+        """
+        return not any(
+            self.inside[place].op == "unknown" or self._live[place].wait_class in _ELSEWHERE
+            for place in self.lagging
+        )
+
+
+def _sends(live: Sequence[RankFacts], graph: Graph) -> None:
+    """A send or a receive waits for a peer that is not in one with this rank."""
+    with_peer = {
+        place: call
+        for place, rank in enumerate(live)
+        if (call := rank.inside.get(POINT_TO_POINT)) and call.peer is not None
+    }
+    met = {(live[place].rank, call.peer) for place, call in with_peer.items()}
+    for place, call in with_peer.items():
+        if call.peer == live[place].rank:  # of another role: nobody sends to itself
+            graph.waits.add(place)
+            graph.short = graph.unseen = True
+            continue
+        if (call.peer, live[place].rank) in met:
+            continue
+        graph.waits.add(place)
+        peers = [other for other, rank in enumerate(live) if rank.rank == call.peer]
+        graph.short |= not peers
+        graph.unseen |= not peers
+        for peer in peers[:1]:
+            graph.awaited.setdefault(peer, (POINT_TO_POINT, call.op))
+
+
+def _ops(calls: Iterable[Inside]) -> Counter[str]:
+    return Counter(call.op for call in calls if call.op != "unknown")
+
+
+def _elements(calls: Iterable[Inside]) -> Counter[float]:
+    return Counter(call.elements for call in calls if call.elements is not None)
+
+
+def most_common(words: Iterable[str]) -> str:
+    """The word that occurs most."""
+    return Counter(words).most_common(1)[0][0]

@@ -1,0 +1,120 @@
+"""Puts a verdict into the one sentence that a status page begins with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from stagewatch.core.findings import Finding
+from stagewatch.core.words import printable
+from stagewatch.judgement.case import Charge
+from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.judge import Verdict
+from stagewatch.judgement.words import BEEN, calling, numbers, operation
+
+_LONGEST = 400
+"""Characters of a headline; jobs name their stages and files as they like."""
+
+_DID = {
+    "process_gone": ("ended without closing its record", "ended without closing their records"),
+    "left_loop_early": ("left the loop early", "left the loop early"),
+    "livelock": ("makes marks of progress but no steps", "make marks of progress but no steps"),
+    "io_blocked": ("waits for storage", "wait for storage"),
+    "missing": ("left, and the others wait for it", "left, and the others wait for them"),
+    "stack_differs": ("is in other code than all others", "are in other code than all others"),
+}
+"""What one rank did, and what several did."""
+_NOBODY = {
+    "mismatch": "its ranks are in different collectives",
+    "missing": "its ranks wait for ranks that are not on this node",
+    "cycle": "its ranks wait for each other",
+    "other_role": "another role of the job may hold it up",
+    "group_only": "no rank of this node stands out; suspect the network, a GPU or another node",
+    "process_gone": "all its ranks ended without closing their records",
+    "raised": "its ranks raised an exception",
+}
+
+
+def findings_of(verdicts: Sequence[Verdict], ranks: Sequence[RankFacts]) -> list[Finding]:
+    """What the page says of those verdicts in which something is wrong."""
+    now = time.time()
+    return [
+        Finding(
+            verdict.job_id,
+            verdict.role,
+            printable(_headline(verdict, ranks, now), _LONGEST),
+            printable(verdict.sentence, 3 * _LONGEST),
+            tuple((rank.job_id, rank.role, str(rank.rank)) for rank in verdict.culprits),
+        )
+        for verdict in verdicts
+        if verdict.wrong
+    ]
+
+
+def _headline(verdict: Verdict, ranks: Sequence[RankFacts], now: float) -> str:
+    """`Job 540 has hung since 08:03 UTC: rank 3 left the loop early, in cleanup, at fit.py:212`."""
+    roles = {rank.role for rank in ranks if rank.job_id == verdict.job_id}
+    job = f"Job {verdict.job_id}" + (f" ({verdict.role})" if len(roles) > 1 else "")
+    ages = [
+        rank.progress_age_seconds
+        for rank in ranks
+        if (rank.job_id, rank.role) == (verdict.job_id, verdict.role)
+        and rank.progress_age_seconds is not None
+        and rank not in verdict.culprits
+    ] or [rank.progress_age_seconds or 0.0 for rank in verdict.culprits]
+    happened = "has hung" if verdict.stalled else "has stopped"
+    if verdict.evidence in ("process_gone", "missing") and not verdict.stalled:
+        happened = "has lost a process"
+    elif ages:
+        happened += f" since {_clock(now - min(ages), now)}"
+    if verdict.charges:
+        return f"{job} {happened}: {_blame(verdict.charges)}."
+    if verdict.evidence == "call":
+        mine = [
+            rank
+            for rank in ranks
+            if (rank.job_id, rank.role) == (verdict.job_id, verdict.role) and rank.call
+        ]
+        them = "all its ranks are" if len(mine) > 1 else "its rank is"
+        return f"{job} {happened}: {them} {calling(mine)}."
+    if verdict.evidence == "other_role" and len(roles) == 1:
+        return f"{job} {happened}: a rank has just left."
+    return f"{job} {happened}: {_NOBODY.get(verdict.evidence, verdict.evidence)}."
+
+
+def _blame(charges: Sequence[Charge]) -> str:
+    """Who did what, in which stage, at which line."""
+    first, rank = charges[0], charges[0].rank
+    several = len(charges) > 1
+    whom = numbers([charge.rank for charge in charges])
+    stage = "" if rank.stage == "idle" else "/".join(filter(None, (rank.stage, rank.substage)))
+    line = f", at {rank.stack.frame}" if rank.stack.frame else ""
+    if call := calling([charge.rank for charge in charges]):
+        line += f", {call}"
+    place = f"{f', in {stage}' if stage else ''}{line}"
+    does = BEEN.get(rank.wait_class, rank.wait_class.value)
+    if first.evidence == "awaited":
+        is_in = f"; {'they are' if several else 'it is'} in {stage}{line}" if stage else line
+        return f"the others wait for {whom} in {operation(first.op)} of {first.group}{is_in}"
+    if first.outlasts:
+        wait = "wait" if several else "waits"
+        where = f"{operation(first.op)} of {first.group}"
+        return f"the others have left, and {whom} still {wait} in {where}{place}"
+    if first.evidence == "mismatch":
+        do = "do" if several else "does"
+        return f"{whom} {do} not fit the others' {first.op} of {first.group}{place}"
+    if first.evidence == "stage_differs" and stage:
+        return f"{whom} alone {'are' if several else 'is'} in {stage}{line}"
+    if first.evidence == "role_differs":
+        whole = ", all of this one" if several else ""
+        return f"the other roles wait for {whom}{whole}, in {stage}{line}"
+    if first.evidence in _DID:
+        return f"{whom} {_DID[first.evidence][several]}{place}"
+    return f"{whom} alone {'are' if several else 'is'} {does}{place}"
+
+
+def _clock(moment: float, now: float) -> str:
+    """The time of day in UTC, with the date unless it is today's."""
+    then, today = time.gmtime(moment), time.gmtime(now)
+    day = "" if then[:3] == today[:3] else "%Y-%m-%d "
+    return time.strftime(f"{day}%H:%M UTC", then)

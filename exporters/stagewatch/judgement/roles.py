@@ -1,0 +1,115 @@
+"""What the roles of a job tell of each other: who waits for whom in groups that they share.
+
+The recording rules in `alerts/stalls.rules.yaml` do the same with `rl_stall_roles`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.graph import Group, Where, groups_of
+from stagewatch.ranks.wait_class import WaitClass
+
+OUTSIDE = ("cleanup", "idle")
+"""Stages outside of the loop."""
+HANDS_OVER = "weights_update"
+"""The stage in which one role hands weights to another."""
+OF_A_ROLE = ("init", "world")
+"""Groups that each role has one of."""
+Share = tuple[str, Sequence[RankFacts], Group]
+"""A role, those of it that live, and what it has of a group."""
+
+
+@dataclass(slots=True)
+class Beside:
+    """What the other roles of its job mean for one role."""
+
+    awaited: dict[int, Where] = field(default_factory=dict)
+    """Its rank that all others of a group wait for."""
+    whole: set[str] = field(default_factory=set)
+    """Groups all of whose members, of all roles, are inside of one collective."""
+    shared: set[str] = field(default_factory=set)
+    """Groups of several roles, all of whose members live, as far as their number is known."""
+    late: set[int] = field(default_factory=set)
+    """Its ranks that have not come as far in such a group as those inside, or, where nobody knows
+    its size, are not inside."""
+    roles: frozenset[str] = frozenset()
+    """The other roles that live."""
+    met: bool = False
+    """Whether another role, of which one is overdue, is where weights are handed over."""
+    alone: int | None = None
+    """Its rank that is the only one of the job in a stage and in no collective, where all are
+    overdue."""
+    live: int = 0
+    """Ranks of the job that live."""
+    stored: int = 0
+    """Those that wait for storage, in roles in which one is overdue."""
+
+
+def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
+    """By role."""
+    found = {role: Beside() for role in roles}
+    parts: defaultdict[str, list[Share]] = defaultdict(list)
+    unsized: defaultdict[str, list[Share]] = defaultdict(list)
+    live_ranks = stored = 0
+    alive: set[str] = set()
+    updating: set[str] = set()
+    for role, ranks in roles.items():
+        live = _alive(ranks)
+        live_ranks += len(live)
+        alive |= {role} if live else set()
+        if any(rank.overdue for rank in live):
+            updating |= {role} if any(rank.stage == HANDS_OVER for rank in live) else set()
+            stored += sum(rank.wait_class is WaitClass.IO for rank in live)
+            for group in groups_of(live)[0]:
+                if group.part:
+                    parts[group.name].append((role, live, group))
+                if not group.sized and group.name not in OF_A_ROLE:
+                    unsized[group.name].append((role, live, group))
+    for role, one in found.items():
+        one.live, one.stored, one.roles = live_ranks, stored, frozenset(alive - {role})
+        one.met = bool(updating - {role})
+    everybody = [(role, rank) for role, ranks in roles.items() for rank in _alive(ranks)]
+    staying = [
+        (role, rank) for role, rank in everybody if rank.stage not in OUTSIDE and not rank.inside
+    ]
+    if len(staying) == 1 and all(rank.overdue for _, rank in everybody):
+        ((role, rank),) = staying
+        found[role].alone = rank.rank
+    for name, shares in parts.items():
+        _meet(name, shares, found)
+    for name, shares in unsized.items():
+        if len(shares) > 1 and any(group.inside for _, _, group in shares):
+            for role, ranks, group in shares:
+                found[role].shared.add(name)
+                found[role].late |= {ranks[at].rank for at in group.members - group.inside.keys()}
+    return found
+
+
+def _alive(ranks: Sequence[RankFacts]) -> list[RankFacts]:
+    return [rank for rank in ranks if rank.wait_class is not WaitClass.GONE]
+
+
+def _meet(name: str, shares: Sequence[Share], found: Mapping[str, Beside]) -> None:
+    """A group of several roles, by its size, that all of its members have come to or not.
+
+    Where more than one have not, one of them may wait for another unseen.
+    """
+    groups = [group for _, _, group in shares]
+    if not any(group.inside for group in groups):
+        return
+    if max(group.size for group in groups) != (count := sum(len(one.members) for one in groups)):
+        return
+    reached = max(group.reached or 0 for group in groups)
+    come = sum(len(group.furthest) for group in groups if group.reached == reached)
+    where = max(groups, key=lambda group: len(group.inside)).where
+    for role, live, group in shares:
+        mine = found[role]
+        mine.shared.add(name)
+        mine.whole |= {name} if come == count else set()
+        late = {live[at].rank for at, sequence in group.sequence.items() if sequence < reached}
+        mine.late |= late
+        mine.awaited |= dict.fromkeys(late, where) if come == count - 1 else {}

@@ -1,0 +1,443 @@
+"""What PyTorch and NCCL tell, from stand-ins that speak as their documents have it.
+
+RAS: docs/userguide/source/troubleshooting/ras.rst of NCCL 2.29 (commands, replies, JSON, text).
+Flight recorder: https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html;
+`flight_recorder_gloo.pickle` is a dump that PyTorch 2.13 has made of two ranks over gloo.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stagewatch.core.processes import Children
+from stagewatch.host.guarded import GuardedFiles
+from stagewatch.incidents.flight_recorder import facts, load, positions, trigger
+from stagewatch.incidents.libraries import Libraries
+from stagewatch.ranks.model import Rank
+from tests.records import SECOND_USER
+
+REAL = Path(__file__).parents[1] / "fixtures/flight_recorder_gloo.pickle"
+FR = "PyTorch flight recorder: "
+
+
+@pytest.fixture
+def libraries(request: pytest.FixtureRequest) -> Iterator[Libraries]:
+    """Patient, but for a test that gives a deadline for RAS."""
+    files = GuardedFiles(timeout=60.0)
+    asks = Libraries(files, timeout=120.0, ras_timeout=getattr(request, "param", 60.0))
+    yield asks
+    asks.close()
+    files.close()
+
+
+@pytest.fixture
+def rank(children: Children) -> Callable[..., Rank]:
+    """Starts a process with these variables, which is a rank."""
+
+    def start(number: int, **environ: str) -> Rank:
+        process = children.start(
+            [sys.executable, "-c", "print(flush=True); import time; time.sleep(600)"],
+            environ=os.environ | environ,
+        )
+        return Rank("540", "train", number, process.pid, uid=os.getuid())
+
+    return start
+
+
+# RAS
+
+
+def member(rank: int, pid: int, all_reduce: int) -> dict[str, Any]:
+    return {
+        "rank": rank,
+        "host": "172.16.64.245",
+        "pid": pid,
+        "cuda_dev": rank,
+        "nvml_dev": rank,
+        "status": {
+            "init_state": 0,
+            "async_error": 0,
+            "finalize_called": False,
+            "destroy_flag": False,
+            "abort_flag": False,
+        },
+        "collective_counts": {"Broadcast": 4, "AllReduce": all_reduce},
+    }
+
+
+def missing(rank: int, *, unresponsive: bool, dead: bool) -> dict[str, Any]:
+    status = {"unresponsive": unresponsive, "considered_dead": dead}
+    return {"rank": rank, "host": "172.16.64.245", "pid": 1, "status": status}
+
+
+def communicator(ranks: list[dict[str, Any]], lost: Sequence[dict[str, Any]] = ()) -> str:
+    one = {
+        "hash": "0xae94423cfbb2ef4a",
+        "size": len(ranks) + len(lost),
+        "ranks": ranks,
+        "missing_ranks": list(lost),
+    }
+    return json.dumps({"nccl_version": "2.29.1", "communicators": [one]}, indent=2)
+
+
+class Ras:
+    """A RAS thread: replies line by line, and closes behind a status."""
+
+    def __init__(self, status: str | None, *, speaks_json: bool = True) -> None:
+        self.status = status
+        self.speaks_json = speaks_json
+        self.commands: list[str] = []
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                link, _ = self._server.accept()
+                with link, link.makefile() as lines, contextlib.suppress(OSError):
+                    self._talk(lines, link)
+
+    def _talk(self, lines: Iterable[str], link: socket.socket) -> None:
+        for line in lines:
+            command = line.strip().upper()
+            self.commands.append(command)
+            if command.endswith("STATUS"):
+                if self.status is None:
+                    continue
+                link.sendall(self.status.encode())
+                return
+            link.sendall(self._reply(command).encode())
+
+    def _reply(self, command: str) -> str:
+        if command.startswith("CLIENT PROTOCOL"):
+            return "SERVER PROTOCOL 2\n"
+        if command.startswith("SET FORMAT") and not self.speaks_json:
+            return f"ERROR: Unknown command {command}\n"
+        return "OK\n"
+
+    def close(self) -> None:
+        self._server.close()
+
+
+@pytest.fixture
+def ras() -> Iterator[Callable[..., Ras]]:
+    made: list[Ras] = []
+
+    def start(*arguments: Any, **options: Any) -> Ras:
+        made.append(Ras(*arguments, **options))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.close()
+
+
+def asked(libraries: Libraries, ras: Ras, rank: Rank) -> Sequence[str]:
+    del ras
+    return libraries.read(libraries.ask([rank]))
+
+
+def test_ras_tells_which_ranks_are_behind_or_missing(
+    libraries: Libraries, ras: Callable[..., Ras], rank: Callable[..., Rank]
+) -> None:
+    server = ras(None)
+    one = rank(0, NCCL_RAS_ADDR=f"localhost:{server.port}")
+    server.status = communicator(
+        [member(0, one.pid, 812), member(1, 7, 812), member(3, 8, 811)],
+        [missing(2, unresponsive=True, dead=False), missing(4, unresponsive=True, dead=True)],
+    )
+    where = "NCCL RAS: communicator 0xae94423cfbb2ef4a: "
+    assert asked(libraries, server, one) == [
+        where + "rank 3 has not started AllReduce 812",
+        where + "rank 2 has not answered",
+        where + "rank 4 has died",
+    ]
+    assert server.commands == ["CLIENT PROTOCOL 2", "TIMEOUT 1", "SET FORMAT JSON", "STATUS"]
+
+
+def test_ras_tells_of_errors(
+    libraries: Libraries, ras: Callable[..., Ras], rank: Callable[..., Rank]
+) -> None:
+    server = ras(None)
+    one = rank(0, NCCL_RAS_ADDR=f"127.0.0.1:{server.port}")
+    wrong, late = member(0, one.pid, 1), member(1, 7, 1)
+    wrong["status"]["async_error"] = 6
+    late["status"]["init_state"] = 7
+    server.status = communicator([wrong, late])
+    first, second = asked(libraries, server, one)
+    assert first.endswith(": rank 1 has not finished its initialisation")
+    assert second.endswith(": rank 0 has an asynchronous error")
+
+
+def test_communicators_of_another_job_of_the_user_are_left_out(
+    libraries: Libraries, ras: Callable[..., Ras], rank: Callable[..., Rank]
+) -> None:
+    server = ras(communicator([member(0, 1, 812), member(1, 2, 811)]))
+    one = rank(0, NCCL_RAS_ADDR=f"localhost:{server.port}")
+    assert asked(libraries, server, one) == []
+    assert "STATUS" in server.commands
+
+
+TEXT = """Job summary
+===========
+
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      4          8            1         32       32
+
+Communicators... (2.05s)
+=============
+
+Errors
+======
+
+INCOMPLETE
+  Missing communicator data from 1 job process
+  Process 3487984 on node 172.16.64.213 managing GPU 5
+
+Warnings
+========
+
+TIMEOUT
+  Encountered 2 communication timeouts while gathering communicator data
+"""
+
+
+def test_a_version_without_json_is_told_in_its_own_words(
+    libraries: Libraries, ras: Callable[..., Ras], rank: Callable[..., Rank]
+) -> None:
+    server = ras(TEXT, speaks_json=False)
+    one = rank(0, NCCL_RAS_ADDR=f"localhost:{server.port}")
+    assert asked(libraries, server, one) == [
+        "NCCL RAS: INCOMPLETE",
+        "NCCL RAS: Missing communicator data from 1 job process",
+        "NCCL RAS: Process 3487984 on node 172.16.64.213 managing GPU 5",
+        "NCCL RAS: TIMEOUT",
+        "NCCL RAS: Encountered 2 communication timeouts while gathering communicator data",
+    ]
+    assert server.commands[-1] == "VERBOSE STATUS"
+
+
+@pytest.mark.parametrize("libraries", [0.5], indirect=True)
+def test_silence_has_a_deadline(
+    libraries: Libraries, ras: Callable[..., Ras], rank: Callable[..., Rank]
+) -> None:
+    server = ras(None)
+    one = rank(0, NCCL_RAS_ADDR=f"localhost:{server.port}")
+    where = f"NCCL RAS at 127.0.0.1:{server.port}"
+    assert asked(libraries, server, one) == [f"{where}: no answer within 0.5 s"]
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        "{",
+        "[" * 100_000,
+        "{" * 100_000,
+        '{"communicators": 1}',
+        '{"communicators": [{"ranks": [{"pid": []}], "missing_ranks": [], "hash": 1}]}',
+        "x\n" * 100_000,
+        "\0\x1b[31m",
+    ],
+    ids=range(7),
+)
+def test_a_hostile_answer_costs_a_line_at_most(
+    status: str, libraries: Libraries, ras: Callable[..., Ras], rank: Callable[..., Rank]
+) -> None:
+    server = ras(status)
+    lines = asked(libraries, server, rank(0, NCCL_RAS_ADDR=f"localhost:{server.port}"))
+    assert len(lines) <= 1
+    assert all(line.isprintable() for line in lines)
+
+
+def test_without_a_listener_of_the_user_nobody_is_asked(
+    libraries: Libraries, ras: Callable[..., Ras], rank: Callable[..., Rank]
+) -> None:
+    server = ras(TEXT)
+    one = rank(0, NCCL_RAS_ADDR=f"localhost:{server.port}")
+    other = Rank("540", "train", 0, one.pid, uid=SECOND_USER)
+    off = rank(1, NCCL_RAS_ADDR=f"localhost:{server.port}", NCCL_RAS_ENABLE="0")
+    assert not libraries.ask([other, off]).lines
+    assert server.commands == []
+
+
+# The flight recorder
+
+
+def entry(sequence: int, state: str, *, name: str = "nccl:all_reduce") -> dict[str, Any]:
+    return {
+        "pg_id": 0,
+        "process_group": ("0", "default_pg"),
+        "collective_seq_id": sequence,
+        "profiling_name": name,
+        "state": state,
+        "is_p2p": False,
+    }
+
+
+def dump(*entries: dict[str, Any], members: int = 2) -> dict[str, Any]:
+    ranks = json.dumps(list(range(members)))
+    return {
+        "version": "2.10",
+        "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": ranks}},
+        "entries": list(entries),
+    }
+
+
+class Recorder:
+    """PyTorch's heartbeat monitor: a pipe, and a dump for whatever is written to it."""
+
+    def __init__(self, prefix: Path, rank: int, content: bytes) -> None:
+        self.pipe = Path(f"{prefix}{rank}.pipe")
+        os.mkfifo(self.pipe)
+        self._keep = os.open(self.pipe, os.O_RDWR)
+        self._dump = Path(f"{prefix}{rank}")
+        self._content = content
+        self.written = threading.Event()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        if os.read(self._keep, 128):
+            self._dump.write_bytes(self._content)
+            self.written.set()
+
+
+def variables(prefix: Path) -> dict[str, str]:
+    return {
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(prefix),
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(prefix),
+        "NCCL_RAS_ENABLE": "0",
+    }
+
+
+def told(
+    libraries: Libraries, rank: Callable[..., Rank], prefix: Path, *contents: bytes
+) -> list[str]:
+    """What ranks whose recorders write these dumps tell."""
+    recorders = [Recorder(prefix, number, content) for number, content in enumerate(contents)]
+    ranks = [rank(number, **variables(prefix)) for number in range(len(contents))]
+    answer = libraries.ask(ranks)
+    for recorder in recorders:
+        assert recorder.written.wait(30)
+    return libraries.read(answer)
+
+
+def test_the_recorder_tells_which_rank_is_behind(
+    libraries: Libraries, rank: Callable[..., Rank], tmp_path: Path
+) -> None:
+    there = dump(entry(811, "completed"), entry(812, "scheduled"), members=4)
+    late = dump(entry(811, "completed"), members=4)
+    contents = (pickle.dumps(there, 2), pickle.dumps(late, 2), json.dumps(there).encode())
+    assert told(libraries, rank, tmp_path / "fr_", *contents) == [
+        FR + "process group default_pg (3 of 4 members here): "
+        "rank 1 has not enqueued all_reduce 812, ranks 0, 2 have"
+    ]
+
+
+def test_all_in_one_collective_is_told_and_all_done_is_not() -> None:
+    inside, done = (positions(dump(entry(7, state))) for state in ("started", "completed"))
+    assert facts({0: inside, 1: inside}) == [
+        FR + "process group default_pg: ranks 0, 1 have enqueued all_reduce 7 and not completed it"
+    ]
+    assert facts({0: done, 1: done}) == []
+    active = dump(entry(7, "scheduled")) | {
+        "pg_status": {"0": {"last_enqueued_collective": "9", "last_completed_collective": "6"}}
+    }
+    (line,) = facts({0: positions(active), 1: inside})
+    assert line.endswith("rank 1 has not enqueued collective 9, rank 0 has")
+
+
+def test_a_dump_that_pytorch_has_written_is_read() -> None:
+    groups = positions(load(str(REAL), REAL.stat().st_uid))
+    assert {(one.name, one.enqueued, one.completed) for one in groups.values()} == {
+        ("default_pg", 1, 1),
+        ("mine", 1, 1),
+    }
+
+
+class Bomb:
+    def __init__(self, touched: Path) -> None:
+        self._touched = touched
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self._touched}",)
+
+
+HOSTILE = {
+    "nothing": b"",
+    "no pickle": b"\x80\x02garbage",
+    "a cut pickle": pickle.dumps(dump(entry(1, "started")), 2)[:-20],
+    "a class": b"cbuiltins\nprint\n.",
+    "another object": b"\x80\x02X\x01\x00\x00\x00aQ.",
+    "memory": b"\x80\x02r\xff\xff\xff\x7f.",
+    "many bytes": b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x0f.",
+    "a list": pickle.dumps([1, 2], 2),
+    "wrong types": pickle.dumps({"entries": [{"process_group": 1}]}, 2),
+    "a deep list": b"\x80\x02" + b"]" * 1_000_000 + b"a" * 999_999 + b".",
+    "deep JSON": b'{"entries":' + b"[" * 1_000_000,
+    "too much": b"{" + b" " * (32 << 20),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_dump_costs_a_line(
+    what: str, libraries: Libraries, rank: Callable[..., Rank], tmp_path: Path
+) -> None:
+    good = pickle.dumps(dump(entry(1, "started")), 2)
+    lines = told(libraries, rank, tmp_path / "fr_", good, HOSTILE[what])
+    assert lines[0].endswith("rank 0 has enqueued all_reduce 1 and not completed it")
+    (line,) = lines[1:]
+    assert line.startswith(FR + "rank 1: its dump ")
+
+
+def test_a_bomb_is_never_called(
+    libraries: Libraries, rank: Callable[..., Rank], tmp_path: Path
+) -> None:
+    content = pickle.dumps(Bomb(tmp_path / "touched"), 2)
+    (line,) = told(libraries, rank, tmp_path / "fr_", content)
+    assert line == FR + "rank 0: its dump is damaged (UnpicklingError)"
+    assert not (tmp_path / "touched").exists()
+
+
+def test_a_dump_of_before_does_not_count(
+    libraries: Libraries, rank: Callable[..., Rank], tmp_path: Path
+) -> None:
+    prefix = tmp_path / "fr_"
+    Path(f"{prefix}0").write_bytes(REAL.read_bytes())
+    os.mkfifo(f"{prefix}0.pipe")
+    listens = os.open(f"{prefix}0.pipe", os.O_RDONLY | os.O_NONBLOCK)
+    one = rank(0, **variables(prefix))
+    assert libraries.read(libraries.ask([one])) == [FR + "rank 0: no dump was written"]
+    os.close(listens)
+    (line,) = libraries.ask([one]).lines
+    assert line == FR + "rank 0: No such device or address", "nobody listens any more"
+
+
+def test_only_a_pipe_of_the_user_is_written_to(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("")
+    link = tmp_path / "link"
+    os.mkfifo(tmp_path / "pipe")
+    listens = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    link.symlink_to(tmp_path / "pipe")
+    for path, uid in ((mine, os.getuid()), (link, os.getuid()), (tmp_path / "pipe", 4711)):
+        with pytest.raises(OSError, match="is not what PyTorch makes"):
+            trigger(str(path), uid)
+    assert mine.read_text() == ""
+    with pytest.raises(OSError, match="is not what PyTorch makes"):
+        load(str(tmp_path / "pipe"), os.getuid())
+    trigger(str(tmp_path / "pipe"), os.getuid())
+    assert os.read(listens, 10) == b"1\n"
+    os.close(listens)

@@ -1,0 +1,334 @@
+"""`stagewatch inspect` as an operator runs it, on real processes and without any agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stagewatch.core.processes import Children
+from stagewatch.demo.rank import Board
+from stagewatch.inspect.command import as_json
+from stagewatch.judgement.judge import judge
+from stagewatch.record import DEFAULT_DIRECTORY
+from tests.judgement.jobs import PARKED, SPINNING, job
+from tests.running import Python, clean_environ
+from tests.waiting import wait_for
+
+RANKS = 4
+EARLY = 2
+SKEW = "3.0"
+
+
+def run_inspect(
+    *arguments: str, environ: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The command, with nothing but what is given."""
+    return subprocess.run(
+        [sys.executable, "-m", "stagewatch.cli", "inspect", *arguments],
+        capture_output=True,
+        text=True,
+        env=clean_environ(environ or {}),
+        timeout=250,
+        check=False,
+    )
+
+
+class Inspect:
+    """Runs the command over one directory and one job."""
+
+    def __init__(self, record_dir: Path, job_id: str) -> None:
+        self.record_dir = record_dir
+        self.job_id = job_id
+        self.status = 0
+        self.warnings = ""
+
+    def __call__(self, *arguments: str) -> str:
+        """Its output; its exit status and warnings stay in `status` and `warnings`."""
+        done = run_inspect("--job", self.job_id, "--record-dir", str(self.record_dir), *arguments)
+        self.status = done.returncode
+        assert "Traceback" not in done.stderr
+        self.warnings = done.stderr
+        return done.stdout
+
+    def json(self) -> dict[str, Any]:
+        """What it found, for programs."""
+        found: dict[str, Any] = json.loads(self("--json"))
+        return found
+
+
+@pytest.fixture
+def inspect(record_dir: Path) -> Inspect:
+    return Inspect(record_dir, f"job-{uuid.uuid4().hex[:8]}")
+
+
+Start = Callable[[], list[int]]
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Board:
+    """What the ranks of the demo's job share."""
+    Board.create(tmp_path / "board", RANKS)
+    return Board(tmp_path / "board", RANKS)
+
+
+@pytest.fixture
+def start(children: Children, tmp_path: Path, inspect: Inspect, board: Board) -> Start:
+    """Starts the demo's job; returns the pids by rank."""
+
+    def start() -> list[int]:
+        environ = clean_environ(
+            {"STAGEWATCH_DIR": str(inspect.record_dir), "STAGEWATCH_JOB_ID": inspect.job_id}
+        )
+        pids = []
+        for rank in range(RANKS):
+            skew = SKEW if rank == EARLY else "0.0"
+            command = [sys.executable, "-m", "stagewatch.demo.rank", str(tmp_path / "board")]
+            process = children.start([*command, str(rank), str(RANKS), skew], environ=environ)
+            pids.append(process.pid)
+        return pids
+
+    return start
+
+
+def steps(found: dict[str, Any]) -> int:
+    return min((rank["step"] or 0 for rank in found["ranks"]), default=0)
+
+
+def test_the_rank_that_left_the_loop_early_is_named(
+    inspect: Inspect, start: Start, board: Board
+) -> None:
+    pids = start()
+    wait_for(lambda: steps(inspect.json()) > 3, "several steps", 200)
+    board.set_stop(time.time() + float(SKEW))
+    wait_for(lambda: "left the loop early" in inspect(), "the verdict", 200)
+    assert inspect.status == 3
+    found = inspect.json()
+    (verdict,) = found["verdicts"]
+    assert (verdict["evidence"], verdict["stalled"]) == ("left_loop_early", True)
+    assert verdict["culprits"] == [
+        {
+            "role": "train",
+            "rank": EARLY,
+            "pid": pids[EARLY],
+            "evidence": "left_loop_early",
+            "group": "world",
+            "op": "unknown",
+        }
+    ]
+    classes = [rank["wait_class"] for rank in found["ranks"]]
+    assert classes == ["parked" if rank == EARLY else "spin" for rank in range(RANKS)]
+    lines = inspect().splitlines()
+    assert lines[0].split()[:5] == ["JOB", "ROLE", "RANK", "PID", "STAGE"]
+    assert lines[1 + EARLY].split()[:5] == [
+        inspect.job_id, "train", str(EARLY), str(pids[EARLY]), "cleanup",
+    ]  # fmt: skip
+    assert "futex" in lines[1 + EARLY]
+    assert lines[-1].startswith(f"job {inspect.job_id}: 3 ranks spin, rank 2 (pid {pids[EARLY]})")
+
+
+def test_a_job_at_work_and_one_of_its_ranks_killed(inspect: Inspect, start: Start) -> None:
+    pids = start()
+    wait_for(lambda: steps(inspect.json()) > 1, "a step", 200)
+    assert inspect.status == 0
+    os.kill(pids[1], 9)
+    wait_for(lambda: "ended without closing its record" in inspect(), "the verdict", 200)
+    assert inspect.status == 3
+    (verdict,) = inspect.json()["verdicts"]
+    assert (verdict["evidence"], verdict["culprits"][0]["pid"]) == ("process_gone", pids[1])
+
+
+def test_no_rank_is_told_with_where_was_looked(inspect: Inspect) -> None:
+    assert inspect() == (
+        f"No rank of job {inspect.job_id} on this node: no stage record in {inspect.record_dir}, "
+        "and no process that may be read has RANK or SLURM_PROCID in its environment.\n"
+    )
+    assert inspect.status == 0
+    assert inspect.json() == {"ranks": [], "verdicts": [], "stacks": [], "libraries": []}
+
+
+@pytest.mark.parametrize("by", ["flag", "variable"])
+def test_a_directory_that_was_named_and_does_not_exist_is_an_error(tmp_path: Path, by: str) -> None:
+    absent = tmp_path / "absent"
+    flag = ["--record-dir", str(absent)] if by == "flag" else []
+    done = run_inspect(*flag, environ={} if flag else {"STAGEWATCH_DIR": str(absent)})
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == (
+        f"stagewatch: {'--record-dir' if flag else 'STAGEWATCH_DIR'} = {str(absent)!r}: "
+        "must be a directory that exists\n"
+    )
+
+
+@pytest.mark.skipif(Path(DEFAULT_DIRECTORY).exists(), reason="ranks have run on this machine")
+def test_a_node_where_nothing_was_ever_set_up() -> None:
+    done = run_inspect("--job", "none")
+    assert done.stdout.startswith("No rank of job none on this node")
+    assert done.returncode == 0
+
+
+def test_a_directory_that_is_none_is_one_line_and_status_2(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    inspect = Inspect(tmp_path / "file", "none")
+    assert inspect() == ""
+    assert inspect.warnings == (
+        f"stagewatch: --record-dir = {str(tmp_path / 'file')!r}: must be a directory that exists\n"
+    )
+    assert inspect.status == 2
+
+
+def test_help_tells_the_exit_statuses_and_the_mark() -> None:
+    said = run_inspect("--help").stdout
+    assert "A ! behind PROGRESS marks" in said
+    assert [line[:5] for line in said.split("exit status:")[1].splitlines()[1:5]] == [
+        f"  {status}  " for status in range(4)
+    ]
+
+
+@pytest.mark.parametrize("url", ["foo", "localhost:9090", "http://", "http://x:port", "ftp://x"])
+def test_a_server_that_is_no_url_is_one_line_and_status_2(url: str) -> None:
+    done = run_inspect("--prometheus", url, "--job", "1")
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"stagewatch: {url!r} is no URL of a Prometheus server: it is given as http://HOST:9090 or "
+        "https://HOST\n"
+    )
+
+
+def test_an_exception_that_a_rank_has_recorded_is_shown(inspect: Inspect, python: Python) -> None:
+    script = python(
+        """
+        import time
+
+        import stagewatch
+
+        stagewatch.init(role="train")
+        try:
+            with stagewatch.stage("train", step=3):
+                raise RuntimeError("no luck")
+        except RuntimeError:
+            print("raised")
+        time.sleep(600)
+        """,
+        STAGEWATCH_DIR=str(inspect.record_dir),
+        STAGEWATCH_JOB_ID=inspect.job_id,
+        RANK="0",
+    )
+    script.said("raised")
+    said = wait_for(lambda: "stopped at step 3" in (text := inspect("--evidence")) and text, "text")
+    assert inspect.status == 3
+    assert f"an exception was raised by rank 0 (pid {script.pid}), RuntimeError in train" in said
+
+
+def test_it_looks_again_and_again_where_it_is_to_watch(inspect: Inspect) -> None:
+    command = [sys.executable, "-m", "stagewatch.cli", "inspect", inspect.job_id, "--json"]
+    command += ["--watch", "100ms", "--record-dir", str(inspect.record_dir)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        looks = [json.loads(watching.stdout.readline()) for _ in range(2)]
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(60) == 130
+    assert looks == [{"stacks": [], "ranks": [], "verdicts": [], "libraries": []}] * 2
+
+
+def test_evidence_that_shows_nothing_says_why(inspect: Inspect, python: Python) -> None:
+    script = python(
+        "import time; print('ready'); time.sleep(600)",
+        STAGEWATCH_JOB_ID=inspect.job_id,
+        RANK="0",
+    )
+    script.said("ready")
+    assert inspect("--evidence").endswith(
+        "\n\nNo stacks: they are taken only of a job in which something is wrong, and none is.\n"
+    )
+
+
+def test_a_rank_without_a_record_is_shown_by_its_environment(
+    inspect: Inspect, python: Python
+) -> None:
+    script = python(
+        "import time; print('ready'); time.sleep(600)",
+        STAGEWATCH_JOB_ID=inspect.job_id,
+        SLURM_PROCID="3",
+    )
+    script.said("ready")
+    (rank,) = inspect.json()["ranks"]
+    assert (rank["role"], rank["rank"], rank["pid"]) == ("unknown", 3, script.pid)
+    assert (rank["stage"], rank["progress_age_seconds"]) == (None, None)
+    assert rank["wait_class"] == "parked"
+    assert rank["record"] == "none"
+    assert "no rank keeps a stage record, so progress cannot be judged" in inspect()
+
+
+def test_a_rank_that_polls_has_words(inspect: Inspect, python: Python) -> None:
+    script = python(
+        "import time; print('ready')\nwhile True: time.sleep(0.001)",
+        STAGEWATCH_JOB_ID=inspect.job_id,
+        SLURM_PROCID="0",
+    )
+    script.said("ready")
+    wait_for(lambda: inspect.json()["ranks"][0]["wait_class"] == "poll", "the class poll")
+    wait_for(lambda: "1 rank polls" in inspect(), "which has words")
+
+
+def test_files_that_were_passed_over_are_told(inspect: Inspect) -> None:
+    (inspect.record_dir / "core").touch()
+    inspect()
+    assert f"1 files in {inspect.record_dir} passed over: name\n" in inspect.warnings
+
+
+def test_json_has_a_fixed_form() -> None:
+    ranks = job(2, SPINNING, rank_1=PARKED)
+    found = json.loads(json.dumps(as_json(ranks, judge(ranks))))
+    assert set(found) == {"ranks", "verdicts", "stacks"}
+    assert set(found["verdicts"][0]) == {
+        "job_id",
+        "role",
+        "stalled",
+        "evidence",
+        "culprits",
+        "sentence",
+    }
+    assert found["ranks"][0] == {
+        "job_id": "540",
+        "role": "train",
+        "rank": 0,
+        "pid": 4000,
+        "world_size": 8,
+        "stage": "train",
+        "substage": "",
+        "stage_open_seconds": 2.0,
+        "step": 220,
+        "progress_age_seconds": 412.0,
+        "budget_seconds": 15.0,
+        "collectives": {"world": 220},
+        "state": "R",
+        "wait_channel": "",
+        "cpu_ratio": 1.0,
+        "wait_class": "spin",
+        "first_failure": "",
+        "first_failure_time": None,
+        "first_failure_age_seconds": None,
+        "record": "kept",
+        "inside": {"world": {"op": "all_reduce", "seconds": 410.0, "peer": None, "elements": None}},
+        "calls": {},
+        "group_sizes": {},
+        "started": None,
+        "expected_seconds": None,
+        "gaps": None,
+        "stages": ["train"],
+        "at_work": False,
+        "class_before": [],
+        "step_age_seconds": None,
+        "storage_wait_seconds": 0.0,
+        "overdue": True,
+    }

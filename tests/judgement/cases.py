@@ -1,0 +1,1291 @@
+"""Jobs that hang, or only look so, as data: what makes their ranks differ, and the right verdict.
+
+`stagewatch inspect` and the recording rules are both given all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from stagewatch.judgement.facts import Inside, RankFacts, is_still
+from stagewatch.judgement.limits import (
+    FACTOR,
+    PATIENCE_SECONDS,
+    STILL_SECONDS,
+    UNTAUGHT_SECONDS,
+)
+from stagewatch.ranks.stacks import Stack
+from stagewatch.ranks.wait_class import WaitClass
+from tests.judgement.jobs import job
+
+Differences = dict[str, Any]
+
+SPIN, PARKED, POLL, IO, STOPPED, COMPUTE, TRACED, UNKNOWN, GONE = (
+    {"wait_class": wait_class}
+    for wait_class in (
+        WaitClass.SPIN,
+        WaitClass.PARKED,
+        WaitClass.POLL,
+        WaitClass.IO,
+        WaitClass.STOPPED,
+        WaitClass.COMPUTE,
+        WaitClass.TRACED,
+        WaitClass.UNKNOWN,
+        WaitClass.GONE,
+    )
+)
+LATE: Differences = {"progress_age_seconds": 412.0} | SPIN
+MARKS: Differences = {"progress_age_seconds": 2.0, "wait_class": WaitClass.COMPUTE}
+
+
+def member(*groups: tuple[str, int, int]) -> Differences:
+    """Of groups by name, with collectives entered and size (0: not known)."""
+    return {
+        "collectives": {name: sequence for name, sequence, _ in groups},
+        "group_sizes": {name: size for name, _, size in groups if size},
+        "inside": {},
+    }
+
+
+def inside(
+    group: str,
+    sequence: int,
+    size: int,
+    op: str = "all_reduce",
+    elements: int | None = None,
+    *others: tuple[str, int, int],
+) -> Differences:
+    """Inside the `sequence`th collective of a group, a member of it and of the others."""
+    call = Inside(op, 400.0, None, elements)
+    return member((group, sequence, size), *others) | {"inside": {group: call}}
+
+
+def sends(op: str, peer: int) -> Differences:
+    """Inside a send or a receive."""
+    return {"inside": {"p2p": Inside(op, 400.0, peer)}}
+
+
+def absent(seconds: float = 60.0) -> Differences:
+    """Has left so long ago, and shows nothing any more."""
+    return GONE | {
+        "left_seconds": seconds,
+        "stage": None,
+        "stage_open_seconds": None,
+        "step": None,
+        "progress_age_seconds": None,
+        "collectives": {},
+        "group_sizes": {},
+        "inside": {},
+    }
+
+
+def stands(where: str, *, still: bool = True) -> Differences:
+    """In this stack when somebody looked, twice unless it moved."""
+    return {"stack": Stack(where * 8, still, f"{where}.py:1 in {where}")}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One role of a job, and what is right to say of it."""
+
+    size: int
+    common: Differences
+    special: dict[int, Differences]
+    culprits: dict[int, str]
+    """Evidence by rank."""
+    nobody: str = ""
+    """What is known where it is stalled and nobody can be named; empty otherwise."""
+    stalled: bool = True
+
+    def ranks(self, job_id: str, role: str = "train") -> list[RankFacts]:
+        """As `inspect` finds them."""
+        special = {f"rank_{rank}": change for rank, change in self.special.items()}
+        ranks = job(self.size, self.common, role=role, job_id=job_id, **special)
+        return [with_budget(rank) for rank in ranks]
+
+
+def with_budget(rank: RankFacts) -> RankFacts:
+    """As if `train` had shown gaps up to four seconds, and other stages none."""
+    stage = rank.stage or ""
+    if stage in PATIENCE_SECONDS:
+        budget = STILL_SECONDS if is_still(rank) else PATIENCE_SECONDS[stage]
+    else:
+        budget = FACTOR * 0.99 * 4 if stage == "train" else UNTAUGHT_SECONDS
+    return dataclasses.replace(rank, budget_seconds=budget)
+
+
+def hang(
+    size: int, common: Differences, special: dict[int, Differences], culprits: dict[int, str]
+) -> Case:
+    """A hang in which these ranks are at fault."""
+    return Case(size, LATE | common, special, culprits)
+
+
+def nobody(size: int, common: Differences, special: dict[int, Differences], why: str) -> Case:
+    """A hang in which naming anybody would be a guess."""
+    return Case(size, LATE | common, special, {}, why)
+
+
+def well(size: int, common: Differences, special: dict[int, Differences]) -> Case:
+    """A job that is left alone."""
+    return Case(size, LATE | common, special, {}, "", False)
+
+
+WORLD = inside("world", 220, 8)
+NOT_COME = member(("world", 219, 8)) | PARKED
+RETRIES = member(("world", 219, 4)) | MARKS | {"step_age_seconds": 60.0}
+SEARCHES: Differences = {"calls": {"search": 400.0}} | PARKED
+"""Inside a call of a tool."""
+PAIR = inside("world", 220, 2)
+BARE = inside("world", 220, 2, "unknown")
+BARE_BEFORE = inside("world", 219, 2, "unknown")
+FORMING = inside("init", 1, 4, "init_process_group") | PARKED
+TOLD_NOTHING = member() | {
+    "stage": "idle",
+    "stage_open_seconds": None,
+    "step": None,
+    "progress_age_seconds": None,
+}
+CHAIN = {0: sends("recv", 1), 1: member() | IO, 2: sends("recv", 1)}
+"""Two wait to receive from the second, which waits for storage."""
+
+
+def tensor(number: int, world: int, sequence: int) -> Differences:
+    """Waits in the tensor-parallel group of this number, having been in `world` so often."""
+    return inside(f"tp:{number}", sequence, 2, "all_gather", None, ("world", world, 8))
+
+
+def after_tensor(number: int, world: int, sequence: int) -> Differences:
+    """Has been through its tensor-parallel group, and waits in the world."""
+    return inside("world", world, 8, "all_reduce", None, (f"tp:{number}", sequence, 2))
+
+
+NESTED = {rank: after_tensor(rank // 2, 100, 70) for rank in range(8)}
+"""Eight ranks in four tensor-parallel pairs: all wait in the world's hundredth collective."""
+PIPELINE = {
+    0: inside("dp:0", 9, 2, "all_reduce", None, ("world", 50, 4)),
+    1: inside("dp:0", 9, 2, "all_reduce", None, ("world", 50, 4)),
+    2: sends("recv", 0) | {"collectives": {"world": 50}},
+    3: sends("recv", 1) | {"collectives": {"world": 50}},
+}
+
+BOTH = inside("experts", 27, 4, "reduce_scatter", None, ("world", 26, 4))
+"""In two groups of the same four members by turns."""
+AFTER_BOTH = inside("world", 27, 4, "all_reduce", None, ("experts", 26, 4))
+LOOP = {n: inside(f"dp:{n % 2}", 38, 3, "unknown", None, (f"tp:{n // 2}", 38, 2)) for n in range(4)}
+"""In the loop of six ranks, in two groups each and never yet in the world."""
+END = {
+    n: inside("world", 1, 6, "barrier", None, (f"dp:{n % 2}", 37, 3), ("tp:2", 37, 2))
+    | {"stage": "cleanup"}
+    for n in (4, 5)
+}
+"""Two more that are in the last barrier."""
+LAST: Differences = {"inside": {"world": Inside("barrier", 400.0)}, "stage": "cleanup"}
+CASES: dict[str, Case] = {
+    # One group.
+    "one-has-not-come": hang(8, WORLD, {5: NOT_COME}, {5: "awaited"}),
+    "one-in-an-earlier-collective": hang(8, WORLD, {5: inside("world", 219, 8)}, {5: "awaited"}),
+    "two-have-not-come": hang(8, WORLD, {2: NOT_COME, 5: NOT_COME}, {2: "awaited", 5: "awaited"}),
+    "one-of-two-spins-as-those-inside-do": hang(
+        8, WORLD, {2: NOT_COME, 5: NOT_COME | SPIN}, {2: "awaited"}
+    ),
+    "one-of-two-is-asleep-as-those-inside-are": hang(
+        8, WORLD | PARKED, {2: NOT_COME, 5: NOT_COME | SPIN}, {2: "awaited", 5: "awaited"}
+    ),
+    "one-tries-again-and-another-sleeps-as-those-inside-do": hang(
+        4,
+        inside("world", 220, 4) | PARKED,
+        {0: member(("world", 219, 4)) | PARKED, 1: RETRIES},
+        {1: "livelock"},
+    ),
+    "one-tries-again-and-another-sleeps-while-those-inside-spin": hang(
+        4,
+        inside("world", 220, 4),
+        {0: member(("world", 219, 4)) | PARKED, 1: RETRIES},
+        {0: "awaited", 1: "livelock"},
+    ),
+    "one-is-a-step-ahead-in-the-same-collective": hang(
+        8, inside("world", 220, 8, "unknown"), {6: {"step": 221}}, {6: "mismatch"}
+    ),
+    "half-are-a-step-ahead-in-the-same-collective": nobody(
+        4, inside("world", 220, 4, "unknown"), {2: {"step": 221}, 3: {"step": 221}}, "mismatch"
+    ),
+    "one-tells-no-step-in-the-same-collective": nobody(
+        4, inside("world", 220, 4, "unknown"), {2: {"step": None}}, "group_only"
+    ),
+    "one-is-a-step-ahead-in-the-same-operation": nobody(
+        8, inside("world", 220, 8), {6: {"step": 221}}, "group_only"
+    ),
+    "one-has-left-out-a-broadcast-that-another-is-still-in": hang(
+        4,
+        inside("world", 3, 4, "all_gather"),
+        {1: inside("world", 2, 4, "broadcast"), 3: inside("world", 2, 4, "all_gather")},
+        {3: "mismatch"},
+    ),
+    "one-of-eight-has-left-out-a-broadcast": hang(
+        8,
+        inside("world", 3, 8, "barrier"),
+        {1: inside("world", 2, 8, "broadcast"), 3: inside("world", 2, 8, "barrier")},
+        {3: "mismatch"},
+    ),
+    "alone-in-a-group-of-unknown-size": nobody(
+        4,
+        inside("world", 72, 4, "unknown"),
+        {0: inside("transfer", 11, 0, "unknown", None, ("world", 71, 4))},
+        "missing",
+    ),
+    "receives-in-the-next-step": hang(
+        4,
+        inside("world", 220, 4),
+        {3: member(("world", 219, 4)) | sends("recv", 2) | {"step": 221}},
+        {3: "mismatch"},
+    ),
+    "goes-on-to-the-next-step-without-one-that-has-left-the-loop": hang(
+        3,
+        inside("ddp:world", 31, 3, "backward", None, ("world", 30, 3)) | {"step": 221},
+        {
+            0: inside("world", 31, 3, "barrier", None, ("ddp:world", 30, 3))
+            | {"step": 220, "stage": "cleanup"}
+        },
+        {0: "mismatch"},
+    ),
+    "one-has-left-a-backward-pass-that-most-are-in": hang(
+        4,
+        inside("ddp:world", 29, 4, "backward", None, ("world", 28, 4)),
+        {2: inside("world", 29, 4, "all_gather", None, ("ddp:world", 29, 4))},
+        {2: "mismatch"},
+    ),
+    "one-has-left-a-broadcast-that-most-are-in": nobody(
+        4,
+        inside("pairs", 29, 4, "broadcast", None, ("world", 28, 4)),
+        {2: inside("world", 29, 4, "all_gather", None, ("pairs", 29, 4))},
+        "cycle",
+    ),
+    "most-have-left-a-broadcast-that-one-is-in": hang(
+        4,
+        inside("world", 29, 4, "all_gather", None, ("pairs", 29, 4)),
+        {2: inside("pairs", 29, 4, "broadcast", None, ("world", 28, 4))},
+        {2: "awaited"},
+    ),
+    "one-has-gone-over-to-another-stage-and-all-wait": hang(
+        4,
+        inside("replicate:0", 30, 2, "all_reduce", None, ("shard:0", 60, 2)),
+        {
+            1: inside("replicate:1", 30, 2, "all_reduce", None, ("shard:0", 60, 2)),
+            2: inside("shard:1", 59, 2, "all_gather", None, ("replicate:0", 29, 2)),
+            3: inside("world", 1, 4, "all_gather", None, ("shard:1", 58, 2), ("replicate:1", 29, 2))
+            | {"stage": "eval"},
+        },
+        {3: "stage_differs"},
+    ),
+    "receives-in-the-same-step": nobody(
+        4,
+        inside("world", 220, 4),
+        {3: member(("world", 219, 4)) | sends("recv", 2)},
+        "cycle",
+    ),
+    "half-have-not-come": hang(
+        4,
+        inside("world", 220, 4),
+        {0: member(("world", 219, 4)), 1: member(("world", 219, 4))},
+        {0: "awaited", 1: "awaited"},
+    ),
+    "most-have-not-come": hang(
+        4,
+        member(("world", 219, 4)),
+        {3: inside("world", 220, 4)},
+        {0: "awaited", 1: "awaited", 2: "awaited"},
+    ),
+    "not-come-and-in-a-call": hang(8, WORLD, {5: NOT_COME | SEARCHES}, {5: "awaited"}),
+    "never-came": hang(8, inside("world", 1, 8), {0: member(("world", 0, 8))}, {0: "awaited"}),
+    "never-came-to-any": hang(8, inside("world", 1, 8), {0: member() | PARKED}, {0: "awaited"}),
+    "counts-no-collectives": nobody(8, WORLD, {0: member() | SPIN}, "missing"),
+    "never-came-to-the-making-of-groups": hang(4, FORMING, {2: member() | PARKED}, {2: "awaited"}),
+    "told-nothing-yet": hang(4, FORMING, {2: TOLD_NOTHING | PARKED}, {2: "awaited"}),
+    "told-nothing-yet-and-keeps-a-core-busy": well(4, FORMING, {2: TOLD_NOTHING | SPIN}),
+    "told-nothing-yet-and-is-at-work": well(
+        4, FORMING, {2: TOLD_NOTHING | PARKED | {"at_work": True}}
+    ),
+    "told-nothing-while-others-are-in-the-loop": well(8, WORLD, {2: TOLD_NOTHING | PARKED}),
+    "not-of-this-world": nobody(8, inside("world", 1, 6), {6: member(), 7: member()}, "group_only"),
+    "one-of-a-pair": hang(2, PAIR, {1: member(("world", 219, 2))}, {1: "awaited"}),
+    "a-pair-in-two-collectives": nobody(2, PAIR, {1: inside("world", 219, 2)}, "mismatch"),
+    "a-pair-in-two-bare-calls": hang(2, BARE, {1: BARE_BEFORE}, {1: "awaited"}),
+    "half-in-earlier-bare-calls": hang(
+        4,
+        inside("world", 220, 4, "unknown"),
+        {1: inside("world", 219, 4, "unknown"), 2: inside("world", 219, 4)},
+        {1: "awaited"},
+    ),
+    "left-the-loop": hang(8, WORLD, {5: NOT_COME | {"stage": "cleanup"}}, {5: "left_loop_early"}),
+    "stuck-in-rollout": hang(8, WORLD, {5: NOT_COME | {"stage": "rollout"}}, {5: "awaited"}),
+    "not-come-and-stopped": hang(8, WORLD, {5: NOT_COME | STOPPED}, {5: "odd_one_out"}),
+    "not-come-and-in-io": hang(8, WORLD, {5: NOT_COME | IO}, {5: "io_blocked"}),
+    "beside-a-stopped-one": hang(
+        8, WORLD, {2: NOT_COME, 5: NOT_COME | STOPPED}, {5: "odd_one_out"}
+    ),
+    "beside-one-in-io": hang(8, WORLD, {2: NOT_COME, 5: NOT_COME | IO}, {5: "io_blocked"}),
+    "beside-one-in-io-that-nobody-waits-for": hang(
+        4, {}, CHAIN | {3: member() | IO}, {1: "io_blocked", 3: "io_blocked"}
+    ),
+    "beside-one-in-io-and-within-its-budget": well(
+        4, {}, CHAIN | {3: member() | IO | {"progress_age_seconds": 9.0}}
+    ),
+    "beside-one-in-io-and-stopped": hang(4, {}, CHAIN | {3: member() | STOPPED}, {1: "io_blocked"}),
+    "beside-a-stopped-one-that-nobody-waits-for": hang(
+        4,
+        {},
+        CHAIN | {1: member() | STOPPED, 3: member() | STOPPED},
+        {1: "odd_one_out", 3: "odd_one_out"},
+    ),
+    "all-inside": nobody(8, WORLD, {}, "group_only"),
+    "all-inside-one-stopped": hang(8, WORLD, {5: STOPPED}, {5: "odd_one_out"}),
+    "all-inside-one-in-io": hang(8, WORLD, {5: IO}, {5: "io_blocked"}),
+    "all-inside-half-in-io": hang(
+        4, inside("world", 9, 4), {0: IO, 1: IO}, {0: "io_blocked", 1: "io_blocked"}
+    ),
+    "all-inside-most-in-io": nobody(4, inside("world", 9, 4), {0: IO, 1: IO, 2: IO}, "group_only"),
+    "all-inside-one-parked": nobody(
+        8, WORLD, {5: PARKED | {"class_before": frozenset({WaitClass.SPIN})}}, "group_only"
+    ),
+    "bare-calls-most-behind": nobody(
+        8, inside("world", 219, 8, "unknown"), {3: inside("world", 220, 8, "unknown")}, "mismatch"
+    ),
+    # Mismatches.
+    "another-operation": hang(8, WORLD, {3: inside("world", 220, 8, "broadcast")}, {3: "mismatch"}),
+    "another-size": hang(
+        8,
+        inside("world", 220, 8, "all_reduce", 512),
+        {3: inside("world", 220, 8, "all_reduce", 511)},
+        {3: "mismatch"},
+    ),
+    "another-operation-of-two": nobody(
+        2, PAIR, {1: inside("world", 220, 2, "barrier")}, "mismatch"
+    ),
+    "another-size-by-halves": nobody(
+        4,
+        inside("world", 3, 4, "all_reduce", 8),
+        {0: inside("world", 3, 4, "all_reduce", 9), 1: inside("world", 3, 4, "all_reduce", 9)},
+        "mismatch",
+    ),
+    "one-passed-a-collective": hang(
+        8, inside("world", 219, 8), {3: inside("world", 220, 8)}, {3: "mismatch"}
+    ),
+    "half-passed-a-collective": nobody(
+        4,
+        inside("world", 219, 4),
+        {0: inside("world", 220, 4), 1: inside("world", 220, 4)},
+        "mismatch",
+    ),
+    "one-is-ahead-one-stopped": hang(
+        8,
+        inside("world", 219, 8),
+        {3: inside("world", 220, 8), 5: inside("world", 219, 8) | STOPPED},
+        {5: "odd_one_out"},
+    ),
+    "another-operation-and-one-missing": hang(
+        8, WORLD, {3: inside("world", 220, 8, "broadcast"), 5: NOT_COME}, {5: "awaited"}
+    ),
+    # Nested groups: who waits is never accused.
+    "a-victim-in-a-sub-group": hang(
+        8,
+        {},
+        NESTED | {4: tensor(2, 99, 70), 5: member(("tp:2", 69, 2), ("world", 99, 8))},
+        {5: "awaited"},
+    ),
+    "two-pairs-stuck": hang(
+        8,
+        {},
+        NESTED
+        | {
+            4: tensor(2, 99, 70),
+            5: member(("tp:2", 69, 2), ("world", 99, 8)) | COMPUTE,
+            0: tensor(0, 99, 70),
+            1: member(("tp:0", 69, 2), ("world", 99, 8)) | COMPUTE,
+        },
+        {1: "awaited", 5: "awaited"},
+    ),
+    "a-pair-whose-transport-is-stuck": nobody(
+        8, {}, NESTED | {4: tensor(2, 99, 70), 5: tensor(2, 99, 70)}, "group_only"
+    ),
+    "a-mismatch-in-a-pair": nobody(
+        8,
+        {},
+        NESTED
+        | {4: tensor(2, 99, 70), 5: inside("tp:2", 70, 2, "broadcast", None, ("world", 99, 8))},
+        "mismatch",
+    ),
+    "a-cycle": nobody(
+        4,
+        {},
+        {
+            0: inside("a", 5, 2, "all_reduce", None, ("b", 4, 2)),
+            1: inside("b", 5, 2, "all_reduce", None, ("a", 4, 2)),
+            2: inside("a", 5, 2),
+            3: inside("b", 5, 2),
+        },
+        "cycle",
+    ),
+    "one-of-a-cycle-has-left-out-a-collective": hang(
+        8,
+        {},
+        NESTED | {4: tensor(2, 99, 70), 5: after_tensor(2, 100, 69)},
+        {5: "mismatch"},
+    ),
+    "one-of-a-cycle-has-left-out-two": hang(
+        8,
+        {},
+        NESTED | {4: tensor(2, 99, 70), 5: after_tensor(2, 100, 68)},
+        {5: "mismatch"},
+    ),
+    "a-cycle-of-a-pair-with-counts-of-its-own": nobody(
+        8, {}, NESTED | {4: tensor(2, 99, 61), 5: after_tensor(2, 100, 60)}, "cycle"
+    ),
+    "one-of-a-cycle-has-entered-one-too-many": hang(
+        8,
+        {},
+        {n: after_tensor(n // 2, 100, 69) for n in range(8)} | {4: tensor(2, 99, 70)},
+        {4: "mismatch"},
+    ),
+    "two-of-two-cycles-take-another-turn": hang(
+        8,
+        {},
+        {
+            n: inside(f"row:{n // 4}", 28, 4, "all_to_all", None, (f"column:{n % 4}", 27, 2))
+            for n in range(8)
+        }
+        | {
+            n: inside(f"column:{n % 4}", 28, 2, "all_reduce", None, (f"row:{n // 4}", 27, 4))
+            for n in (3, 6)
+        },
+        {3: "mismatch", 6: "mismatch"},
+    ),
+    "one-of-a-cycle-has-a-group-of-its-own": nobody(
+        8,
+        {},
+        {n: after_tensor(n // 2, 100, 69) for n in range(8)}
+        | {4: inside("tp:2", 70, 2, "all_reduce", None, ("world", 99, 8), ("io", 5, 1))},
+        "cycle",
+    ),
+    "one-has-left-out-what-the-others-wait-in": hang(4, BOTH, {2: AFTER_BOTH}, {2: "mismatch"}),
+    "half-have-left-out-what-the-others-wait-in": nobody(
+        4, BOTH, {2: AFTER_BOTH, 3: AFTER_BOTH}, "cycle"
+    ),
+    "one-in-a-group-of-some-of-those-that-wait-for-it": nobody(
+        4,
+        inside("world", 27, 4, "all_reduce", None, ("part", 6, 3)),
+        {
+            2: inside("part", 7, 3, "all_reduce", None, ("world", 26, 4)),
+            3: inside("world", 27, 4),
+        },
+        "cycle",
+    ),
+    "some-wait-at-the-end-for-those-in-the-loop": hang(
+        6, {}, LOOP | END, {4: "left_loop_early", 5: "left_loop_early"}
+    ),
+    "half-wait-at-the-end": nobody(
+        4,
+        {},
+        {n: member(("world", 1, 4), (f"dp:{n}", 37, 2)) | LAST for n in (0, 1)}
+        | {n + 2: inside(f"dp:{n}", 38, 2) for n in (0, 1)},
+        "cycle",
+    ),
+    "a-world-of-some-is-complete": hang(
+        6,
+        {},
+        {n: inside("world", 9, 4) for n in (0, 1, 2)}
+        | {3: member(("world", 8, 4)), 4: inside("tp", 7, 2), 5: inside("tp", 7, 2)},
+        {3: "awaited"},
+    ),
+    "two-groups-of-one-name": nobody(4, inside("tp", 7, 2), {0: inside("tp", 6, 2)}, "cycle"),
+    "a-group-of-one": hang(
+        2,
+        {},
+        {0: PAIR, 1: inside("dp:1", 8, 1, "unknown", None, ("world", 219, 2))},
+        {1: "awaited"},
+    ),
+    # Sends and receives.
+    "a-receive-that-nobody-sends": hang(
+        4,
+        {"collectives": {}},
+        {0: sends("recv", 1), 2: sends("recv", 0), 3: sends("recv", 2)},
+        {1: "awaited"},
+    ),
+    "a-send-and-its-receive": nobody(
+        2, {"collectives": {}}, {0: sends("send", 1), 1: sends("recv", 0)}, "group_only"
+    ),
+    "receives-in-a-ring": nobody(
+        3,
+        {"collectives": {}},
+        {0: sends("recv", 1), 1: sends("recv", 2), 2: sends("recv", 0)},
+        "cycle",
+    ),
+    "a-send-to-one-who-is-not-here": nobody(
+        2, {"collectives": {}}, {0: sends("send", 1), 1: sends("send", 7)}, "missing"
+    ),
+    "pipeline-behind-data-parallel": nobody(4, {}, PIPELINE, "group_only"),
+    "pipeline-behind-one-that-hangs": hang(
+        4, {}, PIPELINE | {1: member(("dp:0", 8, 2), ("world", 50, 4))}, {1: "awaited"}
+    ),
+    # Other lives.
+    "started-again-and-inside": hang(
+        8,
+        WORLD | {"started": 1000.0},
+        {3: inside("world", 4, 8) | {"started": 1200.0}, 5: NOT_COME},
+        {5: "awaited"},
+    ),
+    "started-again-and-not-come": hang(
+        8,
+        WORLD | {"started": 1000.0},
+        {3: member(("world", 4, 8)) | {"started": 1200.0}},
+        {3: "awaited"},
+    ),
+    "started-together": hang(
+        8,
+        WORLD | {"started": 1000.0},
+        {3: member(("world", 4, 8)) | {"started": 1059.0}},
+        {3: "awaited"},
+    ),
+    "started-again-is-no-count-behind": nobody(
+        8,
+        WORLD | {"started": 1000.0},
+        {3: inside("world", 4, 8) | {"started": 1200.0}},
+        "group_only",
+    ),
+    # Members that are not here.
+    "members-missing": nobody(6, inside("world", 220, 8), {}, "missing"),
+    "members-missing-and-one-has-not-come": hang(
+        6, inside("world", 220, 8), {2: member(("world", 219, 8))}, {2: "awaited"}
+    ),
+    "one-gone": hang(8, WORLD, {5: GONE}, {5: "process_gone"}),
+    "one-gone-beside-one-that-has-not-come": hang(
+        8, WORLD, {5: GONE, 2: NOT_COME}, {5: "process_gone"}
+    ),
+    "the-world-has-shrunk": nobody(
+        8, inside("world", 220, 7) | {"world_size": 7}, {7: GONE}, "group_only"
+    ),
+    # Ranks that have left.
+    "one-left": hang(8, WORLD, {5: absent()}, {5: "missing"}),
+    "half-left": hang(
+        8, WORLD, dict.fromkeys(range(4), absent()), dict.fromkeys(range(4), "missing")
+    ),
+    "most-left": hang(
+        8, WORLD, dict.fromkeys(range(5), absent()), dict.fromkeys(range(5, 8), "mismatch")
+    ),
+    "most-left-and-one-of-the-last-is-in-no-collective": hang(
+        8,
+        WORLD,
+        dict.fromkeys(range(5), absent()) | {7: {"collectives": {}, "inside": {}}},
+        {5: "mismatch", 6: "mismatch"},
+    ),
+    "all-others-left": hang(
+        4,
+        inside("world", 220, 4, "barrier") | {"world_size": 4},
+        dict.fromkeys((1, 2, 3), absent()),
+        {0: "mismatch"},
+    ),
+    "all-others-just-left": nobody(
+        4,
+        inside("world", 220, 4, "barrier") | {"world_size": 4},
+        dict.fromkeys((1, 2, 3), absent(20.0)),
+        "missing",
+    ),
+    "some-just-left": hang(8, WORLD, {4: absent(20.0), 5: absent()}, {5: "missing"}),
+    "one-left-beside-one-that-has-not-come": hang(
+        8, WORLD, {5: absent(), 2: NOT_COME}, {2: "awaited"}
+    ),
+    "one-left-beside-one-that-is-gone": hang(8, WORLD, {5: absent(), 2: GONE}, {2: "process_gone"}),
+    "one-left-a-world-that-has-shrunk": nobody(
+        8, inside("world", 220, 7) | {"world_size": 7}, {7: absent()}, "group_only"
+    ),
+    "one-left-a-group-that-nobody-waits-in": nobody(
+        8, {"collectives": {}}, {5: absent()}, "group_only"
+    ),
+    "one-left-that-was-to-be-sent-to": hang(
+        2, member() | {"world_size": 2}, {0: sends("send", 1), 1: absent()}, {1: "missing"}
+    ),
+    "one-left-a-job-that-goes-on": well(8, WORLD | {"progress_age_seconds": 2.0}, {5: absent()}),
+    "weak-evidence-after-one-left": hang(
+        8, {"collectives": {}}, {5: absent(), 3: {"stage": "reward"}}, {3: "stage_differs"}
+    ),
+    "weak-evidence-just-after-one-left": nobody(
+        8, {"collectives": {}}, {5: absent(20.0), 3: {"stage": "reward"}}, "other_role"
+    ),
+    "strong-evidence-just-after-one-left": hang(
+        8, {"collectives": {}}, {5: absent(20.0), 3: STOPPED}, {3: "odd_one_out"}
+    ),
+    # Without collectives.
+    "all-spin": nobody(8, {"collectives": {}}, {}, "group_only"),
+    "one-stopped": hang(8, {"collectives": {}}, {5: STOPPED}, {5: "odd_one_out"}),
+    "one-of-two-stopped": hang(2, {"collectives": {}}, {1: STOPPED}, {1: "odd_one_out"}),
+    "a-node-stopped": hang(
+        4, {"collectives": {}}, {2: STOPPED, 3: STOPPED}, {2: "odd_one_out", 3: "odd_one_out"}
+    ),
+    "one-of-two-in-io": hang(2, {"collectives": {}}, {1: IO}, {1: "io_blocked"}),
+    "one-in-io-one-stopped": hang(8, {"collectives": {}}, {2: IO, 5: STOPPED}, {5: "odd_one_out"}),
+    "in-a-stage-of-its-own": hang(
+        8, {"collectives": {}}, {5: {"stage": "reward"}}, {5: "stage_differs"}
+    ),
+    "asleep-in-a-stage-of-its-own": hang(
+        8, {"collectives": {}}, {5: PARKED | {"stage": "reward"}}, {5: "stage_differs"}
+    ),
+    "asleep-outside-of-the-loop": hang(
+        8, {"collectives": {}}, {5: PARKED | {"stage": "cleanup"}}, {5: "left_loop_early"}
+    ),
+    "in-a-substage-of-its-own": hang(
+        8,
+        {"collectives": {}, "substage": "forward"},
+        {5: {"substage": "backward"}},
+        {5: "stage_differs"},
+    ),
+    "in-three-stages": nobody(
+        8, {"collectives": {}}, {5: {"stage": "reward"}, 6: {"stage": "rollout"}}, "group_only"
+    ),
+    "two-in-two-stages": nobody(2, {"collectives": {}}, {1: {"stage": "reward"}}, "group_only"),
+    "odd-and-not-as-before": hang(
+        8,
+        {"collectives": {}},
+        {5: PARKED | {"class_before": frozenset({WaitClass.COMPUTE})}},
+        {5: "odd_one_out"},
+    ),
+    "odd-as-it-always-was": nobody(
+        8,
+        {"collectives": {}},
+        {5: PARKED | {"class_before": frozenset({WaitClass.PARKED, WaitClass.COMPUTE})}},
+        "group_only",
+    ),
+    "odd-and-nobody-knows-since-when": nobody(8, {"collectives": {}}, {5: PARKED}, "group_only"),
+    "odd-beside-too-many-unknown": nobody(
+        8,
+        {"collectives": {}} | UNKNOWN,
+        {5: PARKED | {"class_before": frozenset({WaitClass.COMPUTE})}},
+        "group_only",
+    ),
+    "one-computes-for-ever": hang(
+        8,
+        {"collectives": {}} | POLL,
+        {5: COMPUTE | {"class_before": frozenset({WaitClass.SPIN})}},
+        {5: "odd_one_out"},
+    ),
+    # Calls of tools, environments and reward functions.
+    "all-in-calls": nobody(4, {"collectives": {}} | SEARCHES, {}, "call"),
+    "in-calls-of-two-tools": nobody(
+        4, {"collectives": {}} | SEARCHES, {2: {"calls": {"sandbox": 90.0}}}, "call"
+    ),
+    "all-but-one-in-calls": nobody(
+        4, {"collectives": {}} | SEARCHES, {2: {"calls": {}}}, "group_only"
+    ),
+    "in-calls-and-all-inside": nobody(8, WORLD | SEARCHES, {}, "group_only"),
+    "in-calls-and-in-a-cycle": nobody(
+        4, SEARCHES | inside("tp", 7, 2), {0: inside("tp", 6, 2)}, "cycle"
+    ),
+    # Stacks, where nothing else tells.
+    "a-stack-of-its-own": hang(
+        8, {"collectives": {}} | stands("a"), {5: stands("b")}, {5: "stack_differs"}
+    ),
+    "a-stack-of-its-own-while-it-spins-in-bare-calls": hang(
+        3, inside("world", 220, 3, "unknown") | stands("a"), {1: stands("b")}, {1: "stack_differs"}
+    ),
+    "a-stack-of-its-own-that-moves": nobody(
+        8, {"collectives": {}} | stands("a"), {5: stands("b", still=False)}, "group_only"
+    ),
+    "all-but-one-move-alike": hang(
+        4, {"collectives": {}} | stands("a", still=False), {3: stands("b")}, {3: "stack_differs"}
+    ),
+    "two-in-stacks-of-their-own": nobody(
+        8, {"collectives": {}} | stands("a"), {5: stands("b"), 6: stands("c")}, "group_only"
+    ),
+    "two-in-another-stack": nobody(
+        8, {"collectives": {}} | stands("a"), {5: stands("b"), 6: stands("b")}, "group_only"
+    ),
+    "one-of-two-in-another-stack": nobody(
+        2, {"collectives": {}} | stands("a"), {1: stands("b")}, "group_only"
+    ),
+    "one-stack-is-not-known": nobody(
+        4, {"collectives": {}} | stands("a"), {1: stands("b"), 2: stands("")}, "group_only"
+    ),
+    "who-waits-is-in-a-stack-of-its-own": hang(
+        8, WORLD | stands("a"), {2: stands("b"), 5: NOT_COME}, {5: "awaited"}
+    ),
+    "all-inside-one-in-a-stack-of-its-own": nobody(
+        8, WORLD | stands("a"), {5: stands("b")}, "group_only"
+    ),
+    "in-a-stage-and-another-in-a-stack-of-its-own": hang(
+        8,
+        {"collectives": {}} | stands("a"),
+        {2: stands("b"), 5: {"stage": "reward"}},
+        {5: "stage_differs"},
+    ),
+    "odd-by-class-and-another-in-a-stack-of-its-own": hang(
+        8,
+        {"collectives": {}} | stands("a"),
+        {2: stands("b"), 5: PARKED | {"class_before": frozenset({WaitClass.COMPUTE})}},
+        {5: "odd_one_out"},
+    ),
+    # Marks of progress by who is at fault.
+    "marks-without-steps": hang(
+        8,
+        WORLD,
+        {5: member(("world", 219, 8)) | MARKS | {"step_age_seconds": 60.0}},
+        {5: "livelock"},
+    ),
+    "marks-without-steps-and-collectives": hang(
+        4, {"collectives": {}}, {1: MARKS | {"step_age_seconds": 60.0}}, {1: "livelock"}
+    ),
+    "seen-to-stand-still-a-moment-after-the-others": well(
+        4,
+        inside("world", 220, 4) | {"progress_age_seconds": 13.0},
+        {1: {"progress_age_seconds": 9.0, "step_age_seconds": 60.0}},
+    ),
+    "goes-on-without-the-others": hang(
+        8, WORLD, {5: member(("world", 219, 8)) | MARKS}, {5: "awaited"}
+    ),
+    "two-of-eight-go-on": well(8, {"collectives": {}}, {5: MARKS, 6: MARKS}),
+    # Excuses.
+    "at-work-for-a-moment": well(
+        8, WORLD | {"progress_age_seconds": 60.0}, {5: NOT_COME | {"at_work": True}}
+    ),
+    "at-work-for-too-long": hang(
+        8, WORLD, {5: NOT_COME | COMPUTE | {"at_work": True}}, {5: "awaited"}
+    ),
+    "a-victim-at-work": hang(
+        8,
+        WORLD | {"at_work": True, "progress_age_seconds": 60.0},
+        {5: NOT_COME | {"at_work": False}},
+        {5: "awaited"},
+    ),
+    "nobody-waits-and-one-is-at-work": well(
+        8, {"collectives": {}, "progress_age_seconds": 60.0}, {5: {"at_work": True}}
+    ),
+    "a-pause-was-announced": well(8, WORLD, {5: NOT_COME | {"expected_seconds": 30.0}}),
+    "a-debugger": well(8, WORLD, {5: NOT_COME | TRACED}),
+    "suspended": well(4, {"collectives": {}} | STOPPED, {}),
+    "idle-since-one-has-died": hang(
+        4, {"collectives": {}, "stage": "idle"} | PARKED, {1: GONE}, {1: "process_gone"}
+    ),
+    "idle": well(4, {"collectives": {}, "stage": "idle"} | PARKED, {}),
+    "inside-a-collective-outside-of-stages": nobody(
+        4, inside("world", 9, 4) | {"stage": "idle"} | PARKED, {}, "group_only"
+    ),
+    "one-saves": well(8, WORLD, {0: member(("world", 219, 8)) | IO | {"stage": "checkpoint"}}),
+    "one-saves-to-a-mount-that-does-not-answer": hang(
+        8,
+        WORLD,
+        {0: member(("world", 219, 8)) | IO | {"stage": "checkpoint", "storage_wait_seconds": 61.0}},
+        {0: "io_blocked"},
+    ),
+    "all-but-one-save-to-a-mount-that-does-not-answer": well(
+        4,
+        {"collectives": {}, "stage": "checkpoint", "storage_wait_seconds": 61.0} | IO,
+        {3: {"storage_wait_seconds": 0.0}},
+    ),
+    "all-are-asleep-outside-of-stages": well(
+        4, PARKED | {"collectives": {}, "stage": "idle", "step_age_seconds": 412.0}, {}
+    ),
+    "all-are-asleep-and-count-steps-without-a-stage": nobody(
+        4,
+        PARKED
+        | {"collectives": {}, "stage": "idle", "step_age_seconds": 412.0, "stages": frozenset()},
+        {},
+        "group_only",
+    ),
+    "one-is-within-its-budget": well(8, WORLD, {0: NOT_COME | {"progress_age_seconds": 11.5}}),
+}
+"""By name."""
+
+
+def saves(seconds: float) -> Case:
+    """Ranks that have been asleep in a checkpoint for so long, and are suspected."""
+    saving = PARKED | {"stage": "checkpoint", "progress_age_seconds": seconds}
+    return nobody(2, {"collectives": {}} | saving, {}, "group_only")
+
+
+def gives_way(size: int, common: Differences, special: dict[int, Differences]) -> Case:
+    """A hang in which one stands out that may wait for another role."""
+    return nobody(size, common, special, "other_role")
+
+
+WAITS_IN_A_QUEUE = member(("world", 219, 4)) | PARKED | {"stage": "idle"}
+ODD = PARKED | {"class_before": frozenset({WaitClass.COMPUTE})}
+AWAIT_WORK: Differences = {"collectives": {}, "stage": "rollout"} | PARKED
+MEETS_ENGINES = inside("weights", 1, 3, "broadcast", None, ("world", 0, 3))
+TRIO: Differences = {"world_size": 3}
+SYNC = inside("sync", 9, 4, "broadcast")
+BEFORE_SYNC = member(("sync", 8, 4))
+ROLLOUTS = WORLD | {"stage": "rollout"}
+STANDS = AWAIT_WORK | stands("a")
+WHOLE = {0: "role_differs", 1: "role_differs"}
+RETRYING: Differences = {"collectives": {}} | MARKS | {"step_age_seconds": 412.0}
+LATELY: Differences = {"progress_age_seconds": 62.0, "step_age_seconds": 62.0}
+TELLS_NOTHING: Differences = {"collectives": {}, "gaps": 0, "progress_age_seconds": None}
+MEETS_ROLLOUTS = inside("transfer", 11, 3, "broadcast", None, ("world", 71, 3))
+NOT_MET = member(("transfer", 10, 3))
+ROLES: dict[str, dict[str, Case]] = {
+    "a-role-waits-for-one-whose-ranks-are-all-in-calls": {
+        "train": nobody(3, {"collectives": {}} | PARKED, {}, "other_role"),
+        "rollout": nobody(2, AWAIT_WORK | SEARCHES, {}, "call"),
+    },
+    "a-role-waits-for-a-save-of-another": {
+        "train": saves(119.0),
+        "rollout": well(3, AWAIT_WORK, {}),
+    },
+    "a-group-of-unknown-size-is-shared-with-another-role": {
+        "train": nobody(
+            4,
+            inside("world", 72, 4, "unknown"),
+            {0: inside("transfer", 11, 0, "unknown", None, ("world", 71, 4))},
+            "missing",
+        ),
+        "rollout": nobody(
+            2, PARKED | {"collectives": {"transfer": 10}, "stage": "weights"}, {}, "group_only"
+        ),
+    },
+    "a-save-of-another-role-takes-too-long": {
+        "train": saves(121.0),
+        "rollout": nobody(3, AWAIT_WORK, {}, "group_only"),
+    },
+    # Where and how a rank waits tells less than what another role shows.
+    "left-the-loop-beside-a-livelock": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": hang(2, AWAIT_WORK, {1: MARKS | {"step_age_seconds": 60.0}}, {1: "livelock"}),
+    },
+    "left-the-loop-beside-one-that-is-gone": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": Case(3, MARKS, {1: GONE}, {1: "process_gone"}, "", False),
+    },
+    "a-stage-of-its-own-beside-one-that-has-not-come": {
+        "train": gives_way(8, {"collectives": {}}, {5: {"stage": "reward"}}),
+        "rollout": hang(8, ROLLOUTS, {3: NOT_COME}, {3: "awaited"}),
+    },
+    "odd-by-class-beside-one-in-io": {
+        "train": gives_way(8, {"collectives": {}}, {5: ODD}),
+        "rollout": hang(8, WORLD, {3: IO}, {3: "io_blocked"}),
+    },
+    "odd-by-class-beside-a-mismatch": {
+        "train": gives_way(8, {"collectives": {}}, {5: ODD}),
+        "rollout": hang(8, WORLD, {3: inside("world", 220, 8, "broadcast")}, {3: "mismatch"}),
+    },
+    "a-stack-of-its-own-beside-one-that-has-not-come": {
+        "train": gives_way(8, {"collectives": {}} | stands("a"), {5: stands("b")}),
+        "rollout": hang(8, ROLLOUTS, {3: NOT_COME}, {3: "awaited"}),
+    },
+    "one-stopped-beside-one-that-has-not-come": {
+        "train": hang(8, {"collectives": {}}, {5: STOPPED}, {5: "odd_one_out"}),
+        "rollout": hang(8, ROLLOUTS, {3: NOT_COME}, {3: "awaited"}),
+    },
+    "weak-evidence-in-two-roles": {
+        "train": hang(4, {"collectives": {}}, {0: {"stage": "reward"}}, {0: "stage_differs"}),
+        "rollout": hang(8, {"collectives": {}}, {5: {"stage": "reward"}}, {5: "stage_differs"}),
+    },
+    "left-the-loop-beside-one-that-stays-in-a-stage": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | POLL}),
+        "rollout": hang(
+            4,
+            {"collectives": {}, "stage": "idle"} | POLL,
+            {2: {"stage": "rollout"}},
+            {2: "stage_differs"},
+        ),
+    },
+    "between-two-stages-beside-one-that-waits-unlike-those-inside": {
+        "train": gives_way(4, inside("world", 220, 4) | POLL, {0: WAITS_IN_A_QUEUE | POLL}),
+        "rollout": hang(
+            4,
+            AWAIT_WORK | inside("world", 220, 4) | POLL,
+            {1: WAITS_IN_A_QUEUE},
+            {1: "left_loop_early"},
+        ),
+    },
+    "between-two-stages-in-two-roles": {
+        "train": gives_way(4, inside("world", 220, 4) | POLL, {0: WAITS_IN_A_QUEUE | POLL}),
+        "rollout": gives_way(
+            4, AWAIT_WORK | inside("world", 220, 4) | POLL, {1: WAITS_IN_A_QUEUE | POLL}
+        ),
+    },
+    "handing-over-weights-beside-a-role-that-has-made-no-step-since": {
+        "train": gives_way(4, inside("world", 220, 4), {0: NOT_COME | {"stage": "weights_update"}}),
+        "rollout": well(2, WAITS_IN_A_QUEUE | {"step_age_seconds": 412.0}, {}),
+    },
+    "handing-over-weights-to-a-role-that-waits-for-them": {
+        "train": hang(
+            4, inside("world", 220, 4), {0: NOT_COME | {"stage": "weights_update"}}, {0: "awaited"}
+        ),
+        "rollout": nobody(
+            2, WAITS_IN_A_QUEUE | POLL | {"stage": "weights_update"}, {}, "group_only"
+        ),
+    },
+    "handing-over-weights-alone": {
+        "train": hang(
+            4, inside("world", 220, 4), {0: NOT_COME | {"stage": "weights_update"}}, {0: "awaited"}
+        ),
+        "rollout": well(2, {"collectives": {}} | MARKS, {}),
+    },
+    "a-role-makes-marks-and-no-steps-and-all-others-wait": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": well(3, WAITS_IN_A_QUEUE, {}),
+        "collector": Case(1, RETRYING, {}, {0: "livelock"}, "", False),
+    },
+    "a-role-makes-marks-and-no-steps-for-a-minute": {
+        "train": gives_way(4, inside("world", 220, 4) | LATELY, {0: WAITS_IN_A_QUEUE | LATELY}),
+        "collector": Case(1, RETRYING | {"step_age_seconds": 61.0}, {}, {0: "livelock"}, "", False),
+    },
+    "a-role-makes-marks-and-no-steps-for-less-than-a-minute": {
+        "train": gives_way(4, inside("world", 220, 4) | LATELY, {0: WAITS_IN_A_QUEUE | LATELY}),
+        "collector": well(1, RETRYING | {"step_age_seconds": 59.0}, {}),
+    },
+    "a-role-makes-marks-and-no-steps-beside-one-that-stands": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": nobody(3, STANDS, {}, "group_only"),
+        "collector": well(1, RETRYING, {}),
+    },
+    "a-role-makes-marks-at-work-and-all-others-wait": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": well(3, WAITS_IN_A_QUEUE, {}),
+        "collector": well(1, RETRYING | {"at_work": True}, {}),
+    },
+    "in-a-stage-of-another-role-that-stands": {
+        "train": gives_way(
+            4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | {"stage": "rollout"}}
+        ),
+        "rollout": nobody(2, AWAIT_WORK | POLL, {}, "group_only"),
+    },
+    "in-a-stage-of-its-own-role-beside-one-that-stands": {
+        "train": hang(
+            4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | {"stage": "train"}}, {0: "awaited"}
+        ),
+        "rollout": nobody(2, AWAIT_WORK | POLL, {}, "group_only"),
+    },
+    "in-a-stage-of-another-role-beside-one-that-stays-in-it": {
+        "train": gives_way(
+            4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | {"stage": "rollout"}}
+        ),
+        "rollout": hang(
+            4,
+            {"collectives": {}, "stage": "idle"} | POLL,
+            {2: {"stage": "rollout"}},
+            {2: "stage_differs"},
+        ),
+    },
+    "between-two-stages-beside-a-role-that-steps-in-place": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": well(
+            2, {"collectives": {}} | MARKS | {"step_age_seconds": 408.0}, {1: {"at_work": True}}
+        ),
+    },
+    "between-two-stages-beside-a-role-that-has-stepped-since": {
+        "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),
+        "rollout": well(
+            2,
+            {"collectives": {}} | MARKS | {"step_age_seconds": 408.0},
+            {1: {"step_age_seconds": 406.0}},
+        ),
+    },
+    "between-two-stages-beside-one-of-two-that-stays-in-its-stage": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": hang(
+            2,
+            {"collectives": {}, "stage": "idle"} | POLL,
+            {1: {"stage": "rollout"}},
+            {1: "stage_differs"},
+        ),
+    },
+    "between-two-stages-beside-two-roles-of-which-one-stays-in-a-stage": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": nobody(
+            2, {"collectives": {}, "stage": "idle"} | POLL, {1: {"stage": "rollout"}}, "group_only"
+        ),
+        "reward": nobody(1, AWAIT_WORK | {"stage": "reward"}, {}, "group_only"),
+    },
+    "in-a-bare-collective-beside-one-that-is-alone-in-a-stage": {
+        "train": nobody(
+            2,
+            {"collectives": {}, "stage": "idle"} | POLL,
+            {0: inside("x", 3, 0, "unknown") | {"stage": "train"}},
+            "missing",
+        ),
+        "rollout": nobody(1, AWAIT_WORK, {}, "group_only"),
+    },
+    "between-two-stages-and-unclear": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | UNKNOWN}),
+        "rollout": nobody(2, AWAIT_WORK | POLL, {}, "group_only"),
+    },
+    "left-the-loop-in-two-roles": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": gives_way(4, AWAIT_WORK | inside("world", 220, 4), {1: WAITS_IN_A_QUEUE}),
+    },
+    "between-two-stages-beside-one-that-has-not-come": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | POLL}),
+        "rollout": hang(8, ROLLOUTS, {3: NOT_COME | POLL}, {3: "awaited"}),
+    },
+    "between-two-stages-beside-a-role-that-goes-on": {
+        "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | POLL}, {0: "awaited"}),
+        "rollout": well(8, WORLD, {3: NOT_COME, 4: {"progress_age_seconds": 2.0}}),
+    },
+    "left-the-loop-beside-a-role-that-stands": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": nobody(2, AWAIT_WORK | POLL, {}, "group_only"),
+    },
+    "a-stage-of-its-own-beside-a-role-that-stands": {
+        "train": hang(8, {"collectives": {}}, {5: {"stage": "reward"}}, {5: "stage_differs"}),
+        "rollout": nobody(2, AWAIT_WORK | POLL, {}, "group_only"),
+    },
+    "not-come-beside-a-role-that-stands": {
+        "train": hang(8, WORLD, {3: NOT_COME}, {3: "awaited"}),
+        "rollout": nobody(2, AWAIT_WORK | POLL, {}, "group_only"),
+    },
+    "left-the-loop-beside-a-role-that-is-idle": {
+        "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),
+        "rollout": nobody(2, {"collectives": {}, "stage": "idle"} | POLL, {}, "group_only"),
+    },
+    "left-the-loop-beside-a-role-that-goes-on": {
+        "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, {0: "left_loop_early"}),
+        "rollout": well(8, WORLD, {3: NOT_COME, 4: {"progress_age_seconds": 2.0}}),
+    },
+    "all-of-a-group-of-two-roles-but-one-have-come": {
+        "train": gives_way(3, SYNC, {}),
+        "rollout": hang(1, AWAIT_WORK | BEFORE_SYNC, {}, {0: "awaited"}),
+    },
+    "all-of-a-group-of-two-roles-but-one-of-two-have-come": {
+        "train": gives_way(2, SYNC, {}),
+        "rollout": hang(2, AWAIT_WORK, {0: BEFORE_SYNC, 1: SYNC}, {0: "awaited"}),
+    },
+    "all-of-a-group-of-two-roles-have-come": {
+        "train": nobody(2, SYNC, {}, "group_only"),
+        "rollout": nobody(2, AWAIT_WORK | SYNC, {}, "group_only"),
+    },
+    "another-operation-in-a-group-of-two-roles": {
+        "train": nobody(1, SYNC, {}, "group_only"),
+        "rollout": hang(
+            3, AWAIT_WORK | SYNC, {2: inside("sync", 9, 4, "barrier")}, {2: "mismatch"}
+        ),
+    },
+    "a-role-stands-at-one-place-beside-one-between-two-stages": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": hang(2, STANDS, {}, WHOLE),
+    },
+    "a-role-stands-at-one-place-beside-one-that-is-all-idle": {
+        "train": well(4, WAITS_IN_A_QUEUE, {}),
+        "rollout": hang(2, STANDS, {}, WHOLE),
+    },
+    "a-role-stands-at-one-place-beside-one-that-never-had-a-stage": {
+        "train": well(4, WAITS_IN_A_QUEUE | {"stages": frozenset({"idle"})}, {}),
+        "rollout": nobody(2, STANDS, {}, "group_only"),
+    },
+    "a-role-stands-at-one-place-beside-one-that-is-within-its-budget": {
+        "train": well(4, WAITS_IN_A_QUEUE | {"progress_age_seconds": 2.0}, {}),
+        "rollout": nobody(2, STANDS, {}, "group_only"),
+    },
+    "a-role-stands-at-one-place-beside-one-at-work": {
+        "train": well(4, WAITS_IN_A_QUEUE, {0: {"at_work": True, "progress_age_seconds": 60.0}}),
+        "rollout": nobody(2, STANDS, {}, "group_only"),
+    },
+    "a-role-stands-at-two-places": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": nobody(2, STANDS, {1: stands("b")}, "group_only"),
+    },
+    "a-role-stands-and-nobody-knows-where": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": nobody(2, AWAIT_WORK, {}, "group_only"),
+    },
+    "a-role-stands-in-two-stages": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": nobody(2, STANDS, {1: {"stage": "reward"}}, "group_only"),
+    },
+    "a-role-stands-in-a-stage-of-another": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": nobody(2, STANDS | {"stage": "train"}, {}, "group_only"),
+    },
+    "a-role-stands-inside-of-its-calls": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": nobody(2, STANDS | SEARCHES, {}, "call"),
+    },
+    "the-only-rank-of-a-role-stands": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": hang(1, AWAIT_WORK, {}, {0: "role_differs"}),
+    },
+    "two-roles-stand-at-one-place": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}),
+        "rollout": nobody(2, STANDS, {}, "group_only"),
+        "reward": nobody(1, AWAIT_WORK | {"stage": "reward"}, {}, "group_only"),
+    },
+    "a-role-stands-beside-one-that-is-all-in-one-collective": {
+        "train": nobody(4, inside("world", 220, 4), {}, "group_only"),
+        "rollout": nobody(2, STANDS, {}, "group_only"),
+    },
+    "a-role-stands-beside-one-whose-ranks-wait-for-each-other": {
+        "train": nobody(
+            2,
+            {},
+            {
+                0: inside("a", 2, 2, "all_reduce", None, ("b", 1, 2)),
+                1: inside("b", 2, 2, "all_reduce", None, ("a", 1, 2)),
+            },
+            "cycle",
+        ),
+        "rollout": nobody(2, STANDS, {}, "group_only"),
+    },
+    "a-role-that-stands-is-missed-in-a-group-that-both-share": {
+        "train": gives_way(3, inside("world", 72, 3), {0: MEETS_ROLLOUTS}),
+        "rollout": hang(2, STANDS | NOT_MET, {}, WHOLE),
+    },
+    "a-role-that-stands-is-missed-in-a-group-of-unknown-size": {
+        "train": gives_way(
+            4,
+            inside("world", 72, 4, "unknown"),
+            {0: inside("transfer", 11, 0, "unknown", None, ("world", 71, 4))},
+        ),
+        "rollout": hang(2, STANDS | member(("transfer", 10, 0)), {}, WHOLE),
+    },
+    "a-role-that-stands-and-another-are-missed-in-a-group-of-unknown-size": {
+        "train": nobody(
+            4,
+            inside("world", 72, 4, "unknown"),
+            {0: inside("transfer", 11, 0, "unknown", None, ("world", 71, 4))},
+            "missing",
+        ),
+        "rollout": nobody(2, STANDS | member(("transfer", 10, 0)), {}, "group_only"),
+        "reward": well(2, PARKED | {"stage": "idle"} | member(("transfer", 10, 0)), {}),
+    },
+    "a-role-that-stands-and-another-are-missed-in-a-group-that-all-share": {
+        "train": nobody(
+            3, inside("world", 72, 3), {0: inside("transfer", 11, 5, "broadcast")}, "missing"
+        ),
+        "rollout": nobody(2, STANDS | member(("transfer", 10, 5)), {}, "group_only"),
+        "reward": well(2, PARKED | {"stage": "idle"} | member(("transfer", 10, 5)), {}),
+    },
+    "a-role-stands-and-another-misses-a-rank-that-nobody-sees": {
+        "train": nobody(3, inside("world", 72, 4), {}, "missing"),
+        "rollout": nobody(2, STANDS, {}, "group_only"),
+    },
+    "a-role-stands-and-a-rank-has-left": {
+        "train": nobody(
+            4, {"world_size": 4} | inside("world", 220, 4), {0: WAITS_IN_A_QUEUE}, "other_role"
+        ),
+        "rollout": nobody(3, STANDS | {"world_size": 3}, {2: absent(100.0)}, "group_only"),
+    },
+    "a-role-stands-beside-one-that-has-not-come": {
+        "train": hang(4, inside("world", 220, 4), {0: NOT_COME}, {0: "awaited"}),
+        "rollout": nobody(2, STANDS, {}, "group_only"),
+    },
+    "a-role-has-left-and-all-others-wait": {
+        "train": gives_way(4, inside("world", 220, 4) | LATELY, {0: WAITS_IN_A_QUEUE}),
+        "rollout": well(3, WAITS_IN_A_QUEUE | LATELY, {}),
+        "loader": Case(1, MARKS | {"world_size": 1}, {0: absent(100.0)}, {0: "missing"}, "", False),
+    },
+    "a-role-has-left-and-another-stands": {
+        "train": gives_way(4, inside("world", 220, 4) | LATELY, {0: WAITS_IN_A_QUEUE}),
+        "rollout": nobody(3, STANDS | LATELY, {}, "group_only"),
+        "loader": Case(1, MARKS | {"world_size": 1}, {0: absent(100.0)}, {}),
+    },
+    "a-role-has-left-and-another-one-has-lost-a-rank": {
+        "train": gives_way(4, inside("world", 220, 4) | LATELY, {0: WAITS_IN_A_QUEUE}),
+        "rollout": well(3, WAITS_IN_A_QUEUE | LATELY, {2: absent(100.0)}),
+        "loader": Case(1, MARKS | {"world_size": 1}, {0: absent(100.0)}, {}),
+    },
+    "between-two-stages-beside-a-role-that-tells-nothing": {
+        "train": gives_way(4, inside("world", 220, 4) | POLL, {0: WAITS_IN_A_QUEUE | POLL}),
+        "buffer": well(1, PARKED | TELLS_NOTHING, {}),
+    },
+    "a-message-to-a-rank-of-the-same-number-of-another-role": {
+        "train": nobody(4, inside("world", 220, 4), {2: NOT_COME | sends("send", 2)}, "missing"),
+        "rollout": hang(
+            2, inside("tp", 30, 2) | POLL, {1: member(("tp", 29, 2)) | POLL}, {1: "awaited"}
+        ),
+    },
+    "the-only-rank-of-a-role-waits-for-storage": {
+        "train": gives_way(3, inside("world", 220, 3), {0: WAITS_IN_A_QUEUE | POLL}),
+        "rollout": hang(1, AWAIT_WORK | IO, {}, {0: "io_blocked"}),
+    },
+    "most-ranks-of-two-roles-wait-for-storage": {
+        "train": nobody(2, {"collectives": {}} | IO, {}, "group_only"),
+        "rollout": nobody(1, AWAIT_WORK, {}, "group_only"),
+    },
+    "two-of-a-group-of-two-roles-have-not-come": {
+        "train": nobody(2, SYNC, {}, "missing"),
+        "rollout": nobody(2, AWAIT_WORK | BEFORE_SYNC, {}, "group_only"),
+    },
+    "one-of-each-role-has-not-come-to-their-group": {
+        "train": hang(3, SYNC, {1: BEFORE_SYNC}, {1: "awaited"}),
+        "rollout": nobody(1, AWAIT_WORK | BEFORE_SYNC, {}, "group_only"),
+    },
+    "the-last-of-a-group-of-two-roles-is-within-its-budget": {
+        "train": nobody(3, SYNC, {}, "missing"),
+        "rollout": well(1, AWAIT_WORK | BEFORE_SYNC | {"progress_age_seconds": 2.0}, {}),
+    },
+    "a-role-that-has-died-is-missed": {
+        "train": nobody(3, inside("world", 1, 3, "barrier"), {0: MEETS_ENGINES}, "missing"),
+        "rollout": Case(2, MARKS | GONE, {}, {0: "process_gone", 1: "process_gone"}, "", False),
+    },
+    "a-role-that-has-died-beside-a-group-of-unknown-size": {
+        "train": nobody(3, inside("sync", 9, 0, "unknown"), {}, "group_only"),
+        "rollout": Case(1, MARKS | GONE, {}, {0: "process_gone"}, "", False),
+    },
+    "left-the-loop-beside-a-role-that-is-all-in-one-collective": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | POLL}),
+        "rollout": nobody(2, AWAIT_WORK | inside("world", 220, 2), {}, "group_only"),
+    },
+    "left-the-loop-beside-a-role-in-a-collective-of-unknown-size": {
+        "train": hang(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | POLL}, {0: "awaited"}),
+        "rollout": nobody(2, AWAIT_WORK | inside("sync", 9, 0, "unknown"), {}, "group_only"),
+    },
+    "a-role-that-has-died-beside-one-between-two-stages": {
+        "train": gives_way(4, inside("world", 220, 4), {0: WAITS_IN_A_QUEUE | POLL}),
+        "rollout": Case(2, MARKS | GONE, {}, {0: "process_gone", 1: "process_gone"}, "", False),
+    },
+    "a-role-that-has-died-beside-one-that-is-all-in-one-collective": {
+        "train": nobody(4, inside("world", 220, 4), {}, "group_only"),
+        "rollout": Case(2, MARKS | GONE, {}, {}, "process_gone", False),
+    },
+    "a-role-that-has-died-beside-one-in-its-stages": {
+        "train": nobody(4, {"collectives": {}}, {}, "group_only"),
+        "rollout": Case(1, MARKS | GONE, {}, {0: "process_gone"}, "", False),
+    },
+    "a-role-that-has-died-and-nobody-misses": {
+        "train": hang(8, WORLD, {5: NOT_COME}, {5: "awaited"}),
+        "rollout": Case(2, MARKS | GONE, {}, {}, "process_gone", False),
+    },
+    "a-role-that-has-died-beside-one-that-misses-a-rank-of-its-own": {
+        "train": Case(4, LATE | inside("world", 220, 4), {3: GONE}, {3: "process_gone"}, "", True),
+        "rollout": Case(2, MARKS | GONE, {}, {}, "process_gone", False),
+    },
+    "a-role-that-has-left-is-missed": {
+        "train": nobody(3, TRIO | inside("world", 1, 5, "barrier"), {}, "missing"),
+        "rollout": Case(
+            2,
+            MARKS | {"world_size": 2},
+            {0: absent(), 1: absent()},
+            dict.fromkeys((0, 1), "missing"),
+            "",
+            False,
+        ),
+    },
+    "a-role-that-has-just-left-is-missed": {
+        "train": nobody(3, TRIO | inside("world", 1, 5, "barrier"), {}, "missing"),
+        "rollout": Case(2, MARKS | {"world_size": 2}, {0: absent(20.0), 1: absent(20.0)}, {}),
+    },
+    "a-role-has-left-and-another-has-died": {
+        "train": nobody(3, TRIO | inside("world", 1, 5, "barrier"), {}, "missing"),
+        "reward": Case(1, MARKS | GONE | {"world_size": 1}, {}, {}, "process_gone", False),
+        "rollout": Case(1, MARKS | {"world_size": 1}, {0: absent()}, {0: "missing"}, "", False),
+    },
+    "a-role-that-has-left-and-nobody-misses": {
+        "train": hang(8, WORLD, {5: NOT_COME}, {5: "awaited"}),
+        "rollout": Case(2, MARKS | {"world_size": 2}, {0: absent(), 1: absent()}, {}),
+    },
+    "weak-evidence-beside-a-role-that-one-has-left-and-a-debugger-holds": {
+        "train": hang(8, {"collectives": {}}, {5: {"stage": "reward"}}, {5: "stage_differs"}),
+        "rollout": well(8, WORLD, {5: absent(), 0: TRACED}),
+    },
+    "weak-evidence-beside-a-role-of-which-one-has-just-left": {
+        "train": gives_way(8, {"collectives": {}}, {5: {"stage": "reward"}}),
+        "rollout": well(3, MARKS | {"world_size": 3}, {1: absent(20.0)}),
+    },
+    "two-roles-save": {"train": saves(119.0), "rollout": saves(119.0)},
+}
+"""Jobs of several roles, by name."""
+
+
+def ranks_of(name: str) -> list[RankFacts]:
+    """Those of all roles of a job."""
+    return [rank for role, case in ROLES[name].items() for rank in case.ranks(name, role)]

@@ -1,0 +1,61 @@
+"""The verdict where a stall has an excuse or has outlived it, or where two signs meet in a rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stagewatch.judgement.judge import judge
+from stagewatch.judgement.limits import WORKING_SECONDS
+from stagewatch.ranks.wait_class import WaitClass
+from tests.judgement.jobs import PARKED, SPINNING, job
+
+OVERDUE: dict[str, Any] = {"progress_age_seconds": 412.0}
+BEHIND: dict[str, Any] = OVERDUE | {"collectives": {"world": 219}, "inside": {}}
+
+
+def test_a_rank_held_by_a_debugger_excuses_all_that_wait_for_it() -> None:
+    (found,) = judge(job(8, SPINNING, rank_2=OVERDUE | {"wait_class": WaitClass.TRACED}))
+    assert (found.stalled, found.evidence) == (False, "")
+    assert "a debugger holds rank 2 (pid 4002)" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("seconds", "stalled"), [(WORKING_SECONDS - 1, False), (WORKING_SECONDS + 1, True)]
+)
+def test_work_is_an_excuse_for_a_while_of_who_is_waited_for(seconds: float, stalled: bool) -> None:
+    working = {"wait_class": WaitClass.COMPUTE, "at_work": True}
+    age = {"progress_age_seconds": 15.0 + seconds}
+    late = BEHIND | working | age
+    (found,) = judge(job(8, SPINNING | age, rank_2=late))
+    assert found.stalled is stalled
+    (found,) = judge(job(8, SPINNING | age | working, rank_2=late | {"at_work": False}))
+    assert [rank.rank for rank in found.culprits] == [2]
+
+
+def test_a_checkpoint_beyond_its_time_excuses_no_other_role() -> None:
+    hung = {"stage": "checkpoint", "progress_age_seconds": 1000.0, "budget_seconds": 900.0}
+    waiting, trainers = job(4, PARKED, role="rollout"), job(8, PARKED | hung)
+    assert [found.stalled for found in judge(waiting + trainers)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("wait_classes", "evidence", "named"),
+    [
+        ([WaitClass.IO, WaitClass.IO], "io_blocked", [2, 5]),
+        ([WaitClass.STOPPED, WaitClass.STOPPED], "odd_one_out", [2, 5]),
+        ([WaitClass.IO, WaitClass.PARKED], "io_blocked", [2]),
+        ([WaitClass.SPIN, WaitClass.STOPPED], "odd_one_out", [5]),
+        ([WaitClass.SPIN, WaitClass.PARKED], "awaited", [5]),
+        ([WaitClass.COMPUTE, WaitClass.PARKED], "awaited", [2, 5]),
+    ],
+)
+def test_how_ranks_that_are_behind_wait_tells_more_than_that_they_are(
+    wait_classes: list[WaitClass], evidence: str, named: list[int]
+) -> None:
+    """One that waits for storage or is stopped is the cause; its peer, behind too, waits for it, as
+    does one that spins as all those do that are inside."""
+    first, second = (BEHIND | {"wait_class": wait_class} for wait_class in wait_classes)
+    (found,) = judge(job(8, SPINNING, rank_2=first, rank_5=second))
+    assert (found.evidence, [rank.rank for rank in found.culprits]) == (evidence, named)

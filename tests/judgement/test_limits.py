@@ -1,0 +1,78 @@
+"""How long a stage may go without a mark of progress."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+
+import pytest
+
+from stagewatch.assets import assets
+from stagewatch.judgement.limits import (
+    MIN_SECONDS,
+    PATIENCE_SECONDS,
+    STILL_SECONDS,
+    UNTAUGHT_SECONDS,
+    budget_seconds,
+)
+from stagewatch.ranks.records import StageTotals
+from stagewatch.record import BUCKETS
+
+
+def taught(stage: str, *gaps: int, recent: float = 0.0) -> dict[str, StageTotals]:
+    """A stage that has shown so many gaps, by bucket."""
+    counts = tuple(gaps) + (0,) * (BUCKETS - len(gaps))
+    return {stage: StageTotals((0,) * BUCKETS, 0.0, counts, 0.0, recent, recent)}
+
+
+def test_a_stage_that_was_never_seen_has_the_least_budget() -> None:
+    young = taught("train")
+    assert budget_seconds(young, "train", still=False) == UNTAUGHT_SECONDS
+    assert budget_seconds(young, "rollout", still=True) == UNTAUGHT_SECONDS
+    assert budget_seconds(young, "checkpoint", still=False) == 900.0
+    assert budget_seconds(young, "checkpoint", still=True) == STILL_SECONDS
+
+
+def test_a_stage_is_taught_after_three_gaps() -> None:
+    assert budget_seconds(taught("train", 2), "train", still=False) == UNTAUGHT_SECONDS
+    assert budget_seconds(taught("train", 3), "train", still=False) == MIN_SECONDS
+    of_two = partial(budget_seconds, stage="train", ranks=2, still=False)
+    assert of_two(taught("train", 5)) == UNTAUGHT_SECONDS
+    assert of_two(taught("train", 6)) == MIN_SECONDS
+
+
+def test_a_budget_is_three_times_what_the_stage_has_shown() -> None:
+    budget = budget_seconds(taught("train", *[0] * 11, 100), "train", still=False)
+    assert budget == pytest.approx(3 * (16 + 16 * 0.99))
+
+
+def test_one_long_gap_is_heard_before_the_percentile_moves() -> None:
+    """By one and a half times, as docs/tuning.md says."""
+    longer = taught("train", 1000, recent=40.0)
+    assert budget_seconds(longer, "train", still=False) == 60.0
+    assert budget_seconds(taught("train", 1, recent=40.0), "train", still=False) == 60.0
+
+
+def test_the_first_gap_is_heard_until_the_stage_is_taught() -> None:
+    first = StageTotals((0,) * BUCKETS, 0.0, (0,) * BUCKETS, 0.0, longest_gap=100.0)
+    assert budget_seconds({"train": first}, "train", still=False) == 150.0
+    gaps = (9, *(0,) * (BUCKETS - 1))
+    later = dataclasses.replace(first, gaps=gaps)
+    assert budget_seconds({"train": later}, "train", still=False) == MIN_SECONDS
+
+
+def test_stages_that_are_long_by_nature_are_given_less_while_a_rank_is_still() -> None:
+    assert budget_seconds(taught("eval", 100), "eval", still=False) == 1800.0
+    assert budget_seconds(taught("eval", 100), "eval", still=True) == STILL_SECONDS
+    assert budget_seconds(taught("checkpoint", *[0] * 16, 100), "checkpoint", still=True) > 900
+
+
+def test_gaps_beyond_the_last_bound_count_as_that() -> None:
+    budget = budget_seconds(taught("train", *[0] * 19, 10), "train", still=False)
+    assert budget == 3 * 4096
+
+
+def test_the_rules_comment_holds_the_same_numbers() -> None:
+    comment = (assets("alerts") / "stalls.rules.yaml").read_text().partition("groups:")[0]
+    for number in (MIN_SECONDS, UNTAUGHT_SECONDS, STILL_SECONDS, *PATIENCE_SECONDS.values()):
+        assert f"{number:g}" in comment
