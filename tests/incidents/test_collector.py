@@ -299,7 +299,7 @@ def test_without_py_spy_there_is_one_line_and_an_incident_without_stacks(
     (file,) = kept.iterdir()
     content = json.loads(file.read_text())
     assert {"pip install" in one["stack"]["problem"] for one in content["ranks"]} == {True}
-    assert "no rank of this node stands out" in content["sentences"][0]
+    assert "no rank stands out" in content["sentences"][0]
 
 
 def test_a_rank_that_dies_while_the_stacks_are_taken_costs_nothing_but_its_stack(

@@ -9,6 +9,7 @@ import pytest
 from stagewatch.inspect import evidence
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.judge import judge
+from stagewatch.judgement.sentence import sentence
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.stacks import Frame, StackTaker, Take
 from stagewatch.ranks.wait_class import WaitClass
@@ -95,7 +96,7 @@ def test_a_stack_may_name_who_nothing_else_names() -> None:
     assert [verdict.evidence for verdict in judge(ranks)] == ["group_only"]
     (verdict,) = judge(gather(ranks, Taker()))
     assert [rank.rank for rank in verdict.culprits] == [3]
-    assert "at run.py:7 in length_reward: its stack differs from all others" in verdict.sentence
+    assert "at run.py:7 in length_reward: it is in other code than all others" in sentence(verdict)
 
 
 def test_where_nobody_can_be_named_the_places_are() -> None:
@@ -104,7 +105,7 @@ def test_where_nobody_can_be_named_the_places_are() -> None:
     )
     (verdict,) = judge(ranks)
     assert verdict.culprits == ()
-    assert "ranks 0, 3 at a.py:1 in a; ranks 1, 2 at b.py:1 in b" in verdict.sentence
+    assert "ranks 0, 3 at a.py:1 in a; ranks 1, 2 at b.py:1 in b" in sentence(verdict)
 
 
 def test_a_healthy_job_is_not_looked_at() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 from stagewatch.judgement.facts import Inside, RankFacts, is_still
 from stagewatch.judgement.limits import (
+    DEFAULT,
     FACTOR,
-    PATIENCE_SECONDS,
     STILL_SECONDS,
     UNTAUGHT_SECONDS,
 )
@@ -109,8 +109,8 @@ class Case:
 def with_budget(rank: RankFacts) -> RankFacts:
     """As if `train` had shown gaps up to four seconds, and other stages none."""
     stage = rank.stage or ""
-    if stage in PATIENCE_SECONDS:
-        budget = STILL_SECONDS if is_still(rank) else PATIENCE_SECONDS[stage]
+    if long := DEFAULT.long(stage):
+        budget = STILL_SECONDS if is_still(rank) else long
     else:
         budget = FACTOR * 0.99 * 4 if stage == "train" else UNTAUGHT_SECONDS
     return dataclasses.replace(rank, budget_seconds=budget)

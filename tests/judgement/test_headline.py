@@ -80,12 +80,12 @@ def test_who_left_the_loop_is_told_with_the_stage_and_the_line() -> None:
             "most-left",
             "the others have left, and ranks 5, 6, 7 still wait in all_reduce of world, in train",
         ),
-        ("all-others-just-left", "its ranks wait for ranks that are not on this node"),
+        ("all-others-just-left", "its ranks wait for ranks that are not in sight"),
         ("weak-evidence-just-after-one-left", "a rank has just left"),
         ("another-size", "rank 3 does not fit the others' all_reduce of world, in train"),
         (
             "all-spin",
-            "no rank of this node stands out; suspect the network, a GPU or another node",
+            "no rank stands out; suspect the transport, a switch or a GPU",
         ),
     ],
 )

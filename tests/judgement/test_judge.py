@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from stagewatch.judgement.facts import Inside, RankFacts
 from stagewatch.judgement.graph import draw
 from stagewatch.judgement.judge import judge
+from stagewatch.judgement.sentence import sentence
 from stagewatch.ranks.wait_class import WaitClass
 from tests.judgement.cases import CASES, LATE, ROLES, absent, inside, ranks_of
 from tests.judgement.jobs import HEALTHY, LEFT, PARKED, SPINNING, job, verdict
@@ -52,7 +53,7 @@ def test_job_540() -> None:
     found = verdict(job(8, SPINNING, rank_5=LEFT))
     assert found.stalled
     assert (found.evidence, [rank.pid for rank in found.culprits]) == ("left_loop_early", [4005])
-    assert found.sentence == (
+    assert sentence(found) == (
         "job 540: 7 ranks spin, rank 5 (pid 4005) has been parked in futex for 6 min 52 s at step "
         "220: it left the loop early; the others wait for it in all_reduce of world"
     )
@@ -63,7 +64,7 @@ def test_a_rank_that_others_wait_for_is_named_with_what_it_has_not_entered() -> 
     found = verdict(job(8, SPINNING, rank_3=late))
     assert named(job(8, SPINNING, rank_3=late)) == ("awaited", [3])
     assert (found.charges[0].group, found.charges[0].op) == ("world", "all_reduce")
-    assert found.sentence.endswith(
+    assert sentence(found).endswith(
         ": the others wait for it in all_reduce of world, which it has not entered"
     )
 
@@ -72,12 +73,12 @@ def test_a_mismatch_is_told_with_what_the_others_do() -> None:
     odd = {"inside": {"world": Inside("broadcast", 410.0)}}
     found = verdict(job(8, SPINNING, rank_3=odd))
     assert (found.evidence, [rank.rank for rank in found.culprits]) == ("mismatch", [3])
-    assert found.sentence.endswith(", and does not fit the others' all_reduce of world")
+    assert sentence(found).endswith(", and does not fit the others' all_reduce of world")
 
 
 def test_ranks_that_wait_for_each_other_are_told_and_not_accused() -> None:
     found = verdict(CASES["a-cycle"].ranks("540"))
-    assert found.sentence.endswith(
+    assert sentence(found).endswith(
         "ranks wait for each other: ranks 0, 2 in all_reduce of a; ranks 1, 3 in all_reduce of b"
     )
 
@@ -85,21 +86,21 @@ def test_ranks_that_wait_for_each_other_are_told_and_not_accused() -> None:
 def test_the_numbers_that_are_not_here_are_told() -> None:
     found = verdict(CASES["members-missing"].ranks("540"))
     assert "they wait for ranks that are not here (6, 7): ranks 0, 1, 2, 3 and 2 more in" in (
-        found.sentence
+        sentence(found)
     )
 
 
 def test_nobody_is_named_where_all_have_come_and_do_the_same() -> None:
     found = verdict(job(8, SPINNING))
     assert (found.stalled, found.evidence, found.culprits) == (True, "group_only", ())
-    assert "no rank of this node stands out" in found.sentence
+    assert "no rank stands out" in sentence(found)
 
 
 def test_several_culprits_are_all_named() -> None:
     ranks = job(12, SPINNING, **{f"rank_{rank}": LEFT for rank in range(5)})
     assert named(ranks) == ("left_loop_early", [0, 1, 2, 3, 4])
     assert "ranks 0 (pid 4000), 1 (pid 4001), 2 (pid 4002), 3 (pid 4003) and 1 more have been" in (
-        verdict(ranks).sentence
+        sentence(verdict(ranks))
     )
 
 
@@ -110,7 +111,7 @@ def test_a_rank_that_is_gone_is_named_with_the_first_failure() -> None:
     found = verdict(ranks)
     assert (found.evidence, [rank.rank for rank in found.culprits]) == ("process_gone", [2, 6])
     assert found.stalled
-    assert found.sentence.endswith(
+    assert sentence(found).endswith(
         "6 ranks spin, without progress for 6 min 52 s; first failure: rank 6 (pid 4006), "
         "MemoryError in train, 5 min ago"
     )
@@ -169,7 +170,7 @@ def test_roles_and_jobs_are_judged_apart() -> None:
         ("540", "train", "left_loop_early"),
         ("541", "train", "odd_one_out"),
     ]
-    assert [one.sentence.split(":")[0] for one in found] == [
+    assert [sentence(one).split(":")[0] for one in found] == [
         "job 540 (rollout)",
         "job 540 (train)",
         "job 541",
@@ -229,7 +230,7 @@ def test_who_waits_is_never_named_while_somebody_does_not(changes: list[dict[str
         waiting = [id(live[place]) for place in graph.waits]
         awaited = [id(live[place]) for place in graph.awaited]
         everybody_waits = graph.awaited.keys() <= graph.waits
-        assert "\n" not in found.sentence
+        assert "\n" not in sentence(found)
         assert set(map(id, found.culprits)) <= set(map(id, mine))
         absent = [charge for charge in found.charges if charge.evidence == "missing"]
         assert all(charge.rank.left_seconds == 60.0 for charge in absent)
@@ -254,7 +255,7 @@ def test_who_left_this_node_is_told_but_not_named_where_the_job_has_ranks_elsewh
     ranks = job(8, of_sixteen, rank_3=absent(60.0))
     found = verdict(ranks)
     assert (found.stalled, found.evidence, found.charges) == (True, "missing", ())
-    assert found.sentence.endswith("; rank 3 left 1 min ago")
+    assert sentence(found).endswith("; rank 3 left 1 min ago")
     few = job(8, of_sixteen, **{f"rank_{rank}": absent(60.0) for rank in range(1, 8)})
     assert verdict(few).charges == ()
     unknown = job(8, inside("p2p", 220, 0) | LATE | {"world_size": None}, rank_3=absent(60.0))
@@ -263,7 +264,7 @@ def test_who_left_this_node_is_told_but_not_named_where_the_job_has_ranks_elsewh
 
 def test_who_left_is_told_with_when_and_what_the_others_wait_in() -> None:
     ranks = job(8, inside("world", 220, 8, "barrier") | LATE, rank_3=absent(60.0))
-    assert verdict(ranks).sentence == (
+    assert sentence(verdict(ranks)) == (
         "job 540: no progress for 6 min 52 s at step 220: 7 ranks spin, ranks 0, 1, 2, 4 and 3 "
         "more in barrier of world; they wait for others, but rank 3 left 1 min ago"
     )
@@ -273,7 +274,7 @@ def test_ranks_of_a_role_that_has_ended_are_told_where_another_role_waits_for_th
     trainers = job(2, inside("weights", 3, 4) | LATE | {"world_size": 2})
     rollouts = job(2, absent(60.0) | {"world_size": 2}, role="rollout", rank_1=absent(90.0))
     told = {one.role: one for one in judge([*trainers, *rollouts])}
-    assert told["rollout"].sentence == (
+    assert sentence(told["rollout"]) == (
         "job 540 (rollout): ranks 0, 1 left, the last one 1 min ago; the job's other roles wait"
     )
     assert [charge.evidence for charge in told["rollout"].charges] == ["missing", "missing"]
@@ -303,7 +304,7 @@ def test_a_rank_that_has_just_left_may_be_what_one_that_stands_out_waits_for() -
     ranks[3] = dataclasses.replace(ranks[3], **absent(20.0))
     found = verdict(ranks)
     assert (found.stalled, found.charges) == (True, ())
-    assert "; rank 3 left 20 s ago, and they may wait for that" in found.sentence
+    assert "; rank 3 left 20 s ago, and they may wait for that" in sentence(found)
 
 
 @pytest.mark.parametrize(("late", "evidence"), [(29.0, "other_role"), (31.0, "stage_differs")])
@@ -324,18 +325,18 @@ def test_a_culprit_inside_a_call_is_told_with_what_it_has_called() -> None:
     search = {"stage": "reward", "calls": {"search": 42.0, "sandbox": 9.0}}
     found = verdict(job(8, SPINNING, rank_3=PARKED | search | {"collectives": {"world": 219}}))
     assert found.evidence == "awaited"
-    assert "rank 3 (pid 4003) has been parked" in found.sentence
-    assert ", inside its call of search for 42 s: the others wait for it in" in found.sentence
+    assert "rank 3 (pid 4003) has been parked" in sentence(found)
+    assert ", inside its call of search for 42 s: the others wait for it in" in sentence(found)
 
 
 def test_a_call_that_has_just_begun_is_not_told_of() -> None:
     search = {"calls": {"search": 9.9}, "collectives": {"world": 219}}
     found = verdict(job(8, SPINNING, rank_3=PARKED | search))
     assert found.evidence == "awaited"
-    assert "search" not in found.sentence
+    assert "search" not in sentence(found)
 
 
 def test_a_role_whose_ranks_all_wait_for_tools_has_nobody_at_fault() -> None:
     found = verdict(job(4, PARKED | {"calls": {"environment pool": 120.0}}))
     assert (found.stalled, found.evidence, found.charges) == (True, "call", ())
-    assert "all ranks are inside their calls of environment pool for up to 2 min" in found.sentence
+    assert "all ranks are inside their calls of environment pool for up to 2 min" in sentence(found)

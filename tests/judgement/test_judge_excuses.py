@@ -8,6 +8,7 @@ import pytest
 
 from stagewatch.judgement.judge import judge
 from stagewatch.judgement.limits import WORKING_SECONDS
+from stagewatch.judgement.sentence import sentence
 from stagewatch.ranks.wait_class import WaitClass
 from tests.judgement.jobs import PARKED, SPINNING, job
 
@@ -18,7 +19,7 @@ BEHIND: dict[str, Any] = OVERDUE | {"collectives": {"world": 219}, "inside": {}}
 def test_a_rank_held_by_a_debugger_excuses_all_that_wait_for_it() -> None:
     (found,) = judge(job(8, SPINNING, rank_2=OVERDUE | {"wait_class": WaitClass.TRACED}))
     assert (found.stalled, found.evidence) == (False, "")
-    assert "a debugger holds rank 2 (pid 4002)" in found.sentence
+    assert "a debugger holds rank 2 (pid 4002)" in sentence(found)
 
 
 @pytest.mark.parametrize(

@@ -7,22 +7,22 @@ from functools import partial
 
 import pytest
 
-from stagewatch.assets import assets
 from stagewatch.judgement.limits import (
     MIN_SECONDS,
-    PATIENCE_SECONDS,
     STILL_SECONDS,
     UNTAUGHT_SECONDS,
+    Limits,
+    Shown,
     budget_seconds,
+    quantile,
 )
-from stagewatch.ranks.records import StageTotals
 from stagewatch.record import BUCKETS
 
 
-def taught(stage: str, *gaps: int, recent: float = 0.0) -> dict[str, StageTotals]:
+def taught(stage: str, *gaps: int, recent: float = 0.0) -> dict[str, Shown]:
     """A stage that has shown so many gaps, by bucket."""
     counts = tuple(gaps) + (0,) * (BUCKETS - len(gaps))
-    return {stage: StageTotals((0,) * BUCKETS, 0.0, counts, 0.0, recent, recent)}
+    return {stage: Shown(sum(gaps), quantile(counts, 0.99), recent, recent)}
 
 
 def test_a_stage_that_was_never_seen_has_the_least_budget() -> None:
@@ -54,10 +54,9 @@ def test_one_long_gap_is_heard_before_the_percentile_moves() -> None:
 
 
 def test_the_first_gap_is_heard_until_the_stage_is_taught() -> None:
-    first = StageTotals((0,) * BUCKETS, 0.0, (0,) * BUCKETS, 0.0, longest_gap=100.0)
+    first = Shown(longest_seconds=100.0)
     assert budget_seconds({"train": first}, "train", still=False) == 150.0
-    gaps = (9, *(0,) * (BUCKETS - 1))
-    later = dataclasses.replace(first, gaps=gaps)
+    later = dataclasses.replace(first, gaps=9)
     assert budget_seconds({"train": later}, "train", still=False) == MIN_SECONDS
 
 
@@ -72,7 +71,10 @@ def test_gaps_beyond_the_last_bound_count_as_that() -> None:
     assert budget == 3 * 4096
 
 
-def test_the_rules_comment_holds_the_same_numbers() -> None:
-    comment = (assets("alerts") / "stalls.rules.yaml").read_text().partition("groups:")[0]
-    for number in (MIN_SECONDS, UNTAUGHT_SECONDS, STILL_SECONDS, *PATIENCE_SECONDS.values()):
-        assert f"{number:g}" in comment
+def test_a_site_has_limits_of_its_own() -> None:
+    limits = Limits(taught=20.0, untaught=90.0, still=120.0, eval=600.0)
+    known = partial(budget_seconds, limits=limits)
+    assert known(taught("train", 100), "train", still=False) == 20.0
+    assert known({}, "train", still=False) == 90.0
+    assert known({}, "eval", still=True) == 120.0
+    assert known({}, "eval", still=False) == 600.0

@@ -38,6 +38,7 @@ from stagewatch.judgement.from_node import Observer
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import judge
 from stagewatch.judgement.limits import MIN_SECONDS
+from stagewatch.judgement.sentence import sentence
 from stagewatch.kernel_log.lines import (
     is_lock_reclaim_failure,
     parse_nfs,
@@ -296,7 +297,7 @@ class IncidentsCollector(Collector):
             for fact in facts
             if (key := (fact.job_id, fact.role, str(fact.rank))) in stacks
         ]
-        sentences = [printable(verdict.sentence, 1000) for verdict in judge([*seen, *left])]
+        sentences = [printable(sentence(verdict), 1000) for verdict in judge([*seen, *left])]
         before = watched.incident
         if before is None:
             incident = self._incident(watched, seen, sentences)

@@ -50,6 +50,7 @@ from stagewatch.judgement import facts
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.from_node import observe
 from stagewatch.judgement.judge import Verdict, judge
+from stagewatch.judgement.sentence import sentence
 from stagewatch.prometheus.options import PrometheusOptions, server_at
 from stagewatch.ranks.directory import rank_directory
 from stagewatch.ranks.stacks import StackTaker
@@ -233,7 +234,7 @@ def as_json(ranks: list[RankFacts], verdicts: list[Verdict]) -> dict[str, Any]:
                     }
                     for charge in verdict.charges
                 ],
-                "sentence": verdict.sentence,
+                "sentence": sentence(verdict),
             }
             for verdict in verdicts
         ],

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from stagewatch.core.words import duration
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.judge import Verdict
+from stagewatch.judgement.sentence import sentence
 from stagewatch.judgement.words import sleeps_in
 
 MAX_CHANNEL = 16
@@ -44,7 +45,7 @@ def table(
     lines.append("")
     for verdict in verdicts:
         bold = colour and verdict.wrong
-        lines.append(f"\033[1;31m{verdict.sentence}\033[0m" if bold else verdict.sentence)
+        lines.append(f"\033[1;31m{sentence(verdict)}\033[0m" if bold else sentence(verdict))
     return "\n".join(lines)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.limits import (
@@ -19,8 +20,11 @@ from stagewatch.judgement.roles import HANDS_OVER, OUTSIDE
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import POINT_TO_POINT
 
-_WEAK = ("left_loop_early", "odd_one_out", "stack_differs", "stage_differs")
+WEAK = ("left_loop_early", "odd_one_out", "stack_differs", "stage_differs")
 """Evidence that a wait for another role may leave as well."""
+_GUESSED = (*WEAK, "role_differs", "stage_behind")
+"""Evidence of how and where a rank waits, where nobody is seen to wait for it."""
+_ASLEEP = (WaitClass.PARKED, WaitClass.POLL, WaitClass.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,58 +33,75 @@ class Charge:
 
     rank: RankFacts
     evidence: str
-    """`process_gone`, `missing`, `left_loop_early`, `awaited`, `mismatch`, `livelock`,
-    `io_blocked`, `odd_one_out`, `stage_differs`, `stack_differs` or `role_differs`."""
+    """`process_gone`, `node_lost`, `missing`, `left_loop_early`, `awaited`, `mismatch`,
+    `livelock`, `io_blocked`, `odd_one_out`, `stage_differs`, `stack_differs`, `role_differs` or
+    `stage_behind`."""
     group: str = ""
     op: str = ""
     """What the others wait for it in, where that is known."""
     outlasts: bool = False
     """Whether it waits in there itself, while most of the others have left the job already."""
 
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal has stopped it, which no peer can do."""
+        return self.rank.wait_class is WaitClass.STOPPED
 
-@dataclass(frozen=True, slots=True)
+    @property
+    def confidence(self) -> str:
+        """`sure` if others are seen to wait for it, or it cannot go on by itself; else `likely`."""
+        guessed = self.evidence in _GUESSED and not (self.group or self.stopped)
+        return "likely" if guessed else "sure"
+
+
+@dataclass(frozen=True)
 class Case:
-    """The ranks of a role, and who is at fault."""
+    """The ranks of a role, and who is at fault.  A *place* is an index into `live`."""
 
     live: Sequence[RankFacts]
     gone: Sequence[RankFacts]
-    charges: tuple[Charge, ...]
-    nobody: str
+    """They have died."""
+    left: Sequence[RankFacts] = ()
+    """They have left lately, and run nowhere that is seen."""
+    charges: tuple[Charge, ...] = ()
+    nobody: str = ""
     """What is known where nobody is at fault: `mismatch`, `missing`, `cycle`, `call` (each rank
     waits for a tool, an environment or a reward function) or `group_only`; or `other_role`, where
     they give way to another role."""
-    waiting: tuple[RankFacts, ...]
-    """They wait for somebody."""
-    holding: tuple[RankFacts, ...] = ()
-    """They hold the others up, though they may make marks of progress."""
+    waiting: frozenset[int] = frozenset()
+    """Places of those that wait for somebody."""
+    holding: frozenset[int] = frozenset()
+    """Places of those that hold the others up, though they may make marks of progress."""
+    late: frozenset[int] = frozenset()
+    """Places of those that have not come as far as others in a group of several roles."""
     misses: bool = False
     """Whether some are overdue, and some wait for members of their group that nobody sees."""
     unseen: bool = False
     """Whether some wait for members that are no ranks of the job's other roles either."""
-    late: Sequence[RankFacts] = ()
-    """They have not come as far as others in a group of several roles."""
-    left: Sequence[RankFacts] = ()
-    """They have left this node lately, and run nowhere on it."""
     others: frozenset[str] = frozenset()
     """The job's other roles that live."""
     met: bool = False
     """Whether one of these is where weights are handed over."""
 
+    # ---- Who is missing -------------------------------------------------------------------------
+
     @property
     def gone_is_fault(self) -> bool:
         """Whether the world still counts on those that are gone."""
-        return any(charge.evidence == "process_gone" for charge in self.charges)
+        return self._charged_with("process_gone")
 
     @property
     def lacks_somebody(self) -> bool:
         """Whether ranks of it have died or left, and are at fault or have left others waiting."""
-        return self.gone_is_fault or any(
-            charge.evidence == "missing" or charge.outlasts for charge in self.charges
-        )
+        absent = self._charged_with("process_gone", "missing", "node_lost")
+        return absent or any(charge.outlasts for charge in self.charges)
+
+    def _charged_with(self, *evidence: str) -> bool:
+        return any(charge.evidence in evidence for charge in self.charges)
 
     @property
     def sees_all(self) -> bool:
-        """Whether all ranks of the role are or were on this node: of others it cannot tell whether
+        """Whether all ranks of the role are or were in sight: of others nobody can tell whether
         they wait, have left, or are what a rank that has left here became elsewhere."""
         numbers = {rank.rank for rank in (*self.live, *self.gone, *self.left)}
         world = max((rank.world_size or 0 for rank in self.live or self.left), default=0)
@@ -90,14 +111,22 @@ class Case:
     @property
     def absent_long(self) -> tuple[RankFacts, ...]:
         """Those that have left long enough ago for others to be said to wait for them."""
-        return tuple(rank for rank in self.left if (rank.left_seconds or 0.0) >= ABSENT_SECONDS)
+        return tuple(rank for rank in self.left if (rank.left_seconds or 0.0) > ABSENT_SECONDS)
+
+    @property
+    def absent_numbers(self) -> list[int]:
+        """The ranks that are not in sight, as far as the size of the world is known."""
+        here = {rank.rank for rank in self.live}
+        size = max((rank.world_size or 0 for rank in self.live), default=0)
+        return [number for number in range(size) if number not in here]
+
+    # ---- How much its charges are worth beside another role's -----------------------------------
 
     @property
     def sure(self) -> bool:
         """Whether somebody is at fault for more than where and how it waits."""
         return any(
-            charge.rank.wait_class is WaitClass.STOPPED
-            or not (charge.evidence in _WEAK or self._awaits_role(charge))
+            charge.stopped or not (charge.evidence in WEAK or self._awaits_role(charge))
             for charge in self.charges
         )
 
@@ -111,11 +140,11 @@ class Case:
         weights to another role while no other role is in that, or in one that has the name of
         another role."""
         rank = charge.rank
-        asleep = rank.wait_class in (WaitClass.PARKED, WaitClass.POLL, WaitClass.UNKNOWN)
-        awaited = charge.evidence in ("awaited", "left_loop_early")
+        if charge.evidence not in ("awaited", "left_loop_early") or rank.wait_class not in _ASLEEP:
+            return False
         between = rank.stage == "idle" and rank.progress_age_seconds is not None
         hands_over = rank.stage == HANDS_OVER and not self.met
-        return awaited and asleep and (between or hands_over or rank.stage in self.others)
+        return between or hands_over or rank.stage in self.others
 
     @property
     def waits_alike(self) -> bool:
@@ -125,7 +154,7 @@ class Case:
     @property
     def waits_unlike(self) -> bool:
         """Whether somebody is at fault who does not."""
-        usual = usual_waits(self.waiting) | {WaitClass.UNKNOWN}
+        usual = usual_waits(self.live[at] for at in self.waiting) | {WaitClass.UNKNOWN}
         return any(charge.rank.wait_class not in usual for charge in self.charges)
 
     @property
@@ -153,29 +182,26 @@ class Case:
         they have called."""
         stages = {rank.stage for rank in self.live}
         places = {rank.stack.group for rank in self.live}
-        return (
-            self.stands
-            and self.nobody != "call"
-            and len(stages) == 1
-            and not stages & self.others
-            and not any(rank.inside for rank in self.live)
-            and (len(self.live) == 1 or len(places - {""}) == len(places) == 1)
-        )
+        at_one = len(self.live) == 1 or (len(places) == 1 and "" not in places)
+        alone = self.nobody != "call" and not any(rank.inside for rank in self.live)
+        return self.stands and alone and at_one and len(stages - self.others) == len(stages) == 1
 
     @property
     def only_waits(self) -> bool:
         """Whether all wait for members that are not here, or for ranks that may wait for another
         role, or are between two stages of the loop themselves."""
         nobody = not self.charges and (self.nobody == "missing" or not self.waiting)
-        return (self.awaits_role or nobody) and all(map(self._waits, self.live))
+        if not (self.awaits_role or nobody):
+            return False
+        return all(
+            at in self.waiting
+            or (rank.stage in OUTSIDE and not rank.inside and at not in self.late and self.staged)
+            for at, rank in enumerate(self.live)
+        )
 
-    def _waits(self, rank: RankFacts) -> bool:
-        if any(rank is other for other in self.waiting):
-            return True
-        late = any(rank is other for other in self.late)
-        return rank.stage in OUTSIDE and not rank.inside and not late and self.staged
+    # ---- How it goes on -------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def staged(self) -> bool:
         """Whether some have been in a stage of the loop."""
         return any(rank.stages - {*OUTSIDE, "init"} for rank in self.live)
@@ -184,6 +210,12 @@ class Case:
     def untold(self) -> bool:
         """Whether they live and have made no marks at all."""
         return bool(self.live) and all(rank.gaps == 0 for rank in self.live)
+
+    @property
+    def young(self) -> bool:
+        """Whether the role has shown little yet."""
+        gaps = [rank.gaps for rank in self.live if rank.gaps is not None]
+        return bool(gaps) and sum(gaps) < YOUNG_GAPS * len(self.live)
 
     def steps_in_place(self, seconds: float) -> bool:
         """Whether all have been at one step for about that long: a role makes its last step a
@@ -208,37 +240,23 @@ class Case:
         return any(rank.overdue and not rank.inside.keys() & self._sized for rank in self.live)
 
     @property
+    def inside_sized(self) -> bool:
+        """Whether some are inside of a collective whose members are known in number."""
+        return any(rank.inside.keys() & self._sized for rank in self.live)
+
+    @property
     def unsized(self) -> bool:
         """Whether some are inside of a collective of a group whose size nobody knows."""
         inside = {name for rank in self.live for name in rank.inside}
         return any(rank.overdue for rank in self.live) and bool(inside - self._sized)
 
-    @property
+    @cached_property
     def _sized(self) -> set[str]:
         """The groups whose size somebody knows; sends and receives have a known peer."""
         known = {name for rank in self.live for name, size in rank.group_sizes.items() if size}
         return known | {POINT_TO_POINT}
 
-    @property
-    def absent(self) -> str:
-        """The numbers of ranks that are not here, as far as the size of the world is known."""
-        here = {rank.rank for rank in self.live}
-        size = max((rank.world_size or 0 for rank in self.live), default=0)
-        numbers = [str(number) for number in range(size) if number not in here]
-        shown = ", ".join(numbers[:8]) + (f" and {len(numbers) - 8} more" if numbers[8:] else "")
-        return shown or "how many is not known"
-
-    def holds_up(self, rank: RankFacts) -> bool:
-        """Whether the others wait for this rank, though it may make marks of progress."""
-        return any(rank is other for other in self.holding)
-
-    @property
-    def young(self) -> bool:
-        """Whether the job has shown little yet."""
-        gaps = [rank.gaps for rank in self.live if rank.gaps is not None]
-        return bool(gaps) and sum(gaps) < YOUNG_GAPS * len(self.live)
-
-    @property
+    @cached_property
     def running(self) -> bool:
         """Whether all ranks tell of their collectives, are in none and keep their cores busy, so
         that their GPUs may work."""
@@ -247,16 +265,21 @@ class Case:
             for rank in self.live
         )
 
-    def may_work(self, rank: RankFacts) -> bool:
-        """Whether the rank is at work, and others may wait for that work."""
-        charged = any(charge.rank is rank for charge in self.charges)
-        waits = any(rank is other for other in self.waiting)
-        at_work = rank.at_work or self.running
-        return at_work and not waits and (charged or not self.charges)
+    @property
+    def workers(self) -> list[RankFacts]:
+        """Those that are at work, and that others may wait for because of that."""
+        charged = {id(charge.rank) for charge in self.charges}
+        return [
+            rank
+            for at, rank in enumerate(self.live)
+            if (rank.at_work or self.running)
+            and at not in self.waiting
+            and (id(rank) in charged or not charged)
+        ]
 
 
-def usual_waits(waiting: Sequence[RankFacts], *, tries_again: bool = False) -> set[WaitClass]:
+def usual_waits(waiting: Iterable[RankFacts], *, tries_again: bool = False) -> set[WaitClass]:
     """The class of most that wait inside, if whoever shares it waits for somebody as well."""
     counts = Counter(rank.wait_class for rank in waiting)
     alike = (WaitClass.POLL, WaitClass.SPIN, *((WaitClass.PARKED,) if tries_again else ()))
-    return {one for one in alike if 2 * counts[one] > len(waiting)}
+    return {one for one in alike if 2 * counts[one] > counts.total()}

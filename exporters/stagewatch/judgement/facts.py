@@ -83,7 +83,7 @@ class RankFacts:
     at_work: bool = False
     """Whether it takes memory, moves bytes, or has children that do."""
     class_before: frozenset[WaitClass] = frozenset()
-    """How it waited while its job was well; empty where nobody has seen that."""
+    """How it waited before its job stood still; empty where nobody has seen that."""
     step_age_seconds: float | None = None
     """How long it has been at its step; `None` where its record does not tell."""
     storage_wait_seconds: float = 0.0
@@ -96,6 +96,16 @@ class RankFacts:
     is there, alive or dead.  One that has left is `WaitClass.GONE` as well."""
     node: str = ""
     """Where it runs; empty where all facts are of one node."""
+    node_lost: bool = False
+    """Of a rank that has left: whether its node's agent does not answer any more."""
+    behind: bool = False
+    """Whether it is in a stage that most of its peers have completed once more."""
+    unmarked: bool = False
+    """Whether it tells of its collectives alone, and has never made a mark of progress."""
+    dead_seconds: float | None = None
+    """Of a rank that has died: for how long that has been seen; `None` where nobody has looked
+    before."""
+    gpu: str = ""
 
     @property
     def overdue(self) -> bool:
@@ -118,10 +128,15 @@ class RankFacts:
         return age - budget
 
 
+_OF_A_CLUSTER = ("node", "node_lost", "behind", "unmarked", "dead_seconds", "gpu")
+"""What one look at a node does not tell."""
+
+
 def as_json(fact: RankFacts) -> dict[str, Any]:
     """The facts of a rank that is here, for programs; the stack stands elsewhere."""
     content = asdict(replace(fact, stack=NO_STACK))
-    del content["stack"], content["left_seconds"], content["node"]
+    for name in ("stack", "left_seconds", *_OF_A_CLUSTER):
+        del content[name]
     listed = {"class_before": sorted(fact.class_before), "stages": sorted(fact.stages)}
     return content | {"overdue": fact.overdue} | listed
 

@@ -1,7 +1,6 @@
 """Finds who of a role would be at fault, if it is stalled: the strongest evidence counts.
 
-Collectives come first, then how the ranks wait, then where they are.  The recording rules in
-`alerts/stalls.rules.yaml` do the same under "Who is at fault".
+Collectives come first, then who is absent, then how the ranks wait, then where they are.
 """
 
 from __future__ import annotations
@@ -35,33 +34,33 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
     live = [rank for rank in ranks if rank.wait_class is not WaitClass.GONE]
     here = {rank.rank for rank in live}
     absent = [rank for rank in ranks if rank.wait_class is WaitClass.GONE and rank.rank not in here]
-    gone = [rank for rank in absent if rank.left_seconds is None]
-    left = [rank for rank in absent if rank.left_seconds is not None]
     asked = {
         place: others.awaited[rank.rank]
         for place, rank in enumerate(live)
         if rank.rank in others.awaited
     }
     graph = draw(live, asked, others.whole, others.shared)
-    waiting = tuple(live[place] for place in sorted(graph.waits))
     found, holding = _by_collectives(live, graph)
     case = Case(
         live,
-        gone,
-        (),
-        "",
-        waiting,
-        holding=tuple(live[place] for place in sorted(holding)),
+        gone=[rank for rank in absent if rank.left_seconds is None],
+        left=[rank for rank in absent if rank.left_seconds is not None],
+        waiting=frozenset(graph.waits),
+        holding=frozenset(holding),
+        late=frozenset(place for place, rank in enumerate(live) if rank.rank in others.late),
         misses=graph.short and any(rank.overdue for rank in live),
         unseen=graph.unseen,
-        late=tuple(rank for rank in live if rank.rank in others.late),
-        left=left,
         others=others.roles,
         met=others.met,
     )
-    complete = _world_is_complete(live)
-    if gone and live and not complete:
-        return replace(case, charges=tuple(Charge(rank, "process_gone") for rank in gone))
+    return _charge(case, graph, found, others)
+
+
+def _charge(case: Case, graph: Graph, found: Charges, others: Beside) -> Case:
+    """The case with whoever is at fault by the strongest evidence."""
+    live, complete = case.live, _world_is_complete(case.live)
+    if case.gone and live and not complete:
+        return replace(case, charges=tuple(Charge(rank, "process_gone") for rank in case.gone))
     if not found and not complete and (charges := _by_absence(case, graph)):
         return replace(case, charges=charges)
     found = found or _by_wait(live, graph, others)
@@ -69,17 +68,19 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
         Charge(live[place], _left_early(live, place, evidence, found), group, op)
         for place, (evidence, group, op) in sorted(found.items())
     )
-    nobody = "" if named else _nobody(graph)
-    if nobody == "group_only" and live and all(rank.call for rank in live):
-        nobody = "group_only" if graph.waits or graph.together else "call"
-    return replace(case, charges=named, nobody=nobody)
+    return replace(case, charges=named, nobody="" if named else _nobody(live, graph))
 
 
 def _by_absence(case: Case, graph: Graph) -> tuple[Charge, ...]:
-    """Who has left while the others wait for members of their group; or, where most have left, who
-    still waits: those have one collective too many."""
+    """Whose node is lost; else who has left while the others wait for members of their group; or,
+    where most have left, who still waits: those have one collective too many."""
     absent = case.absent_long
-    if not (case.live and case.misses and case.sees_all):
+    if not (case.live and any(rank.overdue for rank in case.live)):
+        return ()
+    lost = [rank for rank in absent if rank.node_lost]
+    if lost and (case.misses or not case.inside_sized):
+        return tuple(Charge(rank, "node_lost") for rank in lost)
+    if not (case.misses and case.sees_all):
         return ()
     lasting = sorted(graph.missing.items()) if len(absent) > len(case.live) else []
     return tuple(
@@ -96,12 +97,16 @@ def _world_is_complete(live: Sequence[RankFacts]) -> bool:
     )
 
 
-def _nobody(graph: Graph) -> str:
+def _nobody(live: Sequence[RankFacts], graph: Graph) -> str:
+    """What is known where nobody is at fault."""
     if graph.differs:
         return "mismatch"
     if graph.short:
         return "missing"
-    return "cycle" if graph.waits and not graph.together else "group_only"
+    if graph.waits and not graph.together:
+        return "cycle"
+    calls = bool(live) and all(rank.call for rank in live)
+    return "call" if calls and not (graph.waits or graph.together) else "group_only"
 
 
 def _by_collectives(live: Sequence[RankFacts], graph: Graph) -> tuple[Charges, set[int]]:
@@ -109,43 +114,49 @@ def _by_collectives(live: Sequence[RankFacts], graph: Graph) -> tuple[Charges, s
     found: Charges = {place: ("mismatch", *where) for place, where in graph.mismatched.items()}
     livelock = _livelock(live, graph) - graph.mismatched.keys()
     found |= dict.fromkeys(livelock, ("livelock", "", ""))
+    holding = _holding(live, graph, graph.mismatched.keys() | livelock)
+    found |= _held_up_by(live, graph, holding, tries_again=bool(livelock))
+    if not found and _in_circle(graph):
+        found = _out_of_circle(live, graph)
+    return found, livelock | holding.keys()
+
+
+def _in_circle(graph: Graph) -> bool:
+    """Whether everybody who is waited for waits, too."""
+    return bool(graph.waits) and not (graph.differs or graph.short or graph.together)
+
+
+def _holding(live: Sequence[RankFacts], graph: Graph, charged: set[int]) -> dict[int, Where]:
+    """Who is waited for and waits for nobody, and has had its time."""
     late = [rank.late_seconds for rank in live if rank.late_seconds is not None]
     patient = min(late, default=0.0) < WORKING_SECONDS
-    holding = {
+    return {
         place: where
         for place, where in graph.awaited.items()
-        if place not in graph.waits | graph.together | graph.mismatched.keys() | livelock
+        if place not in graph.waits | graph.together | charged
         and (
             live[place].overdue
             or (_marks(live[place]) and not patient)
             or (place in graph.nowhere and _tells_nothing(live[place]))
         )
     }
-    # No peer can bring a rank to stop or to wait for storage: others that do so are at fault as
-    # well.  Those beside such a rank may wait for it in a way that is not seen, and go unnamed.
-    for wait_class, evidence in (
-        (WaitClass.STOPPED, "odd_one_out"),
-        (WaitClass.IO, "io_blocked"),
-        (None, "awaited"),
-    ):
-        chosen = {
-            place: where
-            for place, where in holding.items()
-            if wait_class in (None, live[place].wait_class)
-        }
-        if wait_class is None:
-            chosen = _but_as_waiting(live, graph, chosen, tries_again=bool(livelock))
+
+
+def _held_up_by(
+    live: Sequence[RankFacts], graph: Graph, holding: dict[int, Where], *, tries_again: bool
+) -> Charges:
+    """No peer can bring a rank to stop or to wait for storage: others that do so are at fault as
+    well.  Those beside such a rank may wait for it in a way that is not seen, and go unnamed."""
+    for wait_class, evidence in ((WaitClass.STOPPED, "odd_one_out"), (WaitClass.IO, "io_blocked")):
+        chosen = {at: where for at, where in holding.items() if live[at].wait_class is wait_class}
         if chosen:
-            found |= {place: (evidence, *where) for place, where in chosen.items()}
-            if wait_class is not None:
-                found |= _charged(_unawaited(live, graph, wait_class), evidence)
-            break
-    if not found and _nobody(graph) == "cycle":
-        found = _out_of_cycle(live, graph)
-    return found, livelock | holding.keys()
+            alike = _charged(_unawaited(live, graph, wait_class), evidence)
+            return {at: (evidence, *where) for at, where in chosen.items()} | alike
+    chosen = _but_as_waiting(live, graph, holding, tries_again=tries_again)
+    return {at: ("awaited", *where) for at, where in chosen.items()}
 
 
-def _out_of_cycle(live: Sequence[RankFacts], graph: Graph) -> Charges:
+def _out_of_circle(live: Sequence[RankFacts], graph: Graph) -> Charges:
     """Who of those that wait for each other has left out a collective, is at the end already, or is
     one of a few in another stage than all others are in together."""
     if graph.skipped:
@@ -171,7 +182,7 @@ def _but_as_waiting(
     `tries_again`: a rank does so again and again; those that sleep as the others do, or that are
     all that is left, may wait for it.
     """
-    usual = usual_waits([live[place] for place in graph.waits], tries_again=tries_again)
+    usual = usual_waits((live[place] for place in graph.waits), tries_again=tries_again)
     others = {place: w for place, w in chosen.items() if live[place].wait_class not in usual}
     return others if others or tries_again else chosen
 
@@ -218,7 +229,6 @@ def _livelock(live: Sequence[RankFacts], graph: Graph) -> set[int]:
 
 def _by_wait(live: Sequence[RankFacts], graph: Graph, others: Beside) -> Charges:
     """How a rank that waits for nobody waits, or where it is."""
-    counts = Counter(rank.wait_class for rank in live)
     free = [place for place in range(len(live)) if place not in graph.waits]
     stopped = [place for place in free if live[place].wait_class is WaitClass.STOPPED]
     if stopped:
@@ -231,17 +241,23 @@ def _by_wait(live: Sequence[RankFacts], graph: Graph, others: Beside) -> Charges
         for place in free
         if not graph.waits and all(call.op == "unknown" for call in live[place].inside.values())
     }
-    stages = [rank.stage for rank in live]
-    one_stage = None not in stages and len(set(stages)) == 1
-    elsewhere = _minority([rank.substage for rank in live] if one_stage else stages)
-    if "idle" in stages:
-        elsewhere |= {place for place, rank in enumerate(live) if rank.rank == others.alone}
-    elsewhere &= unseen
-    if elsewhere:
+    if elsewhere := _elsewhere(live, others) & unseen:
         return _charged(sorted(elsewhere), "stage_differs")
+    counts = Counter(rank.wait_class for rank in live)
     if 2 * counts[WaitClass.UNKNOWN] < len(live) and (odd := _odd(live, unseen, counts)):
         return _charged(odd, "odd_one_out")
     return _charged(_alone(live) & unseen, "stack_differs")
+
+
+def _elsewhere(live: Sequence[RankFacts], others: Beside) -> set[int]:
+    """The few that are in another stage, or substage, than all others are in together; or the only
+    one of the job that is in a stage, while others of its role are between two."""
+    stages = [rank.stage for rank in live]
+    one_stage = None not in stages and len(set(stages)) == 1
+    few = _minority([rank.substage for rank in live] if one_stage else stages)
+    if "idle" in stages:
+        few |= {place for place, rank in enumerate(live) if rank.rank == others.alone}
+    return few
 
 
 def _odd(live: Sequence[RankFacts], unseen: set[int], counts: Counter[WaitClass]) -> list[int]:

@@ -13,7 +13,7 @@ from stagewatch.core.errors import SourceError
 from stagewatch.host.guarded import Files
 from stagewatch.host.procfs import Procfs
 from stagewatch.judgement.facts import Inside, RankFacts, RecordState, seems_still
-from stagewatch.judgement.limits import budget_seconds
+from stagewatch.judgement.limits import Shown, budget_seconds, quantile
 from stagewatch.ranks.directory import Census, RankDirectory
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.family_io import FamilyCounters, FamilyIo
@@ -25,7 +25,7 @@ from stagewatch.ranks.work import working
 
 
 @dataclass(slots=True)
-class _Shown:
+class _Role:
     """What the ranks of a role have shown of their stages together: a pause that one has had may
     come to another."""
 
@@ -38,6 +38,19 @@ class _Shown:
         self.live += record.life is Life.ALIVE
         for stage, mine in record.totals.items():
             self.totals[stage] = self.totals[stage] + mine if stage in self.totals else mine
+
+    @property
+    def stages(self) -> dict[str, Shown]:
+        """By stage."""
+        return {
+            stage: Shown(
+                sum(totals.gaps),
+                quantile(totals.gaps, 0.99),
+                totals.longest_gap,
+                totals.recent_gap,
+            )
+            for stage, totals in self.totals.items()
+        }
 
 
 class Observer:
@@ -64,9 +77,9 @@ class Observer:
         `full`: the record directory has no room.
         """
         here = [rank for rank in ranks if rank.life is not Life.CLOSED]
-        roles: dict[tuple[str, str], _Shown] = {}
+        roles: dict[tuple[str, str], _Role] = {}
         for rank in here:
-            shown = roles.setdefault((rank.job_id, rank.role), _Shown())
+            shown = roles.setdefault((rank.job_id, rank.role), _Role())
             if rank.record:
                 shown.add(rank.record)
         return [
@@ -116,7 +129,7 @@ def _counters(directory: RankDirectory, proc: Procfs, files: Files | None) -> Fa
     return None
 
 
-def _facts(rank: Rank, window: Sequence[Sample], shown: _Shown, *, full: bool) -> RankFacts:
+def _facts(rank: Rank, window: Sequence[Sample], shown: _Role, *, full: bool) -> RankFacts:
     record = rank.record
     lane = record.training if record else None
     frame = record.open if record else None
@@ -132,7 +145,7 @@ def _facts(rank: Rank, window: Sequence[Sample], shown: _Shown, *, full: bool) -
     still = seems_still(wait_class, inside, waited)
     budget = None
     if record and stage:
-        budget = budget_seconds(shown.totals, stage, still=still, ranks=shown.live)
+        budget = budget_seconds(shown.stages, stage, still=still, ranks=shown.live)
     ran = window[-1].run_seconds - window[0].run_seconds if seconds else 0.0
     return RankFacts(
         job_id=rank.job_id,

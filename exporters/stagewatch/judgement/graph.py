@@ -1,8 +1,7 @@
 """The wait-for graph of a role: who waits inside a collective, and for whom.
 
 A rank inside a collective waits for the members of its group that have not come.  Whoever is
-waited for and waits for nobody is at fault.  The recording rules in `alerts/stalls.rules.yaml`
-draw the same graph, under "Who waits for whom" and "Everybody has come".
+waited for and waits for nobody is at fault.
 """
 
 from __future__ import annotations
@@ -349,6 +348,7 @@ def _sends(live: Sequence[RankFacts], graph: Graph) -> None:
         if (call := rank.inside.get(POINT_TO_POINT)) and call.peer is not None
     }
     met = {(live[place].rank, call.peer) for place, call in with_peer.items()}
+    first = {rank.rank: place for place, rank in reversed(list(enumerate(live)))}
     for place, call in with_peer.items():
         if call.peer == live[place].rank:  # of another role: nobody sends to itself
             graph.waits.add(place)
@@ -357,11 +357,10 @@ def _sends(live: Sequence[RankFacts], graph: Graph) -> None:
         if (call.peer, live[place].rank) in met:
             continue
         graph.waits.add(place)
-        peers = [other for other, rank in enumerate(live) if rank.rank == call.peer]
-        graph.short |= not peers
-        graph.unseen |= not peers
-        for peer in peers[:1]:
-            graph.awaited.setdefault(peer, (POINT_TO_POINT, call.op))
+        if call.peer in first:
+            graph.awaited.setdefault(first[call.peer], (POINT_TO_POINT, call.op))
+        else:
+            graph.short = graph.unseen = True
 
 
 def _ops(calls: Iterable[Inside]) -> Counter[str]:

@@ -10,29 +10,11 @@ from stagewatch.core.words import printable
 from stagewatch.judgement.case import Charge
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.judge import Verdict
-from stagewatch.judgement.words import BEEN, calling, numbers, operation
+from stagewatch.judgement.sentence import sentence
+from stagewatch.judgement.words import BEEN, MEANING, NOBODY, calling, numbers, operation
 
 _LONGEST = 400
 """Characters of a headline; jobs name their stages and files as they like."""
-
-_DID = {
-    "process_gone": ("ended without closing its record", "ended without closing their records"),
-    "left_loop_early": ("left the loop early", "left the loop early"),
-    "livelock": ("makes marks of progress but no steps", "make marks of progress but no steps"),
-    "io_blocked": ("waits for storage", "wait for storage"),
-    "missing": ("left, and the others wait for it", "left, and the others wait for them"),
-    "stack_differs": ("is in other code than all others", "are in other code than all others"),
-}
-"""What one rank did, and what several did."""
-_NOBODY = {
-    "mismatch": "its ranks are in different collectives",
-    "missing": "its ranks wait for ranks that are not on this node",
-    "cycle": "its ranks wait for each other",
-    "other_role": "another role of the job may hold it up",
-    "group_only": "no rank of this node stands out; suspect the network, a GPU or another node",
-    "process_gone": "all its ranks ended without closing their records",
-    "raised": "its ranks raised an exception",
-}
 
 
 def findings_of(verdicts: Sequence[Verdict], ranks: Sequence[RankFacts]) -> list[Finding]:
@@ -43,7 +25,7 @@ def findings_of(verdicts: Sequence[Verdict], ranks: Sequence[RankFacts]) -> list
             verdict.job_id,
             verdict.role,
             printable(_headline(verdict, ranks, now), _LONGEST),
-            printable(verdict.sentence, 3 * _LONGEST),
+            printable(sentence(verdict), 3 * _LONGEST),
             tuple((rank.job_id, rank.role, str(rank.rank)) for rank in verdict.culprits),
         )
         for verdict in verdicts
@@ -79,7 +61,7 @@ def _headline(verdict: Verdict, ranks: Sequence[RankFacts], now: float) -> str:
         return f"{job} {happened}: {them} {calling(mine)}."
     if verdict.evidence == "other_role" and len(roles) == 1:
         return f"{job} {happened}: a rank has just left."
-    return f"{job} {happened}: {_NOBODY.get(verdict.evidence, verdict.evidence)}."
+    return f"{job} {happened}: {NOBODY.get(verdict.evidence, verdict.evidence)}."
 
 
 def _blame(charges: Sequence[Charge]) -> str:
@@ -108,8 +90,8 @@ def _blame(charges: Sequence[Charge]) -> str:
     if first.evidence == "role_differs":
         whole = ", all of this one" if several else ""
         return f"the other roles wait for {whom}{whole}, in {stage}{line}"
-    if first.evidence in _DID:
-        return f"{whom} {_DID[first.evidence][several]}{place}"
+    if first.evidence != "odd_one_out":
+        return f"{whom} {MEANING[first.evidence][several]}{place}"
     return f"{whom} alone {'are' if several else 'is'} {does}{place}"
 
 

@@ -1,51 +1,60 @@
-"""Judges the ranks of each job on this node: has it hung or stopped, and which rank is at fault?
+"""Judges a job from facts about its ranks: has it hung or stopped, and which rank is at fault?
 
-It first decides who would be at fault, then whether the ranks are stalled, or abstains.  The
-recording rules (`alerts/stalls.rules.yaml`) judge a whole cluster in the same order; this verdict
-is for a person who could only log in to the node.
+It first decides who of each role would be at fault, then whether the role is stalled, then which
+role's evidence counts, or abstains.  The facts are those of one node or of a whole job; what
+earlier looks have shown of the job is in `Past`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
-from stagewatch.core.words import duration
 from stagewatch.judgement.case import Case, Charge
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.fault import accuse
 from stagewatch.judgement.limits import (
     ABSENT_SECONDS,
+    DEFAULT,
+    DYING_SECONDS,
     EARLY_SECONDS,
     LEFT_BEFORE_SECONDS,
+    LONG_STAGES,
     MIN_SECONDS,
-    PATIENCE_SECONDS,
     SETTLE_SECONDS,
-    STILL_SECONDS,
     WORKING_SECONDS,
-    YOUNG_SECONDS,
+    Limits,
 )
 from stagewatch.judgement.roles import Beside, beside
-from stagewatch.judgement.words import (
-    absence,
-    accusation,
-    calling,
-    departed,
-    doing,
-    groups,
-    places,
-    who,
-)
 from stagewatch.ranks.wait_class import WaitClass
 
 Ranks = Sequence[RankFacts]
 
-_IDLE = "no stage is open, all are idle"
+
+@dataclass(frozen=True, slots=True)
+class Excuse:
+    """Why what looks like a stall is none."""
+
+    kind: str
+    """`debugger`, `expected`, `computing`, `long_stage`, `other_role`, `suspended` or `idle`."""
+    rank: RankFacts | None = None
+    """Whose, where it is one rank's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What earlier looks have shown of a job, by role."""
+
+    stalled: frozenset[str] = frozenset()
+    """At the last look."""
+    suspended: frozenset[str] = frozenset()
+    """All of whose ranks were stopped a moment ago."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is wrong with one role of a job, as far as this node shows."""
+    """What is wrong with one role of a job, as far as the facts show."""
 
     job_id: str
     role: str
@@ -56,7 +65,12 @@ class Verdict:
     `cycle`, `call`, `group_only`, `other_role`; or `process_gone` where no rank lives, `raised`
     (stopped since an exception), or empty where nothing is wrong or the facts do not suffice."""
     charges: tuple[Charge, ...]
-    sentence: str
+    case: Case
+    ranks: tuple[RankFacts, ...]
+    """All of the role, those that are gone or have left included."""
+    excuse: Excuse | None = None
+    of_several: bool = False
+    """Whether the job has other roles."""
 
     @property
     def culprits(self) -> tuple[RankFacts, ...]:
@@ -69,81 +83,286 @@ class Verdict:
         return bool(self.evidence)
 
 
-def judge(ranks: Ranks) -> list[Verdict]:
-    """A verdict for each role of each job on this node."""
+NO_PAST: Mapping[str, Past] = MappingProxyType({})
+"""By job."""
+
+
+def judge(
+    ranks: Ranks, past: Mapping[str, Past] = NO_PAST, limits: Limits = DEFAULT
+) -> list[Verdict]:
+    """A verdict for each role of each job."""
     jobs: dict[str, dict[str, list[RankFacts]]] = {}
     for rank in sorted(ranks, key=lambda rank: (rank.job_id, rank.role)):
         jobs.setdefault(rank.job_id, {}).setdefault(rank.role, []).append(rank)
-    return [verdict for roles in jobs.values() for verdict in _judge_job(roles)]
+    return [
+        verdict
+        for job_id, roles in jobs.items()
+        for verdict in _Job(roles, past.get(job_id, Past()), limits).verdicts()
+    ]
 
 
-def _judge_job(roles: dict[str, list[RankFacts]]) -> list[Verdict]:
-    """A verdict for each role: weak evidence gives way to what another role shows."""
-    shared = beside(roles)
-    cases = {role: accuse(ranks, shared[role]) for role, ranks in roles.items()}
-    stuck = {
-        role: stalled(case, [rank for other in roles if other != role for rank in roles[other]])
-        for role, case in cases.items()
-    }
-    if any(stuck.values()):
-        cases |= _absent_roles(cases)
-    counts = {
-        role
-        for role, case in cases.items()
-        if case.charges and (stuck[role] or case.gone_is_fault or not case.live)
-    }
-    gives_way = _give_way(roles, cases, stuck, counts)
-    gives_way |= {role for role in roles if stuck[role] and _awaited(cases[role], shared)}
-    at_fault = {} if counts - gives_way or _just_left(roles) else _roles_at_fault(cases, stuck)
-    verdicts = []
-    for role, case in cases.items():
-        job = f"job {roles[role][0].job_id}" + (f" ({role})" if len(roles) > 1 else "")
-        mine = case
-        if role in at_fault:
-            mine = replace(case, charges=at_fault[role], nobody="")
-        elif role in gives_way or (stuck[role] and at_fault):
-            mine = replace(case, charges=(), nobody="other_role")
-        if case.live and role in at_fault:
-            told = _stuck(job, mine, _failure(roles[role]))
-            verdicts.append(replace(told, stalled=stuck[role]))
-        elif case.live or case.gone or mine.charges:
-            verdicts.append(_judge_role(roles[role], mine, job, stuck[role]))
-    return verdicts
+@dataclass(slots=True)
+class _Job:
+    """One job, by role."""
 
+    roles: dict[str, list[RankFacts]]
+    past: Past
+    limits: Limits
+    cases: dict[str, Case] = field(init=False)
+    excuses: dict[str, Excuse | None] = field(init=False)
+    stuck: dict[str, bool] = field(init=False)
+    as_a_whole: set[str] = field(default_factory=set, init=False)
+    """Roles that are at fault although they are not stalled themselves."""
 
-def _awaited(case: Case, shared: Mapping[str, Beside]) -> bool:
-    """Whether nobody of the role is at fault, and a rank is waited for in a group of several."""
-    return not case.charges and any(one.awaited for one in shared.values())
+    def __post_init__(self) -> None:
+        shared = beside(self.roles)
+        self.cases = {role: accuse(ranks, shared[role]) for role, ranks in self.roles.items()}
+        self.excuses = {role: self._excuse(role) for role in self.roles}
+        self.stuck = {role: self._stalled(role) for role in self.roles}
+        if any(self.stuck.values()):
+            self.cases |= _absent_roles(self.cases)
+        self._settle(shared)
 
+    def verdicts(self) -> list[Verdict]:
+        """One for each role that has anything to be told of."""
+        return [
+            self._verdict(role)
+            for role, case in self.cases.items()
+            if case.live or case.gone or case.charges
+        ]
 
-def _give_way(
-    roles: Mapping[str, Ranks],
-    cases: Mapping[str, Case],
-    stuck: Mapping[str, bool],
-    counts: set[str],
-) -> set[str]:
-    """The roles whose evidence is weaker than what another role shows.
+    # ---- Is a role stalled? ---------------------------------------------------------------------
 
-    `counts`: those whose charges count.
-    """
-    sure = any(cases[role].sure for role in counts)
-    silence = min((_silence(cases[role].live) for role in roles if stuck[role]), default=0.0)
-    holds_others = any(
-        case.stands or case.stays if stuck[role] else case.steps_in_place(silence) or case.untold
-        for role, case in cases.items()
-    )
-    unlike = any(case.waits_unlike and stuck[role] for role, case in cases.items())
-    calls = any(case.nobody == "call" and stuck[role] for role, case in cases.items())
-    give = set()
-    for role, case in cases.items():
-        early = _just_left(roles) or (len(roles) > 1 and _late(case.live) < EARLY_SECONDS)
-        weak = bool(case.charges) and (sure or early) and not case.sure
-        awaits = (holds_others and case.awaits_role) or (unlike and case.waits_alike)
-        if (stuck[role] and (weak or awaits)) or (calls and case.nobody == "group_only"):
-            give.add(role)
-    rest = counts - give
-    tied = {role for role in rest if cases[role].awaits_role} if len(rest) > 1 else set()
-    return give | tied
+    def _stalled(self, role: str) -> bool:
+        """Whether every live rank is overdue, or at fault although it makes marks of progress,
+        without an excuse, while no other role is in a long stage or has announced a pause."""
+        case = self.cases[role]
+        return (
+            bool(case.live)
+            and all(rank.overdue or at in case.holding for at, rank in enumerate(case.live))
+            and not any(rank.expected_seconds for rank in case.live)
+            and self.excuses[role] is None
+        )
+
+    def _excuse(self, role: str) -> Excuse | None:
+        """Why what looks like a stall of the role is none."""
+        case = self.cases[role]
+        mine = self._held(role) or self._at_work(case) or _in_long_stage(case.live)
+        if mine or not case.live:
+            return mine
+        if role in self.past.suspended or all(
+            rank.wait_class is WaitClass.STOPPED for rank in case.live
+        ):
+            return Excuse("suspended")
+        if _idles(case):
+            return Excuse("idle")
+        return self._for_others(role)
+
+    def _held(self, role: str) -> Excuse | None:
+        """A debugger that came before the suspicion, or a pause that was announced."""
+        for rank in self.cases[role].live:
+            if rank.wait_class is WaitClass.TRACED and role not in self.past.stalled:
+                return Excuse("debugger", rank)
+            if rank.expected_seconds:
+                return Excuse("expected", rank)
+        return None
+
+    def _at_work(self, case: Case) -> Excuse | None:
+        seconds = self.limits.young if case.young else WORKING_SECONDS
+        for rank in case.workers:
+            if rank.late_seconds is not None and rank.late_seconds < seconds:
+                return Excuse("computing", rank)
+        return None
+
+    def _for_others(self, role: str) -> Excuse | None:
+        """The rest of the job may wait for a long stage of another role, and a moment longer unless
+        it is in such a stage itself."""
+        live = [
+            rank
+            for other, ranks in self.roles.items()
+            if other != role
+            for rank in ranks
+            if rank.wait_class is not WaitClass.GONE
+        ]
+        long = _in_long_stage(live)
+        announced = next((rank for rank in live if rank.expected_seconds), None)
+        if long or announced:
+            return Excuse("other_role", announced or (long.rank if long else None))
+        lingers = next((rank for rank in live if self._lingers(rank)), None)
+        if lingers and not any(map(self._lingers, self.cases[role].live)):
+            return Excuse("other_role", lingers)
+        return None
+
+    def _lingers(self, rank: RankFacts) -> bool:
+        """Whether the rank is in a long stage, and beyond its budget there only for a moment."""
+        late = rank.late_seconds
+        return rank.stage in LONG_STAGES and late is not None and late < self.limits.still
+
+    # ---- Whose evidence counts? -----------------------------------------------------------------
+
+    def _settle(self, shared: Mapping[str, Beside]) -> None:
+        """Take charges back that another role's evidence outweighs, and charge a role as a whole
+        where that alone explains everybody's wait."""
+        counts = {
+            role
+            for role, case in self.cases.items()
+            if case.charges and (self.stuck[role] or case.gone_is_fault or not case.live)
+        }
+        gives_way = self._give_way(counts)
+        asked = any(one.awaited for one in shared.values())
+        for role, case in self.cases.items():
+            if asked and self.stuck[role] and not case.charges:
+                gives_way.add(role)
+        at_fault = {} if counts - gives_way or self._just_left() else self._roles_at_fault()
+        for role, case in self.cases.items():
+            if role in at_fault:
+                self.cases[role] = replace(case, charges=at_fault[role], nobody="")
+                self.as_a_whole.add(role)
+            elif role in gives_way or (self.stuck[role] and at_fault):
+                self.cases[role] = replace(case, charges=(), nobody="other_role")
+        if self._dying():
+            self.cases = {r: replace(case, charges=()) for r, case in self.cases.items()}
+        self._left_behind()
+
+    def _dying(self) -> bool:
+        """Whether a rank has died just now, so that others may be about to."""
+        return any(
+            rank.dead_seconds is not None and rank.dead_seconds < DYING_SECONDS
+            for ranks in self.roles.values()
+            for rank in ranks
+        )
+
+    def _left_behind(self) -> None:
+        """A rank that its peers have left behind in a stage holds up the job's other roles too:
+        they wait for what it does, and hang for no fault of theirs."""
+        if not any(self.stuck.values()) or any(case.charges for case in self.cases.values()):
+            return
+        for role, case in self.cases.items():
+            behind = tuple(Charge(rank, "stage_behind") for rank in case.live if rank.behind)
+            if behind:
+                self.cases[role] = replace(case, charges=behind)
+                self.as_a_whole.add(role)
+
+    def _give_way(self, counts: set[str]) -> set[str]:
+        """The roles whose evidence is weaker than what another role shows.
+
+        `counts`: those whose charges count.
+        """
+        sure = any(self.cases[role].sure for role in counts)
+        weak = {
+            role
+            for role, case in self.cases.items()
+            if self.stuck[role] and case.charges and not case.sure and (sure or self._early(role))
+        }
+        give = weak | self._awaiting() | self._beside_calls()
+        rest = counts - give
+        tied = {role for role in rest if self.cases[role].awaits_role} if len(rest) > 1 else set()
+        return give | tied
+
+    def _early(self, role: str) -> bool:
+        """Whether another role may still show better evidence."""
+        several = len(self.roles) > 1 and _late(self.cases[role].live) < EARLY_SECONDS
+        return several or self._just_left()
+
+    def _awaiting(self) -> set[str]:
+        """Stalled roles nobody of which is at fault but ranks that may wait for another role, where
+        another role may be what they wait for."""
+        silence = self._silence()
+        holds_others = any(
+            case.stands or case.stays
+            if self.stuck[role]
+            else case.steps_in_place(silence) or case.untold
+            for role, case in self.cases.items()
+        )
+        unlike = any(case.waits_unlike and self.stuck[role] for role, case in self.cases.items())
+        return {
+            role
+            for role, case in self.cases.items()
+            if self.stuck[role]
+            and ((holds_others and case.awaits_role) or (unlike and case.waits_alike))
+        }
+
+    def _beside_calls(self) -> set[str]:
+        """Roles that show nothing, beside one whose ranks all wait for what they have called."""
+        calls = any(case.nobody == "call" and self.stuck[role] for role, case in self.cases.items())
+        return {r for r, case in self.cases.items() if calls and case.nobody == "group_only"}
+
+    def _silence(self) -> float:
+        """How long ago the last progress of the roles that are stalled was."""
+        ages = (_silence(self.cases[role].live) for role in self.roles if self.stuck[role])
+        return min(ages, default=0.0)
+
+    def _just_left(self) -> bool:
+        """Whether a rank left the job so lately that others may still come to wait for it."""
+        return any(
+            rank.left_seconds is not None and rank.left_seconds <= ABSENT_SECONDS
+            for ranks in self.roles.values()
+            for rank in ranks
+        )
+
+    def _roles_at_fault(self) -> dict[str, tuple[Charge, ...]]:
+        """The only role that stands in a stage as a whole, or makes marks without steps, or those
+        that have left, while all others wait or are between two stages of theirs; none where
+        another may be at fault."""
+        live = {role: case for role, case in self.cases.items() if case.live}
+        silence, stuck = self._silence(), self.stuck
+        chosen = {role: "role_differs" for role in live if stuck[role] and live[role].stands_whole}
+        chosen |= {r: "livelock" for r in live if not stuck[r] and live[r].retries(silence)}
+        others = [role for role in live if role not in chosen]
+        if len(chosen) > 1 or self._doubtful(live) or not all(map(self._only_waits, others)):
+            return {}
+        absent = {role: case for role, case in self.cases.items() if not case.live}
+        for role, evidence in chosen.items():
+            charges = tuple(Charge(rank, evidence) for rank in live[role].live)
+            return {role: charges} if others and not absent else {}
+        return _roles_that_left(absent, silence + LEFT_BEFORE_SECONDS)
+
+    def _doubtful(self, live: Mapping[str, Case]) -> bool:
+        """Whether no role is stalled, or one has been for too short a time, or somebody is lost."""
+        early = any(
+            self.stuck[role] and _late(case.live) < EARLY_SECONDS for role, case in live.items()
+        )
+        lost = any(case.unseen or case.gone or case.left for case in live.values())
+        return early or lost or not any(self.stuck.values())
+
+    def _only_waits(self, role: str) -> bool:
+        case = self.cases[role]
+        if self.stuck[role]:
+            return case.only_waits
+        excuse = self.excuses[role]
+        idles = bool(case.live) and all(rank.overdue for rank in case.live)
+        rests = idles and excuse is not None and excuse.kind == "idle"
+        return rests and replace(case, charges=()).only_waits
+
+    # ---- What is told ---------------------------------------------------------------------------
+
+    def _verdict(self, role: str) -> Verdict:
+        case, stuck, ranks = self.cases[role], self.stuck[role], self.roles[role]
+        evidence = case.charges[0].evidence if case.charges else ""
+        if not case.live:
+            evidence = "missing" if evidence == "missing" else "process_gone"
+        elif stuck and not evidence:
+            evidence = case.nobody
+        elif not (stuck or evidence == "process_gone" or role in self.as_a_whole):
+            evidence = self._raised(role)
+        charged = evidence and evidence != "raised"
+        return Verdict(
+            job_id=ranks[0].job_id,
+            role=role,
+            stalled=stuck,
+            evidence=evidence,
+            charges=case.charges if charged else (),
+            case=case,
+            ranks=tuple(ranks),
+            excuse=self.excuses[role],
+            of_several=len(self.roles) > 1,
+        )
+
+    def _raised(self, role: str) -> str:
+        """`raised` of a role that has stopped since an exception."""
+        live, excuse = self.cases[role].live, self.excuses[role]
+        stopped = failed(live) and silent(live) and (excuse is None or excuse.kind == "idle")
+        return "raised" if stopped else ""
 
 
 def _absent_roles(cases: Mapping[str, Case]) -> dict[str, Case]:
@@ -151,46 +370,30 @@ def _absent_roles(cases: Mapping[str, Case]) -> dict[str, Case]:
     or else, where nobody else of the job is absent, those that have died; also where nobody is at
     fault but ranks that may wait for them, and some are in no collective of known size."""
     absent = {role: case for role, case in cases.items() if not case.live}
-    if any(case.misses and case.sees_all for case in cases.values()):
-        for role, case in absent.items():
-            long = case.absent_long if case.sees_all else ()
-            absent[role] = replace(case, charges=tuple(Charge(rank, "missing") for rank in long))
     missed = any(case.misses for case in cases.values())
+    found = {role: _whoever_left(case, missed=_misses_here(cases)) for role, case in absent.items()}
     if all(case.awaits_role or not case.charges for case in cases.values()):
         missed |= any(case.free for case in cases.values())
-    if missed and not any(case.lacks_somebody for case in (*cases.values(), *absent.values())):
+    if missed and not any(case.lacks_somebody for case in (*cases.values(), *found.values())):
         for role, case in absent.items():
             died = tuple(Charge(rank, "process_gone") for rank in case.gone)
-            absent[role] = replace(case, charges=died)
-    return absent
+            found[role] = replace(case, charges=died)
+    return found
 
 
-def _roles_at_fault(
-    cases: Mapping[str, Case], stuck: Mapping[str, bool]
-) -> dict[str, tuple[Charge, ...]]:
-    """The only role that stands in a stage as a whole, or makes marks without steps, or those that
-    have left, while all others wait or are between two stages of theirs; none where another may be
-    at fault."""
-    live = {role: case for role, case in cases.items() if case.live}
-    silence = min((_silence(case.live) for role, case in live.items() if stuck[role]), default=0.0)
-    chosen = {role: "role_differs" for role in live if stuck[role] and cases[role].stands_whole}
-    chosen |= {r: "livelock" for r in live if not stuck[r] and cases[r].retries(silence)}
-    others = [role for role in live if role not in chosen]
-    early = any(stuck[role] and _late(case.live) < EARLY_SECONDS for role, case in live.items())
-    lost = any(case.unseen or case.gone or case.left for case in live.values())
-    only_wait = all(
-        cases[role].only_waits
-        if stuck[role]
-        else _idles(cases[role]) and replace(cases[role], charges=()).only_waits
-        for role in others
-    )
-    if early or lost or not only_wait or len(chosen) > 1 or not any(stuck.values()):
-        return {}
-    absent = {role: case for role, case in cases.items() if not case.live}
-    for role, evidence in chosen.items():
-        charges = tuple(Charge(rank, evidence) for rank in cases[role].live)
-        return {role: charges} if others and not absent else {}
-    return _roles_that_left(absent, silence + LEFT_BEFORE_SECONDS)
+def _misses_here(cases: Mapping[str, Case]) -> bool:
+    """Whether a role all of whose ranks are in sight waits for members that are not."""
+    return any(case.misses and case.sees_all for case in cases.values())
+
+
+def _whoever_left(case: Case, *, missed: bool) -> Case:
+    """A role that none lives of, with those at fault that have left."""
+    if lost := [rank for rank in case.absent_long if rank.node_lost]:
+        return replace(case, charges=tuple(Charge(rank, "node_lost") for rank in lost))
+    if not missed:
+        return case
+    long = case.absent_long if case.sees_all else ()
+    return replace(case, charges=tuple(Charge(rank, "missing") for rank in long))
 
 
 def _roles_that_left(absent: Mapping[str, Case], seconds: float) -> dict[str, tuple[Charge, ...]]:
@@ -204,9 +407,25 @@ def _roles_that_left(absent: Mapping[str, Case], seconds: float) -> dict[str, tu
     }
 
 
+def _in_long_stage(live: Ranks) -> Excuse | None:
+    """A rank that is in a stage that is long by nature, and within its budget there."""
+    for rank in live:
+        within = rank.progress_age_seconds is not None and not rank.overdue
+        if rank.stage in LONG_STAGES and within:
+            return Excuse("long_stage", rank)
+    return None
+
+
 def _idles(case: Case) -> bool:
-    """Whether all are overdue, and asleep outside of every stage."""
-    return bool(case.live) and all(rank.overdue for rank in case.live) and excuse(case) == _IDLE
+    """Whether all are asleep outside of every stage and collective, as between two jobs; not those
+    that count steps and have had no stage: they are always outside."""
+    counts_steps = any(rank.step_age_seconds is not None for rank in case.live)
+    if case.gone_is_fault or (counts_steps and not case.staged):
+        return False
+    return all(
+        rank.stage == "idle" and rank.wait_class is WaitClass.PARKED and not rank.inside
+        for rank in case.live
+    )
 
 
 def _late(live: Ranks) -> float:
@@ -219,150 +438,6 @@ def _silence(live: Ranks) -> float:
     return min((rank.progress_age_seconds or 0.0 for rank in live if rank.overdue), default=0.0)
 
 
-def _just_left(roles: Mapping[str, Ranks]) -> bool:
-    """Whether a rank left the job so lately that others may still come to wait for it."""
-    return any(
-        rank.left_seconds is not None and rank.left_seconds < ABSENT_SECONDS
-        for ranks in roles.values()
-        for rank in ranks
-    )
-
-
-def _judge_role(ranks: Ranks, case: Case, job: str, stuck: bool) -> Verdict:
-    job_id, role = ranks[0].job_id, ranks[0].role
-    failure = _failure(ranks)
-    live, gone = case.live, case.gone
-    if not live and any(charge.evidence == "missing" for charge in case.charges):
-        sentence = f"{job}: {departed(case.absent_long)}; the job's other roles wait{failure}"
-        return Verdict(job_id, role, False, "missing", case.charges, sentence)
-    if not live:
-        whole = "its only rank here is" if len(gone) == 1 else f"all its {len(gone)} ranks here are"
-        missed = "; the job's other roles wait" if case.charges else ""
-        sentence = f"{job}: {whole} gone{missed}{failure}"
-        return Verdict(job_id, role, False, "process_gone", case.charges, sentence)
-    if case.gone_is_fault:
-        still = f", without progress for {_since(live)}" if _silent(live) else ""
-        sentence = (
-            f"{job}: {who(gone)} ended without closing its record; {doing(live)}{still}{failure}"
-        )
-        return Verdict(job_id, role, stuck, "process_gone", case.charges, sentence)
-    if stuck:
-        return _stuck(job, case, failure)
-    excused = excuse(case)
-    if failed(live) and _silent(live) and excused in ("", _IDLE):
-        return Verdict(job_id, role, False, "raised", (), f"{job}: {_stopped(ranks, live)}")
-    return Verdict(job_id, role, False, "", (), f"{job}: {_going(live, excused)}{failure}")
-
-
-def _stuck(job: str, case: Case, failure: str) -> Verdict:
-    live = case.live
-    job_id, role = live[0].job_id, live[0].role
-    if case.charges:
-        tell = absence if case.lacks_somebody else accusation
-        sentence = f"{job}: {tell(case, _since, _step)}"
-        evidence = case.charges[0].evidence
-        return Verdict(job_id, role, True, evidence, case.charges, sentence + failure)
-    just_left = len(case.left) > len(case.absent_long)
-    also = f"; {departed(case.left)}" if case.left else ""
-    why = {
-        "mismatch": f"ranks of one group are in different collectives: {groups(live)}",
-        "missing": f"they wait for ranks that are not here ({case.absent}): {groups(live)}{also}",
-        "other_role": (
-            f"{departed(case.left)}, and they may wait for that"
-            if just_left
-            else "another role of the job may hold it up"
-        ),
-        "cycle": f"ranks wait for each other: {groups(live)}",
-        "call": f"{'all ranks are' if len(live) > 1 else 'it is'} {calling(live)}",
-        "group_only": (
-            "no rank of this node stands out, so suspect the transport, a GPU or a rank of "
-            "another node"
-        ),
-    }[case.nobody]
-    since = f"no progress for {_since(live)} at step {_step(live)}"
-    where = f"; {frames}" if (frames := places(live)) else ""
-    sentence = f"{job}: {since}: {doing(live)}; {why}{where}{failure}"
-    return Verdict(job_id, role, True, case.nobody, (), sentence)
-
-
-def _going(live: Ranks, excused: str) -> str:
-    """The sentence on ranks that do not hang; one that is parked between two steps progresses."""
-    known = [rank for rank in live if rank.progress_age_seconds is not None]
-    held = any(rank.wait_class is WaitClass.TRACED for rank in live)
-    if known and not held and not failed(live) and all(map(_moved, known)):
-        moved = f"in progress at step {_step(known)}, last progress {_since(known)} ago"
-        return f"{moved}; at this moment {doing(live)}"
-    if excused:
-        return f"{doing(live)}: {excused}"
-    if not known:
-        return f"{doing(live)}: no rank keeps a stage record, so progress cannot be judged"
-    overdue = sum(rank.overdue for rank in known)
-    if overdue:
-        return (
-            f"{doing(live)}: {overdue} of {len(live)} overdue, the others still within their budget"
-        )
-    return f"{doing(live)}: step {_step(known)}, last progress {_since(known)} ago"
-
-
-def _moved(rank: RankFacts) -> bool:
-    """Whether the rank has just made progress."""
-    seconds = rank.progress_age_seconds
-    return seconds is not None and seconds < MIN_SECONDS and not rank.overdue
-
-
-def stalled(case: Case, others: Ranks) -> bool:
-    """Whether every live rank is overdue, or at fault although it makes marks of progress, without
-    an excuse, while none of the job's `others` is in a long stage or has announced a pause: the
-    rest may wait for that, and a moment longer unless it is in such a stage itself."""
-    return (
-        bool(case.live)
-        and all(rank.overdue or case.holds_up(rank) for rank in case.live)
-        and not any(rank.expected_seconds for rank in case.live)
-        and not excuse(case)
-        and not any(_takes_long(rank) for rank in others)
-        and (not any(map(_lingers, others)) or any(map(_lingers, case.live)))
-    )
-
-
-def excuse(case: Case) -> str:
-    """Why what looks like a stall is none; empty without such a reason."""
-    live = case.live
-    working = YOUNG_SECONDS if case.young else WORKING_SECONDS
-    for rank in live:
-        late = rank.late_seconds
-        if rank.wait_class is WaitClass.TRACED:
-            return f"a debugger holds {who((rank,))}"
-        if rank.expected_seconds:
-            return f"{who((rank,))} has announced a pause"
-        if late is not None and late < working and case.may_work(rank):
-            return f"{who((rank,))} is at work on something long"
-        if _takes_long(rank):
-            return f"{who((rank,))} is in {rank.stage}, which may take long"
-    if live and all(rank.wait_class is WaitClass.STOPPED for rank in live):
-        return "all ranks are stopped, the job is suspended"
-    counts_steps = any(rank.step_age_seconds is not None for rank in live)
-    if not (case.gone_is_fault or (counts_steps and not case.staged)) and all(
-        rank.stage == "idle" and rank.wait_class is WaitClass.PARKED and not rank.inside
-        for rank in live
-    ):
-        return _IDLE
-    return ""
-
-
-def _takes_long(rank: RankFacts) -> bool:
-    """Whether other ranks, of other roles too, may wait for what this one does."""
-    if rank.wait_class is WaitClass.GONE:
-        return False
-    long = rank.stage in PATIENCE_SECONDS and rank.progress_age_seconds is not None
-    return bool(rank.expected_seconds) or (long and not rank.overdue)
-
-
-def _lingers(rank: RankFacts) -> bool:
-    """Whether the rank is in a long stage, and beyond its budget there only for a moment."""
-    late = rank.late_seconds
-    return rank.stage in PATIENCE_SECONDS and late is not None and late < STILL_SECONDS
-
-
 def failed(ranks: Ranks) -> bool:
     """Whether no rank has completed anything since the last exception that one raised."""
     raised = [rank.first_failure_age_seconds for rank in ranks]
@@ -372,55 +447,9 @@ def failed(ranks: Ranks) -> bool:
     return last is not None and since is not None and since >= last - SETTLE_SECONDS
 
 
-def _silent(live: Ranks) -> bool:
+def silent(live: Ranks) -> bool:
     """Whether every rank is overdue, or is idle and not just between two steps."""
     return bool(live) and all(
         rank.overdue or (rank.stage == "idle" and (rank.progress_age_seconds or 0.0) >= MIN_SECONDS)
         for rank in live
     )
-
-
-def _raised(ranks: Ranks) -> list[RankFacts]:
-    """The ranks that raised an exception, the first first: the others usually follow from it."""
-    raised = [rank for rank in ranks if rank.first_failure_age_seconds is not None]
-    return sorted(raised, key=lambda rank: rank.first_failure_time or 0.0)
-
-
-def _failure(ranks: Ranks) -> str:
-    """The end of a sentence that tells the first failure, if there was one."""
-    first = _first_failure(ranks)
-    return f"; first failure: {first}" if first else ""
-
-
-def _first_failure(ranks: Ranks) -> str:
-    """Which rank raised first, what, in which stage and when; empty if none did."""
-    raised = _raised(ranks)
-    if not raised:
-        return ""
-    first = raised[0]
-    ago = duration(first.first_failure_age_seconds or 0.0)
-    return f"{who((first,))}, {first.first_failure}, {ago} ago"
-
-
-def _stopped(ranks: Ranks, live: Ranks) -> str:
-    """The sentence on ranks that do nothing any more since an exception."""
-    count = len(_raised(ranks))
-    raised = f"{count} of {len(ranks)} ranks raised an exception, first"
-    if count == 1:
-        raised = "an exception was raised by"
-    none = "none has" if len(live) > 1 else "it has not"
-    return (
-        f"stopped at step {_step(live)}: {raised} {_first_failure(ranks)}; {doing(live)}, and "
-        f"{none} completed anything for {_since(live)}"
-    )
-
-
-def _since(ranks: Ranks) -> str:
-    """How long ago the last progress of any of them was."""
-    return duration(min((rank.progress_age_seconds or 0.0 for rank in ranks), default=0.0))
-
-
-def _step(ranks: Ranks) -> str:
-    """The furthest step of any of them."""
-    steps = [rank.step for rank in ranks if rank.step is not None]
-    return str(max(steps)) if steps else "unknown"

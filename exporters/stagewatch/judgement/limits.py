@@ -1,27 +1,80 @@
-"""When a rank without progress counts as stalled: every threshold of the verdict and the story.
+"""Every number of the judgement: when a rank without progress counts as stalled, and when to wake
+somebody.
 
-The recording rules in `alerts/stalls.rules.yaml` have the same: tests/alerts/test_stall_rules.py
-gives both of them cases just under and just over each threshold.
+A site may change those of `Limits`, as options of `[judge]`; the rules read them from the judge's
+series `rl_judge_limit_seconds`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from stagewatch.ranks.records import StageTotals
+from stagewatch.core.config import option
 from stagewatch.ranks.stages import STEP_AFTER_SECONDS
 from stagewatch.record import BUCKET_BOUNDS
 
 MIN_SECONDS = 10.0
 """No rank is overdue before this, whatever its stage."""
 UNTAUGHT_SECONDS = 30.0
-"""The least budget of a stage that has shown too few gaps."""
 STILL_SECONDS = 60.0
-"""The least budget of a stage that is long by nature, while the rank is still; how long one wait
-for storage may last before the rank counts as still; and how long after its budget there the job's
-other roles may wait for it."""
-PATIENCE_SECONDS = {"init": 1800.0, "checkpoint": 900.0, "eval": 1800.0}
-"""The least budget of a stage that is long by nature, while the rank is not."""
+LONG_STAGES = ("init", "checkpoint", "eval")
+"""Stages that are long by nature."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a site may change: seconds."""
+
+    taught: float = option(
+        MIN_SECONDS,
+        "least budget, in seconds without progress, of a stage whose length the job has shown",
+        flag="--limit-taught-seconds",
+    )
+    untaught: float = option(
+        UNTAUGHT_SECONDS, "the same of any other stage", flag="--limit-untaught-seconds"
+    )
+    still: float = option(
+        STILL_SECONDS,
+        "the same of init, checkpoint and eval while the rank waits; how long after its budget "
+        "there the job's other roles may wait for it",
+        flag="--limit-still-seconds",
+    )
+    init: float = option(
+        1800.0,
+        "least budget of init while the rank does not wait, and least silence there before a page",
+        flag="--limit-init-seconds",
+    )
+    checkpoint: float = option(900.0, "the same of checkpoint", flag="--limit-checkpoint-seconds")
+    eval: float = option(1800.0, "the same of eval", flag="--limit-eval-seconds")
+    page: float = option(60.0, "least silence before a page", flag="--limit-page-seconds")
+    young: float = option(
+        180.0,
+        "the same in a job that has shown little yet, and how long after its budget a rank at "
+        "work is left alone there",
+        flag="--limit-young-seconds",
+    )
+    working: float = option(
+        900.0,
+        "least silence before a page while the suspect is at work",
+        flag="--limit-working-seconds",
+    )
+    untaught_busy: float = option(
+        600.0,
+        "least silence before a page while the suspect keeps a core busy in a stage whose length "
+        "the job has not shown",
+        flag="--limit-untaught-busy-seconds",
+    )
+
+    def long(self, stage: str | None) -> float | None:
+        """The least budget of a stage that is long by nature, while its rank does not wait."""
+        return {"init": self.init, "checkpoint": self.checkpoint, "eval": self.eval}.get(
+            stage or ""
+        )
+
+
+DEFAULT = Limits()
+
 FACTOR = 3.0
 """The budget of a stage, in 99th percentiles of the gaps between its marks of progress ..."""
 RECENT_FACTOR = 1.5
@@ -31,10 +84,9 @@ MIN_GAPS = 3
 WORKING_SECONDS = 60.0
 """How long after its budget a rank at work is left alone, and one that makes marks of progress
 after the budgets of those that wait for it."""
-YOUNG_SECONDS = 180.0
-"""The same for a rank at work, while its job has shown fewer gaps than these for each live rank:
-the first steps hold compilers and loaders."""
 YOUNG_GAPS = 10
+"""A job is young while it has shown fewer gaps than these for each live rank: the first steps hold
+compilers and loaders."""
 YOUNGER_SECONDS = 60.0
 """A record begun so long after the median of its peers is of another life than theirs."""
 STEPLESS_SECONDS = STEP_AFTER_SECONDS
@@ -44,9 +96,8 @@ LATER_SECONDS = 5.0
 EARLY_SECONDS = 30.0
 """How long all ranks of a role must have been overdue, in a job of several roles, before weak
 evidence counts: another role may show better evidence until then."""
-ABSENT_SECONDS = 35.0
-"""How long a rank must have been absent before the others are said to wait for it: the rules ask
-for more than 30 s, and look every five."""
+ABSENT_SECONDS = 30.0
+"""How long a rank must have been absent before the others are said to wait for it."""
 RETRIES_SECONDS = 60.0
 """How long a role must have been at one step, with marks of progress, before it alone is what all
 others wait for."""
@@ -56,32 +107,70 @@ REMEMBERED_SECONDS = 900.0
 """How long a rank that has left is remembered."""
 SETTLE_SECONDS = 5.0
 """How long progress after an exception may still belong to it: the exception closes the stages
-around it, and an agent looks once a second.  The rule role:rl_given_up:ranks allows as long."""
+around it, and an agent looks once a second."""
+DYING_SECONDS = 10.0
+"""For so long after a rank has died nobody is named: where a whole job ends, the agents of its
+nodes do not see it at the same moment."""
+LASTING_SECONDS = 30.0
+"""How long a suspicion must last without a break before somebody is woken."""
+RECOVERED_FACTOR = 1.5
+"""Nobody is woken before so many times the longest pause that the job has recovered from ..."""
+RECOVERED_SECONDS = 3600.0
+"""... but after so long at the latest."""
+SUSPENDED_SECONDS = 30.0
+"""A job whose ranks were all stopped is left alone for so long afterwards, and for the longest
+budget of its ranks."""
+SPURT_SECONDS = 30.0
+"""A rank that was at work so lately still is: on a node whose cores are taken by others, work comes
+in spurts."""
 
-_NOTHING = StageTotals((), 0.0, (), 0.0)
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What all ranks of a role have shown of a stage: the gaps between marks of progress."""
+
+    gaps: int = 0
+    """How many."""
+    p99_seconds: float = 0.0
+    longest_seconds: float = 0.0
+    recent_seconds: float = 0.0
+    """The longest of the last days, which fades."""
+
+    def taught(self, ranks: int) -> bool:
+        """Whether that is enough to learn from, in a role of so many live ranks."""
+        return self.gaps >= MIN_GAPS * ranks
+
+
+NOTHING_SHOWN = Shown()
+Stages = Mapping[str, Shown]
+"""What a role has shown, by stage."""
 
 
 def budget_seconds(
-    shown: Mapping[str, StageTotals], stage: str, *, still: bool, ranks: int = 1
+    shown: Stages, stage: str, *, still: bool, ranks: int = 1, limits: Limits = DEFAULT
 ) -> float:
-    """How long a stage may go without a mark of progress, as far as gaps have taught.
+    """How long a stage may go without a mark of progress.
 
-    `shown`: what so many live ranks of a role have shown together, by stage.
+    `shown`: what so many live ranks of a role have shown together.
     `still`: the rank waits or is inside a collective, so that nothing speaks for long work.
     """
-    totals = shown.get(stage, _NOTHING)
-    taught = sum(totals.gaps) >= MIN_GAPS * ranks
+    mine = shown.get(stage, NOTHING_SHOWN)
+    taught = mine.taught(ranks)
     if taught:
-        asked = max(RECENT_FACTOR * totals.recent_gap, FACTOR * _quantile(totals.gaps, 0.99))
+        asked = max(RECENT_FACTOR * mine.recent_seconds, FACTOR * mine.p99_seconds)
     else:
-        asked = RECENT_FACTOR * totals.longest_gap
-    if stage not in PATIENCE_SECONDS:
-        return max(asked, MIN_SECONDS if taught else UNTAUGHT_SECONDS)
-    return max(asked, STILL_SECONDS if still else PATIENCE_SECONDS[stage])
+        asked = RECENT_FACTOR * mine.longest_seconds
+    long = limits.long(stage)
+    if long is None:
+        return max(asked, limits.taught if taught else limits.untaught)
+    return max(asked, limits.still if still else long)
 
 
-def _quantile(counts: tuple[int, ...], share: float) -> float:
-    """As PromQL's `histogram_quantile`: linear within the bucket, the last bound beyond it."""
+def quantile(counts: tuple[int, ...], share: float) -> float:
+    """As PromQL's `histogram_quantile`: linear within the bucket, the last bound beyond it.
+
+    `counts`: gaps in each bucket of the record (`BUCKET_BOUNDS`, and beyond).
+    """
     wanted = share * sum(counts)
     below, lower = 0, 0.0
     for bound, count in zip(BUCKET_BOUNDS, counts, strict=False):

@@ -1,7 +1,4 @@
-"""What the roles of a job tell of each other: who waits for whom in groups that they share.
-
-The recording rules in `alerts/stalls.rules.yaml` do the same with `rl_stall_roles`.
-"""
+"""What the roles of a job tell of each other: who waits for whom in groups that they share."""
 
 from __future__ import annotations
 

@@ -1,13 +1,16 @@
-"""Puts into words which ranks there are, and what they do."""
+"""The one vocabulary of verdicts: what each kind of evidence means, and what ranks do.
+
+`inspect`, `top`, pages, reports and stories all speak it; alerts repeat it in their texts.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from stagewatch.core.words import duration
-from stagewatch.judgement.case import Case
 from stagewatch.judgement.facts import Inside, RankFacts
+from stagewatch.judgement.judge import Excuse
 from stagewatch.ranks.wait_class import WaitClass
 
 DOING: dict[str, tuple[str, str]] = {
@@ -112,17 +115,64 @@ def operation(name: str) -> str:
     return "a collective" if name == "unknown" else name
 
 
-_WHY = {
-    "left_loop_early": ("it left the loop early", "they left the loop early"),
-    "livelock": ("it makes marks but no steps", "they make marks but no steps"),
-    "stack_differs": ("its stack differs from all others", "their stacks differ from all others"),
-    "stage_differs": ("it is in a stage of its own", "they are in a stage of their own"),
-    "role_differs": ("all other roles wait", "the whole role stands there, and all others wait"),
+MEANING = {
+    "process_gone": ("ended without closing its record", "ended without closing their records"),
+    "node_lost": ("is on a node that does not answer", "are on a node that does not answer"),
+    "missing": ("left, and the others wait for it", "left, and the others wait for them"),
+    "left_loop_early": ("left the loop early", "left the loop early"),
+    "awaited": (
+        "has not entered what the others wait in",
+        "have not entered what the others wait in",
+    ),
+    "mismatch": (
+        "does not do what the others of its group do",
+        "do not do what the others of their group do",
+    ),
+    "livelock": ("makes marks of progress but no steps", "make marks of progress but no steps"),
+    "io_blocked": ("waits for storage", "wait for storage"),
+    "odd_one_out": ("waits unlike all others", "wait unlike all others"),
+    "stack_differs": ("is in other code than all others", "are in other code than all others"),
+    "stage_differs": ("is in a stage of its own", "are in a stage of their own"),
+    "role_differs": (
+        "stands there while all other roles wait",
+        "stand there as a whole role, and all others wait",
+    ),
+    "stage_behind": (
+        "is in a stage that its peers have completed",
+        "are in a stage that their peers have completed",
+    ),
 }
+"""What each kind of evidence says that one rank does, and several do."""
+NOBODY = {
+    "mismatch": "ranks of one group are in different collectives, and no side is the majority",
+    "missing": "its ranks wait for ranks that are not in sight",
+    "cycle": "every rank that another waits for waits itself",
+    "other_role": "another role of the job may hold it up",
+    "call": "all ranks are inside calls of tools, environments or reward functions",
+    "group_only": "no rank stands out; suspect the transport, a switch or a GPU",
+    "asleep": "all ranks sleep in a stage and no collective: an event was lost or a lock is held",
+    "process_gone": "all its ranks ended without closing their records",
+    "raised": "its ranks raised an exception",
+}
+"""What is known where nobody is named."""
+EXCUSES = {
+    "computing": "{who} is at work on something long",
+    "debugger": "a debugger holds {who}",
+    "long_stage": "{who} is in {stage}, which may take long",
+    "other_role": "{who} of another role is in {stage}, and this one may wait for it",
+    "idle": "no stage is open, all are idle",
+    "expected": "{who} has announced a pause",
+    "suspended": "all ranks are stopped, or were a moment ago: the job is suspended",
+}
+"""Why what looks like a stall is none."""
 
 
-Tell = Callable[[Sequence[RankFacts]], str]
-"""Says of ranks since when, or at which step, they make no progress."""
+def excused(excuse: Excuse) -> str:
+    """Why, with whose doing it is."""
+    rank = excuse.rank
+    whose = who((rank,)) if rank else "a rank"
+    stage = (rank.stage if rank else None) or "a stage that may take long"
+    return EXCUSES[excuse.kind].format(who=whose, stage=stage)
 
 
 def departed(ranks: Sequence[RankFacts]) -> str:
@@ -130,49 +180,3 @@ def departed(ranks: Sequence[RankFacts]) -> str:
     last = duration(min(rank.left_seconds or 0.0 for rank in ranks))
     when = f"left, the last one {last} ago" if len(ranks) > 1 else f"left {last} ago"
     return f"{numbers(ranks)} {when}"
-
-
-def absence(case: Case, since: Tell, step: Tell) -> str:
-    """What those that live do, for how long, and who has left them."""
-    first, left = case.charges[0], departed(case.absent_long)
-    if not first.outlasts:
-        still = f"no progress for {since(case.live)} at step {step(case.live)}"
-        return f"{still}: {doing(case.live)}, {groups(case.live)}; they wait for others, but {left}"
-    culprits = [charge.rank for charge in case.charges]
-    have = "have" if len(culprits) > 1 else "has"
-    wait = "wait" if len(culprits) > 1 else "waits"
-    return (
-        f"{who(culprits)} {have} been {BEEN[first.rank.wait_class]} for {since(culprits)} at step "
-        f"{step(culprits)} and {wait} in {operation(first.op)} of {first.group}, to which nobody "
-        f"else comes: {left}"
-    )
-
-
-def accusation(case: Case, since: Tell, step: Tell) -> str:
-    """What the others do, what those at fault do, for how long, and why they are at fault."""
-    live, charges = case.live, case.charges
-    culprits = [charge.rank for charge in charges]
-    others = [rank for rank in live if not any(rank is culprit for culprit in culprits)]
-    first, several = charges[0], len(charges) > 1
-    state = BEEN[first.rank.wait_class]
-    channel = sleeps_in(first.rank.wait_channel)
-    if first.rank.wait_class in (WaitClass.PARKED, WaitClass.IO) and channel:
-        state += f" in {channel}"
-    sentence = (
-        f"{doing(others)}, {who(culprits)} {'have' if several else 'has'} been {state} for "
-        f"{since(culprits)} at step {step(culprits)}"
-    )
-    if first.rank.stack.frame:
-        sentence += f", at {first.rank.stack.frame}"
-    if call := calling(culprits):
-        sentence += f", {call}"
-    it = "them" if several else "it"
-    where = f"{operation(first.op)} of {first.group}"
-    if first.evidence == "mismatch":
-        return f"{sentence}, and {'do' if several else 'does'} not fit the others' {where}"
-    if first.evidence == "awaited":
-        have = "they have" if several else "it has"
-        return f"{sentence}: the others wait for {it} in {where}, which {have} not entered"
-    why = _WHY.get(first.evidence)
-    sentence += f": {why[several]}" if why else ""
-    return f"{sentence}; the others wait for {it} in {where}" if first.group else sentence

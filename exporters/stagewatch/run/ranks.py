@@ -11,6 +11,7 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.departures import Departures
 from stagewatch.judgement.from_node import observe
 from stagewatch.judgement.judge import judge
+from stagewatch.judgement.sentence import sentence
 from stagewatch.ranks.directory import RankDirectory, records_of_node
 from stagewatch.ranks.model import rank_of
 from stagewatch.ranks.records import Life, RankRecord
@@ -108,7 +109,7 @@ class Ranks:
         facts = observe(self._directory, self._proc, looks=4, pause=0.1)
         facts = [fact for fact in facts if fact.pid in pids]
         verdicts = judge([*facts, *self._departures.facts(facts)])
-        self._hung = next((verdict.sentence for verdict in verdicts if verdict.wrong), "")
+        self._hung = next((sentence(verdict) for verdict in verdicts if verdict.wrong), "")
 
     def _is_of(self, command: int, record: RankRecord) -> bool:
         """Whether the process is a descendant of the command, or, gone, one of a job of its."""

@@ -18,6 +18,7 @@ from stagewatch.inspect.evidence import take, text
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.from_node import Observer
 from stagewatch.judgement.judge import Verdict, judge
+from stagewatch.judgement.sentence import sentence
 from stagewatch.judgement.words import collective
 from stagewatch.ranks.directory import rank_directory
 from stagewatch.ranks.records import Life
@@ -101,7 +102,7 @@ class NodeSource:
         rates = self._rates.per_second(ranks, time.monotonic())
         shares = self._shares.of(mine, time.clock_gettime(time.CLOCK_BOOTTIME))
         return View(
-            [(one.sentence, one.wrong) for one in sorted(verdicts, key=_gravest_first)],
+            [(sentence(one), one.wrong) for one in sorted(verdicts, key=_gravest_first)],
             [
                 replace(
                     row_of(rank),

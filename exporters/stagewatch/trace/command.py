@@ -47,6 +47,7 @@ from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
 from stagewatch.host.procfs import Procfs
 from stagewatch.judgement.from_node import observe
 from stagewatch.judgement.judge import judge
+from stagewatch.judgement.sentence import sentence
 from stagewatch.prometheus.options import PrometheusOptions, server_at
 from stagewatch.ranks.directory import RankDirectory, rank_directory
 from stagewatch.ranks.records import Life
@@ -176,7 +177,7 @@ def _verdicts(
         for fact in facts
     ]
     stalls = [
-        Slice(verdict.role, began, ended, verdict.sentence, {"evidence": verdict.evidence})
+        Slice(verdict.role, began, ended, sentence(verdict), {"evidence": verdict.evidence})
         for verdict in judge(facts)
     ]
     return classes, stalls

@@ -1,0 +1,205 @@
+"""Puts a verdict into a sentence for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stagewatch.core.words import duration
+from stagewatch.judgement.case import Case
+from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.judge import Verdict, failed, silent
+from stagewatch.judgement.limits import MIN_SECONDS
+from stagewatch.judgement.words import (
+    BEEN,
+    MEANING,
+    NOBODY,
+    calling,
+    departed,
+    doing,
+    excused,
+    groups,
+    operation,
+    places,
+    sleeps_in,
+    who,
+)
+from stagewatch.ranks.wait_class import WaitClass
+
+Ranks = Sequence[RankFacts]
+
+
+def sentence(verdict: Verdict) -> str:
+    """What is wrong, who does what, for how long, and why somebody is at fault."""
+    job = f"job {verdict.job_id}" + (f" ({verdict.role})" if verdict.of_several else "")
+    case = verdict.case
+    if not case.live:
+        told = _lifeless(verdict)
+    elif case.gone_is_fault:
+        told = _died(case)
+    elif verdict.charges:
+        tell = _absence if case.lacks_somebody else _accusation
+        told = tell(case)
+    elif verdict.stalled:
+        told = _unnamed(case)
+    elif verdict.evidence == "raised":
+        return f"{job}: {_stopped(verdict.ranks, case.live)}"
+    else:
+        told = _going(case.live, excused(verdict.excuse) if verdict.excuse else "")
+    return f"{job}: {told}{_failure(verdict.ranks)}"
+
+
+def _lifeless(verdict: Verdict) -> str:
+    case = verdict.case
+    waits = "; the job's other roles wait" if verdict.charges else ""
+    if verdict.evidence == "missing":
+        return f"{departed(case.absent_long)}{waits}"
+    gone = case.gone or case.left
+    whole = "its only rank here is" if len(gone) == 1 else f"all its {len(gone)} ranks here are"
+    return f"{whole} gone{waits}"
+
+
+def _died(case: Case) -> str:
+    still = f", without progress for {_since(case.live)}" if silent(case.live) else ""
+    evidence = MEANING["process_gone"][len(case.gone) > 1]
+    return f"{who(case.gone)} {evidence}; {doing(case.live)}{still}"
+
+
+def _unnamed(case: Case) -> str:
+    """What is known where nobody can be named."""
+    live = case.live
+    just_left = len(case.left) > len(case.absent_long)
+    also = f"; {departed(case.left)}" if case.left else ""
+    told = {
+        "mismatch": f"ranks of one group are in different collectives: {groups(live)}",
+        "missing": f"they wait for ranks that are not here ({_absent(case)}): {groups(live)}{also}",
+        "other_role": f"{departed(case.left)}, and they may wait for that" if just_left else "",
+        "cycle": f"ranks wait for each other: {groups(live)}",
+        "call": f"{'all ranks are' if len(live) > 1 else 'it is'} {calling(live)}",
+    }
+    why = told.get(case.nobody) or NOBODY.get(case.nobody, NOBODY["group_only"])
+    where = f"; {frames}" if (frames := places(live)) else ""
+    return f"no progress for {_since(live)} at step {_step(live)}: {doing(live)}; {why}{where}"
+
+
+def _absent(case: Case) -> str:
+    """The numbers of ranks that are not here, as far as the size of the world is known."""
+    numbers = [str(number) for number in case.absent_numbers]
+    shown = ", ".join(numbers[:8]) + (f" and {len(numbers) - 8} more" if numbers[8:] else "")
+    return shown or "how many is not known"
+
+
+def _going(live: Ranks, excused: str) -> str:
+    """The sentence on ranks that do not hang; one that is parked between two steps progresses."""
+    known = [rank for rank in live if rank.progress_age_seconds is not None]
+    held = any(rank.wait_class is WaitClass.TRACED for rank in live)
+    if known and not held and not failed(live) and all(map(_moved, known)):
+        moved = f"in progress at step {_step(known)}, last progress {_since(known)} ago"
+        return f"{moved}; at this moment {doing(live)}"
+    if excused:
+        return f"{doing(live)}: {excused}"
+    if not known:
+        return f"{doing(live)}: no rank keeps a stage record, so progress cannot be judged"
+    overdue = sum(rank.overdue for rank in known)
+    if overdue:
+        return (
+            f"{doing(live)}: {overdue} of {len(live)} overdue, the others still within their budget"
+        )
+    return f"{doing(live)}: step {_step(known)}, last progress {_since(known)} ago"
+
+
+def _moved(rank: RankFacts) -> bool:
+    """Whether the rank has just made progress."""
+    seconds = rank.progress_age_seconds
+    return seconds is not None and seconds < MIN_SECONDS and not rank.overdue
+
+
+def _absence(case: Case) -> str:
+    """What those that live do, for how long, and who has left them."""
+    first, left = case.charges[0], departed(case.absent_long)
+    if not first.outlasts:
+        still = f"no progress for {_since(case.live)} at step {_step(case.live)}"
+        return f"{still}: {doing(case.live)}, {groups(case.live)}; they wait for others, but {left}"
+    culprits = [charge.rank for charge in case.charges]
+    have = "have" if len(culprits) > 1 else "has"
+    wait = "wait" if len(culprits) > 1 else "waits"
+    return (
+        f"{who(culprits)} {have} been {BEEN[first.rank.wait_class]} for {_since(culprits)} at step "
+        f"{_step(culprits)} and {wait} in {operation(first.op)} of {first.group}, to which nobody "
+        f"else comes: {left}"
+    )
+
+
+def _accusation(case: Case) -> str:
+    """What the others do, what those at fault do, for how long, and why they are at fault."""
+    live, charges = case.live, case.charges
+    culprits = [charge.rank for charge in charges]
+    others = [rank for rank in live if not any(rank is culprit for culprit in culprits)]
+    first, several = charges[0], len(charges) > 1
+    state = BEEN[first.rank.wait_class]
+    channel = sleeps_in(first.rank.wait_channel)
+    if first.rank.wait_class in (WaitClass.PARKED, WaitClass.IO) and channel:
+        state += f" in {channel}"
+    sentence = (
+        f"{doing(others)}, {who(culprits)} {'have' if several else 'has'} been {state} for "
+        f"{_since(culprits)} at step {_step(culprits)}"
+    )
+    if first.rank.stack.frame:
+        sentence += f", at {first.rank.stack.frame}"
+    if call := calling(culprits):
+        sentence += f", {call}"
+    it = "them" if several else "it"
+    where = f"{operation(first.op)} of {first.group}"
+    if first.evidence == "mismatch":
+        return f"{sentence}, and {'do' if several else 'does'} not fit the others' {where}"
+    if first.evidence == "awaited":
+        have = "they have" if several else "it has"
+        return f"{sentence}: the others wait for {it} in {where}, which {have} not entered"
+    if first.evidence not in ("odd_one_out", "io_blocked"):
+        sentence += f": {'they' if several else 'it'} {MEANING[first.evidence][several]}"
+    return f"{sentence}; the others wait for {it} in {where}" if first.group else sentence
+
+
+def _raised(ranks: Ranks) -> list[RankFacts]:
+    """The ranks that raised an exception, the first first: the others usually follow from it."""
+    raised = [rank for rank in ranks if rank.first_failure_age_seconds is not None]
+    return sorted(raised, key=lambda rank: rank.first_failure_time or 0.0)
+
+
+def _failure(ranks: Ranks) -> str:
+    """The end of a sentence that tells the first failure, if there was one."""
+    first = _first_failure(ranks)
+    return f"; first failure: {first}" if first else ""
+
+
+def _first_failure(ranks: Ranks) -> str:
+    """Which rank raised first, what, in which stage and when; empty if none did."""
+    raised = _raised(ranks)
+    if not raised:
+        return ""
+    first = raised[0]
+    ago = duration(first.first_failure_age_seconds or 0.0)
+    return f"{who((first,))}, {first.first_failure}, {ago} ago"
+
+
+def _stopped(ranks: Ranks, live: Ranks) -> str:
+    """The sentence on ranks that do nothing any more since an exception."""
+    count = len(_raised(ranks))
+    raised = f"{count} of {len(ranks)} ranks raised an exception, first"
+    if count == 1:
+        raised = "an exception was raised by"
+    none = "none has" if len(live) > 1 else "it has not"
+    return (
+        f"stopped at step {_step(live)}: {raised} {_first_failure(ranks)}; {doing(live)}, and "
+        f"{none} completed anything for {_since(live)}"
+    )
+
+
+def _since(ranks: Ranks) -> str:
+    """How long ago the last progress of any of them was."""
+    return duration(min((rank.progress_age_seconds or 0.0 for rank in ranks), default=0.0))
+
+
+def _step(ranks: Ranks) -> str:
+    """The furthest step of any of them."""
+    steps = [rank.step for rank in ranks if rank.step is not None]
+    return str(max(steps)) if steps else "unknown"
