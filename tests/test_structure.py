@@ -49,8 +49,8 @@ CONTEXT = "node_context"
 """What the node's collectors share, made of contracts of these rooms; collectors take its type."""
 CONTEXT_PARTS = {"core", "record", "host", "gpu", "ranks"}
 
-LISTS = {"stagewatch.slurm.agent": "node"}
-"""The Slurm agent's list of collectors stands where the node agent's does."""
+LISTS = {"stagewatch.slurm.agent": "node", "stagewatch.judgement.service": "node"}
+"""The lists of the Slurm agent and of the judge stand where the node agent's does."""
 
 
 @lru_cache

@@ -18,6 +18,7 @@ from typing import Generic, NoReturn, TypeVar
 
 from stagewatch.core.collector import AnySpec
 from stagewatch.core.config import (
+    PREFIX,
     Setting,
     add_config_flag,
     add_flags,
@@ -26,7 +27,7 @@ from stagewatch.core.config import (
     show,
     values_of,
 )
-from stagewatch.core.context import AgentOptions, Context, Route
+from stagewatch.core.context import AgentOptions, Context, Lookup, Route
 from stagewatch.core.runner import Job, Runner
 from stagewatch.web.agent_server import AgentServer
 from stagewatch.web.facts import NO_SOURCES, PageSources
@@ -75,12 +76,16 @@ class AgentCommand(Generic[OptionsT, ContextT]):
     specs: Callable[[], tuple[AnySpec[ContextT], ...]]
     context: Callable[[OptionsT], ContextT]
     routes: Callable[[ContextT], Mapping[str, Route]] = lambda context: {}
+    lookups: Callable[[ContextT], Mapping[str, Lookup]] = lambda context: {}
+    """Pages by the path before the last slash, slash included."""
     sources: Callable[[ContextT], PageSources] = lambda context: NO_SOURCES
     """What the status page tells beyond the series."""
+    env: str = PREFIX
+    """What the variables of its own options begin with."""
 
     def settings(self) -> dict[str, tuple[Setting, ...]]:
         """All its settings by the group they are shown under in `--help`."""
-        groups = {"agent": tuple(settings_of(self.options))}
+        groups = {"agent": tuple(settings_of(self.options, env=self.env))}
         for spec in self.specs():
             groups[f"collector {spec.name}: {spec.help}"] = spec.settings()
         return groups
@@ -129,6 +134,7 @@ class AgentCommand(Generic[OptionsT, ContextT]):
             node=options.title(),
             record_dir=options.records(),
             routes=self.routes(context),
+            lookups=self.lookups(context),
             sources=self.sources(context),
             web_config=options.web_config,
         )

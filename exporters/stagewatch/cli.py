@@ -51,7 +51,8 @@ def _lacking(command: str, error: ModuleNotFoundError) -> int:
     """The exit status where a package is missing; tells what to install for the command."""
     if (error.name or "").startswith("stagewatch"):
         raise error
-    extra = command if command in ("slurm", "demo", "report", "top") else "node"
+    extra = {"judge": "slurm"}.get(command, command)
+    extra = extra if extra in ("slurm", "demo", "report", "top") else "node"
     install = f"pip install 'stagewatch[{extra}]'"
     print(f"stagewatch: {command} needs {error.name}: {install}", file=sys.stderr)
     return 3 if command == "check" else 1  # 1 and 2 of check are verdicts on the node
@@ -183,8 +184,16 @@ def _add_commands(
             parser.set_defaults(run=module.run)
 
 
-_AGENTS = {"node": "run the agent of a GPU node", "slurm": "run the agent of a Slurm cluster"}
-_AGENT_MODULES = {"node": "stagewatch.node", "slurm": "stagewatch.slurm.agent"}
+_AGENTS = {
+    "node": "run the agent of a GPU node",
+    "slurm": "run the agent of a Slurm cluster",
+    "judge": "run the judge, which names who holds up a cluster's jobs",
+}
+_AGENT_MODULES = {
+    "node": "stagewatch.node",
+    "slurm": "stagewatch.slurm.agent",
+    "judge": "stagewatch.judgement.service",
+}
 
 
 def _add_agents(
@@ -207,7 +216,8 @@ def _add_agents(
     if argv is None:
         _add_agent(check, "node")
     elif argv[:1] == ["check-config"]:
-        _add_agent(check, "slurm" if {"slurm", "--agent=slurm"} & set(argv) else "node")
+        asked = [one for one in _AGENTS if {one, f"--agent={one}"} & set(argv)]
+        _add_agent(check, asked[0] if asked else "node")
 
 
 def _add_agent(parser: argparse.ArgumentParser, name: str) -> None:

@@ -72,7 +72,9 @@ def test_gaps_beyond_the_last_bound_count_as_that() -> None:
 
 
 def test_a_site_has_limits_of_its_own() -> None:
-    limits = Limits(taught=20.0, untaught=90.0, still=120.0, eval=600.0)
+    limits = Limits(
+        taught_seconds=20.0, untaught_seconds=90.0, still_seconds=120.0, eval_seconds=600.0
+    )
     known = partial(budget_seconds, limits=limits)
     assert known(taught("train", 100), "train", still=False) == 20.0
     assert known({}, "train", still=False) == 90.0

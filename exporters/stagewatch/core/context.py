@@ -13,6 +13,8 @@ from stagewatch.core.config import option, path
 Route = Callable[[], tuple[str, bytes]]
 """Makes a further page of an agent: its content type and its body.  `NoData` becomes a 503 with its
 text."""
+Lookup = Callable[[str], tuple[str, bytes] | None]
+"""Makes a page of what stands behind the path's last slash, decoded; `None` where there is none."""
 
 
 class Context(Protocol):

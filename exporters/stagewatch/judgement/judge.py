@@ -168,7 +168,7 @@ class _Job:
         return None
 
     def _at_work(self, case: Case) -> Excuse | None:
-        seconds = self.limits.young if case.young else WORKING_SECONDS
+        seconds = self.limits.young_seconds if case.young else WORKING_SECONDS
         for rank in case.workers:
             if rank.late_seconds is not None and rank.late_seconds < seconds:
                 return Excuse("computing", rank)
@@ -196,7 +196,7 @@ class _Job:
     def _lingers(self, rank: RankFacts) -> bool:
         """Whether the rank is in a long stage, and beyond its budget there only for a moment."""
         late = rank.late_seconds
-        return rank.stage in LONG_STAGES and late is not None and late < self.limits.still
+        return rank.stage in LONG_STAGES and late is not None and late < self.limits.still_seconds
 
     # ---- Whose evidence counts? -----------------------------------------------------------------
 

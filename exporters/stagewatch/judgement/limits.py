@@ -22,44 +22,46 @@ LONG_STAGES = ("init", "checkpoint", "eval")
 """Stages that are long by nature."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Limits:
     """What a site may change: seconds."""
 
-    taught: float = option(
+    taught_seconds: float = option(
         MIN_SECONDS,
         "least budget, in seconds without progress, of a stage whose length the job has shown",
         flag="--limit-taught-seconds",
     )
-    untaught: float = option(
+    untaught_seconds: float = option(
         UNTAUGHT_SECONDS, "the same of any other stage", flag="--limit-untaught-seconds"
     )
-    still: float = option(
+    still_seconds: float = option(
         STILL_SECONDS,
         "the same of init, checkpoint and eval while the rank waits; how long after its budget "
         "there the job's other roles may wait for it",
         flag="--limit-still-seconds",
     )
-    init: float = option(
+    init_seconds: float = option(
         1800.0,
         "least budget of init while the rank does not wait, and least silence there before a page",
         flag="--limit-init-seconds",
     )
-    checkpoint: float = option(900.0, "the same of checkpoint", flag="--limit-checkpoint-seconds")
-    eval: float = option(1800.0, "the same of eval", flag="--limit-eval-seconds")
-    page: float = option(60.0, "least silence before a page", flag="--limit-page-seconds")
-    young: float = option(
+    checkpoint_seconds: float = option(
+        900.0, "the same of checkpoint", flag="--limit-checkpoint-seconds"
+    )
+    eval_seconds: float = option(1800.0, "the same of eval", flag="--limit-eval-seconds")
+    page_seconds: float = option(60.0, "least silence before a page", flag="--limit-page-seconds")
+    young_seconds: float = option(
         180.0,
         "the same in a job that has shown little yet, and how long after its budget a rank at "
         "work is left alone there",
         flag="--limit-young-seconds",
     )
-    working: float = option(
+    working_seconds: float = option(
         900.0,
         "least silence before a page while the suspect is at work",
         flag="--limit-working-seconds",
     )
-    untaught_busy: float = option(
+    untaught_busy_seconds: float = option(
         600.0,
         "least silence before a page while the suspect keeps a core busy in a stage whose length "
         "the job has not shown",
@@ -68,9 +70,11 @@ class Limits:
 
     def long(self, stage: str | None) -> float | None:
         """The least budget of a stage that is long by nature, while its rank does not wait."""
-        return {"init": self.init, "checkpoint": self.checkpoint, "eval": self.eval}.get(
-            stage or ""
-        )
+        return {
+            "init": self.init_seconds,
+            "checkpoint": self.checkpoint_seconds,
+            "eval": self.eval_seconds,
+        }.get(stage or "")
 
 
 DEFAULT = Limits()
@@ -162,8 +166,8 @@ def budget_seconds(
         asked = RECENT_FACTOR * mine.longest_seconds
     long = limits.long(stage)
     if long is None:
-        return max(asked, limits.taught if taught else limits.untaught)
-    return max(asked, limits.still if still else long)
+        return max(asked, limits.taught_seconds if taught else limits.untaught_seconds)
+    return max(asked, limits.still_seconds if still else long)
 
 
 def quantile(counts: tuple[int, ...], share: float) -> float:

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
+from urllib.parse import unquote
 
-from stagewatch.core.context import Route
+from stagewatch.core.context import Lookup, Route
 from stagewatch.core.errors import NoData
 from stagewatch.core.runner import Runner
 from stagewatch.core.shortage import SHORTAGES, is_shortage
@@ -51,6 +52,7 @@ class AgentServer:
         node: str,
         record_dir: Path | None = None,
         routes: Mapping[str, Route] | None = None,
+        lookups: Mapping[str, Lookup] | None = None,
         sources: PageSources = NO_SOURCES,
         web_config: Path | None = None,
         limits: Limits | None = None,
@@ -71,6 +73,10 @@ class AgentServer:
         for path, route in (routes or {}).items():
             answers[path] = _further(route)
         self._pages = {path: _Page(path, answer, limits) for path, answer in answers.items()}
+        self._lookups = {
+            path: _Page(path, _found_by(lookup, path), limits)
+            for path, lookup in (lookups or {}).items()
+        }
         tls = self._security if self._security is not None and self._security.tls else None
         self._server = HTTPServer(address, self._answer, limits=limits, tls=tls)
         self.scheme = "https" if tls else "http"
@@ -91,7 +97,9 @@ class AgentServer:
         return self._security.answer(request, self._page)
 
     def _page(self, request: Request) -> Response:
-        page = self._pages.get(request.path)
+        page = self._pages.get(request.path) or self._lookups.get(
+            f"{request.path.rpartition('/')[0]}/"
+        )
         if page is None:
             return plain(HTTPStatus.NOT_FOUND, "there is no such page")
         if request.method not in ("GET", "HEAD"):
@@ -189,6 +197,17 @@ def ready(runner: Runner) -> Response:
 def _further(route: Route) -> Answer:
     def answer(_: Request) -> Response:
         content_type, body = route()
+        return Response(HTTPStatus.OK, content_type, body)
+
+    return answer
+
+
+def _found_by(lookup: Lookup, path: str) -> Answer:
+    def answer(request: Request) -> Response:
+        found = lookup(unquote(request.path.removeprefix(path)))
+        if found is None:
+            raise Refused(HTTPStatus.NOT_FOUND, "there is no such page")
+        content_type, body = found
         return Response(HTTPStatus.OK, content_type, body)
 
     return answer

@@ -1,0 +1,261 @@
+"""A case: the facts of one job at some moments as JSON, with the answer and perhaps the truth.
+
+`stagewatch inspect --json`, the judge and HangBench write them; `stagewatch explain` and the tests
+judge them again.  A wrong verdict that a user sends is a file that becomes a test.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import IO, Any
+
+from stagewatch.core.errors import SourceError
+from stagewatch.core.state_file import BROKEN, optional, parse, real, text, whole
+from stagewatch.judgement.facts import Inside, RankFacts, RecordState
+from stagewatch.judgement.limits import DEFAULT, Limits, Shown, Stages
+from stagewatch.judgement.memory import Course, Moment, State
+from stagewatch.ranks.stacks import Stack
+from stagewatch.ranks.wait_class import WaitClass
+
+VERSION = 1
+MAX_BYTES = 64 << 20
+"""Of a file, unpacked."""
+MAX_MOMENTS, MAX_RANKS = 4096, 131_072
+
+
+@dataclass(frozen=True, slots=True)
+class CaseFile:
+    """One job at some moments, in order of time."""
+
+    cluster: str
+    job_id: str
+    moments: Sequence[Moment]
+    limits: Limits = DEFAULT
+
+    def states(self) -> list[State]:
+        """What the judge says at the last moment."""
+        course = Course(self.limits)
+        states: list[State] = []
+        for moment in self.moments:
+            states = course.look(moment)
+        return states
+
+
+def as_json(case: CaseFile, states: Iterable[State] = ()) -> dict[str, Any]:
+    """The case, with the answer of these states."""
+    return {
+        "version": VERSION,
+        "cluster": case.cluster,
+        "job_id": case.job_id,
+        "moments": [_moment(moment) for moment in case.moments],
+        "answer": [answer(state) for state in states],
+    }
+
+
+def answer(state: State) -> dict[str, Any]:
+    """What the judge says of a role."""
+    verdict = state.verdict
+    return {
+        "role": verdict.role,
+        "stalled": verdict.stalled,
+        "evidence": verdict.evidence,
+        "excuse": verdict.excuse.kind if verdict.excuse else None,
+        "paged": state.paged,
+        "suspected_since": state.since,
+        "silent_seconds": state.silent_seconds,
+        "patience_seconds": state.patience_seconds,
+        "culprits": [
+            {
+                "rank": charge.rank.rank,
+                "node": charge.rank.node,
+                "pid": charge.rank.pid,
+                "evidence": charge.evidence,
+                "confidence": charge.confidence,
+                "group": charge.group,
+                "op": charge.op,
+            }
+            for charge in verdict.charges
+        ],
+    }
+
+
+def read(file: Path) -> CaseFile:
+    """A case out of a file, packed by gzip or not.  Raises `SourceError` with what is wrong."""
+    try:
+        with file.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            stream: IO[bytes] = gzip.GzipFile(fileobj=raw) if packed else raw  # type: ignore[assignment]
+            content = stream.read(MAX_BYTES + 1)
+    except (OSError, EOFError) as error:
+        raise SourceError(f"{file} cannot be read: {error}") from error
+    if len(content) > MAX_BYTES:
+        raise SourceError(f"{file} is larger than {MAX_BYTES >> 20} MiB")
+    try:
+        return _case(parse(content))
+    except BROKEN as error:
+        raise SourceError(f"{file} is no case: {error}") from error
+
+
+def packed(content: Mapping[str, Any]) -> bytes:
+    """A case as the bytes of a packed file: the same for the same case."""
+    return gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0)
+
+
+# ---- Out of JSON --------------------------------------------------------------------------------
+
+
+def _case(content: Any) -> CaseFile:
+    """Raises one of `BROKEN`."""
+    if content["version"] != VERSION:
+        raise ValueError(f"version {content['version']!r:.20} is not {VERSION}")
+    job_id = text(content["job_id"])
+    moments = tuple(_read_moment(job_id, one) for one in content["moments"][:MAX_MOMENTS])
+    if sum(len(moment.ranks) for moment in moments) > MAX_RANKS * 8:
+        raise ValueError("it has too many ranks")
+    return CaseFile(text(content["cluster"]), job_id, moments)
+
+
+def _read_moment(job_id: str, content: Any) -> Moment:
+    shown: dict[str, Stages] = {
+        text(role): {
+            text(stage): Shown(whole(one[0]), real(one[1]), real(one[2]), real(one[3]))
+            for stage, one in stages.items()
+        }
+        for role, stages in content["shown"].items()
+    }
+    ranks = tuple(_read_rank(job_id, one) for one in content["ranks"][:MAX_RANKS])
+    return Moment(real(content["time"]), ranks, shown)
+
+
+def _moment(moment: Moment) -> dict[str, Any]:
+    return {
+        "time": round(moment.time, 3),
+        "shown": {
+            role: {
+                stage: [one.gaps, one.p99_seconds, one.longest_seconds, one.recent_seconds]
+                for stage, one in stages.items()
+            }
+            for role, stages in moment.shown.items()
+        },
+        "ranks": [_rank(rank) for rank in moment.ranks],
+    }
+
+
+_BLANK = RankFacts(
+    job_id="",
+    role="train",
+    rank=-1,
+    pid=0,
+    world_size=None,
+    stage=None,
+    substage="",
+    stage_open_seconds=None,
+    step=None,
+    progress_age_seconds=None,
+    budget_seconds=None,
+    collectives={},
+    state="",
+    wait_channel="",
+    cpu_ratio=None,
+    wait_class=WaitClass.UNKNOWN,
+    first_failure="",
+    first_failure_time=None,
+    first_failure_age_seconds=None,
+)
+"""What is left out of a file."""
+
+
+def _rank(rank: RankFacts) -> dict[str, Any]:
+    """What is known of a rank, but for what is not."""
+    told = {}
+    for field in fields(RankFacts):
+        value = getattr(rank, field.name)
+        if field.name == "job_id" or value == getattr(_BLANK, field.name):
+            continue
+        told[field.name] = _plain(field.name, value)
+    return told
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 3)
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, Stack):
+        return [value.group, value.still, value.frame]
+    if name == "inside":
+        return {
+            group: [call.op, round(call.seconds, 3), call.peer, call.elements]
+            for group, call in value.items()
+        }
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _read_rank(job_id: str, content: Any) -> RankFacts:
+    known = {name: _READ[name](value) for name, value in content.items() if name in _READ}
+    defaults = {field.name: getattr(_BLANK, field.name) for field in fields(RankFacts)}
+    return RankFacts(**(defaults | known | {"job_id": job_id}))
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r:.40} is neither true nor false")
+    return value
+
+
+def _counts(value: Any) -> dict[str, int]:
+    return {text(name): whole(count) for name, count in value.items()}
+
+
+def _inside(value: Any) -> dict[str, Inside]:
+    return {
+        text(group): Inside(
+            text(op), real(seconds), optional(whole)(peer), optional(whole)(elements)
+        )
+        for group, (op, seconds, peer, elements) in value.items()
+    }
+
+
+def _classes(value: Any) -> frozenset[WaitClass]:
+    return frozenset(map(WaitClass, value))
+
+
+def _stack(value: Any) -> Stack:
+    return Stack(text(value[0]), _truth(value[1]), text(value[2]))
+
+
+def _seconds_by_name(value: Any) -> dict[str, float]:
+    return {text(name): real(seconds) for name, seconds in value.items()}
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("role", "substage", "node", "gpu", "state", "wait_channel"), text),
+    **dict.fromkeys(("first_failure",), text),
+    **dict.fromkeys(("rank", "pid"), whole),
+    **dict.fromkeys(("world_size", "step", "gaps"), optional(whole)),
+    "stage": optional(text),
+    **dict.fromkeys(
+        (
+            *("stage_open_seconds", "progress_age_seconds", "budget_seconds", "cpu_ratio"),
+            *("first_failure_time", "first_failure_age_seconds", "started", "expected_seconds"),
+            *("step_age_seconds", "left_seconds", "dead_seconds"),
+        ),
+        optional(real),
+    ),
+    "storage_wait_seconds": real,
+    **dict.fromkeys(("at_work", "node_lost", "behind", "unmarked"), _truth),
+    **dict.fromkeys(("collectives", "group_sizes"), _counts),
+    "inside": _inside,
+    "calls": _seconds_by_name,
+    "stages": lambda value: frozenset(map(text, value)),
+    "class_before": _classes,
+    "wait_class": WaitClass,
+    "record": RecordState,
+    "stack": _stack,
+}
+"""How each fact is taken out of a file; each raises one of `BROKEN`."""

@@ -1,0 +1,88 @@
+"""Keeps the case of each verdict as a file, for whoever asks why."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import re
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+from stagewatch.core.files import write_atomically
+from stagewatch.judgement.case_file import CaseFile, as_json, packed
+from stagewatch.judgement.from_prometheus import JobKey
+from stagewatch.judgement.limits import Limits
+from stagewatch.judgement.watch import Judged
+
+log = logging.getLogger(__name__)
+
+CASES = Path("/var/lib/stagewatch/cases")
+MAX_FILES = 256
+MAX_TOTAL_BYTES = 256 << 20
+MAX_BYTES = 16 << 20
+"""Of one case, packed."""
+_NAME = re.compile(r"\d{8}T\d{6}Z-[A-Za-z0-9._-]{1,100}\.json\.gz")
+
+Answer = tuple[tuple[str, str, bool, tuple[tuple[int, str], ...]], ...]
+
+
+class Cases:
+    """A directory of cases: one a job while it is in trouble, written anew when its verdict
+    changes; the oldest leave."""
+
+    def __init__(self, directory: Path, limits: Limits) -> None:
+        self._directory = directory
+        self._limits = limits
+        self._told: dict[JobKey, tuple[str, Answer]] = {}
+        """Moment of the file's name, and the answer that it holds."""
+        self._failed = False
+
+    def keep(self, key: JobKey, job: Judged) -> None:
+        """Write the case of a job if its verdict has changed."""
+        answer = tuple(
+            (
+                state.verdict.role,
+                state.verdict.evidence,
+                state.paged,
+                tuple((charge.rank.rank, charge.evidence) for charge in state.verdict.charges),
+            )
+            for state in job.states
+        )
+        moment, told = self._told.get(key, ("", ()))
+        if told == answer:
+            return
+        moment = moment or time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(job.moments[-1].time))
+        self._told[key] = moment, answer
+        case = CaseFile(*key, moments=tuple(job.moments), limits=self._limits)
+        data = packed(as_json(case, job.states))
+        name = re.sub(r"[^A-Za-z0-9._-]", "_", key[1])[:80]
+        digest = hashlib.sha256("\0".join(key).encode()).hexdigest()[:8]
+        if len(data) <= MAX_BYTES:
+            self._write(self._directory / f"{moment}-{name}-{digest}.json.gz", data)
+
+    def rest(self, keys: Collection[JobKey]) -> None:
+        """Forget the jobs that are not in trouble any more: the next time is another case."""
+        self._told = {key: one for key, one in self._told.items() if key in keys}
+
+    def _write(self, file: Path, data: bytes) -> None:
+        try:
+            self._directory.mkdir(exist_ok=True)
+            write_atomically(file, data, mode=0o640, durable=False)
+        except OSError as error:
+            if not self._failed:
+                log.warning("no case is kept: %s: %s", file, error.strerror)
+            self._failed = True
+        else:
+            self._failed = False
+            self._prune()
+
+    def _prune(self) -> None:
+        total = 0
+        with contextlib.suppress(OSError):
+            files = sorted(one for one in self._directory.iterdir() if _NAME.fullmatch(one.name))
+            for place, file in enumerate(reversed(files)):
+                total += file.stat().st_size
+                if place >= MAX_FILES or total > MAX_TOTAL_BYTES:
+                    file.unlink()

@@ -1,0 +1,268 @@
+"""The judge's collector: one look at all jobs, and the verdicts as series."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import address, http_url, option
+from stagewatch.core.context import AgentOptions
+from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.findings import Finding, Findings
+from stagewatch.judgement.case_file import CaseFile, as_json
+from stagewatch.judgement.cases import CASES, Cases
+from stagewatch.judgement.from_prometheus import JobKey
+from stagewatch.judgement.headline import findings_of
+from stagewatch.judgement.judge import Verdict
+from stagewatch.judgement.limits import Limits
+from stagewatch.judgement.memory import State
+from stagewatch.judgement.watch import Judged, Look, Watch
+from stagewatch.prometheus.options import PrometheusOptions
+from stagewatch.ranks.wait_class import WaitClass
+
+JOB = ("cluster", "job_id", "role")
+RANK = ("cluster", "node", "job_id", "role", "rank", "stage")
+
+STALLED = Metric(
+    "rl_job_stalled", "gauge", "1 while a role of a job is suspected to be stalled.", JOB
+)
+SINCE = Metric(
+    "rl_job_stall_suspected_timestamp_seconds",
+    "gauge",
+    "Since when a role has been suspected without a break.",
+    JOB,
+)
+CULPRIT = Metric(
+    "rl_job_culprit",
+    "gauge",
+    "1 for each rank that holds a job up, with the evidence, how sure that is, its process and "
+    "open stage, and the collective that others wait for it in.",
+    (
+        *("cluster", "node", "job_id", "role", "rank", "pid", "stage", "group", "op"),
+        *("evidence", "confidence"),
+    ),
+)
+UNNAMED = Metric(
+    "rl_job_unnamed",
+    "gauge",
+    "1 while a role is suspected and nobody can be named, with what is known instead.",
+    (*JOB, "evidence"),
+)
+EXCUSED = Metric(
+    "rl_job_excused",
+    "gauge",
+    "1 while something excuses a role that is in trouble: computing, debugger, long_stage, "
+    "other_role, expected, idle or suspended.",
+    (*JOB, "excuse"),
+)
+PAGED = Metric(
+    "rl_job_paged",
+    "gauge",
+    "1 while somebody should be woken: the role has been suspected for 30 s, and silent for longer "
+    "than its patience.",
+    JOB,
+)
+PATIENCE = Metric(
+    "rl_job_patience_seconds", "gauge", "How long a role may be silent before a page.", JOB
+)
+SILENT = Metric(
+    "rl_job_silent_seconds", "gauge", "How long no rank of a role has made progress.", JOB
+)
+GPUS = Metric("rl_job_stalled_gpus", "gauge", "GPUs that a stalled role holds.", JOB)
+STAGE_BUDGET = Metric(
+    "rl_stage_budget_seconds",
+    "gauge",
+    "How long a stage may go without a mark of progress, once the job has shown its length.",
+    (*JOB, "stage"),
+)
+BUDGET = Metric(
+    "rl_rank_budget_seconds",
+    "gauge",
+    "The same of a rank of a job in trouble, with its open stage.",
+    RANK,
+)
+OVERDUE = Metric(
+    "rl_rank_overdue_seconds",
+    "gauge",
+    "How long a rank that is beyond its budget has made no progress.",
+    RANK,
+)
+LIMIT = Metric(
+    "rl_judge_limit_seconds", "gauge", "A limit of the judge's configuration.", ("limit",)
+)
+JOBS = Metric(
+    "rl_judge_jobs", "gauge", "Jobs in trouble, which the last look has judged; absent without one."
+)
+BLIND = Metric(
+    "rl_judge_blind",
+    "gauge",
+    "1 while the judge cannot see all it should: `rules` (their sums are missing) or `targets` "
+    "(agents are not scraped any more, so that jobs are seen in part).",
+    ("reason",),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeOptions(Limits, AgentOptions):
+    """Options of `stagewatch judge`."""
+
+    listen: tuple[str, int] = option(
+        ("127.0.0.1", 9949),
+        "address to serve /metrics, /api/v1/jobs/ID and the status page on; :9949 for every "
+        "interface",
+        parse=address,
+    )
+    case_dir: Path = option(CASES, "where the cases of verdicts are kept")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions(PrometheusOptions):
+    """The server, and how it is asked."""
+
+    url: str = option(
+        "http://127.0.0.1:9090",
+        "Prometheus that scrapes the node agents and evaluates the rules",
+        parse=http_url,
+        flag="--prometheus",
+        env="STAGEWATCH_JUDGE_PROMETHEUS",
+    )
+    timeout: float = option(10.0, "how long one query may take")
+
+
+@dataclass(slots=True)
+class JudgeContext:
+    """What the judge's collector and pages share."""
+
+    options: JudgeOptions
+    findings: Findings = field(default_factory=lambda: Findings(fresh_seconds=30.0))
+    latest: Look | None = None
+
+    def close(self) -> None:
+        """Nothing is shared that must be closed."""
+
+
+class JudgeCollector(Collector):
+    """Judges all jobs again and again."""
+
+    def __init__(
+        self,
+        context: JudgeContext,
+        watch: Watch,
+        cases: Cases,
+        clock: Callable[[], float] = time.time,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._context = context
+        self._watch = watch
+        self._cases = cases
+        self._clock = clock
+        self._close = close
+
+    def collect(self) -> Samples:
+        look = self._watch.look(self._clock())
+        self._context.latest = look
+        self._context.findings.replace(_findings(look))
+        for key, job in look.jobs.items():
+            if any(state.verdict.stalled or state.verdict.charges for state in job.states):
+                self._cases.keep(key, job)
+        self._cases.rest(look.jobs.keys())
+        return samples(look, self._context.options)
+
+    def close(self) -> None:
+        self._close()
+
+
+def samples(look: Look, limits: Limits) -> Samples:
+    """The verdicts of a look as series."""
+    out = Samples()
+    out.add(JOBS, len(look.jobs))
+    for item in fields(Limits):
+        out.add(LIMIT, getattr(limits, item.name), item.name.removesuffix("_seconds"))
+    for reason in look.blind:
+        out.add(BLIND, 1, reason)
+    for (((cluster, job_id), role), stage), seconds in look.budgets.items():
+        out.add(STAGE_BUDGET, seconds, cluster, job_id, role, stage)
+    for (cluster, job_id), job in look.jobs.items():
+        for state in job.states:
+            _role(out, (cluster, job_id, state.verdict.role), state)
+    return out
+
+
+def _role(out: Samples, key: tuple[str, str, str], state: State) -> None:
+    verdict = state.verdict
+    cluster, job_id, role = key
+    for rank in verdict.case.live:
+        where = cluster, rank.node, job_id, role, rank.rank, rank.stage or ""
+        out.add(BUDGET, rank.budget_seconds, *where)
+        if rank.overdue:
+            out.add(OVERDUE, rank.progress_age_seconds, *where)
+    for charge in verdict.charges:
+        rank = charge.rank
+        out.add(
+            CULPRIT,
+            1,
+            *(cluster, rank.node, job_id, role, rank.rank, rank.pid or "", rank.stage or ""),
+            *(charge.group, charge.op, charge.evidence, charge.confidence),
+        )
+    if verdict.excuse and not verdict.stalled:
+        out.add(EXCUSED, 1, *key, verdict.excuse.kind)
+    if state.silent_seconds is not None:
+        out.add(SILENT, state.silent_seconds, *key)
+        out.add(PATIENCE, state.patience_seconds, *key)
+    if not verdict.stalled:
+        return
+    out.add(STALLED, 1, *key)
+    out.add(SINCE, state.since, *key)
+    out.add(GPUS, state.gpus, *key)
+    if not verdict.charges and verdict.evidence:
+        out.add(UNNAMED, 1, *key, _unnamed(verdict))
+    if state.paged:
+        out.add(PAGED, 1, *key)
+
+
+def _unnamed(verdict: Verdict) -> str:
+    """What is known where nobody is named; all asleep inside of a stage is more than nothing."""
+    asleep = all(
+        rank.wait_class is WaitClass.PARKED and not rank.inside for rank in verdict.case.live
+    )
+    return "asleep" if verdict.evidence == "group_only" and asleep else verdict.evidence
+
+
+def _findings(look: Look) -> list[Finding]:
+    """What the page says of the jobs that hang or have somebody at fault."""
+    found: list[Finding] = []
+    for job in look.jobs.values():
+        verdicts = [state.verdict for state in job.states]
+        told = [one for one in verdicts if one.stalled or one.charges]
+        found += findings_of(told, [rank for one in verdicts for rank in one.ranks])
+    return found
+
+
+def case_of(key: JobKey, job: Judged, limits: Limits) -> Mapping[str, object]:
+    """The case of a job, as JSON has it."""
+    case = CaseFile(*key, moments=tuple(job.moments), limits=limits)
+    return as_json(case, job.states)
+
+
+def _build(options: ServerOptions, context: JudgeContext) -> JudgeCollector:
+    from stagewatch.prometheus.api import PrometheusApi
+
+    api = PrometheusApi.of(options)
+    return JudgeCollector(
+        context,
+        Watch(api, context.options),
+        Cases(context.options.case_dir, context.options),
+        close=api.close,
+    )
+
+
+SPEC = CollectorSpec(
+    name="jobs",
+    help="which jobs of a Prometheus hang, and who is at fault",
+    interval=5,
+    options=ServerOptions,
+    build=_build,
+)

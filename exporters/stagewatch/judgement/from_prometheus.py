@@ -1,0 +1,453 @@
+"""Facts about the ranks of whole jobs, from what a Prometheus holds of node agents' series."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from stagewatch.judgement.facts import Inside, RankFacts, seems_still
+from stagewatch.judgement.limits import (
+    DEFAULT,
+    REMEMBERED_SECONDS,
+    Limits,
+    Shown,
+    Stages,
+    budget_seconds,
+)
+from stagewatch.judgement.memory import Moment
+from stagewatch.prometheus.api import Series
+from stagewatch.prometheus.selectors import matchers
+from stagewatch.ranks.stacks import Stack
+from stagewatch.ranks.wait_class import WaitClass
+
+JobKey = tuple[str, str]
+"""Cluster (empty: none is told) and job."""
+RankKey = tuple[str, str, str]
+"""Role, rank and node."""
+Labelled = tuple[dict[str, str], float]
+
+METRICS = (
+    "rl_rank_up",
+    "rl_rank_info",
+    "rl_rank_progress_age_seconds",
+    "rl_rank_started_timestamp_seconds",
+    "rl_rank_expected_seconds",
+    "rl_rank_at_work",
+    "rl_rank_storage_wait_seconds",
+    "rl_rank_stage_open_seconds",
+    "rl_rank_wait_class",
+    "rl_rank_step",
+    "rl_rank_step_age_seconds",
+    "rl_rank_unmarked",
+    "rl_rank_collective_seq",
+    "rl_rank_group_size",
+    "rl_rank_collective_inside_seconds",
+    "rl_rank_collective_elements",
+    "rl_call_oldest_seconds",
+    "rl_rank_first_failure_timestamp_seconds",
+    "rl_rank_stack_group",
+    "rl_rank_stack_frame_info",
+    "rank:rl_straggler:ratio",
+)
+"""What facts are made of."""
+SUMS = {
+    "gaps": "job_role_stage:rl_progress_gaps:count",
+    "p99_seconds": "job_role_stage:rl_progress_gap_seconds:p99",
+    "longest_seconds": "job_role_stage:rl_progress_gap_longest:seconds",
+    "recent_seconds": "job_role_stage:rl_progress_gap_recent:seconds",
+}
+"""The records of `alerts/stalls.rules.yaml` that sum up what a role has shown of a stage."""
+_BEFORE_SECONDS = (60.0, 300.0)
+"""Before a job stood still: when it is looked how its ranks waited."""
+_SCRAPES = "5s"
+_VANISHED, _VANISHED_SHARE = 3, 0.1
+"""From so many targets, and such a share of them, that are in no list any more, a part of the
+targets is taken to be lost from sight and not their nodes."""
+
+
+class Queries(Protocol):
+    """A server that answers instant queries."""
+
+    def query(self, expression: str, at: float | None = None) -> list[Series]:
+        """The series of an instant vector, as of a Unix time."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A rank that was scraped within the last quarter of an hour, and is not any more."""
+
+    seconds: float
+    """How long ago it was scraped last."""
+    pid: int = 0
+    world_size: int | None = None
+    node_lost: bool = False
+    """Whether its node's agent does not answer."""
+
+
+@dataclass(slots=True)
+class JobSeries:
+    """The series of one job at one moment, and what its past tells."""
+
+    by: defaultdict[str, list[Labelled]] = field(default_factory=lambda: defaultdict(list))
+    """Samples by metric."""
+    shown: dict[str, dict[str, Shown]] = field(default_factory=dict)
+    before: Mapping[RankKey, frozenset[WaitClass]] = field(default_factory=dict)
+    left: Mapping[RankKey, Left] = field(default_factory=dict)
+
+
+def _direct(name: str, selector: str) -> str:
+    """The same, made of the series themselves, where no rules record it."""
+    if name == "p99_seconds":
+        buckets = f"rl_progress_gap_seconds_bucket{{{selector}}}"
+        summed = f"sum by (cluster, job_id, role, stage, le) ({buckets})"
+        return f"histogram_quantile(0.99, {summed})"
+    how, metric = {
+        "gaps": ("sum", "rl_progress_gap_seconds_count"),
+        "longest_seconds": ("max", "rl_progress_gap_longest_seconds"),
+        "recent_seconds": ("max", "rl_progress_gap_recent_seconds"),
+    }[name]
+    return f"{how} by (cluster, job_id, role, stage) ({metric}{{{selector}}})"
+
+
+def job_key(labels: Mapping[str, str]) -> JobKey:
+    """Of a series."""
+    return labels.get("cluster", ""), labels.get("job_id", "")
+
+
+def rank_key(labels: Mapping[str, str]) -> RankKey:
+    """Of a series."""
+    node = labels.get("node") or labels.get("instance", "")
+    return labels.get("role", ""), labels.get("rank", ""), node
+
+
+def chosen(keys: Collection[JobKey]) -> str:
+    """Matchers of some jobs; those of several clusters may match more, which the caller drops."""
+    clusters, jobs = ({key[at] for key in keys} for at in (0, 1))
+    return matchers(cluster=sorted(clusters), job_id=sorted(jobs))
+
+
+def shown_of(values: Mapping[str, float]) -> Shown:
+    """What a role has shown of a stage, out of its sums by name."""
+    return Shown(
+        int(values.get("gaps", 0)),
+        values.get("p99_seconds", 0.0),
+        values.get("longest_seconds", 0.0),
+        values.get("recent_seconds", 0.0),
+    )
+
+
+class Asker:
+    """Asks a server about jobs."""
+
+    def __init__(self, api: Queries, limits: Limits = DEFAULT, *, recorded: bool = True) -> None:
+        """`recorded`: whether the rules' sums can be read; else they are made of the series."""
+        self._api = api
+        self._limits = limits
+        self._recorded = recorded
+        self._before: dict[JobKey, tuple[float, Mapping[RankKey, frozenset[WaitClass]]]] = {}
+        self.blind = False
+        """Whether, at the last look, agents were missing that should be scraped."""
+
+    def moments(self, keys: Collection[JobKey], at: float) -> dict[JobKey, Moment]:
+        """These jobs as they were at a Unix time."""
+        self.blind = False
+        if not keys:
+            return {}
+        jobs: dict[JobKey, JobSeries] = {key: JobSeries() for key in keys}
+        names = matchers(__name__=METRICS)
+        for one in self._api.query(f"{{{names}, {chosen(keys)}}}", at):
+            if (job := jobs.get(job_key(one.labels))) is not None:
+                job.by[one.labels["__name__"]].append((one.labels, one.value))
+        self._sums(jobs, at)
+        left = self._left(self._fewer(jobs, at), at)
+        for key, job in jobs.items():
+            job.left = left.get(key, {})
+        moments = {key: moment(key[1], job, at, self._limits) for key, job in jobs.items()}
+        for key in jobs:
+            moments[key] = self._with_before(key, moments[key])
+        self._before = {key: one for key, one in self._before.items() if key in jobs}
+        return moments
+
+    def _sums(self, jobs: Mapping[JobKey, JobSeries], at: float) -> None:
+        """What each role has shown of its stages."""
+        selector = chosen(jobs)
+        found: dict[tuple[JobKey, str, str], dict[str, float]] = defaultdict(dict)
+        for name, record in SUMS.items():
+            asked = f"{record}{{{selector}}}" if self._recorded else _direct(name, selector)
+            for one in self._api.query(asked, at):
+                labels = one.labels
+                place = job_key(labels), labels.get("role", ""), labels.get("stage", "")
+                if one.value == one.value:  # a quantile of nothing is no number
+                    found[place][name] = one.value
+        for (key, role, stage), values in found.items():
+            if key in jobs:
+                jobs[key].shown.setdefault(role, {})[stage] = shown_of(values)
+
+    def _fewer(self, jobs: Mapping[JobKey, JobSeries], at: float) -> list[JobKey]:
+        """The jobs of which fewer ranks live than within the last quarter of an hour."""
+        record = f"job:rl_ranks_live:count{{{chosen(jobs)}}}"
+        most = f"max_over_time({record}[{REMEMBERED_SECONDS:.0f}s])"
+        if not self._recorded:
+            return list(jobs)
+        fewer = self._api.query(f"{most} > {record} or {most} unless {record}", at)
+        return sorted({job_key(one.labels) for one in fewer} & jobs.keys())
+
+    def _left(self, keys: Collection[JobKey], at: float) -> dict[JobKey, dict[RankKey, Left]]:
+        """Who was scraped lately and is not any more, by job."""
+        if not keys:
+            return {}
+        selector, window = chosen(keys), f"{REMEMBERED_SECONDS:.0f}s"
+        last = self._api.query(
+            f"max_over_time(timestamp(rl_rank_up{{{selector}}} == 1)[{window}:{_SCRAPES}])"
+            f" unless on (cluster, node, instance, job_id, role, rank) rl_rank_up{{{selector}}}",
+            at,
+        )
+        if not last:
+            return {}
+        infos = {
+            (job_key(one.labels), rank_key(one.labels)): one.labels
+            for one in self._api.query(f"last_over_time(rl_rank_info{{{selector}}}[{window}])", at)
+        }
+        answers, vanished = self._agents(at)
+        self.blind = bool(vanished)
+        found: dict[JobKey, dict[RankKey, Left]] = defaultdict(dict)
+        for one in last:
+            key, rank = job_key(one.labels), rank_key(one.labels)
+            info = infos.get((key, rank), {})
+            place = key[0], rank[2]
+            if place in vanished:
+                continue
+            found[key][rank] = Left(
+                max(0.0, at - one.value),
+                _whole(info.get("pid", "")) or 0,
+                _whole(info.get("world_size", "")),
+                node_lost=bool(answers) and place not in answers,
+            )
+        return found
+
+    def _agents(self, at: float) -> tuple[set[JobKey], set[JobKey]]:
+        """Cluster and node of each agent that answers; and of those that are asked no more, if they
+        are too many to be lost nodes."""
+        now = self._api.query('up{job="stagewatch"}', at)
+        asked = {_place(one.labels) for one in now}
+        before = {
+            _place(one.labels)
+            for one in self._api.query('last_over_time(up{job="stagewatch"}[15m])', at)
+        }
+        gone = before - asked
+        many = len(gone) >= _VANISHED and len(gone) > _VANISHED_SHARE * len(before)
+        return {_place(one.labels) for one in now if one.value}, gone if many else set()
+
+    def _with_before(self, key: JobKey, now: Moment) -> Moment:
+        """With how its ranks waited before the first of them was overdue."""
+        late = [rank.late_seconds for rank in now.ranks if rank.late_seconds is not None]
+        if not late:
+            return now
+        began = round((now.time - max(late)) / 5) * 5.0
+        known = self._before.get(key)
+        if known is None or known[0] != began:
+            known = self._before[key] = began, self._classes(key, began)
+        before = known[1]
+        return replace(
+            now,
+            ranks=tuple(
+                replace(rank, class_before=before[place])
+                if (place := (rank.role, str(rank.rank), rank.node)) in before
+                else rank
+                for rank in now.ranks
+            ),
+        )
+
+    def _classes(self, key: JobKey, began: float) -> dict[RankKey, frozenset[WaitClass]]:
+        found: dict[RankKey, frozenset[WaitClass]] = {}
+        for seconds in _BEFORE_SECONDS:
+            for one in self._api.query(f"rl_rank_wait_class{{{chosen([key])}}}", began - seconds):
+                place = rank_key(one.labels)
+                if one.value:
+                    found[place] = found.get(place, frozenset()) | {_wait_class(one.labels)}
+        return found
+
+
+def _place(labels: Mapping[str, str]) -> JobKey:
+    return labels.get("cluster", ""), labels.get("node") or labels.get("instance", "")
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
+
+
+def _wait_class(labels: Mapping[str, str]) -> WaitClass:
+    """An agent of a later version may tell of others."""
+    name = labels.get("class", "")
+    return WaitClass(name) if name in WaitClass._value2member_map_ else WaitClass.UNKNOWN
+
+
+# ---- From series to facts -----------------------------------------------------------------------
+
+
+def moment(job_id: str, job: JobSeries, at: float, limits: Limits = DEFAULT) -> Moment:
+    """All ranks of a job, out of its series."""
+    tables = _Tables(job)
+    live: dict[str, int] = defaultdict(int)
+    for (role, *_), (_, value) in tables.up.items():
+        live[role] += value == 1
+    gaps = {role: sum(one.gaps for one in stages.values()) for role, stages in job.shown.items()}
+    told: set[str] = set()
+    ranks = []
+    for key in sorted({*tables.up, *job.left}, key=lambda key: (key[0], _number(key[1]), key[2])):
+        if not key[1].isdecimal():
+            continue
+        role = key[0]
+        facts = tables.facts(job_id, key, at)
+        facts = replace(
+            facts,
+            budget_seconds=_budget(facts, job.shown.get(role, {}), live[role], limits),
+            gaps=0 if role in told else gaps.get(role, 0),
+            stages=frozenset(
+                stage for stage, one in job.shown.get(role, {}).items() if one.longest_seconds
+            ),
+        )
+        told.add(role)
+        ranks.append(facts)
+    return Moment(at, tuple(ranks), {role: dict(stages) for role, stages in job.shown.items()})
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else -1
+
+
+def _budget(facts: RankFacts, shown: Stages, live: int, limits: Limits) -> float | None:
+    if facts.stage is None or facts.wait_class is WaitClass.GONE:
+        return None
+    still = seems_still(facts.wait_class, facts.inside, facts.storage_wait_seconds)
+    return budget_seconds(shown, facts.stage, still=still, ranks=live, limits=limits)
+
+
+class _Tables:
+    """The series of a job by rank."""
+
+    def __init__(self, job: JobSeries) -> None:
+        self._job = job
+        self.up = _by_rank(job.by["rl_rank_up"])
+        self._one = {name: _by_rank(job.by[name]) for name in METRICS}
+        self._classes = _by_rank(one for one in job.by["rl_rank_wait_class"] if one[1])
+        self._many = {
+            name: _by_rank_and(label, job.by[name])
+            for name, label in (
+                ("rl_rank_collective_seq", "group"),
+                ("rl_rank_group_size", "group"),
+                ("rl_rank_collective_inside_seconds", "group"),
+                ("rl_rank_collective_elements", "group"),
+                ("rl_call_oldest_seconds", "name"),
+            )
+        }
+
+    def facts(self, job_id: str, key: RankKey, at: float) -> RankFacts:
+        """What is known of one rank, but for its budget and what its role has shown."""
+        left = self._job.left.get(key)
+        here = key in self.up
+        gone = not here or self.up[key][1] == 0
+        info = self._labels("rl_rank_info", key)
+        where = self._labels("rl_rank_stage_open_seconds", key)
+        age = self._value("rl_rank_progress_age_seconds", key)
+        failure = self._value("rl_rank_first_failure_timestamp_seconds", key)
+        failed = self._labels("rl_rank_first_failure_timestamp_seconds", key)
+        wait_class = _wait_class(self._classes[key][0]) if key in self._classes else None
+        return RankFacts(
+            job_id=job_id,
+            role=key[0],
+            rank=int(key[1]),
+            pid=(_whole(info.get("pid", "")) or 0) if here or left is None else left.pid,
+            world_size=left.world_size if left else _whole(info.get("world_size", "")),
+            stage=where.get("stage") or ("idle" if age is not None else None),
+            substage=where.get("substage", ""),
+            stage_open_seconds=self._value("rl_rank_stage_open_seconds", key),
+            step=_step(self._value("rl_rank_step", key)),
+            progress_age_seconds=age,
+            budget_seconds=None,
+            collectives=self._counts("rl_rank_collective_seq", key),
+            state="",
+            wait_channel="",
+            cpu_ratio=None,
+            wait_class=WaitClass.GONE if gone else wait_class or WaitClass.UNKNOWN,
+            first_failure=f"{failed.get('error')} in {failed.get('stage')}" if failed else "",
+            first_failure_time=failure,
+            first_failure_age_seconds=None if failure is None else max(0.0, at - failure),
+            inside={} if gone else self._inside(key),
+            calls={n: v for n, (_, v) in self._many["rl_call_oldest_seconds"][key].items()},
+            group_sizes=self._counts("rl_rank_group_size", key),
+            started=self._value("rl_rank_started_timestamp_seconds", key),
+            expected_seconds=self._value("rl_rank_expected_seconds", key),
+            at_work=bool(self._value("rl_rank_at_work", key)),
+            class_before=self._job.before.get(key, frozenset()),
+            step_age_seconds=self._value("rl_rank_step_age_seconds", key),
+            storage_wait_seconds=self._value("rl_rank_storage_wait_seconds", key) or 0.0,
+            stack=self._stack(key),
+            left_seconds=left.seconds if left and not here else None,
+            node=key[2],
+            node_lost=bool(left and left.node_lost),
+            behind=self._value("rank:rl_straggler:ratio", key) is not None,
+            unmarked=bool(self._value("rl_rank_unmarked", key)),
+            gpu=info.get("uuid", ""),
+        )
+
+    def _value(self, name: str, key: RankKey) -> float | None:
+        found = self._one[name].get(key)
+        return found[1] if found else None
+
+    def _labels(self, name: str, key: RankKey) -> dict[str, str]:
+        found = self._one[name].get(key)
+        return found[0] if found else {}
+
+    def _counts(self, name: str, key: RankKey) -> dict[str, int]:
+        return {label: int(value) for label, (_, value) in self._many[name][key].items()}
+
+    def _inside(self, key: RankKey) -> dict[str, Inside]:
+        elements = self._many["rl_rank_collective_elements"][key]
+        return {
+            group: Inside(
+                labels.get("op", "unknown"),
+                seconds,
+                _whole(labels.get("peer", "")),
+                int(elements[group][1]) if group in elements else None,
+            )
+            for group, (labels, seconds) in self._many["rl_rank_collective_inside_seconds"][
+                key
+            ].items()
+        }
+
+    def _stack(self, key: RankKey) -> Stack:
+        found = self._one["rl_rank_stack_group"].get(key)
+        if not found:
+            return Stack()
+        frame = self._labels("rl_rank_stack_frame_info", key).get("frame", "")
+        return Stack(found[0].get("group", ""), bool(found[1]), frame)
+
+
+def _step(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _by_rank(samples: Iterable[Labelled]) -> dict[RankKey, Labelled]:
+    """One sample of each rank: of several always the same one, in whatever order they come."""
+    found: dict[RankKey, Labelled] = {}
+    for labels, value in samples:
+        key = rank_key(labels)
+        if key in found:
+            pair = found[key], (labels, value)
+            found[key] = max(pair, key=lambda one: (one[1], sorted(one[0].items())))
+        else:
+            found[key] = labels, value
+    return found
+
+
+def _by_rank_and(
+    label: str, samples: Sequence[Labelled]
+) -> defaultdict[RankKey, dict[str, Labelled]]:
+    found: defaultdict[RankKey, dict[str, Labelled]] = defaultdict(dict)
+    for labels, value in sorted(samples, key=lambda one: one[1]):
+        found[rank_key(labels)][labels.get(label, "")] = labels, value
+    return found

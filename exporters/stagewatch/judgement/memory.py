@@ -1,0 +1,159 @@
+"""What must be remembered of a job between two looks: since when it is suspected, when it was
+suspended, who has just died.
+
+A course is the same for the same moments: a judge that was started again goes through those of the
+last minutes first, and then says what it would have said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.judge import Past, Verdict, judge
+from stagewatch.judgement.limits import (
+    DEFAULT,
+    LASTING_SECONDS,
+    SPURT_SECONDS,
+    SUSPENDED_SECONDS,
+    Limits,
+    Stages,
+)
+from stagewatch.judgement.paging import patience_seconds, works
+from stagewatch.ranks.wait_class import WaitClass
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """All ranks of one job at one moment."""
+
+    time: float
+    """Unix seconds."""
+    ranks: tuple[RankFacts, ...]
+    """Also those that have died, or left lately."""
+    shown: dict[str, Stages] = field(default_factory=dict)
+    """What each role has shown of its stages."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One role of a job, judged in the light of what came before."""
+
+    verdict: Verdict
+    since: float | None
+    """Since when it has been suspected without a break, Unix seconds; `None` if it is not."""
+    silent_seconds: float | None
+    """How long no rank has made progress; `None` where no rank is overdue."""
+    patience_seconds: float | None
+    """For how long of this nobody is woken; `None` where nobody ever is."""
+    paged: bool
+    """Whether somebody is woken now."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that it holds: those that its ranks name, else one for each rank."""
+        live = self.verdict.case.live
+        return len({rank.gpu for rank in live if rank.gpu}) or len(live)
+
+
+@dataclass(slots=True)
+class _Role:
+    """What is remembered of a role: Unix seconds."""
+
+    since: float | None = None
+    suspended: float = 0.0
+    worked: float = 0.0
+
+
+class Course:
+    """One job over time."""
+
+    def __init__(self, limits: Limits = DEFAULT) -> None:
+        self._limits = limits
+        self._roles: dict[str, _Role] = {}
+        self._died: dict[tuple[str, int, str], float] = {}
+        self._begun = False
+
+    def look(self, moment: Moment) -> list[State]:
+        """Judge the job at this moment; moments come in order of time."""
+        ranks = self._with_deaths(moment)
+        self._note_suspended(moment)
+        past = Past(
+            frozenset(name for name, role in self._roles.items() if role.since is not None),
+            frozenset(self._suspended(moment)),
+        )
+        jobs = {rank.job_id: past for rank in ranks}
+        verdicts = judge(ranks, jobs, self._limits)
+        known = {verdict.role for verdict in verdicts}
+        self._roles = {name: role for name, role in self._roles.items() if name in known}
+        return [self._state(verdict, moment) for verdict in verdicts]
+
+    def _with_deaths(self, moment: Moment) -> tuple[RankFacts, ...]:
+        """The ranks, those that have died with how long ago that was seen.  Who was dead at the
+        first look has been so for long, as far as anybody knows."""
+        dead = {
+            (rank.role, rank.rank, rank.node)
+            for rank in moment.ranks
+            if rank.wait_class is WaitClass.GONE and rank.left_seconds is None
+        }
+        first = moment.time if self._begun else 0.0
+        self._begun = True
+        self._died = {key: self._died.get(key, first) for key in dead}
+        return tuple(
+            replace(rank, dead_seconds=moment.time - self._died[key])
+            if (key := (rank.role, rank.rank, rank.node)) in dead
+            else rank
+            for rank in moment.ranks
+        )
+
+    def _note_suspended(self, moment: Moment) -> None:
+        """No rank stops all others: whoever did is somebody outside."""
+        for name, live in _live(moment.ranks).items():
+            role = self._roles.setdefault(name, _Role())
+            if all(rank.wait_class is WaitClass.STOPPED for rank in live):
+                role.suspended = moment.time
+
+    def _suspended(self, moment: Moment) -> list[str]:
+        """The roles that were suspended a moment ago."""
+        found = []
+        for name, live in _live(moment.ranks).items():
+            longest = max((rank.budget_seconds or 0.0 for rank in live), default=0.0)
+            if self._roles[name].suspended >= moment.time - max(longest, SUSPENDED_SECONDS):
+                found.append(name)
+        return found
+
+    def _state(self, verdict: Verdict, moment: Moment) -> State:
+        role = self._roles.setdefault(verdict.role, _Role())
+        if not verdict.stalled:
+            role.since = None
+        elif role.since is None:
+            role.since = moment.time
+        if works(verdict):
+            role.worked = moment.time
+        patience = patience_seconds(
+            verdict,
+            moment.shown.get(verdict.role, {}),
+            worked=moment.time - role.worked <= SPURT_SECONDS,
+            limits=self._limits,
+        )
+        ages = [rank.progress_age_seconds for rank in verdict.case.live if rank.overdue]
+        since_suspended = moment.time - role.suspended
+        silent = min((*(age for age in ages if age is not None), since_suspended))
+        lasts = role.since is not None and moment.time - role.since >= LASTING_SECONDS
+        return State(
+            verdict,
+            role.since,
+            silent if ages else None,
+            patience,
+            bool(lasts and ages and patience is not None and silent > patience),
+        )
+
+
+def _live(ranks: Sequence[RankFacts]) -> dict[str, list[RankFacts]]:
+    """The living ranks by role."""
+    roles: dict[str, list[RankFacts]] = {}
+    for rank in ranks:
+        if rank.wait_class is not WaitClass.GONE:
+            roles.setdefault(rank.role, []).append(rank)
+    return roles

@@ -1,0 +1,84 @@
+"""When somebody is woken for a job that seems to hang: the patience that the job has taught."""
+
+from __future__ import annotations
+
+from stagewatch.judgement.case import Case
+from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.judge import Verdict
+from stagewatch.judgement.limits import (
+    LONG_STAGES,
+    MIN_SECONDS,
+    NOTHING_SHOWN,
+    RECOVERED_FACTOR,
+    RECOVERED_SECONDS,
+    Limits,
+    Stages,
+)
+from stagewatch.judgement.roles import OUTSIDE
+from stagewatch.ranks.wait_class import WaitClass
+
+_BUSY = (WaitClass.COMPUTE, WaitClass.SPIN)
+
+
+def patience_seconds(
+    verdict: Verdict, shown: Stages, *, worked: bool, limits: Limits
+) -> float | None:
+    """How long nobody is woken for a role that is silent; `None` where nobody ever is.
+
+    `worked`: whether who is at fault was at work lately.
+    """
+    case = verdict.case
+    if _boundless(case):
+        return None
+    reasons = [limits.page_seconds, _recovered(case, shown)]
+    if case.young:
+        reasons.append(limits.young_seconds)
+    if worked:
+        reasons.append(limits.working_seconds)
+    if _busy_untaught(verdict, shown):
+        reasons.append(limits.untaught_busy_seconds)
+    if not any(charge.group == "init" for charge in verdict.charges):
+        reasons += [limits.long(rank.stage) or 0.0 for rank in case.live]
+    return max(reasons)
+
+
+def works(verdict: Verdict) -> bool:
+    """Whether who is at fault, or whom the others may wait for, is at work or makes marks."""
+    case = verdict.case
+    return any(rank.late_seconds is not None for rank in case.workers) or any(
+        _marks(case.live[at]) for at in case.holding
+    )
+
+
+def _marks(rank: RankFacts) -> bool:
+    return rank.progress_age_seconds is not None and rank.progress_age_seconds <= MIN_SECONDS
+
+
+def _recovered(case: Case, shown: Stages) -> float:
+    """By the longest pause that the job has recovered from, in these stages or outside of all."""
+    stages = {rank.stage or "" for rank in case.live} | {"idle"}
+    longest = max(shown.get(stage, NOTHING_SHOWN).longest_seconds for stage in stages)
+    return min(RECOVERED_FACTOR * longest, RECOVERED_SECONDS)
+
+
+def _busy_untaught(verdict: Verdict, shown: Stages) -> bool:
+    """Whether who is at fault keeps a core busy in a stage that has not taught its length yet: the
+    first rollouts of a job have a long tail."""
+    live = len(verdict.case.live)
+    return any(
+        rank.wait_class in _BUSY
+        and not rank.inside
+        and rank.stage not in (None, *OUTSIDE, *LONG_STAGES)
+        and not shown.get(rank.stage or "", NOTHING_SHOWN).taught(live)
+        for rank in verdict.culprits
+    )
+
+
+def _boundless(case: Case) -> bool:
+    """Whether the role tells of its collectives alone, and so may have nothing to do, as a server
+    that nobody asks; not if a rank waits in the making of groups, or is missing."""
+    return (
+        any(rank.unmarked for rank in case.live)
+        and not any("init" in rank.inside for rank in case.live)
+        and not case.lacks_somebody
+    )

@@ -1,0 +1,201 @@
+"""Looks at all jobs of a Prometheus, and judges those in trouble."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from stagewatch.judgement.from_prometheus import (
+    SUMS,
+    Asker,
+    JobKey,
+    Queries,
+    chosen,
+    job_key,
+    rank_key,
+    shown_of,
+)
+from stagewatch.judgement.limits import (
+    DEFAULT,
+    REMEMBERED_SECONDS,
+    Limits,
+    Shown,
+    budget_seconds,
+)
+from stagewatch.judgement.memory import Course, Moment, State
+from stagewatch.prometheus.api import Series
+from stagewatch.prometheus.selectors import matchers
+
+SUMS_SECONDS = 15.0
+"""How old the sums of what stages have shown may be; the rules write them as often."""
+KEPT_MOMENTS = 8
+"""Moments of a job that are kept for its case."""
+_STEPS = ((REMEMBERED_SECONDS, 60.0, 15.0), (60.0, 0.0, 5.0))
+"""What a judge that has just been started goes through: from, to, and how far apart."""
+
+Role = tuple[JobKey, str]
+
+
+@dataclass(slots=True)
+class Judged:
+    """One job in trouble."""
+
+    states: list[State]
+    moments: deque[Moment]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at all jobs has shown."""
+
+    time: float
+    jobs: Mapping[JobKey, Judged]
+    budgets: Mapping[tuple[Role, str], float]
+    """Seconds by role and stage, of stages whose length a job has shown."""
+    blind: frozenset[str] = frozenset()
+    """What could not be seen: `rules` or `targets`."""
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What the roles of all jobs have shown of their stages."""
+
+    time: float = 0.0
+    live: dict[Role, int] = field(default_factory=dict)
+    shown: dict[Role, dict[str, Shown]] = field(default_factory=dict)
+
+    def budget(self, role: Role, stage: str, limits: Limits, *, still: bool = True) -> float:
+        """The least that a rank of the role may have there."""
+        live = self.live.get(role, 1)
+        return budget_seconds(
+            self.shown.get(role, {}), stage, still=still, ranks=live, limits=limits
+        )
+
+
+class Watch:
+    """The jobs of one Prometheus, look by look."""
+
+    def __init__(self, api: Queries, limits: Limits = DEFAULT) -> None:
+        self._api = api
+        self._limits = limits
+        self._asker = Asker(api, limits)
+        self._direct = Asker(api, limits, recorded=False)
+        self._courses: dict[JobKey, Course] = {}
+        self._kept: dict[JobKey, deque[Moment]] = {}
+        self._sums = _Sums()
+        self._begun = False
+
+    def look(self, now: float) -> Look:
+        """Judge what is in trouble as of a Unix time; the first look goes through the last quarter
+        of an hour before.  Raises `SourceError` where the server does not answer."""
+        if not self._begun:
+            for at in _before(now):
+                self._look(at)
+            self._begun = True
+        return self._look(now)
+
+    def _look(self, at: float) -> Look:
+        if not 0 <= at - self._sums.time < SUMS_SECONDS:
+            self._sums = self._read_sums(at)
+        lacking = not self._sums.live
+        keys = self._troubled(at)
+        asker = self._direct if lacking else self._asker
+        moments = asker.moments(keys, at)
+        self._courses = {key: self._courses.get(key) or Course(self._limits) for key in keys}
+        self._kept = {key: self._kept.get(key) or deque(maxlen=KEPT_MOMENTS) for key in keys}
+        jobs = {}
+        for key, moment in moments.items():
+            self._kept[key].append(moment)
+            jobs[key] = Judged(self._courses[key].look(moment), self._kept[key])
+        blind = {"rules"} if lacking and self._any_ranks(at) else set()
+        if asker.blind:
+            blind.add("targets")
+        return Look(at, jobs, self._budgets(), frozenset(blind))
+
+    def _read_sums(self, at: float) -> _Sums:
+        sums = _Sums(at)
+        for one in self._api.query("job:rl_ranks_live:count", at):
+            sums.live[_role(one)] = int(one.value)
+        found: dict[tuple[Role, str], dict[str, float]] = defaultdict(dict)
+        names = {record: name for name, record in SUMS.items()}
+        for one in self._api.query(f"{{{matchers(__name__=sorted(names))}}}", at):
+            if one.value == one.value:  # a quantile of nothing is no number
+                place = _role(one), one.labels.get("stage", "")
+                found[place][names[one.labels["__name__"]]] = one.value
+        for (role, stage), values in found.items():
+            sums.shown.setdefault(role, {})[stage] = shown_of(values)
+        return sums
+
+    def _budgets(self) -> dict[tuple[Role, str], float]:
+        return {
+            (role, stage): self._sums.budget(role, stage, self._limits)
+            for role, stages in self._sums.shown.items()
+            for stage, shown in stages.items()
+            if role in self._sums.live and shown.taught(self._sums.live[role])
+        }
+
+    def _any_ranks(self, at: float) -> bool:
+        return bool(self._api.query("count(rl_rank_up)", at))
+
+    def _troubled(self, at: float) -> list[JobKey]:
+        """The jobs with a rank that is overdue, has died, is stopped or held, or has announced a
+        pause: of others nothing more is asked."""
+        told = self._api.query(
+            "count by (cluster, job_id) (rl_rank_up == 0)"
+            ' or count by (cluster, job_id) (rl_rank_wait_class{class=~"traced|stopped"})'
+            " or count by (cluster, job_id) (rl_rank_expected_seconds > 0)",
+            at,
+        )
+        silent = self._api.query(
+            "max by (cluster, job_id, role) (rl_rank_progress_age_seconds)"
+            f" > {self._limits.taught_seconds:g}",
+            at,
+        )
+        sure = {job_key(one.labels) for one in told}
+        perhaps = {
+            job_key(one.labels)
+            for one in silent
+            if one.value > self._least_budget(_role(one)) and job_key(one.labels) not in sure
+        }
+        return sorted(sure | self._overdue(perhaps, at))
+
+    def _least_budget(self, role: Role) -> float:
+        """Of any stage that the role has been in."""
+        stages = self._sums.shown.get(role, {})
+        known = [self._sums.budget(role, stage, self._limits) for stage in stages]
+        return min((*known, self._limits.untaught_seconds, self._limits.still_seconds))
+
+    def _overdue(self, keys: set[JobKey], at: float) -> set[JobKey]:
+        """Those of these jobs that have a rank beyond the budget of its stage."""
+        if not keys:
+            return set()
+        names = matchers(__name__=("rl_rank_progress_age_seconds", "rl_rank_stage_open_seconds"))
+        stages: dict[tuple[JobKey, tuple[str, str, str]], str] = {}
+        ages = []
+        for one in self._api.query(f"{{{names}, {chosen(keys)}}}", at):
+            place = job_key(one.labels), rank_key(one.labels)
+            if one.labels["__name__"] == "rl_rank_stage_open_seconds":
+                stages[place] = one.labels.get("stage", "idle")
+            else:
+                ages.append((place, one.value))
+        return {
+            key
+            for (key, rank), age in ages
+            if key in keys
+            and age
+            > self._sums.budget((key, rank[0]), stages.get((key, rank), "idle"), self._limits)
+        }
+
+
+def _role(one: Series) -> Role:
+    return job_key(one.labels), one.labels.get("role", "")
+
+
+def _before(now: float) -> Iterator[float]:
+    """The times that a judge goes through when it starts."""
+    for begin, end, step in _STEPS:
+        at = now - begin
+        while at < now - end:
+            yield at
+            at += step
