@@ -1,7 +1,7 @@
-# Both agents.  `docker build -t stagewatch .` makes the node agent's image, and needs the package
-# index and nothing else of the network: for a private one, or one behind a proxy, give
-# --build-arg PIP_INDEX_URL or HTTPS_PROXY.  `docker build --target slurm -t stagewatch-slurm .` makes
-# the Slurm agent's, which has Slurm's commands of Debian's archive.
+# The agents and the judge.  `docker build -t stagewatch .` makes the image of the node agent and the
+# judge, and needs the package index and nothing else of the network: for a private one, or one behind
+# a proxy, give --build-arg PIP_INDEX_URL or HTTPS_PROXY.  `docker build --target slurm -t
+# stagewatch-slurm .` makes the Slurm agent's, which has Slurm's commands of Debian's archive.
 ARG BASE=docker.io/library/python:3.13.7-slim-bookworm
 
 FROM ${BASE} AS build
@@ -30,7 +30,7 @@ ENV PATH=/opt/stagewatch/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1
 USER stagewatch
 VOLUME /var/lib/stagewatch
-EXPOSE 9947 9948
+EXPOSE 9947 9948 9949
 ENTRYPOINT ["/usr/local/bin/stagewatch-entrypoint"]
 CMD ["node"]
 

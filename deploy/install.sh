@@ -1,7 +1,7 @@
 #!/bin/sh
-# Usage: deploy/install.sh [--no-start] node|slurm ...
+# Usage: deploy/install.sh [--no-start] node|slurm|judge ...
 #        deploy/install.sh --uninstall [--purge]
-# Installs agents (node, slurm, or both) from a checkout as services of systemd.  Running it again
+# Installs agents and the judge from a checkout as services of systemd.  Running it again
 # upgrades and keeps /etc/stagewatch.  --no-start leaves starting to you.  --uninstall removes all
 # but /etc/stagewatch, /var/lib/stagewatch and /var/lib/stagewatch-faults, --purge these too.  The
 # user and group stagewatch stay either way: files elsewhere may be theirs.
@@ -20,7 +20,7 @@ purge=
 start=yes
 for argument in "$@"; do
     case $argument in
-        node | slurm) agents="$agents $argument" ;;
+        node | slurm | judge) agents="$agents $argument" ;;
         --uninstall) uninstall=yes ;;
         --purge) purge=yes ;;
         --no-start) start= ;;
@@ -32,7 +32,7 @@ if [ "$uninstall" ]; then
     [ -z "$agents" ] || wrong "--uninstall removes every agent; name none"
 else
     [ -z "$purge" ] || wrong "--purge goes with --uninstall"
-    [ "$agents" ] || wrong "name an agent: node, slurm, or both"
+    [ "$agents" ] || wrong "name an agent or several: node, slurm, judge"
 fi
 [ "$(id -u)" = 0 ] || { echo "install: must run as root" >&2; exit 2; }
 cd "$(dirname "$0")/.."
@@ -49,7 +49,7 @@ if [ "$uninstall" ]; then
         echo "install: end them first: stagewatch fault clear --all" >&2
         exit 1
     done
-    for agent in node slurm; do
+    for agent in node slurm judge; do
         unit=stagewatch-$agent.service
         [ -e $units/$unit ] || continue
         if running; then systemctl disable --now $unit; fi
@@ -106,7 +106,7 @@ echo "Without it, by hand (once after each boot, first: systemd-tmpfiles --creat
 for agent in $agents; do
     as="setpriv --reuid=stagewatch --regid=stagewatch --init-groups"
     held=-all
-    [ "$agent" = slurm ] || held=$held,+sys_ptrace,+syslog # those of the unit
+    [ "$agent" != node ] || held=$held,+sys_ptrace,+syslog # those of the unit
     as="$as --inh-caps=$held --ambient-caps=$held"
     echo "  sh -c 'set -a; . /etc/stagewatch/$agent.env; exec $as stagewatch $agent'"
 done

@@ -32,6 +32,7 @@ namespace: stagewatch
 resources:
   - namespace.yaml
   - node.yaml
+  - judge.yaml
   - monitors.yaml
   - rules.yaml
 images:

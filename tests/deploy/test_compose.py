@@ -30,7 +30,7 @@ from tests.deploy.engine import (
 from tests.waiting import wait_for
 
 PROFILES = ("slurm", "demo", "gpu", "logs")
-SERVICES = ("prometheus", "alertmanager", "node-exporter", "node", "slurm", "demo")
+SERVICES = ("prometheus", "alertmanager", "node-exporter", "node", "judge", "slurm", "demo")
 """What is run here.  Grafana, Loki, Alloy and dcgm-exporter are in no distribution's packages."""
 
 ALERTMANAGER_TEMPLATES = Path("/usr/share/prometheus/alertmanager")
@@ -108,7 +108,7 @@ class Stack:
 
     def __init__(self, directory: Path) -> None:
         self.project = f"stagewatch-test-{os.getpid()}"
-        self.ports = {name: free_port() for name in ("PROMETHEUS", "ALERTMANAGER")}
+        self.ports = {name: free_port() for name in ("PROMETHEUS", "ALERTMANAGER", "JUDGE")}
         self.run = directory / "run"
         self._slurm = {name: directory / name for name in ("SLURM_CONFIGURATION", "MUNGE_SOCKETS")}
         for path in self._slurm.values():
@@ -230,7 +230,8 @@ class TestStack:
             wait_for(lambda name=service: stack.healthy(name), f"{service} is healthy", limit=120)
 
     def test_every_target_is_up(self, prometheus: PrometheusApi) -> None:
-        jobs = {"stagewatch", "stagewatch-slurm", "node_exporter", "prometheus", "alertmanager"}
+        jobs = {"stagewatch", "stagewatch-slurm", "stagewatch-judge"}
+        jobs |= {"node_exporter", "prometheus", "alertmanager"}
 
         def up() -> set[str]:
             return {sample.labels["job"] for sample in prometheus.query("up == 1")}
@@ -252,8 +253,11 @@ class TestStack:
         assert int(fields["CapEff"], 16) == 1 << 19 | 1 << 34  # CAP_SYS_PTRACE, CAP_SYSLOG
         assert fields["NoNewPrivs"] == "1"
 
-    def test_the_slurm_agent_is_no_root_and_holds_none(self, stack: Stack) -> None:
-        pid = stack.container("slurm")["State"]["Pid"]
+    @pytest.mark.parametrize("service", ["slurm", "judge"])
+    def test_the_slurm_agent_and_the_judge_are_no_root_and_hold_none(
+        self, stack: Stack, service: str
+    ) -> None:
+        pid = stack.container(service)["State"]["Pid"]
         status = Path(f"/proc/{pid}/status").read_text()
         fields = dict(line.split(":\t", 1) for line in status.splitlines())
         assert fields["Uid"].split() == ["9947"] * 4
@@ -272,7 +276,7 @@ class TestStack:
             return [
                 alert.labels["rank"]
                 for alert in prometheus.alerts()
-                if alert.name == "BusyPollHang" and alert.state == "firing"
+                if alert.name == "JobStalled" and alert.state == "firing" and "rank" in alert.labels
             ]
 
-        assert wait_for(named, "BusyPollHang fires", limit=240)[0] in {"0", "1", "2", "3"}
+        assert wait_for(named, "JobStalled names a rank", limit=240)[0] in {"0", "1", "2", "3"}

@@ -22,10 +22,10 @@ from tests.deploy.store import Prometheus, Server
 from tests.running import clean_environ
 from tests.waiting import wait_for
 
-SERVICES = ("node:9947", "node:9100", "localhost:9090", "alertmanager:9093")
+SERVICES = ("node:9947", "node:9100", "localhost:9090", "alertmanager:9093", "judge:9949")
 EVALUATED = """
 min(changes(prometheus_rule_group_last_evaluation_timestamp_seconds[10m])) >= 2
-and on () count(min_over_time(up[15s]) == 1) == 4
+and on () count(min_over_time(up[15s]) == 1) == 5
 """
 """Every group of rules has run, also since all targets are up."""
 
@@ -37,7 +37,8 @@ def test_nothing_is_told_of_a_healthy_machine_without_slurm(
     need("prometheus", "prometheus-alertmanager", "prometheus-node-exporter", "unshare")
     if sys.platform != "linux" or os.geteuid() != 0:
         pytest.skip("needs root on Linux to make PID namespaces")
-    node, exporter, prometheus, alertmanager = (f"127.0.0.1:{free_port()}" for _ in SERVICES)
+    addresses = tuple(f"127.0.0.1:{free_port()}" for _ in SERVICES)
+    node, exporter, prometheus, alertmanager, judge = addresses
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
     children.start(
         ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
@@ -56,6 +57,13 @@ def test_nothing_is_told_of_a_healthy_machine_without_slurm(
          f"--config.file={ROOT / 'deploy' / 'alertmanager' / 'alertmanager.yml'}"],
         log=tmp_path / "alertmanager.log",
     )  # fmt: skip
+    command, *flags = compose["judge"]["command"]
+    children.start(
+        [sys.executable, "-m", "stagewatch.cli", command, *flags, f"--listen={judge}",
+         f"--prometheus=http://{prometheus}", f"--case-dir={tmp_path / 'cases'}"],
+        environ=clean_environ({}),
+        log=tmp_path / "judge.log",
+    )  # fmt: skip
     text = (ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text()
     rules = tmp_path / "rules"
     rules.mkdir()
@@ -63,7 +71,7 @@ def test_nothing_is_told_of_a_healthy_machine_without_slurm(
         sooner = re.sub(r"(?m)^( +interval: )(?:30s|60s|1m)\b", r"\g<1>15s", file.read_text())
         (rules / file.name).write_text(sooner)
     text = text.replace("rules/*", f"{rules}/*")
-    for inside, outside in zip(SERVICES, (node, exporter, prometheus, alertmanager), strict=True):
+    for inside, outside in zip(SERVICES, addresses, strict=True):
         assert inside in text
         text = text.replace(inside, outside)
     server = Prometheus(children, tmp_path / "prometheus", text, listen=prometheus)

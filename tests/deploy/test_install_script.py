@@ -35,6 +35,7 @@ def install(path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         (("--purge",), "--purge goes with --uninstall"),
         (("node", "--purge"), "--purge goes with --uninstall"),
         (("--uninstall", "node"), "--uninstall removes every agent"),
+        (("judge", "--uninstall"), "--uninstall removes every agent"),
         (("nodes",), "unknown argument nodes"),
     ],
 )
@@ -45,7 +46,7 @@ def test_whoever_does_not_say_what_to_do_gets_the_usage(
     assert done.returncode == 2
     first, usage, *_ = done.stderr.splitlines()
     assert problem in first
-    assert usage == "Usage: deploy/install.sh [--no-start] node|slurm ..."
+    assert usage == "Usage: deploy/install.sh [--no-start] node|slurm|judge ..."
 
 
 def test_the_help_says_what_stays_after_a_purge(path: str) -> None:
@@ -55,7 +56,7 @@ def test_the_help_says_what_stays_after_a_purge(path: str) -> None:
     assert done.stdout.splitlines()[-1].startswith("Needs root")
 
 
-@pytest.mark.parametrize("arguments", [("node",), ("--uninstall",)])
+@pytest.mark.parametrize("arguments", [("node",), ("judge",), ("--uninstall",)])
 def test_only_root_installs_and_removes(path: str, arguments: tuple[str, ...]) -> None:
     done = install(path, *arguments)
     assert (done.returncode, done.stderr) == (2, "install: must run as root\n")

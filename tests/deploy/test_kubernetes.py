@@ -20,6 +20,7 @@ from tests.deploy.engine import ROOT
 HERE = ROOT / "deploy" / "kubernetes"
 KUBERNETES = ("1.30", "1.34")
 """The oldest and the newest version that the manifests are held to."""
+JUDGE = "stagewatch-judge"
 KUBECTL_LIMIT = 1 << 20
 """The most a ConfigMap may hold; see the documentation of ConfigMap."""
 
@@ -130,6 +131,18 @@ def test_the_documented_overlay_adds_the_slurm_agent_and_names_both_images(tmp_p
     assert {each["metadata"].get("namespace") for each in found} == {None, "stagewatch"}
 
 
+def test_two_judges_may_run_beside_each_other(tmp_path: Path) -> None:
+    site = overlay(tmp_path) / "kustomization.yaml"
+    site.write_text(site.read_text() + "replicas: [{name: stagewatch-judge, count: 2}]\n")
+    [judge] = [each for each in built(site.parent) if each["metadata"]["name"] == JUDGE
+               and each["kind"] == "Deployment"]  # fmt: skip
+    assert judge["spec"]["replicas"] == 2
+    volumes = judge["spec"]["template"]["spec"]["volumes"]
+    assert all("emptyDir" in volume for volume in volumes), "they share no volume"
+    [spread] = judge["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    assert spread["topologyKey"] == "kubernetes.io/hostname"
+
+
 def test_kustomize_builds_every_dashboard_and_rule() -> None:
     found = built(HERE)
     boards = [manifest for manifest in found if manifest["kind"] == "ConfigMap"]
@@ -189,20 +202,27 @@ def test_monitors_give_the_labels_that_rules_and_dashboards_need() -> None:
         jobs.add(targets["job"]["replacement"])
         assert "cluster" in targets
         assert ("node" in targets) == (monitor["metadata"]["name"] == "stagewatch-node")
-    assert jobs == {"stagewatch", "stagewatch-slurm"}
+        assert endpoint.get("honorLabels", False) == (
+            monitor["metadata"]["name"] == "stagewatch-judge"
+        )
+    assert jobs == {"stagewatch", "stagewatch-judge", "stagewatch-slurm"}
 
 
 def test_agents_hold_no_more_than_they_need() -> None:
-    [node], [slurm] = of_kind("DaemonSet"), of_kind("Deployment")
+    [node], [judge, slurm] = of_kind("DaemonSet"), of_kind("Deployment")
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
-    for workload, service in ((node, "node"), (slurm, "slurm")):
+    for workload, service in ((node, "node"), (judge, "judge"), (slurm, "slurm")):
         security = container(workload)["securityContext"]
         assert not security["allowPrivilegeEscalation"]
         assert security["readOnlyRootFilesystem"]
         assert security["capabilities"]["drop"] == ["ALL"]
         assert security["capabilities"].get("add", []) == compose[service].get("cap_add", [])
         assert not workload["spec"]["template"]["spec"]["automountServiceAccountToken"]
-    assert slurm["spec"]["template"]["spec"]["securityContext"]["runAsNonRoot"]
+    for workload in (judge, slurm):
+        security = workload["spec"]["template"]["spec"]["securityContext"]
+        assert security["runAsNonRoot"]
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostPID", "hostNetwork"} & judge["spec"]["template"]["spec"].keys()
     writable = [mount for mount in container(node)["volumeMounts"] if not mount.get("readOnly")]
     assert {Path(mount["mountPath"]) for mount in writable} == {
         Path("/run/stagewatch"), Path("/var/lib/stagewatch"), Path("/tmp"),

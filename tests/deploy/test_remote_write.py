@@ -103,7 +103,7 @@ def configuration(name: str, agent: str, store: Store, *, shard: int = 0, every:
     interval of its scrapes."""
     text = (SCALE / name).read_text()
     text = text.replace("store:8428", store.url.removeprefix("http://"))
-    text = text.replace("slurm-agent:9948", agent)
+    text = text.replace("slurm-agent:9948", agent).replace("judge:9949", agent)
     content = yaml.safe_load(text.replace('"0"', f'"{shard}"') if shard else text)
     content["global"] |= {"scrape_interval": every, "scrape_timeout": every}
     if "rule_files" in content:
@@ -168,6 +168,7 @@ def test_every_node_is_scraped_by_exactly_one_shard(
     )
     assert all("shard" not in each["metric"] for each in store.query("up"))
     assert len(store.query('up{job="stagewatch-slurm"}')) == 1
+    assert len(store.query('up{job="stagewatch-judge"}')) == 1
 
 
 def test_vmalert_takes_every_rule() -> None:

@@ -22,7 +22,7 @@ from tests.deploy.engine import (
 )
 from tests.waiting import wait_for
 
-EXPOSURE = {"node": 35, "slurm": 20}
+EXPOSURE = {"node": 35, "slurm": 20, "judge": 14}
 """Tenths of the most that `systemd-analyze security` may find, out of 100."""
 CAPABILITIES = 1 << 19 | 1 << 34
 """CAP_SYS_PTRACE and CAP_SYSLOG."""
@@ -41,6 +41,16 @@ def test_the_unit_exposes_little(agent: str) -> None:
     if "unrecognized option" in done.stderr:
         pytest.skip("needs systemd 250 or newer: systemd-analyze has no --offline")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_judge_sees_no_process_of_others_and_writes_case_files_alone() -> None:
+    text = (ROOT / "deploy" / "systemd" / "stagewatch-judge.service").read_text()
+    lines = [line for line in text.splitlines() if "=" in line and not line.startswith("#")]
+    held = {name: value for name, _, value in (line.partition("=") for line in lines)}
+    assert held["CapabilityBoundingSet"] == "" and "AmbientCapabilities" not in held
+    assert (held["ProtectProc"], held["LimitCORE"]) == ("invisible", "0")
+    assert held["StateDirectory"] == "stagewatch/cases" and "ReadWritePaths" not in held
+    assert held["UMask"] == "0077"
 
 
 class Machine:
@@ -99,7 +109,7 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def machine() -> Iterator[Machine]:
-    """Both agents installed; their options were there before."""
+    """Everything installed; the options were there before."""
     need_engine()
     if shutil.which("mmdebstrap") is None or os.geteuid() != 0:
         pytest.skip("needs root and mmdebstrap to build an image with systemd")
@@ -112,9 +122,10 @@ def machine() -> Iterator[Machine]:
         machine("mkdir /root/src /etc/stagewatch")
         machine(f"cd /src && cp -r {' '.join(SOURCES)} /root/src")
         for agent, port in machine.ports.items():
-            option = f"STAGEWATCH_LISTEN=127.0.0.1:{port}"
+            prefix = "STAGEWATCH_JUDGE" if agent == "judge" else "STAGEWATCH"
+            option = f"{prefix}_LISTEN=127.0.0.1:{port}"
             machine(f"echo {option} > /etc/stagewatch/{agent}.env")
-        machine.install("node", "slurm")
+        machine.install(*EXPOSURE)
         yield machine
     finally:
         machine.close()
@@ -138,7 +149,9 @@ class TestInstalled:
         found = [line for line in lines if line.startswith("stagewatch_collector_success")]
         assert [line for line in found if not line.endswith(" 1")] == []
 
-    @pytest.mark.parametrize(("agent", "held"), [("node", CAPABILITIES), ("slurm", 0)])
+    @pytest.mark.parametrize(
+        ("agent", "held"), [("node", CAPABILITIES), ("slurm", 0), ("judge", 0)]
+    )
     def test_the_agent_is_no_root_and_can_gain_nothing(
         self, machine: Machine, agent: str, held: int
     ) -> None:
@@ -148,12 +161,21 @@ class TestInstalled:
         assert status["NoNewPrivs"] == "1"
         assert status["Seccomp"] == "2"
 
-    def test_the_agent_can_write_its_own_directories_only(self, machine: Machine) -> None:
-        mounts = machine(f"cat /proc/{machine.pid('node')}/mountinfo").splitlines()
+    @pytest.mark.parametrize(
+        ("agent", "directories"),
+        [
+            ("node", {"/run/stagewatch", "/var/lib/stagewatch"}),
+            ("judge", {"/var/lib/stagewatch/cases"}),
+        ],
+    )
+    def test_the_agent_can_write_its_own_directories_only(
+        self, machine: Machine, agent: str, directories: set[str]
+    ) -> None:
+        mounts = machine(f"cat /proc/{machine.pid(agent)}/mountinfo").splitlines()
         root = [line.split() for line in mounts if line.split()[4] == "/"][-1]
         assert "ro" in root[5].split(",")
         own = {line.split()[4] for line in mounts if "stagewatch" in line.split()[4]}
-        assert own == {"/run/stagewatch", "/var/lib/stagewatch"}
+        assert own == directories
 
     def test_a_killed_agent_comes_back(self, machine: Machine) -> None:
         before = machine.pid("node")
@@ -163,7 +185,7 @@ class TestInstalled:
     def test_installing_again_keeps_the_options_and_the_state(self, machine: Machine) -> None:
         state = "cat /etc/stagewatch/*.env; stat --format=%i /var/lib/stagewatch"
         before = machine(state)
-        machine.install("node", "slurm")
+        machine.install(*EXPOSURE)
         assert machine(state) == before
         wait_for(lambda: machine.metrics("node"), "the agent serves again")
 
@@ -203,7 +225,7 @@ class TestInstalled:
         assert set(left.split()) <= {
             "/etc/stagewatch", "/var/lib/stagewatch", "/var/lib/stagewatch-faults",
         }  # fmt: skip
-        assert machine("ls /etc/stagewatch").split() == ["node.env", "slurm.env"]
+        assert machine("ls /etc/stagewatch").split() == ["judge.env", "node.env", "slurm.env"]
         assert machine("ls /run") and "stagewatch" not in machine("ls /run")
 
     def test_purging_leaves_nothing(self, machine: Machine) -> None:
