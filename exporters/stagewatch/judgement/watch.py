@@ -141,8 +141,9 @@ class Watch:
     def _troubled(self, at: float) -> list[JobKey]:
         """The jobs with a rank that is overdue, has died, is stopped or held, or has announced a
         pause: of others nothing more is asked."""
+        lives = " and on (cluster, job_id) job:rl_ranks_live:count" if self._sums.live else ""
         told = self._api.query(
-            "count by (cluster, job_id) (rl_rank_up == 0)"
+            f"count by (cluster, job_id) (rl_rank_up == 0){lives}"
             ' or count by (cluster, job_id) (rl_rank_wait_class{class=~"traced|stopped"})'
             " or count by (cluster, job_id) (rl_rank_expected_seconds > 0)",
             at,
