@@ -75,7 +75,6 @@ SLURM = {
 
 NOTHING_HERE = {
     "slurm_accounting": "slurmrestd has no events of nodes",
-    "slurm_stalls": "no Prometheus is named",
 }
 """Collectors that find nothing of their kind, alone as among the others, and why."""
 

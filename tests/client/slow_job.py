@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.errors import StagewatchError
-from stagewatch.demo.prometheus import arguments, prometheus_command, write_config
+from stagewatch.demo.prometheus import arguments, judge_command, prometheus_command, write_config
 from stagewatch.demo.stack import Stack, free_port, only
 from stagewatch.prometheus.api import PrometheusApi
 from tests.running import clean_environ
@@ -64,7 +64,8 @@ def watched(
         pytest.skip(f"needs prometheus: {error}")
     try:
         stack.start_agent(NODE, *only(collectors))
-        config = write_config(stack.directory, stack.agents)
+        judge = f"127.0.0.1:{free_port()}"
+        config = write_config(stack.directory, stack.agents, judge)
         for name, times in shorter.items():
             rules = stack.directory / "rules" / f"{name}.rules.yaml"
             text = rules.read_text()
@@ -75,7 +76,11 @@ def watched(
         port = free_port()
         command = arguments(prometheus_command(directory / "cache"), config, port)
         stack.children.start(command, log=stack.directory / "prometheus.log")
-        api = PrometheusApi(f"http://127.0.0.1:{port}")
+        url = f"http://127.0.0.1:{port}"
+        stack.children.start(
+            judge_command(judge, url, stack.directory), log=stack.directory / "judge.log"
+        )
+        api = PrometheusApi(url)
         wait_for(api.ready, "Prometheus answers", 60)
         yield stack, api
         api.close()

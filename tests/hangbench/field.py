@@ -37,7 +37,7 @@ class Field:
                     self._stack.agents[node] = f"127.0.0.1:{free_port()}"
                     self.start_agent(node)
                 self.api = self._stack.start_prometheus()
-                scraped = len(SHARED + OWN)
+                scraped = len(SHARED + OWN) + 1
                 wait_for(lambda: len(self.query("up == 1")) == scraped, 60)
         except BaseException:
             self._stack.stop()

@@ -17,7 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stagewatch.core.processes import Children
-from stagewatch.demo.prometheus import arguments, prometheus_command, write_config
+from stagewatch.demo.prometheus import (
+    arguments,
+    judge_command,
+    prometheus_command,
+    write_config,
+)
 from stagewatch.demo.rank import Board
 from stagewatch.demo.stack import free_port, only
 from stagewatch.prometheus.api import PrometheusApi, Series
@@ -249,16 +254,21 @@ class Lab:
 
     def _start(self) -> None:
         targets = {node: self._agent(node) for node in self.nodes}
-        config = write_config(self.directory, targets)
+        judge = f"127.0.0.1:{free_port()}"
+        config = write_config(self.directory, targets, judge)
         port = free_port()
         command = arguments(prometheus_command(self.directory), config, port)
         self._services["prometheus"] = self.children.start(
             command, log=self.directory / "prometheus.log"
         )
         self.url = f"http://127.0.0.1:{port}"
+        self._services["judge"] = self.children.start(
+            judge_command(judge, self.url, self.directory), log=self.directory / "judge.log"
+        )
         self.api = PrometheusApi(self.url, timeout=60)
         wait_for(self.api.ready, "Prometheus answers", 120)
-        self.wait(lambda: len(self.api.query("up == 1")) == len(targets), "all agents are scraped")
+        everything = len(targets) + 1
+        self.wait(lambda: len(self.api.query("up == 1")) == everything, "all agents are scraped")
 
     def _agent(self, node: str) -> str:
         for name in ("ranks", "faults"):

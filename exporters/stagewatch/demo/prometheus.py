@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,6 +24,12 @@ rule_files:
 scrape_configs:
   - job_name: stagewatch
     static_configs:
+"""
+JUDGE = """\
+  - job_name: stagewatch-judge
+    honor_labels: true
+    static_configs:
+      - targets: ["{address}"]
 """
 TARGET = """\
       - targets: ["{address}"]
@@ -46,12 +53,14 @@ def prometheus_command(cache: Path) -> list[str]:
     )
 
 
-def write_config(directory: Path, targets: Mapping[str, str]) -> Path:
-    """Write a configuration that scrapes agents (node name -> address) with the shipped rules."""
+def write_config(directory: Path, targets: Mapping[str, str], judge: str = "") -> Path:
+    """Write a configuration that scrapes agents (node name -> address), and a judge at an address,
+    with the shipped rules."""
     file = directory / "prometheus.yml"
     lines = [TARGET.format(address=address, node=node) for node, address in targets.items()]
     rules = directory / "rules"
     shutil.copytree(assets("alerts"), rules, ignore=shutil.ignore_patterns("tests", "runbooks"))
+    lines += [JUDGE.format(address=judge)] if judge else []
     file.write_text(CONFIG.format(interval=SCRAPE_SECONDS, rules=rules) + "".join(lines))
     return file
 
@@ -65,6 +74,14 @@ def arguments(command: list[str], config: Path, port: int) -> list[str]:
         f"--web.listen-address=127.0.0.1:{port}",
         "--storage.tsdb.retention.time=1d",
         "--log.level=warn",
+    ]
+
+
+def judge_command(address: str, prometheus: str, directory: Path) -> list[str]:
+    """The command that judges the jobs of the Prometheus at a URL."""
+    return [
+        *(sys.executable, "-m", "stagewatch.cli", "judge", "--listen", address),
+        *("--prometheus", prometheus, "--case-dir", str(directory / "cases")),
     ]
 
 

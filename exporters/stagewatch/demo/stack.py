@@ -14,7 +14,12 @@ from pathlib import Path
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.core.processes import Children
-from stagewatch.demo.prometheus import arguments, prometheus_command, write_config
+from stagewatch.demo.prometheus import (
+    arguments,
+    judge_command,
+    prometheus_command,
+    write_config,
+)
 from stagewatch.faults.markers import Marker, write_marker
 from stagewatch.prometheus.api import PrometheusApi
 
@@ -24,7 +29,7 @@ to which processes still write as they end."""
 
 
 class Stack:
-    """Agents of some nodes and a Prometheus.
+    """Agents of some nodes, a Prometheus, and the judge of its jobs.
 
     `stop` also ends what was started as one of its `children` and removes its `directory`.
     """
@@ -59,13 +64,17 @@ class Stack:
         self.agents[node] = address
 
     def start_prometheus(self) -> PrometheusApi:
-        """Start Prometheus over the agents, and wait until it answers."""
-        config = write_config(self.directory, self.agents)
+        """Start Prometheus over the agents, and the judge over it; wait until it answers."""
+        self.judge = f"127.0.0.1:{free_port()}"
+        config = write_config(self.directory, self.agents, self.judge)
         port = free_port()
         self.children.start(
             arguments(self._prometheus, config, port), log=self.directory / "prometheus.log"
         )
         self.url = f"http://127.0.0.1:{port}"
+        self.children.start(
+            judge_command(self.judge, self.url, self.directory), log=self.directory / "judge.log"
+        )
         api = PrometheusApi(self.url)
         if not wait_for(api.ready, 60):
             raise StagewatchError(f"Prometheus did not start: {self._last_line('prometheus.log')}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import address, http_url, option
@@ -22,6 +23,8 @@ from stagewatch.judgement.memory import State
 from stagewatch.judgement.watch import Judged, Look, Watch
 from stagewatch.prometheus.options import PrometheusOptions
 from stagewatch.ranks.wait_class import WaitClass
+
+Target = tuple[dict[str, str], str]
 
 JOB = ("cluster", "job_id", "role")
 RANK = ("cluster", "node", "job_id", "role", "rank", "stage")
@@ -153,18 +156,24 @@ class JudgeCollector(Collector):
         watch: Watch,
         cases: Cases,
         clock: Callable[[], float] = time.time,
+        targets: Callable[[], Sequence[Target]] = tuple,
         close: Callable[[], None] = lambda: None,
     ) -> None:
+        """`targets`: labels and URL of what the Prometheus scrapes."""
         self._context = context
         self._watch = watch
         self._cases = cases
         self._clock = clock
+        self._targets = targets
         self._close = close
 
     def collect(self) -> Samples:
         look = self._watch.look(self._clock())
         self._context.latest = look
-        self._context.findings.replace(_findings(look))
+        findings = _findings(look)
+        if any(finding.culprits for finding in findings):
+            findings = _linked(findings, look, _pages(self._targets()))
+        self._context.findings.replace(findings)
         for key, job in look.jobs.items():
             if any(state.verdict.stalled or state.verdict.charges for state in job.states):
                 self._cases.keep(key, job)
@@ -241,6 +250,36 @@ def _findings(look: Look) -> list[Finding]:
     return found
 
 
+def _linked(findings: Sequence[Finding], look: Look, pages: Mapping[str, str]) -> list[Finding]:
+    """With links to the pages of the culprits' nodes."""
+    nodes: dict[tuple[str, str], set[str]] = {}
+    for job in look.jobs.values():
+        for state in job.states:
+            key = state.verdict.job_id, state.verdict.role
+            nodes.setdefault(key, set()).update(rank.node for rank in state.verdict.culprits)
+    return [
+        replace(
+            finding,
+            links=tuple(
+                (node, pages[node])
+                for node in sorted(nodes.get((finding.job_id, finding.role), ()))
+                if node in pages
+            ),
+        )
+        for finding in findings
+    ]
+
+
+def _pages(targets: Sequence[Target]) -> dict[str, str]:
+    """URL of the status page of each node agent, by node."""
+    return {
+        labels["node"]: f"{parts.scheme}://{parts.netloc}/"
+        for labels, url in targets
+        if labels.get("job") == "stagewatch" and labels.get("node")
+        if (parts := urlsplit(url)).scheme in ("http", "https")
+    }
+
+
 def case_of(key: JobKey, job: Judged, limits: Limits) -> Mapping[str, object]:
     """The case of a job, as JSON has it."""
     case = CaseFile(*key, moments=tuple(job.moments), limits=limits)
@@ -255,12 +294,13 @@ def _build(options: ServerOptions, context: JudgeContext) -> JudgeCollector:
         context,
         Watch(api, context.options),
         Cases(context.options.case_dir, context.options),
+        targets=api.targets,
         close=api.close,
     )
 
 
 SPEC = CollectorSpec(
-    name="jobs",
+    name="judge",
     help="which jobs of a Prometheus hang, and who is at fault",
     interval=5,
     options=ServerOptions,

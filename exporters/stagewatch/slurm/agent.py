@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from stagewatch.agent import AgentCommand
 from stagewatch.core.collector import AnySpec
-from stagewatch.inspect import cluster_stalls
 from stagewatch.slurm.collectors import (
     controller,
     discovery,
@@ -18,7 +17,6 @@ from stagewatch.slurm.collectors import (
     steps,
 )
 from stagewatch.slurm.context import SlurmContext, SlurmOptions, slurm_context
-from stagewatch.web.facts import PageSources
 
 
 def collector_specs() -> tuple[AnySpec[SlurmContext], ...]:
@@ -35,7 +33,6 @@ def collector_specs() -> tuple[AnySpec[SlurmContext], ...]:
         steps.SPEC,
         discovery.SPEC,
         sources.SPEC,
-        cluster_stalls.SPEC,
     )
 
 
@@ -47,5 +44,4 @@ COMMAND = AgentCommand(
     specs=collector_specs,
     context=slurm_context,
     routes=lambda context: context.discovery.routes(),
-    sources=lambda context: PageSources(findings=context.findings.latest),
 )

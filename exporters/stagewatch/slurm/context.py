@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.core.config import address, http_url, listing, one_of, option, path
 from stagewatch.core.context import AgentOptions
-from stagewatch.core.findings import Findings
 from stagewatch.slurm.cluster import Cluster, Timing
 from stagewatch.slurm.discovery import Discovery, Exporter
 from stagewatch.slurm.transport import SlurmClient
@@ -84,8 +83,6 @@ class SlurmContext:
     options: SlurmOptions
     cluster: Cluster
     discovery: Discovery
-    findings: Findings = field(default_factory=lambda: Findings(fresh_seconds=60.0))
-    """Which jobs hang, as a Prometheus knows it."""
 
     def close(self) -> None:
         """End every question under way and save the counters."""

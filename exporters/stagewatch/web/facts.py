@@ -290,7 +290,7 @@ def facts_of(runner: Runner, sources: PageSources = NO_SOURCES) -> NodeFacts:
 
 def _judges(jobs: Mapping[str, Job]) -> bool:
     """Whether a collector of this agent is there to say which jobs hang."""
-    return "incidents" in jobs or ("slurm_stalls" in jobs and not jobs["slurm_stalls"].no_data)
+    return bool(jobs.keys() & {"incidents", "judge"})
 
 
 def _subject(jobs: Mapping[str, Job], rows: Sequence[T], *names: str) -> Subject[T] | None:

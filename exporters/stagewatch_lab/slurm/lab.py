@@ -47,6 +47,10 @@ scrape_configs:
   - job_name: stagewatch-slurm
     static_configs:
       - {{targets: ["{slurm}"], labels: {{cluster: demo}}}}
+  - job_name: stagewatch-judge
+    honor_labels: true
+    static_configs:
+      - {{targets: ["{judge}"]}}
   - job_name: stagewatch
     static_configs:
 """
@@ -79,7 +83,7 @@ class SlurmLab:
         self._spec = spec
         self._interval = interval
         self.nodes = spec.real_nodes
-        names = (*self.nodes, "slurm", "prometheus")
+        names = (*self.nodes, "slurm", "judge", "prometheus")
         self._addresses = dict(
             zip(names, map("127.0.0.1:{}".format, free_ports(len(names))), strict=True)
         )
@@ -116,7 +120,12 @@ class SlurmLab:
         rules = self.directory / "rules"
         write_rules(rules, self._interval)
         targets = [TARGET.format(address=self._addresses[node], node=node) for node in self.nodes]
-        head = CONFIG.format(every=SCRAPE_SECONDS, rules=rules, slurm=self._addresses["slurm"])
+        head = CONFIG.format(
+            every=SCRAPE_SECONDS,
+            rules=rules,
+            slurm=self._addresses["slurm"],
+            judge=self._addresses["judge"],
+        )
         self._config = self.directory / "prometheus.yml"
         self._config.write_text(head + "".join(targets))
         self.url = f"http://{self._addresses['prometheus']}"
@@ -140,8 +149,14 @@ class SlurmLab:
         self._services["prometheus"] = self.keeper.spawn(
             argv, env=environ, log=log, cwd=self.directory
         )
+        if "judge" not in self._services:
+            self._spawn(
+                "judge",
+                *(f"--listen={self._addresses['judge']}", f"--prometheus={self.url}"),
+                f"--case-dir={self.directory / 'cases'}",
+            )
         self.wait(self.api.ready, "Prometheus to answer")
-        everything = len(self.nodes) + 1
+        everything = len(self.nodes) + 2
         self.wait(lambda: len(self.api.query("up == 1")) == everything, "every agent to be scraped")
 
     def address(self, name: str) -> str:
@@ -173,7 +188,7 @@ class SlurmLab:
         )
 
     def _spawn(self, name: str, *flags: str) -> None:
-        command = "slurm" if name == "slurm" else "node"
+        command = name if name in ("slurm", "judge") else "node"
         argv = [sys.executable, "-m", "stagewatch.cli", command, *flags]
         log = self.directory / f"agent-{name}.log"
         self._services[name] = self.keeper.spawn(
