@@ -60,8 +60,13 @@ class Past:
         return "\n".join(lines) + "\n"
 
 
-def filled_prometheus(children: Children, directory: Path, *pasts: Past) -> str:
-    """The URL of a Prometheus that has the histories; it scrapes nothing."""
+def filled_prometheus(
+    children: Children, directory: Path, *pasts: Past, lookback: str = "5m"
+) -> str:
+    """The URL of a Prometheus that has the histories; it scrapes nothing.
+
+    `lookback`: how long a series that ends is still seen, as nothing marks its end.
+    """
     directory.mkdir()
     text = directory / "past.om"
     for past in pasts:
@@ -78,6 +83,7 @@ def filled_prometheus(children: Children, directory: Path, *pasts: Past) -> str:
     children.start(
         [
             "prometheus",
+            f"--query.lookback-delta={lookback}",
             f"--config.file={config}",
             f"--storage.tsdb.path={directory / 'data'}",
             "--storage.tsdb.retention.time=10y",

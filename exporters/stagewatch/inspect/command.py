@@ -19,12 +19,12 @@ exit status:
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import sys
 import time
 from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +46,11 @@ from stagewatch.incidents.files import DIRECTORY, read, standing, with_stacks
 from stagewatch.inspect import evidence
 from stagewatch.inspect.evidence import gather, text, why_none
 from stagewatch.inspect.table import table
-from stagewatch.judgement import facts
+from stagewatch.judgement import case_file, facts
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.from_node import observe
 from stagewatch.judgement.judge import Verdict, judge
+from stagewatch.judgement.limits import Limits, site_limits
 from stagewatch.judgement.sentence import sentence
 from stagewatch.prometheus.options import PrometheusOptions, server_at
 from stagewatch.ranks.directory import rank_directory
@@ -58,6 +59,20 @@ from stagewatch.record import DEFAULT_DIRECTORY
 
 LOOKS = 6
 PAUSE_SECONDS = 0.5
+
+
+def moment(value: object) -> float:
+    """a time as 2026-11-26T14:30:00Z, or Unix seconds"""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, str):
+        raise ValueError
+    try:
+        return float(value)
+    except ValueError:
+        parsed = datetime.fromisoformat(value.replace("Z", "+00:00"))
+    zoned = parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)
+    return zoned.timestamp()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +114,12 @@ class InspectOptions(LookOptions):
     watch: float = option(
         0.0, "look again after so many seconds, until Ctrl-C; 0: look once", parse=duration
     )
+    at: float = option(
+        0.0,
+        "with --prometheus: judge the job as of this time, as 2026-11-26T14:30:00Z or Unix "
+        "seconds; now, if none is given",
+        parse=moment,
+    )
     evidence: bool = option(
         False, "also take and show the stacks of all ranks of a job that is wrong, by py-spy"
     )
@@ -116,8 +137,11 @@ def run(arguments: argparse.Namespace) -> int:
     options = options_of(arguments, InspectOptions, "inspect")
     options = replace(options, job=arguments.job_id or options.job)
     server = server_at(options.prometheus, arguments)
+    limits = site_limits(arguments)
+    if options.at and not server:
+        raise ConfigError("--at needs --prometheus: a node shows the present alone")
     while True:
-        status = _tell(server, options) if server else _look(options)
+        status = _tell(server, options, limits) if server else _look(options, limits)
         if not options.watch:
             return status
         sys.stdout.flush()
@@ -137,7 +161,7 @@ def _dump(content: object, options: InspectOptions) -> str:
     return json.dumps(content, indent=None if options.watch else 2)
 
 
-def _look(options: InspectOptions) -> int:
+def _look(options: InspectOptions, limits: Limits) -> int:
     """Look at this node, and print; returns the exit status."""
     record_dir = options.record_dir
     proc = Procfs()
@@ -147,25 +171,27 @@ def _look(options: InspectOptions) -> int:
         rank_directory(record_dir, proc, fresh_for=0.1) as directory,
         closing(GuardedFiles(proc.root)) as files,
     ):
-        ranks = observe(directory, proc, looks=LOOKS, pause=PAUSE_SECONDS, files=files)
+        ranks = observe(
+            directory, proc, looks=LOOKS, pause=PAUSE_SECONDS, files=files, limits=limits
+        )
         census = directory.look()
     if shown:
         print("\033[K", end="", file=sys.stderr)
     ranks = [rank for rank in ranks if options.job in ("", rank.job_id)]
     left = left_lately(options.incident_dir, ranks, proc)
-    jobs = [verdict.job_id for verdict in judge([*ranks, *left]) if verdict.stalled]
+    jobs = [verdict.job_id for verdict in judge([*ranks, *left], limits=limits) if verdict.stalled]
     now = time.time()
     incidents = standing(ranks, read(options.incident_dir, jobs), now)
     libraries = [
         printable(f"job {one.job_id}: {line}", 400) for one in incidents for line in one.libraries
     ]
     ranks = with_stacks(ranks, incidents, now)
-    verdicts = judge([*ranks, *left])
+    verdicts = judge([*ranks, *left], limits=limits)
     if options.evidence:
         taker = StackTaker()
         ranks = gather(census.ranks, ranks, verdicts, taker)
         taker.close()
-        verdicts = judge([*ranks, *left])
+        verdicts = judge([*ranks, *left], limits=limits)
     if options.json:
         content = as_json(ranks, verdicts) | {"libraries": libraries}
         _say(_dump(content, options), options)
@@ -185,7 +211,7 @@ def _look(options: InspectOptions) -> int:
     return 3 if any(verdict.wrong for verdict in verdicts) else 0
 
 
-def _tell(server: PrometheusOptions, options: InspectOptions) -> int:
+def _tell(server: PrometheusOptions, options: InspectOptions, limits: Limits) -> int:
     """Print the story of a job as a Prometheus knows it; returns the exit status."""
     if not options.job:
         raise ConfigError("--prometheus needs a job, whose story it tells: stagewatch inspect JOB")
@@ -198,11 +224,13 @@ def _tell(server: PrometheusOptions, options: InspectOptions) -> int:
         ) from error
     api = PrometheusApi.of(server)
     try:
-        story = tell(api, options.job)
+        story = tell(api, options.job, options.at or time.time(), limits)
     finally:
         api.close()
     if options.json:
-        _say(_dump(dataclasses.asdict(story), options), options)
+        content = {"job_id": story.job_id, "sentences": story.sentences, "wrong": story.wrong}
+        cases = [case_file.as_json(case, states) for case, states in story.cases]
+        _say(_dump(content | {"cases": cases}, options), options)
     else:
         width = columns(sys.stdout)
         lines = [wrapped(printable(sentence), width) for sentence in story.sentences]

@@ -13,7 +13,7 @@ from stagewatch.core.errors import SourceError
 from stagewatch.host.guarded import Files
 from stagewatch.host.procfs import Procfs
 from stagewatch.judgement.facts import Inside, RankFacts, RecordState, seems_still
-from stagewatch.judgement.limits import Shown, budget_seconds, quantile
+from stagewatch.judgement.limits import DEFAULT, Limits, Shown, budget_seconds, quantile
 from stagewatch.ranks.directory import Census, RankDirectory
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.family_io import FamilyCounters, FamilyIo
@@ -56,7 +56,8 @@ class _Role:
 class Observer:
     """Keeps the last few samples of the ranks that it is shown."""
 
-    def __init__(self, proc: Procfs) -> None:
+    def __init__(self, proc: Procfs, limits: Limits = DEFAULT) -> None:
+        self._limits = limits
         self._sampler = Sampler(proc)
         self._windows: dict[int, deque[Sample]] = {}
 
@@ -83,7 +84,13 @@ class Observer:
             if rank.record:
                 shown.add(rank.record)
         return [
-            _facts(rank, self._windows.get(rank.pid, ()), roles[rank.job_id, rank.role], full=full)
+            _facts(
+                rank,
+                self._windows.get(rank.pid, ()),
+                roles[rank.job_id, rank.role],
+                self._limits,
+                full=full,
+            )
             for rank in here
         ]
 
@@ -96,12 +103,13 @@ def observe(
     pause: float,
     sleep: Callable[[float], None] = time.sleep,
     files: Files | None = None,
+    limits: Limits = DEFAULT,
 ) -> list[RankFacts]:
     """Look at every rank `looks` times, `pause` seconds apart.
 
     `files` are read to see which ranks are at work by what they and their children move.
     """
-    observer = Observer(proc)
+    observer = Observer(proc, limits)
     census = Census()
     began, before = time.monotonic(), _counters(directory, proc, files)
     for look in range(looks):
@@ -129,7 +137,9 @@ def _counters(directory: RankDirectory, proc: Procfs, files: Files | None) -> Fa
     return None
 
 
-def _facts(rank: Rank, window: Sequence[Sample], shown: _Role, *, full: bool) -> RankFacts:
+def _facts(
+    rank: Rank, window: Sequence[Sample], shown: _Role, limits: Limits, *, full: bool
+) -> RankFacts:
     record = rank.record
     lane = record.training if record else None
     frame = record.open if record else None
@@ -145,7 +155,7 @@ def _facts(rank: Rank, window: Sequence[Sample], shown: _Role, *, full: bool) ->
     still = seems_still(wait_class, inside, waited)
     budget = None
     if record and stage:
-        budget = budget_seconds(shown.stages, stage, still=still, ranks=shown.live)
+        budget = budget_seconds(shown.stages, stage, still=still, ranks=shown.live, limits=limits)
     ran = window[-1].run_seconds - window[0].run_seconds if seconds else 0.0
     return RankFacts(
         job_id=rank.job_id,

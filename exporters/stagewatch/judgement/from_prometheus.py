@@ -28,6 +28,7 @@ RankKey = tuple[str, str, str]
 """Role, rank and node."""
 Labelled = tuple[dict[str, str], float]
 
+FAILURE = "rl_rank_first_failure_timestamp_seconds"
 METRICS = (
     "rl_rank_up",
     "rl_rank_info",
@@ -46,7 +47,7 @@ METRICS = (
     "rl_rank_collective_inside_seconds",
     "rl_rank_collective_elements",
     "rl_call_oldest_seconds",
-    "rl_rank_first_failure_timestamp_seconds",
+    FAILURE,
     "rl_rank_stack_group",
     "rl_rank_stack_frame_info",
     "rank:rl_straggler:ratio",
@@ -96,6 +97,8 @@ class JobSeries:
     shown: dict[str, dict[str, Shown]] = field(default_factory=dict)
     before: Mapping[RankKey, frozenset[WaitClass]] = field(default_factory=dict)
     left: Mapping[RankKey, Left] = field(default_factory=dict)
+    scraped: dict[RankKey, float] = field(default_factory=dict)
+    """When those that have failed were looked at, Unix seconds."""
 
 
 def _direct(name: str, selector: str) -> str:
@@ -161,6 +164,7 @@ class Asker:
         for one in self._api.query(f"{{{names}, {chosen(keys)}}}", at):
             if (job := jobs.get(job_key(one.labels))) is not None:
                 job.by[one.labels["__name__"]].append((one.labels, one.value))
+        self._failures(jobs, at)
         self._sums(jobs, at)
         left = self._left(self._fewer(jobs, at), at)
         for key, job in jobs.items():
@@ -170,6 +174,13 @@ class Asker:
             moments[key] = self._with_before(key, moments[key])
         self._before = {key: one for key, one in self._before.items() if key in jobs}
         return moments
+
+    def _failures(self, jobs: Mapping[JobKey, JobSeries], at: float) -> None:
+        """When the first failures were scraped: what a rank has done since is as old as that."""
+        if any(job.by[FAILURE] for job in jobs.values()):
+            for one in self._api.query(f"timestamp({FAILURE}{{{chosen(jobs)}}})", at):
+                if (job := jobs.get(job_key(one.labels))) is not None:
+                    job.scraped[rank_key(one.labels)] = one.value
 
     def _sums(self, jobs: Mapping[JobKey, JobSeries], at: float) -> None:
         """What each role has shown of its stages."""
@@ -353,8 +364,8 @@ class _Tables:
         info = self._labels("rl_rank_info", key)
         where = self._labels("rl_rank_stage_open_seconds", key)
         age = self._value("rl_rank_progress_age_seconds", key)
-        failure = self._value("rl_rank_first_failure_timestamp_seconds", key)
-        failed = self._labels("rl_rank_first_failure_timestamp_seconds", key)
+        failure = self._value(FAILURE, key)
+        failed = self._labels(FAILURE, key)
         wait_class = _wait_class(self._classes[key][0]) if key in self._classes else None
         return RankFacts(
             job_id=job_id,
@@ -375,7 +386,9 @@ class _Tables:
             wait_class=WaitClass.GONE if gone else wait_class or WaitClass.UNKNOWN,
             first_failure=f"{failed.get('error')} in {failed.get('stage')}" if failed else "",
             first_failure_time=failure,
-            first_failure_age_seconds=None if failure is None else max(0.0, at - failure),
+            first_failure_age_seconds=None
+            if failure is None
+            else max(0.0, self._job.scraped.get(key, at) - failure),
             inside={} if gone else self._inside(key),
             calls={n: v for n, (_, v) in self._many["rl_call_oldest_seconds"][key].items()},
             group_sizes=self._counts("rl_rank_group_size", key),

@@ -7,10 +7,13 @@ series `rl_judge_limit_seconds`.
 
 from __future__ import annotations
 
+import argparse
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from stagewatch.core.config import option
+from stagewatch.core.config import PREFIX, fill, option, read_file, resolve, settings_of
 from stagewatch.ranks.stages import STEP_AFTER_SECONDS
 from stagewatch.record import BUCKET_BOUNDS
 
@@ -78,6 +81,26 @@ class Limits:
 
 
 DEFAULT = Limits()
+
+
+def site_limits(arguments: argparse.Namespace) -> Limits:
+    """The limits that `[judge]` of the configuration file and its variables set.
+
+    Raises `ConfigError`.
+    """
+    settings = tuple(settings_of(Limits, env=f"{PREFIX}JUDGE_"))
+    file = Path(arguments.config) if getattr(arguments, "config", None) else None
+    known = {setting.key for setting in settings}
+    table = read_file(file, "judge") if file else {}
+    values = resolve(
+        settings,
+        flags={},
+        environ={name: value for name, value in os.environ.items() if value},
+        file={key: value for key, value in table.items() if key in known},
+        where=f"{file} [judge]",
+    )
+    return fill(Limits, values)
+
 
 FACTOR = 3.0
 """The budget of a stage, in 99th percentiles of the gaps between its marks of progress ..."""

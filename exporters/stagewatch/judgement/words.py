@@ -46,11 +46,26 @@ def doing(ranks: Sequence[RankFacts]) -> str:
     )
 
 
+def whereabouts(ranks: Sequence[RankFacts]) -> str:
+    """How many ranks do what in which stage, the most first."""
+    counts = Counter((rank.wait_class, rank.stage or "no known stage") for rank in ranks)
+    return ", ".join(
+        f"{count} {DOING[kind][count > 1]} in {stage}"
+        for (kind, stage), count in counts.most_common(6)
+    )
+
+
+def _process(rank: RankFacts) -> str:
+    """`pid 4005 on node-b`, as far as that is known."""
+    pid = f"pid {rank.pid}" if rank.pid else "pid unknown"
+    return f"{pid} on {rank.node}" if rank.node else pid
+
+
 def who(ranks: Sequence[RankFacts]) -> str:
     """The ranks by number and process."""
     if len(ranks) == 1:
-        return f"rank {ranks[0].rank} (pid {ranks[0].pid})"
-    shown = ", ".join(f"{rank.rank} (pid {rank.pid})" for rank in ranks[:4])
+        return f"rank {ranks[0].rank} ({_process(ranks[0])})"
+    shown = ", ".join(f"{rank.rank} ({_process(rank)})" for rank in ranks[:4])
     return f"ranks {shown}" + (f" and {len(ranks) - 4} more" if len(ranks) > 4 else "")
 
 

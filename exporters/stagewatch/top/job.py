@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from stagewatch.core.words import duration
 from stagewatch.inspect.story import tell
+from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.limits import DEFAULT, Limits
+from stagewatch.judgement.words import collective
 from stagewatch.prometheus.api import PrometheusApi, Series
-from stagewatch.prometheus.selectors import matchers, select
+from stagewatch.prometheus.selectors import select
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.top.rows import Row, View
 
-_METRICS = (
-    "rl_rank_up",
-    "rl_rank_info",
-    "rl_rank_stage_open_seconds",
-    "rl_rank_step",
-    "rl_rank_wait_class",
-    "rl_rank_collective_inside_seconds",
-    "rl_rank_stack_frame_info",
-    "rl_rank_progress_age_seconds",
-    "rank:rl_stall:budget_seconds",
-    "rank:rl_stall:overdue_seconds",
-    "job:rl_stall:culprit",
-    "rank:rl_stall:stage_behind",
-)
 _RATE_WINDOW = "2m"
 _Key = tuple[str, ...]
 
@@ -32,18 +22,16 @@ _Key = tuple[str, ...]
 class JobSource:
     """The ranks of one job that node agents show and a server scrapes."""
 
-    def __init__(self, api: PrometheusApi, job: str) -> None:
+    def __init__(self, api: PrometheusApi, job: str, limits: Limits = DEFAULT) -> None:
+        self._limits = limits
         self.title = f"job {job}"
         self._api = api
         self._job = job
 
     def look(self) -> View:
         """The ranks now.  Raises `SourceError` where the server does not answer."""
-        story = tell(self._api, self._job)
-        metrics: dict[str, dict[_Key, Series]] = {name: {} for name in _METRICS}
-        selector = matchers(__name__=_METRICS, job_id=self._job)
-        for series in self._api.query(f"{{{selector}}}"):
-            metrics[series.labels["__name__"]][_key(series)] = series
+        now = time.time()
+        story = tell(self._api, self._job, now, self._limits, before=())
         steps = select("rl_rank_step", job_id=self._job)
         cpu = select("rl_rank_cpu_seconds_total", job_id=self._job)
         rates = self._values(f"clamp_min(deriv({steps}[{_RATE_WINDOW}]), 0)")
@@ -63,10 +51,15 @@ class JobSource:
         sentences = [
             (text, story.wrong and not place) for place, text in enumerate(story.sentences)
         ]
-        rows = [
-            replace(self._row(key, metrics, rates, cpus), work_and_waiting=shares.get(key))
-            for key in metrics["rl_rank_up"]
-        ]
+        rows = []
+        for case, states in story.cases:
+            accused = {id(rank) for state in states for rank in state.verdict.culprits}
+            for rank in (rank for state in states for rank in state.verdict.ranks):
+                if rank.left_seconds is None:
+                    key = case.cluster, rank.node, rank.role, str(rank.rank)
+                    row = _row(key, rank, rates.get(key), cpus.get(key))
+                    at_fault = id(rank) in accused
+                    rows.append(replace(row, at_fault=at_fault, work_and_waiting=shares.get(key)))
         return View(sentences, rows)
 
     def stacks(self, row: Row) -> str:
@@ -93,51 +86,32 @@ class JobSource:
     def _values(self, expression: str) -> dict[_Key, float]:
         return {_key(series): series.value for series in self._api.query(expression)}
 
-    def _row(
-        self,
-        key: _Key,
-        metrics: dict[str, dict[_Key, Series]],
-        rates: dict[_Key, float],
-        cpus: dict[_Key, float],
-    ) -> Row:
-        def value(name: str) -> float | None:
-            series = metrics[name].get(key)
-            return series.value if series else None
 
-        def label(metric: str, name: str) -> str:
-            series = metrics[metric].get(key)
-            return series.labels.get(name, "") if series else ""
-
-        cluster, node, role, rank = key
-        pid = label("rl_rank_info", "pid")
-        step = value("rl_rank_step")
-        inside_seconds = value("rl_rank_collective_inside_seconds")
-        op, group = (label("rl_rank_collective_inside_seconds", name) for name in ("op", "group"))
-        inside = f"{op} of {group}, {duration(inside_seconds)}" if inside_seconds else ""
-        lives = value("rl_rank_up")
-        overdue = value("rank:rl_stall:overdue_seconds") is not None
-        wait_class = label("rl_rank_wait_class", "class") or WaitClass.UNKNOWN.value
-        return Row(
-            job_id=self._job,
-            role=role,
-            rank=rank,
-            node=node,
-            cluster=cluster,
-            pid=int(pid) if pid.isdecimal() else None,
-            stage=label("rl_rank_stage_open_seconds", "stage"),
-            substage=label("rl_rank_stage_open_seconds", "substage"),
-            open_seconds=value("rl_rank_stage_open_seconds"),
-            step=None if step is None else int(step),
-            steps_per_second=0.0 if overdue else rates.get(key),
-            age_seconds=value("rl_rank_progress_age_seconds") if lives else None,
-            budget_seconds=value("rank:rl_stall:budget_seconds"),
-            overdue=overdue,
-            wait_class=wait_class if lives else WaitClass.GONE.value,
-            cpu_ratio=cpus.get(key),
-            inside=inside or label("rl_rank_stack_frame_info", "frame"),
-            at_fault=key in metrics["job:rl_stall:culprit"]
-            or key in metrics["rank:rl_stall:stage_behind"],
-        )
+def _row(key: _Key, rank: RankFacts, rate: float | None, cpu: float | None) -> Row:
+    inside = next(iter(rank.inside.items()), None)
+    lives = rank.wait_class is not WaitClass.GONE
+    return Row(
+        job_id=rank.job_id,
+        role=rank.role,
+        rank=str(rank.rank),
+        node=rank.node,
+        cluster=key[0],
+        pid=rank.pid or None,
+        stage=rank.stage if rank.stage_open_seconds is not None and rank.stage else "",
+        substage=rank.substage,
+        open_seconds=rank.stage_open_seconds,
+        step=rank.step,
+        steps_per_second=0.0 if rank.overdue else rate,
+        age_seconds=rank.progress_age_seconds if lives else None,
+        budget_seconds=rank.budget_seconds,
+        overdue=rank.overdue,
+        wait_class=rank.wait_class.value,
+        cpu_ratio=cpu,
+        inside=f"{collective(*inside)}, {duration(inside[1].seconds)}"
+        if inside
+        else rank.stack.frame,
+        at_fault=False,
+    )
 
 
 def _key(series: Series) -> _Key:

@@ -1,0 +1,63 @@
+"""Facts out of a real Prometheus: every made-up job gets the verdict that its facts get."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from stagewatch.core.processes import Children
+from stagewatch.judgement.from_prometheus import Asker, JobKey
+from stagewatch.judgement.judge import judge
+from stagewatch.judgement.memory import Moment
+from stagewatch.prometheus.api import PrometheusApi
+from tests.judgement.cases import CASES, ROLES, ranks_of
+from tests.judgement.exported import export
+from tests.report.filled import Past, filled_prometheus
+
+NOW = time.time() // 100 * 100 - 3600
+pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")
+
+
+def jobs() -> dict[str, list]:  # type: ignore[type-arg]
+    """All cases whose facts do not depend on how ranks waited long ago."""
+    named = {name: case.ranks(name) for name, case in CASES.items()}
+    named |= {name: ranks_of(name) for name in ROLES}
+    return {name: ranks for name, ranks in named.items() if not any(r.class_before for r in ranks)}
+
+
+@pytest.fixture(scope="module")
+def moments(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[JobKey, Moment]]:
+    """All jobs at once, as one Prometheus holds them."""
+    past = Past(NOW - 120, NOW, step=5.0)
+    for ranks in jobs().values():
+        export(past, ranks)
+    for node in range(3):
+        past.add("up", 1.0, job="stagewatch", cluster="c", node=f"n{node}")
+    with Children() as children:
+        api = PrometheusApi(
+            filled_prometheus(children, tmp_path_factory.mktemp("p") / "p", past, lookback="6s")
+        )
+        keys = [("c", name) for name in jobs()]
+        yield Asker(api, recorded=False).moments(keys, NOW)
+        api.close()
+
+
+@pytest.mark.parametrize("name", jobs())
+def test_every_case_gets_the_verdict_of_its_facts(name: str, moments: dict[JobKey, Moment]) -> None:
+    def told(ranks):  # type: ignore[no-untyped-def]
+        return [
+            (
+                one.role,
+                one.stalled,
+                one.evidence,
+                sorted((charge.rank.rank, charge.evidence) for charge in one.charges),
+            )
+            for one in judge(ranks)
+        ]
+
+    expected = [replace(rank, stack=replace(rank.stack)) for rank in jobs()[name]]
+    assert told(moments["c", name].ranks) == told(expected)
