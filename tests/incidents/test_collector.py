@@ -135,14 +135,14 @@ def test_an_agent_tells_where_the_ranks_of_a_job_hang(
     content = json.loads(file.read_text())
     (sentence,) = content["sentences"]
     assert f"rank 2 (pid {pids[2]})" in sentence
-    assert f"at {reward}: its stack differs from all others" in sentence
+    assert f"at {reward}: it is in other code than all others" in sentence
     assert content["ranks"][2]["facts"]["wait_class"] == "parked"
     assert [one["stack"]["still"] for one in content["ranks"]] == [True] * 4
     assert content["faults"][0].startswith("cpu-1: cpu_contention r2, since ")
 
     said = run_inspect("--record-dir", str(agent.ranks), "--incident-dir", str(kept))
     assert said.returncode == 3
-    assert f"at {reward}: its stack differs from all others" in said.stdout
+    assert f"at {reward}: it is in other code than all others" in said.stdout
 
     # A restart takes the incident up, and looks at nobody again.
     agent.stop()
@@ -269,9 +269,9 @@ def test_a_job_that_still_hangs_is_looked_at_again_and_its_incident_made_anew(
     monkeypatch.setattr(here.taker, "take", misread)
     wait_for(here.look, "an incident")
     (file,) = kept.iterdir()
-    assert "its stack differs from all others" not in file.read_text()
+    assert "it is in other code than all others" not in file.read_text()
     wait_for(lambda: here.look() and looks == 6, "four more looks")
-    wait_for(lambda: here.look() and "its stack differs" in file.read_text(), "a verdict")
+    wait_for(lambda: here.look() and "in other code than" in file.read_text(), "a verdict")
     content = json.loads(file.read_text())
     assert f"rank 2 (pid {pids[2]})" in content["sentences"][0]
     assert [one["stack"]["still"] for one in content["ranks"]] == [False, True, True, True]

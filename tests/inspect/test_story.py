@@ -1,91 +1,163 @@
-"""The story of a whole job, from a real Prometheus that holds what the rules said of it."""
+"""The story of a whole job, from a real Prometheus that holds what agents and rules told of it."""
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from datetime import datetime, timezone
+from typing import Any
 
 import pytest
 
+from stagewatch.core.errors import StagewatchError
 from stagewatch.core.processes import Children
 from stagewatch.inspect.story import Story, tell
+from stagewatch.judgement.facts import Inside
 from stagewatch.prometheus.api import PrometheusApi
-from tests.inspect.past_server import Then
+from stagewatch.ranks.wait_class import WaitClass
+from tests.judgement.exported import export
+from tests.judgement.jobs import LEFT, PARKED, SPINNING, job
 from tests.report.filled import Past, filled_prometheus
+from tests.running import clean_environ
 
 NOW = time.time() // 100 * 100 - 3600
-JOB = "7"
-BEHIND = {"job_id": JOB, "role": "train", "rank": "3", "node": "n2", "stage": "weights_update"}
+WORKS: dict[str, Any] = {"progress_age_seconds": 1.0, "wait_class": WaitClass.COMPUTE}
+IDLE: dict[str, Any] = PARKED | {"stage": "idle", "progress_age_seconds": 180.0}
+RAISED: dict[str, Any] = {
+    "first_failure": "RuntimeError in train",
+    "first_failure_age_seconds": 180.0,
+}
+HUNG = SPINNING | {"progress_age_seconds": 90.0, "inside": {"world": Inside("all_reduce", 88.0)}}
 
 pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")
 
 
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Prometheus that knows many jobs."""
+    past = Past(NOW - 120, NOW, step=5.0)
+    export(past, job(8, HUNG, job_id="hangs", rank_5=LEFT | {"progress_age_seconds": 90.0}))
+    export(past, job(4, WORKS, job_id="slow"))
+    slow = {"cluster": "c", "job_id": "slow", "role": "train"}
+    past.add("rank:rl_slow:ratio", 1.5, **slow, rank=1, node="n1", peers="")
+    past.add("rank:rl_slow_witness:ratio", 0.3, **slow, rank=1, node="n1", witness="cpu_limit")
+    past.add("job_role:rl_slow_job_told:ratio", 1.5, **slow, beside="best_hours")
+    past.add("job_role:rl_step_time:seconds", 15.0, **slow)
+    export(past, job(2, WORKS, job_id="well"))
+    export(past, job(3, IDLE | RAISED, job_id="raised"))
+    export(past, job(2, HUNG, job_id="twice"), cluster="a")
+    export(past, job(4, WORKS, job_id="twice"), cluster="b")
+    for cluster in ("a", "b"):
+        marker = {"id": cluster, "fault_type": f"slow-{cluster}", "target_worker": "1"}
+        past.add("fault_injection_active", 1.0, cluster=cluster, node="n1", **marker)
+    hands_over = {"stage": "weights_update", "substage": "", "behind": True}
+    roles = job(4, PARKED | {"inside": {}, "collectives": {}}, job_id="behind", rank_3=hands_over)
+    export(past, roles)
+    past.add("job:rl_wasted_gpu_seconds:total", 640.0, cluster="c", job_id="hangs", role="train")
+    with Children() as children:
+        yield filled_prometheus(children, tmp_path_factory.mktemp("p") / "p", past, lookback="6s")
+
+
 @pytest.fixture
-def story(children: Children, tmp_path: Path) -> Iterator[Story]:
-    """As told of two roles that hang, since one train rank does not bring its weights."""
-    past = Past(NOW - 60, NOW)
-    for role, ranks in (("train", 4), ("rollout", 2)):
-        for rank in range(ranks):
-            who = {"job_id": JOB, "role": role, "rank": rank, "node": f"n{1 + rank // 2}"}
-            past.add("rl_rank_up", lambda when: 1.0, **who)
-            past.add("rl_rank_progress_age_seconds", lambda when: 90.0, **who)
-        for verdict in ("job:rl_stall:active", "job:rl_stall:group_only"):
-            past.add(verdict, lambda when: 1.0, job_id=JOB, role=role)
-    past.add("rank:rl_straggler:ratio", lambda when: 80.0, **BEHIND)
-    past.add(
-        "rank:rl_stall:stage_behind",
-        lambda when: 1.0,
-        **BEHIND,
-        pid=103,
-        evidence="stage_behind",
-    )
-    for node, frame in (("n1", "loop.py:80 in wait"), ("n2", "sync.py:25 in send_weights")):
-        whose = {**BEHIND, "node": node, "frame": frame}
-        del whose["stage"]
-        past.add("rl_rank_stack_frame_info", lambda when: 1.0, **whose)
-    api = PrometheusApi(filled_prometheus(children, tmp_path / "p", past))
-    yield tell(Then(api, NOW), JOB, NOW)
+def api(url: str) -> Iterator[PrometheusApi]:
+    api = PrometheusApi(url)
+    yield api
     api.close()
 
 
-def test_a_rank_that_its_peers_have_left_behind_is_told_of_in_plain_words(story: Story) -> None:
+def text(story: Story) -> str:
+    return "\n".join(story.sentences)
+
+
+def test_who_holds_a_job_up_is_told_first_with_node_and_evidence(api: PrometheusApi) -> None:
+    story = tell(api, "hangs", NOW)
     assert story.wrong
-    assert (
-        "Culprit: rank 3 (train), pid 103 on n2, in weights_update at sync.py:25 in send_weights: "
-        "its peers have completed "
-        "that stage, and the job waits for it (stage_behind)."
-    ) in story.sentences
-
-
-def test_roles_that_wait_for_it_are_not_said_to_hang_for_no_reason(story: Story) -> None:
-    heads = [each for each in story.sentences if ": no progress since" in each]
-    assert len(heads) == 2
-    assert not [each for each in story.sentences if each.startswith("No rank stands out")]
-
-
-def test_a_job_that_goes_on_slowly_is_told_with_its_slow_rank_and_as_a_whole(
-    children: Children, tmp_path: Path
-) -> None:
-    past = Past(NOW - 60, NOW)
-    for job, rank in ((JOB, 0), (JOB, 1), ("8", 0)):
-        who = {"job_id": job, "role": "train", "rank": rank, "node": "n1"}
-        past.add("rl_rank_up", 1.0, **who)
-        past.add("rl_rank_progress_age_seconds", 1.0, **who)
-    slow = {"job_id": JOB, "role": "train", "rank": 1, "node": "n1"}
-    past.add("rank:rl_slow:ratio", 1.5, **slow, peers="")
-    past.add("rank:rl_slow_witness:ratio", 0.3, **slow, witness="cpu_limit")
-    whole = {"job_id": JOB, "role": "train"}
-    past.add("job_role:rl_slow_job_told:ratio", 1.5, **whole, beside="best_hours")
-    past.add("job_role:rl_step_time:seconds", 15.0, **whole)
-    api = PrometheusApi(filled_prometheus(children, tmp_path / "p", past))
-    told, other = (tell(Then(api, NOW), job, NOW) for job in (JOB, "8"))
-    api.close()
-    assert told.sentences[:2] == (
-        "Slow: rank 1 on n1 works 1.50 times as long as its peers: a CPU limit stops it 30% of "
-        "the time.",
-        "Slow as a whole: over the last hour a step of train took 15 s, 1.50 times as long as in "
-        "its best hours of the last day; no one stage has most of what it has grown by.",
+    assert story.sentences[0] == (
+        "Job hangs: 7 ranks spin, rank 5 (pid 4005 on n2) has been parked for 1 min 30 s at step "
+        "220: it left the loop early; the others wait for it in all_reduce of world."
     )
-    assert (told.wrong, other.wrong) == (True, False)
+    assert (
+        "train: 8 ranks on n0, n1, n2: 7 spin in train, 1 is parked in cleanup." in story.sentences
+    )
+    assert story.sentences[-1] == "Wasted so far: 10 min 40 s of its ranks' time."
+    ((case, states),) = story.cases
+    assert len(case.moments) == 5
+    assert [state.paged for state in states] == [True]
+
+
+def test_a_job_in_progress_is_not_wrong(api: PrometheusApi) -> None:
+    story = tell(api, "well", NOW)
+    assert not story.wrong
+    assert "in progress at step 220" in story.sentences[0]
+
+
+def test_slow_ranks_and_slow_jobs_are_told_of(api: PrometheusApi) -> None:
+    story = tell(api, "slow", NOW)
+    assert story.wrong
+    assert story.sentences[0].startswith("Slow: rank 1 on n1 works 1.50 times as long as its peers")
+    assert story.sentences[1].startswith("Slow as a whole: over the last hour a step of train")
+
+
+def test_ranks_that_all_raised_have_stopped(api: PrometheusApi) -> None:
+    story = tell(api, "raised", NOW)
+    assert story.wrong
+    assert "stopped at step 220: 3 of 3 ranks raised an exception" in story.sentences[0]
+
+
+def test_each_clusters_job_has_a_story_of_its_own(api: PrometheusApi) -> None:
+    told = text(tell(api, "twice", NOW))
+    of_a, of_b = told.split("In cluster b:")
+    assert of_a.startswith("In cluster a:")
+    assert "2 ranks spin" in of_a and "4 ranks compute" in of_b
+    assert "slow-a" in of_a and "slow-b" not in of_a
+    assert "slow-b" in of_b and "slow-a" not in of_b
+
+
+def test_a_rank_that_its_peers_have_left_behind_is_named_where_nothing_else_is(
+    api: PrometheusApi,
+) -> None:
+    told = text(tell(api, "behind", NOW))
+    assert "rank 3 (pid 4003 on n0)" in told
+
+
+def test_a_job_that_nobody_knows_is_an_error(api: PrometheusApi) -> None:
+    with pytest.raises(StagewatchError, match="shows a rank of job nosuch"):
+        tell(api, "nosuch", NOW)
+
+
+def inspect(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "stagewatch.cli", "inspect", "--prometheus", url, *arguments],
+        capture_output=True,
+        text=True,
+        env=clean_environ({}),
+        timeout=250,
+        check=False,
+    )
+
+
+def test_the_past_is_judged_by_its_time_and_written_as_a_case(url: str) -> None:
+    when = datetime.fromtimestamp(NOW, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    done = inspect(url, "hangs", "--at", when, "--json")
+    assert done.returncode == 3, done.stderr
+    (case,) = json.loads(done.stdout)["cases"]
+    assert case["answer"][0]["culprits"][0]["rank"] == 5
+    assert [moment["time"] for moment in case["moments"]][-1] == NOW
+
+
+def test_a_time_without_a_server_is_an_error() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "stagewatch.cli", "inspect", "--at", "12"],
+        capture_output=True,
+        text=True,
+        env=clean_environ({}),
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "stagewatch: --at needs --prometheus: a node shows the present alone\n",
+    )

@@ -47,9 +47,8 @@ def inspect(url: str, job: str) -> subprocess.CompletedProcess[str]:
 def test_the_story_of_a_job_with_a_hostile_id_is_told_in_printable_text(url: str) -> None:
     done = inspect(url, JOB)
     assert done.stderr == ""
-    assert done.stdout == (
-        'Job a"b\\c?{0}? (tr"ain), 1 rank on n?1: in progress; every rank has moved within 1.0 s.\n'
-    )
+    assert done.stdout.startswith('Job a"b\\c?{0}?: in progress')
+    assert '\ntr"ain: 1 rank on n?1' in done.stdout
     assert done.returncode == 0
 
 

@@ -294,16 +294,13 @@ def test_a_whole_job_as_a_prometheus_knows_it(children: Children, tmp_path: Path
         for kind, share in (("worked", 0.75), ("waited", 0.25)):
             name = f"rl_rank_{kind}_seconds_total"
             past.add(name, lambda when, share=share: share * when, **who, stage="rollout")
-    fault = {"job_id": job, "role": "train", "rank": 0, "node": "n0"}
-    past.add("job:rl_stall:culprit", 1.0, **fault, stage="rollout", pid=100, evidence="awaited")
-    past.add("rank:rl_stall:overdue_seconds", 90.0, **fault, stage="rollout")
     source = JobSource(PrometheusApi(filled_prometheus(children, tmp_path / "p", past)), job)
     view = source.look()
     source.close()
     assert view.sentences[0][1]
-    assert view.sentences[0][0].startswith("Culprit: rank 0 (train), pid 100 on n0, in rollout")
-    culprit, gone = sorted(view.rows, key=lambda row: row.rank)
-    assert (culprit.at_fault, culprit.overdue, culprit.pid, culprit.step) == (True, True, 100, 7)
-    assert (culprit.stage, culprit.node, culprit.age_seconds) == ("rollout", "n0", 90.0)
-    assert culprit.work_and_waiting == pytest.approx((0.75, 0.25), abs=0.01)
-    assert (gone.at_fault, gone.gone, gone.age_seconds) == (False, True, None)
+    assert "rank 1 (pid 101 on n1) ended without closing its record" in view.sentences[0][0]
+    waits, gone = sorted(view.rows, key=lambda row: row.rank)
+    assert (waits.at_fault, waits.overdue, waits.pid, waits.step) == (False, True, 100, 7)
+    assert (waits.stage, waits.node, waits.age_seconds) == ("rollout", "n0", 90.0)
+    assert waits.work_and_waiting == pytest.approx((0.75, 0.25), abs=0.01)
+    assert (gone.at_fault, gone.gone, gone.age_seconds) == (True, True, None)

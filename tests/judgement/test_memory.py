@@ -1,0 +1,171 @@
+"""What a judge remembers between two looks, and when it wakes somebody."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from stagewatch.judgement.facts import Inside, RankFacts
+from stagewatch.judgement.limits import Limits, Shown
+from stagewatch.judgement.memory import Course, Moment, State
+from stagewatch.ranks.wait_class import WaitClass
+from tests.judgement.jobs import PARKED, SPINNING, job
+
+BEGAN = 1_000_000.0
+TAUGHT = {"train": {"train": Shown(90, 4.0, 4.0, 4.0)}}
+"""Budget 12 s, patience 60 s."""
+
+
+def at(second: float, ranks: list[RankFacts], shown: Any = None) -> Moment:
+    """A moment so long after the job's last progress: what is overdue has been silent for that."""
+    aged = [
+        dataclasses.replace(rank, progress_age_seconds=second)
+        if rank.progress_age_seconds and rank.progress_age_seconds > 100
+        else rank
+        for rank in ranks
+    ]
+    return Moment(BEGAN + second, tuple(aged), TAUGHT if shown is None else shown)
+
+
+def course(*moments: Moment, limits: Limits | None = None) -> State:
+    """The state of the only role after these moments."""
+    looks = Course(limits or Limits())
+    states: list[State] = []
+    for moment in moments:
+        states = looks.look(moment)
+    (state,) = states
+    return state
+
+
+GAPS: dict[str, Any] = {"gaps": 90}
+HUNG = [
+    dataclasses.replace(rank, gaps=90 if rank.rank == 0 else 0)
+    for rank in job(4, SPINNING, rank_2=PARKED | {"collectives": {"world": 219}})
+]
+
+
+def every(step: int, until: int, ranks: list[RankFacts]) -> list[Moment]:
+    return [at(second, ranks) for second in range(step, until + 1, step)]
+
+
+def test_a_suspicion_lasts_since_its_first_look_and_ends_with_progress() -> None:
+    state = course(*every(5, 60, HUNG))
+    assert state.verdict.stalled
+    assert state.since == BEGAN + 20  # the first look beyond the budget of 15 s
+    moved = [dataclasses.replace(rank, progress_age_seconds=1.0) for rank in HUNG]
+    assert course(*every(5, 60, HUNG), at(65, moved)).since is None
+    again = course(*every(5, 60, HUNG), at(65, moved), at(100, HUNG))
+    assert again.since == BEGAN + 100
+
+
+def test_somebody_is_woken_once_the_patience_is_over_and_the_suspicion_has_lasted() -> None:
+    assert not course(*every(5, 60, HUNG)).paged
+    late = course(*every(5, 65, HUNG))
+    assert (late.paged, late.patience_seconds, late.silent_seconds) == (True, 60.0, 65.0)
+    assert not course(at(300, HUNG)).paged  # seen for the first time
+    assert course(at(300, HUNG), at(330, HUNG)).paged
+
+
+def test_a_site_sets_how_long_nobody_is_woken() -> None:
+    assert not course(*every(5, 115, HUNG), limits=Limits(page_seconds=120.0)).paged
+    assert course(*every(5, 125, HUNG), limits=Limits(page_seconds=120.0)).paged
+
+
+@pytest.mark.parametrize(
+    ("change", "shown", "patience"),
+    [
+        ({}, {"train": {"train": Shown(90, 4.0, 100.0, 100.0)}}, 150.0),
+        ({}, {"train": {"train": Shown(90, 4.0, 4.0, 4.0), "idle": Shown(1, 0, 80.0, 0)}}, 120.0),
+        ({}, {"train": {"train": Shown(90, 4.0, 4000.0, 4.0)}}, 3600.0),
+        ({"gaps": 1}, {"train": {"train": Shown(4, 4.0, 4.0, 4.0)}}, 180.0),
+        ({"stage": "checkpoint"}, None, 900.0),
+        ({"stage": "init"}, None, 1800.0),
+        ({"at_work": True}, None, 900.0),
+        ({"wait_class": WaitClass.SPIN, "stage": "rollout", "collectives": {}}, None, 600.0),
+        ({"unmarked": True}, None, None),
+    ],
+)
+def test_how_long_nobody_is_woken(change: Any, shown: Any, patience: float | None) -> None:
+    ranks = [
+        dataclasses.replace(rank, **{"gaps": 90, **change})
+        if rank.rank == 2
+        else dataclasses.replace(rank, gaps=change.get("gaps", 0))
+        for rank in HUNG
+    ]
+    assert course(at(400, ranks, shown)).patience_seconds == patience
+
+
+def test_a_bootstrap_that_waits_for_a_rank_is_no_long_stage() -> None:
+    """The others are in the making of groups, which one has not come to, and is not at work."""
+    init = {
+        "stage": "init",
+        "collectives": {"init": 1},
+        "group_sizes": {"init": 4},
+        "inside": {"init": Inside("init_process_group", 390.0)},
+        "gaps": 90,
+    }
+    late = PARKED | {"stage": "init", "collectives": {}, "gaps": 0}
+    ranks = job(4, SPINNING | init, rank_2=late)
+    state = course(at(400, ranks))
+    assert [charge.rank.rank for charge in state.verdict.charges] == [2]
+    assert state.patience_seconds == 60.0
+
+
+def test_work_counts_for_half_a_minute_after_it_was_seen() -> None:
+    working = [dataclasses.replace(rank, at_work=rank.rank == 2) for rank in HUNG]
+    assert course(at(400, working), at(425, HUNG)).patience_seconds == 900.0
+    assert course(at(400, working), at(435, HUNG)).patience_seconds == 60.0
+
+
+def test_a_job_that_was_suspended_is_left_alone_for_a_while() -> None:
+    stopped = [dataclasses.replace(rank, wait_class=WaitClass.STOPPED) for rank in HUNG]
+    state = course(at(400, stopped))
+    assert state.verdict.excuse and state.verdict.excuse.kind == "suspended"
+    soon = course(at(400, stopped), at(425, HUNG))
+    assert (soon.verdict.stalled, soon.silent_seconds) == (False, 25.0)
+    later = course(at(400, stopped), at(435, HUNG))
+    assert (later.verdict.stalled, later.silent_seconds, later.paged) == (True, 35.0, False)
+
+
+def test_a_debugger_excuses_what_nobody_suspected_before_it_came() -> None:
+    held = [
+        dataclasses.replace(rank, wait_class=WaitClass.TRACED if rank.rank == 2 else SPIN)
+        for rank in HUNG
+    ]
+    assert not course(at(400, held)).verdict.stalled
+    assert course(at(400, HUNG), at(405, held)).verdict.stalled
+
+
+SPIN = WaitClass.SPIN
+
+
+def test_nobody_is_named_while_ranks_are_dying() -> None:
+    """Where a whole job ends, the agents of its nodes do not see it at one moment."""
+    died = [
+        dataclasses.replace(rank, wait_class=WaitClass.GONE if rank.rank == 2 else SPIN)
+        for rank in HUNG
+    ]
+    assert not course(at(5, HUNG), at(10, died), at(15, died)).verdict.charges
+    later = course(at(5, HUNG), at(10, died), at(20, died))
+    assert [charge.evidence for charge in later.verdict.charges] == ["process_gone"]
+    assert course(at(10, died)).verdict.charges  # dead for who knows how long
+
+
+def test_a_judge_that_starts_later_says_the_same() -> None:
+    """Once it has gone through the last minutes, as it does when it starts."""
+    stopped = [dataclasses.replace(rank, wait_class=WaitClass.STOPPED) for rank in HUNG]
+    moments = [*every(5, 100, HUNG), *(at(s, stopped) for s in range(105, 120, 5))]
+    moments += [at(second, HUNG) for second in range(120, 400, 5)]
+    for first in range(0, len(moments), 7):
+        looks = Course()
+        for place, moment in enumerate(moments[first:]):
+            (state,) = looks.look(moment)
+            if place * 5 >= 60:
+                whole = course(*moments[: first + place + 1])
+                assert (state.verdict.evidence, state.verdict.stalled, state.paged) == (
+                    whole.verdict.evidence,
+                    whole.verdict.stalled,
+                    whole.paged,
+                )

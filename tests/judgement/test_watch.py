@@ -1,0 +1,253 @@
+"""The judge over a real Prometheus: which jobs it looks at, what it exports, and when restarted."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stagewatch.core.errors import SourceError
+from stagewatch.core.exposition import Samples
+from stagewatch.core.processes import Children
+from stagewatch.judgement import case_file
+from stagewatch.judgement.cases import Cases
+from stagewatch.judgement.collector import (
+    BLIND,
+    BUDGET,
+    CULPRIT,
+    EXCUSED,
+    JOBS,
+    LIMIT,
+    PAGED,
+    PATIENCE,
+    STAGE_BUDGET,
+    STALLED,
+    UNNAMED,
+    JudgeCollector,
+    JudgeContext,
+    JudgeOptions,
+    samples,
+)
+from stagewatch.judgement.facts import Inside
+from stagewatch.judgement.limits import DEFAULT
+from stagewatch.judgement.service import COMMAND
+from stagewatch.judgement.watch import Watch
+from stagewatch.prometheus.api import PrometheusApi, Series
+from stagewatch.ranks.wait_class import WaitClass
+from tests.judgement.exported import export
+from tests.judgement.jobs import LEFT, PARKED, SPINNING, job
+from tests.report.filled import Past, filled_prometheus
+
+NOW = time.time() // 100 * 100 - 3600
+WORKS: dict[str, Any] = {"progress_age_seconds": 1.0, "wait_class": WaitClass.COMPUTE}
+HUNG = SPINNING | {"progress_age_seconds": 90.0, "inside": {"world": Inside("all_reduce", 88.0)}}
+GONE = {"wait_class": WaitClass.GONE}
+SUMS = {
+    "job_role_stage:rl_progress_gaps:count": 900.0,
+    "job_role_stage:rl_progress_gap_seconds:p99": 3.96,
+    "job_role_stage:rl_progress_gap_longest:seconds": 4.0,
+    "job_role_stage:rl_progress_gap_recent:seconds": 4.0,
+}
+
+pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")
+
+
+def past(*names: str, rules: bool = True) -> Past:
+    """Jobs that began long ago; agents of ten nodes."""
+    all_jobs = {
+        "hangs": job(8, HUNG, job_id="hangs", rank_5=LEFT | {"progress_age_seconds": 90.0}),
+        "alike": job(4, HUNG, job_id="alike"),
+        "well": job(4, WORKS, job_id="well"),
+        "lost-one": job(4, WORKS, job_id="lost-one", rank_1=GONE),
+        "over": job(4, GONE, job_id="over"),
+        "announced": job(2, WORKS | {"expected_seconds": 300.0}, job_id="announced"),
+        "asleep": job(2, PARKED | {"progress_age_seconds": 90.0}, job_id="asleep"),
+        "sits": job(2, WORKS | {"progress_age_seconds": 11.0}, job_id="sits"),
+    }
+    made = Past(NOW - 900, NOW, step=5.0)
+    for name in names or all_jobs:
+        export(made, all_jobs[name])
+        for record, value in SUMS.items() if rules else ():
+            made.add(record, value, cluster="c", job_id=name, role="train", stage="train")
+    for node in range(10):
+        made.add("up", 1.0, job="stagewatch", cluster="c", node=f"n{node}")
+    return made
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusApi]:
+    with Children() as children:
+        url = filled_prometheus(children, tmp_path_factory.mktemp("p") / "p", past(), lookback="6s")
+        api = PrometheusApi(url)
+        yield api
+        api.close()
+
+
+class Counting:
+    """Counts the samples that a server answers with."""
+
+    def __init__(self, api: PrometheusApi) -> None:
+        self._api = api
+        self.jobs: set[str] = set()
+
+    def query(self, expression: str, at: float | None = None) -> list[Series]:
+        found = self._api.query(expression, at)
+        if "rl_rank_info" in expression:
+            self.jobs |= {one.labels["job_id"] for one in found}
+        return found
+
+
+def exported(api: PrometheusApi, at: float = NOW) -> Samples:
+    return samples(Watch(api).look(at), DEFAULT)
+
+
+def labels(out: Samples, metric: Any, *names: str) -> set[tuple[str, ...]]:
+    places = [metric.labels.index(name) for name in names]
+    return {tuple(one[place] for place in places) for one in out.families.get(metric, {})}
+
+
+def test_only_jobs_in_trouble_are_looked_at(api: PrometheusApi) -> None:
+    counting = Counting(api)
+    watch = Watch(counting)
+    look = watch.look(NOW)
+    assert {key[1] for key in look.jobs} == {"hangs", "alike", "lost-one", "announced", "asleep"}
+    assert counting.jobs == {key[1] for key in look.jobs}
+
+
+def test_who_is_at_fault_is_exported_with_how_sure_that_is(api: PrometheusApi) -> None:
+    out = exported(api)
+    assert out.value(JOBS) == 5
+    assert labels(out, STALLED, "cluster", "job_id", "role") == {
+        ("c", name, "train") for name in ("hangs", "alike", "asleep")
+    }
+    assert labels(
+        out, CULPRIT, "job_id", "node", "rank", "pid", "evidence", "op", "confidence"
+    ) == {
+        ("hangs", "n2", "5", "4005", "left_loop_early", "all_reduce", "sure"),
+        ("lost-one", "n1", "1", "4001", "process_gone", "", "sure"),
+    }
+    assert labels(out, UNNAMED, "job_id", "evidence") == {
+        ("alike", "group_only"),
+        ("asleep", "asleep"),
+    }
+    assert labels(out, EXCUSED, "job_id", "excuse") == {("announced", "expected")}
+    assert labels(out, PAGED, "job_id") == {("hangs",), ("alike",), ("asleep",)}
+    assert out.value(PATIENCE, "c", "hangs", "train") == 60.0
+    assert out.value(BUDGET, "c", "n0", "hangs", "train", 0, "train") == pytest.approx(11.88)
+    assert out.value(STAGE_BUDGET, "c", "well", "train", "train") == pytest.approx(11.88)
+    assert out.value(LIMIT, "untaught_busy") == 600.0
+    assert BLIND not in out.families
+
+
+def test_a_second_judge_says_what_the_first_one_says(api: PrometheusApi) -> None:
+    first = Watch(api)
+    for seconds in range(60, 0, -5):
+        first.look(NOW - seconds)
+    later = samples(Watch(api).look(NOW), DEFAULT)
+    assert samples(first.look(NOW), DEFAULT).families.keys() == later.families.keys()
+    assert labels(samples(first.look(NOW), DEFAULT), CULPRIT, *CULPRIT.labels) == labels(
+        later, CULPRIT, *CULPRIT.labels
+    )
+
+
+def test_without_the_rules_jobs_are_judged_by_their_own_series_and_it_is_told(
+    children: Children, tmp_path: Path
+) -> None:
+    made = past("hangs", "well", rules=False)
+    del made.series["job:rl_ranks_live:count"]
+    api = PrometheusApi(filled_prometheus(children, tmp_path / "p", made, lookback="6s"))
+    out = exported(api)
+    api.close()
+    assert labels(out, CULPRIT, "job_id", "rank") == {("hangs", "5")}
+    assert labels(out, BLIND, "reason") == {("rules",)}
+
+
+@pytest.mark.parametrize(("down", "evidence"), [(1, {"node_lost"}), (4, set())])
+def test_a_node_is_lost_but_not_a_part_of_all_targets(
+    children: Children, tmp_path: Path, down: int, evidence: set[str]
+) -> None:
+    """One of ten agents does not answer any more; or four are in no list of targets any more, as
+    where another Prometheus has taken them over: then nobody is named for that."""
+    made = Past(NOW - 900, NOW, step=5.0)
+    ranks = job(3, HUNG, job_id="7")
+    left = [
+        dataclasses.replace(
+            rank,
+            wait_class=WaitClass.GONE if rank.rank == 2 else rank.wait_class,
+            left_seconds=60.0 if rank.rank == 2 else None,
+            world_size=3,
+            inside={},
+            collectives={},
+        )
+        for rank in ranks
+    ]
+    export(made, left)
+    for node in range(10):
+        until = NOW - 60 if 2 <= node < 2 + down else NOW
+        lost = 0.0 if down == 1 else None
+        made.add(
+            "up",
+            lambda when, until=until, lost=lost: 1.0 if when <= until else lost,
+            job="stagewatch",
+            cluster="c",
+            node=f"n{node}",
+        )
+    for record, value in SUMS.items():
+        made.add(record, value, cluster="c", job_id="7", role="train", stage="train")
+    api = PrometheusApi(filled_prometheus(children, tmp_path / "p", made, lookback="6s"))
+    out = exported(api)
+    api.close()
+    assert {one for (one,) in labels(out, CULPRIT, "evidence")} == evidence
+    assert labels(out, BLIND, "reason") == ({("targets",)} if down == 4 else set())
+
+
+def test_the_case_of_a_verdict_is_kept_and_served(api: PrometheusApi, tmp_path: Path) -> None:
+    context = JudgeContext(JudgeOptions(case_dir=tmp_path / "cases"))
+    collector = JudgeCollector(
+        context, Watch(api), Cases(tmp_path / "cases", DEFAULT), clock=lambda: NOW
+    )
+    for _ in range(2):
+        collector.collect()
+    collector.close()
+    files = sorted((tmp_path / "cases").iterdir())
+    assert len(files) == 4  # three that hang, and one that has lost a rank
+    (file,) = [one for one in files if "hangs" in one.name]
+    (state,) = case_file.read(file).states()
+    assert [charge.rank.rank for charge in state.verdict.charges] == [5]
+    page = COMMAND.lookups(context)["/api/v1/jobs/"]
+    found = page("hangs")
+    assert found is not None
+    (case,) = json.loads(found[1])["cases"]
+    assert case["answer"][0]["culprits"][0]["evidence"] == "left_loop_early"
+    assert page("nosuch") is None
+    (finding, *_) = [one for one in context.findings.latest() or () if one.job_id == "hangs"]
+    assert "rank 5 left the loop early" in finding.headline
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}", b"[]", b'{"version": 2}', gzip.compress(b"nothing"), b"\x1f\x8bno"]
+    + [
+        json.dumps(
+            {"version": 1, "cluster": "", "job_id": "7", "moments": [{"time": 1, **more}]}
+        ).encode()
+        for more in (
+            {"shown": {}, "ranks": [{"rank": -1}]},
+            {"shown": {}, "ranks": [{"rank": 1, "wait_class": "dances"}]},
+            {"shown": {"train": {"train": [1]}}, "ranks": []},
+            {"shown": {}, "ranks": 7},
+        )
+    ],
+)
+def test_a_file_that_is_no_case_is_an_error_with_its_name(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "case.json"
+    file.write_bytes(content)
+    with pytest.raises(SourceError, match=r"case\.json"):
+        case_file.read(file)
