@@ -22,7 +22,7 @@ from stagewatch.record import POINT_TO_POINT
 
 WEAK = ("left_loop_early", "odd_one_out", "stack_differs", "stage_differs")
 """Evidence that a wait for another role may leave as well."""
-_GUESSED = (*WEAK, "role_differs", "stage_behind")
+_GUESSED = (*WEAK, "role_differs", "stage_behind", "alone")
 """Evidence of how and where a rank waits, where nobody is seen to wait for it."""
 _ASLEEP = (WaitClass.PARKED, WaitClass.POLL, WaitClass.UNKNOWN)
 
@@ -34,8 +34,8 @@ class Charge:
     rank: RankFacts
     evidence: str
     """`process_gone`, `node_lost`, `missing`, `left_loop_early`, `awaited`, `mismatch`,
-    `livelock`, `io_blocked`, `odd_one_out`, `stage_differs`, `stack_differs`, `role_differs` or
-    `stage_behind`."""
+    `livelock`, `io_blocked`, `odd_one_out`, `stage_differs`, `stack_differs`, `role_differs`,
+    `stage_behind` or `alone`."""
     group: str = ""
     op: str = ""
     """What the others wait for it in, where that is known."""
@@ -82,6 +82,8 @@ class Case:
     """The job's other roles that live."""
     met: bool = False
     """Whether one of these is where weights are handed over."""
+    missed: frozenset[int] = frozenset()
+    """Numbers of its ranks that all other members of a group of several roles wait for."""
 
     # ---- Who is missing -------------------------------------------------------------------------
 
@@ -141,6 +143,8 @@ class Case:
         another role."""
         rank = charge.rank
         if charge.evidence not in ("awaited", "left_loop_early") or rank.wait_class not in _ASLEEP:
+            return False
+        if rank.rank in self.missed:  # whom it might await waits for it
             return False
         between = rank.stage == "idle" and rank.progress_age_seconds is not None
         hands_over = rank.stage == HANDS_OVER and not self.met

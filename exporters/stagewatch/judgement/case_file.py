@@ -248,7 +248,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
         optional(real),
     ),
     "storage_wait_seconds": real,
-    **dict.fromkeys(("at_work", "node_lost", "behind", "unmarked"), _truth),
+    **dict.fromkeys(("at_work", "node_lost", "behind", "unmarked", "apart_before"), _truth),
     **dict.fromkeys(("collectives", "group_sizes"), _counts),
     "inside": _inside,
     "calls": _seconds_by_name,

@@ -233,11 +233,13 @@ def _role(out: Samples, key: tuple[str, str, str], state: State) -> None:
 
 
 def _unnamed(verdict: Verdict) -> str:
-    """What is known where nobody is named; all asleep inside of a stage is more than nothing."""
-    asleep = all(
-        rank.wait_class is WaitClass.PARKED and not rank.inside for rank in verdict.case.live
-    )
-    return "asleep" if verdict.evidence == "group_only" and asleep else verdict.evidence
+    """What is known where nobody is named; how all wait, outside collectives, is something."""
+    if verdict.evidence != "group_only" or any(rank.inside for rank in verdict.case.live):
+        return verdict.evidence
+    classes = {rank.wait_class for rank in verdict.case.live}
+    if classes == {WaitClass.PARKED}:
+        return "asleep"
+    return "busy" if classes <= {WaitClass.COMPUTE, WaitClass.SPIN} else verdict.evidence
 
 
 def _findings(look: Look) -> list[Finding]:

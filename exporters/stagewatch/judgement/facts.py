@@ -102,6 +102,8 @@ class RankFacts:
     """Whether it is in a stage that most of its peers have completed once more."""
     unmarked: bool = False
     """Whether it tells of its collectives alone, and has never made a mark of progress."""
+    apart_before: bool = False
+    """Whether it stood in another stage than most of its role before the job stood still, too."""
     dead_seconds: float | None = None
     """Of a rank that has died: for how long that has been seen; `None` where nobody has looked
     before."""
@@ -128,7 +130,19 @@ class RankFacts:
         return age - budget
 
 
-_OF_A_CLUSTER = ("node", "node_lost", "behind", "unmarked", "dead_seconds", "gpu")
+def silent_seconds(
+    mark_age: float | None, inside: Mapping[str, Inside], *, taught: bool
+) -> float | None:
+    """How long a rank has made no progress: since its last mark, or, in a stage whose length it has
+    not shown, since it entered a collective.  A first hand-over of weights is many of these."""
+    if mark_age is None or taught or not inside:
+        return mark_age
+    return min(mark_age, *(call.seconds for call in inside.values()))
+
+
+_OF_A_CLUSTER = (
+    *("node", "node_lost", "behind", "unmarked", "apart_before", "dead_seconds", "gpu"),
+)
 """What one look at a node does not tell."""
 
 

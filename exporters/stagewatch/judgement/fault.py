@@ -52,6 +52,7 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
         unseen=graph.unseen,
         others=others.roles,
         met=others.met,
+        missed=frozenset(others.awaited),
     )
     return _charge(case, graph, found, others)
 
@@ -257,7 +258,7 @@ def _elsewhere(live: Sequence[RankFacts], others: Beside) -> set[int]:
     few = _minority([rank.substage for rank in live] if one_stage else stages)
     if "idle" in stages:
         few |= {place for place, rank in enumerate(live) if rank.rank == others.alone}
-    return few
+    return {place for place in few if not live[place].apart_before}
 
 
 def _odd(live: Sequence[RankFacts], unseen: set[int], counts: Counter[WaitClass]) -> list[int]:

@@ -12,8 +12,15 @@ from dataclasses import dataclass, field, replace
 from stagewatch.core.errors import SourceError
 from stagewatch.host.guarded import Files
 from stagewatch.host.procfs import Procfs
-from stagewatch.judgement.facts import Inside, RankFacts, RecordState, seems_still
-from stagewatch.judgement.limits import DEFAULT, Limits, Shown, budget_seconds, quantile
+from stagewatch.judgement.facts import Inside, RankFacts, RecordState, seems_still, silent_seconds
+from stagewatch.judgement.limits import (
+    DEFAULT,
+    NOTHING_SHOWN,
+    Limits,
+    Shown,
+    budget_seconds,
+    quantile,
+)
 from stagewatch.ranks.directory import Census, RankDirectory
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.family_io import FamilyCounters, FamilyIo
@@ -153,6 +160,8 @@ def _facts(
     inside = _inside(record, now) if record and alive else {}
     waited = window[-1].storage_wait_seconds if alive else 0.0
     still = seems_still(wait_class, inside, waited)
+    age = max(0.0, now - record.progress) if record and record.progress else None
+    taught = shown.stages.get(stage or "", NOTHING_SHOWN).taught(shown.live)
     budget = None
     if record and stage:
         budget = budget_seconds(shown.stages, stage, still=still, ranks=shown.live, limits=limits)
@@ -167,9 +176,7 @@ def _facts(
         substage=frame.substage if frame else "",
         stage_open_seconds=max(0.0, now - frame.started) if frame else None,
         step=lane.step if lane else None,
-        progress_age_seconds=max(0.0, now - record.progress)
-        if record and record.progress
-        else None,
+        progress_age_seconds=silent_seconds(age, inside, taught=taught),
         budget_seconds=budget,
         collectives=record.collectives if record else {},
         state=window[-1].state if alive else "-",

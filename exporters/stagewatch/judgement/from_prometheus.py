@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from stagewatch.judgement.facts import Inside, RankFacts, seems_still
+from stagewatch.judgement.facts import Inside, RankFacts, seems_still, silent_seconds
 from stagewatch.judgement.limits import (
     DEFAULT,
+    NOTHING_SHOWN,
     REMEMBERED_SECONDS,
     Limits,
     Shown,
@@ -88,6 +89,16 @@ class Left:
     """Whether its node's agent does not answer."""
 
 
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a job's ranks did before it stood still."""
+
+    classes: Mapping[RankKey, frozenset[WaitClass]]
+    """How they waited."""
+    apart: frozenset[RankKey]
+    """Who stood in another stage or substage than most of its role, whenever it was looked."""
+
+
 @dataclass(slots=True)
 class JobSeries:
     """The series of one job at one moment, and what its past tells."""
@@ -95,7 +106,6 @@ class JobSeries:
     by: defaultdict[str, list[Labelled]] = field(default_factory=lambda: defaultdict(list))
     """Samples by metric."""
     shown: dict[str, dict[str, Shown]] = field(default_factory=dict)
-    before: Mapping[RankKey, frozenset[WaitClass]] = field(default_factory=dict)
     left: Mapping[RankKey, Left] = field(default_factory=dict)
     scraped: dict[RankKey, float] = field(default_factory=dict)
     """When those that have failed were looked at, Unix seconds."""
@@ -150,7 +160,7 @@ class Asker:
         self._api = api
         self._limits = limits
         self._recorded = recorded
-        self._before: dict[JobKey, tuple[float, Mapping[RankKey, frozenset[WaitClass]]]] = {}
+        self._before: dict[JobKey, tuple[float, Before]] = {}
         self.blind = False
         """Whether, at the last look, agents were missing that should be scraped."""
 
@@ -260,26 +270,45 @@ class Asker:
         began = round((now.time - max(late)) / 5) * 5.0
         known = self._before.get(key)
         if known is None or known[0] != began:
-            known = self._before[key] = began, self._classes(key, began)
+            known = self._before[key] = began, self._as_before(key, began)
         before = known[1]
         return replace(
             now,
             ranks=tuple(
-                replace(rank, class_before=before[place])
-                if (place := (rank.role, str(rank.rank), rank.node)) in before
-                else rank
+                replace(
+                    rank,
+                    class_before=before.classes.get(place, frozenset()),
+                    apart_before=place in before.apart,
+                )
                 for rank in now.ranks
+                for place in [(rank.role, str(rank.rank), rank.node)]
             ),
         )
 
-    def _classes(self, key: JobKey, began: float) -> dict[RankKey, frozenset[WaitClass]]:
-        found: dict[RankKey, frozenset[WaitClass]] = {}
+    def _as_before(self, key: JobKey, began: float) -> Before:
+        """How its ranks waited, and who stood apart, each time that is looked at."""
+        names = matchers(__name__=("rl_rank_wait_class", "rl_rank_stage_open_seconds"))
+        classes: dict[RankKey, frozenset[WaitClass]] = {}
+        apart: list[set[RankKey]] = []
         for seconds in _BEFORE_SECONDS:
-            for one in self._api.query(f"rl_rank_wait_class{{{chosen([key])}}}", began - seconds):
+            stages: dict[RankKey, tuple[str, str]] = {}
+            for one in self._api.query(f"{{{names}, {chosen([key])}}}", began - seconds):
                 place = rank_key(one.labels)
-                if one.value:
-                    found[place] = found.get(place, frozenset()) | {_wait_class(one.labels)}
-        return found
+                if one.labels["__name__"] == "rl_rank_stage_open_seconds":
+                    stages[place] = one.labels.get("stage", ""), one.labels.get("substage", "")
+                elif one.value:
+                    classes[place] = classes.get(place, frozenset()) | {_wait_class(one.labels)}
+            apart += [_apart(stages)] if stages else []
+        return Before(classes, frozenset(set.intersection(*apart) if apart else ()))
+
+
+def _apart(stages: Mapping[RankKey, tuple[str, str]]) -> set[RankKey]:
+    """Those in another stage or substage than most of their role."""
+    roles: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+    for (role, *_), where in sorted(stages.items()):
+        roles[role][where] += 1
+    most = {role: places.most_common(1)[0][0] for role, places in roles.items()}
+    return {place for place, where in stages.items() if where != most[place[0]]}
 
 
 def _place(labels: Mapping[str, str]) -> JobKey:
@@ -313,8 +342,12 @@ def moment(job_id: str, job: JobSeries, at: float, limits: Limits = DEFAULT) -> 
             continue
         role = key[0]
         facts = tables.facts(job_id, key, at)
+        stage = job.shown.get(role, {}).get(facts.stage or "", NOTHING_SHOWN)
         facts = replace(
             facts,
+            progress_age_seconds=silent_seconds(
+                facts.progress_age_seconds, facts.inside, taught=stage.taught(live[role])
+            ),
             budget_seconds=_budget(facts, job.shown.get(role, {}), live[role], limits),
             gaps=0 if role in told else gaps.get(role, 0),
             stages=frozenset(
@@ -395,7 +428,6 @@ class _Tables:
             started=self._value("rl_rank_started_timestamp_seconds", key),
             expected_seconds=self._value("rl_rank_expected_seconds", key),
             at_work=bool(self._value("rl_rank_at_work", key)),
-            class_before=self._job.before.get(key, frozenset()),
             step_age_seconds=self._value("rl_rank_step_age_seconds", key),
             storage_wait_seconds=self._value("rl_rank_storage_wait_seconds", key) or 0.0,
             stack=self._stack(key),

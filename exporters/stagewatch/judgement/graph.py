@@ -14,7 +14,7 @@ from statistics import median
 from types import MappingProxyType
 
 from stagewatch.judgement.facts import Inside, RankFacts
-from stagewatch.judgement.limits import YOUNGER_SECONDS
+from stagewatch.judgement.limits import LATER_SECONDS, YOUNGER_SECONDS
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import OPS, POINT_TO_POINT
 
@@ -94,7 +94,7 @@ def groups_of(
 
     `whole`: those whose other members are ranks of other roles, and that all have come to.
     """
-    younger = _younger(live)
+    lateness = _lateness(live)
     members: defaultdict[str, set[int]] = defaultdict(set)
     for place, rank in enumerate(live):
         for name in rank.collectives.keys() - {POINT_TO_POINT}:
@@ -113,7 +113,7 @@ def groups_of(
             late = set(range(len(live))) - anywhere
             members[name] |= late
     groups = [
-        Group(name, live, members[name], younger, whole=name in whole) for name in sorted(members)
+        Group(name, live, members[name], lateness, whole=name in whole) for name in sorted(members)
     ]
     return groups, late
 
@@ -149,11 +149,11 @@ def _overtakes(groups: Sequence[Group], totals: Counter[int], graph: Graph) -> N
                 graph.skipped.setdefault(place, group.where)
 
 
-def _younger(live: Sequence[RankFacts]) -> set[int]:
-    """Ranks that were started again: their counts are of another life than their peers'."""
+def _lateness(live: Sequence[RankFacts]) -> dict[int, float]:
+    """How much later than the median of its peers each rank's record was begun, seconds."""
     started = {place: rank.started for place, rank in enumerate(live) if rank.started is not None}
     usual = median(started.values()) if started else 0.0
-    return {place for place, when in started.items() if when - usual > YOUNGER_SECONDS}
+    return {place: when - usual for place, when in started.items()}
 
 
 class Group:
@@ -164,14 +164,14 @@ class Group:
         name: str,
         live: Sequence[RankFacts],
         members: set[int],
-        younger: set[int],
+        lateness: Mapping[int, float],
         *,
         whole: bool,
     ) -> None:
         self._live = live
         self.name = name
         self.members = members
-        self._younger = members & younger
+        self._younger = self._started_again(lateness)
         self.inside = {
             place: live[place].inside[name] for place in members if name in live[place].inside
         }
@@ -186,7 +186,7 @@ class Group:
         """More members than it has: two groups of one name."""
         self.sequence = {
             place: live[place].collectives.get(name, 0)
-            for place in (set() if self._ambiguous else members - younger)
+            for place in (set() if self._ambiguous else members - self._younger)
         }
         entered = [self.sequence[place] for place in self.inside if place in self.sequence]
         self.reached = max(entered, default=None)
@@ -197,13 +197,28 @@ class Group:
         }
         self.lagging = self.behind & self.inside.keys()
         """Behind, and inside an earlier collective of the group."""
-        share = 2 * len(self.lagging) - len(members)
+        share = 2 * len(self.lagging) - max(self.size, len(members))
         told = {place for place in self.lagging if self.inside[place].op != "unknown"}
         self._crowd = self.lagging if share > 0 else told if share == 0 else set()
         """Of them, those that are too many to be late.  Of a half that is in an operation that
         nobody names, no end is told: it may be elsewhere."""
         self.furthest = {
             place for place in self.inside if self.sequence.get(place, -1) == self.reached
+        }
+
+    def _started_again(self, lateness: Mapping[int, float]) -> set[int]:
+        """Members whose counts are of another life than their peers': their records were begun long
+        after those, or later and without half of the collectives that peers have entered since,
+        which no peer can go through without them."""
+        most = max((self._live[at].collectives.get(self.name, 0) for at in self.members), default=0)
+        return {
+            at
+            for at in self.members
+            if lateness.get(at, 0.0) > YOUNGER_SECONDS
+            or (
+                lateness.get(at, 0.0) > LATER_SECONDS
+                and 2 * self._live[at].collectives.get(self.name, 0) < most
+            )
         }
 
     def enter(self, graph: Graph) -> None:
@@ -224,7 +239,7 @@ class Group:
         together = self._together()
         graph.together |= together
         odd = self._differing(together) | left_out
-        most_lag = 2 * len(self.lagging) > len(self.members)
+        most_lag = 2 * len(self.lagging) > max(self.size, len(self.members))
         if most_lag and not not_come and self._all_lag():
             odd |= self.sequence.keys() - self.behind
         if any(self.inside[place].op == "backward" for place in stuck):
@@ -244,7 +259,7 @@ class Group:
     def stepped_past(self) -> set[int]:
         """Who has come to a later step than those inside, if these are most of the group, and so
         past what they are inside of."""
-        most = 2 * len(self.furthest) > len(self.members)
+        most = 2 * len(self.furthest) > max(self.size, len(self.members))
         last = max(self._steps(self.furthest), default=math.inf) if most else math.inf
         outside = self.behind - self.lagging
         return {place for place in outside if (self._live[place].step or 0) > last}
@@ -341,26 +356,36 @@ class Group:
 
 
 def _sends(live: Sequence[RankFacts], graph: Graph) -> None:
-    """A send or a receive waits for a peer that is not in one with this rank."""
+    """A send waits for a peer that does not receive from this rank, and a receive for one that does
+    not send to it."""
     with_peer = {
         place: call
         for place, rank in enumerate(live)
         if (call := rank.inside.get(POINT_TO_POINT)) and call.peer is not None
     }
-    met = {(live[place].rank, call.peer) for place, call in with_peer.items()}
+    offered = {(live[place].rank, call.peer, _end(call.op)) for place, call in with_peer.items()}
     first = {rank.rank: place for place, rank in reversed(list(enumerate(live)))}
     for place, call in with_peer.items():
         if call.peer == live[place].rank:  # of another role: nobody sends to itself
             graph.waits.add(place)
             graph.short = graph.unseen = True
             continue
-        if (call.peer, live[place].rank) in met:
+        wanted = {"send": ("receive", ""), "receive": ("send", "")}.get(_end(call.op), _ENDS)
+        if any((call.peer, live[place].rank, end) in offered for end in wanted):
             continue
         graph.waits.add(place)
         if call.peer in first:
             graph.awaited.setdefault(first[call.peer], (POINT_TO_POINT, call.op))
         else:
             graph.short = graph.unseen = True
+
+
+_ENDS = ("send", "receive", "")
+
+
+def _end(op: str) -> str:
+    """Which end of a message an operation is; empty where its name does not tell."""
+    return "send" if "send" in op else "receive" if "recv" in op or "receive" in op else ""
 
 
 def _ops(calls: Iterable[Inside]) -> Counter[str]:

@@ -223,6 +223,7 @@ class _Job:
         if self._dying():
             self.cases = {r: replace(case, charges=()) for r, case in self.cases.items()}
         self._left_behind()
+        self._alone()
 
     def _dying(self) -> bool:
         """Whether a rank has died just now, so that others may be about to."""
@@ -242,6 +243,16 @@ class _Job:
             if behind:
                 self.cases[role] = replace(case, charges=behind)
                 self.as_a_whole.add(role)
+
+    def _alone(self) -> None:
+        """The only rank of its job that lives waits for nobody, whom nobody else could hold up."""
+        live = [(role, rank) for role, case in self.cases.items() for rank in case.live]
+        if len(live) != 1 or not self.stuck[live[0][0]] or self._just_left():
+            return
+        role, rank = live[0]
+        case = self.cases[role]
+        if not case.charges and case.nobody == "group_only" and not case.gone:
+            self.cases[role] = replace(case, charges=(Charge(rank, "alone"),))
 
     def _give_way(self, counts: set[str]) -> set[str]:
         """The roles whose evidence is weaker than what another role shows.
@@ -340,7 +351,7 @@ class _Job:
         case, stuck, ranks = self.cases[role], self.stuck[role], self.roles[role]
         evidence = case.charges[0].evidence if case.charges else ""
         if not case.live:
-            evidence = "missing" if evidence == "missing" else "process_gone"
+            evidence = evidence if evidence in ("missing", "node_lost") else "process_gone"
         elif stuck and not evidence:
             evidence = case.nobody
         elif not (stuck or evidence == "process_gone" or role in self.as_a_whole):

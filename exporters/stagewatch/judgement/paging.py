@@ -35,8 +35,7 @@ def patience_seconds(
         reasons.append(limits.young_seconds)
     if worked:
         reasons.append(limits.working_seconds)
-    if _busy_untaught(verdict, shown):
-        reasons.append(limits.untaught_busy_seconds)
+    reasons += _busy(verdict, shown, limits)
     if not any(charge.group == "init" for charge in verdict.charges):
         reasons += [limits.long(rank.stage) or 0.0 for rank in case.live]
     return max(reasons)
@@ -61,17 +60,16 @@ def _recovered(case: Case, shown: Stages) -> float:
     return min(RECOVERED_FACTOR * longest, RECOVERED_SECONDS)
 
 
-def _busy_untaught(verdict: Verdict, shown: Stages) -> bool:
-    """Whether who is at fault keeps a core busy in a stage that has not taught its length yet: the
-    first rollouts of a job have a long tail."""
-    live = len(verdict.case.live)
-    return any(
-        rank.wait_class in _BUSY
-        and not rank.inside
-        and rank.stage not in (None, *OUTSIDE, *LONG_STAGES)
-        and not shown.get(rank.stage or "", NOTHING_SHOWN).taught(live)
-        for rank in verdict.culprits
-    )
+def _busy(verdict: Verdict, shown: Stages, limits: Limits) -> list[float]:
+    """How long who is at fault, or everybody where nobody is, may keep a core busy outside of
+    collectives: it may compute.  The first rollouts of a job have a long tail."""
+    live = verdict.case.live
+    ranks = verdict.culprits or live
+    if not all(rank.wait_class in _BUSY and not rank.inside for rank in ranks):
+        return []
+    stages = [rank.stage or "" for rank in ranks if rank.stage not in (*OUTSIDE, *LONG_STAGES)]
+    untaught = any(not shown.get(one, NOTHING_SHOWN).taught(len(live)) for one in stages)
+    return [limits.untaught_busy_seconds if untaught and verdict.charges else limits.young_seconds]
 
 
 def _boundless(case: Case) -> bool:

@@ -18,6 +18,7 @@ from stagewatch.judgement.words import (
     doing,
     excused,
     groups,
+    numbers,
     operation,
     places,
     sleeps_in,
@@ -51,6 +52,8 @@ def sentence(verdict: Verdict) -> str:
 def _lifeless(verdict: Verdict) -> str:
     case = verdict.case
     waits = "; the job's other roles wait" if verdict.charges else ""
+    if verdict.evidence == "node_lost":
+        return lost_nodes(case)
     if verdict.evidence == "missing":
         return f"{departed(case.absent_long)}{waits}"
     gone = case.gone or case.left
@@ -116,6 +119,8 @@ def _moved(rank: RankFacts) -> bool:
 def _absence(case: Case) -> str:
     """What those that live do, for how long, and who has left them."""
     first, left = case.charges[0], departed(case.absent_long)
+    if first.evidence == "node_lost":
+        return f"no progress for {_since(case.live)} at step {_step(case.live)}: {lost_nodes(case)}"
     if not first.outlasts:
         still = f"no progress for {_since(case.live)} at step {_step(case.live)}"
         return f"{still}: {doing(case.live)}, {groups(case.live)}; they wait for others, but {left}"
@@ -127,6 +132,19 @@ def _absence(case: Case) -> str:
         f"{_step(culprits)} and {wait} in {operation(first.op)} of {first.group}, to which nobody "
         f"else comes: {left}"
     )
+
+
+def lost_nodes(case: Case) -> str:
+    """Which nodes do not answer any more, with which ranks."""
+    nodes: dict[str, list[RankFacts]] = {}
+    for charge in case.charges:
+        nodes.setdefault(charge.rank.node, []).append(charge.rank)
+    told = [
+        f"node {node or 'without a name'} does not answer, with {numbers(ranks)}"
+        for node, ranks in sorted(nodes.items())
+    ]
+    waits = "the others wait" if case.live else "the job's other roles wait"
+    return f"{'; '.join(told)}; {waits}"
 
 
 def _accusation(case: Case) -> str:

@@ -152,6 +152,7 @@ MEANING = {
         "stands there while all other roles wait",
         "stand there as a whole role, and all others wait",
     ),
+    "alone": ("is the only rank that lives, and goes on no more",) * 2,
     "stage_behind": (
         "is in a stage that its peers have completed",
         "are in a stage that their peers have completed",
@@ -165,6 +166,7 @@ NOBODY = {
     "other_role": "another role of the job may hold it up",
     "call": "all ranks are inside calls of tools, environments or reward functions",
     "group_only": "no rank stands out; suspect the transport, a switch or a GPU",
+    "busy": "all ranks keep a core busy, outside collectives: they compute, or their GPUs hang",
     "asleep": "all ranks sleep in a stage and no collective: an event was lost or a lock is held",
     "process_gone": "all its ranks ended without closing their records",
     "raised": "its ranks raised an exception",

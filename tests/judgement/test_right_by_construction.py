@@ -1,0 +1,128 @@
+"""Classes of jobs that an exception each would be needed for, were the judgement not right by
+itself: who waits for nobody is at fault, and what explains nobody's wait is not."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from stagewatch.judgement.facts import Inside, RankFacts, silent_seconds
+from stagewatch.judgement.judge import judge
+from stagewatch.judgement.sentence import sentence
+from stagewatch.ranks.wait_class import WaitClass
+from tests.judgement.cases import GONE, LATE, absent, inside, member, sends
+from tests.judgement.jobs import PARKED, SPINNING, job
+
+Named = dict[tuple[str, int], str]
+
+
+def named(ranks: list[RankFacts]) -> Named:
+    return {
+        (verdict.role, charge.rank.rank): charge.evidence
+        for verdict in judge(ranks)
+        for charge in verdict.charges
+    }
+
+
+def nobody(ranks: list[RankFacts]) -> set[str]:
+    """What is known where nobody is named."""
+    assert not named(ranks)
+    return {verdict.evidence for verdict in judge(ranks) if verdict.stalled}
+
+
+def test_a_send_meets_a_receive_and_no_two_of_a_kind_meet() -> None:
+    def pair(mine: str, theirs: str) -> list[RankFacts]:
+        return job(2, LATE, rank_0=sends(mine, 1), rank_1=sends(theirs, 0))
+
+    assert nobody(pair("recv", "recv")) == {"cycle"}
+    assert nobody(pair("send", "send")) == {"cycle"}
+    assert nobody(pair("send", "recv")) == {"group_only"}
+    assert nobody(pair("unknown", "recv")) == {"group_only"}
+
+
+@pytest.mark.parametrize("later", [20.0, 90.0])
+def test_a_rank_that_was_restarted_in_place_is_not_compared_by_its_counts(later: float) -> None:
+    """It is inside with the others, whatever it has counted since; rank 3 is not."""
+    ranks = job(
+        4,
+        LATE | inside("world", 220, 4) | {"started": 1000.0},
+        rank_1=inside("world", 7, 4) | {"started": 1000.0 + later},
+        rank_3=member(("world", 219, 4)) | PARKED | {"started": 1000.0},
+    )
+    assert named(ranks) == {("train", 3): "awaited"}
+
+
+def test_ranks_that_always_stand_apart_are_not_odd() -> None:
+    apart: dict[str, Any] = {"substage": "reads"}
+    common = PARKED | {"collectives": {}, "inside": {}, "substage": "writes"}
+    ranks = job(5, common, rank_1=apart)
+    assert named(ranks) == {("train", 1): "stage_differs"}
+    always = [dataclasses.replace(rank, apart_before=rank.rank == 1) for rank in ranks]
+    assert nobody(always) == {"group_only"}
+
+
+def test_the_only_rank_of_a_job_holds_it_up() -> None:
+    alone = job(1, PARKED | {"world_size": 1, "collectives": {}})
+    assert named(alone) == {("train", 0): "alone"}
+    (verdict,) = judge(alone)
+    assert verdict.charges[0].confidence == "likely"
+    assert "rank 0 (pid 4000)" in sentence(verdict)
+    assert named(job(1, PARKED | {"world_size": 1, "collectives": {}, "stage": "idle"})) == {}
+
+
+def test_the_last_rank_that_lives_after_orderly_ends_is_named() -> None:
+    last = PARKED | {"collectives": {"world": 220}, "world_size": 4}
+    ranks = job(4, last, **{f"rank_{rank}": absent() for rank in range(3)})
+    assert named(ranks) == {("train", 3): "alone"}
+    just = job(4, last, **{f"rank_{rank}": absent(20.0) for rank in range(3)})
+    assert named(just) == {}
+
+
+def test_only_the_rank_that_died_is_named_beside_one_that_is_parked() -> None:
+    ranks = job(8, LATE | inside("world", 220, 8), rank_2=GONE, rank_5=PARKED)
+    assert named(ranks) == {("train", 2): "process_gone"}
+
+
+def test_the_only_member_that_a_group_of_two_roles_misses_awaits_no_role() -> None:
+    """It is idle, as it would be while it waits for the other role; but that waits for it."""
+    meets = inside("sync", 9, 5, "broadcast")
+    idle = member(("sync", 8, 5)) | PARKED | {"stage": "idle"}
+    trainers = job(3, LATE | meets, rank_1=idle)
+    workers = job(2, LATE | meets, role="rollout")
+    assert named([*trainers, *workers]).keys() == {("train", 1)}
+
+
+def test_a_lost_node_is_told_as_a_node_with_its_ranks() -> None:
+    lost = absent(60.0) | {"node_lost": True, "node": "n3"}
+    ranks = job(8, LATE | inside("world", 220, 8), rank_6=lost, rank_7=lost)
+    assert named(ranks) == {("train", 6): "node_lost", ("train", 7): "node_lost"}
+    (verdict,) = judge(ranks)
+    assert sentence(verdict) == (
+        "job 540: no progress for 6 min 52 s at step 220: node n3 does not answer, with ranks "
+        "6, 7; the others wait"
+    )
+
+
+def test_half_of_a_group_that_is_in_sight_is_no_majority() -> None:
+    """Of eight members this node has four: three that lag are not most of them."""
+    behind = {f"rank_{rank}": inside("world", 219, 8) for rank in range(3)}
+    ranks = job(4, LATE | inside("world", 220, 8), **behind)
+    assert "mismatch" not in named(ranks).values()
+
+
+def test_collectives_that_advance_are_progress_until_a_stage_has_shown_its_length() -> None:
+    """A first hand-over of weights is many broadcasts, and no mark."""
+    broadcast = {"sync": Inside("broadcast", 4.0)}
+    assert silent_seconds(90.0, broadcast, taught=False) == 4.0
+    assert silent_seconds(90.0, broadcast, taught=True) == 90.0
+    assert silent_seconds(90.0, {}, taught=False) == 90.0
+    assert silent_seconds(None, broadcast, taught=False) is None
+    assert silent_seconds(2.0, {"sync": Inside("broadcast", 40.0)}, taught=False) == 2.0
+
+
+def test_ranks_that_all_keep_a_core_busy_are_not_said_to_wait_for_one_another() -> None:
+    busy = {"progress_age_seconds": 112.0, "wait_class": WaitClass.SPIN, "collectives": {}}
+    assert nobody(job(4, busy | {"inside": {}})) == {"group_only"}
+    assert named(job(8, SPINNING)) == {}
