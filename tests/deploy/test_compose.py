@@ -272,7 +272,7 @@ class TestStack:
             return [
                 alert.labels["rank"]
                 for alert in prometheus.alerts()
-                if alert.name == "BusyPollHang" and alert.state == "firing"
+                if alert.name == "JobStalled" and alert.state == "firing" and "rank" in alert.labels
             ]
 
-        assert wait_for(named, "BusyPollHang fires", limit=240)[0] in {"0", "1", "2", "3"}
+        assert wait_for(named, "JobStalled fires", limit=240)[0] in {"0", "1", "2", "3"}
