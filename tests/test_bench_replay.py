@@ -48,7 +48,7 @@ def test_windows_show_what_the_whole_time_shows(monkeypatch: pytest.MonkeyPatch)
     in_windows, part = seen("mixed", whole=False)
     always, day = seen("mixed", whole=True)
     assert in_windows == always
-    assert {alert for alert, *_ in always} >= {SUSPICION, "StallSuspected"}
+    assert {alert for alert, *_ in always} >= {SUSPICION, "JobStalled"}
     assert part < 0.9 * day
 
 
@@ -57,7 +57,7 @@ def test_a_hang_is_paged_for(monkeypatch: pytest.MonkeyPatch) -> None:
     hang = Pause("hangs", 1200, 0.0, "gpu", every=1500)
     monkeypatch.setitem(replay_jobs.SHAPES, "hung", Shape("", STEP, (hang,)))
     alerts = {alert for alert, *_ in seen("hung", whole=False)[0]}
-    assert alerts == {SUSPICION, "StallSuspected", "StalledHeartbeat", "GroupStall"}
+    assert alerts == {SUSPICION, "JobStalled"}
 
 
 @needs_promtool

@@ -113,17 +113,6 @@ def _linked(content: bytes, links: AssetsOptions) -> bytes:
 def site_rules(alerts: Path) -> str:
     """Every limit with its default, in comments, for a site to record its own."""
     limits = (alerts / "limits.rules.yaml").read_text().partition("    rules:\n")[2]
-    stalls = (alerts / "stalls.rules.yaml").read_text()
-    return "".join(
-        [
-            _SITE,
-            limits.partition("      # ---- what the rules read")[0].replace(
-                "      - {record: limit:default:value", "      # - {record: site:limit:value"
-            ),
-            *(
-                f"      # - {{record: site:rl_stall_limit:seconds, labels: {{limit: {key}}}, "
-                f"expr: vector({seconds})}}\n"
-                for seconds, key in re.findall(r'vector\((\d+)\), "limit", "(\w+)"', stalls)
-            ),
-        ]
+    return _SITE + limits.partition("      # ---- what the rules read")[0].replace(
+        "      - {record: limit:default:value", "      # - {record: site:limit:value"
     )

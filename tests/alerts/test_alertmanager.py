@@ -11,7 +11,7 @@ from tests.waiting import wait_for
 
 def test_a_page_names_the_culprit_the_evidence_and_where_to_look(manager: Manager) -> None:
     manager.fire(
-        "BusyPollHang",
+        "JobStalled",
         severity="critical",
         job_id="540",
         node="n3",
@@ -24,15 +24,15 @@ def test_a_page_names_the_culprit_the_evidence_and_where_to_look(manager: Manage
     (page,) = wait_for(lambda: manager.heard.to("/pagerduty"), "a page")
     content = json.loads(page)
     assert content["routing_key"] == "secret-of-pagerduty_key"
-    assert content["payload"]["summary"] == "Critical [lab] job 540 n3: BusyPollHang"
+    assert content["payload"]["summary"] == "Critical [lab] job 540 n3: JobStalled"
     text = content["payload"]["custom_details"]["what"]
-    assert "BusyPollHang: The summary of BusyPollHang.\nThe description of BusyPollHang." in text
+    assert "JobStalled: The summary of JobStalled.\nThe description of JobStalled." in text
     assert "Culprit: rank 5, pid 4711 on n3\nOwner: ann, account rl\nEvidence: left loop" in text
-    assert "Runbook: https://our.site/stagewatch/alerts/runbooks/BusyPollHang.md" in text
+    assert "Runbook: https://our.site/stagewatch/alerts/runbooks/JobStalled.md" in text
     assert "Dashboard: https://grafana.our.site/d/stagewatch-job?var-job_id=540" in text
     (slack,) = wait_for(lambda: manager.heard.to("/slack"), "a line in Slack")
     (attachment,) = json.loads(slack)["attachments"]
-    assert attachment["title"] == "Critical [lab] job 540 n3: BusyPollHang"
+    assert attachment["title"] == "Critical [lab] job 540 n3: JobStalled"
     assert attachment["color"] == "danger"
     assert "Culprit: rank 5, pid 4711 on n3" in attachment["text"]
     assert "<no value>" not in page + slack

@@ -36,12 +36,12 @@ def test_amtool_accepts_the_file(name: str) -> None:
 @pytest.mark.parametrize(
     ("labels", "receivers"),
     [
-        (("alertname=RankGone", "severity=critical", "account=nlp"), "team-nlp,page"),
+        (("alertname=JobStalled", "severity=critical", "account=nlp"), "team-nlp,page"),
         (("alertname=ThroughputDropped", "severity=warning", "account=nlp"), "team-nlp,ticket"),
-        (("alertname=RankGone", "severity=critical", "account=rl"), "page"),
+        (("alertname=JobStalled", "severity=critical", "account=rl"), "page"),
         (("alertname=ThroughputDropped", "severity=warning", "account=rl"), "ticket"),
         (("alertname=Watchdog", "severity=info", "notify=watchdog"), "watchdog"),
-        (("alertname=RankGone", "severity=critical"), "page"),
+        (("alertname=JobStalled", "severity=critical"), "page"),
         (("alertname=GPUAllocatedIdle", "severity=info", "account=nlp"), "note"),
         (("alertname=SlurmJobEnding", "severity=info", "notify=nobody"), "nobody"),
     ],

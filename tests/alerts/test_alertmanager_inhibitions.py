@@ -22,7 +22,7 @@ from tests.waiting import wait_for
             ("StalledHeartbeat", {"severity": "warning", "job_id": "540", "role": "train"}),
         ),
         (
-            ("BusyPollHang", {"severity": "critical", "job_id": "540", "node": "n1", "rank": "5"}),
+            ("JobStalled", {"severity": "critical", "job_id": "540", "node": "n1", "rank": "5"}),
             ("Straggler", {"severity": "warning", "job_id": "540", "node": "n2", "rank": "1"}),
         ),
         (
@@ -60,14 +60,13 @@ HELD_BACK = (
     ("SlurmNodeDown", "StagewatchAgentUnreachable", {"node": "a4"}),
     ("NodesLost", "SlurmNodeCountDropped", {"cluster": "a5"}),
     ("SlurmJobEnding", "RankGone", {"job_id": "b1"}),
-    ("JobOnSilentStorage", "GroupStall", {"job_id": "b2"}),
-    ("JobLostNode", "CollectiveMismatch", {"job_id": "b3"}),
+    ("JobOnSilentStorage", "JobStalled", {"job_id": "b2"}),
+    ("JobLostNode", "JobStalled", {"job_id": "b3"}),
     ("FaultInJob", "BusyPollHang", {"job_id": "b4"}),
-    ("RankHoldsUpJob", "StageOverdue", {"job_id": "b5"}),
-    ("GroupStall", "StallSuspected", {"job_id": "b6"}),
-    ("RankMissing", "ThroughputDropped", {"job_id": "b7"}),
+    ("JobStalled", "ThroughputDropped", {"job_id": "b5"}),
+    ("RankGone", "StalledHeartbeat", {"job_id": "b6"}),
     ("WeightSyncStraggler", "Straggler", {"job_id": "b8", "role": "train", "rank": "5"}),
-    ("BusyPollHang", "EngineHoldsRequestsYieldsNothing", {"job_id": "b9"}),
+    ("JobStalled", "EngineHoldsRequestsYieldsNothing", {"job_id": "b9"}),
     ("SlurmJobEnding", "EngineHoldsRequestsYieldsNothing", {"job_id": "b10"}),
     (
         "EnginePreemptionStorm",
@@ -86,6 +85,23 @@ HELD_BACK = (
     ("FaultInjected", "GPULost", {"node": "f1"}),
 )
 """An alert, what it holds back, and the labels in which both must agree."""
+PAGES = {"GPULost", "JobStalled", "RankGone"}
+"""Alerts that hold others back, or are held back, as pages alone."""
+
+
+def test_a_page_holds_back_what_is_only_suspected_of_the_same_job(manager: Manager) -> None:
+    labels = {"job_id": "540", "role": "train"}
+    page = manager.alert("JobStalled", severity="critical", evidence="awaited", **labels)
+    echo = manager.alert("JobStalled", severity="info", evidence="other_role", **labels)
+    other = manager.alert("JobStalled", severity="critical", evidence="cycle", **labels)
+    manager.tell([page, echo, other])
+
+    def states() -> dict[str, str]:
+        found = requests.get(f"{manager.url}/api/v2/alerts", timeout=10).json()
+        return {alert["labels"]["evidence"]: alert["status"]["state"] for alert in found}
+
+    expected = {"awaited": "active", "cycle": "active", "other_role": "suppressed"}
+    wait_for(lambda: states() == expected, "the suspicion is held back, and it alone")
 
 
 def test_every_inhibition_holds_where_the_labels_agree_and_only_there(manager: Manager) -> None:
@@ -100,7 +116,7 @@ def test_every_inhibition_holds_where_the_labels_agree_and_only_there(manager: M
             (echo, "here", labels),
             (echo, "elsewhere", elsewhere),
         ):
-            told = {"severity": "critical" if name == "GPULost" else "warning", "case": str(number)}
+            told = {"severity": "critical" if name in PAGES else "warning", "case": str(number)}
             alerts.append(manager.alert(name, **told, where=where, **of))
     manager.tell(alerts)
 
@@ -140,7 +156,7 @@ def test_a_reason_that_is_for_nobody_is_told_to_nobody(manager: Manager) -> None
 
 def test_an_agent_whose_node_is_not_named_silences_nothing(manager: Manager) -> None:
     manager.fire("StagewatchAgentUnreachable", severity="warning", instance="10.0.0.7:9947")
-    manager.fire("GroupStall", severity="critical", job_id="540")
+    manager.fire("JobStalled", severity="critical", job_id="540")
     page = wait_for(lambda: manager.heard.to("/pagerduty"), "a page")
-    assert "GroupStall" in page[0]
-    assert manager.state("GroupStall") == "active"
+    assert "JobStalled" in page[0]
+    assert manager.state("JobStalled") == "active"

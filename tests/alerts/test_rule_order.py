@@ -51,21 +51,15 @@ LASTING = {
     ("gpu", "dcgm_xids"): (
         "the last error and its meaning stay until the next one, and the alert looks back minutes"
     ),
-    ("stages", "stall_budgets"): "which stages are long by nature is a constant",
-    ("stalls", "stall_budgets"): (
-        "a budget is learnt of all gaps a job has ever shown; one more evaluation does not move "
-        "it, and the least budgets are constants; the size of a group is set when it is made"
+    ("stalls_unjudged", "stall_sums"): (
+        "the longest pause of a job's life; one more evaluation does not move it"
     ),
+    ("stalls_unjudged", "stalls"): "how many ranks live, where none has made progress for minutes",
+    ("self", "stalls"): "that there are jobs at all, for three minutes",
     ("stages", "stage_baselines"): "a baseline is made of half an hour",
-    ("plain_baselines", "stage_baselines"): "likewise",
     ("training", "training_baselines"): "likewise",
     ("stages", "stalls"): (
-        "an excuse, or work, keeps a stage out of StageOverdue, which waits 10 s, and Straggler, "
-        "which asks for a stage that was slow 5 s ago too: it is seen by then"
-    ),
-    ("stalls", "stages"): (
-        "a straggler was slow for seconds before a stall begins, and stays so; the pages it turns "
-        "on or off wait for 30 s of suspicion"
+        "an excuse keeps a stage out of Straggler for 30 s more, which is several evaluations"
     ),
     ("training", "stalls"): (
         "ThroughputDropped waits two minutes and looks back over five for excuses"
@@ -91,7 +85,7 @@ LASTING = {
                 "self",
             ),
             *("slow_jobs", "slow_ranks", "slowness_by_turns", "slurm", "stages", "stalls"),
-            *("starved_ranks", "training"),
+            *("stalls_unjudged", "starved_ranks", "training", "uninstrumented"),
         )
     },
     ("economics", "jobs"): "which GPUs a job has stays so for as long as it runs",
@@ -118,12 +112,11 @@ OWN_PAST = {
     "job:rl_wasted_gpu_seconds:total": "a counter goes on from its last value",
     "gpu_xid_last_timestamp_seconds": "the time of the last error is kept until the next",
     "rank:rl_slow_since:timestamp_seconds": "since when a rank is slow, over short breaks",
-    "rank:rl_stall:class_before": "how a rank waited before is kept as long as somebody is overdue",
-    "rank:rl_rank_left:live": "of which roles a rank was missing at the last evaluation",
-    "rank:rl_rank_left:timestamp_seconds": "when a rank left is kept for as long as it is told",
-    "job:rl_suspended:timestamp_seconds": "when all ranks were last stopped is kept",
-    "job:rl_stall_suspected:timestamp_seconds": "since when a job is suspected without a break",
-    "job:rl_stall_excuse:debugger": "a debugger that came after the suspicion excuses nothing",
+    **{
+        f"job:rl_stall:{name}": "what a judge said holds for a minute while it is started anew"
+        for name in ("active", "culprit", "group_only", "page")
+    },
+    "job_node:rl_unjudged_lost:count": "how many ranks a node had is kept while its agent is gone",
     "job:goodput_seen:timestamp_seconds": "when a rank of an allocation was last seen is kept",
     "job:goodput_new:info": "an allocation is new if its start was another at the last evaluation",
     "job:goodput_newly_saved:gpu_seconds": "likewise a checkpoint",

@@ -32,9 +32,9 @@ COUNTED = {
     "JobLostNode",
     "JobOnSilentStorage",
     "LossNotFinite",
+    "JobStalled",
     "NodeLostWithRanks",
     "NodesLost",
-    "RoleHoldsUpJob",
     "SlownessRotates",
     "SlurmGPUTypeMismatch",
     "SlurmNodeCountDropped",
@@ -43,28 +43,22 @@ COUNTED = {
     "StagewatchLimitsMissing",
 }
 """Alerts that tell their value as it is, since it is a whole number by nature."""
-STALLS = {"group", "op", "pid", "stage"}
 MAY_LACK = {
-    "BusyPollHang": STALLS,
-    "CollectiveMismatch": {"node", "pid", "rank"},
     "EngineHoldsRequestsYieldsNothing": {"dp_rank", "job_id", "model"},
     "EngineKVCacheExhausted": {"dp_rank", "job_id", "model"},
     "EnginePreemptionStorm": {"job_id", "model"},
     "FaultInjected": {"scenario", "target_worker"},
     "GPUXidCritical": {"gpu"},
     "GPUXidWarning": {"gpu"},
-    "LeftLoopEarly": STALLS,
+    "JobStalled": {"confidence", "pid"},
     "LogErrorsRepeat": {"role"},
     "OutOfMemoryKill": {"rank", "role"},
     "PageDuringFault": {"node"},
-    "RankGone": STALLS,
-    "RankHoldsUpJob": STALLS,
     "SlurmNodeDown": {"reason"},
     "SlurmNodeDrained": {"reason", "reason_class", "user"},
     "SlurmNodeDrainedTooLong": {"reason"},
     "SlurmNodeFailing": {"reason"},
     "SlurmRequeueLoop": {"user"},
-    "StallSuspected": {"group", "node", "op", "pid", "rank"},
     "UninstrumentedJobStill": {"class", "node", "rank"},
 }
 """Labels that an alert lacks where an agent or Slurm does not know them."""
@@ -111,28 +105,32 @@ def cases(rule: dict[str, Any], labels: dict[str, str]) -> Iterator[tuple[dict[s
     own = {key: label for key, label in labels.items() if key not in rule["labels"]}
     few = {key: label for key, label in own.items() if key not in MAY_LACK.get(name, ())}
     for number, value in enumerate(values):
-        yield own | {"cluster": f"{name}-{number}"}, value
-    yield few | {"cluster": f"{name}-few"}, values[0]
+        yield own | {"cluster": f"{level_of(rule)}-{number}"}, value
+    yield few | {"cluster": f"{level_of(rule)}-few"}, values[0]
+
+
+def level_of(rule: dict[str, Any]) -> str:
+    """The name of an alert and its severity, of which it may have two."""
+    return f"{rule['alert']}-{rule['labels']['severity']}"
 
 
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """The alerts as promtool has them, with labels and annotations."""
     directory = tmp_path_factory.mktemp("texts")
-    rules, given, asked = [], {}, []
+    rules, given = [], {}
     for rule, labels in of_every_alert():
-        name = rule["alert"]
+        name = level_of(rule)
         rules.append(
             {key: value for key, value in rule.items() if key != "for"}
             | {"expr": f'max without (of) (made_up{{of="{name}"}})'}
         )
-        asked.append({"eval_time": "0s", "alertname": name})
         for own, value in cases(rule, labels):
             given[series("made_up", **own | {"of": name})] = f"{value!r}x2"
             given[series("rl_rank_stack_frame_info", **own | FRAME)] = "1x2"
-            calls = series("rank:rl_stall:call_seconds", **own | {"name": "search"})
-            given[calls] = "43.98765x2"
+            given[series("rl_call_oldest_seconds", **own | {"name": "search"})] = "43.98765x2"
             given[series("node:lost:info", cluster=own["cluster"], node="n7")] = "1x2"
+    asked = [{"eval_time": "0s", "alertname": name} for name in {r["alert"] for r in rules}]
     content = {"groups": [{"name": "texts", "rules": rules}]}
     (directory / "texts.rules.yaml").write_text(json.dumps(content))
     inputs = [{"series": name, "values": values} for name, values in given.items()]

@@ -15,7 +15,7 @@ from pathlib import Path
 from stagewatch_lab.slurm.cluster import SlurmCluster
 
 OVERDUE_SECONDS = 10.0
-"""A known stage without progress for so long is a stall (alerts/stalls.rules.yaml, `taught`)."""
+"""A known stage without progress for so long is a stall (limit `taught` of the judge)."""
 PRODUCTIVE = frozenset(("rollout", "train", "eval"))
 TOGETHER_SECONDS = 0.5
 """Changes of several ranks within this are one transition."""

@@ -94,14 +94,14 @@ def test_alert_and_incident_name_the_rank_and_the_line(
         return [
             alert.annotations["description"]
             for alert in api.alerts()
-            if alert.labels["alertname"] == "StallSuspected" and alert.labels.get("rank")
+            if alert.labels["alertname"] == "JobStalled" and alert.labels.get("rank")
         ]
 
     wait_for(lambda: any(reward in text for text in texts()), "the alert with the line", 240)
     (text,) = texts()
     assert text.startswith("Rank 2 (train, pid ")
-    assert f" on {NODE}) seems to hold up job " in text
-    assert f" at {reward} (evidence: " in text
+    assert f" on {NODE}) holds up job " in text
+    assert f" Line of code: {reward}." in text
     api.close()
 
     (file,) = (tmp_path / "incidents").iterdir()

@@ -155,11 +155,8 @@ _OF_OTHERS = {
     "": ("gpu", "uuid"),
     "up": ("instance",),
     "ALERTS": ("alertname", "alertstate", "severity", "gpu", "job_id", "rank", "role", "mount"),
-    "slurmctld_schedule_cycle_tot": (),
-    "slurmctld_bf_cycle_tot": (),
-    "site:rl_stall_limit:seconds": ("job_id", "role", "stage"),
 }
-_OF_THE_CLUSTER = ("slurm_", "slurmctld_", "prometheus_")
+_OF_THE_CLUSTER = ("slurm_", "prometheus_")
 """Series of targets that are no node."""
 
 

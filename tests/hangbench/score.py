@@ -18,7 +18,7 @@ ACTIVE, CULPRIT = "job:rl_stall:active", "job:rl_stall:culprit"
 BUDGET = "rank:rl_stall:budget_seconds"
 BARE_SECONDS = 300.0
 """How long a job without records must have been still; the rules give it no budget of its own."""
-SUSPICIONS = ("StallSuspected", "UninstrumentedJobStill")
+SUSPICIONS = ("JobStalled", "UninstrumentedJobStill")
 """Alerts below a page that speak of a hang; those of a starved rank, say, speak of other things."""
 SLOWNESS = ("Straggler", "SlowRank", "SlowNode")
 """Alerts that speak of slow ranks, which count where a rank is slow."""
@@ -44,7 +44,7 @@ class Seen:
     """Processes named, by time."""
     evidence: set[str] = field(default_factory=set)
     alerts: dict[str, str] = field(default_factory=dict)
-    """Severity of each alert of the job that fired, by its name."""
+    """The worst severity of each alert of the job that fired, by its name."""
     budget: float | None = None
     """The longest that was given to a rank of the roles first suspected; None: no rank was overdue,
     as in a job that only goes on slowly."""
@@ -80,6 +80,7 @@ def collect(api: PrometheusApi, played: Played) -> Seen:
     names = SUSPICIONS + SLOWNESS if played.shape.kind == "straggler" else SUSPICIONS
     lesser = [track for track in alerts if track.labels["alertname"] in names]
     seen.alerts = {t.labels["alertname"]: t.labels.get("severity", "") for t in alerts}
+    seen.alerts |= {t.labels["alertname"]: "critical" for t in critical}
     pages = [time for track in critical for time, _ in track.samples]
     suspicions = pages + [
         time for track in active + culprits + lesser for time, value in track.samples if value

@@ -1,6 +1,6 @@
 """Jobs that hang, or only look so, as data: what makes their ranks differ, and the right verdict.
 
-`stagewatch inspect` and the recording rules are both given all of them.
+The judge is given all of them, and what it reads of them from Prometheus (series.py).
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from stagewatch.judgement.memory import Moment
 from stagewatch.prometheus.api import PrometheusApi
 from tests.judgement.cases import CASES, ROLES, ranks_of
 from tests.judgement.exported import export
+from tests.judgement.made_up import made_up_jobs
 from tests.report.filled import Past, filled_prometheus
 
 NOW = time.time() // 100 * 100 - 3600
@@ -26,6 +27,8 @@ def jobs() -> dict[str, list]:  # type: ignore[type-arg]
     """All cases whose facts do not depend on how ranks waited long ago."""
     named = {name: case.ranks(name) for name, case in CASES.items()}
     named |= {name: ranks_of(name) for name in ROLES}
+    for rank in made_up_jobs(540):
+        named.setdefault(rank.job_id, []).append(rank)
     return {name: ranks for name, ranks in named.items() if not any(r.class_before for r in ranks)}
 
 

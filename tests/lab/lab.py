@@ -101,9 +101,10 @@ class Job:
             for found in self.query("job:rl_stall:culprit", role=self.role)
         }
 
-    def firing(self) -> set[str]:
-        """The alerts that fire for this job."""
-        found = self.query("ALERTS", alertstate="firing", role=self.role)
+    def firing(self, severity: str = "") -> set[str]:
+        """The alerts that fire for this job, of a severity or of all."""
+        of = {"severity": severity} if severity else {}
+        found = self.query("ALERTS", alertstate="firing", role=self.role, **of)
         return {series.labels["alertname"] for series in found}
 
     def ever(self, metric: str, seconds: float, **labels: str) -> list[Series]:

@@ -31,8 +31,6 @@ SEEN = {
 """What shows that the job really did what it is here for."""
 
 WRONG = ("job:rl_stall:page", "rank:rl_straggler:ratio")
-"""StageOverdue waits for 10 s, since ranks that go on after a pause are scraped one by one; whether
-it fires is looked at with all alerts."""
 SUSPICION = ("job:rl_stall:active", "job:rl_stall:culprit", "job:rl_stall:group_only")
 SUSPECTED = ("compile_first", "compile_again", "evaluation", "first_step")
 """Longer than a minute, or before the first gap has taught anything."""

@@ -136,7 +136,7 @@ def test_killed_rank_is_named_and_its_job_resumes_from_its_checkpoint(story: Sto
     assert story.phases["job_start"] == int(of_slurm(story, "StartTime"))
     assert of_slurm(story, "Restarts") == "1"
     assert story.facts["resumed_step"] == story.facts["checkpoint_step"] >= 5
-    assert story.alerts["StallSuspected"].labels["rank"] == story.origin["rank"]
+    assert story.alerts["JobStalled"].labels["rank"] == story.origin["rank"]
     assert marker(story)["fault_type"] == "process_kill"
     assert marker(story)["fault_injection_end"]
 
@@ -165,7 +165,7 @@ def test_dead_controller_ends_no_job_and_silences_no_other_alert(story: Story) -
     assert_in_order(story, "injection", "detection", "controller_back")
     assert of_slurm(story, "Restarts") == "0"
     assert int(of_slurm(story, "StartTime")) < story.phases["injection"]
-    stopped = story.alerts["RankHoldsUpJob"]
+    stopped = story.alerts["JobStalled"]
     assert story.phases["injection"] < stopped.at < story.phases["controller_back"]
 
 

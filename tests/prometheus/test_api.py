@@ -93,9 +93,9 @@ def test_what_is_no_vector_is_an_error(server: Server, api: PrometheusApi) -> No
 
 
 def test_alerts_are_read(server: Server, api: PrometheusApi) -> None:
-    labels, annotations = {"alertname": "BusyPollHang", "rank": "3"}, {"summary": "A job hangs."}
+    labels, annotations = {"alertname": "JobStalled", "rank": "3"}, {"summary": "A job hangs."}
     server.answer({"alerts": [{"labels": labels, "annotations": annotations, "state": "firing"}]})
-    assert api.alerts() == [Alert("BusyPollHang", "firing", labels, annotations)]
+    assert api.alerts() == [Alert("JobStalled", "firing", labels, annotations)]
 
 
 def test_an_error_of_the_server_is_told(server: Server, api: PrometheusApi) -> None:

@@ -64,7 +64,7 @@ def contention(*, hostile: str = "") -> Past:
             _rank(past, role, rank, hostile)
     _alert(past, "Straggler", DETECTED, GONE, role="rollout", rank="2", node="node-a")
     _alert(past, "FaultInjected", 2, FAULT_END, id="cpu-1")
-    _alert(past, "GroupStall", FAILED + 6, CLEAR, role="train")
+    _alert(past, "JobStalled", FAILED + 6, CLEAR, role="train")
     _alert(past, "GPUTemperatureHigh", -100, 300, node="node-b")
     past.add(
         "rl_rank_first_failure_timestamp_seconds",

@@ -72,7 +72,7 @@ def hyperpod(*, hostile: str = "") -> Past:
         "ALERTS",
         _seen(_within(DETECTED, 400)),
         cluster=CLUSTER,
-        alertname="RankGone",
+        alertname="JobStalled",
         alertstate="firing",
         severity="critical",
         job_id=JOB,

@@ -149,9 +149,10 @@ def _october(hostile: str) -> Past:
     rank = {"job_id": "101", "role": f"train{hostile}", "rank": "5", "node": f"n2{hostile}"}
     add("job:rl_stall:culprit", between(STALL, STALL_END), **rank, evidence="process_gone")
     alert = {"alertstate": "firing", "severity": "critical"}
-    add("ALERTS", between(STALL, STALL_END), alertname="RankGone", **rank, **alert)
+    alert |= {"alertname": "JobStalled", "evidence": "process_gone"}
+    add("ALERTS", between(STALL, STALL_END), **rank, **alert)
     gone = {"job_id": "104", "role": "train", "rank": "1", "node": "n3"}
-    add("ALERTS", between(CRASHED - 90, CRASHED), alertname="RankGone", **gone, **alert)
+    add("ALERTS", between(CRASHED - 90, CRASHED), **gone, **alert)
     slow = {"job_id": "104", "role": "train", "rank": "2", "node": "n4"}
     slow |= {"alertstate": "firing", "severity": "warning"}
     add("ALERTS", between(T, T + HOUR), alertname="SlowRank", **slow)

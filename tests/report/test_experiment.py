@@ -88,7 +88,7 @@ def test_one_place_to_look_at_instead_of_five_logs(experiment: Experiment) -> No
 def test_alerts_that_fired_before_and_those_about_the_marker_detect_nothing(
     experiment: Experiment,
 ) -> None:
-    assert [each.name for each in experiment.full.view.firings] == ["Straggler", "GroupStall"]
+    assert [each.name for each in experiment.full.view.firings] == ["Straggler", "JobStalled"]
 
 
 def test_a_constant_baseline_is_what_it_is(experiment: Experiment) -> None:

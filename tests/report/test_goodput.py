@@ -120,7 +120,11 @@ def test_a_failure_costs_lost_work_the_queue_and_the_start(goodput: Goodput) -> 
     assert (requeued.job_id, requeued.ended, requeued.lost) == ("101", past.REQUEUED, past.AT_RISK)
     assert requeued.queued == past.AGAIN - past.REQUEUED
     assert requeued.startup == pytest.approx(8 * 900)  # waiting and init
-    assert (crashed.job_id, crashed.how, crashed.ended) == ("104", "RankGone", past.CRASHED)
+    assert (crashed.job_id, crashed.how, crashed.ended) == (
+        "104",
+        "JobStalled, process gone",
+        past.CRASHED,
+    )
     assert crashed.lost == past.AT_RISK_CRASHED
 
 
@@ -186,7 +190,7 @@ def test_causes_are_named_with_rank_node_and_alert(goodput: Goodput) -> None:
     causes = {each.words: each for each in goodput.causes}
     stalled = causes["Stalled jobs: process gone"]
     assert stalled.worst == [("job 101: train 5 on n2", pytest.approx(8 * 3600))]
-    assert list(stalled.alerts) == ["RankGone"]
+    assert list(stalled.alerts) == ["JobStalled"]
     drained = causes["Drained nodes: gpu"]
     assert drained.worst == [("n9", pytest.approx(counted()["outside", "drained"]))]
     assert causes["Slow ranks"].worst[0][0] == "job 104: train 2 on n4"

@@ -47,7 +47,7 @@ def hang() -> Past:
     culprit = {**job, "node": "n1", "role": "train", "rank": 1, "evidence": "stack_differs"}
     past.add("job:rl_stall:culprit", between(NAMED, END), **culprit)
     past.add("job:rl_stall:active", between(NAMED, END), **job, role="train")
-    alert = {"alertname": "RankHoldsUpJob", "alertstate": "firing", "severity": "critical"}
+    alert = {"alertname": "JobStalled", "alertstate": "firing", "severity": "critical"}
     past.add("ALERTS", between(NAMED, END), **alert, **culprit)
     return past
 

@@ -50,7 +50,7 @@ def test_the_phases_are_those_of_the_story(recovery: ClusterRecovery) -> None:
     found = the_failure(recovery)
     assert found.injected == past.T
     assert found.detected == past.T + past.DETECTED
-    assert found.detected_by == "RankGone"
+    assert found.detected_by == "JobStalled"
     assert found.drained == past.T + past.DRAINED
     # An end is seen when the next look finds nothing, 1.5 intervals after the last sample.
     assert found.ended == past.T + past.JOB_ENDED + 5

@@ -159,7 +159,7 @@ def test_a_recoverys_sentences_say_whether_where_when_and_what_it_cost(recovery:
     first, worst, cost = recovery_opening(recovery, recovery.clusters[0])
     assert first == "On cluster hyperpod 1 of 2 incidents hit a job."  # two hours judge nothing
     assert worst.startswith("It began on n1 at ")
-    assert "RankGone was the first alert, after 2 min 15 s" in worst
+    assert "JobStalled was the first alert, after 2 min 15 s" in worst
     assert "job 77 made progress again after 18 min 45 s" in worst
     assert cost.startswith("It cost 18 min 45 s of downtime and ")
 

@@ -23,8 +23,8 @@ RANKS = 8
 JOB_ID = "540"
 RECORDINGS = Path(stagewatch.__path__[0]) / "recordings"
 ARMED = select("job_role_stage:rl_stall_budget:seconds", job_id=JOB_ID, stage="train")
-EXPECTED = "StallSuspected"
-"""A page waits for a minute at least; the suspicion names the culprit first."""
+EXPECTED = "JobStalled"
+"""As a suspicion it names the culprit; a page waits for a minute at least."""
 
 
 class DemoCluster(Stack):
@@ -147,7 +147,7 @@ def _report(cluster: DemoCluster, fired: dict[str, tuple[float, Alert]]) -> bool
         print(f"{name:<18} {after:5.1f} s")
     print(
         f"\nCulprit named      rank {labels['rank']} on {labels['node']}, pid {labels['pid']}, "
-        f"stage {labels['stage']}, evidence {labels['evidence']}"
+        f"evidence {labels['evidence']}"
         f"\nReally left early  rank {rank} on {node}, pid {pid}"
         f"\nVerdict            the {'right' if named else 'WRONG'} rank was named"
     )

@@ -3,6 +3,6 @@
 `facts` says what is known of a rank; `from_node` and `from_prometheus` gather it.  `judge` decides
 from that alone, by `graph`, `roles`, `case` and `fault`; `memory` adds what earlier looks have
 shown, `paging` when somebody is woken.  `limits` has every number, `words` and `sentence` all
-prose.  `service` runs it for a cluster: `watch` looks at all jobs, `collector` exports the verdicts,
+prose.  `service` runs it for a cluster: `watch` looks at all jobs, `collector` exports verdicts and
 `cases` keeps them as files.  Open `judge` first.
 """

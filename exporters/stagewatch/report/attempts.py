@@ -1,7 +1,8 @@
 """Runs of jobs that ended by failure, and what each cost: lost work, time in the queue, the start.
 
 A run ended by failure if Slurm put its job back into the queue (preemption too: the work is lost
-all the same), or if the job was seen no more and one of `FAILURES` fired in its last five minutes.
+all the same), or if the job was seen no more and, in its last five minutes, somebody was woken for
+a rank that was `DEAD` or one of `FAILURES` fired.
 """
 
 from __future__ import annotations
@@ -16,11 +17,17 @@ from stagewatch.report.ledger import AT_RISK, JOBS, LOST, OUTSIDE, Ledger, windo
 from stagewatch.report.periods import Period, minute
 from stagewatch.report.progress import Progress
 
+DEAD = ("process_gone", "missing", "node_lost")
+"""Evidence of JobStalled that is a failure of the job, if that ends meanwhile."""
+
 FAILURES = (
-    *("RankGone", "RankMissing", "NodeLostWithRanks", "JobLostNode"),
+    *("RankGone", "NodeLostWithRanks", "JobLostNode"),
     *("FailedButNotEnded", "FirstFailure"),
 )
 """Alerts on a job whose end, while they fire, is a failure."""
+
+HOW = (*(f"JobStalled, {evidence.replace('_', ' ')}" for evidence in DEAD), *FAILURES)
+"""How runs ended that were not put back into the queue, the most telling first."""
 
 NEAR = 300.0
 """Seconds before the end in which such an alert fired; requeues nearer than that count once."""
@@ -94,9 +101,11 @@ def find_attempts(
             last[_job(found)] = found.value
         for found in _last(api, each, select(OUTSIDE, **cluster)):
             newest[found.labels.get("cluster", "")] = found.value
-        labels = {**cluster, "alertname": FAILURES, "alertstate": "firing"}
-        for found in _last(api, each, select("ALERTS", **labels)):
-            fired.setdefault(_job(found), {})[found.labels.get("alertname", "")] = found.value
+        firing = {**cluster, "alertstate": "firing"}
+        dead = {"alertname": "JobStalled", "severity": "critical", "evidence": DEAD}
+        for labels in ({"alertname": FAILURES}, dead):
+            for found in _last(api, each, select("ALERTS", **firing, **labels)):
+                fired.setdefault(_job(found), {})[_how(found)] = found.value
     ended = [
         Attempt(*job, when, REQUEUED)
         for job in jobs & requeues.keys()
@@ -108,7 +117,7 @@ def find_attempts(
         again = any(at >= when - NEAR for at in requeues.get(job, ()))
         gone = when < newest.get(job[0], when) - LAST_STEP
         if job in jobs and names and gone and not again:
-            ended.append(Attempt(*job, when, min(names, key=FAILURES.index)))
+            ended.append(Attempt(*job, when, min(names, key=HOW.index)))
     progress.step("work at risk")
     return [
         _costed(api, ledger, each, starts.get((each.cluster, each.job_id), set()))
@@ -186,12 +195,17 @@ def _last(api: PrometheusApi, each: Period, selector: str) -> list[Series]:
     """When jobs had a sample last, to half a minute: `timestamp` over a range takes Prometheus far
     longer than this."""
     newest = f"last_over_time({selector}[{milliseconds(LAST_STEP - 0.001)}])"
-    looks = f"time() * group by (cluster, job_id, alertname) ({newest})"
+    looks = f"time() * group by (cluster, job_id, alertname, evidence) ({newest})"
     return api.query(f"max_over_time(({looks})[{window(each)}:{LAST_STEP:.0f}s])", each.end)
 
 
 def _job(found: Series) -> Job:
     return found.labels.get("cluster", ""), found.labels.get("job_id", "")
+
+
+def _how(found: Series) -> str:
+    name, evidence = found.labels.get("alertname", ""), found.labels.get("evidence", "")
+    return f"{name}, {evidence.replace('_', ' ')}" if evidence else name
 
 
 def _apart(times: Iterable[float]) -> Iterator[float]:

@@ -27,9 +27,6 @@ NOTES = (
 VERDICTS = {"job:rl_stall:culprit": "culprit", "rank:rl_straggler:ratio": "straggler"}
 """Recording rules that name a rank."""
 
-CULPRITS = ("job:rl_stall:culprit", "rank:rl_stall:stage_behind")
-"""Recording rules that name a rank that holds its job up."""
-
 MOMENT_SECONDS = 1.0
 
 _INITIALS = ("cpu", "dns", "gpu", "io", "ip", "nfs", "oom", "tcp")
@@ -221,7 +218,7 @@ def hung_of(history: History, job: Labels, since: float) -> list[Hung]:
 
 def hung_lines(history: History, labels: Labels, by: str) -> list[Line]:
     """The innermost frames of the user's own code of those ranks that a verdict names."""
-    named = " or ".join(history.last(verdict, labels) for verdict in CULPRITS)
+    named = history.last("job:rl_stall:culprit", labels)
     frames = history.last("rl_rank_stack_frame_info", labels)
     culprits = f"{frames} and on (cluster, node, job_id, role, rank) ({named})"
     return history.lines(f"max by ({by}) ({culprits})", "stacks of culprits")

@@ -19,7 +19,7 @@ class LostEvent(Scenario):
     fault_type = "event_delay"
     expected_failure_stage = "rollout"
     stage = "save"
-    naming = ("RankHoldsUpJob", "Straggler")
+    naming = ("JobStalled", "Straggler")
 
     @property
     def target(self) -> str:

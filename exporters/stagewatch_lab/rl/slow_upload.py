@@ -28,7 +28,7 @@ class SlowUpload(Scenario):
     stage = "update weights"
     naming = (
         "WeightSyncStraggler",
-        "RankHoldsUpJob",
+        "JobStalled",
         "Straggler",
         "RankRetransmits",
         "RankRoundTripSlow",

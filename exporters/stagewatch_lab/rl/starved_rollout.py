@@ -32,7 +32,7 @@ class StarvedRollout(Scenario):
     fault_type = "cpu_contention"
     expected_failure_stage = "train"
     stage = "rollout"
-    naming = ("Straggler", "RankStarved", "OutOfMemoryKill", "RankGone")
+    naming = ("Straggler", "RankStarved", "OutOfMemoryKill", "JobStalled")
     cpu_share = 0.2
     _limit: MemoryLimit | None = None
     _leaks = False

@@ -88,7 +88,7 @@ def controller_killed(story: Story) -> None:
     try:
         for name in ("SlurmControllerDown", "SlurmBlocksNodesAnswer"):
             story.fires(name)
-        named = story.fires("RankHoldsUpJob", job_id=job).labels["rank"]
+        named = story.fires("JobStalled", job_id=job, severity="critical").labels["rank"]
         story.expect("a rank that stops meanwhile is named", named == "2")
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -99,7 +99,7 @@ def controller_killed(story: Story) -> None:
     slurm.start_controller()
     story.gone("slurm_controller_up == 0", "the controller to answer")
     story.begins("controller_back", "slurm_controller_up", started)
-    for name in ("SlurmControllerDown", "SlurmBlocksNodesAnswer", "RankHoldsUpJob"):
+    for name in ("SlurmControllerDown", "SlurmBlocksNodesAnswer", "JobStalled"):
         story.resolves(name)
     # Until then it is UNKNOWN, and Slurm refuses to resume it.
     story.wait(chosen("slurm_node_state", node=spare, state="IDLE"), f"{spare} to have answered")

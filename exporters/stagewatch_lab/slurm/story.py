@@ -143,7 +143,7 @@ class Story:
     def resolves(self, name: str, limit: float = 120) -> None:
         """Wait until an alert that fired does not any more."""
         fired = self.alerts[name]
-        wanted = {k: v for k, v in fired.labels.items() if k != "alertname"}
+        wanted = {k: v for k, v in fired.labels.items() if k not in ("alertname", "severity")}
         self.gone(chosen("ALERTS", alertname=name, **wanted), f"{name} to resolve", limit)
         fired.resolved = time.time()
         self.say(f"resolved {name} (+{fired.resolved - self.phases['injection']:.1f} s)")
