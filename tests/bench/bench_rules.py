@@ -7,6 +7,9 @@ jobs, of which one in STAGEWATCH_BENCH_HUNG hangs; the figures then say how many
 are of.  Arguments are the names of rule files (`rules --files goodput economics`), without which
 all are loaded, and how many of the costliest rules are listed (`--costliest 30`).
 
+The judge asks that Prometheus meanwhile; what its questions cost Prometheus is part of what the
+rules seem to take.
+
 Prometheus scrapes the fleet without rules first, which is what it costs to scrape.  Then it loads
 the rules, and what an evaluation costs is looked at once the rules have made their series: in the
 first minutes Prometheus makes a million of them.  An evaluation's cost is CPU time: what
@@ -37,7 +40,7 @@ import requests
 
 from stagewatch.assets import assets
 from stagewatch.core.processes import Children
-from stagewatch.demo.prometheus import arguments
+from stagewatch.demo.prometheus import arguments, judge_command
 from stagewatch.demo.stack import free_port, wait_for
 from tests.bench.table import row
 
@@ -389,7 +392,8 @@ def _measure(
         children.start([sys.executable, "-m", "tests.bench.bench_rules", str(port)])
     own = free_port()
     config = directory / "prometheus.yml"
-    config.write_text(json.dumps(_config(ports, own, [])))
+    judge = f"127.0.0.1:{free_port()}"
+    config.write_text(json.dumps(_config(ports, own, [], judge)))
     prometheus = children.start(
         arguments([binary], config, own),
         environ=os.environ | {"GOMAXPROCS": "2"},
@@ -407,12 +411,20 @@ def _measure(
     row("CPU of Prometheus for scraping alone", scraping * 100, "%core")
 
     rules = [f"{assets('alerts')}/{name}.rules.yaml" for name in files]
-    watched.load(config, _config(ports, own, rules))
+    watched.load(config, _config(ports, own, rules, judge))
+    command = judge_command(judge, f"http://127.0.0.1:{own}", directory)
+    judging = psutil.Process(children.start(command, log=directory / "judge.log").pid)
     time.sleep(max(0.0, began + RANGE_SECONDS - time.monotonic()))
     watched.wait_for_series()
     missed = "sum(prometheus_rule_group_iterations_missed_total)"
     missed_before = value(missed)
+    judged, since = sum(judging.cpu_times()[:2]), time.monotonic()
     used = watched.watch(WATCH_SECONDS)
+    judged = (sum(judging.cpu_times()[:2]) - judged) / (time.monotonic() - since)
+    row("jobs that the judge judges", value("rl_judge_jobs"), "")
+    row("ranks that it names", value("count(rl_job_culprit)"), "", JOBS // HUNG)
+    row("CPU of the judge", judged * 100, "%core", 5.0)
+    row("memory of the judge", judging.memory_info().rss / 2**20, "MiB", 150.0)
     row("series with those of rules", value("prometheus_tsdb_head_series") / 1e6, "M")
     ledger = '__name__=~"(job|cluster):goodput_gpus:count"'
     row(f"series of the ledger of {JOBS} jobs", value(f"count({{{ledger}}})"), "")
@@ -448,7 +460,7 @@ def _costs(watched: Watched, used: float, costliest: int) -> None:
         row(f"{name}: {rule}", share * 100, "%core")
 
 
-def _config(ports: list[int], own: int, rules: list[str]) -> dict[str, object]:
+def _config(ports: list[int], own: int, rules: list[str], judge: str) -> dict[str, object]:
     groups = [
         {
             "targets": [f"127.0.0.1:{ports[node % SERVERS]}"],
@@ -478,6 +490,13 @@ def _config(ports: list[int], own: int, rules: list[str]) -> dict[str, object]:
                 "static_configs": [
                     {"targets": [f"127.0.0.1:{ports[0]}"], "labels": {"cluster": "bench"}}
                 ],
+            },
+            {
+                "job_name": "stagewatch-judge",
+                "honor_labels": True,
+                "scrape_interval": "5s",
+                "scrape_timeout": "5s",
+                "static_configs": [{"targets": [judge]}],
             },
             {"job_name": "prometheus", "static_configs": [{"targets": [f"127.0.0.1:{own}"]}]},
         ],

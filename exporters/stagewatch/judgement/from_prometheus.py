@@ -69,6 +69,16 @@ _VANISHED, _VANISHED_SHARE = 3, 0.1
 targets is taken to be lost from sight and not their nodes."""
 
 
+_MANY = {
+    "rl_rank_collective_seq": "group",
+    "rl_rank_group_size": "group",
+    "rl_rank_collective_inside_seconds": "group",
+    "rl_rank_collective_elements": "group",
+    "rl_call_oldest_seconds": "name",
+}
+"""Of which a rank has several, by a label."""
+
+
 class Queries(Protocol):
     """A server that answers instant queries."""
 
@@ -331,43 +341,49 @@ def _wait_class(labels: Mapping[str, str]) -> WaitClass:
 def moment(job_id: str, job: JobSeries, at: float, limits: Limits = DEFAULT) -> Moment:
     """All ranks of a job, out of its series."""
     tables = _Tables(job)
-    live: dict[str, int] = defaultdict(int)
-    for (role, *_), (_, value) in tables.up.items():
-        live[role] += value == 1
-    gaps = {role: sum(one.gaps for one in stages.values()) for role, stages in job.shown.items()}
-    told: set[str] = set()
+    live: Counter[str] = Counter(key[0] for key, (_, value) in tables.up.items() if value == 1)
+    roles: dict[str, _Role] = {}
     ranks = []
     for key in sorted({*tables.up, *job.left}, key=lambda key: (key[0], _number(key[1]), key[2])):
-        if not key[1].isdecimal():
-            continue
-        role = key[0]
-        facts = tables.facts(job_id, key, at)
-        stage = job.shown.get(role, {}).get(facts.stage or "", NOTHING_SHOWN)
-        facts = replace(
-            facts,
-            progress_age_seconds=silent_seconds(
-                facts.progress_age_seconds, facts.inside, taught=stage.taught(live[role])
-            ),
-            budget_seconds=_budget(facts, job.shown.get(role, {}), live[role], limits),
-            gaps=0 if role in told else gaps.get(role, 0),
-            stages=frozenset(
-                stage for stage, one in job.shown.get(role, {}).items() if one.longest_seconds
-            ),
-        )
-        told.add(role)
-        ranks.append(facts)
+        if key[1].isdecimal():
+            role = roles.get(key[0])
+            if role is None:
+                role = roles[key[0]] = _Role(job.shown.get(key[0], {}), live[key[0]], limits)
+            ranks.append(tables.facts(job_id, key, at, role))
     return Moment(at, tuple(ranks), {role: dict(stages) for role, stages in job.shown.items()})
+
+
+class _Role:
+    """What the ranks of a role have shown together."""
+
+    def __init__(self, shown: Stages, live: int, limits: Limits) -> None:
+        self.stages = frozenset(stage for stage, one in shown.items() if one.longest_seconds)
+        self._gaps = sum(one.gaps for one in shown.values())
+        self._shown, self._live, self._limits = shown, live, limits
+        self._budgets: dict[tuple[str, bool], float] = {}
+
+    def taught(self, stage: str | None) -> bool:
+        """Whether it has shown enough of a stage."""
+        return self._shown.get(stage or "", NOTHING_SHOWN).taught(self._live)
+
+    def gaps(self) -> int:
+        """All of them, for the first rank that asks: the others have shown none besides."""
+        gaps, self._gaps = self._gaps, 0
+        return gaps
+
+    def budget(self, stage: str | None, *, still: bool) -> float | None:
+        """How long a rank may be silent there."""
+        if stage is None:
+            return None
+        if (stage, still) not in self._budgets:
+            self._budgets[stage, still] = budget_seconds(
+                self._shown, stage, still=still, ranks=self._live, limits=self._limits
+            )
+        return self._budgets[stage, still]
 
 
 def _number(text: str) -> int:
     return int(text) if text.isdecimal() else -1
-
-
-def _budget(facts: RankFacts, shown: Stages, live: int, limits: Limits) -> float | None:
-    if facts.stage is None or facts.wait_class is WaitClass.GONE:
-        return None
-    still = seems_still(facts.wait_class, facts.inside, facts.storage_wait_seconds)
-    return budget_seconds(shown, facts.stage, still=still, ranks=live, limits=limits)
 
 
 class _Tables:
@@ -375,22 +391,14 @@ class _Tables:
 
     def __init__(self, job: JobSeries) -> None:
         self._job = job
-        self.up = _by_rank(job.by["rl_rank_up"])
-        self._one = {name: _by_rank(job.by[name]) for name in METRICS}
+        several = {"rl_rank_wait_class", *_MANY}
+        self._one = {name: _by_rank(job.by[name]) for name in METRICS if name not in several}
+        self.up = self._one["rl_rank_up"]
         self._classes = _by_rank(one for one in job.by["rl_rank_wait_class"] if one[1])
-        self._many = {
-            name: _by_rank_and(label, job.by[name])
-            for name, label in (
-                ("rl_rank_collective_seq", "group"),
-                ("rl_rank_group_size", "group"),
-                ("rl_rank_collective_inside_seconds", "group"),
-                ("rl_rank_collective_elements", "group"),
-                ("rl_call_oldest_seconds", "name"),
-            )
-        }
+        self._many = {name: _by_rank_and(label, job.by[name]) for name, label in _MANY.items()}
 
-    def facts(self, job_id: str, key: RankKey, at: float) -> RankFacts:
-        """What is known of one rank, but for its budget and what its role has shown."""
+    def facts(self, job_id: str, key: RankKey, at: float, role: _Role) -> RankFacts:
+        """What is known of one rank."""
         left = self._job.left.get(key)
         here = key in self.up
         gone = not here or self.up[key][1] == 0
@@ -399,37 +407,45 @@ class _Tables:
         age = self._value("rl_rank_progress_age_seconds", key)
         failure = self._value(FAILURE, key)
         failed = self._labels(FAILURE, key)
-        wait_class = _wait_class(self._classes[key][0]) if key in self._classes else None
+        wait_class = WaitClass.GONE if gone else WaitClass.UNKNOWN
+        if not gone and key in self._classes:
+            wait_class = _wait_class(self._classes[key][0])
+        stage = where.get("stage") or ("idle" if age is not None else None)
+        inside = {} if gone else self._inside(key)
+        waited = self._value("rl_rank_storage_wait_seconds", key) or 0.0
+        still = seems_still(wait_class, inside, waited)
         return RankFacts(
             job_id=job_id,
             role=key[0],
             rank=int(key[1]),
             pid=(_whole(info.get("pid", "")) or 0) if here or left is None else left.pid,
             world_size=left.world_size if left else _whole(info.get("world_size", "")),
-            stage=where.get("stage") or ("idle" if age is not None else None),
+            stage=stage,
             substage=where.get("substage", ""),
             stage_open_seconds=self._value("rl_rank_stage_open_seconds", key),
             step=_step(self._value("rl_rank_step", key)),
-            progress_age_seconds=age,
-            budget_seconds=None,
+            progress_age_seconds=silent_seconds(age, inside, taught=role.taught(stage)),
+            budget_seconds=None if gone else role.budget(stage, still=still),
             collectives=self._counts("rl_rank_collective_seq", key),
             state="",
             wait_channel="",
             cpu_ratio=None,
-            wait_class=WaitClass.GONE if gone else wait_class or WaitClass.UNKNOWN,
+            wait_class=wait_class,
             first_failure=f"{failed.get('error')} in {failed.get('stage')}" if failed else "",
             first_failure_time=failure,
             first_failure_age_seconds=None
             if failure is None
             else max(0.0, self._job.scraped.get(key, at) - failure),
-            inside={} if gone else self._inside(key),
+            inside=inside,
             calls={n: v for n, (_, v) in self._many["rl_call_oldest_seconds"][key].items()},
             group_sizes=self._counts("rl_rank_group_size", key),
             started=self._value("rl_rank_started_timestamp_seconds", key),
             expected_seconds=self._value("rl_rank_expected_seconds", key),
+            gaps=0 if gone else role.gaps(),
+            stages=role.stages,
             at_work=bool(self._value("rl_rank_at_work", key)),
             step_age_seconds=self._value("rl_rank_step_age_seconds", key),
-            storage_wait_seconds=self._value("rl_rank_storage_wait_seconds", key) or 0.0,
+            storage_wait_seconds=waited,
             stack=self._stack(key),
             left_seconds=left.seconds if left and not here else None,
             node=key[2],
@@ -493,6 +509,8 @@ def _by_rank_and(
     label: str, samples: Sequence[Labelled]
 ) -> defaultdict[RankKey, dict[str, Labelled]]:
     found: defaultdict[RankKey, dict[str, Labelled]] = defaultdict(dict)
-    for labels, value in sorted(samples, key=lambda one: one[1]):
-        found[rank_key(labels)][labels.get(label, "")] = labels, value
+    for labels, value in samples:
+        of_rank, name = found[rank_key(labels)], labels.get(label, "")
+        if name not in of_rank or of_rank[name][1] < value:
+            of_rank[name] = labels, value
     return found

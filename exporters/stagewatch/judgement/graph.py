@@ -150,10 +150,11 @@ def _overtakes(groups: Sequence[Group], totals: Counter[int], graph: Graph) -> N
 
 
 def _lateness(live: Sequence[RankFacts]) -> dict[int, float]:
-    """How much later than the median of its peers each rank's record was begun, seconds."""
+    """The ranks whose records were begun later than the median of their peers', by how many
+    seconds: nodes do not start theirs at one moment."""
     started = {place: rank.started for place, rank in enumerate(live) if rank.started is not None}
     usual = median(started.values()) if started else 0.0
-    return {place: when - usual for place, when in started.items()}
+    return {p: when - usual for p, when in started.items() if when - usual > LATER_SECONDS}
 
 
 class Group:
@@ -210,15 +211,15 @@ class Group:
         """Members whose counts are of another life than their peers': their records were begun long
         after those, or later and without half of the collectives that peers have entered since,
         which no peer can go through without them."""
-        most = max((self._live[at].collectives.get(self.name, 0) for at in self.members), default=0)
+        late = lateness.keys() & self.members
+        if not late:
+            return set()
+        most = max(self._live[at].collectives.get(self.name, 0) for at in self.members)
         return {
             at
-            for at in self.members
-            if lateness.get(at, 0.0) > YOUNGER_SECONDS
-            or (
-                lateness.get(at, 0.0) > LATER_SECONDS
-                and 2 * self._live[at].collectives.get(self.name, 0) < most
-            )
+            for at in late
+            if lateness[at] > YOUNGER_SECONDS
+            or 2 * self._live[at].collectives.get(self.name, 0) < most
         }
 
     def enter(self, graph: Graph) -> None:

@@ -61,7 +61,7 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
         if any(rank.overdue for rank in live):
             updating |= {role} if any(rank.stage == HANDS_OVER for rank in live) else set()
             stored += sum(rank.wait_class is WaitClass.IO for rank in live)
-            for group in groups_of(live)[0]:
+            for group in groups_of(live)[0] if len(roles) > 1 else ():
                 if group.part:
                     parts[group.name].append((role, live, group))
                 if not group.sized and group.name not in OF_A_ROLE:
