@@ -151,6 +151,8 @@ def test_nobody_is_named_while_ranks_are_dying() -> None:
     later = course(at(5, HUNG), at(10, died), at(20, died))
     assert [charge.evidence for charge in later.verdict.charges] == ["process_gone"]
     assert course(at(10, died)).verdict.charges  # dead for who knows how long
+    watched = Course(watched=True)
+    assert not watched.look(at(10, died))[0].verdict.charges
 
 
 def test_a_judge_that_starts_later_says_the_same() -> None:

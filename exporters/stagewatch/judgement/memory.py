@@ -69,11 +69,12 @@ class _Role:
 class Course:
     """One job over time."""
 
-    def __init__(self, limits: Limits = DEFAULT) -> None:
+    def __init__(self, limits: Limits = DEFAULT, *, watched: bool = False) -> None:
+        """`watched`: somebody looked a moment before the first moment, and nobody was dead."""
+        self._watched = watched
         self._limits = limits
         self._roles: dict[str, _Role] = {}
         self._died: dict[tuple[str, int, str], float] = {}
-        self._begun = False
 
     def look(self, moment: Moment) -> list[State]:
         """Judge the job at this moment; moments come in order of time."""
@@ -90,15 +91,15 @@ class Course:
         return [self._state(verdict, moment) for verdict in verdicts]
 
     def _with_deaths(self, moment: Moment) -> tuple[RankFacts, ...]:
-        """The ranks, those that have died with how long ago that was seen.  Who was dead at the
-        first look has been so for long, as far as anybody knows."""
+        """The ranks, those that have died with how long ago that was seen.  Who was dead when
+        somebody first looked has been so for long, as far as anybody knows."""
         dead = {
             (rank.role, rank.rank, rank.node)
             for rank in moment.ranks
             if rank.wait_class is WaitClass.GONE and rank.left_seconds is None
         }
-        first = moment.time if self._begun else 0.0
-        self._begun = True
+        first = moment.time if self._watched else 0.0
+        self._watched = True
         self._died = {key: self._died.get(key, first) for key in dead}
         return tuple(
             replace(rank, dead_seconds=moment.time - self._died[key])

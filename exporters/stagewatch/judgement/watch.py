@@ -85,6 +85,8 @@ class Watch:
         self._kept: dict[JobKey, deque[Moment]] = {}
         self._sums = _Sums()
         self._begun = False
+        self._watched = False
+        """Whether there was a look before."""
 
     def look(self, now: float) -> Look:
         """Judge what is in trouble as of a Unix time; the first look goes through the last quarter
@@ -102,7 +104,11 @@ class Watch:
         keys = self._troubled(at)
         asker = self._direct if lacking else self._asker
         moments = asker.moments(keys, at)
-        self._courses = {key: self._courses.get(key) or Course(self._limits) for key in keys}
+        self._courses = {
+            key: self._courses.get(key) or Course(self._limits, watched=self._watched)
+            for key in keys
+        }
+        self._watched = True
         self._kept = {key: self._kept.get(key) or deque(maxlen=KEPT_MOMENTS) for key in keys}
         jobs = {}
         for key, moment in moments.items():
