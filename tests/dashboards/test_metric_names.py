@@ -32,12 +32,6 @@ OF_PROMETHEUS = {
     "prometheus_notifications_errors_total",
 }
 OF_THE_PROCESS = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
-OF_THE_JUDGE = {
-    *("rl_job_culprit", "rl_job_excused", "rl_job_paged", "rl_job_patience_seconds"),
-    *("rl_job_stalled", "rl_job_stalled_gpus", "rl_job_unnamed", "rl_judge_blind", "rl_judge_jobs"),
-    *("rl_rank_budget_seconds", "rl_rank_overdue_seconds", "rl_stage_budget_seconds"),
-}
-"""What `stagewatch judge` says."""
 OF_THE_SITE = {"site:limit:value"}
 """Recorded by rules of its own, where it has any (docs/tuning.md)."""
 OF_NODE_EXPORTER = {
@@ -65,7 +59,7 @@ def rules(path: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def known() -> set[str]:
     recorded = {rule["record"] for path in RULE_FILES for rule in rules(path) if "record" in rule}
-    outside = OF_PROMETHEUS | OF_THE_PROCESS | OF_THE_JUDGE | OF_THE_SITE | OF_NODE_EXPORTER
+    outside = OF_PROMETHEUS | OF_THE_PROCESS | OF_THE_SITE | OF_NODE_EXPORTER
     outside |= series_names()
     return set(declared()) | recorded | outside
 

@@ -57,6 +57,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     hands_over = {"stage": "weights_update", "substage": "", "behind": True}
     roles = job(4, PARKED | {"inside": {}, "collectives": {}}, job_id="behind", rank_3=hands_over)
     export(past, roles)
+    for rank in range(2):
+        bare = {"cluster": "c", "job_id": "bare", "role": "", "rank": rank, "node": "n1"}
+        past.add("rl_rank_still_seconds", 400.0, **bare)
     past.add("job:rl_wasted_gpu_seconds:total", 640.0, cluster="c", job_id="hangs", role="train")
     with Children() as children:
         yield filled_prometheus(children, tmp_path_factory.mktemp("p") / "p", past, lookback="6s")
@@ -122,6 +125,13 @@ def test_a_rank_that_its_peers_have_left_behind_is_named_where_nothing_else_is(
 ) -> None:
     told = text(tell(api, "behind", NOW))
     assert "rank 3 (pid 4003 on n0)" in told
+
+
+def test_a_job_without_records_is_told_of_as_far_as_it_can_be(api: PrometheusApi) -> None:
+    assert tell(api, "bare", NOW).sentences == (
+        "Job bare: 2 ranks on n1 keep no stage record, so that progress cannot be judged; none was "
+        "at work for 6 min 40 s.",
+    )
 
 
 def test_a_job_that_nobody_knows_is_an_error(api: PrometheusApi) -> None:

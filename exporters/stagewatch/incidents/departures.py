@@ -2,8 +2,7 @@
 
 Nothing else on the node tells of them: a rank that ends in good order takes its record with it.
 The agent keeps what it has seen in a file beside the incidents, for `stagewatch inspect` and for
-its own next start.  The recording rules remember the same from what was scraped, as
-`rank:rl_rank_left:timestamp_seconds`.
+its own next start.  For a cluster the judge asks Prometheus who was scraped lately.
 """
 
 from __future__ import annotations

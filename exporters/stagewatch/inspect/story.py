@@ -57,6 +57,8 @@ def tell(
     Raises `StagewatchError` where the server does not know the job.
     """
     ups = api.query(select("rl_rank_up", job_id=job_id), now)
+    if not ups and (bare := api.query(select("rl_rank_still_seconds", job_id=job_id), now)):
+        return _without_records(job_id, bare)
     if not ups:
         raise StagewatchError(
             f"no node agent that this Prometheus scrapes shows a rank of job {job_id}"
@@ -71,6 +73,22 @@ def tell(
         tuple(sentence for story in stories for sentence in story.sentences),
         any(story.wrong for story in stories),
         tuple(case for story in stories for case in story.cases),
+    )
+
+
+def _without_records(job_id: str, still: Sequence[Series]) -> Story:
+    """What is known of ranks whose program does not use stagewatch."""
+    nodes = sorted({_node(one.labels) for one in still})
+    count = f"{len(still)} rank{'s' if len(still) > 1 else ''}"
+    more = f" and {len(nodes) - SHOWN} more nodes" if len(nodes) > SHOWN else ""
+    least = duration(min(one.value for one in still))
+    return Story(
+        job_id,
+        (
+            f"Job {job_id}: {count} on {', '.join(nodes[:SHOWN])}{more} keep no stage record, so "
+            f"that progress cannot be judged; none was at work for {least}.",
+        ),
+        wrong=False,
     )
 
 
