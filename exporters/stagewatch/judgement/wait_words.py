@@ -82,24 +82,26 @@ def label(wait: Wait) -> tuple[str, str]:
         return "may wait", "nobody sees for what"
     if wait.kind == CALL:
         longest = max(rank.call[1] for rank in wait.waiters if rank.call)
-        return f"call of {name(wait.op)}", f"for {duration(longest)}"
-    if wait.group == POINT_TO_POINT:
-        first = f"{name(wait.op)}"
-    else:
-        first = what(wait.op, wait.sequence, wait.group)
-    return first, _LABELS.get(wait.kind, "")
+        return f"call of {name(wait.op)}", f"for up to {duration(longest)}"
+    message = wait.group == POINT_TO_POINT
+    first = name(wait.op) if message else what(wait.op, wait.sequence, wait.group)
+    if not wait.targets:
+        return first, wait.beyond or _LABELS[wait.kind]
+    count = len(wait.targets)
+    them = f"rank {wait.targets[0].rank}" if count == 1 else f"{count} ranks"
+    return first, _LABELS[wait.kind].format(them=them, do="does" if count == 1 else "do")
 
 
 _LABELS = {
-    Kind.NOT_COME.value: "not entered",
-    Kind.LEFT.value: "left for another",
-    Kind.UNLIKE.value: "does not fit",
-    Kind.DIFFER.value: "do not fit each other",
-    Kind.PEER.value: "not answered",
-    Kind.ELSEWHERE.value: "not in sight",
+    Kind.NOT_COME.value: "not entered by {them}",
+    Kind.LEFT.value: "left by {them}",
+    Kind.UNLIKE.value: "{them} {do} not fit",
+    Kind.DIFFER.value: "{them} {do} not fit, or they",
+    Kind.PEER.value: "not answered by {them}",
     Kind.AMBIGUOUS.value: "two groups of one name",
     Kind.TOGETHER.value: "all have come",
-    GONE: "does not live any more",
+    Kind.ELSEWHERE.value: "not in sight",
+    GONE: "{them} not alive any more",
 }
 
 
