@@ -162,12 +162,12 @@ def _does(wait: Wait, ranks: Sequence[RankFacts]) -> str:
 
 
 def _peer(wait: Wait, who: str, them: str) -> str:
-    sends = wait.op.startswith("send")
+    sends = "send" in wait.op
     verb = _plural(wait.waiters, *(("sends to", "send to") if sends else _RECEIVES))
     target = wait.targets[0]
     call = target.inside.get(POINT_TO_POINT)
     if call and call.peer is not None:
-        does = "sends to" if call.op.startswith("send") else "receives from"
+        does = "sends to" if "send" in call.op else "receives from"
         return f"{who} {verb} {them}, which {does} rank {call.peer}"
     if elsewhere := inside(target):
         return f"{who} {verb} {them}, which {_plural(wait.targets, 'is', 'are')} in {elsewhere}"
@@ -179,7 +179,7 @@ _RECEIVES = ("receives from", "receive from")
 
 def _elsewhere(wait: Wait, who: str, _: str) -> str:
     if wait.group == POINT_TO_POINT:
-        verbs = ("sends to", "send to") if wait.op.startswith("send") else _RECEIVES
+        verbs = ("sends to", "send to") if "send" in wait.op else _RECEIVES
         return f"{who} {_plural(wait.waiters, *verbs)} {wait.beyond}"
     where = what(wait.op, wait.sequence, wait.group)
     return f"{who} {_plural(wait.waiters, 'waits', 'wait')} in {where} for {wait.beyond}"
