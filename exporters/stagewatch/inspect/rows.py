@@ -89,7 +89,7 @@ def _cells(ranks: Sequence[RankFacts]) -> tuple[str, ...]:
 
 
 def _one_of(texts: set[str]) -> str:
-    """What all are inside of; of groups that differ by number the kind, as `all_reduce * of tp:*`."""
+    """What all are inside of; of groups that differ by number the kind: `all_reduce * of tp:*`."""
     if len(texts) > 1:
         texts = {re.sub(r"\d+", "*", text) for text in texts}
     return (texts.pop() if len(texts) == 1 else "several") or "-"
