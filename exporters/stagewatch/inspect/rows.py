@@ -16,6 +16,8 @@ FEW = 12
 """So many ranks have a line each."""
 MOST = 32
 """Lines; the rest is told by its number."""
+_WIDEST = 80
+"""Characters of what a rank is inside of."""
 _TITLES = (
     *("ROLE", "RANK", "NODE", "STAGE", "STEP"),
     *("SILENT FOR", "BUDGET", "HOW IT WAITS", "INSIDE OF"),
@@ -92,7 +94,8 @@ def _one_of(texts: set[str]) -> str:
     """What all are inside of; of groups that differ by number the kind: `all_reduce * of tp:*`."""
     if len(texts) > 1:
         texts = {re.sub(r"\d+", "*", text) for text in texts}
-    return (texts.pop() if len(texts) == 1 else "several") or "-"
+    told = texts.pop() if len(texts) == 1 else "several"
+    return (told if len(told) <= _WIDEST else f"{told[: _WIDEST - 3]}...") or "-"
 
 
 def how(rank: RankFacts) -> str:
