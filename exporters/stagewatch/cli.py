@@ -147,6 +147,10 @@ _COMMANDS = {
         "stagewatch.inspect.command",
         "say what the ranks of this node are doing, and which one is at fault",
     ),
+    "explain": (
+        "stagewatch.inspect.explain",
+        "say step by step why the judge decided as it did, from a case file",
+    ),
     "top": ("stagewatch.top.command", "show live what every rank is doing, and what is wrong"),
     "trace": (
         "stagewatch.trace.command",

@@ -33,8 +33,15 @@ def run_inspect(
     *arguments: str, environ: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """The command, with nothing but what is given."""
+    return run_stagewatch("inspect", *arguments, environ=environ)
+
+
+def run_stagewatch(
+    *arguments: str, environ: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Any command."""
     return subprocess.run(
-        [sys.executable, "-m", "stagewatch.cli", "inspect", *arguments],
+        [sys.executable, "-m", "stagewatch.cli", *arguments],
         capture_output=True,
         text=True,
         env=clean_environ(environ or {}),
@@ -105,7 +112,7 @@ def steps(found: dict[str, Any]) -> int:
 
 
 def test_the_rank_that_left_the_loop_early_is_named(
-    inspect: Inspect, start: Start, board: Board
+    inspect: Inspect, start: Start, board: Board, tmp_path: Path
 ) -> None:
     pids = start()
     wait_for(lambda: steps(inspect.json()) > 3, "several steps", 200)
@@ -125,6 +132,10 @@ def test_the_rank_that_left_the_loop_early_is_named(
             "op": "unknown",
         }
     ]
+    (tmp_path / "case").write_text(json.dumps(found))
+    explained = run_stagewatch("explain", str(tmp_path / "case")).stdout
+    assert f"of world for rank {EARLY}, which has entered" in explained
+    assert f"rank {EARLY} left the loop early" in explained
     classes = [rank["wait_class"] for rank in found["ranks"]]
     assert classes == ["parked" if rank == EARLY else "spin" for rank in range(RANKS)]
     lines = inspect().splitlines()
@@ -153,7 +164,8 @@ def test_no_rank_is_told_with_where_was_looked(inspect: Inspect) -> None:
         "and no process that may be read has RANK or SLURM_PROCID in its environment.\n"
     )
     assert inspect.status == 0
-    assert inspect.json() == {"ranks": [], "verdicts": [], "stacks": [], "libraries": []}
+    empty = ("ranks", "verdicts", "stacks", "libraries", "cases")
+    assert inspect.json() == {key: [] for key in empty}
 
 
 @pytest.mark.parametrize("by", ["flag", "variable"])
@@ -237,7 +249,7 @@ def test_it_looks_again_and_again_where_it_is_to_watch(inspect: Inspect) -> None
         looks = [json.loads(watching.stdout.readline()) for _ in range(2)]
         watching.send_signal(signal.SIGINT)
         assert watching.wait(60) == 130
-    assert looks == [{"stacks": [], "ranks": [], "verdicts": [], "libraries": []}] * 2
+    assert [look["cases"] for look in looks] == [[], []]
 
 
 def test_evidence_that_shows_nothing_says_why(inspect: Inspect, python: Python) -> None:

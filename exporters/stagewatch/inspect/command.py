@@ -22,6 +22,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -47,10 +48,12 @@ from stagewatch.inspect import evidence
 from stagewatch.inspect.evidence import gather, text, why_none
 from stagewatch.inspect.table import table
 from stagewatch.judgement import case_file, facts
+from stagewatch.judgement.case_file import CaseFile
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.from_node import observe
 from stagewatch.judgement.judge import Verdict, judge
 from stagewatch.judgement.limits import Limits, site_limits
+from stagewatch.judgement.memory import Moment
 from stagewatch.judgement.sentence import sentence
 from stagewatch.prometheus.options import PrometheusOptions, server_at
 from stagewatch.ranks.directory import rank_directory
@@ -193,7 +196,8 @@ def _look(options: InspectOptions, limits: Limits) -> int:
         taker.close()
         verdicts = judge([*ranks, *left], limits=limits)
     if options.json:
-        content = as_json(ranks, verdicts) | {"libraries": libraries}
+        cases = _cases([*ranks, *left], now, limits)
+        content = as_json(ranks, verdicts) | {"libraries": libraries, "cases": cases}
         _say(_dump(content, options), options)
     elif ranks:
         shows = table(ranks, verdicts, colour=colours(sys.stdout), width=columns(sys.stdout))
@@ -238,6 +242,18 @@ def _tell(server: PrometheusOptions, options: InspectOptions, limits: Limits) ->
             lines[0] = f"\033[1;31m{lines[0]}\033[0m"
         _say("\n".join(lines), options)
     return 3 if story.wrong else 0
+
+
+def _cases(ranks: Sequence[RankFacts], now: float, limits: Limits) -> list[dict[str, Any]]:
+    """A case of each job, for `stagewatch explain`."""
+    jobs: dict[str, list[RankFacts]] = {}
+    for rank in ranks:
+        jobs.setdefault(rank.job_id, []).append(rank)
+    cases = [
+        CaseFile("", job_id, (Moment(now, tuple(those)),), limits)
+        for job_id, those in sorted(jobs.items())
+    ]
+    return [case_file.as_json(case, case.states()) for case in cases]
 
 
 def as_json(ranks: list[RankFacts], verdicts: list[Verdict]) -> dict[str, Any]:

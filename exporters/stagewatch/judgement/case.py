@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.graph import Edge
 from stagewatch.judgement.limits import (
     ABSENT_SECONDS,
     LATER_SECONDS,
@@ -84,6 +85,8 @@ class Case:
     """Whether one of these is where weights are handed over."""
     missed: frozenset[int] = frozenset()
     """Numbers of its ranks that all other members of a group of several roles wait for."""
+    edges: tuple[Edge, ...] = ()
+    """Who waits for whom, by place."""
 
     # ---- Who is missing -------------------------------------------------------------------------
 

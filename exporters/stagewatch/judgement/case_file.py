@@ -7,14 +7,17 @@ judge them again.  A wrong verdict that a user sends is a file that becomes a te
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import IO, Any
 
 from stagewatch.core.errors import SourceError
 from stagewatch.core.state_file import BROKEN, optional, parse, real, text, whole
+from stagewatch.core.words import printable
 from stagewatch.judgement.facts import Inside, RankFacts, RecordState
 from stagewatch.judgement.limits import DEFAULT, Limits, Shown, Stages
 from stagewatch.judgement.memory import Course, Moment, State
@@ -51,6 +54,7 @@ def as_json(case: CaseFile, states: Iterable[State] = ()) -> dict[str, Any]:
         "version": VERSION,
         "cluster": case.cluster,
         "job_id": case.job_id,
+        "limits": _limits(case.limits),
         "moments": [_moment(moment) for moment in case.moments],
         "answer": [answer(state) for state in states],
     }
@@ -84,21 +88,37 @@ def answer(state: State) -> dict[str, Any]:
 
 
 def read(file: Path) -> CaseFile:
-    """A case out of a file, packed by gzip or not.  Raises `SourceError` with what is wrong."""
+    """The case in a file, packed by gzip or not.  Raises `SourceError` with what is wrong."""
     try:
-        with file.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            stream: IO[bytes] = gzip.GzipFile(fileobj=raw) if packed else raw  # type: ignore[assignment]
-            content = stream.read(MAX_BYTES + 1)
-    except (OSError, EOFError) as error:
+        with file.open("rb") as stream:
+            cases = read_all(stream, str(file))
+    except OSError as error:
         raise SourceError(f"{file} cannot be read: {error}") from error
+    if len(cases) != 1:
+        raise SourceError(f"{file} holds {len(cases)} cases")
+    return cases[0]
+
+
+def read_all(stream: IO[bytes], source: str) -> list[CaseFile]:
+    """The cases that `stagewatch inspect --json` has written, or one of anybody else.
+
+    Raises `SourceError` with what is wrong, and `OSError` where the stream cannot be read.
+    """
+    content = stream.read(MAX_BYTES + 1)
+    if content.startswith(b"\x1f\x8b"):
+        try:
+            content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(MAX_BYTES + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise SourceError(f"{source} is damaged: {error}") from error
     if len(content) > MAX_BYTES:
-        raise SourceError(f"{file} is larger than {MAX_BYTES >> 20} MiB")
+        raise SourceError(f"{source} is larger than {MAX_BYTES >> 20} MiB")
     try:
-        return _case(parse(content))
+        found = parse(content)
+        several = isinstance(found, dict) and isinstance(found.get("cases"), list)
+        return [_case(one) for one in (found["cases"] if several else [found])]
     except BROKEN as error:
-        raise SourceError(f"{file} is no case: {error}") from error
+        what = f"it has no {error}" if isinstance(error, KeyError) else f"{error}"
+        raise SourceError(f"{source} is no case: {printable(what, 200)}") from error
 
 
 def packed(content: Mapping[str, Any]) -> bytes:
@@ -117,7 +137,9 @@ def _case(content: Any) -> CaseFile:
     moments = tuple(_read_moment(job_id, one) for one in content["moments"][:MAX_MOMENTS])
     if sum(len(moment.ranks) for moment in moments) > MAX_RANKS * 8:
         raise ValueError("it has too many ranks")
-    return CaseFile(text(content["cluster"]), job_id, moments)
+    limits = {name: real(value) for name, value in content.get("limits", {}).items()}
+    known = {name: limits[name] for name in asdict(DEFAULT) if name in limits}
+    return CaseFile(text(content["cluster"]), job_id, moments, replace(DEFAULT, **known))
 
 
 def _read_moment(job_id: str, content: Any) -> Moment:
@@ -130,6 +152,12 @@ def _read_moment(job_id: str, content: Any) -> Moment:
     }
     ranks = tuple(_read_rank(job_id, one) for one in content["ranks"][:MAX_RANKS])
     return Moment(real(content["time"]), ranks, shown)
+
+
+def _limits(limits: Limits) -> dict[str, float]:
+    """Those that the site has changed."""
+    usual = asdict(DEFAULT)
+    return {name: value for name, value in asdict(limits).items() if value != usual[name]}
 
 
 def _moment(moment: Moment) -> dict[str, Any]:

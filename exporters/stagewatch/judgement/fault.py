@@ -53,6 +53,7 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
         others=others.roles,
         met=others.met,
         missed=frozenset(others.awaited),
+        edges=tuple(graph.edges),
     )
     return _charge(case, graph, found, others)
 

@@ -10,6 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from statistics import median
 from types import MappingProxyType
 
@@ -28,6 +29,43 @@ _ROOTED |= {"reduce"}
 Where = tuple[str, str]
 """A group, and the operation that most of those inside of it are in."""
 NOBODY: Mapping[int, Where] = MappingProxyType({})
+_LEVELS = 4
+"""Collectives of one group in which members wait, that edges are told of; the furthest first."""
+
+
+class Kind(str, Enum):
+    """What makes the one wait for the other."""
+
+    NOT_COME = "not_come"
+    """The targets have not entered what the waiters are inside of."""
+    LEFT = "left"
+    """They have left it for another."""
+    UNLIKE = "unlike"
+    """They are in another operation, in another number of it, or at another step."""
+    DIFFER = "differ"
+    """So are these, and neither are most of the group: each waits for the other."""
+    PEER = "peer"
+    """They are to receive what the waiters send, or send what these receive."""
+    ELSEWHERE = "elsewhere"
+    """No targets: members that do not live here."""
+    AMBIGUOUS = "ambiguous"
+    """No targets: more ranks use the name of the group than it has members."""
+    TOGETHER = "together"
+    """No targets: all members are inside, so that none of them waits for a rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Some wait for others, by their place in the sequence that the graph was drawn from."""
+
+    waiters: frozenset[int]
+    targets: frozenset[int]
+    kind: Kind
+    group: str
+    op: str
+    """What the waiters are inside of."""
+    sequence: int | None = None
+    """The how manyth collective of the group that is, where they are counted."""
 
 
 @dataclass(slots=True)
@@ -55,6 +93,8 @@ class Graph:
     """Whether those are no ranks of the job's other roles either."""
     missing: dict[int, Where] = field(default_factory=dict)
     """They are inside, and a member of the group does not live here; with their own operation."""
+    edges: list[Edge] = field(default_factory=list)
+    """Who waits for whom, for people: nothing is decided by them."""
 
 
 def draw(
@@ -237,6 +277,9 @@ class Group:
         stuck = self._left_by_some()
         left_out, in_rooted = self._left_one_out()
         graph.waits |= stuck | in_rooted
+        gone_on = self.sequence.keys() - self.inside.keys() if stuck else set()
+        self._tell(graph, Kind.LEFT, stuck, gone_on)
+        self._tell(graph, Kind.UNLIKE, in_rooted, left_out)
         together = self._together()
         graph.together |= together
         odd = self._differing(together) | left_out
@@ -248,7 +291,57 @@ class Group:
         graph.mismatched |= dict.fromkeys(sorted(odd), where)
         calls = [self.inside[place] for place in together]
         kinds = (_ops(calls), _elements(calls), self._steps(self._unnamed(together)))
-        graph.differs |= bool(self._crowd) or any(len(kind) > 1 for kind in kinds)
+        differs = bool(self._crowd) or any(len(kind) > 1 for kind in kinds)
+        graph.differs |= differs
+        self._tell_of_members(graph, not_come)
+        if told := odd - left_out - gone_on:
+            self._tell(graph, Kind.UNLIKE, self.inside.keys() - odd, told)
+        elif left_out:
+            self._tell(graph, Kind.NOT_COME, self.furthest, self._crowd) if self._crowd else None
+        elif differs:
+            self._tell(graph, Kind.DIFFER, *self._sides(together))
+        elif together:
+            self._tell(graph, Kind.TOGETHER, together)
+
+    def _tell_of_members(self, graph: Graph, not_come: set[int]) -> None:
+        """Who of those inside waits for which members, and for members that are not here."""
+        waits = self._waits(not_come)
+        numbers = {self.sequence[place] for place in waits & self.sequence.keys()}
+        for number in sorted(numbers, reverse=True)[:_LEVELS]:
+            here = {place for place in waits if self.sequence.get(place, self.reached) == number}
+            late = {place for place in not_come if self.sequence.get(place, -1) < number}
+            self._tell(graph, Kind.NOT_COME, here, late) if late else None
+        if self.short:
+            self._tell(graph, Kind.ELSEWHERE, self.inside)
+        elif self._ambiguous:
+            self._tell(graph, Kind.AMBIGUOUS, self.inside)
+
+    def _tell(
+        self, graph: Graph, kind: Kind, waiters: Iterable[int], targets: Iterable[int] = ()
+    ) -> None:
+        """Add an edge, unless nobody waits."""
+        who = frozenset(waiters)
+        if who:
+            op = most_common(self.inside[place].op for place in who)
+            number = max((self.sequence[p] for p in who if p in self.sequence), default=None)
+            graph.edges.append(Edge(who, frozenset(targets), kind, self.name, op, number))
+
+    def _sides(self, together: set[int]) -> tuple[set[int], set[int]]:
+        """Two sides of which neither are most of the group."""
+        if self._crowd:
+            return self.furthest, self._crowd
+        does = {
+            place: (
+                call.op,
+                call.elements,
+                self._live[place].step if call.op == "unknown" else None,
+            )
+            for place in together
+            if (call := self.inside[place])
+        }
+        usual = Counter(does.values()).most_common(1)[0][0]
+        side = {place for place in together if does[place] == usual}
+        return side, together - side
 
     @property
     def missed(self) -> dict[int, int]:
@@ -367,18 +460,24 @@ def _sends(live: Sequence[RankFacts], graph: Graph) -> None:
     offered = {(live[place].rank, call.peer, _end(call.op)) for place, call in with_peer.items()}
     first = {rank.rank: place for place, rank in reversed(list(enumerate(live)))}
     for place, call in with_peer.items():
+        alone = frozenset((place,))
         if call.peer == live[place].rank:  # of another role: nobody sends to itself
             graph.waits.add(place)
             graph.short = graph.unseen = True
+            graph.edges.append(Edge(alone, frozenset(), Kind.ELSEWHERE, POINT_TO_POINT, call.op))
             continue
         wanted = {"send": ("receive", ""), "receive": ("send", "")}.get(_end(call.op), _ENDS)
         if any((call.peer, live[place].rank, end) in offered for end in wanted):
+            graph.edges.append(Edge(alone, frozenset(), Kind.TOGETHER, POINT_TO_POINT, call.op))
             continue
         graph.waits.add(place)
         if call.peer in first:
             graph.awaited.setdefault(first[call.peer], (POINT_TO_POINT, call.op))
+            peer = frozenset((first[call.peer],))
+            graph.edges.append(Edge(alone, peer, Kind.PEER, POINT_TO_POINT, call.op))
         else:
             graph.short = graph.unseen = True
+            graph.edges.append(Edge(alone, frozenset(), Kind.ELSEWHERE, POINT_TO_POINT, call.op))
 
 
 _ENDS = ("send", "receive", "")

@@ -158,7 +158,8 @@ def _accusation(case: Case) -> str:
     if first.rank.wait_class in (WaitClass.PARKED, WaitClass.IO) and channel:
         state += f" in {channel}"
     sentence = (
-        f"{doing(others)}, {who(culprits)} {'have' if several else 'has'} been {state} for "
+        f"{f'{doing(others)}, ' if others else ''}{who(culprits)} "
+        f"{'have' if several else 'has'} been {state} for "
         f"{_since(culprits)} at step {_step(culprits)}"
     )
     if first.rank.stack.frame:

@@ -1,0 +1,231 @@
+"""Says why the judge decided as it did: judges the case in FILE again, and shows step by step
+what it knew of each rank, who waits for whom, and which evidence counted.
+
+A case is what one job looked like at some moments.  The judge keeps one of each verdict as a file,
+`stagewatch inspect --json` writes one of each job, and http://JUDGE:9949/api/v1/jobs/ID shows one.
+
+  stagewatch explain /var/lib/stagewatch/cases/20261126T143000Z-540-9f8e7d6c.json.gz
+  stagewatch inspect --json > f; stagewatch explain f
+  curl -s http://JUDGE:9949/api/v1/jobs/540 | stagewatch explain - --svg 540.svg
+  stagewatch explain FILE --at 45
+      what it would have said 45 s after the first moment of the case
+
+Ranks alike share a line; a ! marks those that are silent for longer than their stage may take.
+--svg draws the same for a browser: ranks that wait alike are one box, whoever is at fault is red, a
+broken arrow is a wait that nobody sees.  It needs no agent, no server and no privilege: a case that
+was sent by somebody else is explained on any machine.
+
+exit status:
+  0  the case is explained, whatever the verdict
+  1  the file cannot be read or holds no case, or not of that job or moment
+  2  an option cannot be used
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from stagewatch.core.errors import ConfigError, SourceError, StagewatchError
+from stagewatch.core.terminal import colours, columns
+from stagewatch.core.words import duration, printable
+from stagewatch.inspect.reasons import reasons
+from stagewatch.inspect.rows import rows
+from stagewatch.judgement.case_file import CaseFile, read_all
+from stagewatch.judgement.drawing.svg import svg
+from stagewatch.judgement.judge import Verdict
+from stagewatch.judgement.memory import State
+from stagewatch.judgement.sentence import sentence
+from stagewatch.judgement.wait_words import name, said
+from stagewatch.judgement.waits import Wait, key, waits_of
+
+MOST_WAITS = 24
+_ALIKE = 3
+"""So many of the waits that differ in names alone are told."""
+_LONGEST = 1200
+"""Characters of a sentence: a job names its groups as it likes."""
+_UNIX = 1e8
+"""Seconds from which on a number is a time, and not a length of time."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `stagewatch explain` takes."""
+    parser.add_argument(
+        "file", metavar="FILE", help="the case, packed by gzip or not; - reads standard input"
+    )
+    parser.add_argument("--job", default="", help="of several cases in FILE, the one of this job")
+    parser.add_argument(
+        "--at",
+        default="last",
+        metavar="SECONDS",
+        help="judge it as of so many seconds after its first moment, or of a Unix time "
+        "[default: last, its last moment]",
+    )
+    parser.add_argument(
+        "--svg", type=Path, metavar="FILE", help="also draw who waits for whom into this file"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Explain a case; returns the exit status, which `--help` explains."""
+    case = _chosen(_cases(arguments.file), arguments.job)
+    case, whole = _until(case, arguments.at), case
+    states = sorted(case.states(), key=_weight)
+    waits = waits_of([state.verdict for state in states])
+    if arguments.svg:
+        drawn = svg([state.verdict for state in states], waits)
+        try:
+            arguments.svg.write_text(drawn, encoding="utf-8")
+        except OSError as error:
+            raise StagewatchError(f"cannot write {arguments.svg}: {error.strerror}") from error
+    print(text(whole, case, states, waits, colour=colours(sys.stdout), width=columns(sys.stdout)))
+    return 0
+
+
+def _cases(file: str) -> list[CaseFile]:
+    if file == "-":
+        return read_all(sys.stdin.buffer, "standard input")
+    try:
+        with Path(file).open("rb") as stream:
+            return read_all(stream, file)
+    except OSError as error:
+        raise SourceError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _chosen(cases: Sequence[CaseFile], job: str) -> CaseFile:
+    of_job = [case for case in cases if job in ("", case.job_id)]
+    if of_job:
+        return of_job[0]
+    known = ", ".join(dict.fromkeys(name(case.job_id) for case in cases[:8]))
+    of = f"no case of job {job}, but of {known}" if known else "no case: no job was in sight"
+    raise StagewatchError(f"it holds {of}")
+
+
+def _until(case: CaseFile, at: str) -> CaseFile:
+    """The case up to the moment that is asked for."""
+    if not case.moments:
+        raise StagewatchError(f"the case of job {name(case.job_id)} holds no moment")
+    if at == "last":
+        return case
+    if not re.fullmatch(r"\d{1,12}(\.\d{1,9})?", at):
+        raise ConfigError(f"--at = {at!r}: must be last, or seconds")
+    first = case.moments[0].time
+    limit = float(at) if float(at) >= _UNIX else first + float(at)
+    moments = [moment for moment in case.moments if moment.time <= limit + 0.001]
+    if not moments:
+        raise StagewatchError(f"the case of job {name(case.job_id)} begins later, at {_utc(first)}")
+    return replace(case, moments=moments)
+
+
+def _weight(state: State) -> tuple[bool, bool, str]:
+    """Whoever is at fault is told of first."""
+    verdict = state.verdict
+    return not verdict.charges, not verdict.stalled, verdict.role
+
+
+# ---- Text ---------------------------------------------------------------------------------------
+
+
+def text(
+    whole: CaseFile,
+    case: CaseFile,
+    states: Sequence[State],
+    waits: Sequence[Wait],
+    *,
+    colour: bool,
+    width: int | None,
+) -> str:
+    """The explanation.  `whole`: the case with its later moments."""
+    lines = [*_paragraph(_which(whole, case), "", width), ""]
+    charged = {key(rank) for state in states for rank in state.verdict.culprits}
+    ranks = case.moments[-1].ranks
+    lines.append(_bold("THE RANKS", colour))
+    for line, hot in rows(ranks, charged):
+        lines.append(_red(f"  {line}", colour and hot))
+    if any(rank.overdue for rank in ranks):
+        lines.append("  ! no progress for longer than the stage may take")
+    lines += ["", _bold("WHO WAITS FOR WHOM", colour)]
+    for line in told(waits, several=len(states) > 1) or ["nobody is seen to wait for anybody"]:
+        lines += _paragraph(line, "  ", width)
+    steps = reasons(case.moments[-1], states, case.limits)
+    for state in states:
+        verdict = state.verdict
+        role = f": {name(verdict.role).upper()}" if len(states) > 1 else ""
+        lines += ["", _bold(f"THE DECISION{role}", colour)]
+        for number, step in enumerate(steps[verdict.role], 1):
+            lines += _paragraph(f"{number}. {step.question}  {step.answer}.", "  ", width)
+            for ground in step.grounds:
+                lines += _paragraph(f"- {ground}", "     ", width)
+        lines += [_red(line, colour and verdict.wrong) for line in _verdict(verdict, width)]
+    if not states:
+        lines += ["", "No rank of the job is in sight."]
+    return "\n".join(lines)
+
+
+def _which(whole: CaseFile, case: CaseFile) -> str:
+    """Of what the text is."""
+    cluster = f" of cluster {name(case.cluster)}" if case.cluster else ""
+    moments, at = len(whole.moments), case.moments[-1].time
+    job = f"Job {name(case.job_id)}{cluster} as of {_utc(at)}"
+    if moments == 1:
+        return f"{job}, the only moment of the case; since when it is so cannot be told."
+    after = duration(at - whole.moments[0].time)
+    return f"{job}, moment {len(case.moments)} of {moments}, {after} after the first."
+
+
+def _utc(seconds: float) -> str:
+    try:
+        return time.strftime("%F %T UTC", time.gmtime(seconds))
+    except (OverflowError, ValueError, OSError):
+        return f"{seconds:.0f}"
+
+
+def told(waits: Sequence[Wait], *, several: bool) -> list[str]:
+    """The waits as sentences; of those that differ in numbers alone the first few."""
+    alike: dict[object, list[Wait]] = {}
+    for wait in waits:
+        kind = re.sub(r"\d+", "*", wait.group)
+        what = wait.kind, wait.op, kind, wait.waiters[0].role, bool(wait.beyond)
+        alike.setdefault(what, []).append(wait)
+    lines = []
+    for same in alike.values():
+        shown = same if len(same) <= _ALIKE + 1 else same[:_ALIKE]
+        lines += [said(wait, roles=several) for wait in shown]
+        if len(same) > len(shown):
+            lines.append(f"... and {len(same) - len(shown)} more waits like these")
+    if len(lines) > MOST_WAITS:
+        lines = [*lines[:MOST_WAITS], f"... and {len(lines) - MOST_WAITS} more lines"]
+    return lines
+
+
+def _verdict(verdict: Verdict, width: int | None) -> Iterator[str]:
+    whole = printable(sentence(verdict), _LONGEST)
+    yield from _paragraph(f"=> {whole}", "  ", width)
+
+
+def _paragraph(text: str, indent: str, width: int | None) -> list[str]:
+    """A paragraph in lines for a terminal of that width, or in one."""
+    if width is None:
+        return [f"{indent}{text}"]
+    return textwrap.wrap(
+        text,
+        max(width, 40),
+        initial_indent=indent,
+        subsequent_indent=f"{indent}   ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _bold(text: str, colour: bool) -> str:
+    return f"\033[1m{text}\033[0m" if colour else text
+
+
+def _red(text: str, colour: bool) -> str:
+    return f"\033[31m{text}\033[0m" if colour else text

@@ -1,0 +1,350 @@
+"""Says step by step why the judge decided so on each role of a job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stagewatch.core.words import duration
+from stagewatch.judgement.case import Case, Charge
+from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.fault import accuse
+from stagewatch.judgement.graph import Kind
+from stagewatch.judgement.judge import Verdict
+from stagewatch.judgement.limits import (
+    ABSENT_SECONDS,
+    DYING_SECONDS,
+    EARLY_SECONDS,
+    LASTING_SECONDS,
+    MIN_SECONDS,
+    Limits,
+)
+from stagewatch.judgement.memory import Moment, State
+from stagewatch.judgement.roles import beside
+from stagewatch.judgement.wait_words import name, whom
+from stagewatch.judgement.words import MEANING, NOBODY, departed, excused, operation
+from stagewatch.ranks.wait_class import WaitClass
+
+Ranks = Sequence[RankFacts]
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One step: a question, its answer in short, and what the answer rests on."""
+
+    question: str
+    answer: str
+    grounds: tuple[str, ...] = ()
+
+
+def reasons(moment: Moment, states: Sequence[State], limits: Limits) -> dict[str, list[Reason]]:
+    """The steps by role."""
+    roles: dict[str, list[RankFacts]] = {}
+    for rank in moment.ranks:
+        roles.setdefault(rank.role, []).append(rank)
+    shared = beside(roles)
+    alone = {role: accuse(ranks, shared[role]) for role, ranks in roles.items()}
+    verdicts = [state.verdict for state in states]
+    told = {}
+    for state in states:
+        verdict = state.verdict
+        own = alone.get(verdict.role, verdict.case)
+        steps = [_stalled(verdict)]
+        if verdict.stalled or verdict.charges or own.gone_is_fault:
+            steps.append(_evidence(own))
+        if (len(states) > 1 and len(steps) > 1) or verdict.evidence == "other_role":
+            steps.append(_beside(verdict, own, verdicts, alone))
+        steps.append(_woken(state, moment.time, limits))
+        told[verdict.role] = steps
+    return told
+
+
+# ---- Is it stalled? -----------------------------------------------------------------------------
+
+
+def _stalled(verdict: Verdict) -> Reason:
+    question, live = "Is it stalled?", verdict.case.live
+    if not live:
+        return Reason(question, "No: none of its ranks lives any more")
+    late = [rank for rank in live if rank.overdue]
+    if verdict.stalled:
+        marking = [rank for rank in live if not rank.overdue]
+        grounds = [_silence(late)] if late else []
+        if marking:
+            grounds.append(
+                f"{whom(marking, roles=False)}, which holds the others up, makes marks of progress "
+                "and gets nowhere"
+            )
+        grounds.append(
+            "nothing excuses that: no debugger, no pause that was announced, no work that may take "
+            "so long, no stage that is long by nature, no suspension"
+        )
+        return Reason(question, "Yes", tuple(grounds))
+    grounds = [excused(verdict.excuse)] if verdict.excuse else []
+    within = [rank for rank in live if not rank.overdue]
+    if verdict.excuse:
+        return Reason(question, f"No: {verdict.excuse.kind.replace('_', ' ')}", tuple(grounds))
+    if within:
+        ages = [rank.progress_age_seconds for rank in within if rank.progress_age_seconds]
+        last = f", the last progress {duration(min(ages))} ago" if ages else ""
+        count = f"all {len(live)} ranks" if len(within) == len(live) else whom(within, roles=False)
+        be = "is" if len(within) == 1 else "are"
+        return Reason(question, "No", (f"{count} {be} within what the stage may take{last}",))
+    return Reason(question, "No", ("the job has announced a pause",))
+
+
+def _silence(late: Ranks) -> str:
+    ages = [rank.progress_age_seconds or 0.0 for rank in late]
+    budgets = [rank.budget_seconds or 0.0 for rank in late]
+    allowed = duration(min(budgets))
+    if max(budgets) > min(budgets):
+        allowed += f" to {duration(max(budgets))}"
+    who, its = f"{len(late)} ranks have", "their"
+    if len(late) == 1:
+        who, its = f"rank {late[0].rank} has", "its"
+    return f"{who} made no progress for {duration(min(ages))}; {its} stage may take {allowed}"
+
+
+# ---- Who is at fault? ---------------------------------------------------------------------------
+
+_DIED, _GRAPH, _LEFT, _BLOCKED, _STAGE, _ODD, _STACK = range(7)
+_TITLES = (
+    "who has died",
+    "collectives, messages and steps",
+    "who has left, and nodes that are lost",
+    "who is stopped or waits for storage",
+    "who is in another stage",
+    "who waits unlike before",
+    "stacks",
+)
+"""Kinds of evidence, the strongest first."""
+
+
+_MOST = 4
+"""Lines on those at fault; the rest is told by its number."""
+
+
+def _evidence(own: Case) -> Reason:
+    """What was looked at and what of it counted, before other roles were weighed."""
+    counted = _kind(own.charges) if own.charges else len(_TITLES)
+    grounds = []
+    for kind, title in enumerate(_TITLES):
+        if kind == counted:
+            lines = _charged(own.charges)
+            grounds += [f"{title}: {line}  <- this counts" for line in lines[:_MOST]]
+            if lines[_MOST:]:
+                grounds.append(f"{title}: and {len(lines) - _MOST} more like these")
+        elif kind < counted:
+            grounds.append(f"{title}: {_nothing(kind, own)}")
+    if counted + 1 < len(_TITLES):
+        grounds.append("weaker evidence was not asked for")
+    if own.charges:
+        who = whom([charge.rank for charge in own.charges], roles=False)
+        answer = f"{who[:1].upper()}{who[1:]}"
+    else:
+        answer = f"Nobody of it: {NOBODY.get(own.nobody, own.nobody)}"
+    return Reason("Who of it is at fault?", answer, tuple(grounds))
+
+
+def _kind(charges: Sequence[Charge]) -> int:
+    first = charges[0]
+    if first.evidence == "process_gone":
+        return _DIED
+    if first.outlasts or first.evidence in ("missing", "node_lost"):
+        return _LEFT
+    if first.evidence in ("mismatch", "livelock", "awaited") or any(one.group for one in charges):
+        return _GRAPH
+    if first.stopped or first.evidence == "io_blocked":
+        return _BLOCKED
+    return {"stack_differs": _STACK, "odd_one_out": _ODD}.get(first.evidence, _STAGE)
+
+
+def _charged(charges: Sequence[Charge]) -> list[str]:
+    """A line for those at fault for the same reason."""
+    alike: dict[tuple[str, ...], list[RankFacts]] = {}
+    for charge in charges:
+        what = charge.evidence, charge.group, charge.op, charge.confidence
+        alike.setdefault(what, []).append(charge.rank)
+    lines = []
+    for (evidence, group, op, confidence), ranks in alike.items():
+        where = f", in {operation(name(op))} of {name(group)}" if group else ""
+        meaning = MEANING[evidence][len(ranks) > 1]
+        lines.append(f"{whom(ranks, roles=False)} {meaning}{where} ({evidence}, {confidence})")
+    return lines
+
+
+def _nothing(kind: int, own: Case) -> str:
+    """Why a kind of evidence named nobody."""
+    if kind == _DIED:
+        who = whom(own.gone, roles=False) if own.gone else ""
+        return f"{who}, but the world does not count on it any more" if who else "nobody"
+    if kind == _GRAPH:
+        return _no_graph(own)
+    if kind == _LEFT:
+        if not own.left:
+            return "nobody lately"
+        return f"{departed(own.left)}, and nobody is seen to miss them"
+    if kind == _BLOCKED:
+        storage = [rank for rank in own.live if rank.wait_class is WaitClass.IO]
+        return "too many wait for storage to tell one apart" if storage else "nobody"
+    if kind == _STAGE:
+        return "no minority stands apart from a stage that all others are in"
+    if kind == _ODD:
+        known = any(rank.class_before for rank in own.live)
+        return "nobody" if known else "nobody has seen how they waited before"
+    taken = any(rank.stack.group for rank in own.live)
+    return "no single one differs from all others" if taken else "none were taken"
+
+
+def _no_graph(own: Case) -> str:
+    kinds = {edge.kind for edge in own.edges}
+    if not kinds:
+        return "no rank is inside of any"
+    if Kind.DIFFER in kinds:
+        return "ranks of one group differ, and nobody can tell which side is wrong"
+    if Kind.AMBIGUOUS in kinds:
+        return "two groups share a name, so that nobody can tell who waits for whom"
+    if kinds == {Kind.ELSEWHERE}:
+        return "they wait for members that are not seen here"
+    if kinds == {Kind.TOGETHER}:
+        return "all members have come, so that nobody waits for a rank"
+    if own.nobody == "cycle":
+        return "whoever is waited for waits in turn"
+    return "whoever is waited for is still within its time, waits in turn, or is not seen here"
+
+
+# ---- Beside the other roles ---------------------------------------------------------------------
+
+
+def _beside(
+    verdict: Verdict, own: Case, verdicts: Sequence[Verdict], alone: dict[str, Case]
+) -> Reason:
+    question = "Does anything else of the job outweigh that?"
+    mine = {charge.rank.rank for charge in own.charges}
+    final = {charge.rank.rank for charge in verdict.charges}
+    if verdict.charges and final != mine:
+        why = _AS_A_WHOLE.get(verdict.evidence, _AS_A_WHOLE["role_differs"])
+        return Reason(question, f"Yes: {_summary(verdict)}", (why,))
+    if mine and not final and _dying(verdicts):
+        grounds = (f"a rank has died within the last {duration(DYING_SECONDS)}, others may follow",)
+        return Reason(question, "Yes: nobody is named yet", grounds)
+    if verdict.evidence == "other_role":
+        return Reason(question, "Yes: it gives way", _outweighed(verdict, own, verdicts))
+    if not verdict.charges:
+        return Reason(question, "No")
+    rivals = [one for role, one in alone.items() if role != verdict.role and one.charges]
+    rest = "what the others show is weaker" if rivals else "no other role shows anything"
+    return Reason(question, f"No: {rest}")
+
+
+_AS_A_WHOLE = {
+    "role_differs": "all other roles wait, or are between two stages, and nobody is at fault else",
+    "stage_behind": "its peers have completed that stage, and other roles hang for no fault of "
+    "theirs",
+    "alone": "no other rank of the job lives that could hold it up",
+    **dict.fromkeys(
+        ("missing", "process_gone", "node_lost"),
+        "ranks of other roles wait for members that do not live, or may wait for these",
+    ),
+}
+"""Why a role is at fault though nothing in it alone says so."""
+
+
+def _dying(verdicts: Sequence[Verdict]) -> bool:
+    return any(
+        rank.dead_seconds is not None and rank.dead_seconds < DYING_SECONDS
+        for verdict in verdicts
+        for rank in verdict.ranks
+    )
+
+
+def _outweighed(verdict: Verdict, own: Case, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
+    """Why a role gives way to others."""
+    grounds = []
+    if own.charges:
+        who = whom([charge.rank for charge in own.charges], roles=False)
+        if own.awaits_role:
+            grounds.append(
+                f"{who} is asleep where it may wait for another role through a queue that nobody "
+                "sees"
+            )
+        elif not own.sure:
+            grounds.append(f"how and where {who} waits is weak evidence")
+    grounds += _left_just_now(verdicts)
+    late = [rank.late_seconds for rank in own.live if rank.late_seconds is not None]
+    if own.charges and not own.sure and late and min(late) < EARLY_SECONDS:
+        grounds.append(
+            f"all have been overdue for {duration(min(late))} alone; another role may show more "
+            f"within {duration(EARLY_SECONDS)}"
+        )
+    for one in verdicts:
+        if one.role != verdict.role and one.charges:
+            grounds.append(f"{name(one.role)} shows more: {_summary(one)}")
+        elif one.role != verdict.role and one.stalled:
+            told = NOBODY.get(one.evidence, one.evidence)
+            grounds.append(f"{name(one.role)} stands, too: {told}")
+        elif one.role != verdict.role and (still := _stays(one)):
+            grounds.append(f"{name(one.role)} {still}")
+    return tuple(grounds)
+
+
+def _stays(other: Verdict) -> str:
+    """Why ranks may wait for a role that is not stalled; empty if nothing says so."""
+    if other.case.untold:
+        return "has made no mark of progress at all"
+    ages = [rank.step_age_seconds for rank in other.case.live]
+    least = min((age or 0.0 for age in ages), default=0.0)
+    return f"has made no step for {duration(least)}" if least > MIN_SECONDS else ""
+
+
+def _left_just_now(verdicts: Sequence[Verdict]) -> list[str]:
+    return [
+        f"rank {rank.rank} of {name(one.role)} left {duration(rank.left_seconds or 0.0)} ago: "
+        f"others may come to wait for it within {duration(ABSENT_SECONDS)}"
+        for one in verdicts
+        for rank in one.case.left
+        if (rank.left_seconds or 0.0) <= ABSENT_SECONDS
+    ][:4]
+
+
+def _summary(verdict: Verdict) -> str:
+    """Who of a role is at fault, why, and how sure that is."""
+    first, several = verdict.charges[0], len(verdict.charges) > 1
+    who = whom(verdict.culprits, roles=False)
+    return f"{who} {MEANING[first.evidence][several]} ({first.evidence}, {first.confidence})"
+
+
+# ---- Is somebody woken? -------------------------------------------------------------------------
+
+
+def _woken(state: State, now: float, limits: Limits) -> Reason:
+    question = "Is somebody woken?"
+    if state.since is None:
+        return Reason(question, "No: it is not suspected")
+    lasted = now - state.since
+    at = time.strftime("%F %T UTC", time.gmtime(state.since))
+    grounds = [
+        f"suspected since {at}, for {duration(lasted)}; {duration(LASTING_SECONDS)} must pass"
+    ]
+    patience, silent = state.patience_seconds, state.silent_seconds
+    if patience is None:
+        grounds.append("it tells of its collectives alone, and may have nothing to do")
+        return Reason(question, "No, and nobody ever is", tuple(grounds))
+    waits = f"its patience is {duration(patience)}{_why_patient(state, patience, limits)}"
+    grounds.append(f"silent for {'no time' if silent is None else duration(silent)}; {waits}")
+    return Reason(question, "Yes" if state.paged else "Not yet", tuple(grounds))
+
+
+def _why_patient(state: State, patience: float, limits: Limits) -> str:
+    """Which of the reasons to be patient is the longest."""
+    stages = {rank.stage for rank in state.verdict.case.live}
+    long = {limits.long(stage): stage for stage in stages if limits.long(stage)}
+    if patience in long:
+        return f", since {long[patience]} may take so long"
+    return {
+        limits.page_seconds: ", the least",
+        limits.young_seconds: ", since the job has shown little yet or keeps its cores busy",
+        limits.working_seconds: ", since who is at fault is at work",
+        limits.untaught_busy_seconds: ", since it keeps a core busy in a stage of unknown length",
+    }.get(patience, ", by the longest pause that the job has recovered from")

@@ -1,0 +1,221 @@
+"""Who waits for whom in a whole job, as its verdicts saw it: for people, who look before they read.
+
+Each role has edges of its own; here those of several roles that share a group become one, members
+that do not live get a face, and what nobody sees but the judge assumes is told as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.graph import Edge, Kind
+from stagewatch.judgement.judge import Verdict
+from stagewatch.judgement.limits import ABSENT_SECONDS
+from stagewatch.judgement.roles import OF_A_ROLE
+from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.record import POINT_TO_POINT
+
+CALL = "call"
+"""The waiters are inside a call of a tool, an environment or a reward function."""
+MAYBE = "maybe"
+"""Nobody sees what they wait for: the targets explain it."""
+GONE = "gone"
+"""The targets have died, or left."""
+
+Key = tuple[str, int, int, str]
+
+
+def key(rank: RankFacts) -> Key:
+    """What tells a rank from all others of its job."""
+    return rank.role, rank.rank, rank.pid, rank.node
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Some ranks that wait for others."""
+
+    waiters: tuple[RankFacts, ...]
+    targets: tuple[RankFacts, ...]
+    kind: str
+    """A `Kind` but for `ELSEWHERE` with targets, or `CALL`, `MAYBE`, `GONE`."""
+    group: str = ""
+    op: str = ""
+    sequence: int | None = None
+    beyond: str = ""
+    """Whom or what else they wait for, in words; empty if for nothing else."""
+
+    @property
+    def seen(self) -> bool:
+        """Whether something shows that they wait, and for whom."""
+        return self.kind != MAYBE
+
+    @property
+    def nobody(self) -> bool:
+        """Whether they wait for no rank and nothing else that is known."""
+        return not (self.targets or self.beyond)
+
+
+def waits_of(verdicts: Sequence[Verdict]) -> list[Wait]:
+    """The waits of one job, given the verdicts on all of its roles at one moment."""
+    seen = [
+        wait
+        for verdict in verdicts
+        for edge in verdict.case.edges
+        if (wait := _met(verdict, edge, verdicts)) is not None
+    ]
+    found = _merged([*seen, *_calls(verdicts, seen)])
+    return found + _assumed(verdicts, found)
+
+
+def _met(verdict: Verdict, edge: Edge, verdicts: Sequence[Verdict]) -> Wait | None:
+    """An edge of a role, with those that it leads to outside of the living of this role; `None`
+    where nobody is waited for: all members have come, of other roles, too."""
+    live = verdict.case.live
+    wait = Wait(
+        tuple(live[place] for place in sorted(edge.waiters)),
+        tuple(live[place] for place in sorted(edge.targets)),
+        edge.kind.value,
+        edge.group,
+        edge.op,
+        edge.sequence,
+    )
+    if edge.group == POINT_TO_POINT:
+        return _message(wait, verdict)
+    if edge.kind is not Kind.ELSEWHERE:
+        return wait
+    others = [one for one in verdicts if one is not verdict and edge.group not in OF_A_ROLE]
+    late = [
+        rank
+        for one in others
+        for rank in one.case.live
+        if edge.group in rank.collectives and _is_late(rank, edge)
+    ]
+    if late:
+        return replace(wait, targets=tuple(late), kind=Kind.NOT_COME.value)
+    if absent := _absent(verdict) or _charged_absent(verdicts):
+        return replace(wait, targets=absent, kind=GONE)
+    here = sum(edge.group in rank.collectives for one in verdicts for rank in one.case.live)
+    size = max((rank.group_sizes.get(edge.group, 0) for rank in live), default=0)
+    if others and 0 < size <= here:
+        return None
+    return replace(wait, beyond=_unseen(max(size - here, 0), verdict, edge.group))
+
+
+def _is_late(rank: RankFacts, edge: Edge) -> bool:
+    """Whether the rank of another role has not come to what the waiters are inside of."""
+    behind = edge.sequence is not None and rank.collectives[edge.group] < edge.sequence
+    return behind or edge.group not in rank.inside
+
+
+def _absent(verdict: Verdict) -> tuple[RankFacts, ...]:
+    """Who of the role does not live any more: those at fault, or else all."""
+    absent = (*verdict.case.gone, *verdict.case.left)
+    charged = {key(rank) for rank in verdict.culprits}
+    return tuple(rank for rank in absent if key(rank) in charged) or absent
+
+
+def _charged_absent(verdicts: Iterable[Verdict]) -> tuple[RankFacts, ...]:
+    """Who is at fault for having died or left, of any role."""
+    charged = (rank for verdict in verdicts for rank in verdict.culprits)
+    return tuple(rank for rank in charged if rank.wait_class is WaitClass.GONE)
+
+
+def _unseen(count: int, verdict: Verdict, group: str) -> str:
+    numbers = verdict.case.absent_numbers if group in OF_A_ROLE else []
+    which = ", ".join(map(str, numbers[:8])) + (", ..." if numbers[8:] else "")
+    if count == 0:
+        return "members that are not in sight"
+    one = "a member that is" if count == 1 else f"{count} members that are"
+    return f"{one} not in sight" + (f" ({which})" if numbers and len(numbers) == count else "")
+
+
+def _message(wait: Wait, verdict: Verdict) -> Wait:
+    """A send or a receive."""
+    if wait.kind == Kind.TOGETHER.value:
+        return replace(wait, op="message")  # of a send and its receive one op is as good
+    if wait.targets:
+        return wait
+    (rank,) = wait.waiters
+    peer = rank.inside[POINT_TO_POINT].peer
+    if peer == rank.rank:
+        return replace(wait, beyond="a rank of another role")
+    absent = tuple(one for one in _absent(verdict) if one.rank == peer)
+    if absent:
+        return replace(wait, targets=absent, kind=GONE)
+    return replace(wait, beyond=f"rank {peer}, which is not in sight")
+
+
+def _calls(verdicts: Sequence[Verdict], seen: Iterable[Wait]) -> list[Wait]:
+    """Ranks that are overdue inside of calls, and in nothing that the edges tell."""
+    told = {key(rank) for wait in seen for rank in wait.waiters}
+    return [
+        Wait((rank,), (), CALL, op=rank.call[0], beyond=rank.call[0])
+        for verdict in verdicts
+        for rank in verdict.case.live
+        if rank.call and rank.overdue and key(rank) not in told
+    ]
+
+
+def _merged(waits: Iterable[Wait]) -> list[Wait]:
+    """Those that differ in who waits alone are one."""
+    by_target: dict[tuple[object, ...], list[Wait]] = {}
+    for wait in waits:
+        apart = wait.waiters[0].role if wait.group in OF_A_ROLE else ""
+        targets = frozenset(map(key, wait.targets))
+        what = (wait.kind, wait.group, wait.op, wait.sequence, wait.beyond, targets, apart)
+        by_target.setdefault(what, []).append(wait)
+    return [
+        replace(alike[0], waiters=tuple(rank for wait in alike for rank in wait.waiters))
+        for alike in by_target.values()
+    ]
+
+
+def _assumed(verdicts: Sequence[Verdict], seen: Sequence[Wait]) -> list[Wait]:
+    """What nobody sees: ranks that stand still without being seen to wait for anybody."""
+    waiting = {key(rank) for wait in seen if not wait.nobody for rank in wait.waiters}
+    awaited = {key(rank) for wait in seen for rank in wait.targets}
+    charged = [rank for verdict in verdicts for rank in verdict.culprits]
+    names = {key(rank) for rank in charged}
+    found = []
+    for verdict in verdicts:
+        still = tuple(
+            rank
+            for rank in verdict.case.live
+            if rank.overdue and not {key(rank)} & (waiting | names)
+        )
+        if verdict.charges:
+            roots = tuple(rank for rank in verdict.culprits if key(rank) not in awaited)
+            targets = roots or verdict.culprits
+        else:
+            targets = _of_other_roles(verdict, verdicts, charged, waiting)
+        if still and targets:
+            found.append(Wait(still, targets, MAYBE))
+    return found
+
+
+def _of_other_roles(
+    verdict: Verdict, verdicts: Sequence[Verdict], charged: Sequence[RankFacts], waiting: set[Key]
+) -> tuple[RankFacts, ...]:
+    """Whom a role may wait for that has nobody at fault: who of another role is, or has just left,
+    or else stands still and is not seen to wait."""
+    excuse = verdict.excuse
+    if excuse and excuse.kind == "other_role" and excuse.rank:
+        return (excuse.rank,)
+    others = tuple(rank for rank in charged if rank.role != verdict.role)
+    if excuse and excuse.kind == "idle":
+        return others
+    if verdict.evidence != "other_role":
+        return ()
+    left = tuple(
+        rank
+        for one in verdicts
+        for rank in one.case.left
+        if (rank.left_seconds or 0.0) <= ABSENT_SECONDS
+    )
+    apart = [one for one in verdicts if one.role != verdict.role]
+    stand = [rank for one in apart if one.stalled for rank in one.case.live]
+    live = stand or [rank for one in apart for rank in one.case.live]
+    ends = [rank for rank in live if key(rank) not in waiting]
+    return others or left or tuple(ends or live)
