@@ -66,7 +66,7 @@ def past(*names: str, rules: bool = True) -> Past:
         "alike": job(4, HUNG, job_id="alike"),
         "well": job(4, WORKS, job_id="well"),
         "lost-one": job(4, WORKS, job_id="lost-one", rank_1=GONE),
-        "over": job(4, GONE, job_id="over"),
+        "over": job(4, GONE | {"progress_age_seconds": 90.0}, job_id="over"),
         "announced": job(2, WORKS | {"expected_seconds": 300.0}, job_id="announced"),
         "asleep": job(2, PARKED | {"progress_age_seconds": 90.0}, job_id="asleep"),
         "sits": job(2, WORKS | {"progress_age_seconds": 11.0}, job_id="sits"),

@@ -69,7 +69,9 @@ def test_a_machine_that_slept_wakes_up_in_silence(small_lab: Lab) -> None:
     job = small_lab.job("suspended", 4)
     small_lab.wait(job.armed, "the budget is known")
     small_lab.pause(40.0)
-    small_lab.wait(lambda: len(small_lab.api.query("up == 1")) == 2, "the agents are back")
+    small_lab.wait(
+        lambda: len(small_lab.api.query('up{job="stagewatch"} == 1')) == 2, "the agents are back"
+    )
     before = {found.labels["rank"]: found.value for found in job.query("rl_rank_step")}
 
     def steps() -> list[float]:

@@ -163,7 +163,9 @@ class Watch:
         perhaps = {
             job_key(one.labels)
             for one in silent
-            if one.value > self._least_budget(_role(one)) and job_key(one.labels) not in sure
+            if one.value > self._least_budget(_role(one))
+            and job_key(one.labels) not in sure
+            and (not self._sums.live or _role(one) in self._sums.live)
         }
         return sorted(sure | self._overdue(perhaps, at))
 
