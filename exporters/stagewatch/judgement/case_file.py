@@ -157,7 +157,7 @@ def _read_moment(job_id: str, content: Any) -> Moment:
 def _limits(limits: Limits) -> dict[str, float]:
     """Those that the site has changed."""
     usual = asdict(DEFAULT)
-    return {name: value for name, value in asdict(limits).items() if value != usual[name]}
+    return {name: value for name in usual if (value := getattr(limits, name)) != usual[name]}
 
 
 def _moment(moment: Moment) -> dict[str, Any]:
