@@ -11,6 +11,7 @@ import pytest
 
 from stagewatch import node
 from stagewatch.cli import unknown_variables
+from stagewatch.judgement import service as judge
 from stagewatch.slurm import agent as slurm
 from tests.node_agent import NodeAgent
 from tests.running import clean_environ
@@ -129,7 +130,7 @@ def test_no_variable_that_the_project_reads_is_taken_for_a_mistake() -> None:
     assert "STAGEWATCH_DIR" in named
     options = {
         setting.env
-        for groups in (node.COMMAND.settings(), slurm.COMMAND.settings())
+        for groups in (node.COMMAND.settings(), slurm.COMMAND.settings(), judge.COMMAND.settings())
         for group in groups.values()
         for setting in group
     }

@@ -45,6 +45,8 @@ def test_every_metric_named_is_exported_or_recorded_or_a_limit(page: Path) -> No
     known = set(re.findall(r"`([a-z0-9_]+)`", (ROOT / "docs/metrics.md").read_text()))
     known |= set(re.findall(r"{limit: (\w+)}", (ROOT / "alerts/limits.rules.yaml").read_text()))
     text = page.read_text()
+    if page.name == "CHANGELOG.md":  # tells of names that are no more
+        return
     assert not [name for name in METRIC.findall(text) if name not in known]
     assert not [name for name in RECORDED.findall(text) if name not in _recorded() | _of_a_site()]
 

@@ -52,7 +52,7 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
         unseen=graph.unseen,
         others=others.roles,
         met=others.met,
-        missed=frozenset(others.awaited),
+        missed=frozenset(others.missed),
         edges=tuple(graph.edges),
     )
     return _charge(case, graph, found, others)

@@ -61,7 +61,7 @@ SUMS = {
     "recent_seconds": "job_role_stage:rl_progress_gap_recent:seconds",
 }
 """The records of `alerts/stalls.rules.yaml` that sum up what a role has shown of a stage."""
-_BEFORE_SECONDS = (60.0, 300.0)
+_BEFORE_SECONDS = (20.0, 60.0, 300.0)
 """Before a job stood still: when it is looked how its ranks waited."""
 _SCRAPES = "5s"
 _VANISHED, _VANISHED_SHARE = 3, 0.1

@@ -42,11 +42,12 @@ def patience_seconds(
 
 
 def works(verdict: Verdict) -> bool:
-    """Whether who is at fault, or whom the others may wait for, is at work or makes marks."""
+    """Whether who is at fault, or whom the others may wait for, is at work or makes marks; marks
+    that lead to no step are no work."""
     case = verdict.case
-    return any(rank.late_seconds is not None for rank in case.workers) or any(
-        _marks(case.live[at]) for at in case.holding
-    )
+    retries = {id(charge.rank) for charge in case.charges if charge.evidence == "livelock"}
+    holding = [rank for at in case.holding if id(rank := case.live[at]) not in retries]
+    return any(rank.late_seconds is not None for rank in case.workers) or any(map(_marks, holding))
 
 
 def _marks(rank: RankFacts) -> bool:
@@ -61,7 +62,7 @@ def _recovered(case: Case, shown: Stages) -> float:
 
 
 def _busy(verdict: Verdict, shown: Stages, limits: Limits) -> list[float]:
-    """How long who is at fault, or everybody where nobody is, may keep a core busy outside of
+    """How long who may be at fault, or everybody where nobody is, may keep a core busy outside of
     collectives: it may compute.  The first rollouts of a job have a long tail."""
     live = verdict.case.live
     ranks = verdict.culprits or live
@@ -69,7 +70,10 @@ def _busy(verdict: Verdict, shown: Stages, limits: Limits) -> list[float]:
         return []
     stages = [rank.stage or "" for rank in ranks if rank.stage not in (*OUTSIDE, *LONG_STAGES)]
     untaught = any(not shown.get(one, NOTHING_SHOWN).taught(len(live)) for one in stages)
-    return [limits.untaught_busy_seconds if untaught and verdict.charges else limits.young_seconds]
+    if untaught and verdict.charges:
+        return [limits.untaught_busy_seconds]
+    sure = any(charge.confidence == "sure" for charge in verdict.charges)
+    return [] if sure else [limits.young_seconds]
 
 
 def _boundless(case: Case) -> bool:

@@ -26,6 +26,8 @@ class Beside:
 
     awaited: dict[int, Where] = field(default_factory=dict)
     """Its rank that all others of a group wait for."""
+    missed: set[int] = field(default_factory=set)
+    """Its rank that all others of a group wait for, of all other roles too."""
     whole: set[str] = field(default_factory=set)
     """Groups all of whose members, of all roles, are inside of one collective."""
     shared: set[str] = field(default_factory=set)
@@ -109,4 +111,6 @@ def _meet(name: str, shares: Sequence[Share], found: Mapping[str, Beside]) -> No
         mine.whole |= {name} if come == count else set()
         late = {live[at].rank for at, sequence in group.sequence.items() if sequence < reached}
         mine.late |= late
-        mine.awaited |= dict.fromkeys(late, where) if come == count - 1 else {}
+        if come == count - 1:
+            mine.awaited |= dict.fromkeys(late, where)
+            mine.missed |= late if mine.roles <= {other for other, _, _ in shares} else set()
