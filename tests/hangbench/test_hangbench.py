@@ -129,7 +129,7 @@ def test_no_two_shapes_about_hangs_tell_the_same_incident() -> None:
         ('do = "sleep"', 'do = "dream"', "no action 'dream'"),
         ("seconds = 0.3", "minutes = 1", "missing a required argument: 'seconds'"),
         ('stage = "train"', 'stage = "trian"', "no stage 'trian'"),
-        ("world = 3", "world = 1", "world is 2 to 16"),
+        ("world = 3", "world = 0", "world is 1 to 16"),
         ("trigger = true", "trigger = false", "an action has trigger = true"),
         ('source = "https:', 'source = "file:', "source is a URL"),
         ('kind = "process"', 'kind = "eval"', "kind is one of"),
