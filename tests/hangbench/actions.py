@@ -396,6 +396,13 @@ def reform(
 
 
 @action
+def restart(me: Rank, down: float = 10.0) -> None:
+    """Be killed, and started anew in place after a while; nobody else hears of it."""
+    me.tell("restart", down=down)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@action
 def restart_agent(me: Rank, node: int = 0, down: float = 5.0) -> None:
     """Have the player restart an agent."""
     me.tell("restart_agent", node=node, down=down)
