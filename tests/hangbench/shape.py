@@ -19,7 +19,7 @@ except ImportError:  # Python 3.10
     import tomli as tomllib
 
 SHAPES = Path(__file__).with_name("shapes")
-ABOUT_HANGS = ("open", "held", "fresh", "later", "newest", "latest", "next", "further")
+ABOUT_HANGS = ("open", "held", "fresh", "later", "newest", "latest", "next", "further", "eighth")
 """The folders of shapes about hangs; that of slow ranks is apart."""
 
 

@@ -111,7 +111,15 @@ def test_further_shapes_are_fourteen_faults_and_six_healthy_jobs_most_of_several
 
 def test_all_shapes_are_those_of_every_folder_about_hangs() -> None:
     folders = {shape.file.parent.name for shape in find("all")}
-    assert folders == {"open", "held", "fresh", "later", "newest", "latest", "next", "further"}
+    assert folders == set(ABOUT_HANGS)
+
+
+def test_eighth_shapes_are_twenty_faults_and_twelve_healthy_jobs_that_last() -> None:
+    eighth = find("eighth")
+    healthy = [shape for shape in eighth if shape.healthy]
+    assert (len(healthy), len(eighth)) == (12, 32)
+    assert all(shape.watch >= 100 for shape in healthy)
+    assert not any(shape.uses("expect") for shape in eighth)
 
 
 def test_no_two_shapes_about_hangs_tell_the_same_incident() -> None:
