@@ -33,6 +33,26 @@ source = chr(10).join(f"def f{i}(a, b): return [a * {i} + b, {{a: b}}]" for i in
 while time.monotonic() < end:
     compile(source, "generated", "exec") if sys.argv[2] == "compute" else time.sleep(0.5)
 """
+_HELPER = """
+import os, sys, time
+for line in sys.stdin:
+    seconds, ending = line.split()
+    time.sleep(float(seconds))
+    if ending == "die":
+        os.kill(os.getpid(), 9)
+    if ending == "hang":
+        time.sleep(86400)
+    os.write(int(sys.argv[1]), b"!")
+"""
+_SINK = """
+import socket, sys, time
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+client, _ = server.accept()
+while data := client.recv(1 << 16):
+    time.sleep(len(data) / float(sys.argv[1]))
+"""
+_BURST_SECONDS = 0.1
 
 
 class Finish(Exception):
@@ -124,6 +144,47 @@ def io(
         if time.monotonic() >= end:
             return
         time.sleep(0.02)
+
+
+@action
+def launch(me: Rank, seconds: float, share: float = 0.1) -> None:
+    """A GPU at work: short bursts of the CPU launch kernels, and are waited for."""
+    end = time.monotonic() + me.duration(seconds, "compute")
+    while time.monotonic() < end:
+        _burst(_BURST_SECONDS * share)
+        time.sleep(_BURST_SECONDS * (1 - share))
+
+
+@action
+def upload(me: Rank, seconds: float, rate: float = 2.0) -> None:
+    """Real bytes over TCP, to a server of its own that takes so many megabytes a second."""
+    end = time.monotonic() + me.duration(seconds, "io")
+    command = [sys.executable, "-c", _SINK, str(rate * _PIECE)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=die_with_parent)
+    assert server.stdout is not None
+    with socket.create_connection(("127.0.0.1", int(server.stdout.readline()))) as client:
+        while time.monotonic() < end:
+            client.sendall(bytes(1 << 16))
+    server.kill()
+    server.wait()
+
+
+@action
+def ask(me: Rank, seconds: float = 0.0, ending: str = "answer") -> None:
+    """Have a helper process of this rank's own work, and read its answer from a pipe, which does
+    not end with the helper."""
+    if "helper" not in me.kept:
+        reader, writer = os.pipe()
+        command = [sys.executable, "-c", _HELPER, str(writer)]
+        helper = subprocess.Popen(
+            command, stdin=subprocess.PIPE, pass_fds=(writer,), preexec_fn=die_with_parent
+        )
+        me.kept["helper"] = helper, reader
+    helper, reader = me.kept["helper"]
+    assert helper.stdin is not None
+    helper.stdin.write(f"{me.duration(seconds, 'io'):.6f} {ending}\n".encode())
+    helper.stdin.flush()
+    os.read(reader, 1)
 
 
 @action
@@ -226,8 +287,12 @@ def put(me: Rank, queue: str, depth: int = 2) -> None:
 
 
 @action
-def get(me: Rank, queue: str) -> None:
-    """Take from a queue, of which no detector is told."""
+def get(me: Rank, queue: str, beat: float = 0.0) -> None:
+    """Take from a queue, of which no detector is told; with a beat it asks again and again, and
+    marks progress each time."""
+    while beat and not me.meeting.waiting(queue):
+        me.mark()
+        time.sleep(beat)
     me.meeting.get(queue)
 
 
@@ -331,6 +396,13 @@ def reform(
 
 
 @action
+def restart(me: Rank, down: float = 10.0) -> None:
+    """Be killed, and started anew in place after a while; nobody else hears of it."""
+    me.tell("restart", down=down)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@action
 def restart_agent(me: Rank, node: int = 0, down: float = 5.0) -> None:
     """Have the player restart an agent."""
     me.tell("restart_agent", node=node, down=down)
@@ -352,6 +424,11 @@ def _compute(goes_on: Callable[[], bool], memory: bool) -> None:
             np.ones((1024, 1024)).sum()  # 8 MiB, which the allocator gives back
         else:
             np.dot(own, own, out=out)
+
+
+def _burst(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    _compute(lambda: time.monotonic() < end, memory=False)
 
 
 def _child(seconds: float, how: str) -> subprocess.Popen[bytes]:

@@ -89,6 +89,10 @@ class Gloo:
         """Take from a queue, beside gloo."""
         self._aside.get(queue)
 
+    def waiting(self, queue: str) -> int:
+        """How many are in a queue."""
+        return self._aside.waiting(queue)
+
     def ddp(self, branch: bool) -> None:
         """A training step of a small model, a part of which a branch leaves out."""
         if self._model is None:

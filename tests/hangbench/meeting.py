@@ -147,16 +147,22 @@ class Meeting:
     def put(self, queue: str, depth: int) -> None:
         """Add to a queue once there is room."""
         put, _ = self._queue(queue)
-        self._until(lambda: self._waiting(queue) < depth)
+        self._until(lambda: self.waiting(queue) < depth)
         self._board.words(self.rank)[put] += 1
         self._wake(range(MAX_WORLD))
 
     def get(self, queue: str) -> None:
         """Take from a queue once there is something."""
         _, got = self._queue(queue)
-        self._until(lambda: self._waiting(queue) > 0)
+        self._until(lambda: self.waiting(queue) > 0)
         self._board.words(self.rank)[got] += 1
         self._wake(range(MAX_WORLD))
+
+    def waiting(self, queue: str) -> int:
+        """How many are in a queue."""
+        put, got = self._queue(queue)
+        everybody = [self._board.words(rank) for rank in range(MAX_WORLD)]
+        return sum(words[put] - words[got] for words in everybody)
 
     def _enter(self, group: str, op: str, elements: int) -> tuple[str, int, int]:
         word = _OWN + 2 * self._names.index(group)
@@ -182,11 +188,6 @@ class Meeting:
     def _queue(self, queue: str) -> tuple[int, int]:
         word = _OWN + 2 * _GROUPS + 2 * MAX_WORLD + 2 * self._queues.index(queue)
         return word, word + 1
-
-    def _waiting(self, queue: str) -> int:
-        put, got = self._queue(queue)
-        everybody = [self._board.words(rank) for rank in range(MAX_WORLD)]
-        return sum(words[put] - words[got] for words in everybody)
 
     def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():

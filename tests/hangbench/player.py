@@ -257,6 +257,16 @@ class Play:
         later = time.time() + event["seconds"]
         self._due.append((later, lambda: self._signal(whom, signal.SIGCONT)))
 
+    def _on_restart(self, event: dict[str, Any]) -> None:
+        """It meets nobody: the others remain in the generation that it has left."""
+        rank = event["rank"]
+
+        def start() -> None:
+            self.played.statuses.pop(rank, None)
+            self._launch(rank, self._generation + 1, 0, False)
+
+        self._due.append((time.time() + event["down"], start))
+
     def _on_restart_agent(self, event: dict[str, Any]) -> None:
         node = self.played.nodes[event["node"]]
         self._field.end_agent(node)

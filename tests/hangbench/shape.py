@@ -19,7 +19,7 @@ except ImportError:  # Python 3.10
     import tomli as tomllib
 
 SHAPES = Path(__file__).with_name("shapes")
-ABOUT_HANGS = ("open", "held", "fresh", "later", "newest", "latest", "next", "further")
+ABOUT_HANGS = ("open", "held", "fresh", "later", "newest", "latest", "next", "further", "eighth")
 """The folders of shapes about hangs; that of slow ranks is apart."""
 
 
@@ -358,7 +358,7 @@ class _Reader:
             f"kind is one of {', '.join(sorted(kinds))}": shape.kind not in kinds,
             "source is a URL": not shape.source.startswith("https://"),
             "title and taken say something": not (shape.title and shape.taken),
-            f"world is 2 to {MAX_WORLD}": not 2 <= shape.world <= MAX_WORLD,
+            f"world is 1 to {MAX_WORLD}": not 1 <= shape.world <= MAX_WORLD,
             "nodes is 1 or 2": shape.nodes not in (1, 2),
             "an action has trigger = true": not any(entry.trigger for entry in shape.entries),
             "there are steps": not shape.step,

@@ -111,7 +111,15 @@ def test_further_shapes_are_fourteen_faults_and_six_healthy_jobs_most_of_several
 
 def test_all_shapes_are_those_of_every_folder_about_hangs() -> None:
     folders = {shape.file.parent.name for shape in find("all")}
-    assert folders == {"open", "held", "fresh", "later", "newest", "latest", "next", "further"}
+    assert folders == set(ABOUT_HANGS)
+
+
+def test_eighth_shapes_are_twenty_faults_and_twelve_healthy_jobs_that_last() -> None:
+    eighth = find("eighth")
+    healthy = [shape for shape in eighth if shape.healthy]
+    assert (len(healthy), len(eighth)) == (12, 32)
+    assert all(shape.watch >= 100 for shape in healthy)
+    assert not any(shape.uses("expect") for shape in eighth)
 
 
 def test_no_two_shapes_about_hangs_tell_the_same_incident() -> None:
@@ -129,7 +137,7 @@ def test_no_two_shapes_about_hangs_tell_the_same_incident() -> None:
         ('do = "sleep"', 'do = "dream"', "no action 'dream'"),
         ("seconds = 0.3", "minutes = 1", "missing a required argument: 'seconds'"),
         ('stage = "train"', 'stage = "trian"', "no stage 'trian'"),
-        ("world = 3", "world = 1", "world is 2 to 16"),
+        ("world = 3", "world = 0", "world is 1 to 16"),
         ("trigger = true", "trigger = false", "an action has trigger = true"),
         ('source = "https:', 'source = "file:', "source is a URL"),
         ('kind = "process"', 'kind = "eval"', "kind is one of"),
