@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import Any
 
 import pytest
@@ -14,7 +15,17 @@ from stagewatch.judgement.graph import draw
 from stagewatch.judgement.judge import judge
 from stagewatch.judgement.sentence import sentence
 from stagewatch.ranks.wait_class import WaitClass
-from tests.judgement.cases import CASES, LATE, ROLES, absent, inside, ranks_of
+from tests.judgement.cases import (
+    CASES,
+    LATE,
+    ROLES,
+    absent,
+    hang,
+    inside,
+    member,
+    ranks_of,
+    sends,
+)
 from tests.judgement.jobs import HEALTHY, LEFT, PARKED, SPINNING, job, verdict
 
 OVERDUE: dict[str, Any] = {"progress_age_seconds": 412.0}
@@ -340,3 +351,23 @@ def test_a_role_whose_ranks_all_wait_for_tools_has_nobody_at_fault() -> None:
     found = verdict(job(4, PARKED | {"calls": {"environment pool": 120.0}}))
     assert (found.stalled, found.evidence, found.charges) == (True, "call", ())
     assert "all ranks are inside their calls of environment pool for up to 2 min" in sentence(found)
+
+
+@pytest.mark.parametrize("shape", ["pairs", "ring"])
+def test_a_large_job_takes_a_time_that_grows_with_its_ranks(shape: str) -> None:
+    """A quarter of a minute and more, if it grew with their square."""
+    size = 16_384
+    special = {
+        "ring": {n: sends("recv", (n + 1) % size) for n in range(size)},
+        "pairs": {n: inside(f"tp:{n // 2}", 70, 2) for n in range(0, size, 2)}
+        | {n: member((f"tp:{n // 2}", 69, 2)) | PARKED for n in range(1, size, 2)},
+    }[shape]
+    ranks = hang(size, {"collectives": {}}, special, {}).ranks("540")
+    began = time.process_time()
+    found = verdict(ranks)
+    sentence(found)
+    assert time.process_time() - began < 6.0
+    assert (found.evidence, len(found.charges)) == {
+        "ring": ("cycle", 0),
+        "pairs": ("awaited", size // 2),
+    }[shape]

@@ -66,8 +66,9 @@ def _charge(case: Case, graph: Graph, found: Charges, others: Beside) -> Case:
     if not found and not complete and (charges := _by_absence(case, graph)):
         return replace(case, charges=charges)
     found = found or _by_wait(live, graph, others)
+    innocent = {rank.stage for place, rank in enumerate(live) if place not in found}
     named = tuple(
-        Charge(live[place], _left_early(live, place, evidence, found), group, op)
+        Charge(live[place], _left_early(live[place], evidence, innocent), group, op)
         for place, (evidence, group, op) in sorted(found.items())
     )
     return replace(case, charges=named, nobody="" if named else _nobody(live, graph))
@@ -132,10 +133,11 @@ def _holding(live: Sequence[RankFacts], graph: Graph, charged: set[int]) -> dict
     """Who is waited for and waits for nobody, and has had its time."""
     late = [rank.late_seconds for rank in live if rank.late_seconds is not None]
     patient = min(late, default=0.0) < WORKING_SECONDS
+    others = graph.waits | graph.together | charged
     return {
         place: where
         for place, where in graph.awaited.items()
-        if place not in graph.waits | graph.together | charged
+        if place not in others
         and (
             live[place].overdue
             or (_marks(live[place]) and not patient)
@@ -301,10 +303,8 @@ def _minority(words: Sequence[str | None]) -> set[int]:
     return {place for place, word in enumerate(words) if word == counts[1][0]}
 
 
-def _left_early(live: Sequence[RankFacts], place: int, evidence: str, found: Charges) -> str:
+def _left_early(rank: RankFacts, evidence: str, innocent: set[str | None]) -> str:
     """The evidence; of a rank asleep outside of the loop, where none of its peers is, that."""
-    rank = live[place]
-    innocent = {other.stage for at, other in enumerate(live) if at not in found}
     if (
         evidence in ("awaited", "stage_differs", "odd_one_out")
         and rank.wait_class is WaitClass.PARKED

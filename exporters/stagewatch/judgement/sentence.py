@@ -151,7 +151,8 @@ def _accusation(case: Case) -> str:
     """What the others do, what those at fault do, for how long, and why they are at fault."""
     live, charges = case.live, case.charges
     culprits = [charge.rank for charge in charges]
-    others = [rank for rank in live if not any(rank is culprit for culprit in culprits)]
+    named = {id(rank) for rank in culprits}
+    others = [rank for rank in live if id(rank) not in named]
     first, several = charges[0], len(charges) > 1
     state = BEEN[first.rank.wait_class]
     channel = sleeps_in(first.rank.wait_channel)

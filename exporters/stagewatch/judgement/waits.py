@@ -177,14 +177,10 @@ def _assumed(verdicts: Sequence[Verdict], seen: Sequence[Wait]) -> list[Wait]:
     waiting = {key(rank) for wait in seen if not wait.nobody for rank in wait.waiters}
     awaited = {key(rank) for wait in seen for rank in wait.targets}
     charged = [rank for verdict in verdicts for rank in verdict.culprits]
-    names = {key(rank) for rank in charged}
+    told = waiting | {key(rank) for rank in charged}
     found = []
     for verdict in verdicts:
-        still = tuple(
-            rank
-            for rank in verdict.case.live
-            if rank.overdue and not {key(rank)} & (waiting | names)
-        )
+        still = tuple(rank for rank in verdict.case.live if rank.overdue and key(rank) not in told)
         if verdict.charges:
             roots = tuple(rank for rank in verdict.culprits if key(rank) not in awaited)
             targets = roots or verdict.culprits
