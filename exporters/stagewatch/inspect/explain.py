@@ -10,7 +10,8 @@ A case is what one job looked like at some moments.  The judge keeps one of each
   stagewatch explain FILE --at 45
       what it would have said 45 s after the first moment of the case
 
-Ranks alike share a line; a ! marks those that are silent for longer than their stage may take.
+Of more than a dozen ranks those alike share a line; a ! marks those that are silent for longer than
+their stage may take.
 --svg draws the same for a browser: ranks that wait alike are one box, whoever is at fault is red, a
 broken arrow is a wait that nobody sees.  It needs no agent, no server and no privilege: a case that
 was sent by somebody else is explained on any machine.
