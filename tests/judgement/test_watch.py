@@ -233,7 +233,7 @@ def test_the_case_of_a_verdict_is_kept_and_served(api: PrometheusApi, tmp_path: 
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{}", b"[]", b'{"version": 2}', gzip.compress(b"nothing"), b"\x1f\x8bno"]
+    [b"", b"{}", b"[]", b'{"version": 2}', gzip.compress(b"nothing", mtime=0), b"\x1f\x8bno"]
     + [
         json.dumps(
             {"version": 1, "cluster": "", "job_id": "7", "moments": [{"time": 1, **more}]}
