@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from stagewatch.core.exposition import Histogram, Samples
 from stagewatch.judgement.from_prometheus import METRICS, JobSeries, moment
 from stagewatch.judgement.limits import Shown, quantile
-from stagewatch.judgement.memory import Course, Moment, State
+from stagewatch.judgement.memory import Course, Moment
 from stagewatch.ranks.stages import GAPS, LONGEST_GAP, RECENT_GAP
 from stagewatch.ranks.wait_class import WaitClass
 from tests.bench.replay_series import Job
@@ -45,23 +45,16 @@ class Watched:
     def look(self, now: Moment, job: Job) -> None:
         """Judge the job, and note what is new."""
         if now.time - self._at > self.every:  # it was in no trouble meanwhile
-            self._course = Course()
+            self._course = Course(watched=True)
         self._at = now.time
         for state in self._course.look(now):
-            for what in _said(state):
+            verdict = state.verdict
+            said = {SUSPECTED: verdict.stalled, NAMED: verdict.charges, PAGED: state.paged}
+            for what in (one for one, is_so in said.items() if is_so):
                 if now.time - self._last.get((job.id, what), -1e9) > self.every:
-                    told = state.verdict.evidence, what == PAGED
+                    told = verdict.evidence, what == PAGED
                     self.episodes.append(Episode(job.name, what, now.time, *told))
                 self._last[job.id, what] = now.time
-
-
-def _said(state: State) -> Iterable[str]:
-    if state.verdict.stalled:
-        yield SUSPECTED
-    if state.verdict.charges:
-        yield NAMED
-    if state.paged:
-        yield PAGED
 
 
 class Judges:
@@ -96,17 +89,9 @@ def moment_of(job: Job, now: int, out: Samples) -> Moment:
                 if labels["job_id"] == job.id and not isinstance(value, Histogram):
                     series.by[metric.name].append((labels | {"node": job.name}, value))
     # The first gap of a stage is in no histogram yet.
-    gaps, longest = (out.families.get(metric, {}) for metric in (GAPS, LONGEST_GAP))
-    for key in {**longest, **gaps}:
-        job_id, role, stage = key
-        counted = gaps.get(key)
-        if job_id == job.id:
-            series.shown.setdefault(role, {})[stage] = Shown(
-                counted.count if isinstance(counted, Histogram) else 0,
-                _p99(counted) if isinstance(counted, Histogram) else 0.0,
-                out.value(LONGEST_GAP, *key) or 0.0,
-                out.value(RECENT_GAP, *key) or 0.0,
-            )
+    for key in {**out.families.get(LONGEST_GAP, {}), **out.families.get(GAPS, {})}:
+        if key[0] == job.id:
+            series.shown.setdefault(key[1], {})[key[2]] = _shown(out, key)
     found = moment(job.id, series, float(now))
     late = [rank.late_seconds for rank in found.ranks if rank.late_seconds is not None]
     if not late:
@@ -116,11 +101,15 @@ def moment_of(job: Job, now: int, out: Samples) -> Moment:
     return replace(found, ranks=tuple(ranks))
 
 
-def _p99(gaps: Histogram) -> float:
-    if not gaps.count:
-        return 0.0
+def _shown(out: Samples, key: tuple[str, ...]) -> Shown:
+    """What a role has shown of a stage."""
+    longest, recent = (out.value(metric, *key) or 0.0 for metric in (LONGEST_GAP, RECENT_GAP))
+    gaps = out.families.get(GAPS, {}).get(key)
+    if not isinstance(gaps, Histogram) or not gaps.count:
+        return Shown(longest_seconds=longest, recent_seconds=recent)
     cumulative = (0, *gaps.cumulative, gaps.count)
-    return quantile(tuple(b - a for a, b in itertools.pairwise(cumulative)), 0.99)
+    counts = tuple(b - a for a, b in itertools.pairwise(cumulative))
+    return Shown(gaps.count, quantile(counts, 0.99), longest, recent)
 
 
 def _before(job: Job, began: float) -> dict[int, frozenset[WaitClass]]:
