@@ -74,10 +74,10 @@ def main(arguments: Sequence[str] = ()) -> None:
 def _replay(directory: Path, *, accepted: bool) -> None:
     began = time.monotonic()
     outcomes = replay(cases(directory))
-    print(f"{len(outcomes)} shapes in {time.monotonic() - began:.1f} s")
-    print(markdown(outcomes))
     if accepted:
         accept(outcomes, directory)
+    print(f"{len(outcomes)} shapes in {time.monotonic() - began:.1f} s")
+    print(markdown(outcomes))
 
 
 def _play(shapes: list[Shape], given: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ asks nothing, and forgets what was before.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from stagewatch.judgement.case_file import CaseFile, Truth, as_json, packed, read
@@ -16,22 +16,23 @@ from stagewatch.judgement.memory import Course, Moment, State
 from stagewatch.judgement.watch import Watch
 from tests.hangbench.player import Played
 from tests.hangbench.score import STEP_SECONDS, Outcome, Seen, number_of, outcome, truth_of
+from tests.hangbench.shape import Shape
 
 LOOK_SECONDS = 5.0
 RECORDED = Path(__file__).with_name("recorded")
 EXPECTED = "expected.json"
 SUFFIX = ".json.gz"
-Judges = Callable[[], Course]
 
 
 def record(watch: Watch, plays: Sequence[Played], directory: Path) -> None:
-    """Write a case for each shape that was played, as the judge would have seen it."""
+    """Write a case for each shape that was played, as the judge would have seen it; those apart
+    that rules of their own answer, about jobs without the client and slow ranks."""
     directory.mkdir(parents=True, exist_ok=True)
-    known = {played.shape.name: played for played in plays}
+    known = {played.shape.name: played for played in plays if _is_judged(played.shape)}
     moments: dict[str, list[Moment]] = {name: [] for name in known}
     clusters: dict[str, str] = {}
-    at = min(played.began for played in plays)
-    while at <= max(played.ended for played in plays):
+    at = min((played.began for played in known.values()), default=0.0)
+    while at <= max((played.ended for played in known.values()), default=-1.0):
         for (cluster, name), job in watch.look(at).jobs.items():
             if name in known and known[name].began <= at <= known[name].ended:
                 clusters[name] = cluster
@@ -42,16 +43,20 @@ def record(watch: Watch, plays: Sequence[Played], directory: Path) -> None:
         (directory / f"{name}{SUFFIX}").write_bytes(packed(as_json(case)))
 
 
+def _is_judged(shape: Shape) -> bool:
+    return shape.backend != "bare" and shape.kind != "straggler" and shape.slow is None
+
+
 def cases(directory: Path) -> Iterator[CaseFile]:
     """Those of a directory, by name."""
     for file in sorted(directory.glob(f"*{SUFFIX}")):
         yield read(file)
 
 
-def replay(some: Iterable[CaseFile], course: Judges = Course) -> list[Outcome]:
+def replay(some: Iterable[CaseFile]) -> list[Outcome]:
     """Judge each job again, and score the answers."""
     return [
-        outcome(case.job_id, case.truth, _seen(case, case.truth, course))
+        outcome(case.job_id, case.truth, _seen(case, case.truth))
         for case in some
         if case.truth is not None
     ]
@@ -76,22 +81,22 @@ def accept(outcomes: Iterable[Outcome], directory: Path) -> None:
     (directory / EXPECTED).write_text(json.dumps(told, indent=0, sort_keys=True) + "\n")
 
 
-def looks(case: CaseFile, course: Judges = Course) -> Iterator[tuple[float, list[State]]]:
+def looks(case: CaseFile) -> Iterator[tuple[float, list[State]]]:
     """What the judge says at each moment; it begins anew where the job was in no trouble."""
-    current, before = course(), 0.0
+    course, before = Course(), 0.0
     for moment in case.moments:
         if moment.time - before > 1.5 * LOOK_SECONDS:
-            current = course()
+            course = Course(watched=True)
         before = moment.time
-        yield moment.time, current.look(moment)
+        yield moment.time, course.look(moment)
 
 
-def _seen(case: CaseFile, truth: Truth, course: Judges) -> Seen:
+def _seen(case: CaseFile, truth: Truth) -> Seen:
     """What the judge has said from the job's begin to its end."""
     seen = Seen()
     suspicions, pages = [], []
     budgets = {}
-    for time, states in looks(case, course):
+    for time, states in looks(case):
         charges = [charge for state in states for charge in state.verdict.charges]
         stalled = [state.verdict for state in states if state.verdict.stalled]
         if stalled or charges:
