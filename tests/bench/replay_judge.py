@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from stagewatch.core.exposition import Histogram, Samples
-from stagewatch.judgement.from_prometheus import METRICS, JobSeries, moment
+from stagewatch.judgement.from_prometheus import _BEFORE_SECONDS, METRICS, JobSeries, moment
 from stagewatch.judgement.limits import Shown, quantile
 from stagewatch.judgement.memory import Course, Moment
 from stagewatch.ranks.stages import GAPS, LONGEST_GAP, RECENT_GAP
@@ -15,7 +15,6 @@ from stagewatch.ranks.wait_class import WaitClass
 from tests.bench.replay_series import Job
 
 SUSPECTED, NAMED, PAGED = "suspected", "named", "paged"
-_BEFORE_SECONDS = (60.0, 300.0)
 
 
 @dataclass

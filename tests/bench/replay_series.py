@@ -266,15 +266,19 @@ class Job:
         meet = self.now + max(each)
         if MANNERS[manner] is _STOPPED:
             self._stopped_until = meet + WINDOW_SAMPLES
-        events: list[tuple[float, Rank, str]] = []
-        for rank, own in zip(self.ranks, each, strict=True):
-            events.append((self.now, rank, "begin"))
-            for k in range(1, int(own / beat) + 1) if beat else ():
-                events.append((self.now + k * beat, rank, "beat"))
-            # Never at the very time that the last collective ended: no clock stands still.
-            events += [(self.now + max(own, 0.001), rank, "meet"), (meet, rank, "end")]
         last = min([rank.marks[-1] for rank in self.ranks])
         seen = self._always or meet - last > MIN_SECONDS or self._stopped_until >= self.now
+        changes = seen or MANNERS[manner] is not MANNERS["gpu"]
+        events: list[tuple[float, Rank, str]] = []
+        for rank, own in zip(self.ranks, each, strict=True):
+            if stage or changes:
+                events.append((self.now, rank, "begin"))
+            for k in range(1, int(own / beat) + 1) if beat else ():
+                events.append((self.now + k * beat, rank, "beat"))
+            if changes:  # never at the very time that the last one ended: no clock stands still
+                events.append((self.now + max(own, 0.001), rank, "meet"))
+            if stage or mark or seen:
+                events.append((meet, rank, "end"))
         if seen:  # else nobody looks meanwhile, and one rank may act after the other
             events.sort(key=operator.itemgetter(0))
         for when, rank, act in events:
@@ -296,8 +300,7 @@ class Job:
     ) -> None:
         """Call the client as a trainer does; its collectives, of which all ranks enter as many,
         only where somebody may see them."""
-        self._calm_until = 0.0
-        _become(rank.recorder)
+        self._calm_until, _api._recorder = 0.0, rank.recorder
         if act == "beat":
             client.heartbeat()
             self._mark(rank, when)
