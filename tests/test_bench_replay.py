@@ -1,27 +1,17 @@
-"""The replay of healthy days: it sees what it must, and loses nothing by its windows."""
+"""The replay of healthy days: it sees what it must, and loses nothing by looking away."""
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.alerts.promtool import needs_promtool
 from tests.bench import replay_jobs
-from tests.bench.bench_replay import (
-    SUSPICION,
-    Episode,
-    Replay,
-    Task,
-    evaluate,
-    packs,
-    replay,
-    resume,
-    windows,
-)
-from tests.bench.replay_jobs import Pause, Shape, Work
-from tests.bench.replay_series import Columns, busy_buckets
+from tests.bench.bench_replay import replay, report
+from tests.bench.replay_jobs import Pause, Shape, Work, script
+from tests.bench.replay_judge import NAMED, PAGED, SUSPECTED, Judges
+from tests.bench.replay_series import GRID, Job
 from tests.hangbench.rates import poisson_bounds
 
 STEP = (Work(2),)
@@ -29,52 +19,54 @@ HOUR = 1 / 24
 COUNTED = tuple[str, float, str]
 
 
-def seen(kind: str, *, whole: bool) -> tuple[set[COUNTED], int]:
-    """Alerts of the rules on stalls with their time and evidence, and the seconds replayed."""
-    made = windows((kind, 0), HOUR, (15,), whole=whole)
-    found = [e for pack in packs(made) for e in evaluate(15, pack)]
-    return {(e.alert, e.begin, e.evidence) for e in found}, sum(one.seconds for one in made)
+def seen(shape: Shape, folder: Path, *, always: bool = False) -> tuple[set[COUNTED], int]:
+    """What the judge says of an hour of a job, with its time and evidence, and how often it is
+    looked at."""
+    judges = Judges((GRID,))
+    job = Job("a-job", folder, HOUR, judges.see, always=always)
+    job.live(script(shape, job))
+    return {(one.what, one.begin, one.evidence) for one in judges.watched[0].episodes}, job.looks
 
 
-@needs_promtool
-def test_windows_show_what_the_whole_time_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_lost_by_looking_away(tmp_path: Path) -> None:
     pauses = (
         Pause("validates", 45, 0.1, "gpu", every=500),
-        Pause("suspended", 90, 0.1, "stopped", every=2400),
+        Pause("suspended", 90, 0.1, "stopped", every=1200),
         Pause("rank 0 evaluates", 45, 0.1, "gpu", every=300, who="first"),
+        Pause("a batch is late", 12, 0.5, "waits for storage", every=200, who="one"),
     )
     shape = Shape("", STEP, pauses, restarts_a_day=36, down=60)
-    monkeypatch.setitem(replay_jobs.SHAPES, "mixed", shape)
-    in_windows, part = seen("mixed", whole=False)
-    always, day = seen("mixed", whole=True)
-    assert in_windows == always
-    assert {alert for alert, *_ in always} >= {SUSPICION, "JobStalled"}
-    assert part < 0.9 * day
+    found, looks = seen(shape, tmp_path)
+    always, all_looks = seen(shape, tmp_path, always=True)
+    assert found == always
+    assert {what for what, *_ in found} >= {SUSPECTED, NAMED}
+    assert all_looks == 3600 / GRID
+    assert looks < all_looks / 3
 
 
-@needs_promtool
-def test_a_hang_is_paged_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hang_is_paged_for(tmp_path: Path) -> None:
     hang = Pause("hangs", 1200, 0.0, "gpu", every=1500)
-    monkeypatch.setitem(replay_jobs.SHAPES, "hung", Shape("", STEP, (hang,)))
-    alerts = {alert for alert, *_ in seen("hung", whole=False)[0]}
-    assert alerts == {SUSPICION, "JobStalled"}
+    found, _ = seen(Shape("", STEP, (hang,)), tmp_path)
+    assert {what for what, *_ in found} == {SUSPECTED, PAGED}
 
 
-@needs_promtool
-def test_a_job_of_even_steps_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(replay_jobs.SHAPES, "even", Shape("", (Work(12),)))
-    found, seconds = seen("even", whole=True)
+def test_whoever_alone_hangs_is_named(tmp_path: Path) -> None:
+    hang = Pause("hangs", 1200, 0.0, "asleep", every=1500, who="first")
+    found, _ = seen(Shape("", STEP, (hang,)), tmp_path)
+    assert {(what, evidence) for what, _, evidence in found} >= {(NAMED, "awaited")}
+
+
+def test_a_job_of_even_steps_raises_nothing(tmp_path: Path) -> None:
+    found, looks = seen(Shape("", (Work(12),)), tmp_path)
     assert not found
-    assert seconds == 3600
+    assert looks < 20
 
 
-@needs_promtool
-def test_an_undeclared_evaluation_is_suspected_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undeclared_evaluation_is_suspected_once(tmp_path: Path) -> None:
     """As docs/tuning.md says; one rank evaluates, and the others wait in a collective."""
     pause = Pause("rank 0 evaluates", 45, 0.1, "gpu", every=300, who="first")
-    monkeypatch.setitem(replay_jobs.SHAPES, "evaluates", Shape("", STEP, (pause,)))
-    found, _ = seen("evaluates", whole=True)
-    assert [alert for alert, *_ in sorted(found) if alert == SUSPICION] == [SUSPICION]
+    found, _ = seen(Shape("", STEP, (pause,)), tmp_path, always=True)
+    assert [what for what, *_ in found if what == SUSPECTED] == [SUSPECTED]
 
 
 @pytest.mark.parametrize(
@@ -103,43 +95,13 @@ groups:
 """
     )
     done = replay(("steady", 0), HOUR, (15,), (rules,))
-    assert done.seconds == 3600
-    assert [one.alert for _, one in done.seen[15]] == ["Third"]
+    assert [one.what for _, one in done.seen[15]] == ["Third"]
     assert done.count(15, "Third") == 1
 
 
-def test_buckets_without_a_share_in_any_quantile_are_left_out() -> None:
-    def bucket(rank: int, le: str) -> str:
-        return f'gap_bucket{{rank="{rank}",stage="train",le="{le}"}}'
-
-    counts = {"1": ["0", "0"], "2": ["0", "0"], "4": ["3", "3"], "8": ["3", "3"]}
-    columns: Columns = {bucket(0, le): list(column) for le, column in counts.items()}
-    columns |= {bucket(1, le): list(column) for le, column in counts.items()}
-    for rank in (0, 1):
-        columns |= {bucket(rank, le): ["3", "3"] for le in ("16", "32", "+Inf")}
-    columns[bucket(1, "32")] = columns[bucket(1, "+Inf")] = ["3", "4"]  # one gap of 16 to 32
-    columns['gap_count{rank="0"}'] = ["3", "3"]
-    # Those that count something, and the bounds below them, of both ranks alike.
-    wanted = ("2", "4", "16", "32", "+Inf")
-    assert set(busy_buckets(columns)) == {
-        *(bucket(0, le) for le in wanted),
-        *(bucket(1, le) for le in wanted),
-        'gap_count{rank="0"}',
-    }
-
-
-def test_results_that_a_file_holds_are_not_replayed_again(tmp_path: Path) -> None:
-    played: list[Task] = []
-
-    def one(task: Task) -> Replay:
-        played.append(task)
-        episode = Episode("even-0", SUSPICION, "record", 45.0, "", "an ordinary step")
-        return Replay(Counter({task[0]: 1}), 60, {15: [(task[0], episode)]})
-
-    results = tmp_path / "results"
-    first = resume(results, one, ("even", 0), key="rules 1 15")
-    assert resume(results, one, ("even", 0), key="rules 1 15") == first
-    assert played == [("even", 0)]
-    resume(results, one, ("even", 0), key="other 1 15")
-    resume(results, one, ("even", 1), key="rules 1 15")
-    assert len(played) == 3
+def test_a_report_tells_each_page_with_what_the_job_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    hang = Pause("hangs", 1200, 0.0, "gpu", every=1500)
+    monkeypatch.setitem(replay_jobs.SHAPES, "hung", Shape("", STEP, (hang,)))
+    text = report(replay(("hung", 0), HOUR, (5, 15)))
+    assert "| hung | 0.0416667 | 1 | 0 | 1 | 2 × hangs (gpu) |" in text
+    assert "| `paged` | 15 s | hung-0 |" in text

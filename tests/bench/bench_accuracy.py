@@ -9,11 +9,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from stagewatch.judgement.watch import Watch
 from tests.hangbench.detectors import others
 from tests.hangbench.drawn import write as draw
 from tests.hangbench.field import Field
 from tests.hangbench.player import Played, lacks, play
-from tests.hangbench.results import agreement, good, write
+from tests.hangbench.recorded import accept, cases, record, replay
+from tests.hangbench.results import agreement, good, markdown, write
 from tests.hangbench.score import Outcome, collect, judge
 from tests.hangbench.shape import ABOUT_HANGS, Shape, ShapeError, find, load
 
@@ -40,7 +42,22 @@ def main(arguments: Sequence[str] = ()) -> None:
         "--drawn", type=int, default=0, help="play so many random shapes instead of those in files"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the first random shape")
+    parser.add_argument(
+        "--record", type=Path, metavar="DIRECTORY", help="write a case file of each shape"
+    )
+    parser.add_argument(
+        "--replay",
+        type=Path,
+        metavar="DIRECTORY",
+        help="judge the case files of a directory again, and play nothing",
+    )
+    parser.add_argument(
+        "--accept", action="store_true", help="have the test of a replay expect its answers"
+    )
     given = parser.parse_args(arguments)
+    if given.replay:
+        _replay(given.replay, accepted=given.accept)
+        return
     with tempfile.TemporaryDirectory(prefix="hangbench-drawn-") as folder:
         try:
             if given.drawn:
@@ -54,13 +71,22 @@ def main(arguments: Sequence[str] = ()) -> None:
         _play(shapes, given)
 
 
+def _replay(directory: Path, *, accepted: bool) -> None:
+    began = time.monotonic()
+    outcomes = replay(cases(directory))
+    if accepted:
+        accept(outcomes, directory)
+    print(f"{len(outcomes)} shapes in {time.monotonic() - began:.1f} s")
+    print(markdown(outcomes))
+
+
 def _play(shapes: list[Shape], given: argparse.Namespace) -> None:
     began = time.monotonic()
     if given.compare:
         shapes = [shape for shape in shapes if shape.nodes == 1]
         print(agreement(run(shapes, given.jobs, compare=True)))
         return
-    outcomes = run(shapes, given.jobs)
+    outcomes = run(shapes, given.jobs, into=given.record)
     print(f"{len(outcomes)} shapes in {(time.monotonic() - began) / 60:.0f} min")
     print(write(outcomes, given.into))
     print(f"written to {given.into}")
@@ -71,8 +97,12 @@ def _compared(played: Played) -> bool:
     return played.probe is not None
 
 
-def run(shapes: Sequence[Shape], jobs: int, *, compare: bool = False) -> list[Outcome]:
+def run(
+    shapes: Sequence[Shape], jobs: int, *, compare: bool = False, into: Path | None = None
+) -> list[Outcome]:
     """Play shapes and judge each; those that this machine cannot play are said and left out.
+
+    `into`: a directory for a case file of each.
 
     With `compare`, each ends once `inspect` and the rules can be compared: before the end of its
     watch, so that its answer says little.
@@ -82,6 +112,7 @@ def run(shapes: Sequence[Shape], jobs: int, *, compare: bool = False) -> list[Ou
             print(f"{shape.name} is left out: {lack}", flush=True)
     ready = [shape for shape in shapes if not lacks(shape)]
     outcomes: list[Outcome] = []
+    plays: list[Played] = []
 
     def say(line: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
@@ -93,6 +124,7 @@ def run(shapes: Sequence[Shape], jobs: int, *, compare: bool = False) -> list[Ou
             outcome = judge(played, collect(field.api, played))
             outcome.others = others(played)
             outcomes.append(outcome)
+            plays.append(played)
             if compare:
                 verdict = "both agree" if outcome.agrees else "they DIFFER"
             else:
@@ -103,4 +135,6 @@ def run(shapes: Sequence[Shape], jobs: int, *, compare: bool = False) -> list[Ou
                 say(f"{outcome.name} wrote: {played.log}")
 
         play(ready, field, jobs, CORES, say, done, _compared if compare else lambda _: False)
+        if into is not None and field.api is not None:
+            record(Watch(field.api), plays, into)
     return outcomes

@@ -40,6 +40,8 @@ class Pause:
     """Or "first", or "one": the others wait in a collective."""
     stage: str = ""
     """The stage that jobs which declare it put it in."""
+    inside: str = ""
+    """The stage of the loop that it is part of, in jobs that tell of stages."""
     most: float = math.inf
     """Seconds, where something ends it."""
     fades: bool = False
@@ -182,6 +184,18 @@ SHAPES = {
         ),
         (LOAD, COMPILE),
     ),
+    # Pauses of minutes that no stage tells of, as in jobs that we have seen paged for.
+    "undeclared": Shape(
+        "our own",
+        (Work(3, 0.1, 0.05),),
+        (
+            Pause("evaluates inside of train", 150, 0.3, "gpu", every=2400, inside="train"),
+            Pause("rank 0 uploads", 120, 0.4, "reads", every=3600, who="first"),
+            Pause("rank 0 evaluates on its GPU", 140, 0.3, "gpu", every=5400, who="first"),
+        ),
+        (LOAD, COMPILE),
+        life=6 * 3600.0,
+    ),
     # Most jobs are short; one in some ends without a word, by its user or by an error.
     "short jobs": Shape(
         "MLaaS in the wild, NSDI 2022; Delta, arXiv:2503.11901",
@@ -209,7 +223,8 @@ def script(shape: Shape, job: Job) -> Callable[[Job], None]:
         who = {"all": None, "first": 0, "one": rng.randrange(RANKS)}[one.who]
         each = [seconds if who in (None, number) else 0.0 for number in range(RANKS)]
         name = f"{one.why} ({one.manner}{', declared' if declares and one.stage else ''})"
-        job.pause(name, each, one.manner, stage=one.stage if declares else "")
+        stage = one.stage if declares else one.inside if stages else ""
+        job.pause(name, each, one.manner, stage=stage)
 
     def absent(job: Job, why: str) -> None:
         before = job.now
@@ -221,9 +236,9 @@ def script(shape: Shape, job: Job) -> Callable[[Job], None]:
         part_of = int(job.now / job.span * len(shape.growth))
         factor = shape.growth[min(part_of, len(shape.growth) - 1)]
         for part in shape.step:
-            usual = factor * own[part] * part.seconds * rng.lognormvariate(0, part.sigma)
+            usual = factor * own[part] * part.seconds * math.exp(rng.gauss(0, part.sigma))
             job.do(
-                [usual * rng.lognormvariate(0, part.spread) for _ in range(RANKS)],
+                [usual * math.exp(rng.gauss(0, part.spread)) for _ in range(RANKS)],
                 part.manner,
                 stage=part.stage if stages else "",
                 beat=part.beat,

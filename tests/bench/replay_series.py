@@ -4,22 +4,20 @@ The real client writes the stage records of all ranks, and the agent's real coll
 series of them.  What the agent reads of the operating system is acted: `classify` is given looks at
 a thread that behaves as its manner says, and `rl_rank_at_work` follows from the manner alone.
 
-Series are made in windows: around every time in which a rank is gone, begins, or makes no mark for
-longer than ten seconds and than it has recovered from in that stage lately.  Elsewhere the rules on
-stalls are silent by their first condition (no rank is overdue), and none of them looks back further
-than a window begins before.
+It is looked at every few seconds: always, or while its ranks may be overdue.  These make no mark
+for longer than ten seconds, and than they have recovered from in that stage lately; or they are
+stopped.  At any other time the judge asks nothing of a job.
 """
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
-import itertools
-import json
+import functools
 import operator
 import random
-import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -27,35 +25,33 @@ from unittest import mock
 from stagewatch import client
 from stagewatch.client import _api, _lane, _recorder
 from stagewatch.core.errors import NoData
-from stagewatch.core.exposition import Histogram, Samples
+from stagewatch.core.exposition import Samples
+from stagewatch.judgement.limits import MIN_SECONDS
 from stagewatch.ranks.activity import INFO, WAIT_CLASS
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.records import Life, RankRecord, parse
 from stagewatch.ranks.stages import STARTED, StagesCollector
-from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, classify
+from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, WaitClass, classify
 from stagewatch.ranks.work import AT_WORK, WINDOW_SECONDS
 
 DAY = 86_400
 RANKS = 4
+GRID = 5
+"""Seconds between two looks."""
+EPOCH = 1000
+"""Of the clock that the records are written by, when the job's life begins."""
 GONE_SECONDS = 600
 """How long the agent shows a rank that was killed."""
-QUIET_SECONDS = 10.0
-"""Without a mark for less, no rank is looked at by the rules (limit `taught`)."""
-LATELY = 6 * 3600
-"""Seconds for which a recovered gap surely keeps budgets above its length: 1.5 times of it, faded
-by a seventh (`GAP_MEMORY`)."""
-BEFORE, AFTER = 75, 30
-"""Seconds of a window before and after its cause: the rules compare with a minute ago."""
-REMEMBERED = 3600
-"""Seconds after all ranks were stopped: the rules excuse budgets up to that length by it."""
-WARM_UP = 15
-"""Seconds of looks at a thread before a window, as many as `rl_rank_at_work` is judged by."""
-GRID = 30
-"""Windows begin at multiples of it, so that all intervals scrape at the times of a whole day."""
+LATELY, SURELY = 6 * 3600, 1.25
+"""Seconds for which a recovered gap keeps budgets above so many times its length: 1.5 times of it,
+faded by a seventh (`GAP_MEMORY`)."""
+MARKS = 512
+"""Of a rank, that are remembered, and times at which it changed its manner."""
 
 
-Columns = dict[str, list[str | None]]
-"""By series: its values at consecutive scrapes."""
+See = Callable[["Job", int, Samples], float]
+"""Whoever looks at a job is given the time and what the agent exports then, and answers until when
+there is no need for another look unless a rank does something."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +77,20 @@ MANNERS = {
     "waits for storage": Manner("D", 0.0, 0, "nfs_wait_on_request"),
     "stopped": Manner("T", 0.0),
 }
+_STOPPED = MANNERS["stopped"]
+
+
+@functools.lru_cache(maxsize=4096)
+def _class_of(manners: tuple[Manner, ...], marked: bool) -> WaitClass:
+    """What the agent makes of a look at a thread in each of some seconds."""
+    samples, run, faults = [], 0.0, 0
+    for second, manner in enumerate(manners):
+        run, faults = run + manner.cpu, faults + manner.page_faults
+        marks = int(marked and second > 0)
+        samples.append(
+            Sample(second, manner.state, manner.channel, run, 5 * second, 0, marks, faults)
+        )
+    return classify(samples)
 
 
 def _become(recorder: _recorder.Recorder | None) -> None:
@@ -91,7 +101,7 @@ def _become(recorder: _recorder.Recorder | None) -> None:
 class Rank:
     """One process of a job: its record, and what it does."""
 
-    stage: client.stage
+    opened: client.stage
     call: client.collective
 
     def __init__(self, job: Job, number: int) -> None:
@@ -99,52 +109,35 @@ class Rank:
         client.init("train", job_id=job.id, rank=number, world_size=RANKS, directory=job.records)
         recorder = _api._recorder
         assert recorder is not None, "the client could make no record"
-        lane = recorder.lane()
-        assert lane is not None
-        self.recorder, self.lane = recorder, lane
+        self.recorder = recorder
         self.number, self.id = number, job.id
         self.born = job.now
         self.killed: float | None = None
-        self.manner = MANNERS["gpu"]
-        self.window: deque[Sample] = deque(maxlen=WINDOW_SAMPLES)
-        self.work: deque[str] = deque(maxlen=int(WINDOW_SECONDS))
-        self._sample = Sample(0.0, "R", "", 0.0, 0, 0, 0)
+        self.stage = "idle"
+        self.marks: deque[float] = deque([job.now], maxlen=MARKS)
+        self.manners: deque[tuple[float, Manner]] = deque([(job.now, MANNERS["gpu"])], maxlen=MARKS)
         self._read: tuple[bytes, RankRecord] | None = None
 
-    def act(self, what: str, manner: str, stage: str, step: int, mark: bool) -> None:
-        """Call the client as a trainer does."""
-        _become(self.recorder)
-        if what == "beat":
-            client.heartbeat()
-        elif what == "begin":
-            self.manner = MANNERS[manner]
-            if stage:
-                self.stage = client.stage(stage, step).__enter__()
-        elif what == "meet":
-            self.manner = MANNERS["gpu"]
-            self.call = client.collective("world", op="all_reduce", size=RANKS).__enter__()
-        else:
-            self.call.__exit__(None, None, None)
-            if stage:
-                self.stage.__exit__(None, None, None)
-            if mark:
-                client.heartbeat(step)
+    def behave(self, manner: Manner, when: float) -> None:
+        """From now on."""
+        if manner is not self.manners[-1][1]:
+            self.manners.append((when, manner))
 
-    def tick(self, now: float) -> None:
-        """A second has passed."""
-        last, manner = self._sample, self.manner
-        self._sample = Sample(
-            time=now,
-            state=manner.state,
-            channel=manner.channel,
-            run_seconds=last.run_seconds + manner.cpu,
-            voluntary=last.voluntary + 5,
-            involuntary=0,
-            marks=self.lane.marks,
-            page_faults=last.page_faults + manner.page_faults,
-        )
-        self.window.append(self._sample)
-        self.work.append(manner.work)
+    def manners_until(self, when: float, seconds: float) -> list[Manner]:
+        """How it has behaved in each of so many seconds, as far as it lived."""
+        times = [time for time, _ in self.manners]
+        return [
+            self.manners[max(0, bisect.bisect_right(times, at) - 1)][1]
+            for second in range(int(seconds) - 1, -1, -1)
+            if (at := when - second) >= self.born
+        ]
+
+    def class_at(self, when: float) -> WaitClass:
+        """How it waits."""
+        manners = tuple(self.manners_until(when, WINDOW_SAMPLES))
+        since = when - WINDOW_SAMPLES + 1
+        at = bisect.bisect_right(self.marks, when)
+        return _class_of(manners, at > 0 and self.marks[at - 1] > since)
 
     def read(self) -> RankRecord:
         """The record, as the agent reads it."""
@@ -158,59 +151,19 @@ class Rank:
         return record if self.killed is None else dataclasses.replace(record, life=Life.GONE)
 
 
-_BOUND = re.compile(r',le="([^"]*)"')
-_RANK = re.compile(r'\brank="[^"]*"')
-
-
-def notation(column: list[str | None], scrapes: int) -> str:
-    """Values of so many scrapes as promtool takes them; what is missing after one goes stale."""
-    parts = []
-    for value, run in itertools.groupby([*column, *[None] * (scrapes - len(column))]):
-        count = len(list(run))
-        if value is not None:
-            parts.append(value if count == 1 else f"{value}x{count - 1}")
-            continue
-        if parts:
-            parts.append("stale")
-            count -= 1
-        if count:
-            parts.append(f"_x{count}")
-    return " ".join(parts)
-
-
-def busy_buckets(columns: Columns) -> Columns:
-    """Leave out buckets that count no more than the next smaller one, nor the next larger more.
-
-    What `histogram_quantile` makes of the rest is the same: it looks for the bucket that holds the
-    quantile, and for the bound below.  Ranks are summed bucket by bucket, so all keep the same.
-    """
-    histograms: dict[str, dict[str, str]] = {}
-    for name in columns:
-        if bound := _BOUND.search(name):
-            histograms.setdefault(_BOUND.sub("", name), {})[bound[1]] = name
-    kept: dict[str, set[str]] = {}
-    for one, buckets in histograms.items():
-        busy = kept.setdefault(_RANK.sub("", one), {"+Inf"})
-        below = ""
-        counts = [count and "0" for count in columns[next(iter(buckets.values()))]]
-        for le, name in buckets.items():
-            if columns[name] != counts:
-                busy |= {below, le}
-            below, counts = le, columns[name]
-    return {
-        name: column
-        for name, column in columns.items()
-        if not (bound := _BOUND.search(name))
-        or bound[1] in kept[_RANK.sub("", _BOUND.sub("", name))]
-    }
-
-
 class Job:
-    """A job on one node for a day: scripts call `do`, `start`, `kill` and `end`."""
+    """A job on one node for some days: scripts call `do`, `start`, `kill` and `end`."""
 
     def __init__(
-        self, name: str, records: Path, days: float, intervals: Sequence[int], used: set[str]
+        self,
+        name: str,
+        records: Path,
+        days: float,
+        see: See,
+        *,
+        always: bool = False,
     ) -> None:
+        """`always`: it is looked at all the time, not only where a rank may be overdue."""
         self.name = name
         self.span = days * DAY
         self.lives = 0
@@ -221,60 +174,33 @@ class Job:
         self.step = 0
         self.pauses: list[tuple[float, float, str]] = []
         """Everything that is no ordinary step: from, to, and what it is."""
-        self.series: list[dict[int, Columns]] = []
-        """By window and interval."""
+        self.looks = 0
         self.skipped: dict[str, int] = {}
-        self.causes: list[tuple[float, float]] | None = None
-        """While the windows are looked for: what makes them."""
-        self._stopped: list[tuple[float, float]] = []
-        """While the windows are looked for: when all ranks stop; until when rules remember it."""
-        self._left: list[tuple[tuple[int, int], dict[int, Columns]]] = []
-        self._intervals = intervals
-        self._used = used
-        self._marked: dict[int, float] = {}
-        self._taught: dict[str, tuple[float, float]] = {}
+        self._see, self._always = see, always
+        self._longest: dict[str, tuple[float, float]] = {}
         """By stage: the longest gap lately, and when it ended."""
         self._warm: set[tuple[int, str]] = set()
+        """Ranks and stages that have shown a gap."""
         self._dead: list[Rank] = []
-        self._clock = 0.0
-        self._ticks = 0
+        self._stopped_until = -1.0
+        self._calm_until = 0.0
+        self._boot_ns = EPOCH * 10**9
         self._collector = StagesCollector(
             RankDirectory(self, fresh_for=0),  # type: ignore[arg-type]
-            boot_clock=lambda: self._clock + 1000,
+            boot_clock=lambda: self._boot_ns / 1e9,
         )
-        self._labels = f'cluster="replay",node="{name}"'
-        self._names: dict[Any, str] = {}
 
     @property
     def id(self) -> str:
         """Of the job: another one once its ranks have ended properly."""
         return f"{self.name}~{self.lives}"
 
-    def rehearse(self, script: Callable[[Job], None], whole: bool) -> list[tuple[int, int]]:
-        """Act all days without client and agent, to find where the windows are."""
-        self.causes = []
-        while self.now < self.span:
-            script(self)
-        causes = [(0.0, self.span)] if whole else sorted(self.causes)
-        windows: list[tuple[int, int]] = []
-        for begin, end in causes:
-            remembered = max((until for since, until in self._stopped if since < begin), default=0)
-            start = max(0, int(begin - BEFORE) // GRID * GRID)
-            stop = min(int(self.span), int(end + AFTER) // GRID * GRID + GRID)
-            if windows and start <= max(windows[-1][1] + BEFORE, remembered):
-                start, stop = windows[-1][0], max(stop, windows.pop()[1])
-            if start < stop:
-                windows.append((start, stop))
-        return windows
-
-    def live(self, script: Callable[[Job], None], windows: list[tuple[int, int]]) -> None:
+    def live(self, script: Callable[[Job], None]) -> None:
         """Act all days."""
 
         def clock(_: int) -> int:
-            return int((self._clock + 1000) * 1e9)
+            return self._boot_ns
 
-        self.series = [{every: {} for every in self._intervals} for _ in windows]
-        self._left = list(zip(windows, self.series, strict=True))
         with (
             mock.patch.object(_lane, "_read_clock", clock),
             mock.patch.object(_recorder, "_read_clock", clock),
@@ -284,17 +210,21 @@ class Job:
             self.end()
             _become(None)
 
+    def reason(self, time: float) -> str:
+        """What the job did: the pause that began last, if it was not over long before."""
+        at = bisect.bisect_right(self.pauses, time, key=operator.itemgetter(0))
+        over_at, why = self.pauses[at - 1][1:] if at else (-60.0, "")
+        return why if over_at > time - 60 else "an ordinary step"
+
     def start(self) -> None:
         """All ranks begin, under the numbers they had."""
-        if self.causes is None:
-            self.ranks = [Rank(self, number) for number in range(RANKS)]
-        else:
-            self.causes.append((self.now, self.now))
-            self._marked = dict.fromkeys(range(RANKS), self.now)
-            self._warm = set()
+        self._advance(self.now)
+        self.ranks = [Rank(self, number) for number in range(RANKS)]
+        self._warm = set()
 
     def kill(self) -> None:
         """All ranks die at once, as by a fault that their launcher answers with a restart."""
+        self._collect()  # what they have shown goes on to count
         for rank in self.ranks:
             rank.killed = self.now
         self._dead, self.ranks = self.ranks, []
@@ -305,12 +235,10 @@ class Job:
             rank.recorder.close()
         self.ranks = []
         self.lives += 1
-        self._taught = {}
+        self._longest = {}
 
     def absent(self, seconds: float) -> None:
         """Time passes without a process."""
-        if self.causes is not None:
-            self.causes.append((self.now, self.now + seconds))
         self.now += seconds
         self._advance(self.now)
 
@@ -336,106 +264,133 @@ class Job:
         """
         each = [seconds] * RANKS if isinstance(seconds, (int, float)) else seconds
         meet = self.now + max(each)
-        if self.causes is not None and manner == "stopped":
-            self.causes.append((self.now, meet))
-            self._stopped.append((self.now, meet + REMEMBERED))
-        events = []
-        for number, own in enumerate(each):
-            beats = [self.now + k * beat for k in range(1, int(own / beat) + 1)] if beat else []
-            events += [(self.now, number, "begin"), *((time, number, "beat") for time in beats)]
-            # Never at the very time that the last collective ended: no clock stands still.
-            events += [(self.now + max(own, 0.001), number, "meet"), (meet, number, "end")]
-        for when, number, act in sorted(events, key=operator.itemgetter(0)):
-            if self.causes is None:
+        if MANNERS[manner] is _STOPPED:
+            self._stopped_until = meet + WINDOW_SAMPLES
+        last = min([rank.marks[-1] for rank in self.ranks])
+        seen = self._always or meet - last > MIN_SECONDS or self._stopped_until >= self.now
+        changes = seen or MANNERS[manner] is not MANNERS["gpu"]
+        events: list[tuple[float, Rank, str]] = []
+        for rank, own in zip(self.ranks, each, strict=True):
+            if stage or changes:
+                events.append((self.now, rank, "begin"))
+            for k in range(1, int(own / beat) + 1) if beat else ():
+                events.append((self.now + k * beat, rank, "beat"))
+            if changes:  # never at the very time that the last one ended: no clock stands still
+                events.append((self.now + max(own, 0.001), rank, "meet"))
+            if stage or mark or seen:
+                events.append((meet, rank, "end"))
+        if seen:  # else nobody looks meanwhile, and one rank may act after the other
+            events.sort(key=operator.itemgetter(0))
+        for when, rank, act in events:
+            if seen:
                 self._advance(when)
-                self.ranks[number].act(act, manner, stage, self.step, mark)
-            elif act == "beat" or (stage and act != "meet") or (mark and act == "end"):
-                self._mark(number, when, "idle" if act == "begin" or not stage else stage)
+            self._set_clock(when)
+            self._act(rank, act, when, MANNERS[manner], stage, mark, seen)
         self.now = meet
 
-    def _mark(self, number: int, when: float, stage: str) -> None:
-        """While the windows are looked for: a mark, and the gap before it."""
-        assert self.causes is not None
-        begun, self._marked[number] = self._marked[number], when
-        longest, ended = self._taught.get(stage, (0.0, 0.0))
-        gap = when - begun
-        lately = when < ended + LATELY
-        if gap >= QUIET_SECONDS and not (lately and gap <= longest):
-            self.causes.append((begun, when))
-        if (number, stage) not in self._warm:
-            self._warm.add((number, stage))
-        elif gap >= longest or not lately:
-            self._taught[stage] = gap, when
+    def _act(
+        self,
+        rank: Rank,
+        act: str,
+        when: float,
+        manner: Manner,
+        stage: str,
+        mark: bool,
+        seen: bool,
+    ) -> None:
+        """Call the client as a trainer does; its collectives, of which all ranks enter as many,
+        only where somebody may see them."""
+        self._calm_until, _api._recorder = 0.0, rank.recorder
+        if act == "beat":
+            client.heartbeat()
+            self._mark(rank, when)
+        elif act == "begin":
+            rank.behave(manner, when)
+            if stage:
+                rank.opened = client.stage(stage, self.step).__enter__()
+                self._mark(rank, when)
+                rank.stage = stage
+        elif act == "meet":
+            rank.behave(MANNERS["gpu"], when)
+            if seen:
+                rank.call = client.collective("world", op="all_reduce", size=RANKS).__enter__()
+        else:
+            if seen:
+                rank.call.__exit__(None, None, None)
+            if stage:
+                rank.opened.__exit__(None, None, None)
+                self._mark(rank, when)
+                rank.stage = "idle"
+            if mark:
+                client.heartbeat(self.step)
+                self._mark(rank, when)
+
+    def _set_clock(self, when: float) -> None:
+        self._boot_ns = int((when + EPOCH) * 1e9)
+
+    def _mark(self, rank: Rank, when: float) -> None:
+        """Note a mark, and the gap before it."""
+        gap = when - rank.marks[-1]
+        rank.marks.append(when)
+        if (rank.number, rank.stage) not in self._warm:
+            self._warm.add((rank.number, rank.stage))
+        elif gap * SURELY > MIN_SECONDS:
+            longest, ended = self._longest.get(rank.stage, (0.0, 0.0))
+            if gap >= longest or when > ended + LATELY:
+                self._longest[rank.stage] = gap, when
+
+    def _in_trouble(self, now: float) -> bool:
+        """Whether the judge may ask about it: a rank may be overdue, or is seen to be stopped."""
+        if self.ranks and now <= self._stopped_until:
+            return True
+        for rank in self.ranks:
+            gap = now - rank.marks[-1]
+            if gap > MIN_SECONDS:
+                longest, ended = self._longest.get(rank.stage, (0.0, 0.0))
+                if gap > longest * SURELY or now > ended + LATELY:
+                    return True
+        return False
 
     def _advance(self, to: float) -> None:
-        """Let the agent look until then, where there is a window."""
-        while self.causes is None and self._left:
-            (start, stop), series = self._left[0]
-            self._ticks = max(self._ticks, start - WARM_UP)
-            if self._ticks > to:
-                break
-            if self._ticks >= stop:
-                self._left.pop(0)
-                continue
-            self._clock = float(self._ticks)
-            for rank in self.ranks:
-                rank.tick(self._clock)
-            due = {k: one for k, one in series.items() if self._ticks % k == 0}
-            if due and self._ticks >= start:
-                self._look(start, due)
-            self._ticks += 1
-        self._clock = to
+        """Let whoever looks do so until then."""
+        at = int(self._clock // GRID + 1) * GRID
+        while at <= min(to, self.span):
+            if self._always or (at >= self._calm_until and self._in_trouble(at)):
+                self._set_clock(at)
+                calm = self._see(self, at, self._collect())
+                self.looks += 1
+                changed = max((rank.manners[-1][0] for rank in self.ranks), default=0.0)
+                if at >= changed + WINDOW_SAMPLES:  # how they wait is seen as it will be
+                    self._calm_until = calm
+            at += GRID
+        self._set_clock(to)
+
+    @property
+    def _clock(self) -> float:
+        return self._boot_ns / 1e9 - EPOCH
 
     # What RankDirectory asks of the directory with the records.
     def read(self) -> list[RankRecord]:
-        self._dead = [one for one in self._dead if self._clock - (one.killed or 0) < GONE_SECONDS]
+        now = self._clock
+        self._dead = [one for one in self._dead if now - (one.killed or 0) < GONE_SECONDS]
         return [rank.read() for rank in (*self._dead, *self.ranks)]
 
     def available_bytes(self) -> None:
         return None
 
-    def _look(self, start: int, due: dict[int, Columns]) -> None:
-        """One look of the agent, and the scrapes that see it."""
+    def _collect(self) -> Samples:
+        """What the agent exports now."""
         try:
             out = self._collector.collect()
         except NoData:
             out = Samples()
+        now = self._clock
         for rank in self.ranks:
             key = rank.id, "train", str(rank.number)
             out.add(INFO, 1, *key, rank.number, 1000 + rank.number, "", "", RANKS)
-            out.add(STARTED, rank.born - start, *key)
-            out.add(WAIT_CLASS, 1, *key, classify(list(rank.window)).value)
-            for by in {work for work in rank.work if work and rank.work.count(work) > 1}:
+            out.add(STARTED, rank.born, *key)
+            out.add(WAIT_CLASS, 1, *key, rank.class_at(now).value)
+            work = [manner.work for manner in rank.manners_until(now, WINDOW_SECONDS)]
+            for by in {one for one in work if one and work.count(one) > 1}:
                 out.add(AT_WORK, 1, *key, by)
-        values = {f'up{{job="stagewatch",{self._labels}}}': "1"} | dict(self._flat(out))
-        for every, columns in due.items():
-            scrape = (self._ticks - start) // every
-            for name, value in values.items():
-                column = columns.setdefault(name, [])
-                column += [None] * (scrape - len(column))
-                column.append(value)
-
-    def _flat(self, out: Samples) -> Iterator[tuple[str, str]]:
-        """Series that the rules read, with what service discovery adds, and their values."""
-        for metric, family in out.families.items():
-            for labels, value in family.items():
-                key = metric.name, labels
-                if isinstance(value, Histogram):
-                    if f"{metric.name}_count" in self._used:
-                        yield self._name(key, metric.labels, "_count"), str(value.count)
-                    if f"{metric.name}_bucket" in self._used:
-                        bounds = (*map(repr, value.bounds), "+Inf")
-                        for le, count in zip(bounds, (*value.cumulative, value.count), strict=True):
-                            name = self._name((*key, le), metric.labels, "_bucket", le)
-                            yield name, str(count)
-                elif metric.name in self._used:
-                    yield self._name(key, metric.labels), f"{value:.12g}"
-
-    def _name(self, key: Any, names: Sequence[str], suffix: str = "", le: str = "") -> str:
-        """The text of a series by its metric, its labels' values and perhaps a bound."""
-        text = self._names.get(key)
-        if text is None:
-            pairs = [f"{name}={json.dumps(v)}" for name, v in zip(names, key[1], strict=True) if v]
-            pairs += [f'le="{le}"'] if le else []
-            text = self._names[key] = f"{key[0]}{suffix}{{{','.join([self._labels, *pairs])}}}"
-        return text
+        return out

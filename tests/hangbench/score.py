@@ -1,7 +1,7 @@
 """What the rules and `stagewatch inspect` said of a shape that was played, and whether it is right.
 
-Of the product only its names are used: the recorded series, the labels of its alerts, and the JSON
-of `inspect`.
+Of the product only its names are used: the recorded series, the labels of its alerts, the JSON of
+`inspect`, and how a case file tells the truth.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from stagewatch.judgement.case_file import Member, Truth
 from stagewatch.prometheus.api import PrometheusApi, Track
 from tests.hangbench.player import Played
 from tests.hangbench.probes import LAG_SECONDS
@@ -49,6 +50,14 @@ class Seen:
     """The longest that was given to a rank of the roles first suspected; None: no rank was overdue,
     as in a job that only goes on slowly."""
 
+    def raised(self, suspicions: list[float], pages: list[float], trigger: float) -> None:
+        """Note when the job was suspected, and when it was paged for."""
+        either = suspicions + pages
+        self.paged = min((time for time in pages if time >= trigger), default=0.0)
+        self.suspected = min((time for time in either if time >= trigger), default=0.0)
+        if any(time < trigger for time in either):
+            self.early = PAGED if any(time < trigger for time in pages) else SUSPECTED
+
     def at(self, when: float) -> frozenset[int]:
         """The processes named at a time."""
         known = [time for time in self.named if when - 3 <= time <= when + STEP_SECONDS]
@@ -82,14 +91,11 @@ def collect(api: PrometheusApi, played: Played) -> Seen:
     seen.alerts = {t.labels["alertname"]: t.labels.get("severity", "") for t in alerts}
     seen.alerts |= {t.labels["alertname"]: "critical" for t in critical}
     pages = [time for track in critical for time, _ in track.samples]
-    suspicions = pages + [
+    suspicions = [
         time for track in active + culprits + lesser for time, value in track.samples if value
     ]
     lost = [track for track in alerts if "rank" not in track.labels and "node" in track.labels]
-    seen.paged = min((time for time in pages if time >= trigger), default=0.0)
-    seen.suspected = min((time for time in suspicions if time >= trigger), default=0.0)
-    if any(time < trigger for time in suspicions):
-        seen.early = PAGED if any(time < trigger for time in pages) else SUSPECTED
+    seen.raised(suspicions, pages, trigger)
     for track in [*culprits, *critical, *lesser, *lost]:
         ranks = named_by(track, played)
         for time, value in track.samples if ranks else ():
@@ -223,37 +229,66 @@ class Outcome:
         return not self.unsound and not self.blind_spot
 
 
-def judge(played: Played, seen: Seen) -> Outcome:
-    """Score a shape."""
-    shape, right = played.shape, answers(played)
-    times = sorted(seen.named)
-    end = seen.at(played.ended - 4)
-    order = [seen.named[time] for time in times]
-    if shape.healthy:
+def truth_of(played: Played) -> Truth:
+    """What a shape that was played says of itself, with what became of it."""
+    shape = played.shape
+
+    def member(number: int) -> Member:
+        role, rank, _ = shape.role_of(number, MAX_WORLD)
+        return role, rank, played.placed.get(number, "")
+
+    return Truth(
+        title=shape.title,
+        collection=shape.file.parent.name,
+        kind=shape.kind,
+        healthy=shape.healthy,
+        processes=tuple(map(member, range(max([shape.world - 1, *played.placed]) + 1))),
+        expected=tuple(frozenset(map(member, one)) for one in answers(played)),
+        suspicion=shape.expect.suspicion,
+        page=shape.expect.page,
+        evidence=frozenset(shape.expect.evidence),
+        trigger=played.triggered,
+        end=played.ended,
+        blind_spot=shape.blind_spot,
+        unsound=played.sound(),
+    )
+
+
+def number_of(truth: Truth, role: str, rank: int) -> int:
+    """The number of the process that is reported as this rank of this role."""
+    known = [one[:2] for one in truth.processes]
+    return known.index((role, rank)) if (role, rank) in known else STRANGER
+
+
+def outcome(name: str, truth: Truth, seen: Seen) -> Outcome:
+    """Score a job whose truth is known."""
+    right = tuple(frozenset(number_of(truth, *m[:2]) for m in one) for one in truth.expected)
+    order = [seen.named[time] for time in sorted(seen.named)]
+    end = seen.at(truth.end - 4)
+    if truth.healthy:
         answer = PAGED if seen.paged else SUSPECTED if seen.suspected else SILENT
     else:
         answer = grade(bool(seen.suspected), [*order, end], right)
-    wanted = set(shape.expect.evidence)
-    outcome = Outcome(
-        name=shape.name,
-        title=shape.title,
-        kind=shape.kind,
-        healthy=shape.healthy,
-        blind_spot=shape.blind_spot,
-        unsound=played.sound(),
+    return Outcome(
+        name=name,
+        title=truth.title,
+        kind=truth.kind,
+        healthy=truth.healthy,
+        blind_spot=truth.blind_spot,
+        unsound=truth.unsound,
         expected=[sorted(one) for one in right],
-        suspicion=shape.expect.suspicion,
-        page=shape.expect.page,
+        suspicion=truth.suspicion,
+        page=truth.page,
         answer=answer,
-        suspected_after=_after(seen.suspected, played),
-        paged_after=_after(seen.paged, played),
+        suspected_after=_after(seen.suspected, truth),
+        paged_after=_after(seen.paged, truth),
         budget=seen.budget,
         named_first=sorted(order[0]) if order else [],
         named_at_page=sorted(seen.at(seen.paged + 2)) if seen.paged else [],
         named_at_end=sorted(end),
         named_ever=sorted(frozenset().union(*order)),
         evidence=sorted(seen.evidence),
-        evidence_right=not wanted or bool(wanted & seen.evidence),
+        evidence_right=not truth.evidence or bool(truth.evidence & seen.evidence),
         alerts=seen.alerts,
         early=seen.early,
         inspect="",
@@ -262,27 +297,32 @@ def judge(played: Played, seen: Seen) -> Outcome:
         rules_named=[],
         inspect_problem="",
     )
+
+
+def judge(played: Played, seen: Seen) -> Outcome:
+    """Score a shape that was played."""
+    scored = outcome(played.shape.name, truth_of(played), seen)
     if played.probe is not None:
-        _inspected(outcome, played, seen, right)
-    return outcome
+        _inspected(scored, played, seen, answers(played))
+    return scored
 
 
 def _inspected(
-    outcome: Outcome, played: Played, seen: Seen, right: tuple[frozenset[int], ...]
+    scored: Outcome, played: Played, seen: Seen, right: tuple[frozenset[int], ...]
 ) -> None:
     look = played.probe
     assert look is not None
     named = frozenset(process(played, role, rank) for role, rank in look.culprits)
-    outcome.inspect_named, outcome.inspect_problem = sorted(named), look.problem
-    outcome.inspect_stood = look.stood
+    scored.inspect_named, scored.inspect_problem = sorted(named), look.problem
+    scored.inspect_stood = look.stood
     if played.shape.healthy:
-        outcome.inspect = SUSPECTED if look.stalled else SILENT
+        scored.inspect = SUSPECTED if look.stalled else SILENT
     else:
-        outcome.inspect = grade(look.stalled, [named], right)
+        scored.inspect = grade(look.stalled, [named], right)
     if played.shape.nodes == 1:
         meanwhile = seen.between(look.began, min(look.ended + LAG_SECONDS, played.ended))
-        outcome.rules_named = sorted(map(sorted, meanwhile))
+        scored.rules_named = sorted(map(sorted, meanwhile))
 
 
-def _after(when: float, played: Played) -> float | None:
-    return round(when - played.triggered, 1) if when else None
+def _after(when: float, truth: Truth) -> float | None:
+    return round(when - truth.trigger, 1) if when else None

@@ -11,6 +11,7 @@ import pytest
 
 from tests.hangbench.player import Played
 from tests.hangbench.probes import Probe
+from tests.hangbench.recorded import cases, replay
 from tests.hangbench.results import agreement
 from tests.hangbench.score import (
     ABSTAINED,
@@ -221,11 +222,13 @@ def test_a_hang_is_named_and_a_healthy_job_is_left_alone(tmp_path: Path) -> None
         load(written(tmp_path, "hang", f"{hang}[expect]\nculprits = [1]\npage = 'may'\n")),
         load(written(tmp_path, "calm", f"healthy = true\n{calm}")),
     ]
-    outcomes = {one.name: one for one in run(shapes, jobs=2)}
+    outcomes = {one.name: one for one in run(shapes, jobs=2, into=tmp_path / "cases")}
     assert [one.unsound for one in outcomes.values()] == ["", ""]
     assert outcomes["hang"].answer == RIGHT
     assert outcomes["hang"].inspect == RIGHT, outcomes["hang"].inspect_problem
     assert outcomes["calm"].answer == SILENT
     assert outcomes["hang"].agrees
     assert "| hang | process | 1 | right |" in write(list(outcomes.values()), tmp_path)
+    replayed = {one.name: one.answer for one in replay(cases(tmp_path / "cases"))}
+    assert replayed == {"hang": RIGHT, "calm": SILENT}
     assert [one["name"] for one in json.loads((tmp_path / "hangbench.json").read_text())]

@@ -28,6 +28,38 @@ VERSION = 1
 MAX_BYTES = 64 << 20
 """Of a file, unpacked."""
 MAX_MOMENTS, MAX_RANKS = 4096, 131_072
+MAX_SETS = 64
+LEVELS = ("must", "may", "must not")
+
+Member = tuple[str, int, str]
+"""Role, rank and node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What was the matter with a job that somebody has played, and how it is to be judged."""
+
+    title: str
+    collection: str
+    """Of shapes, that it is from."""
+    kind: str
+    healthy: bool
+    processes: tuple[Member, ...]
+    """All of the job, by number."""
+    expected: tuple[frozenset[Member], ...]
+    """Each of these sets is right to be named; the empty one stands for nobody."""
+    suspicion: str
+    page: str
+    """Whether to suspect the job and to wake somebody: one of the levels."""
+    evidence: frozenset[str]
+    """Words of which the evidence must have one; empty: any will do."""
+    trigger: float
+    end: float
+    """When the fault began, and when the job had been watched for long enough: Unix seconds."""
+    blind_spot: str = ""
+    """Why nobody can see the fault, if so."""
+    unsound: str = ""
+    """What the job did instead of what it was to do, if so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +70,7 @@ class CaseFile:
     job_id: str
     moments: Sequence[Moment]
     limits: Limits = DEFAULT
+    truth: Truth | None = None
 
     def states(self) -> list[State]:
         """What the judge says at the last moment."""
@@ -57,6 +90,7 @@ def as_json(case: CaseFile, states: Iterable[State] = ()) -> dict[str, Any]:
         "limits": _limits(case.limits),
         "moments": [_moment(moment) for moment in case.moments],
         "answer": [answer(state) for state in states],
+        **({"truth": _told(case.truth)} if case.truth else {}),
     }
 
 
@@ -139,7 +173,38 @@ def _case(content: Any) -> CaseFile:
         raise ValueError("it has too many ranks")
     limits = {name: real(value) for name, value in content.get("limits", {}).items()}
     known = {name: limits[name] for name in asdict(DEFAULT) if name in limits}
-    return CaseFile(text(content["cluster"]), job_id, moments, replace(DEFAULT, **known))
+    truth = optional(_read_truth)(content.get("truth"))
+    cluster = text(content["cluster"])
+    return CaseFile(cluster, job_id, moments, replace(DEFAULT, **known), truth)
+
+
+def _told(truth: Truth) -> dict[str, Any]:
+    return asdict(truth) | {
+        "expected": [sorted(members) for members in truth.expected],
+        "evidence": sorted(truth.evidence),
+    }
+
+
+def _read_truth(content: Any) -> Truth:
+    """Raises one of `BROKEN`, with the key that is wrong."""
+    read = {}
+    for name, take in _TRUTH.items():
+        try:
+            read[name] = take(content[name])
+        except BROKEN as error:
+            raise ValueError(f"its truth has no {name} that can be used: {error}") from error
+    return Truth(**read)
+
+
+def _member(value: Any) -> Member:
+    role, rank, node = value
+    return text(role), whole(rank), text(node)
+
+
+def _level(value: Any) -> str:
+    if value not in LEVELS:
+        raise ValueError(f"{value!r:.40} is none of {', '.join(LEVELS)}")
+    return str(value)
 
 
 def _read_moment(job_id: str, content: Any) -> Moment:
@@ -230,7 +295,7 @@ def _read_rank(job_id: str, content: Any) -> RankFacts:
     return RankFacts(**(defaults | known | {"job_id": job_id}))
 
 
-def _truth(value: Any) -> bool:
+def _boolean(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{value!r:.40} is neither true nor false")
     return value
@@ -254,7 +319,7 @@ def _classes(value: Any) -> frozenset[WaitClass]:
 
 
 def _stack(value: Any) -> Stack:
-    return Stack(text(value[0]), _truth(value[1]), text(value[2]))
+    return Stack(text(value[0]), _boolean(value[1]), text(value[2]))
 
 
 def _seconds_by_name(value: Any) -> dict[str, float]:
@@ -276,7 +341,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
         optional(real),
     ),
     "storage_wait_seconds": real,
-    **dict.fromkeys(("at_work", "node_lost", "behind", "unmarked", "apart_before"), _truth),
+    **dict.fromkeys(("at_work", "node_lost", "behind", "unmarked", "apart_before"), _boolean),
     **dict.fromkeys(("collectives", "group_sizes"), _counts),
     "inside": _inside,
     "calls": _seconds_by_name,
@@ -287,3 +352,12 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "stack": _stack,
 }
 """How each fact is taken out of a file; each raises one of `BROKEN`."""
+_TRUTH: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("title", "collection", "kind", "blind_spot", "unsound"), text),
+    "healthy": _boolean,
+    "processes": lambda value: tuple(map(_member, value[:MAX_RANKS])),
+    "expected": lambda sets: tuple(frozenset(map(_member, one)) for one in sets[:MAX_SETS]),
+    **dict.fromkeys(("suspicion", "page"), _level),
+    "evidence": lambda words: frozenset(map(text, words[:MAX_SETS])),
+    **dict.fromkeys(("trigger", "end"), real),
+}

@@ -1,0 +1,117 @@
+"""Shapes that were played once, as case files: written from what a Prometheus holds of them, and
+judged again in seconds.
+
+A file has the moments at which a rank of the job was in trouble, 5 s apart: of others the judge
+asks nothing, and forgets what was before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from stagewatch.judgement.case_file import CaseFile, Truth, as_json, packed, read
+from stagewatch.judgement.memory import Course, Moment, State
+from stagewatch.judgement.watch import Watch
+from tests.hangbench.player import Played
+from tests.hangbench.score import STEP_SECONDS, Outcome, Seen, number_of, outcome, truth_of
+from tests.hangbench.shape import Shape
+
+LOOK_SECONDS = 5.0
+RECORDED = Path(__file__).with_name("recorded")
+EXPECTED = "expected.json"
+SUFFIX = ".json.gz"
+
+
+def record(watch: Watch, plays: Sequence[Played], directory: Path) -> None:
+    """Write a case for each shape that was played, as the judge would have seen it; those apart
+    that rules of their own answer, about jobs without the client and slow ranks."""
+    directory.mkdir(parents=True, exist_ok=True)
+    known = {played.shape.name: played for played in plays if _is_judged(played.shape)}
+    moments: dict[str, list[Moment]] = {name: [] for name in known}
+    clusters: dict[str, str] = {}
+    at = min((played.began for played in known.values()), default=0.0)
+    while at <= max((played.ended for played in known.values()), default=-1.0):
+        for (cluster, name), job in watch.look(at).jobs.items():
+            if name in known and known[name].began <= at <= known[name].ended:
+                clusters[name] = cluster
+                moments[name].append(job.moments[-1])
+        at += LOOK_SECONDS
+    for name, played in known.items():
+        case = CaseFile(clusters.get(name, ""), name, moments[name], truth=truth_of(played))
+        (directory / f"{name}{SUFFIX}").write_bytes(packed(as_json(case)))
+
+
+def _is_judged(shape: Shape) -> bool:
+    return shape.backend != "bare" and shape.kind != "straggler" and shape.slow is None
+
+
+def cases(directory: Path) -> Iterator[CaseFile]:
+    """Those of a directory, by name."""
+    for file in sorted(directory.glob(f"*{SUFFIX}")):
+        yield read(file)
+
+
+def replay(some: Iterable[CaseFile]) -> list[Outcome]:
+    """Judge each job again, and score the answers."""
+    return [
+        outcome(case.job_id, case.truth, _seen(case, case.truth))
+        for case in some
+        if case.truth is not None
+    ]
+
+
+def summary(one: Outcome) -> str:
+    """The answer in a few words, which a test holds."""
+    early = [f"{one.early} before the trigger"] if one.early else []
+    paged = ["paged"] if one.paged_after is not None and not one.healthy else []
+    return ", ".join([one.answer, *paged, *early])
+
+
+def expected(directory: Path) -> dict[str, str]:
+    """The summary of each shape of a directory, as it was when somebody last looked."""
+    told: dict[str, str] = json.loads((directory / EXPECTED).read_text())
+    return told
+
+
+def accept(outcomes: Iterable[Outcome], directory: Path) -> None:
+    """Expect these from now on."""
+    told = {one.name: summary(one) for one in outcomes}
+    (directory / EXPECTED).write_text(json.dumps(told, indent=0, sort_keys=True) + "\n")
+
+
+def looks(case: CaseFile) -> Iterator[tuple[float, list[State]]]:
+    """What the judge says at each moment; it begins anew where the job was in no trouble."""
+    course, before = Course(), 0.0
+    for moment in case.moments:
+        if moment.time - before > 1.5 * LOOK_SECONDS:
+            course = Course(watched=True)
+        before = moment.time
+        yield moment.time, course.look(moment)
+
+
+def _seen(case: CaseFile, truth: Truth) -> Seen:
+    """What the judge has said from the job's begin to its end."""
+    seen = Seen()
+    suspicions, pages = [], []
+    budgets = {}
+    for time, states in looks(case):
+        charges = [charge for state in states for charge in state.verdict.charges]
+        stalled = [state.verdict for state in states if state.verdict.stalled]
+        if stalled or charges:
+            suspicions.append(time)
+            roles = [verdict.case.live for verdict in stalled or (s.verdict for s in states)]
+            given = [rank.budget_seconds for live in roles for rank in live]
+            budgets[time] = max((one for one in given if one is not None), default=None)
+        if any(state.paged for state in states):
+            pages.append(time)
+        if time < truth.trigger or not charges:
+            continue
+        seen.evidence |= {charge.evidence for charge in charges}
+        ranks = frozenset(number_of(truth, c.rank.role, c.rank.rank) for c in charges)
+        lasts = int(LOOK_SECONDS / STEP_SECONDS)
+        seen.named |= {time + second * STEP_SECONDS: ranks for second in range(lasts)}
+    seen.raised(suspicions, pages, truth.trigger)
+    seen.budget = budgets.get(seen.suspected)
+    return seen

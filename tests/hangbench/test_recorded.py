@@ -1,0 +1,46 @@
+"""Shapes that were played once are judged as they were when somebody last looked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stagewatch.judgement.case_file import CaseFile
+from tests.hangbench.ablation import ablate
+from tests.hangbench.recorded import RECORDED, accept, cases, expected, replay, summary
+from tests.hangbench.score import RIGHT
+
+
+@pytest.fixture(scope="module")
+def recorded() -> list[CaseFile]:
+    return list(cases(RECORDED))
+
+
+def test_every_recorded_shape_is_judged_as_before(recorded: list[CaseFile]) -> None:
+    """What is better now goes into `expected.json` by `--accept`, as the README says."""
+    assert {one.name: summary(one) for one in replay(recorded)} == expected(RECORDED)
+
+
+def test_most_faults_are_named_and_no_healthy_job_is_paged_for(recorded: list[CaseFile]) -> None:
+    outcomes = [one for one in replay(recorded) if one.counts]
+    assert len(outcomes) > 200
+    faults = [one for one in outcomes if not one.healthy]
+    assert [one.name for one in outcomes if one.healthy and one.paged_after is not None] == []
+    assert sum(one.answer == RIGHT for one in faults) >= 0.9 * len(faults)
+
+
+def test_an_accepted_answer_is_expected(recorded: list[CaseFile], tmp_path: Path) -> None:
+    outcomes = replay(recorded[:3])
+    accept(outcomes, tmp_path)
+    assert expected(tmp_path) == {one.name: summary(one) for one in outcomes}
+
+
+def test_what_is_named_by_one_kind_of_evidence_is_lost_without_it(
+    recorded: list[CaseFile],
+) -> None:
+    dead = next(case for case in recorded if case.job_id == "killed_and_not_restarted")
+    rows = {row.split(" | ")[0].strip("| "): row for row in ablate([dead]).splitlines()}
+    assert "| 0 | 1: killed_and_not_restarted |" in rows["process_gone"]
+    assert "| 0 | 0 | 0 | 0 |" in rows["mismatch"]
+    assert "| 0 | 0 | 0 | 0 |" in rows["the fact stack"]
