@@ -433,10 +433,9 @@ def _idles(case: Case) -> bool:
     counts_steps = any(rank.step_age_seconds is not None for rank in case.live)
     if case.gone_is_fault or (counts_steps and not case.staged):
         return False
-    return all(
-        rank.stage == "idle" and rank.wait_class is WaitClass.PARKED and not rank.inside
-        for rank in case.live
-    )
+    classes = {rank.wait_class for rank in case.live}
+    asleep = WaitClass.PARKED in classes and classes <= {WaitClass.PARKED, WaitClass.UNKNOWN}
+    return asleep and all(rank.stage == "idle" and not rank.inside for rank in case.live)
 
 
 def _late(live: Ranks) -> float:
