@@ -14,8 +14,9 @@ from stagewatch.judgement.case_file import CaseFile
 from stagewatch.judgement.facts import NO_STACK, RankFacts
 from tests.hangbench.recorded import replay
 from tests.hangbench.score import INNOCENT, PAGED, RIGHT, Outcome
+from tests.hangbench.shape import ABOUT_HANGS
 
-BLIND_SETS = ("held", "fresh", "later", "newest", "latest", "next", "further")
+BLIND_SETS = tuple(folder for folder in ABOUT_HANGS if folder != "open")
 """Collections that nobody had read when they were first played."""
 EVIDENCE = (
     *("process_gone", "node_lost", "missing", "left_loop_early", "awaited", "mismatch", "livelock"),
