@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from stagewatch.core.exposition import Histogram, Samples
-from stagewatch.judgement.from_prometheus import _BEFORE_SECONDS, METRICS, JobSeries, moment
+from stagewatch.judgement.from_prometheus import METRICS, JobSeries, moment
 from stagewatch.judgement.limits import Shown, quantile
 from stagewatch.judgement.memory import Course, Moment
 from stagewatch.ranks.stages import GAPS, LONGEST_GAP, RECENT_GAP
-from stagewatch.ranks.wait_class import WaitClass
 from tests.bench.replay_series import Job
 
 SUSPECTED, NAMED, PAGED = "suspected", "named", "paged"
@@ -91,13 +90,7 @@ def moment_of(job: Job, now: int, out: Samples) -> Moment:
     for key in {**out.families.get(LONGEST_GAP, {}), **out.families.get(GAPS, {})}:
         if key[0] == job.id:
             series.shown.setdefault(key[1], {})[key[2]] = _shown(out, key)
-    found = moment(job.id, series, float(now))
-    late = [rank.late_seconds for rank in found.ranks if rank.late_seconds is not None]
-    if not late:
-        return found
-    before = _before(job, now - max(late))
-    ranks = (replace(rank, class_before=before[rank.rank]) for rank in found.ranks)
-    return replace(found, ranks=tuple(ranks))
+    return moment(job.id, series, float(now))
 
 
 def _shown(out: Samples, key: tuple[str, ...]) -> Shown:
@@ -109,12 +102,3 @@ def _shown(out: Samples, key: tuple[str, ...]) -> Shown:
     cumulative = (0, *gaps.cumulative, gaps.count)
     counts = tuple(b - a for a, b in itertools.pairwise(cumulative))
     return Shown(gaps.count, quantile(counts, 0.99), longest, recent)
-
-
-def _before(job: Job, began: float) -> dict[int, frozenset[WaitClass]]:
-    """How each rank waited before the first of them was overdue."""
-    times = [began - seconds for seconds in _BEFORE_SECONDS]
-    return {
-        rank.number: frozenset(rank.class_at(time) for time in times if time >= rank.born)
-        for rank in job.ranks
-    }

@@ -25,7 +25,6 @@ EVIDENCE = (
 )
 """That of `stage_behind` goes with its fact."""
 FACTS: Mapping[str, Callable[[RankFacts], RankFacts]] = {
-    "class_before": lambda rank: replace(rank, class_before=frozenset()),
     "stack": lambda rank: replace(rank, stack=NO_STACK),
     "apart_before": lambda rank: replace(rank, apart_before=False),
     "behind": lambda rank: replace(rank, behind=False),

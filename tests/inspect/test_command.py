@@ -339,7 +339,6 @@ def test_json_has_a_fixed_form() -> None:
         "gaps": None,
         "stages": ["train"],
         "at_work": False,
-        "class_before": [],
         "step_age_seconds": None,
         "storage_wait_seconds": 0.0,
         "overdue": True,

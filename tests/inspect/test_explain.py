@@ -158,7 +158,6 @@ def test_every_role_that_gives_way_has_a_reason(name: str) -> None:
         ("one-is-within-its-budget", "- rank 0 is within what the stage may take, the last"),
         ("all-inside", "all members have come, so that nobody waits for a rank"),
         ("a-cycle-of-a-pair-with-counts-of-its-own", "whoever is waited for waits in turn"),
-        ("odd-and-nobody-knows-since-when", "nobody has seen how they waited before"),
         ("weak-evidence-just-after-one-left", "others may come to wait for it within 30 s"),
         ("one-left", "who has left, and nodes that are lost: rank 5 left, and the others wait"),
         ("a-stack-of-its-own", "stacks: rank 5 is in other code than all others"),

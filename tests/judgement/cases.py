@@ -347,9 +347,7 @@ CASES: dict[str, Case] = {
         4, inside("world", 9, 4), {0: IO, 1: IO}, {0: "io_blocked", 1: "io_blocked"}
     ),
     "all-inside-most-in-io": nobody(4, inside("world", 9, 4), {0: IO, 1: IO, 2: IO}, "group_only"),
-    "all-inside-one-parked": nobody(
-        8, WORLD, {5: PARKED | {"class_before": frozenset({WaitClass.SPIN})}}, "group_only"
-    ),
+    "all-inside-one-parked": nobody(8, WORLD, {5: PARKED}, "group_only"),
     "bare-calls-most-behind": nobody(
         8, inside("world", 219, 8, "unknown"), {3: inside("world", 220, 8, "unknown")}, "mismatch"
     ),
@@ -644,31 +642,7 @@ CASES: dict[str, Case] = {
         8, {"collectives": {}}, {5: {"stage": "reward"}, 6: {"stage": "rollout"}}, "group_only"
     ),
     "two-in-two-stages": nobody(2, {"collectives": {}}, {1: {"stage": "reward"}}, "group_only"),
-    "odd-and-not-as-before": hang(
-        8,
-        {"collectives": {}},
-        {5: PARKED | {"class_before": frozenset({WaitClass.COMPUTE})}},
-        {5: "odd_one_out"},
-    ),
-    "odd-as-it-always-was": nobody(
-        8,
-        {"collectives": {}},
-        {5: PARKED | {"class_before": frozenset({WaitClass.PARKED, WaitClass.COMPUTE})}},
-        "group_only",
-    ),
-    "odd-and-nobody-knows-since-when": nobody(8, {"collectives": {}}, {5: PARKED}, "group_only"),
-    "odd-beside-too-many-unknown": nobody(
-        8,
-        {"collectives": {}} | UNKNOWN,
-        {5: PARKED | {"class_before": frozenset({WaitClass.COMPUTE})}},
-        "group_only",
-    ),
-    "one-computes-for-ever": hang(
-        8,
-        {"collectives": {}} | POLL,
-        {5: COMPUTE | {"class_before": frozenset({WaitClass.SPIN})}},
-        {5: "odd_one_out"},
-    ),
+    "odd-by-class": nobody(8, {"collectives": {}}, {5: PARKED}, "group_only"),
     # Calls of tools, environments and reward functions.
     "all-in-calls": nobody(4, {"collectives": {}} | SEARCHES, {}, "call"),
     "in-calls-of-two-tools": nobody(
@@ -717,12 +691,6 @@ CASES: dict[str, Case] = {
         {"collectives": {}} | stands("a"),
         {2: stands("b"), 5: {"stage": "reward"}},
         {5: "stage_differs"},
-    ),
-    "odd-by-class-and-another-in-a-stack-of-its-own": hang(
-        8,
-        {"collectives": {}} | stands("a"),
-        {2: stands("b"), 5: PARKED | {"class_before": frozenset({WaitClass.COMPUTE})}},
-        {5: "odd_one_out"},
     ),
     # Marks of progress by who is at fault.
     "marks-without-steps": hang(
@@ -808,7 +776,6 @@ def gives_way(size: int, common: Differences, special: dict[int, Differences]) -
 
 
 WAITS_IN_A_QUEUE = member(("world", 219, 4)) | PARKED | {"stage": "idle"}
-ODD = PARKED | {"class_before": frozenset({WaitClass.COMPUTE})}
 AWAIT_WORK: Differences = {"collectives": {}, "stage": "rollout"} | PARKED
 MEETS_ENGINES = inside("weights", 1, 3, "broadcast", None, ("world", 0, 3))
 TRIO: Differences = {"world_size": 3}
@@ -858,14 +825,6 @@ ROLES: dict[str, dict[str, Case]] = {
     "a-stage-of-its-own-beside-one-that-has-not-come": {
         "train": gives_way(8, {"collectives": {}}, {5: {"stage": "reward"}}),
         "rollout": hang(8, ROLLOUTS, {3: NOT_COME}, {3: "awaited"}),
-    },
-    "odd-by-class-beside-one-in-io": {
-        "train": gives_way(8, {"collectives": {}}, {5: ODD}),
-        "rollout": hang(8, WORLD, {3: IO}, {3: "io_blocked"}),
-    },
-    "odd-by-class-beside-a-mismatch": {
-        "train": gives_way(8, {"collectives": {}}, {5: ODD}),
-        "rollout": hang(8, WORLD, {3: inside("world", 220, 8, "broadcast")}, {3: "mismatch"}),
     },
     "a-stack-of-its-own-beside-one-that-has-not-come": {
         "train": gives_way(8, {"collectives": {}} | stands("a"), {5: stands("b")}),

@@ -6,7 +6,6 @@ import dataclasses
 import random
 
 from stagewatch.judgement.facts import RankFacts
-from stagewatch.ranks.wait_class import WaitClass
 from tests.judgement.cases import (
     COMPUTE,
     GONE,
@@ -88,7 +87,7 @@ def a_difference(chance: random.Random, size: int) -> Differences:
         chance.choice(CLASSES),
         IO,
         PARKED | {"stage": "cleanup"},
-        PARKED | {"class_before": frozenset({chance.choice(list(WaitClass))})},
+        PARKED,
         GONE,
         absent(chance.choice([20.0, 60.0])),
         member(("world", count, size)),

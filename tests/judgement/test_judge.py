@@ -210,7 +210,6 @@ facts = st.builds(
     started=st.none() | st.sampled_from([1000.0, 2000.0]),
     expected_seconds=st.none() | st.just(5.0),
     at_work=st.booleans(),
-    class_before=st.frozensets(st.sampled_from(WaitClass)),
     step_age_seconds=st.none() | st.just(60.0),
     wait_class=st.sampled_from(WaitClass),
     stage=st.none() | st.sampled_from(["train", "rollout", "checkpoint", "idle"]),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from stagewatch.judgement.judge import judge
-from stagewatch.ranks.wait_class import WaitClass
 from tests.judgement.cases import (
     COMPUTE,
     IO,
@@ -13,7 +12,6 @@ from tests.judgement.cases import (
     PARKED,
     POLL,
     SPIN,
-    UNKNOWN,
     WORLD,
     Differences,
     absent,
@@ -116,12 +114,6 @@ THRESHOLDS: dict[str, tuple[int, Differences, dict[int, Differences], dict[int, 
         {3: inside("world", 4, 8) | {"started": 1005.5}},
         {3: inside("world", 4, 8) | {"started": 1005.0}},
     ),
-    "odd-by-class": (
-        6,
-        ALONE,
-        some(2, PARKED | {"class_before": frozenset({WaitClass.COMPUTE})}),
-        some(3, PARKED | {"class_before": frozenset({WaitClass.COMPUTE})}),
-    ),
     "in-io": (6, ALONE, some(3, IO), some(4, IO)),
     "in-a-stage-of-their-own": (
         6,
@@ -154,15 +146,6 @@ THRESHOLDS: dict[str, tuple[int, Differences, dict[int, Differences], dict[int, 
         ALONE | PARKED | {"calls": {"search": 400.0}},
         {1: {"calls": {"search": 9.9}}},
         {1: {"calls": {"search": 10.0}}},
-    ),
-    "unknown": (
-        6,
-        ALONE,
-        some(2, UNKNOWN)
-        | {
-            5: IO | {"wait_class": WaitClass.PARKED, "class_before": frozenset({WaitClass.COMPUTE})}
-        },
-        some(3, UNKNOWN) | {5: PARKED | {"class_before": frozenset({WaitClass.COMPUTE})}},
     ),
 }
 """Jobs on either side of a threshold: ranks, what they have in common, what makes some differ."""

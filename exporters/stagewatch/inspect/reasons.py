@@ -108,14 +108,13 @@ def _silence(late: Ranks) -> str:
 
 # ---- Who is at fault? ---------------------------------------------------------------------------
 
-_DIED, _GRAPH, _LEFT, _BLOCKED, _STAGE, _ODD, _STACK = range(7)
+_DIED, _GRAPH, _LEFT, _BLOCKED, _STAGE, _STACK = range(6)
 _TITLES = (
     "who has died",
     "collectives, messages and steps",
     "who has left, and nodes that are lost",
     "who is stopped or waits for storage",
     "who is in another stage",
-    "who waits unlike before",
     "stacks",
 )
 """Kinds of evidence, the strongest first."""
@@ -157,7 +156,7 @@ def _kind(charges: Sequence[Charge]) -> int:
         return _GRAPH
     if first.stopped or first.evidence == "io_blocked":
         return _BLOCKED
-    return {"stack_differs": _STACK, "odd_one_out": _ODD}.get(first.evidence, _STAGE)
+    return _STACK if first.evidence == "stack_differs" else _STAGE
 
 
 def _charged(charges: Sequence[Charge]) -> list[str]:
@@ -190,9 +189,6 @@ def _nothing(kind: int, own: Case) -> str:
         return "too many wait for storage to tell one apart" if storage else "nobody"
     if kind == _STAGE:
         return "no minority stands apart from a stage that all others are in"
-    if kind == _ODD:
-        known = any(rank.class_before for rank in own.live)
-        return "nobody" if known else "nobody has seen how they waited before"
     taken = any(rank.stack.group for rank in own.live)
     return "no single one differs from all others" if taken else "none were taken"
 

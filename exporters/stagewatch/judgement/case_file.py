@@ -314,10 +314,6 @@ def _inside(value: Any) -> dict[str, Inside]:
     }
 
 
-def _classes(value: Any) -> frozenset[WaitClass]:
-    return frozenset(map(WaitClass, value))
-
-
 def _stack(value: Any) -> Stack:
     return Stack(text(value[0]), _boolean(value[1]), text(value[2]))
 
@@ -346,7 +342,6 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "inside": _inside,
     "calls": _seconds_by_name,
     "stages": lambda value: frozenset(map(text, value)),
-    "class_before": _classes,
     "wait_class": WaitClass,
     "record": RecordState,
     "stack": _stack,

@@ -82,8 +82,6 @@ class RankFacts:
     """The stages in which it has shown one."""
     at_work: bool = False
     """Whether it takes memory, moves bytes, or has children that do."""
-    class_before: frozenset[WaitClass] = frozenset()
-    """How it waited before its job stood still; empty where nobody has seen that."""
     step_age_seconds: float | None = None
     """How long it has been at its step; `None` where its record does not tell."""
     storage_wait_seconds: float = 0.0
@@ -151,8 +149,7 @@ def as_json(fact: RankFacts) -> dict[str, Any]:
     content = asdict(replace(fact, stack=NO_STACK))
     for name in ("stack", "left_seconds", *_OF_A_CLUSTER):
         del content[name]
-    listed = {"class_before": sorted(fact.class_before), "stages": sorted(fact.stages)}
-    return content | {"overdue": fact.overdue} | listed
+    return content | {"overdue": fact.overdue, "stages": sorted(fact.stages)}
 
 
 def is_still(rank: RankFacts) -> bool:

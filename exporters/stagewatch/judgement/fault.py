@@ -21,8 +21,6 @@ from stagewatch.judgement.limits import (
 from stagewatch.judgement.roles import OUTSIDE, Beside
 from stagewatch.ranks.wait_class import WaitClass
 
-_ODD_CLASSES = (WaitClass.COMPUTE, WaitClass.PARKED, WaitClass.POLL, WaitClass.SPIN)
-"""The most telling first."""
 _BUSY = (WaitClass.COMPUTE, WaitClass.IO, WaitClass.STOPPED)
 
 Charges = dict[int, tuple[str, str, str]]
@@ -247,9 +245,6 @@ def _by_wait(live: Sequence[RankFacts], graph: Graph, others: Beside) -> Charges
     }
     if elsewhere := _elsewhere(live, others) & unseen:
         return _charged(sorted(elsewhere), "stage_differs")
-    counts = Counter(rank.wait_class for rank in live)
-    if 2 * counts[WaitClass.UNKNOWN] < len(live) and (odd := _odd(live, unseen, counts)):
-        return _charged(odd, "odd_one_out")
     return _charged(_alone(live) & unseen, "stack_differs")
 
 
@@ -262,21 +257,6 @@ def _elsewhere(live: Sequence[RankFacts], others: Beside) -> set[int]:
     if "idle" in stages:
         few |= {place for place, rank in enumerate(live) if rank.rank == others.alone}
     return {place for place in few if not live[place].apart_before}
-
-
-def _odd(live: Sequence[RankFacts], unseen: set[int], counts: Counter[WaitClass]) -> list[int]:
-    """Who waits unlike its peers and unlike itself while the job was well."""
-    for wait_class in _ODD_CLASSES:
-        odd = [
-            place
-            for place in sorted(unseen)
-            if live[place].wait_class is wait_class
-            and live[place].class_before - {WaitClass.UNKNOWN}
-            and wait_class not in live[place].class_before
-        ]
-        if odd and 2 * counts[wait_class] < len(live):
-            return odd
-    return []
 
 
 def _alone(live: Sequence[RankFacts]) -> set[int]:
@@ -306,7 +286,7 @@ def _minority(words: Sequence[str | None]) -> set[int]:
 def _left_early(rank: RankFacts, evidence: str, innocent: set[str | None]) -> str:
     """The evidence; of a rank asleep outside of the loop, where none of its peers is, that."""
     if (
-        evidence in ("awaited", "stage_differs", "odd_one_out")
+        evidence in ("awaited", "stage_differs")
         and rank.wait_class is WaitClass.PARKED
         and rank.progress_age_seconds is not None
         and rank.stage in OUTSIDE

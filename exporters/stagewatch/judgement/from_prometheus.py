@@ -62,7 +62,7 @@ SUMS = {
 }
 """The records of `alerts/stalls.rules.yaml` that sum up what a role has shown of a stage."""
 _BEFORE_SECONDS = (20.0, 60.0, 300.0)
-"""Before a job stood still: when it is looked how its ranks waited."""
+"""Before a job stood still: when it is looked who stood apart."""
 _SCRAPES = "5s"
 _VANISHED, _VANISHED_SHARE = 3, 0.1
 """From so many targets, and such a share of them, that are in no list any more, a part of the
@@ -97,16 +97,6 @@ class Left:
     world_size: int | None = None
     node_lost: bool = False
     """Whether its node's agent does not answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Before:
-    """What a job's ranks did before it stood still."""
-
-    classes: Mapping[RankKey, frozenset[WaitClass]]
-    """How they waited."""
-    apart: frozenset[RankKey]
-    """Who stood in another stage or substage than most of its role, whenever it was looked."""
 
 
 @dataclass(slots=True)
@@ -170,7 +160,7 @@ class Asker:
         self._api = api
         self._limits = limits
         self._recorded = recorded
-        self._before: dict[JobKey, tuple[float, Before]] = {}
+        self._before: dict[JobKey, tuple[float, frozenset[RankKey]]] = {}
         self.blind = False
         """Whether, at the last look, agents were missing that should be scraped."""
 
@@ -273,43 +263,34 @@ class Asker:
         return {_place(one.labels) for one in now if one.value}, gone if many else set()
 
     def _with_before(self, key: JobKey, now: Moment) -> Moment:
-        """With how its ranks waited before the first of them was overdue."""
+        """With who stood apart before the first of its ranks was overdue."""
         late = [rank.late_seconds for rank in now.ranks if rank.late_seconds is not None]
         if not late:
             return now
         began = round((now.time - max(late)) / 5) * 5.0
         known = self._before.get(key)
         if known is None or known[0] != began:
-            known = self._before[key] = began, self._as_before(key, began)
-        before = known[1]
+            known = self._before[key] = began, self._apart_before(key, began)
         return replace(
             now,
             ranks=tuple(
-                replace(
-                    rank,
-                    class_before=before.classes.get(place, frozenset()),
-                    apart_before=place in before.apart,
-                )
+                replace(rank, apart_before=(rank.role, str(rank.rank), rank.node) in known[1])
                 for rank in now.ranks
-                for place in [(rank.role, str(rank.rank), rank.node)]
             ),
         )
 
-    def _as_before(self, key: JobKey, began: float) -> Before:
-        """How its ranks waited, and who stood apart, each time that is looked at."""
-        names = matchers(__name__=("rl_rank_wait_class", "rl_rank_stage_open_seconds"))
-        classes: dict[RankKey, frozenset[WaitClass]] = {}
+    def _apart_before(self, key: JobKey, began: float) -> frozenset[RankKey]:
+        """Who stood in another stage or substage than most of its role, whenever it is looked."""
         apart: list[set[RankKey]] = []
         for seconds in _BEFORE_SECONDS:
-            stages: dict[RankKey, tuple[str, str]] = {}
-            for one in self._api.query(f"{{{names}, {chosen([key])}}}", began - seconds):
-                place = rank_key(one.labels)
-                if one.labels["__name__"] == "rl_rank_stage_open_seconds":
-                    stages[place] = one.labels.get("stage", ""), one.labels.get("substage", "")
-                elif one.value:
-                    classes[place] = classes.get(place, frozenset()) | {_wait_class(one.labels)}
+            stages = {
+                rank_key(one.labels): (one.labels.get("stage", ""), one.labels.get("substage", ""))
+                for one in self._api.query(
+                    f"rl_rank_stage_open_seconds{{{chosen([key])}}}", began - seconds
+                )
+            }
             apart += [_apart(stages)] if stages else []
-        return Before(classes, frozenset(set.intersection(*apart) if apart else ()))
+        return frozenset(set.intersection(*apart) if apart else ())
 
 
 def _apart(stages: Mapping[RankKey, tuple[str, str]]) -> set[RankKey]:

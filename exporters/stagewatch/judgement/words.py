@@ -145,7 +145,7 @@ MEANING = {
     ),
     "livelock": ("makes marks of progress but no steps", "make marks of progress but no steps"),
     "io_blocked": ("waits for storage", "wait for storage"),
-    "odd_one_out": ("waits unlike all others", "wait unlike all others"),
+    "odd_one_out": ("is stopped by a signal", "are stopped by a signal"),
     "stack_differs": ("is in other code than all others", "are in other code than all others"),
     "stage_differs": ("is in a stage of its own", "are in a stage of their own"),
     "role_differs": (
