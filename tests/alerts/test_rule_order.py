@@ -47,7 +47,6 @@ LASTING = {
         )
     },
     ("dcgm_xids", "dcgm"): "which GPUs an agent reads changes when an agent comes or goes",
-    ("slowness_by_turns", "slow_ranks"): "both look back five minutes",
     ("gpu", "dcgm_xids"): (
         "the last error and its meaning stay until the next one, and the alert looks back minutes"
     ),
@@ -84,20 +83,17 @@ LASTING = {
                 "network_ranks",
                 "self",
             ),
-            *("slow_jobs", "slow_ranks", "slowness_by_turns", "slurm", "stages", "stalls"),
+            *("slow_jobs", "slow_ranks", "slurm", "stages", "stalls"),
             *("stalls_unjudged", "starved_ranks", "training", "uninstrumented"),
         )
     },
     ("economics", "jobs"): "which GPUs a job has stays so for as long as it runs",
-    ("slow_ranks", "dcgm"): "likewise; it stands beside an alert, and turns none on or off",
-    ("slow_witnesses", "dcgm"): "likewise",
-    ("slow_ranks", "slow_witnesses"): "likewise; a rank is slow for two minutes before it is told",
     (
         "goodput",
         "stalls",
     ): "a stall is seen an evaluation later, by 15 s: GPUs are in one state still",
     ("slow_jobs", "stalls"): "an hour's mean takes a minute of a stall more or less",
-    ("slow_jobs", "slow_ranks"): "a rank that was slow within an hour silences it; likewise",
+    ("slow_ranks", "slow_sums"): "a role that works has done so for a minute",
     ("goodput", "slow_ranks"): "a slow rank is judged by windows of minutes; likewise",
     ("goodput", "jobs"): "which GPUs a job has, and their use, may be 30 s old; likewise",
     ("faults", "ALERTS"): (
@@ -111,7 +107,6 @@ OWN_PAST = {
     "node:slurm_unavailable:info": "a node that does not answer is what it was before",
     "job:rl_wasted_gpu_seconds:total": "a counter goes on from its last value",
     "gpu_xid_last_timestamp_seconds": "the time of the last error is kept until the next",
-    "rank:rl_slow_since:timestamp_seconds": "since when a rank is slow, over short breaks",
     **{
         f"job:rl_stall:{name}": "what a judge said holds for a minute while it is started anew"
         for name in ("active", "culprit", "group_only", "page")

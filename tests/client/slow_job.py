@@ -78,7 +78,8 @@ def watched(
         stack.children.start(command, log=stack.directory / "prometheus.log")
         url = f"http://127.0.0.1:{port}"
         stack.children.start(
-            judge_command(judge, url, stack.directory), log=stack.directory / "judge.log"
+            [*judge_command(judge, url, stack.directory), "--collector.slow.interval=2s"],
+            log=stack.directory / "judge.log",
         )
         api = PrometheusApi(url)
         wait_for(api.ready, "Prometheus answers", 60)

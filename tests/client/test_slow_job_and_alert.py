@@ -35,7 +35,7 @@ def test_a_job_that_starves_for_data_is_told_as_a_whole_and_no_rank_of_it(tmp_pa
         watched(tmp_path, {"stages"}, SHORTER) as (stack, prometheus),
         running(stack, STARVES.format(starve=str(starve))) as job,
     ):
-        best = 'job_role:rl_step_time_reference:seconds{beside="best_hours"}'
+        best = 'rl_job_step_reference_seconds{beside="best_hours"}'
         wait_for(lambda: prometheus.query(best), "hours at the usual pace", 240)
         starve.touch()
         (text,) = told(job, prometheus, lambda text: "Waiting for data is" in text)

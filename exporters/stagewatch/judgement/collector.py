@@ -142,6 +142,8 @@ class JudgeContext:
     options: JudgeOptions
     findings: Findings = field(default_factory=lambda: Findings(fresh_seconds=30.0))
     latest: Look | None = None
+    server: ServerOptions | None = None
+    """The server that the collector of jobs asks, for the others."""
 
     def close(self) -> None:
         """Nothing is shared that must be closed."""
@@ -291,6 +293,7 @@ def case_of(key: JobKey, job: Judged, limits: Limits) -> Mapping[str, object]:
 def _build(options: ServerOptions, context: JudgeContext) -> JudgeCollector:
     from stagewatch.prometheus.api import PrometheusApi
 
+    context.server = options
     api = PrometheusApi.of(options)
     return JudgeCollector(
         context,

@@ -9,7 +9,7 @@ from stagewatch.agent import AgentCommand
 from stagewatch.core.collector import AnySpec
 from stagewatch.core.context import Lookup, Route
 from stagewatch.core.errors import NoData
-from stagewatch.judgement import collector
+from stagewatch.judgement import collector, slowness
 from stagewatch.judgement.collector import JudgeContext, JudgeOptions, case_of
 from stagewatch.web.facts import PageSources
 
@@ -17,7 +17,7 @@ JSON = "application/json"
 
 
 def _specs() -> tuple[AnySpec[JudgeContext], ...]:
-    return (collector.SPEC,)
+    return collector.SPEC, slowness.SPEC
 
 
 def _jobs(context: JudgeContext) -> tuple[str, bytes]:

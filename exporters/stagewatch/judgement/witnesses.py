@@ -1,0 +1,251 @@
+"""What may explain why a rank is slow: what is asked of slow ranks, from when on it is worth
+telling, and in which words.
+
+None of these accuses anybody (docs/slow-ranks.md).
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+RANK = "cluster, node, job_id, role, rank"
+ROLE = "cluster, job_id, role"
+_GPU = "cluster, node, uuid"
+_NUMBER = re.compile(r"%(?:s|(\.[0-9]f))")
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """One of them."""
+
+    name: str
+    expression: str
+    """What Prometheus is asked, of two minutes.  RANKS stands for matchers of the slow ranks, JOBS
+    for those of their jobs."""
+    compare: Callable[[float, float], bool]
+    threshold: float
+    words: str
+    """A sentence with `%s` for a share or `%.0f` for another number, as `printf` has it in Python
+    and in templates of alerts alike; REASON stands for the label of that name."""
+    beside: str = ""
+    """The witness without which it is not told."""
+
+    def tells(self, value: float) -> bool:
+        """Whether a value is worth telling."""
+        return self.compare(value, self.threshold)
+
+    def sentence(self, reason: str = "") -> str:
+        """Its words but for the number."""
+        return self.words.replace("REASON", reason.replace("_", " "))
+
+
+def said(words: str, value: float) -> str:
+    """The sentence with its number, as the alert has it."""
+    share = f"{100 * float(f'{value:.2g}'):.4g}%"
+    return _NUMBER.sub(lambda form: f"{value:{form[1]}}" if form[1] else share, words, count=1)
+
+
+def _own(counter: str) -> str:
+    return f"max by ({RANK}) (rate({counter}{{RANKS}}[2m]))"
+
+
+def _at(of: str, node: str) -> str:
+    """What the nodes of ranks have."""
+    return f"(rank:rl_own_work:ratio{{{of}}} ^ 0) * on (cluster, node) group_left () ({node})"
+
+
+def _nodes(node: str) -> str:
+    return f"max by ({RANK}) ({_at('RANKS', node)})"
+
+
+def _gpus(of: str, gpu: str, label: str = "") -> str:
+    """What the GPUs of ranks have: of several of a rank each."""
+    where = f'max by ({RANK}, uuid) (rl_rank_info{{{of}, uuid!=""}})'
+    return f"{where} * on ({_GPU}) group_left ({label}) ({gpu})"
+
+
+def _gpu(gpu: str, worst: str = "max") -> str:
+    return f"{worst} by ({RANK}) ({_gpus('RANKS', gpu)})"
+
+
+def _beside(how: str, gpu: str, worst: str = "max") -> str:
+    """What the GPUs of slow ranks have, beside the median of their job's."""
+    median = f"quantile by ({ROLE}) (0.5, {_gpus('JOBS', gpu)})"
+    return f"{worst} by ({RANK}) (({_gpus('RANKS', gpu)}) {how} on ({ROLE}) group_left () {median})"
+
+
+def _less(gpu: str) -> str:
+    return f"-1 * {_beside('-', gpu, 'min')}"
+
+
+def _mean(gauge: str, labels: str = "") -> str:
+    return f'max by ({_GPU}) (avg_over_time({gauge}{{mig="", {labels}}}[2m]))'
+
+
+def _errors(counter: str, labels: str = "") -> str:
+    return _gpu(f"60 * sum by ({_GPU}) (rate({counter}{{{labels}}}[2m]))")
+
+
+def _waiting(of: str) -> str:
+    """One that has never waited for data tells nothing."""
+    waited = f"sum by ({RANK}) (rate(rl_rank_data_wait_seconds_total{{{of}}}[2m]))"
+    return f"({waited} or on ({RANK}) 0 * rank:rl_own_work:ratio{{{of}}})"
+
+
+_READS = (
+    'sum by (cluster, node) (rate(nfs_operation_rtt_seconds_total{op="READ"}[2m]))'
+    ' / (sum by (cluster, node) (rate(nfs_operations_total{op="READ"}[2m])) > 0)'
+)
+_SWAPPED = (
+    f"max by ({RANK}) (rl_rank_swapped_memory_bytes{{RANKS}}"
+    " / (rl_rank_swapped_memory_bytes{RANKS} + rl_rank_resident_memory_bytes{RANKS}))"
+)
+_STEAL = 'avg by (cluster, node) (rate(node_cpu_seconds_total{mode="steal"}[2m]))'
+_OTHER = (
+    'sum by (cluster, node) (rate(os_numa_pages_total{place="other"}[2m]))'
+    " / sum by (cluster, node) (rate(os_numa_pages_total[2m]))"
+)
+_REPEATS = (
+    f"sum by ({RANK}) (rate(rl_rank_tcp_retransmissions_total{{RANKS}}[2m]))"
+    f" / sum by ({RANK}) (rate(rl_rank_tcp_data_segments_total{{RANKS}}[2m]))"
+)
+_THROTTLED = f"topk by ({_GPU}) (1, max by ({_GPU}, reason) (rate(gpu_throttle_seconds_total[2m])))"
+_CLOCK = _mean("gpu_clock_hertz", 'domain="sm"')
+_LANES = f"max by ({_GPU}) (gpu_pcie_link_width / gpu_pcie_link_width_max)"
+_ABOVE, _FROM, _BELOW = operator.gt, operator.ge, operator.lt
+
+WITNESSES = (
+    Witness(
+        "core_wait",
+        _own("rl_rank_run_queue_seconds_total"),
+        *(_ABOVE, 0.02),
+        "Its threads wait for a core %s of the time.",
+    ),
+    Witness(
+        "cpu_limit",
+        _own("rl_rank_cgroup_throttled_seconds_total"),
+        *(_ABOVE, 0.02),
+        "A CPU limit stops it %s of the time.",
+    ),
+    Witness(
+        "cpu_steal",
+        _nodes(_STEAL),
+        *(_ABOVE, 0.02),
+        "The hypervisor takes %s of its node's processors away.",
+    ),
+    Witness(
+        "data_wait",
+        # Beside its peers, as all ranks of a job that starves for data wait for it.
+        f"{_waiting('RANKS')} - on ({ROLE}) group_left ()"
+        f" quantile by ({ROLE}) (0.5, {_waiting('JOBS')})",
+        *(_ABOVE, 0.02),
+        "It waits for data %s of the time more than its peers.",
+    ),
+    Witness(
+        "disk_wait",
+        _own("rl_rank_block_io_delay_seconds_total"),
+        *(_ABOVE, 0.02),
+        "It waits for disks %s of the time.",
+    ),
+    Witness(
+        "gpu_clock",
+        _beside("/", _CLOCK, "min"),
+        *(_BELOW, 0.95),
+        "Its GPU's clock is at %s of its peers'.",
+    ),
+    Witness(
+        "gpu_clock_below",
+        f"{_less(_CLOCK)} / 1e6",
+        *(_ABOVE, 0),
+        "That is %.0f MHz below.",
+        beside="gpu_clock",
+    ),
+    Witness(
+        "gpu_hotter",
+        _beside("-", _mean("gpu_temperature_celsius")),
+        *(_FROM, 8),
+        "Its GPU is %.0f °C hotter than those of its peers.",
+    ),
+    # Errors that a repeat or a code mends: they cost time, and nothing else.
+    Witness(
+        "gpu_memory_errors",
+        _errors("gpu_ecc_errors_total", 'kind="corrected", scope="volatile"'),
+        *(_ABOVE, 0),
+        "Its GPU's memory mends %.1f errors a minute.",
+    ),
+    Witness(
+        "gpu_nvlink_errors",
+        _errors("gpu_nvlink_errors_total"),
+        *(_FROM, 10),
+        "Its GPU's NVLinks have %.0f errors a minute.",
+    ),
+    Witness(
+        "gpu_pcie_repeats",
+        _errors("gpu_pcie_replays_total"),
+        *(_FROM, 10),
+        "Its GPU's PCIe link repeats %.0f packets a minute.",
+    ),
+    # Kernels that take longer keep a GPU busier than its peers; a slow host leaves it idle.
+    Witness(
+        "gpu_sm_less",
+        _less(_mean("gpu_sm_active_ratio")),
+        *(_FROM, 0.05),
+        "Its GPU's SMs are active %s of the time less than those of its peers.",
+    ),
+    Witness(
+        "gpu_sm_more",
+        _beside("-", _mean("gpu_sm_active_ratio")),
+        *(_FROM, 0.05),
+        "Its GPU's SMs are active %s of the time more than those of its peers.",
+    ),
+    Witness(
+        "gpu_tensor_less",
+        _less(_mean("gpu_tensor_active_ratio")),
+        *(_FROM, 0.05),
+        "Its GPU's tensor cores are active %s of the time less than those of its peers.",
+    ),
+    Witness(
+        "gpu_tensor_more",
+        _beside("-", _mean("gpu_tensor_active_ratio")),
+        *(_FROM, 0.05),
+        "Its GPU's tensor cores are active %s of the time more than those of its peers.",
+    ),
+    Witness(
+        "gpu_throttled",
+        f"max by ({RANK}, reason) ({_gpus('RANKS', _THROTTLED, 'reason')})",
+        *(_ABOVE, 0.02),
+        "Its GPU is slowed down %s of the time (REASON).",
+    ),
+    Witness(
+        "nfs_read",
+        f"max by ({RANK}) ({_at('RANKS', _READS)}) / on ({ROLE}) group_left ()"
+        f" quantile by ({ROLE}) (0.5, {_at('JOBS', _READS)})",
+        *(_ABOVE, 2),
+        "NFS reads take %s of what they take on the job's other nodes.",
+    ),
+    Witness(
+        "numa_other",
+        _nodes(_OTHER),
+        *(_ABOVE, 0.1),
+        "%s of the pages that its node's processes take lie on another NUMA node than their "
+        "processor.",
+    ),
+    Witness(
+        "page_faults",  # some 0.01 of its time on a fast disk
+        _own("rl_rank_major_page_faults_total"),
+        *(_ABOVE, 100),
+        "It waits for %.0f pages a second from a disk.",
+    ),
+    Witness(
+        "pcie_width",
+        _gpu(_LANES, "min"),
+        *(_BELOW, 1),
+        "Its GPU's PCIe link has %s of its lanes.",
+    ),
+    Witness("swapped", _SWAPPED, *(_ABOVE, 0.02), "%s of its memory is swapped out."),
+    Witness("tcp_repeats", _REPEATS, *(_ABOVE, 0.01), "%s of its TCP segments are sent again."),
+)
+"""In the order in which the alert tells them."""

@@ -1,0 +1,63 @@
+"""Made-up jobs whose ranks work in ticks of 15 s, as a node agent tells of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from tests.alerts.promtool import series
+
+TICK = 15
+Steps = list[tuple[float, float, int]]
+"""Steps that end in a tick: the time of each, own work in each, and how many there are of it."""
+
+
+@dataclass
+class MadeUp:
+    """Series of a job, in promtool's notation."""
+
+    ranks: int
+    ticks: int
+    node: Callable[[int], str] = lambda rank: "n1"
+    given: dict[str, str] = field(default_factory=dict)
+
+    def gauge(self, name: str, value: Callable[[int, int], float], **labels: str) -> MadeUp:
+        """A value by rank and tick."""
+        for rank in range(self.ranks):
+            values = [value(rank, tick) for tick in range(self.ticks + 1)]
+            self._add(rank, name, values, labels)
+        return self
+
+    def counter(self, name: str, more: Callable[[int, int], float], **labels: str) -> MadeUp:
+        """Something that grows, by how much in a tick."""
+        for rank in range(self.ranks):
+            grown = accumulate((more(rank, tick) for tick in range(self.ticks)), initial=0.0)
+            self._add(rank, name, grown, labels)
+        return self
+
+    def works(self, seconds: Callable[[int, int], float], stage: str = "train") -> MadeUp:
+        """Own work in a tick."""
+        return self.counter("rl_rank_worked_seconds_total", seconds, stage=stage)
+
+    def steps(self, ended: Callable[[int, int], Steps]) -> MadeUp:
+        """Steps with numbers, that end in a tick."""
+        self.counter("rl_rank_step", lambda r, t: sum(n for *_, n in ended(r, t)))
+        self.counter("rl_rank_steps_total", lambda r, t: sum(n for *_, n in ended(r, t)))
+        powers = (("", 1), ("_squared", 2), ("_cubed", 3))
+        for name, power in powers[:2]:
+            self.counter(
+                f"rl_rank_step_time{name}_seconds_total",
+                lambda r, t, power=power: sum(n * time**power for time, _, n in ended(r, t)),  # type: ignore[misc]
+            )
+        for name, power in powers:
+            self.counter(
+                f"rl_rank_step_work{name}_seconds_total",
+                lambda r, t, power=power: sum(n * work**power for _, work, n in ended(r, t)),  # type: ignore[misc]
+            )
+        return self
+
+    def _add(self, rank: int, name: str, values: Iterable[float], labels: dict[str, str]) -> None:
+        who = {"cluster": "c", "node": self.node(rank), "job_id": "7", "role": "train"}
+        where = series(name, **who, rank=rank, **labels)
+        self.given[where] = " ".join(f"{value:.6g}" for value in values)
