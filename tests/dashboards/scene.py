@@ -23,7 +23,7 @@ import requests
 import yaml
 
 from stagewatch.core.processes import Children
-from stagewatch.demo.prometheus import arguments
+from stagewatch.demo.prometheus import arguments, judge_command
 from stagewatch.demo.stack import free_port
 from stagewatch.demo.sync_stall import DemoCluster
 from stagewatch.prometheus.api import PrometheusApi
@@ -258,16 +258,20 @@ class Scene:
             hour.write_text(hour.read_text().replace(long, short))
         text = CONFIG.format(seconds=SCRAPE_SECONDS, rules=rules)
         address = f"127.0.0.1:{free_port()}"
-        jobs = {**self.targets, "prometheus": [("", address)]}
+        judge = f"127.0.0.1:{free_port()}"
+        jobs = {**self.targets, "prometheus": [("", address)], "stagewatch-judge": [("", judge)]}
         for job, targets in jobs.items():
             groups = [
                 {
                     "targets": [target],
-                    "labels": {"cluster": "lab"} | ({"node": node} if node else {}),
+                    "labels": ({} if job == "stagewatch-judge" else {"cluster": "lab"})
+                    | ({"node": node} if node else {}),
                 }
                 for node, target in targets
             ]
             scraped: dict[str, object] = {"job_name": job, "static_configs": groups}
+            if job == "stagewatch-judge":
+                scraped["honor_labels"] = True
             if job == "engines":
                 shipped = yaml.safe_load(ENGINES.read_text())["scrape_configs"]
                 scraped["metric_relabel_configs"] = shipped[0]["metric_relabel_configs"]
@@ -284,6 +288,7 @@ class Scene:
         api = PrometheusApi(f"http://{address}")
         self.url = f"http://{address}"
         wait_for(api.ready, "Prometheus answers", 120)
+        self.children.start(judge_command(judge, self.url, place), log=place / "judge.log")
         return api
 
     def asked(self, expr: str, *, instant: bool) -> bool:
