@@ -95,6 +95,8 @@ VALUES = {
     "availability": 4,
     "kind": 8,
     "reason_class": 8,
+    "words": 16,
+    "confidence": 2,
     "exit_class": 16,
     "direction": 2,
     "layer": 2,
