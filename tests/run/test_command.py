@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,6 @@ import pytest
 from stagewatch.core.processes import Children
 from stagewatch.host.procfs import Procfs
 from stagewatch.judgement.facts import RankFacts
-from stagewatch.judgement.judge import Verdict
 from stagewatch.run import ranks
 from stagewatch.run.command import LOADER
 from tests.running import clean_environ
@@ -195,6 +195,7 @@ def test_ranks_that_end_after_a_hang_do_not_hide_where_it_began(
     """An interrupt ends ranks one after the other, while one still hangs."""
     monkeypatch.setattr(ranks, "QUIET_SECONDS", 0)
     monkeypatch.setattr(ranks, "AGAIN_SECONDS", 0)
+    monkeypatch.setattr(ranks, "sentence", lambda verdict: verdict.text)
     monkeypatch.setattr(ranks, "judge", lambda facts: [_of_ranks(fact.rank for fact in facts)])
     script = "import stagewatch, time; stagewatch.init(); stagewatch.heartbeat(1); time.sleep(600)"
     environ = clean_environ({"STAGEWATCH_DIR": str(record_dir), "STAGEWATCH_JOB_ID": "1"})
@@ -222,6 +223,7 @@ def test_ranks_that_have_left_the_command_are_judged_with_those_that_wait(
 ) -> None:
     monkeypatch.setattr(ranks, "QUIET_SECONDS", 0)
     monkeypatch.setattr(ranks, "AGAIN_SECONDS", 0)
+    monkeypatch.setattr(ranks, "sentence", lambda verdict: verdict.text)
     monkeypatch.setattr(ranks, "judge", _on_those_that_left)
     script = "import stagewatch; stagewatch.init(); stagewatch.heartbeat(1); input()"
     environ = clean_environ({"STAGEWATCH_DIR": str(record_dir), "STAGEWATCH_JOB_ID": "1"})
@@ -250,13 +252,21 @@ def test_ranks_that_have_left_the_command_are_judged_with_those_that_wait(
             process.communicate()
 
 
-def _on_those_that_left(facts: Iterable[RankFacts]) -> list[Verdict]:
+@dataclass(frozen=True)
+class Told:
+    """A verdict, of which only the sentence counts."""
+
+    text: str
+    wrong: bool = True
+
+
+def _on_those_that_left(facts: Iterable[RankFacts]) -> list[Told]:
     left = [fact.rank for fact in facts if fact.left_seconds is not None]
-    return [Verdict("1", "train", True, "mismatch" if left else "", (), str(left))]
+    return [Told(str(left), wrong=bool(left))]
 
 
-def _of_ranks(numbers: Iterable[int]) -> Verdict:
-    return Verdict("1", "train", True, "group_only", (), str(sorted(numbers)))
+def _of_ranks(numbers: Iterable[int]) -> Told:
+    return Told(str(sorted(numbers)))
 
 
 def test_a_command_without_ranks(record_dir: Path) -> None:

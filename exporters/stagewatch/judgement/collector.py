@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -11,6 +12,7 @@ from urllib.parse import urlsplit
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import address, http_url, option
 from stagewatch.core.context import AgentOptions
+from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.core.findings import Finding, Findings
 from stagewatch.judgement.case_file import CaseFile, as_json
@@ -23,6 +25,8 @@ from stagewatch.judgement.memory import State
 from stagewatch.judgement.watch import Judged, Look, Watch
 from stagewatch.prometheus.options import PrometheusOptions
 from stagewatch.ranks.wait_class import WaitClass
+
+log = logging.getLogger(__name__)
 
 Target = tuple[dict[str, str], str]
 
@@ -102,8 +106,9 @@ JOBS = Metric(
 BLIND = Metric(
     "rl_judge_blind",
     "gauge",
-    "1 while the judge cannot see all it should: `rules` (their sums are missing) or `targets` "
-    "(agents are not scraped any more, so that jobs are seen in part).",
+    "1 while the judge cannot see all it should: `prometheus` (it does not answer), `rules` (their "
+    "sums are missing) or `targets` (agents are not scraped any more, so that jobs are seen in "
+    "part).",
     ("reason",),
 )
 
@@ -168,9 +173,14 @@ class JudgeCollector(Collector):
         self._clock = clock
         self._targets = targets
         self._close = close
+        self._lacks = ""
 
     def collect(self) -> Samples:
-        look = self._watch.look(self._clock())
+        try:
+            look = self._watch.look(self._clock())
+        except SourceError as error:
+            return self._blind(str(error))
+        self._lacks = ""
         self._context.latest = look
         findings = _findings(look)
         if any(finding.culprits for finding in findings):
@@ -184,6 +194,15 @@ class JudgeCollector(Collector):
 
     def close(self) -> None:
         self._close()
+
+    def _blind(self, why: str) -> Samples:
+        """What is told while Prometheus does not answer; the log has it once."""
+        if why != self._lacks:
+            log.warning("%s; no job is judged", why)
+        self._lacks = why
+        out = Samples()
+        out.add(BLIND, 1, "prometheus")
+        return out
 
 
 def samples(look: Look, limits: Limits) -> Samples:
