@@ -13,14 +13,14 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from stagewatch.core.files import write_atomically
 from stagewatch.core.state_file import BROKEN, optional, parse, real, text, whole
 from stagewatch.host.procfs import Procfs
-from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.facts import BLANK, RankFacts
 from stagewatch.judgement.limits import REMEMBERED_SECONDS
 from stagewatch.ranks.model import Rank, RankKey
 from stagewatch.ranks.records import Life
@@ -182,25 +182,14 @@ def _checked(content: Any) -> Departure:
 
 
 def _facts(departure: Departure, seconds: float) -> RankFacts:
-    return RankFacts(
+    return replace(
+        BLANK,
         job_id=departure.job_id,
         role=departure.role,
         rank=departure.rank,
         pid=departure.pid,
         world_size=departure.world_size,
-        stage=None,
-        substage="",
-        stage_open_seconds=None,
-        step=None,
-        progress_age_seconds=None,
-        budget_seconds=None,
-        collectives={},
         state="-",
-        wait_channel="",
-        cpu_ratio=None,
         wait_class=WaitClass.GONE,
-        first_failure="",
-        first_failure_time=None,
-        first_failure_age_seconds=None,
         left_seconds=seconds,
     )

@@ -18,7 +18,7 @@ from typing import IO, Any
 from stagewatch.core.errors import SourceError
 from stagewatch.core.state_file import BROKEN, optional, parse, real, text, whole
 from stagewatch.core.words import printable
-from stagewatch.judgement.facts import Inside, RankFacts, RecordState
+from stagewatch.judgement.facts import BLANK, Inside, RankFacts, RecordState
 from stagewatch.judgement.limits import DEFAULT, Limits, Shown, Stages
 from stagewatch.judgement.memory import Course, Moment, State
 from stagewatch.ranks.stacks import Stack
@@ -239,36 +239,12 @@ def _moment(moment: Moment) -> dict[str, Any]:
     }
 
 
-_BLANK = RankFacts(
-    job_id="",
-    role="train",
-    rank=-1,
-    pid=0,
-    world_size=None,
-    stage=None,
-    substage="",
-    stage_open_seconds=None,
-    step=None,
-    progress_age_seconds=None,
-    budget_seconds=None,
-    collectives={},
-    state="",
-    wait_channel="",
-    cpu_ratio=None,
-    wait_class=WaitClass.UNKNOWN,
-    first_failure="",
-    first_failure_time=None,
-    first_failure_age_seconds=None,
-)
-"""What is left out of a file."""
-
-
 def _rank(rank: RankFacts) -> dict[str, Any]:
     """What is known of a rank, but for what is not."""
     told = {}
     for field in fields(RankFacts):
         value = getattr(rank, field.name)
-        if field.name == "job_id" or value == getattr(_BLANK, field.name):
+        if field.name == "job_id" or value == getattr(BLANK, field.name):
             continue
         told[field.name] = _plain(field.name, value)
     return told
@@ -291,7 +267,7 @@ def _plain(name: str, value: Any) -> Any:
 
 def _read_rank(job_id: str, content: Any) -> RankFacts:
     known = {name: _READ[name](value) for name, value in content.items() if name in _READ}
-    defaults = {field.name: getattr(_BLANK, field.name) for field in fields(RankFacts)}
+    defaults = {field.name: getattr(BLANK, field.name) for field in fields(RankFacts)}
     return RankFacts(**(defaults | known | {"job_id": job_id}))
 
 

@@ -162,3 +162,27 @@ def seems_still(
 ) -> bool:
     """Storage that is slow lets a rank run between two requests; a mount that is dead does not."""
     return wait_class in _STILL or bool(inside) or storage_wait_seconds > STILL_SECONDS
+
+
+BLANK = RankFacts(
+    job_id="",
+    role="train",
+    rank=-1,
+    pid=0,
+    world_size=None,
+    stage=None,
+    substage="",
+    stage_open_seconds=None,
+    step=None,
+    progress_age_seconds=None,
+    budget_seconds=None,
+    collectives={},
+    state="",
+    wait_channel="",
+    cpu_ratio=None,
+    wait_class=WaitClass.UNKNOWN,
+    first_failure="",
+    first_failure_time=None,
+    first_failure_age_seconds=None,
+)
+"""Of a rank of which nothing is told."""
