@@ -30,6 +30,10 @@ log = logging.getLogger(__name__)
 
 Target = tuple[dict[str, str], str]
 
+REST = 3.0
+"""After a look the judge rests for so many times as long as the look took: a hung job of 65,536
+ranks is a million series, which a Prometheus must not be asked for all the time."""
+
 JOB = ("cluster", "job_id", "role")
 RANK = ("cluster", "node", "job_id", "role", "rank", "stage")
 
@@ -55,8 +59,9 @@ CULPRIT = Metric(
 UNNAMED = Metric(
     "rl_job_unnamed",
     "gauge",
-    "1 while a role is suspected and nobody can be named, with what is known instead.",
-    (*JOB, "evidence"),
+    "1 while a role is suspected and no rank can be named, with what is known instead; of "
+    "`outsider` with the process that is waited for.",
+    (*JOB, "evidence", "process"),
 )
 EXCUSED = Metric(
     "rl_job_excused",
@@ -174,8 +179,18 @@ class JudgeCollector(Collector):
         self._targets = targets
         self._close = close
         self._lacks = ""
+        self._shown = Samples()
+        self._rested = 0.0
+        """When the next look may begin, on the monotonic clock."""
 
     def collect(self) -> Samples:
+        began = time.monotonic()
+        if began >= self._rested:
+            self._shown = self._look()
+            self._rested = began + (1 + REST) * (time.monotonic() - began)
+        return self._shown
+
+    def _look(self) -> Samples:
         try:
             look = self._watch.look(self._clock())
         except SourceError as error:
@@ -248,7 +263,9 @@ def _role(out: Samples, key: tuple[str, str, str], state: State) -> None:
     out.add(SINCE, state.since, *key)
     out.add(GPUS, state.gpus, *key)
     if not verdict.charges and verdict.evidence:
-        out.add(UNNAMED, 1, *key, _unnamed(verdict))
+        outsiders = sorted({wait.process for wait in verdict.case.outside if wait.process})
+        process = outsiders[0] if verdict.evidence == "outsider" else ""
+        out.add(UNNAMED, 1, *key, _unnamed(verdict), process)
     if state.paged:
         out.add(PAGED, 1, *key)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from stagewatch.judgement.from_prometheus import (
@@ -90,18 +90,26 @@ class Watch:
 
     def look(self, now: float) -> Look:
         """Judge what is in trouble as of a Unix time; the first look goes through the last quarter
-        of an hour before.  Raises `SourceError` where the server does not answer."""
+        of an hour of those jobs.  Raises `SourceError` where the server does not answer."""
         if not self._begun:
-            for at in _before(now):
-                self._look(at)
-            self._begun = True
+            self._begin(now)
         return self._look(now)
 
-    def _look(self, at: float) -> Look:
+    def _begin(self, now: float) -> None:
+        """Go through what was before; a job that is in no trouble now has left nothing to know."""
+        self._courses, self._kept, self._watched = {}, {}, False
+        self._sums = self._read_sums(now)
+        if troubled := self._troubled(now):
+            for at in _before(now):
+                self._look(at, troubled)
+        self._watched = self._begun = True
+
+    def _look(self, at: float, among: Collection[JobKey] = ()) -> Look:
+        """Judge what is in trouble, of these jobs or of all."""
         if not 0 <= at - self._sums.time < SUMS_SECONDS:
             self._sums = self._read_sums(at)
         lacking = not self._sums.live
-        keys = self._troubled(at)
+        keys = self._troubled(at, among)
         asker = self._direct if lacking else self._asker
         moments = asker.moments(keys, at)
         self._courses = {
@@ -144,18 +152,19 @@ class Watch:
     def _any_ranks(self, at: float) -> bool:
         return bool(self._api.query("count(rl_rank_up)", at))
 
-    def _troubled(self, at: float) -> list[JobKey]:
+    def _troubled(self, at: float, among: Collection[JobKey] = ()) -> list[JobKey]:
         """The jobs with a rank that is overdue, has died, is stopped or held, or has announced a
         pause: of others nothing more is asked."""
+        of = chosen(among) if among else ""
         lives = " and on (cluster, job_id) job:rl_ranks_live:count" if self._sums.live else ""
         told = self._api.query(
-            f"count by (cluster, job_id) (rl_rank_up == 0){lives}"
-            ' or count by (cluster, job_id) (rl_rank_wait_class{class=~"traced|stopped"})'
-            " or count by (cluster, job_id) (rl_rank_expected_seconds > 0)",
+            f"count by (cluster, job_id) (rl_rank_up{{{of}}} == 0){lives} or count by (cluster,"
+            f' job_id) (rl_rank_wait_class{{class=~"traced|stopped"{", " * bool(of)}{of}}})'
+            f" or count by (cluster, job_id) (rl_rank_expected_seconds{{{of}}} > 0)",
             at,
         )
         silent = self._api.query(
-            "max by (cluster, job_id, role) (rl_rank_progress_age_seconds)"
+            f"max by (cluster, job_id, role) (rl_rank_progress_age_seconds{{{of}}})"
             f" > {self._limits.taught_seconds:g}",
             at,
         )
@@ -167,7 +176,8 @@ class Watch:
             and job_key(one.labels) not in sure
             and (not self._sums.live or _role(one) in self._sums.live)
         }
-        return sorted(sure | self._overdue(perhaps, at))
+        found = sure | self._overdue(perhaps, at)
+        return sorted(found.intersection(among) if among else found)
 
     def _least_budget(self, role: Role) -> float:
         """Of any stage that the role has been in."""
