@@ -9,7 +9,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from stagewatch.judgement.facts import Inside, RankFacts, is_still
+from stagewatch.judgement.facts import Inside, KernelWait, RankFacts, is_still
 from stagewatch.judgement.limits import (
     DEFAULT,
     FACTOR,
@@ -133,6 +133,21 @@ def well(size: int, common: Differences, special: dict[int, Differences]) -> Cas
     return Case(size, LATE | common, special, {}, "", False)
 
 
+def reads(role: str, *ranks: int) -> Differences:
+    """Outside of collectives, and the kernel shows it to read what these ranks write."""
+    waits = tuple(KernelWait("a read of a pipe", role, rank) for rank in ranks)
+    return NO_GROUP | PARKED | {"kernel_waits": waits}
+
+
+def asks(process: str) -> Differences:
+    """Waits for an answer of a process that is no rank."""
+    waits = (KernelWait("a receive from a socket", process=process),)
+    return NO_GROUP | PARKED | {"kernel_waits": waits}
+
+
+NO_GROUP: Differences = {"collectives": {}, "group_sizes": {}, "inside": {}}
+SLEEPS = NO_GROUP | PARKED | {"kernel_waits": (KernelWait("a sleep"),)}
+"""The kernel shows it to wait for nobody."""
 WORLD = inside("world", 220, 8)
 NOT_COME = member(("world", 219, 8)) | PARKED
 RETRIES = member(("world", 219, 4)) | MARKS | {"step_age_seconds": 60.0}
@@ -760,6 +775,31 @@ CASES: dict[str, Case] = {
         "group_only",
     ),
     "one-is-within-its-budget": well(8, WORLD, {0: NOT_COME | {"progress_age_seconds": 11.5}}),
+    # What the kernel shows.
+    "all-read-a-pipe-of-one-that-sleeps": hang(4, reads("train", 2), {2: SLEEPS}, {2: "awaited"}),
+    "one-waits-in-a-chain-for-one-that-sleeps": hang(
+        4,
+        inside("world", 220, 4),
+        {
+            1: reads("train", 2) | {"collectives": {"world": 219}},
+            2: SLEEPS | member(("world", 219, 4)),
+        },
+        {2: "awaited"},
+    ),
+    "two-read-of-each-other": nobody(2, {}, {0: reads("train", 1), 1: reads("train", 0)}, "cycle"),
+    "one-asks-a-process-that-is-no-rank": nobody(
+        4,
+        inside("world", 220, 4),
+        {1: asks("vllm serve (pid 7)") | {"collectives": {"world": 219}}},
+        "outsider",
+    ),
+    "all-ask-a-process-that-is-no-rank": nobody(3, asks("vllm serve (pid 7)"), {}, "outsider"),
+    "inside-a-collective-counts-more-than-the-kernel": hang(
+        4,
+        inside("world", 220, 4) | {"kernel_waits": (KernelWait("a poll", "train", 0),)},
+        {3: member(("world", 219, 4)) | PARKED | {"kernel_waits": ()}},
+        {3: "awaited"},
+    ),
 }
 """By name."""
 
@@ -1241,6 +1281,23 @@ ROLES: dict[str, dict[str, Case]] = {
         "rollout": well(3, MARKS | {"world_size": 3}, {1: absent(20.0)}),
     },
     "two-roles-save": {"train": saves(119.0), "rollout": saves(119.0)},
+    # What the kernel shows.
+    "one-reads-a-pipe-of-another-role": {
+        "train": nobody(4, inside("world", 220, 4), {1: reads("rollout", 1)}, "other_role"),
+        "rollout": hang(3, reads("train", 1), {1: SLEEPS}, {1: "awaited"}),
+    },
+    "one-reads-a-pipe-of-a-rank-whose-role-goes-on": {
+        "train": nobody(2, reads("rollout", 0), {}, "other_role"),
+        "rollout": Case(3, NO_GROUP | MARKS, {0: LATE | SLEEPS}, {0: "awaited"}, "", False),
+    },
+    "one-reads-a-pipe-of-a-rank-that-goes-on": {
+        "train": nobody(2, reads("rollout", 0), {}, "other_role"),
+        "rollout": well(3, NO_GROUP | MARKS, {}),
+    },
+    "two-roles-read-of-each-other": {
+        "train": nobody(2, reads("rollout", 0), {}, "other_role"),
+        "rollout": nobody(2, reads("train", 0), {}, "other_role"),
+    },
 }
 """Jobs of several roles, by name."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.facts import KernelWait, RankFacts
 from stagewatch.judgement.graph import Edge
 from stagewatch.judgement.limits import (
     ABSENT_SECONDS,
@@ -67,8 +67,8 @@ class Case:
     charges: tuple[Charge, ...] = ()
     nobody: str = ""
     """What is known where nobody is at fault: `mismatch`, `missing`, `cycle`, `call` (each rank
-    waits for a tool, an environment or a reward function) or `group_only`; or `other_role`, where
-    they give way to another role."""
+    waits for a tool, an environment or a reward function), `outsider` (a process that is no rank)
+    or `group_only`; or `other_role`, where they give way to another role."""
     waiting: frozenset[int] = frozenset()
     """Places of those that wait for somebody."""
     holding: frozenset[int] = frozenset()
@@ -85,6 +85,8 @@ class Case:
     """Whether one of these is where weights are handed over."""
     missed: frozenset[int] = frozenset()
     """Numbers of its ranks that all other members of a group of several roles wait for."""
+    outside: tuple[KernelWait, ...] = ()
+    """What some wait for that is no rank of the role, as the kernel shows."""
     edges: tuple[Edge, ...] = ()
     """Who waits for whom, by place."""
 
@@ -147,7 +149,7 @@ class Case:
         rank = charge.rank
         if charge.evidence not in ("awaited", "left_loop_early") or rank.wait_class not in _ASLEEP:
             return False
-        if rank.rank in self.missed:  # whom it might await waits for it
+        if rank.rank in self.missed or rank.stands_alone:  # it awaits nobody, or who waits for it
             return False
         between = rank.stage == "idle" and rank.progress_age_seconds is not None
         hands_over = rank.stage == HANDS_OVER and not self.met

@@ -18,7 +18,7 @@ from typing import IO, Any
 from stagewatch.core.errors import SourceError
 from stagewatch.core.state_file import BROKEN, optional, parse, real, text, whole
 from stagewatch.core.words import printable
-from stagewatch.judgement.facts import BLANK, Inside, RankFacts, RecordState
+from stagewatch.judgement.facts import BLANK, Inside, KernelWait, RankFacts, RecordState
 from stagewatch.judgement.limits import DEFAULT, Limits, Shown, Stages
 from stagewatch.judgement.memory import Course, Moment, State
 from stagewatch.ranks.stacks import Stack
@@ -255,6 +255,8 @@ def _plain(name: str, value: Any) -> Any:
         return round(value, 3)
     if isinstance(value, frozenset):
         return sorted(value)
+    if name == "kernel_waits":
+        return [[one.how, one.role, one.rank, one.process, one.address] for one in value]
     if isinstance(value, Stack):
         return [value.group, value.still, value.frame]
     if name == "inside":
@@ -290,6 +292,13 @@ def _inside(value: Any) -> dict[str, Inside]:
     }
 
 
+def _kernel_waits(value: Any) -> tuple[KernelWait, ...]:
+    return tuple(
+        KernelWait(text(how), text(role), optional(whole)(rank), text(process), text(address))
+        for how, role, rank, process, address in value[:MAX_SETS]
+    )
+
+
 def _stack(value: Any) -> Stack:
     return Stack(text(value[0]), _boolean(value[1]), text(value[2]))
 
@@ -321,6 +330,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "wait_class": WaitClass,
     "record": RecordState,
     "stack": _stack,
+    "kernel_waits": _kernel_waits,
 }
 """How each fact is taken out of a file; each raises one of `BROKEN`."""
 _TRUTH: dict[str, Callable[[Any], Any]] = {

@@ -28,6 +28,25 @@ class Inside:
     """Of the tensor, where all members must have as many."""
 
 
+@dataclass(frozen=True, slots=True)
+class KernelWait:
+    """What the kernel shows a rank to wait in, and for whom: a rank of its job, a process that is
+    no rank, or an address on another node.  With none of these it waits for nobody."""
+
+    how: str
+    """In words: `reads a pipe`."""
+    role: str = ""
+    rank: int | None = None
+    process: str = ""
+    """Command and process, as `vllm serve (pid 4711)`."""
+    address: str = ""
+
+    @property
+    def nobody(self) -> bool:
+        """Whether the rank sleeps, or waits for a process or thread of its own."""
+        return self.rank is None and not (self.process or self.address)
+
+
 class RecordState(str, Enum):
     """Whether a rank keeps a stage record, and why it may not."""
 
@@ -106,6 +125,13 @@ class RankFacts:
     """Of a rank that has died: for how long that has been seen; `None` where nobody has looked
     before."""
     gpu: str = ""
+    kernel_waits: tuple[KernelWait, ...] = ()
+    """What it waits in and for whom, where an agent has asked the kernel."""
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether the kernel shows that it waits for nobody."""
+        return bool(self.kernel_waits) and all(wait.nobody for wait in self.kernel_waits)
 
     @property
     def overdue(self) -> bool:
@@ -140,6 +166,7 @@ def silent_seconds(
 
 _OF_A_CLUSTER = (
     *("node", "node_lost", "behind", "unmarked", "apart_before", "dead_seconds", "gpu"),
+    "kernel_waits",
 )
 """What one look at a node does not tell."""
 

@@ -51,6 +51,7 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
         others=others.roles,
         met=others.met,
         missed=frozenset(others.missed),
+        outside=tuple(graph.outside.values()),
         edges=tuple(graph.edges),
     )
     return _charge(case, graph, found, others)
@@ -104,6 +105,8 @@ def _nobody(live: Sequence[RankFacts], graph: Graph) -> str:
         return "mismatch"
     if graph.short:
         return "missing"
+    if graph.outside:
+        return "outsider" if any(wait.process for wait in graph.outside.values()) else "other_role"
     if graph.waits and not graph.together:
         return "cycle"
     calls = bool(live) and all(rank.call for rank in live)
@@ -124,7 +127,8 @@ def _by_collectives(live: Sequence[RankFacts], graph: Graph) -> tuple[Charges, s
 
 def _in_circle(graph: Graph) -> bool:
     """Whether everybody who is waited for waits, too."""
-    return bool(graph.waits) and not (graph.differs or graph.short or graph.together)
+    ends = graph.differs or graph.short or graph.together or graph.outside
+    return bool(graph.waits) and not ends
 
 
 def _holding(live: Sequence[RankFacts], graph: Graph, charged: set[int]) -> dict[int, Where]:
@@ -185,7 +189,11 @@ def _but_as_waiting(
     all that is left, may wait for it.
     """
     usual = usual_waits((live[place] for place in graph.waits), tries_again=tries_again)
-    others = {place: w for place, w in chosen.items() if live[place].wait_class not in usual}
+    others = {
+        place: where
+        for place, where in chosen.items()
+        if live[place].wait_class not in usual or live[place].stands_alone
+    }
     return others if others or tries_again else chosen
 
 

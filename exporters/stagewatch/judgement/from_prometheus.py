@@ -7,7 +7,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from stagewatch.judgement.facts import Inside, RankFacts, seems_still, silent_seconds
+from stagewatch.judgement.facts import (
+    Inside,
+    KernelWait,
+    RankFacts,
+    seems_still,
+    silent_seconds,
+)
 from stagewatch.judgement.limits import (
     DEFAULT,
     NOTHING_SHOWN,
@@ -51,6 +57,7 @@ METRICS = (
     FAILURE,
     "rl_rank_stack_group",
     "rl_rank_stack_frame_info",
+    "rl_rank_waits_for",
     "rank:rl_straggler:ratio",
 )
 """What facts are made of."""
@@ -132,8 +139,11 @@ def job_key(labels: Mapping[str, str]) -> JobKey:
 
 def rank_key(labels: Mapping[str, str]) -> RankKey:
     """Of a series."""
-    node = labels.get("node") or labels.get("instance", "")
-    return labels.get("role", ""), labels.get("rank", ""), node
+    try:
+        return labels["role"], labels["rank"], labels["node"]
+    except KeyError:
+        node = labels.get("node") or labels.get("instance", "")
+        return labels.get("role", ""), labels.get("rank", ""), node
 
 
 def chosen(keys: Collection[JobKey]) -> str:
@@ -372,11 +382,14 @@ class _Tables:
 
     def __init__(self, job: JobSeries) -> None:
         self._job = job
-        several = {"rl_rank_wait_class", *_MANY}
+        several = {"rl_rank_wait_class", "rl_rank_waits_for", *_MANY}
         self._one = {name: _by_rank(job.by[name]) for name in METRICS if name not in several}
         self.up = self._one["rl_rank_up"]
         self._classes = _by_rank(one for one in job.by["rl_rank_wait_class"] if one[1])
         self._many = {name: _by_rank_and(label, job.by[name]) for name, label in _MANY.items()}
+        self._waits: defaultdict[RankKey, list[KernelWait]] = defaultdict(list)
+        for labels, _ in job.by["rl_rank_waits_for"]:
+            self._waits[rank_key(labels)].append(_kernel_wait(labels))
 
     def facts(self, job_id: str, key: RankKey, at: float, role: _Role) -> RankFacts:
         """What is known of one rank."""
@@ -418,7 +431,7 @@ class _Tables:
             if failure is None
             else max(0.0, self._job.scraped.get(key, at) - failure),
             inside=inside,
-            calls={n: v for n, (_, v) in self._many["rl_call_oldest_seconds"][key].items()},
+            calls=self._calls(key),
             group_sizes=self._counts("rl_rank_group_size", key),
             started=self._value("rl_rank_started_timestamp_seconds", key),
             expected_seconds=self._value("rl_rank_expected_seconds", key),
@@ -434,6 +447,7 @@ class _Tables:
             behind=self._value("rank:rl_straggler:ratio", key) is not None,
             unmarked=bool(self._value("rl_rank_unmarked", key)),
             gpu=info.get("uuid", ""),
+            kernel_waits=tuple(sorted(self._waits.get(key, ()), key=repr)),
         )
 
     def _value(self, name: str, key: RankKey) -> float | None:
@@ -445,10 +459,18 @@ class _Tables:
         return found[0] if found else {}
 
     def _counts(self, name: str, key: RankKey) -> dict[str, int]:
-        return {label: int(value) for label, (_, value) in self._many[name][key].items()}
+        counts = self._many[name].get(key)
+        return {label: int(value) for label, (_, value) in counts.items()} if counts else {}
+
+    def _calls(self, key: RankKey) -> dict[str, float]:
+        calls = self._many["rl_call_oldest_seconds"].get(key)
+        return {name: seconds for name, (_, seconds) in calls.items()} if calls else {}
 
     def _inside(self, key: RankKey) -> dict[str, Inside]:
-        elements = self._many["rl_rank_collective_elements"][key]
+        calls = self._many["rl_rank_collective_inside_seconds"].get(key)
+        if not calls:
+            return {}
+        elements = self._many["rl_rank_collective_elements"].get(key, {})
         return {
             group: Inside(
                 labels.get("op", "unknown"),
@@ -456,9 +478,7 @@ class _Tables:
                 _whole(labels.get("peer", "")),
                 int(elements[group][1]) if group in elements else None,
             )
-            for group, (labels, seconds) in self._many["rl_rank_collective_inside_seconds"][
-                key
-            ].items()
+            for group, (labels, seconds) in calls.items()
         }
 
     def _stack(self, key: RankKey) -> Stack:
@@ -469,6 +489,18 @@ class _Tables:
         return Stack(found[0].get("group", ""), bool(found[1]), frame)
 
 
+def _kernel_wait(labels: Mapping[str, str]) -> KernelWait:
+    process = labels.get("process", "")
+    node = labels.get("node", "")
+    return KernelWait(
+        labels.get("how", ""),
+        labels.get("for_role", ""),
+        _whole(labels.get("for_rank", "")),
+        f"{process} on {node}" if process and node else process,
+        labels.get("address", ""),
+    )
+
+
 def _step(value: float | None) -> int | None:
     return None if value is None else int(value)
 
@@ -476,13 +508,11 @@ def _step(value: float | None) -> int | None:
 def _by_rank(samples: Iterable[Labelled]) -> dict[RankKey, Labelled]:
     """One sample of each rank: of several always the same one, in whatever order they come."""
     found: dict[RankKey, Labelled] = {}
-    for labels, value in samples:
-        key = rank_key(labels)
-        if key in found:
-            pair = found[key], (labels, value)
-            found[key] = max(pair, key=lambda one: (one[1], sorted(one[0].items())))
-        else:
-            found[key] = labels, value
+    for sample in samples:
+        first = found.setdefault(rank_key(sample[0]), sample)
+        if first is not sample:
+            pair = first, sample
+            found[rank_key(sample[0])] = max(pair, key=lambda one: (one[1], sorted(one[0].items())))
     return found
 
 
@@ -490,8 +520,9 @@ def _by_rank_and(
     label: str, samples: Sequence[Labelled]
 ) -> defaultdict[RankKey, dict[str, Labelled]]:
     found: defaultdict[RankKey, dict[str, Labelled]] = defaultdict(dict)
-    for labels, value in samples:
+    for sample in samples:
+        labels, value = sample
         of_rank, name = found[rank_key(labels)], labels.get(label, "")
-        if name not in of_rank or of_rank[name][1] < value:
-            of_rank[name] = labels, value
+        if of_rank.setdefault(name, sample)[1] < value:
+            of_rank[name] = sample
     return found

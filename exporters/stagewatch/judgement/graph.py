@@ -14,7 +14,7 @@ from enum import Enum
 from statistics import median
 from types import MappingProxyType
 
-from stagewatch.judgement.facts import Inside, RankFacts
+from stagewatch.judgement.facts import Inside, KernelWait, RankFacts
 from stagewatch.judgement.limits import LATER_SECONDS, YOUNGER_SECONDS
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import OPS, POINT_TO_POINT
@@ -50,6 +50,9 @@ class Kind(str, Enum):
     """No targets: members that do not live here."""
     AMBIGUOUS = "ambiguous"
     """No targets: more ranks use the name of the group than it has members."""
+    KERNEL = "kernel"
+    """The kernel shows that the waiters read, or wait for a lock of, what the targets have; without
+    targets that is a process which is no rank, or somebody on another node."""
     TOGETHER = "together"
     """No targets: all members are inside, so that none of them waits for a rank."""
 
@@ -66,6 +69,8 @@ class Edge:
     """What the waiters are inside of."""
     sequence: int | None = None
     """The how manyth collective of the group that is, where they are counted."""
+    outside: KernelWait | None = None
+    """Whom or what they wait for that is no rank of their role."""
 
 
 @dataclass(slots=True)
@@ -93,6 +98,9 @@ class Graph:
     """Whether those are no ranks of the job's other roles either."""
     missing: dict[int, Where] = field(default_factory=dict)
     """They are inside, and a member of the group does not live here; with their own operation."""
+    outside: dict[int, KernelWait] = field(default_factory=dict)
+    """They wait for a rank of another role, for a process that is no rank, or for an address, as
+    the kernel shows."""
     edges: list[Edge] = field(default_factory=list)
     """Who waits for whom, for people: nothing is decided by them."""
 
@@ -122,6 +130,7 @@ def draw(
         for place in sorted(group.stepped_past):
             graph.skipped.setdefault(place, group.where)
     _sends(live, graph)
+    _kernel_waits(live, graph)
     for place, where in awaited.items():
         graph.awaited.setdefault(place, where)
     return graph
@@ -478,6 +487,23 @@ def _sends(live: Sequence[RankFacts], graph: Graph) -> None:
         else:
             graph.short = graph.unseen = True
             graph.edges.append(Edge(alone, frozenset(), Kind.ELSEWHERE, POINT_TO_POINT, call.op))
+
+
+def _kernel_waits(live: Sequence[RankFacts], graph: Graph) -> None:
+    """What ranks wait for outside of collectives, which their programs tell more exactly."""
+    first = {rank.rank: place for place, rank in reversed(list(enumerate(live)))}
+    for place, rank in enumerate(live):
+        for wait in () if rank.inside else rank.kernel_waits:
+            if wait.nobody:
+                continue
+            graph.waits.add(place)
+            mine = wait.rank is not None and wait.role == rank.role and wait.rank in first
+            targets = frozenset((first[wait.rank],) if mine and wait.rank is not None else ())
+            outside = None if mine else wait
+            graph.awaited |= dict.fromkeys(targets - graph.awaited.keys(), ("", wait.how))
+            graph.outside |= {place: outside} if outside else {}
+            waiter = frozenset((place,))
+            graph.edges.append(Edge(waiter, targets, Kind.KERNEL, "", wait.how, None, outside))
 
 
 _ENDS = ("send", "receive", "")

@@ -10,8 +10,8 @@ from stagewatch.core.words import printable
 from stagewatch.judgement.case import Charge
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.judge import Verdict
-from stagewatch.judgement.sentence import sentence
-from stagewatch.judgement.words import BEEN, MEANING, NOBODY, calling, numbers, operation
+from stagewatch.judgement.sentence import outsiders, sentence
+from stagewatch.judgement.words import BEEN, MEANING, NOBODY, calling, numbers, operation, place
 
 _LONGEST = 400
 """Characters of a headline; jobs name their stages and files as they like."""
@@ -59,6 +59,8 @@ def _headline(verdict: Verdict, ranks: Sequence[RankFacts], now: float) -> str:
         ]
         them = "all its ranks are" if len(mine) > 1 else "its rank is"
         return f"{job} {happened}: {them} {calling(mine)}."
+    if verdict.evidence == "outsider":
+        return f"{job} {happened}: {outsiders(verdict.case)}."
     if verdict.evidence == "other_role" and len(roles) == 1:
         return f"{job} {happened}: a rank has just left."
     return f"{job} {happened}: {NOBODY.get(verdict.evidence, verdict.evidence)}."
@@ -73,26 +75,26 @@ def _blame(charges: Sequence[Charge]) -> str:
     line = f", at {rank.stack.frame}" if rank.stack.frame else ""
     if call := calling([charge.rank for charge in charges]):
         line += f", {call}"
-    place = f"{f', in {stage}' if stage else ''}{line}"
+    stands = f"{f', in {stage}' if stage else ''}{line}"
     does = BEEN.get(rank.wait_class, rank.wait_class.value)
     if first.evidence == "awaited":
         is_in = f"; {'they are' if several else 'it is'} in {stage}{line}" if stage else line
-        return f"the others wait for {whom} in {operation(first.op)} of {first.group}{is_in}"
+        return f"the others wait for {whom} in {place(first.group, first.op)}{is_in}"
     if first.outlasts:
         wait = "wait" if several else "waits"
         where = f"{operation(first.op)} of {first.group}"
-        return f"the others have left, and {whom} still {wait} in {where}{place}"
+        return f"the others have left, and {whom} still {wait} in {where}{stands}"
     if first.evidence == "mismatch":
         do = "do" if several else "does"
-        return f"{whom} {do} not fit the others' {first.op} of {first.group}{place}"
+        return f"{whom} {do} not fit the others' {first.op} of {first.group}{stands}"
     if first.evidence == "stage_differs" and stage:
         return f"{whom} alone {'are' if several else 'is'} in {stage}{line}"
     if first.evidence == "role_differs":
         whole = ", all of this one" if several else ""
         return f"the other roles wait for {whom}{whole}, in {stage}{line}"
     if first.evidence != "odd_one_out":
-        return f"{whom} {MEANING[first.evidence][several]}{place}"
-    return f"{whom} alone {'are' if several else 'is'} {does}{place}"
+        return f"{whom} {MEANING[first.evidence][several]}{stands}"
+    return f"{whom} alone {'are' if several else 'is'} {does}{stands}"
 
 
 def _clock(moment: float, now: float) -> str:

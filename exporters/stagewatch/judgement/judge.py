@@ -62,8 +62,9 @@ class Verdict:
     """Whether no rank makes progress any more."""
     evidence: str
     """Of the first charge; without one, of what nobody can be named by: `mismatch`, `missing`,
-    `cycle`, `call`, `group_only`, `other_role`; or `process_gone` where no rank lives, `raised`
-    (stopped since an exception), or empty where nothing is wrong or the facts do not suffice."""
+    `cycle`, `call`, `outsider`, `group_only`, `other_role`; or `process_gone` where no rank lives,
+    `raised` (stopped since an exception), or empty where nothing is wrong or the facts do not
+    suffice."""
     charges: tuple[Charge, ...]
     case: Case
     ranks: tuple[RankFacts, ...]
@@ -203,10 +204,12 @@ class _Job:
     def _settle(self, shared: Mapping[str, Beside]) -> None:
         """Take charges back that another role's evidence outweighs, and charge a role as a whole
         where that alone explains everybody's wait."""
+        self._note_asked(shared)
         counts = {
             role
             for role, case in self.cases.items()
-            if case.charges and (self.stuck[role] or case.gone_is_fault or not case.live)
+            if case.charges
+            and (self.stuck[role] or role in self.as_a_whole or case.gone_is_fault or not case.live)
         }
         gives_way = self._give_way(counts)
         asked = any(one.awaited for one in shared.values())
@@ -224,6 +227,15 @@ class _Job:
             self.cases = {r: replace(case, charges=()) for r, case in self.cases.items()}
         self._left_behind()
         self._alone()
+
+    def _note_asked(self, shared: Mapping[str, Beside]) -> None:
+        """Ranks that others are seen to wait for are at fault though their role is not stalled."""
+        for role, case in self.cases.items():
+            asked = shared[role].by_kernel if role in shared else set()
+            if asked and not self.stuck[role] and any(self.stuck.values()):
+                mine = tuple(one for one in case.charges if one.rank.rank in asked)
+                self.cases[role] = replace(case, charges=mine)
+                self.as_a_whole |= {role} if mine else set()
 
     def _dying(self) -> bool:
         """Whether a rank has died just now, so that others may be about to."""

@@ -25,7 +25,9 @@ class Beside:
     """What the other roles of its job mean for one role."""
 
     awaited: dict[int, Where] = field(default_factory=dict)
-    """Its rank that all others of a group wait for."""
+    """Its rank that all others of a group wait for, or that the kernel shows to be waited for."""
+    by_kernel: set[int] = field(default_factory=set)
+    """The latter."""
     missed: set[int] = field(default_factory=set)
     """Its rank that all others of a group wait for, of all other roles too."""
     whole: set[str] = field(default_factory=set)
@@ -78,6 +80,7 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
     if len(staying) == 1 and all(rank.overdue for _, rank in everybody):
         ((role, rank),) = staying
         found[role].alone = rank.rank
+    _ask_the_kernel(everybody, found)
     for name, shares in parts.items():
         _meet(name, shares, found)
     for name, shares in unsized.items():
@@ -86,6 +89,17 @@ def beside(roles: Mapping[str, Sequence[RankFacts]]) -> dict[str, Beside]:
                 found[role].shared.add(name)
                 found[role].late |= {ranks[at].rank for at in group.members - group.inside.keys()}
     return found
+
+
+def _ask_the_kernel(
+    everybody: Sequence[tuple[str, RankFacts]], found: Mapping[str, Beside]
+) -> None:
+    """Whom ranks of another role are seen to wait for."""
+    for role, rank in everybody:
+        for wait in () if rank.inside or not rank.overdue else rank.kernel_waits:
+            if wait.rank is not None and wait.role in found and wait.role != role:
+                found[wait.role].awaited[wait.rank] = "", wait.how
+                found[wait.role].by_kernel.add(wait.rank)
 
 
 def _alive(ranks: Sequence[RankFacts]) -> list[RankFacts]:

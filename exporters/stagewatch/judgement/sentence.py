@@ -20,6 +20,7 @@ from stagewatch.judgement.words import (
     groups,
     numbers,
     operation,
+    place,
     places,
     sleeps_in,
     who,
@@ -77,11 +78,19 @@ def _unnamed(case: Case) -> str:
         "missing": f"they wait for ranks that are not here ({_absent(case)}): {groups(live)}{also}",
         "other_role": f"{departed(case.left)}, and they may wait for that" if just_left else "",
         "cycle": f"ranks wait for each other: {groups(live)}",
+        "outsider": outsiders(case),
         "call": f"{'all ranks are' if len(live) > 1 else 'it is'} {calling(live)}",
     }
     why = told.get(case.nobody) or NOBODY.get(case.nobody, NOBODY["group_only"])
     where = f"; {frames}" if (frames := places(live)) else ""
     return f"no progress for {_since(live)} at step {_step(live)}: {doing(live)}; {why}{where}"
+
+
+def outsiders(case: Case) -> str:
+    """Which processes that are no ranks are waited for."""
+    awaited = {wait.process: wait.how for wait in case.outside if wait.process}
+    told = [f"{process} in {how}" for process, how in sorted(awaited.items())]
+    return f"{'they wait' if len(case.live) > 1 else 'it waits'} for {' and '.join(told[:4])}"
 
 
 def _absent(case: Case) -> str:
@@ -168,12 +177,13 @@ def _accusation(case: Case) -> str:
     if call := calling(culprits):
         sentence += f", {call}"
     it = "them" if several else "it"
-    where = f"{operation(first.op)} of {first.group}"
+    where = place(first.group, first.op)
     if first.evidence == "mismatch":
         return f"{sentence}, and {'do' if several else 'does'} not fit the others' {where}"
     if first.evidence == "awaited":
         have = "they have" if several else "it has"
-        return f"{sentence}: the others wait for {it} in {where}, which {have} not entered"
+        entered = f", which {have} not entered" if first.group else ""
+        return f"{sentence}: the others wait for {it} in {where}{entered}"
     if first.evidence not in ("odd_one_out", "io_blocked"):
         sentence += f": {'they' if several else 'it'} {MEANING[first.evidence][several]}"
     return f"{sentence}; the others wait for {it} in {where}" if first.group else sentence

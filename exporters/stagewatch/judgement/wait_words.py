@@ -56,6 +56,8 @@ def what(op: str, sequence: int | None, group: str) -> str:
     """`all_reduce 220 of world`."""
     if group == POINT_TO_POINT:
         return f"a {name(op)}"
+    if not group:
+        return name(op)
     number = "" if sequence is None else f" {sequence}"
     return f"{'collective' if op == 'unknown' else name(op)}{number} of {name(group)}"
 
@@ -98,6 +100,7 @@ _LABELS = {
     Kind.UNLIKE.value: "{them} {do} not fit",
     Kind.DIFFER.value: "{them} {do} not fit, or they",
     Kind.PEER.value: "not answered by {them}",
+    Kind.KERNEL.value: "held by {them}",
     Kind.AMBIGUOUS.value: "two groups of one name",
     Kind.TOGETHER.value: "all have come",
     Kind.ELSEWHERE.value: "not in sight",
@@ -185,6 +188,10 @@ def _elsewhere(wait: Wait, who: str, _: str) -> str:
     return f"{who} {_plural(wait.waiters, 'waits', 'wait')} in {where} for {wait.beyond}"
 
 
+def _kernel(wait: Wait, who: str, them: str) -> str:
+    return f"{who} {_plural(wait.waiters, 'waits', 'wait')} in {name(wait.op)} for {them}"
+
+
 def _ambiguous(wait: Wait, who: str, _: str) -> str:
     where = what(wait.op, wait.sequence, wait.group)
     return (
@@ -231,6 +238,7 @@ _SAID: dict[str, Callable[[Wait, str, str], str]] = {
     Kind.DIFFER.value: _differ,
     Kind.PEER.value: _peer,
     Kind.ELSEWHERE.value: _elsewhere,
+    Kind.KERNEL.value: _kernel,
     Kind.AMBIGUOUS.value: _ambiguous,
     Kind.TOGETHER.value: _together,
     GONE: _gone,

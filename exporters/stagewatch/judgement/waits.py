@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.facts import KernelWait, RankFacts
 from stagewatch.judgement.graph import Edge, Kind
 from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.limits import ABSENT_SECONDS
@@ -83,6 +83,8 @@ def _met(verdict: Verdict, edge: Edge, verdicts: Sequence[Verdict]) -> Wait | No
     )
     if edge.group == POINT_TO_POINT:
         return _message(wait, verdict)
+    if edge.kind is Kind.KERNEL:
+        return _beyond(wait, edge.outside, verdicts) if edge.outside else wait
     if edge.kind is not Kind.ELSEWHERE:
         return wait
     others = [one for one in verdicts if one is not verdict and edge.group not in OF_A_ROLE]
@@ -101,6 +103,17 @@ def _met(verdict: Verdict, edge: Edge, verdicts: Sequence[Verdict]) -> Wait | No
     if others and 0 < size <= here:
         return None
     return replace(wait, beyond=_unseen(max(size - here, 0), verdict, edge.group))
+
+
+def _beyond(wait: Wait, seen: KernelWait, verdicts: Sequence[Verdict]) -> Wait:
+    """A wait for somebody or something outside of the role, as the kernel shows it."""
+    other = tuple(
+        one
+        for verdict in verdicts
+        for one in verdict.case.live
+        if (one.role, one.rank) == (seen.role, seen.rank)
+    )
+    return replace(wait, targets=other, beyond="" if other else seen.process or seen.address)
 
 
 def _is_late(rank: RankFacts, edge: Edge) -> bool:

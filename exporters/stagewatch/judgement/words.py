@@ -125,6 +125,11 @@ def calling(ranks: Sequence[RankFacts]) -> str:
     return f"inside their calls{most} of {name} for up to {longest}"
 
 
+def place(group: str, op: str) -> str:
+    """What others wait in: `all_reduce of world`; without a group, what the kernel shows."""
+    return f"{operation(op)} of {group}" if group else op
+
+
 def operation(name: str) -> str:
     """What a collective does, where that is known."""
     return "a collective" if name == "unknown" else name
@@ -165,6 +170,7 @@ NOBODY = {
     "cycle": "every rank that another waits for waits itself",
     "other_role": "another role of the job may hold it up",
     "call": "all ranks are inside calls of tools, environments or reward functions",
+    "outsider": "it waits for a process that is no rank",
     "group_only": "no rank stands out; suspect the transport, a switch or a GPU",
     "busy": "all ranks keep a core busy, outside collectives: they compute, or their GPUs hang",
     "asleep": "all ranks sleep in a stage and no collective: an event was lost or a lock is held",

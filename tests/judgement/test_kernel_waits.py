@@ -1,0 +1,45 @@
+"""What is said of waits that the kernel shows, and that a case file keeps them."""
+
+from __future__ import annotations
+
+import io
+
+from stagewatch.judgement.case_file import CaseFile, as_json, packed, read_all
+from stagewatch.judgement.headline import findings_of
+from stagewatch.judgement.judge import judge
+from stagewatch.judgement.memory import Moment
+from stagewatch.judgement.sentence import sentence
+from stagewatch.judgement.wait_words import said
+from stagewatch.judgement.waits import waits_of
+from tests.judgement.cases import CASES, ranks_of
+
+
+def test_the_rank_that_others_read_from_is_named_with_what_they_wait_in() -> None:
+    (found,) = judge(CASES["all-read-a-pipe-of-one-that-sleeps"].ranks("540"))
+    assert [charge.confidence for charge in found.charges] == ["sure"]
+    assert sentence(found).endswith(": the others wait for it in a read of a pipe")
+
+
+def test_a_process_that_is_no_rank_is_named_and_no_rank_accused() -> None:
+    ranks = CASES["one-asks-a-process-that-is-no-rank"].ranks("540")
+    (found,) = judge(ranks)
+    assert found.culprits == ()
+    told = "for vllm serve (pid 7) in a receive from a socket"
+    assert sentence(found).endswith(f"they wait {told}")
+    assert findings_of([found], ranks)[0].headline.endswith(f": they wait {told}.")
+
+
+def test_the_graph_shows_who_reads_whose_pipe_across_roles() -> None:
+    waits = waits_of(judge(ranks_of("one-reads-a-pipe-of-another-role")))
+    told = [said(wait, roles=True) for wait in waits]
+    assert "rank 1 of train waits in a read of a pipe for rank 1 of rollout" in told
+    assert "ranks 0, 2 of rollout wait in a read of a pipe for rank 1 of train" in told
+
+
+def test_a_case_file_keeps_what_the_kernel_showed() -> None:
+    ranks = tuple(CASES["one-asks-a-process-that-is-no-rank"].ranks("540"))
+    case = CaseFile("c", "540", [Moment(1e9, ranks)])
+    (again,) = read_all(io.BytesIO(packed(as_json(case))), "a file")
+    assert [rank.kernel_waits for rank in again.moments[0].ranks] == [
+        rank.kernel_waits for rank in ranks
+    ]
