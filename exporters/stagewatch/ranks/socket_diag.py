@@ -45,13 +45,14 @@ _DONE, _ERROR = 3, 2
 _INFO = 2  # INET_DIAG_INFO
 _HEADER = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBxI48s")
-_MESSAGE = struct.Struct("=xBxxHH36xQ4xII8x")
-"""state, local and peer port (big-endian), cookie, receive and send queue"""
+_MESSAGE = struct.Struct("=BBxxHH16s16s4xQ4xII8x")
+"""family, state, local and peer port (big-endian) and address, cookie, receive and send queue"""
 _INODE = struct.Struct("=I")
 _INODE_AT = 68
 _ATTRIBUTE = struct.Struct("=HH")
-_TCP_INFO = struct.Struct("=24xI24xI12xI28xI16xQQ20xI")
-"""unacked, last_data_recv, rtt, total_retrans, bytes_acked, bytes_received, data_segs_out"""
+_TCP_INFO = struct.Struct("=24xI16xI4xI12xI28xI16xQQ16xII")
+"""unacked, last_data_sent, last_data_recv, rtt, total_retrans, bytes_acked, bytes_received,
+data_segs_in, data_segs_out"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,9 @@ class TcpStatistics:
     bytes_received: int
     data_segments_sent: int
     """Repeats included."""
+    data_segments_received: int = 0
+    last_sent: float = 0.0
+    """Seconds since data was sent, or since the connection began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,10 @@ class TcpSocket:
     send_queue: int
     inode: int
     statistics: TcpStatistics | None
+    local_address: bytes = b""
+    """16 bytes in network order; of IPv4 only the first four count."""
+    peer_address: bytes = b""
+    family: int = 0
 
 
 def open_diag() -> socket.socket:
@@ -110,17 +118,29 @@ def dump(
     for family in (socket.AF_INET, socket.AF_INET6):
         states = sum(1 << state for state in STATES)
         request = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), states, bytes(48))
-        length = _HEADER.size + len(request)
-        header = _HEADER.pack(length, _SOCK_DIAG_BY_FAMILY, _DUMP, 0, 0)
-        try:
-            diag.send(header + request)
-            sockets += _answers(diag, wanted)
-        except OSError as error:
-            raise SourceError(f"socket diagnostics: {error}") from error
+        for data, body, end in answers(diag, request):
+            if end - body >= _MESSAGE.size:
+                [inode] = _INODE.unpack_from(data, body + _INODE_AT)
+                if inode and wanted(inode):
+                    sockets.append(_socket(data, body, end, inode))
     return sockets
 
 
-def _answers(diag: socket.socket, wanted: Callable[[int], bool]) -> Iterator[TcpSocket]:
+def answers(diag: socket.socket, request: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """What the kernel answers to a request for sockets of a family: bytes, and where in them one
+    message begins and ends.
+
+    Raises `SourceError` where the kernel refuses; the netlink socket is of no more use then.
+    """
+    header = _HEADER.pack(_HEADER.size + len(request), _SOCK_DIAG_BY_FAMILY, _DUMP, 0, 0)
+    try:
+        diag.send(header + request)
+        yield from _answers(diag)
+    except OSError as error:
+        raise SourceError(f"socket diagnostics: {error}") from error
+
+
+def _answers(diag: socket.socket) -> Iterator[tuple[bytes, int, int]]:
     while True:
         data = diag.recv(1 << 18)
         at = 0
@@ -135,26 +155,29 @@ def _answers(diag: socket.socket, wanted: Callable[[int], bool]) -> Iterator[Tcp
                 if code in (0, 2):  # ENOENT: no such family in this kernel
                     return
                 raise OSError(code, os.strerror(code))
-            body = at + _HEADER.size
-            if length >= _HEADER.size + _MESSAGE.size:
-                [inode] = _INODE.unpack_from(data, body + _INODE_AT)
-                if inode and wanted(inode):
-                    yield _socket(data, body, at + length, inode)
+            yield data, at + _HEADER.size, at + length
             at += length + 3 & ~3
 
 
-def _socket(data: bytes, body: int, end: int, inode: int) -> TcpSocket:
-    state, local, peer, cookie, received, to_send = _MESSAGE.unpack_from(data, body)
-    statistics = None
-    at = body + _MESSAGE.size
+def attributes(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """The attributes behind a message: what each is, and where it begins and ends."""
     while at + _ATTRIBUTE.size <= end:
         length, kind = _ATTRIBUTE.unpack_from(data, at)
         if length < _ATTRIBUTE.size:
-            break
-        if kind == _INFO and length >= _ATTRIBUTE.size + _TCP_INFO.size:
-            statistics = _statistics(data, at + _ATTRIBUTE.size)
-            break
+            return
+        yield kind, at + _ATTRIBUTE.size, min(at + length, end)
         at += length + 3 & ~3
+
+
+def _socket(data: bytes, body: int, end: int, inode: int) -> TcpSocket:
+    family, state, local, peer, local_address, peer_address, cookie, received, to_send = (
+        _MESSAGE.unpack_from(data, body)
+    )
+    statistics = None
+    for kind, at, to in attributes(data, body + _MESSAGE.size, end):
+        if kind == _INFO and to - at >= _TCP_INFO.size:
+            statistics = _statistics(data, at)
+            break
     return TcpSocket(
         state=STATES.get(state, str(state)),
         local_port=socket.ntohs(local),
@@ -164,12 +187,27 @@ def _socket(data: bytes, body: int, end: int, inode: int) -> TcpSocket:
         send_queue=to_send,
         inode=inode,
         statistics=statistics,
+        local_address=local_address,
+        peer_address=peer_address,
+        family=family,
     )
 
 
 def _statistics(data: bytes, at: int) -> TcpStatistics:
-    unacked, received, rtt, retransmitted, acked, got, sent = _TCP_INFO.unpack_from(data, at)
-    return TcpStatistics(unacked, received / 1e3, rtt / 1e6, retransmitted, acked, got, sent)
+    unacked, last_sent, last_received, rtt, repeats, acked, got, segments_in, segments_out = (
+        _TCP_INFO.unpack_from(data, at)
+    )
+    return TcpStatistics(
+        unacked,
+        last_received / 1e3,
+        rtt / 1e6,
+        repeats,
+        acked,
+        got,
+        segments_out,
+        segments_in,
+        last_sent / 1e3,
+    )
 
 
 def namespace_of(proc: Path, pid: int | str) -> int | None:

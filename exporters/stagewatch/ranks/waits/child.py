@@ -1,0 +1,326 @@
+"""The child that looks at what processes wait for; `look` is its other end.
+
+It looks twice, some seconds apart, and tells what lasted.  First it follows the waits of the
+processes asked for, and of whatever they wait for, three steps at most; the second look is at the
+same threads.  It has the lowest priority and little CPU time, memory and time: what it does not get
+to is told as such.  What processes show may be made up to harm whoever looks.
+
+It speaks lines of JSON, uses the standard library only, and ends when its input does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from stagewatch.core.processes import die_with_parent
+from stagewatch.core.words import printable
+from stagewatch.host.procfs import ProcessStat, Procfs
+from stagewatch.ranks.waits.edges import Edges
+from stagewatch.ranks.waits.model import (
+    Connection,
+    Kind,
+    Mode,
+    Process,
+    State,
+    Wait,
+    Waiting,
+    as_json,
+)
+from stagewatch.ranks.waits.naming import Name, name_of
+from stagewatch.ranks.waits.system_calls import Call, calls
+from stagewatch.ranks.waits.threads import Threads, look
+
+ANSWER_SECONDS = 20.0
+"""For everything, the time between the looks included."""
+CPU_SECONDS = 5.0
+"""CPU time of one answer."""
+LIFE_CPU_SECONDS = 120
+"""And of the whole process."""
+MEMORY_BYTES = 1 << 30
+MAX_STEPS = 3
+"""From the processes asked for to the last that is followed."""
+MAX_PROCESSES = 256
+MAX_ALL_THREADS = 8192
+MAX_CONNECTIONS = 256
+"""Asked for."""
+THREADS_SECONDS = 2.0
+"""How long the threads of one process may take to be read."""
+BUSY = 0.05
+"""Share of a core from which a thread that comes back to the same call does not just wait."""
+BUSY_PROCESS = 0.3
+"""And a whole process, cores."""
+
+
+@dataclass(slots=True)
+class _Subject:
+    """One process that is looked at."""
+
+    stat: ProcessStat
+    steps: int
+    wanted: int
+    """The thread that counts."""
+    threads: Threads
+    waits: dict[int, Wait] = field(default_factory=dict)
+    name: Name = field(default_factory=Name)
+
+
+class _Look:
+    """One answer, from the first look to what lasted."""
+
+    def __init__(
+        self, proc: Procfs, table: Mapping[int, Call], question: Mapping[str, Any]
+    ) -> None:
+        self._proc = proc
+        self._table = table
+        self._apart: float = question["apart"]
+        self._end = time.monotonic() + ANSWER_SECONDS - self._apart
+        self._cpu_end = time.process_time() + CPU_SECONDS
+        self._left_out: list[str] = []
+        self._processes = proc.stats(proc.pids())
+        wanted = {pid: thread for pid, start, thread in question["targets"] if self._is(pid, start)}
+        self._edges = Edges(proc, self._processes, list(wanted), self._has_time)
+        self._subjects: dict[int, _Subject] = {}
+        self._wanted = wanted
+        self._asked = [target[:2] for target in question["targets"]]
+        self._connections: list[list[str]] = question["connections"]
+
+    def take(self) -> Waiting:
+        """What lasted over two looks."""
+        try:
+            connections = self._held()
+            owners = {pid for one in connections for pid in one.owners}
+            self._follow({**dict.fromkeys(sorted(owners), 0), **self._wanted})
+            began = time.monotonic()
+            for pid, subject in self._subjects.items():
+                subject.name = self._name(pid, subject)
+            time.sleep(max(0.0, self._apart - (time.monotonic() - began)))
+            return self._lasted(connections, began)
+        finally:
+            self._edges.close()
+
+    def _is(self, pid: int, start: int) -> bool:
+        stat = self._processes.get(pid)
+        return stat is not None and start in (0, stat.start_ticks)
+
+    def _has_time(self) -> bool:
+        return time.monotonic() < self._end and time.process_time() < self._cpu_end
+
+    def _held(self) -> tuple[Connection, ...]:
+        """The connections that were asked for, with who holds them here."""
+        found: list[Connection] = []
+        for local, remote in self._connections[:MAX_CONNECTIONS]:
+            if self._has_time():
+                found += self._edges.tcp.held(local, remote)
+        return tuple(found)
+
+    def _follow(self, first: Mapping[int, int]) -> None:
+        """Look at these, and at whom they wait for, step by step."""
+        frontier: Iterable[int] = list(first)
+        for steps in range(MAX_STEPS + 1):
+            following: dict[int, None] = {}
+            for pid in frontier:
+                if pid in self._subjects or pid not in self._processes:
+                    continue
+                if not self._has_room():
+                    return
+                subject = self._look_at(pid, steps, first.get(pid, 0))
+                if subject is not None:
+                    self._subjects[pid] = subject
+                    targets = (one for wait in subject.waits.values() for one in wait.targets)
+                    following |= dict.fromkeys(targets)
+            frontier = following
+
+    def _has_room(self) -> bool:
+        count = sum(len(subject.threads.threads) for subject in self._subjects.values())
+        if not self._has_time():
+            why = "there was no time for more"
+        elif len(self._subjects) >= MAX_PROCESSES or count >= MAX_ALL_THREADS:
+            why = f"more than {MAX_PROCESSES} processes or {MAX_ALL_THREADS:,} threads"
+        else:
+            return True
+        self._left_out.append(f"not everybody that is waited for was looked at: {why}")
+        return False
+
+    def _look_at(self, pid: int, steps: int, thread: int) -> _Subject | None:
+        """One process, and what its threads wait for; `None` if it has just ended."""
+        task = self._proc.task_named(pid, thread) if thread else None
+        threads = self._threads(pid, (task,) if task else ())
+        if threads is None:
+            threads = Threads((), ("its threads: it does not answer",))
+        subject = _Subject(self._processes[pid], steps, task or pid, threads)
+        for one in threads.threads:
+            if not self._has_time():
+                break
+            wait = self._edges.wait(pid, one)
+            if wait is not None:
+                subject.waits[one.task] = wait
+        return subject
+
+    def _name(self, pid: int, subject: _Subject) -> Name:
+        return name_of(self._proc, pid, subject.stat.session) if self._has_time() else Name()
+
+    def _threads(self, pid: int, wanted: Sequence[int]) -> Threads | None:
+        read = partial(look, str(self._proc.root), pid, self._table, wanted)
+        return self._proc.patiently(pid, read, THREADS_SECONDS)
+
+    def _lasted(self, connections: tuple[Connection, ...], began: float) -> Waiting:
+        """The second look, and what is the same in both."""
+        again = self._proc.stats(self._subjects)
+        processes: dict[int, Process] = {}
+        waits: list[Wait] = []
+        for pid, subject in self._subjects.items():
+            now = self._threads(pid, (subject.wanted,))
+            seconds = time.monotonic() - began
+            stat = again.get(pid)
+            ended = stat is None or stat.start_ticks != subject.stat.start_ticks
+            mine = {} if ended or now is None else _same(subject, now, seconds)
+            if any(wait.mode is Mode.ANYBODY for wait in mine.values()):
+                mine = {task: _request(wait) for task, wait in mine.items()}
+            waits += _folded(mine.values(), subject.wanted)
+            cores = 0.0 if stat is None or ended else _cpu(stat, subject.stat) / seconds
+            processes[pid] = self._process(
+                pid, subject, _state(subject, stat, ended, now, mine, cores), cores
+            )
+        for pid, start in self._asked:
+            if pid not in processes:
+                processes[pid] = Process(pid, start, State.GONE, "")
+        return Waiting(
+            processes,
+            tuple(waits),
+            connections,
+            time.monotonic() - began,
+            (*self._left_out, *self._edges.holders.left_out()),
+        )
+
+    def _process(self, pid: int, subject: _Subject, state: State, cores: float) -> Process:
+        descriptors = self._edges.holders.lacking(pid)
+        lacking = (*subject.threads.lacking, descriptors, *subject.name.lacking)
+        if subject.stat.threads > len(subject.threads.threads) > 0:
+            lacking += (f"its threads beyond the first {len(subject.threads.threads)}",)
+        uid = self._proc.uid(pid)
+        return Process(
+            pid=pid,
+            start=subject.stat.start_ticks,
+            state=state,
+            command=printable(subject.stat.command),
+            arguments=subject.name.arguments,
+            container=subject.name.container,
+            job=subject.name.job,
+            uid=-1 if uid is None else uid,
+            parent=max(0, subject.stat.parent),
+            threads=subject.stat.threads,
+            thread=subject.wanted,
+            cores=round(max(0.0, cores), 3),
+            steps=subject.steps,
+            lacking=tuple(filter(None, lacking)),
+        )
+
+
+def _same(subject: _Subject, now: Threads, seconds: float) -> dict[int, Wait]:
+    """The waits of a process that its threads are in at the second look as well."""
+    before = {thread.task: thread for thread in subject.threads.threads}
+    found = {}
+    for thread in now.threads:
+        wait, then = subject.waits.get(thread.task), before.get(thread.task)
+        if wait is None or then is None:
+            continue
+        used = (thread.cpu_seconds - then.cpu_seconds) / max(seconds, 1e-6)
+        if thread.is_still(then):
+            found[thread.task] = replace(wait, seconds_at_least=round(seconds, 3))
+        elif thread.waits_like(then) and used < BUSY:
+            found[thread.task] = wait
+    return found
+
+
+def _request(wait: Wait) -> Wait:
+    """A wait of a server, for a client that has connected to it: for its next request."""
+    if wait.connections and all(one.accepted for one in wait.connections):
+        return replace(wait, mode=Mode.ANYBODY)
+    return wait
+
+
+def _folded(waits: Iterable[Wait], first: int) -> list[Wait]:
+    """One of each kind, with the number of threads that wait so; the thread that counts leads."""
+    alike: dict[tuple[object, ...], Wait] = {}
+    for wait in sorted(waits, key=lambda one: one.thread != first):
+        what = (wait.kind, wait.call, wait.mode, wait.targets, wait.witness, wait.thread == first)
+        same = alike.get(what)
+        if same is None:
+            alike[what] = wait
+        else:
+            most = max(same.seconds_at_least, wait.seconds_at_least)
+            alike[what] = replace(same, alike=same.alike + 1, seconds_at_least=most)
+    return list(alike.values())
+
+
+def _cpu(now: ProcessStat, before: ProcessStat) -> float:
+    used = now.user_seconds + now.system_seconds
+    return used - before.user_seconds - before.system_seconds
+
+
+def _state(
+    subject: _Subject,
+    stat: ProcessStat | None,
+    ended: bool,
+    now: Threads | None,
+    waits: Mapping[int, Wait],
+    cores: float,
+) -> State:
+    """What a process does, by the thread that counts; where that waits for itself or for anybody,
+    by the others."""
+    if stat is None or ended:
+        return State.GONE
+    letters = {thread.task: thread.state for thread in (now or subject.threads).threads}
+    if stat.state in "ZX" and len(letters) <= 1:
+        return State.ZOMBIE
+    if stat.state in "Tt":
+        return State.STOPPED
+    if not subject.threads.threads or now is None:
+        return State.UNKNOWN
+    main = waits.get(subject.wanted)
+    if main is None:
+        runs = letters.get(subject.wanted) == "R" or cores >= BUSY
+        return State.RUNNING if runs else State.UNKNOWN
+    found = _of_wait(main)
+    if found is not State.INWARD and main.mode is not Mode.ANYBODY:
+        return found
+    if cores >= BUSY_PROCESS:
+        return State.RUNNING
+    others = {_of_wait(wait) for wait in waits.values() if wait is not main}
+    order: tuple[State, ...] = (State.WAITING, State.STORAGE, State.SLEEPING)
+    if main.mode is Mode.ANYBODY:
+        order = (State.STORAGE, State.SLEEPING)
+    return next((state for state in order if state in others), found)
+
+
+def _of_wait(wait: Wait) -> State:
+    if wait.kind is Kind.SLEEP:
+        return State.SLEEPING if wait.seconds_at_least else State.RETRYING
+    if wait.kind is Kind.STORAGE:
+        return State.STORAGE
+    if wait.outward or wait.unseen or wait.mode is Mode.ANYBODY:
+        return State.WAITING
+    return State.INWARD
+
+
+def main() -> None:
+    """Answer questions until the input ends."""
+    die_with_parent(os.getppid())
+    os.nice(19)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (LIFE_CPU_SECONDS, LIFE_CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    table = calls(os.uname().machine)
+    for line in sys.stdin:
+        answer = _Look(Procfs(), table, json.loads(line)).take()
+        sys.stdout.write(json.dumps(as_json(answer)) + "\n")
+        sys.stdout.flush()
+    os._exit(0)  # without waiting for threads that wait for an answer

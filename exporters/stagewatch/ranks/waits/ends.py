@@ -1,0 +1,89 @@
+"""Follows who waits for whom, from some processes to those who wait for nobody themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from stagewatch.ranks.waits.model import Connection, Mode, State, Wait, Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where the waits lead to."""
+
+    pids: tuple[int, ...] = ()
+    """Processes that are waited for and wait for nobody; those first that cannot go on alone."""
+    remotes: tuple[Connection, ...] = ()
+    """Connections to other nodes, where it has to be followed further."""
+    unseen: tuple[int, ...] = ()
+    """Processes that wait for somebody of whom nothing can be seen."""
+
+
+_STUCK = (State.STOPPED, State.ZOMBIE, State.GONE, State.STORAGE, State.SLEEPING, State.INWARD)
+
+
+def ends(waiting: Waiting, pids: Iterable[int]) -> Ends:
+    """Those that these processes wait for, directly or through others, and that wait for nobody.
+
+    A process of several holders of a pipe or a lock that waits in turn is followed and not blamed.
+    Where processes wait for one another in a circle, there is no end.
+    """
+    seen = dict.fromkeys(pids)
+    todo = list(seen)
+    found: dict[int, None] = {}
+    remotes: dict[Connection, None] = {}
+    unseen: dict[int, None] = {}
+    while todo:
+        pid = todo.pop()
+        waits = waits_of(waiting, pid)
+        following = [one for wait in waits for one in wait.targets]
+        far = [one for wait in waits for one in wait.remotes]
+        remotes |= dict.fromkeys(far)
+        if any(wait.unseen for wait in waits):
+            unseen[pid] = None
+        elif not (following or far):
+            found[pid] = None
+        todo += [one for one in dict.fromkeys(following) if one not in seen]
+        seen |= dict.fromkeys(following)
+
+    def goes_on(pid: int) -> bool:
+        process = waiting.processes.get(pid)
+        return process is None or process.state not in _STUCK
+
+    return Ends(tuple(sorted(found, key=goes_on)), tuple(remotes), tuple(unseen))
+
+
+def waits_of(waiting: Waiting, pid: int) -> tuple[Wait, ...]:
+    """The waits of a process that say why it does not go on.
+
+    They are those of the thread that counts; where that waits for the process itself, or for
+    anybody, or tries again and again, those of the other threads.  A server that owes one of its
+    clients an answer is not excused by its wait for the next request.
+    """
+    process = waiting.processes.get(pid)
+    if process is None or process.state not in (State.WAITING, State.RETRYING, State.INWARD):
+        return ()
+    mine = waiting.of(pid)
+    first = [wait for wait in mine if wait.thread == process.thread]
+    if any(wait.outward or wait.unseen for wait in first):
+        return tuple(first)
+    others = tuple(wait for wait in mine if wait.outward or wait.unseen)
+    if others:
+        return others
+    requests = tuple(wait for wait in mine if wait.mode is Mode.ANYBODY and wait.targets)
+    return () if _owes(waiting, pid, requests) else requests
+
+
+def _owes(waiting: Waiting, pid: int, requests: Iterable[Wait]) -> bool:
+    """Whether one of those whose requests a process waits for has sent one, and waits for the
+    answer."""
+    clients = {one for wait in requests for one in wait.targets}
+    return any(
+        _asked(wait, pid) for wait in waiting.waits if wait.pid in clients and pid in wait.targets
+    )
+
+
+def _asked(wait: Wait, pid: int) -> bool:
+    to_it = [one for one in wait.connections if pid in one.holders]
+    return any(one.owed for one in to_it) if to_it else not wait.connections

@@ -1,0 +1,58 @@
+"""Locks of files, by flock(2) and fcntl(2): who holds the one that a process waits for.
+
+`/proc/locks` has the holder of a lock in a line, and those that wait for it below, marked `->`; see
+proc_locks(5).  A lock by flock stays with whoever has the file open, after a fork too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stagewatch.ranks.waits.holders import Holders
+from stagewatch.ranks.waits.model import Kind
+from stagewatch.ranks.waits.other_end import OtherEnd, people
+
+F_SETLKW, F_OFD_SETLKW = 7, 38
+MAX_OPENERS = 256
+
+
+def other_end(locks: bytes, holders: Holders, pid: int, link: str) -> OtherEnd:
+    """Who holds the lock that a process waits for, given `/proc/locks`."""
+    words = f"a lock of {link or 'a file'}"
+    holding = _holding(locks, pid)
+    if holding is None:
+        return OtherEnd(Kind.LOCK, f"{words}, whose holder is not on this node or cannot be seen")
+    openers = {other for other, _ in holders.of(link)} if link else set()
+    if holding > 0 and (holding in openers or not openers):
+        found = {holding}
+    else:  # its process has ended, or it belongs to no process but to an open file
+        opened = holders.of(link)[:MAX_OPENERS]
+        found = {other for other, descriptor in opened if _has_lock(holders, other, descriptor)}
+    others = frozenset(found - {pid})
+    if others:
+        verb = "holds" if len(others) == 1 else "hold"
+        return OtherEnd(Kind.LOCK, f"{words} that {people(others)} {verb}", others)
+    return OtherEnd(Kind.LOCK, f"{words} that nobody who can be seen holds")
+
+
+def _holding(locks: bytes, pid: int) -> int | None:
+    """The holder of the lock that a process waits for; -1 or 0 if it is no process that is seen."""
+    holder: int | None = None
+    for words in _lines(locks):
+        if words[1] == "->":
+            if len(words) > 5 and words[5] == str(pid):
+                return holder
+        else:
+            holder = int(words[4]) if words[4].lstrip("-").isdecimal() else None
+    return None
+
+
+def _lines(locks: bytes) -> Iterable[list[str]]:
+    for line in locks.decode("ascii", "replace").splitlines():
+        words = line.split()
+        if len(words) > 5:
+            yield words
+
+
+def _has_lock(holders: Holders, pid: int, descriptor: int) -> bool:
+    return any(words[:1] == ["lock:"] for words in holders.information(pid, descriptor))

@@ -1,0 +1,83 @@
+"""Asks what processes of this node wait for, of a child that it starts when asked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+
+from stagewatch.core.children.supervisor import PACKAGES, Supervisor
+from stagewatch.core.errors import SourceError, StagewatchError
+from stagewatch.core.state_file import BROKEN
+from stagewatch.ranks.waits.child import ANSWER_SECONDS
+from stagewatch.ranks.waits.model import Process, State, Waiting, from_json
+
+APART_SECONDS = 2.0
+"""Between the two looks."""
+MAX_PIDS = 256
+
+_START = (
+    "import sys; sys.path += sys.argv[1:]; from stagewatch.ranks.waits.child import main; main()"
+)
+
+
+class Waits:
+    """Looks at what processes wait for, when asked; `rest` dismisses its child until the next time.
+
+    Only for a job that is suspected: it costs some tenths of a second of CPU time.
+    """
+
+    def __init__(self, *, apart: float = APART_SECONDS) -> None:
+        start = [sys.executable, "-I", "-S", "-c", _START, str(PACKAGES)]
+        patience = ANSWER_SECONDS + apart + 10.0
+        self._apart = apart
+        self._child = Supervisor(
+            "the reader of waits", lambda: start, timeout=patience, start_timeout=patience
+        )
+
+    def look(
+        self,
+        pids: Iterable[int],
+        *,
+        starts: Mapping[int, int] | None = None,
+        threads: Mapping[int, int] | None = None,
+        connections: Iterable[tuple[str, str]] = (),
+    ) -> Waiting:
+        """What these processes wait for, and whom they wait for do in turn.
+
+        `starts` keeps it from looking at another process of the same number, in ticks since the
+        boot; `threads` names the thread of a process that counts, as the process itself calls it,
+        where that is not the main one.  `connections` are TCP connections that processes of other
+        nodes wait for, each by its end here and the other one (`Connection.remote` and `.local` of
+        what the other node has told): who holds them is looked at as well.
+
+        Where the child fails, nothing is known of the processes, and `left_out` says why.
+        """
+        wanted = list(dict.fromkeys(pids))
+        question = {
+            "targets": [
+                [pid, (starts or {}).get(pid, 0), (threads or {}).get(pid, 0)]
+                for pid in wanted[:MAX_PIDS]
+            ],
+            "connections": [list(one) for one in connections],
+            "apart": self._apart,
+        }
+        try:
+            return self._child.ask(question, _read)
+        except StagewatchError as error:
+            unknown = {pid: Process(pid, 0, State.UNKNOWN, "") for pid in wanted}
+            return Waiting(unknown, left_out=(str(error),))
+
+    def rest(self) -> None:
+        """End the child until the next question."""
+        self._child.dismiss()
+
+    def close(self) -> None:
+        """End the child for good."""
+        self._child.close()
+
+
+def _read(told: object) -> Waiting:
+    try:
+        return from_json(told)
+    except BROKEN as error:
+        raise SourceError(f"the reader of waits has told something else: {error}") from error

@@ -1,0 +1,277 @@
+"""Processes, what their threads wait for and who holds the other end; and JSON both ways.
+
+What is decoded may come from an agent of another node or from a file: every value is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+from stagewatch.core.state_file import real, text, whole
+
+T = TypeVar("T")
+
+MAX_ITEMS = 4096
+"""Processes, waits or targets taken of a text."""
+
+
+class State(str, Enum):
+    """What a process does, by the thread that counts."""
+
+    RUNNING = "running"
+    """It runs, or used a good part of a core between the two looks."""
+    WAITING = "waiting"
+    """It waits for another process, or for whoever may come."""
+    INWARD = "inward"
+    """It waits for itself alone: for a lock, a pipe or an event between its own threads."""
+    SLEEPING = "sleeping"
+    """It sleeps in its own code, for one time that lasts longer than both looks."""
+    RETRYING = "retrying"
+    """It sleeps in its own code, again and again for short times."""
+    STORAGE = "storage"
+    """It is in a call to a file system."""
+    STOPPED = "stopped"
+    """A signal has stopped it, or a debugger holds it."""
+    ZOMBIE = "zombie"
+    """It has ended, and its parent has not fetched its status."""
+    GONE = "gone"
+    """It ended before both looks were done."""
+    UNKNOWN = "unknown"
+    """It may not be seen, or did something else at each look."""
+
+
+class Mode(str, Enum):
+    """Which of its targets end a wait."""
+
+    ALL = "all"
+    ANY = "any"
+    """Whichever of them acts first."""
+    ANYBODY = "anybody"
+    """A server's wait for the next request: whoever comes, its present clients included."""
+
+
+class Kind(str, Enum):
+    """What a wait is for."""
+
+    PIPE = "pipe"
+    UNIX = "unix"
+    TCP = "tcp"
+    SEVERAL = "several"
+    """Several descriptors at once, by poll, select or epoll."""
+    FUTEX = "futex"
+    """A lock, a semaphore or a condition in memory that processes share."""
+    OWN = "own"
+    """Something that only the process itself holds: a lock of its threads, its own pipe."""
+    CHILD = "child"
+    """The end of a child."""
+    LOCK = "lock"
+    """A lock of a file."""
+    STORAGE = "storage"
+    SLEEP = "sleep"
+    ACCEPT = "accept"
+    """The next connection."""
+    DEVICE = "device"
+    """A driver or a terminal."""
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A TCP connection, as one end of it sees it."""
+
+    local: str
+    """Address and port, `10.0.0.1:443` or `[fd00::1]:443`."""
+    remote: str
+    holders: tuple[int, ...] = ()
+    """The processes of this node that hold the remote end."""
+    owners: tuple[int, ...] = ()
+    """The processes of this node that hold the local end."""
+    accepted: bool = False
+    """Whether the remote end has opened it."""
+    owed: bool = False
+    """Whether the last data went to the remote end, so that it owes an answer."""
+    unread: int = 0
+    """Bytes that have come in and that nobody has read."""
+    unsent: int = 0
+    """Bytes written that the remote end has not taken."""
+    sent_seconds: float | None = None
+    """Seconds since data was last sent; `None` where that is not known, or never was."""
+    received_seconds: float | None = None
+
+    @property
+    def leaves(self) -> bool:
+        """Whether its other end is not on this node, as far as can be seen."""
+        return not self.holders and not self.remote.startswith(("127.", "[::1]"))
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What one thread waits for, or several alike of one process."""
+
+    pid: int
+    thread: int
+    kind: Kind
+    call: str
+    """The system call; the kernel's function where the call may not be read."""
+    seconds_at_least: float
+    """How long it has been in one such call at least; 0 if it came back to it in between."""
+    mode: Mode = Mode.ALL
+    targets: tuple[int, ...] = ()
+    """Processes of this node."""
+    witness: str = ""
+    """In words, to be read after the name of the process."""
+    connections: tuple[Connection, ...] = ()
+    unseen: bool = False
+    """Whether it is for somebody of whom nothing can be seen."""
+    alike: int = 1
+    """Threads of the process that wait so."""
+
+    @property
+    def remotes(self) -> tuple[Connection, ...]:
+        """The connections whose other end is not on this node."""
+        return tuple(one for one in self.connections if one.leaves)
+
+    @property
+    def outward(self) -> bool:
+        """Whether it is for somebody else in particular."""
+        return self.mode is not Mode.ANYBODY and bool(self.targets or self.remotes)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that waits, or that somebody waits for."""
+
+    pid: int
+    start: int
+    """In ticks since the boot."""
+    state: State
+    command: str
+    """Its name as the kernel has it."""
+    arguments: str = ""
+    """Its command line: short, and without what may be a secret."""
+    container: str = ""
+    job: str = ""
+    uid: int = -1
+    parent: int = 0
+    threads: int = 0
+    thread: int = 0
+    """The one whose wait counts: the main one, unless another was asked for."""
+    cores: float = 0.0
+    """CPU time between the looks, as a number of cores."""
+    steps: int = 0
+    """How many waits lead to it from the processes that were asked for."""
+    lacking: tuple[str, ...] = ()
+    """What could not be seen, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What lasted over two looks at some processes and at those that they wait for."""
+
+    processes: Mapping[int, Process]
+    waits: tuple[Wait, ...] = ()
+    connections: tuple[Connection, ...] = ()
+    """Those that were asked for and are held here."""
+    seconds: float = 0.0
+    """Between the two looks."""
+    left_out: tuple[str, ...] = ()
+    """What was not looked at, and why."""
+
+    def of(self, pid: int) -> tuple[Wait, ...]:
+        """The waits of one process, those of the thread that counts first."""
+        process = self.processes.get(pid)
+        first = process.thread if process else pid
+        mine = [wait for wait in self.waits if wait.pid == pid]
+        return tuple(sorted(mine, key=lambda wait: wait.thread != first))
+
+
+def as_json(waiting: Waiting) -> dict[str, Any]:
+    """What `from_json` reads."""
+    return {
+        "processes": [asdict(process) for process in waiting.processes.values()],
+        "waits": [asdict(wait) for wait in waiting.waits],
+        "connections": [asdict(connection) for connection in waiting.connections],
+        "seconds": waiting.seconds,
+        "left_out": list(waiting.left_out),
+    }
+
+
+def from_json(told: Any) -> Waiting:
+    """The same again.  Raises one of `stagewatch.core.state_file.BROKEN` for anything else."""
+    processes = _some(told["processes"], _process)
+    return Waiting(
+        {process.pid: process for process in processes},
+        _some(told["waits"], _wait),
+        _some(told["connections"], _connection),
+        real(told["seconds"]),
+        _some(told["left_out"], text),
+    )
+
+
+def _process(told: Any) -> Process:
+    return Process(
+        pid=whole(told["pid"]),
+        start=whole(told["start"]),
+        state=State(told["state"]),
+        command=text(told["command"]),
+        arguments=text(told["arguments"]),
+        container=text(told["container"]),
+        job=text(told["job"]),
+        uid=-1 if told["uid"] == -1 else whole(told["uid"]),
+        parent=whole(told["parent"]),
+        threads=whole(told["threads"]),
+        thread=whole(told["thread"]),
+        cores=real(told["cores"]),
+        steps=whole(told["steps"]),
+        lacking=_some(told["lacking"], text),
+    )
+
+
+def _wait(told: Any) -> Wait:
+    return Wait(
+        pid=whole(told["pid"]),
+        thread=whole(told["thread"]),
+        kind=Kind(told["kind"]),
+        call=text(told["call"]),
+        seconds_at_least=real(told["seconds_at_least"]),
+        mode=Mode(told["mode"]),
+        targets=_some(told["targets"], whole),
+        witness=text(told["witness"]),
+        connections=_some(told["connections"], _connection),
+        unseen=_flag(told["unseen"]),
+        alike=whole(told["alike"]),
+    )
+
+
+def _connection(told: Any) -> Connection:
+    return Connection(
+        local=text(told["local"]),
+        remote=text(told["remote"]),
+        holders=_some(told["holders"], whole),
+        owners=_some(told["owners"], whole),
+        accepted=_flag(told["accepted"]),
+        owed=_flag(told["owed"]),
+        unread=whole(told["unread"]),
+        unsent=whole(told["unsent"]),
+        sent_seconds=_seconds(told["sent_seconds"]),
+        received_seconds=_seconds(told["received_seconds"]),
+    )
+
+
+def _some(told: Any, read: Callable[[Any], T]) -> tuple[T, ...]:
+    if type(told) not in (list, tuple) or len(told) > MAX_ITEMS:
+        raise ValueError("it is no list, or too long")
+    return tuple(read(one) for one in told)
+
+
+def _flag(told: Any) -> bool:
+    if type(told) is not bool:
+        raise ValueError(f"{told!r:.40} is neither true nor false")
+    return told
+
+
+def _seconds(told: Any) -> float | None:
+    return None if told is None else real(told)

@@ -1,0 +1,49 @@
+"""Who holds the other end of what a thread waits for: the answer of every source of edges."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from stagewatch.ranks.waits.model import Connection, Kind
+
+_NOBODY = (Kind.OWN, Kind.STORAGE, Kind.SLEEP, Kind.ACCEPT, Kind.DEVICE)
+
+MAX_NAMED = 4
+"""Processes named in words; others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherEnd:
+    """One thing that a thread waits for."""
+
+    kind: Kind
+    words: str
+    """`a pipe that pid 4711 writes`."""
+    pids: frozenset[int] = frozenset()
+    """Who holds it, without the process that waits."""
+    own: bool = False
+    """Whether nobody else can: a pipe between the threads of one process."""
+    listens: bool = False
+    """Whether it is where new connections come in."""
+    accepted: bool = False
+    """Whether the other end has connected to this one, as clients do to a server."""
+    weak: bool = False
+    """Whether the other end has said what it had to say: an idle connection, kept for later."""
+    connection: Connection | None = None
+
+    @property
+    def unseen(self) -> bool:
+        """Whether there is somebody at the other end of whom nothing can be seen."""
+        known = self.own or self.listens or self.pids or self.kind in _NOBODY
+        return not known and not (self.connection and self.connection.leaves)
+
+
+def people(pids: Collection[int]) -> str:
+    """`pid 4711`, `pids 1 and 2`, or `pids 1, 2, 3, 4 and 17 more`."""
+    first, more = sorted(pids)[:MAX_NAMED], len(pids) - MAX_NAMED
+    words = [str(pid) for pid in first]
+    if more > 0:
+        words.append(f"{more} more")
+    told = " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+    return f"{'pid' if len(pids) == 1 else 'pids'} {told}"

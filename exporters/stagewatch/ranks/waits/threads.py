@@ -1,0 +1,141 @@
+"""The threads of a process, and the system call that each of them is in; see proc_pid_syscall(5).
+
+Which call a thread is in may be read by who may trace the process.  Others are told the kernel's
+function that it sleeps in (`wchan`), which says how it waits but not for what.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from stagewatch.host.procfs import TICKS_PER_SECOND
+from stagewatch.ranks.waits.system_calls import Call, Role, role_of_channel
+
+MAX_THREADS = 256
+"""Threads looked at of one process, the main one first."""
+
+_QUIET = frozenset(Role) - {Role.FILE, Role.PATH, Role.DEVICE, Role.OTHER, Role.READ, Role.WRITE}
+"""Calls in which a thread sleeps interruptibly, whatever its file is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """One look at a thread."""
+
+    task: int
+    call: Call | None
+    """`None` where it is in none, or nobody may tell."""
+    arguments: tuple[int, ...] = ()
+    state: str = "S"
+    """The letter of its `stat`."""
+    channel: str = ""
+    """The kernel's function that it sleeps in, where that is needed."""
+    runs: int = 0
+    """How often it has had a core so far."""
+    cpu_seconds: float = 0.0
+    """How long so far."""
+
+    def is_still(self, before: Thread) -> bool:
+        """Whether it has not run since an earlier look."""
+        return self == before and self.state not in "R"
+
+    def waits_like(self, before: Thread) -> bool:
+        """Whether it is in the same call for the same thing, if perhaps once more."""
+        mine, others = self.arguments, before.arguments
+        if self.call != before.call or mine[:1] != others[:1]:
+            return False
+        if self.call is None:
+            return self.channel == before.channel
+        return self.call.role is not Role.FUTEX or mine[:2] == others[:2]
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """One look at the threads of a process."""
+
+    threads: tuple[Thread, ...]
+    lacking: tuple[str, ...] = ()
+
+
+def look(root: str, pid: int, calls: Mapping[int, Call], wanted: Iterable[int] = ()) -> Threads:
+    """The first threads of a process and those wanted.  Raises `OSError` where it has ended.
+
+    It waits for an execve of that process; see `stagewatch.host.patience`.
+    """
+    with os.scandir(f"{root}/{pid}/task") as entries:
+        tasks = [int(entry.name) for entry in islice(entries, MAX_THREADS)]
+    found: list[Thread] = []
+    lacking: tuple[str, ...] = ()
+    for task in dict.fromkeys([*tasks, *wanted]):
+        try:
+            found.append(_thread(f"{root}/{pid}/task/{task}", task, calls))
+        except PermissionError as error:
+            lacking = (f"the system calls of its threads: {error.strerror}",)
+            thread = _hidden(f"{root}/{pid}/task/{task}", task)
+            if thread is not None:
+                found.append(thread)
+        except (OSError, ValueError, IndexError):  # it has just ended
+            continue
+    return Threads(tuple(found), lacking)
+
+
+def _thread(path: str, task: int, calls: Mapping[int, Call]) -> Thread:
+    number, *words = read(f"{path}/syscall").split()
+    runs, cpu_seconds = _times(path)
+    if number in (b"running", b"-1"):
+        return Thread(task, None, (), _state(path), "", runs, cpu_seconds)
+    call = calls.get(int(number)) or Call(f"system call {int(number)}", Role.OTHER)
+    arguments = tuple(int(word, 16) for word in words[:6])
+    if call.role in _QUIET:
+        return Thread(task, call, arguments, "S", "", runs, cpu_seconds)
+    return Thread(task, call, arguments, _state(path), _channel(path), runs, cpu_seconds)
+
+
+def _hidden(path: str, task: int) -> Thread | None:
+    """What everybody may know of a thread."""
+    try:
+        runs, cpu_seconds = _times(path)
+        state, channel = _state(path), _channel(path)
+    except (OSError, ValueError, IndexError):
+        return None
+    role = role_of_channel(channel)
+    call = Call(channel, role) if channel and state in "SD" else None
+    return Thread(task, call, (), state, channel, runs, cpu_seconds)
+
+
+def _times(path: str) -> tuple[int, float]:
+    """How often and how long it has run; its CPU time alone on a kernel without schedstat."""
+    try:
+        cpu, _, runs = read(f"{path}/schedstat").split()
+        return int(runs), int(cpu) / 1e9
+    except FileNotFoundError:
+        fields = read(f"{path}/stat").rpartition(b")")[2].split()
+        return 0, (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+
+
+def _state(path: str) -> str:
+    return read(f"{path}/stat").rpartition(b")")[2].split()[0].decode()
+
+
+def _channel(path: str) -> str:
+    try:
+        name = read(f"{path}/wchan").decode("ascii", "replace").strip("\0\n ")
+    except OSError:
+        return ""
+    return "" if name == "0" else name
+
+
+def read(path: str, limit: int = 1 << 16) -> bytes:
+    """The bytes of a file of the kernel's.  Raises `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while limit > 0 and (part := os.read(descriptor, min(limit, 1 << 16))):
+            parts.append(part)
+            limit -= len(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
