@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from stagewatch.incidents import files as incidents
-from stagewatch.incidents.files import Incident, IncidentDirectory, Witness, read, with_stacks
+from stagewatch.incidents.files import Incident, IncidentDirectory, Witness, read, with_evidence
 from stagewatch.judgement.facts import as_json
 from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.wait_class import WaitClass
@@ -199,14 +199,14 @@ def test_a_directory_that_cannot_be_written_costs_a_line(
 
 def test_the_stacks_count_while_the_overdue_ranks_stand_still() -> None:
     now = time.time()
-    found = with_stacks(RANKS, [incident(when=now - 400)], now)
+    found = with_evidence(RANKS, [incident(when=now - 400)], now)
     assert {rank.stack for rank in found} == {STACK}
-    assert with_stacks(RANKS, [incident(when=now - 420)], now) == RANKS
-    assert with_stacks(RANKS, [incident(when=now + 60)], now) == RANKS
+    assert with_evidence(RANKS, [incident(when=now - 420)], now) == RANKS
+    assert with_evidence(RANKS, [incident(when=now + 60)], now) == RANKS
 
 
 def test_another_process_of_the_same_rank_has_another_stack() -> None:
     now = time.time()
     restarted = job(3, LATE | PARKED, rank_1={"pid": 99}, rank_2={"wait_class": WaitClass.GONE})
-    found = with_stacks(restarted, [incident(when=now)], now)
+    found = with_evidence(restarted, [incident(when=now)], now)
     assert [rank.stack for rank in found] == [STACK, Stack(), Stack()]

@@ -30,10 +30,11 @@ from stagewatch.incidents.files import (
     Incident,
     IncidentDirectory,
     Witness,
-    with_stacks,
+    with_evidence,
 )
+from stagewatch.incidents.kernel_waits import kernel_waits
 from stagewatch.incidents.libraries import Asked, Libraries
-from stagewatch.judgement.facts import RankFacts, as_json
+from stagewatch.judgement.facts import KernelWait, RankFacts, as_json
 from stagewatch.judgement.from_node import Observer
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import judge
@@ -50,9 +51,10 @@ from stagewatch.kernel_log.reader import Kmsg
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.events import in_words, last_events
-from stagewatch.ranks.model import RANK_LABELS, Rank
+from stagewatch.ranks.model import RANK_LABELS, Rank, RankKey
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.stacks import MISSING, NO_PROCESS, Stack, StackTaker, Take, stack
+from stagewatch.ranks.waits.look import Waits
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +98,13 @@ FRAME = Metric(
     "hang: file, line and function.",
     (*RANK_LABELS, "frame"),
 )
+WAITS = Metric(
+    "rl_rank_waits_for",
+    "gauge",
+    "1 for whatever the kernel shows a rank to wait for once its job seems to hang, and in what: a "
+    "rank, a process that is none, or an address; with none of these it waits for nobody.",
+    (*RANK_LABELS, "how", "for_role", "for_rank", "process", "address"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +129,8 @@ class _Watched:
     """When the next look is, on the monotonic clock."""
     looks: dict[int, list[Take]] = field(default_factory=dict)
     """By process, the latest last; of those before it only the thread that trains."""
+    waits: Mapping[RankKey, tuple[KernelWait, ...]] = field(default_factory=dict)
+    """What the kernel showed at the last look."""
     incident: Incident | None = None
     """What was kept of it, once it was looked at twice."""
     pauses: Iterator[float] = field(default_factory=lambda: iter(PAUSES_SECONDS))
@@ -164,6 +175,8 @@ class IncidentsCollector(Collector):
         files: Files | None = None,
     ) -> None:
         self._ranks = ranks
+        self._proc = proc
+        self._waits = Waits()
         self._observer = Observer(proc)
         self._departures = Departures(directory.departures, proc.boot_id())
         self._directory = directory
@@ -203,10 +216,11 @@ class IncidentsCollector(Collector):
                     [fact for fact in left if fact.job_id == begun.job_id],
                 )
             self._taker.rest()
+            self._waits.rest()
             self._libraries.rest()
         now = time.time()
         if suspected:  # the page names the line of code, once it is known
-            facts = with_stacks(facts, self._latest.values(), now)
+            facts = with_evidence(facts, self._latest.values(), now)
             verdicts = judge([*facts, *left])
         self._findings.replace(findings_of(verdicts, facts))
         out = Samples()
@@ -228,6 +242,7 @@ class IncidentsCollector(Collector):
 
     def close(self) -> None:
         self._taker.close()
+        self._waits.close()
         self._libraries.close()
 
     @staticmethod
@@ -291,9 +306,10 @@ class IncidentsCollector(Collector):
         self, watched: _Watched, facts: Sequence[RankFacts], left: Sequence[RankFacts]
     ) -> None:
         watched.add(self._taker.take(watched.ranks))
+        watched.waits = self._kernel_waits(watched.ranks)
         stacks = {rank.key: watched.stack(rank) for rank in watched.ranks}
         seen = [
-            replace(fact, stack=stacks[key])
+            replace(fact, stack=stacks[key], kernel_waits=watched.waits.get(key, ()))
             for fact in facts
             if (key := (fact.job_id, fact.role, str(fact.rank))) in stacks
         ]
@@ -303,8 +319,9 @@ class IncidentsCollector(Collector):
             incident = self._incident(watched, seen, sentences)
         else:
             ranks = [
-                replace(one, stack=stacks[before.job_id, one.role, str(one.rank)])
+                replace(one, stack=stacks[key], waits=watched.waits.get(key, ()))
                 for one in before.ranks
+                if (key := (before.job_id, one.role, str(one.rank)))
             ]
             incident = replace(before, sentences=sentences, ranks=ranks)
         users = {rank.record.uid for rank in watched.ranks if rank.record is not None}
@@ -331,6 +348,7 @@ class IncidentsCollector(Collector):
                         printable(line, 300)
                         for line in events[fact.job_id, fact.role, str(fact.rank)]
                     ],
+                    fact.kernel_waits,
                 )
                 for fact in facts
             ],
@@ -338,6 +356,14 @@ class IncidentsCollector(Collector):
             self._open_faults(),
             self._libraries.read(watched.asked),
         )
+
+    def _kernel_waits(self, ranks: Sequence[Rank]) -> dict[RankKey, tuple[KernelWait, ...]]:
+        waiting = self._waits.look(
+            [rank.pid for rank in ranks if rank.pid],
+            starts={rank.pid: rank.start_ticks or 0 for rank in ranks},
+            threads={rank.pid: rank.thread for rank in ranks},
+        )
+        return kernel_waits(waiting, ranks, self._proc)
 
     def _kernel_lines(self) -> list[str]:
         """The last lines on hardware, memory and storage, where the log may be read."""
@@ -373,6 +399,9 @@ def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts]) -> None:
             out.add(GROUP, int(found.still), *key, found.group)
         if found.frame:
             out.add(FRAME, 1, *key, found.frame)
+        for wait in incident.waits(rank):
+            number = "" if wait.rank is None else wait.rank
+            out.add(WAITS, 1, *key, wait.how, wait.role, number, wait.process, wait.address)
 
 
 _BLOCKED = re.compile(r"blocked for more than|soft lockup|I/O error|Call timed out")

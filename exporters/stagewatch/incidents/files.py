@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stagewatch.core.state_file import BROKEN, StateFile, parse, real, text, whole
+from stagewatch.core.state_file import BROKEN, StateFile, optional, parse, real, text, whole
 from stagewatch.incidents.departures import NAME
-from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.facts import KernelWait, RankFacts
 from stagewatch.ranks.stacks import MAX_FRAME, Stack
 from stagewatch.ranks.wait_class import WaitClass
 
@@ -32,6 +32,7 @@ MAX_INCIDENTS = 64
 MAX_TOTAL_BYTES = 64 << 20
 MAX_BYTES = 8 << 20
 """Of one incident."""
+MAX_WAITS, MAX_TEXT = 64, 300
 MAX_AGE_SECONDS = 30 * 86400.0
 
 _NAME = re.compile(r"\d{8}T\d{6}Z-[A-Za-z0-9._-]{1,100}\.json(\.corrupt)?")
@@ -50,6 +51,8 @@ class Witness:
     """As `stagewatch inspect --json` has them."""
     events: Sequence[str] = ()
     """The last events that its record tells of, one a line."""
+    waits: Sequence[KernelWait] = ()
+    """What the kernel shows it to wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +74,18 @@ class Incident:
 
     def stack(self, rank: RankFacts) -> Stack:
         """Of a rank that is still the same process; an empty one where there is none."""
-        for witness in self.ranks:
-            if (witness.role, witness.rank, witness.pid) == (rank.role, rank.rank, rank.pid):
-                return witness.stack
-        return Stack()
+        witness = self._witness(rank)
+        return witness.stack if witness else Stack()
+
+    def waits(self, rank: RankFacts) -> tuple[KernelWait, ...]:
+        """The same of what it waits for."""
+        witness = self._witness(rank)
+        return tuple(witness.waits) if witness else ()
+
+    def _witness(self, rank: RankFacts) -> Witness | None:
+        wanted = rank.role, rank.rank, rank.pid
+        mine = (one for one in self.ranks if (one.role, one.rank, one.pid) == wanted)
+        return next(mine, None)
 
     def current(self, ranks: Sequence[RankFacts], now: float) -> bool:
         """Whether the ranks of the job that are overdue have stood still since it was taken."""
@@ -149,14 +160,14 @@ def read(directory: Path, jobs: Iterable[str]) -> Iterator[Incident]:
                     yield incident
 
 
-def with_stacks(
+def with_evidence(
     ranks: Sequence[RankFacts], incidents: Iterable[Incident], now: float
 ) -> list[RankFacts]:
-    """The ranks with their stacks out of those incidents that still are what they do."""
+    """The ranks with their stacks and waits out of those incidents that still are what they do."""
     current = {incident.job_id: incident for incident in standing(ranks, incidents, now)}
     return [
-        replace(rank, stack=current[rank.job_id].stack(rank))
-        if rank.job_id in current and rank.wait_class is not WaitClass.GONE
+        replace(rank, stack=incident.stack(rank), kernel_waits=incident.waits(rank))
+        if (incident := current.get(rank.job_id)) and rank.wait_class is not WaitClass.GONE
         else rank
         for rank in ranks
     ]
@@ -207,7 +218,15 @@ def _witness(content: Any) -> Witness:
         Stack(group, stack["still"], frame, threads, text(stack["problem"])),
         content["facts"],
         _texts(content["events"]),
+        tuple(map(_wait, content.get("waits", ())[:MAX_WAITS])),
     )
+
+
+def _wait(content: Any) -> KernelWait:
+    how, role, process, address = (
+        text(content[name])[:MAX_TEXT] for name in ("how", "role", "process", "address")
+    )
+    return KernelWait(how, role, optional(whole)(content["rank"]), process, address)
 
 
 def _texts(content: Any) -> tuple[str, ...]:

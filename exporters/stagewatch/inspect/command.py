@@ -43,7 +43,7 @@ from stagewatch.core.words import printable
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.departures import left_lately
-from stagewatch.incidents.files import DIRECTORY, read, standing, with_stacks
+from stagewatch.incidents.files import DIRECTORY, read, standing, with_evidence
 from stagewatch.inspect import evidence
 from stagewatch.inspect.evidence import gather, text, why_none
 from stagewatch.inspect.table import table
@@ -188,7 +188,7 @@ def _look(options: InspectOptions, limits: Limits) -> int:
     libraries = [
         printable(f"job {one.job_id}: {line}", 400) for one in incidents for line in one.libraries
     ]
-    ranks = with_stacks(ranks, incidents, now)
+    ranks = with_evidence(ranks, incidents, now)
     verdicts = judge([*ranks, *left], limits=limits)
     if options.evidence:
         taker = StackTaker()

@@ -41,6 +41,12 @@ class Rank:
         return self.job_id, self.role, str(self.rank)
 
     @property
+    def thread(self) -> int:
+        """The thread that trains, as the process itself numbers it; 0 where it is not known."""
+        lane = self.record.training if self.record else None
+        return lane.thread if lane else 0
+
+    @property
     def life(self) -> Life:
         """Whether its process lives; the environment scan finds live ranks only."""
         return self.record.life if self.record else Life.ALIVE

@@ -118,7 +118,7 @@ class StackTaker:
         question = {
             "program": [self._program, "dump", "--json", "--nonblocking"],
             "targets": [
-                {"pid": pid, "start": rank.start_ticks or 0, "thread": _thread(rank)}
+                {"pid": pid, "start": rank.start_ticks or 0, "thread": rank.thread}
                 for pid, rank in wanted.items()
                 if pid not in takes
             ],
@@ -216,11 +216,6 @@ def _shared(seen: Sequence[Frames]) -> Frames:
 
 def _places(frames: Frames) -> tuple[tuple[str, str], ...]:
     return tuple(frame.place for frame in frames)
-
-
-def _thread(rank: Rank) -> int:
-    lane = rank.record.training if rank.record else None
-    return lane.thread if lane else 0
 
 
 def _take(answer: Mapping[str, Any]) -> Take:

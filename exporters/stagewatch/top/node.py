@@ -12,7 +12,7 @@ from dataclasses import replace
 from stagewatch.core.words import duration
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.departures import left_lately
-from stagewatch.incidents.files import Incident, read, with_stacks
+from stagewatch.incidents.files import Incident, read, with_evidence
 from stagewatch.inspect.command import LookOptions
 from stagewatch.inspect.evidence import take, text
 from stagewatch.judgement.facts import RankFacts
@@ -93,7 +93,7 @@ class NodeSource:
         ranks = self._observer.facts(mine, full=census.full)
         left = left_lately(self._options.incident_dir, ranks, self._proc)
         jobs = [verdict.job_id for verdict in judge([*ranks, *left]) if verdict.stalled]
-        ranks = with_stacks(ranks, self._incidents_now(jobs), time.time())
+        ranks = with_evidence(ranks, self._incidents_now(jobs), time.time())
         verdicts = judge([*ranks, *left])
         self._last = ranks
         if not ranks:

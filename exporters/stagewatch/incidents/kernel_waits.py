@@ -1,0 +1,136 @@
+"""What the kernel shows the ranks of a job to wait for: other ranks, and processes that are none.
+
+A helper process of a rank is followed as if it were the rank itself: whoever waits for the loader
+of a rank waits for that rank, and a rank that waits for its own loader waits for nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from stagewatch.core.words import printable
+from stagewatch.host.procfs import Procfs
+from stagewatch.judgement.facts import KernelWait
+from stagewatch.ranks.model import Rank, RankKey
+from stagewatch.ranks.waits.ends import waits_of
+from stagewatch.ranks.waits.model import Kind, Mode, Process, State, Wait, Waiting
+
+MAX_WAITS = 16
+"""Told of one rank."""
+MAX_NAME = 80
+MAX_ANCESTORS = 16
+
+_WRITES = ("write", "writev", "sendto", "sendmsg", "sendfile", "splice")
+_IN = {
+    Kind.PIPE: "a read of a pipe",
+    Kind.UNIX: "a receive from a socket",
+    Kind.TCP: "a receive from a connection",
+    Kind.SEVERAL: "a poll of several pipes and sockets",
+    Kind.FUTEX: "a lock in shared memory",
+    Kind.CHILD: "a wait for the end of a process",
+    Kind.LOCK: "a lock of a file",
+    Kind.OWN: "a wait for a thread or process of its own",
+    Kind.STORAGE: "a call to storage",
+    Kind.ACCEPT: "a wait for the next request",
+}
+_OUT = {
+    Kind.PIPE: "a write to a full pipe",
+    Kind.UNIX: "a send to a full socket",
+    Kind.TCP: "a send to a full connection",
+}
+_STUCK = (State.INWARD, State.STORAGE)
+"""A process that does not go on by itself.  One that sleeps may be about to look again."""
+
+
+def kernel_waits(
+    waiting: Waiting, ranks: Iterable[Rank], proc: Procfs
+) -> dict[RankKey, tuple[KernelWait, ...]]:
+    """By rank; of one of which nothing is seen, nothing is told."""
+    job = _Job(waiting, ranks, proc)
+    return {rank.key: told for rank in job.ranks.values() if (told := job.waits(rank))}
+
+
+class _Job:
+    """The ranks of a job on this node, and the processes around them."""
+
+    def __init__(self, waiting: Waiting, ranks: Iterable[Rank], proc: Procfs) -> None:
+        self.ranks = {rank.pid: rank for rank in ranks if rank.pid}
+        self._waiting = waiting
+        self._proc = proc
+
+    def waits(self, rank: Rank) -> tuple[KernelWait, ...]:
+        """Whom a rank waits for, with what it is in itself."""
+        found: dict[KernelWait, None] = {}
+        todo = [(rank.pid, "")]
+        seen = {rank.pid}
+        while todo:
+            pid, how = todo.pop()
+            waits = waits_of(self._waiting, pid)
+            if any(wait.unseen or wait.kind in (Kind.DEVICE, Kind.OTHER) for wait in waits):
+                continue
+            if not waits and (end := self._end(rank, pid, how)) is not None:
+                found[end] = None
+            for wait in waits:
+                mine = how or _how(wait)
+                for one in wait.remotes:
+                    found[KernelWait(mine, address=one.remote)] = None
+                for target in set(wait.targets) - seen:
+                    seen.add(target)
+                    other = self._owner(target)
+                    if other is None or other is rank:
+                        todo.append((target, mine))
+                    else:
+                        found[KernelWait(mine, other.role, other.rank)] = None
+        # A helper that does not go on counts where nobody else is waited for.
+        outward = [wait for wait in found if not wait.nobody]
+        return tuple(outward or found)[:MAX_WAITS]
+
+    def _end(self, rank: Rank, pid: int, how: str) -> KernelWait | None:
+        """What is told of a process that waits for nobody: the rank or a helper of its own only if
+        it cannot go on."""
+        process = self._waiting.processes.get(pid)
+        if process is None or process.state in (State.GONE, State.UNKNOWN):
+            return None
+        if pid != rank.pid and self._owner(pid) is not rank:
+            return KernelWait(how, process=_name(process))
+        owes = process.state is State.WAITING  # a server that has not answered
+        if process.state not in _STUCK and not owes:
+            return None
+        return KernelWait(how or "an answer that it owes" if owes else how or _in(process.state))
+
+    def _owner(self, pid: int) -> Rank | None:
+        """The rank that a process is, or is a helper of."""
+        for ancestor in self._ancestors(pid):
+            if ancestor in self.ranks:
+                return self.ranks[ancestor]
+        return None
+
+    def _ancestors(self, pid: int) -> Iterator[int]:
+        """The process itself first."""
+        for _ in range(MAX_ANCESTORS):
+            if pid <= 1:
+                return
+            yield pid
+            stat = self._proc.stat(pid)
+            pid = stat.parent if stat else 0
+
+
+def _in(state: State) -> str:
+    return _IN[Kind.STORAGE if state is State.STORAGE else Kind.OWN]
+
+
+def _how(wait: Wait) -> str:
+    """What a wait is, as what others wait in."""
+    if wait.mode is Mode.ANYBODY:
+        return _IN[Kind.ACCEPT]
+    words = _OUT if wait.call in _WRITES else _IN
+    return words.get(wait.kind, "a wait that the kernel shows")
+
+
+def _name(process: Process) -> str:
+    """`vllm serve (pid 4711)`; of another job or container with its name."""
+    where = f" of job {process.job}" if process.job else ""
+    called = printable(process.arguments or process.command)
+    if len(called) > MAX_NAME:
+        called = f"{called[: MAX_NAME - 1]}…"
+    return f"{called} (pid {process.pid}{printable(where, MAX_NAME)})"
