@@ -47,10 +47,10 @@ from tests.bench.table import row
 NODES = int(os.environ.get("STAGEWATCH_BENCH_NODES", "1024"))
 GPUS = RANKS = 8
 LINKS = 18
-JOB_NODES = int(os.environ.get("STAGEWATCH_BENCH_JOB_NODES", "64"))
+JOB_NODES = int(os.environ.get("STAGEWATCH_BENCH_JOB_NODES", "10"))
 """Nodes of one job."""
 JOBS = -(-NODES // JOB_NODES)
-HUNG = int(os.environ.get("STAGEWATCH_BENCH_HUNG", "4"))
+HUNG = int(os.environ.get("STAGEWATCH_BENCH_HUNG", "51"))
 """One job of so many hangs: one rank has not come to the all-reduce that the others are inside of,
 in the world, after their groups of tensor, pipeline and data parallelism."""
 HUNG_SECONDS = 40.0
