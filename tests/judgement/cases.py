@@ -139,9 +139,13 @@ def reads(role: str, *ranks: int) -> Differences:
     return NO_GROUP | PARKED | {"kernel_waits": waits}
 
 
-def asks(process: str) -> Differences:
-    """Waits for an answer of a process that is no rank."""
-    waits = (KernelWait("a receive from a socket", process=process),)
+def asks(process: str, *others: tuple[str, int]) -> Differences:
+    """Waits for an answer of a process that is no rank, and that others may have to feed."""
+    how = "a receive from a socket"
+    waits = (
+        KernelWait(how, process=process),
+        *(KernelWait(how, role, rank, through=process) for role, rank in others),
+    )
     return NO_GROUP | PARKED | {"kernel_waits": waits}
 
 
@@ -794,6 +798,18 @@ CASES: dict[str, Case] = {
         "outsider",
     ),
     "all-ask-a-process-that-is-no-rank": nobody(3, asks("vllm serve (pid 7)"), {}, "outsider"),
+    "all-but-one-ask-a-queue": hang(
+        4,
+        asks("redis-server (pid 7)", ("train", 0), ("train", 1), ("train", 2), ("train", 3)),
+        {3: SLEEPS},
+        {3: "awaited_through"},
+    ),
+    "two-of-four-ask-a-queue": nobody(
+        4,
+        asks("redis-server (pid 7)", ("train", 2), ("train", 3)),
+        {2: SLEEPS, 3: SLEEPS},
+        "outsider",
+    ),
     "inside-a-collective-counts-more-than-the-kernel": hang(
         4,
         inside("world", 220, 4) | {"kernel_waits": (KernelWait("a poll", "train", 0),)},
@@ -1293,6 +1309,10 @@ ROLES: dict[str, dict[str, Case]] = {
     "one-reads-a-pipe-of-a-rank-that-goes-on": {
         "train": nobody(2, reads("rollout", 0), {}, "other_role"),
         "rollout": well(3, NO_GROUP | MARKS, {}),
+    },
+    "trainers-ask-a-queue-that-a-rollout-fills": {
+        "train": nobody(2, asks("redis-server (pid 7)", ("rollout", 0)), {}, "other_role"),
+        "rollout": Case(3, NO_GROUP | MARKS, {0: LATE | SLEEPS}, {0: "awaited_through"}, "", False),
     },
     "two-roles-read-of-each-other": {
         "train": nobody(2, reads("rollout", 0), {}, "other_role"),

@@ -60,7 +60,7 @@ class _Rank:
             self._add("rl_rank_stack_frame_info", 1, frame=rank.stack.frame)
         for wait in rank.kernel_waits:
             whom = {"for_role": wait.role, "for_rank": "" if wait.rank is None else wait.rank}
-            more = {"process": wait.process, "address": wait.address}
+            more = {"process": wait.process, "address": wait.address, "through": wait.through}
             self._add("rl_rank_waits_for", 60.0, how=wait.how, **whom, **more)
         if rank.first_failure_age_seconds is not None:
             raised = self._past.end - rank.first_failure_age_seconds

@@ -103,7 +103,7 @@ WAITS = Metric(
     "gauge",
     "1 for whatever the kernel shows a rank to wait for once its job seems to hang, and in what: a "
     "rank, a process that is none, or an address; with none of these it waits for nobody.",
-    (*RANK_LABELS, "how", "for_role", "for_rank", "process", "address"),
+    (*RANK_LABELS, "how", "for_role", "for_rank", "process", "address", "through"),
 )
 
 
@@ -401,7 +401,8 @@ def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts]) -> None:
             out.add(FRAME, 1, *key, found.frame)
         for wait in incident.waits(rank):
             number = "" if wait.rank is None else wait.rank
-            out.add(WAITS, 1, *key, wait.how, wait.role, number, wait.process, wait.address)
+            ends = wait.process, wait.address, wait.through
+            out.add(WAITS, 1, *key, wait.how, wait.role, number, *ends)
 
 
 _BLOCKED = re.compile(r"blocked for more than|soft lockup|I/O error|Call timed out")

@@ -223,10 +223,9 @@ def _witness(content: Any) -> Witness:
 
 
 def _wait(content: Any) -> KernelWait:
-    how, role, process, address = (
-        text(content[name])[:MAX_TEXT] for name in ("how", "role", "process", "address")
-    )
-    return KernelWait(how, role, optional(whole)(content["rank"]), process, address)
+    rank = optional(whole)(content["rank"])
+    names = (text(content[name])[:MAX_TEXT] for name in ("process", "address", "through"))
+    return KernelWait(text(content["how"])[:MAX_TEXT], text(content["role"]), rank, *names)
 
 
 def _texts(content: Any) -> tuple[str, ...]:

@@ -68,8 +68,8 @@ class _Job:
             waits = waits_of(self._waiting, pid)
             if any(wait.unseen or wait.kind in (Kind.DEVICE, Kind.OTHER) for wait in waits):
                 continue
-            if not waits and (end := self._end(rank, pid, how)) is not None:
-                found[end] = None
+            if not waits:
+                found |= dict.fromkeys(self._end(rank, pid, how))
             for wait in waits:
                 mine = how or _how(wait)
                 for one in wait.remotes:
@@ -85,18 +85,35 @@ class _Job:
         outward = [wait for wait in found if not wait.nobody]
         return tuple(outward or found)[:MAX_WAITS]
 
-    def _end(self, rank: Rank, pid: int, how: str) -> KernelWait | None:
+    def _end(self, rank: Rank, pid: int, how: str) -> Iterator[KernelWait]:
         """What is told of a process that waits for nobody: the rank or a helper of its own only if
         it cannot go on."""
         process = self._waiting.processes.get(pid)
         if process is None or process.state in (State.GONE, State.UNKNOWN):
-            return None
+            return
         if pid != rank.pid and self._owner(pid) is not rank:
-            return KernelWait(how, process=_name(process))
-        owes = process.state is State.WAITING  # a server that has not answered
-        if process.state not in _STUCK and not owes:
-            return None
-        return KernelWait(how or "an answer that it owes" if owes else how or _in(process.state))
+            name = _name(process)
+            yield KernelWait(how, process=name)
+            for other in self._clients(pid):
+                if other is not rank:
+                    yield KernelWait(how, other.role, other.rank, through=name)
+        elif process.state is State.WAITING:  # a server that has not answered
+            yield KernelWait(how or "an answer that it owes")
+        elif process.state in _STUCK:
+            yield KernelWait(how or _in(process.state))
+
+    def _clients(self, pid: int) -> Iterator[Rank]:
+        """The ranks that are connected to a server which waits for requests.  As a queue or a store
+        it may wait for one of them to bring what another has asked for."""
+        clients = {
+            client
+            for wait in self._waiting.of(pid)
+            if wait.mode is Mode.ANYBODY
+            for client in wait.targets
+        }
+        for client in sorted(clients):
+            if (owner := self._owner(client)) is not None:
+                yield owner
 
     def _owner(self, pid: int) -> Rank | None:
         """The rank that a process is, or is a helper of."""

@@ -21,7 +21,7 @@ from stagewatch.judgement.roles import HANDS_OVER, OUTSIDE
 from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import POINT_TO_POINT
 
-WEAK = ("left_loop_early", "odd_one_out", "stack_differs", "stage_differs")
+WEAK = ("awaited_through", "left_loop_early", "odd_one_out", "stack_differs", "stage_differs")
 """Evidence that a wait for another role may leave as well."""
 _GUESSED = (*WEAK, "role_differs", "stage_behind", "alone")
 """Evidence of how and where a rank waits, where nobody is seen to wait for it."""
@@ -34,9 +34,9 @@ class Charge:
 
     rank: RankFacts
     evidence: str
-    """`process_gone`, `node_lost`, `missing`, `left_loop_early`, `awaited`, `mismatch`,
-    `livelock`, `io_blocked`, `odd_one_out`, `stage_differs`, `stack_differs`, `role_differs`,
-    `stage_behind` or `alone`."""
+    """`process_gone`, `node_lost`, `missing`, `left_loop_early`, `awaited`, `awaited_through`,
+    `mismatch`, `livelock`, `io_blocked`, `odd_one_out`, `stage_differs`, `stack_differs`,
+    `role_differs`, `stage_behind` or `alone`."""
     group: str = ""
     op: str = ""
     """What the others wait for it in, where that is known."""

@@ -11,7 +11,7 @@ import io
 import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -256,7 +256,7 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, frozenset):
         return sorted(value)
     if name == "kernel_waits":
-        return [[one.how, one.role, one.rank, one.process, one.address] for one in value]
+        return [list(astuple(one)) for one in value]
     if isinstance(value, Stack):
         return [value.group, value.still, value.frame]
     if name == "inside":
@@ -294,8 +294,8 @@ def _inside(value: Any) -> dict[str, Inside]:
 
 def _kernel_waits(value: Any) -> tuple[KernelWait, ...]:
     return tuple(
-        KernelWait(text(how), text(role), optional(whole)(rank), text(process), text(address))
-        for how, role, rank, process, address in value[:MAX_SETS]
+        KernelWait(text(how), text(role), optional(whole)(rank), *map(text, names))
+        for how, role, rank, *names in value[:MAX_SETS]
     )
 
 

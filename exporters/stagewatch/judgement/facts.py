@@ -40,6 +40,8 @@ class KernelWait:
     process: str = ""
     """Command and process, as `vllm serve (pid 4711)`."""
     address: str = ""
+    through: str = ""
+    """The process that is asked, and may wait for this rank as a queue does for whoever fills it."""
 
     @property
     def nobody(self) -> bool:

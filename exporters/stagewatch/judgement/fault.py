@@ -38,6 +38,7 @@ def accuse(ranks: Sequence[RankFacts], others: Beside) -> Case:
         if rank.rank in others.awaited
     }
     graph = draw(live, asked, others.whole, others.shared)
+    graph.through |= {at for at in asked if live[at].rank in others.through}
     found, holding = _by_collectives(live, graph)
     case = Case(
         live,
@@ -159,7 +160,9 @@ def _held_up_by(
             alike = _charged(_unawaited(live, graph, wait_class), evidence)
             return {at: (evidence, *where) for at, where in chosen.items()} | alike
     chosen = _but_as_waiting(live, graph, holding, tries_again=tries_again)
-    return {at: ("awaited", *where) for at, where in chosen.items()}
+    if direct := {at: where for at, where in chosen.items() if at not in graph.through}:
+        return {at: ("awaited", *where) for at, where in direct.items()}
+    return {at: ("awaited_through", *where) for at, where in chosen.items() if len(chosen) == 1}
 
 
 def _out_of_circle(live: Sequence[RankFacts], graph: Graph) -> Charges:

@@ -490,14 +490,17 @@ class _Tables:
 
 
 def _kernel_wait(labels: Mapping[str, str]) -> KernelWait:
-    process = labels.get("process", "")
-    node = labels.get("node", "")
+    def process(label: str) -> str:
+        name, node = labels.get(label, ""), labels.get("node", "")
+        return f"{name} on {node}" if name and node else name
+
     return KernelWait(
         labels.get("how", ""),
         labels.get("for_role", ""),
         _whole(labels.get("for_rank", "")),
-        f"{process} on {node}" if process and node else process,
+        process("process"),
         labels.get("address", ""),
+        process("through"),
     )
 
 

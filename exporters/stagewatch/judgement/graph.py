@@ -101,6 +101,8 @@ class Graph:
     outside: dict[int, KernelWait] = field(default_factory=dict)
     """They wait for a rank of another role, for a process that is no rank, or for an address, as
     the kernel shows."""
+    through: set[int] = field(default_factory=set)
+    """They are awaited by way of a process alone that others have asked."""
     edges: list[Edge] = field(default_factory=list)
     """Who waits for whom, for people: nothing is decided by them."""
 
@@ -497,6 +499,8 @@ def _kernel_waits(live: Sequence[RankFacts], graph: Graph) -> None:
             if wait.nobody:
                 continue
             graph.waits.add(place)
+            if wait.through and wait.role == rank.role and wait.rank in first:
+                graph.through |= {first[wait.rank]} - graph.awaited.keys()
             mine = wait.rank is not None and wait.role == rank.role and wait.rank in first
             targets = frozenset((first[wait.rank],) if mine and wait.rank is not None else ())
             outside = None if mine else wait

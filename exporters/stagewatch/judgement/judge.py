@@ -279,8 +279,12 @@ class _Job:
         }
         give = weak | self._awaiting() | self._beside_calls()
         rest = counts - give
-        tied = {role for role in rest if self.cases[role].awaits_role} if len(rest) > 1 else set()
-        return give | tied
+        unsure = {role for role in rest if self.cases[role].awaits_role or self._asked(role)}
+        return give | (unsure if len(rest) > 1 else set())
+
+    def _asked(self, role: str) -> bool:
+        """Whether nobody of the role is at fault but who may owe something to a process."""
+        return all(charge.evidence == "awaited_through" for charge in self.cases[role].charges)
 
     def _early(self, role: str) -> bool:
         """Whether another role may still show better evidence."""

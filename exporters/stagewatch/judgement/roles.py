@@ -28,6 +28,8 @@ class Beside:
     """Its rank that all others of a group wait for, or that the kernel shows to be waited for."""
     by_kernel: set[int] = field(default_factory=set)
     """The latter."""
+    through: set[int] = field(default_factory=set)
+    """Of them, those that are awaited only by way of a process that others have asked."""
     missed: set[int] = field(default_factory=set)
     """Its rank that all others of a group wait for, of all other roles too."""
     whole: set[str] = field(default_factory=set)
@@ -98,8 +100,13 @@ def _ask_the_kernel(
     for role, rank in everybody:
         for wait in () if rank.inside or not rank.overdue else rank.kernel_waits:
             if wait.rank is not None and wait.role in found and wait.role != role:
-                found[wait.role].awaited[wait.rank] = "", wait.how
-                found[wait.role].by_kernel.add(wait.rank)
+                theirs = found[wait.role]
+                theirs.awaited[wait.rank] = "", wait.how
+                if not wait.through:
+                    theirs.through.discard(wait.rank)
+                elif wait.rank not in theirs.by_kernel:
+                    theirs.through.add(wait.rank)
+                theirs.by_kernel.add(wait.rank)
 
 
 def _alive(ranks: Sequence[RankFacts]) -> list[RankFacts]:

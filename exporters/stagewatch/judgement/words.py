@@ -144,6 +144,10 @@ MEANING = {
         "has not entered what the others wait in",
         "have not entered what the others wait in",
     ),
+    "awaited_through": (
+        "has not brought what the others ask a process for",
+        "have not brought what the others ask a process for",
+    ),
     "mismatch": (
         "does not do what the others of its group do",
         "do not do what the others of their group do",
