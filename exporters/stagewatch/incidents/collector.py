@@ -130,7 +130,7 @@ class _Watched:
     looks: dict[int, list[Take]] = field(default_factory=dict)
     """By process, the latest last; of those before it only the thread that trains."""
     waits: Mapping[RankKey, tuple[KernelWait, ...]] = field(default_factory=dict)
-    """What the kernel showed at the last look."""
+    """What the kernel showed at the last look that showed anything: nobody has moved since."""
     incident: Incident | None = None
     """What was kept of it, once it was looked at twice."""
     pauses: Iterator[float] = field(default_factory=lambda: iter(PAUSES_SECONDS))
@@ -306,7 +306,7 @@ class IncidentsCollector(Collector):
         self, watched: _Watched, facts: Sequence[RankFacts], left: Sequence[RankFacts]
     ) -> None:
         watched.add(self._taker.take(watched.ranks))
-        watched.waits = self._kernel_waits(watched.ranks)
+        watched.waits = {**watched.waits, **self._kernel_waits(watched.ranks)}
         stacks = {rank.key: watched.stack(rank) for rank in watched.ranks}
         seen = [
             replace(fact, stack=stacks[key], kernel_waits=watched.waits.get(key, ()))

@@ -285,8 +285,8 @@ def _findings(look: Look) -> list[Finding]:
     found: list[Finding] = []
     for job in look.jobs.values():
         verdicts = [state.verdict for state in job.states]
-        told = [one for one in verdicts if one.stalled or one.charges]
-        found += findings_of(told, [rank for one in verdicts for rank in one.ranks])
+        if any(one.stalled or one.charges for one in verdicts):
+            found += findings_of(verdicts, [rank for one in verdicts for rank in one.ranks])
     return found
 
 

@@ -41,7 +41,7 @@ class KernelWait:
     """Command and process, as `vllm serve (pid 4711)`."""
     address: str = ""
     through: str = ""
-    """The process that is asked; it may wait for this rank, as a queue does for whoever fills it."""
+    """The process that is asked, and that may wait for this rank to bring what is asked for."""
 
     @property
     def nobody(self) -> bool:
