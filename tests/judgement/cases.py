@@ -305,6 +305,23 @@ CASES: dict[str, Case] = {
         {3: member(("world", 219, 4)) | sends("recv", 2)},
         "cycle",
     ),
+    "two-receive-from-each-other-and-two-wait-for-them": hang(
+        4,
+        {},
+        {
+            0: sends("recv", 1) | {"collectives": {"dp:0": 29}, "group_sizes": {"dp:0": 2}},
+            1: sends("recv", 0) | {"collectives": {"dp:1": 29}, "group_sizes": {"dp:1": 2}},
+            2: inside("dp:0", 30, 2),
+            3: inside("dp:1", 30, 2),
+        },
+        {0: "circle", 1: "circle"},
+    ),
+    "one-that-was-restarted-is-in-another-operation-than-all-others": hang(
+        4,
+        inside("world", 220, 4) | {"started": 1000.0},
+        {2: inside("world", 1, 4, "broadcast") | {"started": 1400.0, "step": None}},
+        {2: "mismatch"},
+    ),
     "half-have-not-come": hang(
         4,
         inside("world", 220, 4),

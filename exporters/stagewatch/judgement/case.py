@@ -36,7 +36,7 @@ class Charge:
     evidence: str
     """`process_gone`, `node_lost`, `missing`, `left_loop_early`, `awaited`, `awaited_through`,
     `mismatch`, `livelock`, `io_blocked`, `odd_one_out`, `stage_differs`, `stack_differs`,
-    `role_differs`, `stage_behind` or `alone`."""
+    `role_differs`, `circle`, `stage_behind` or `alone`."""
     group: str = ""
     op: str = ""
     """What the others wait for it in, where that is known."""

@@ -5,7 +5,7 @@ Collectives come first, then who is absent, then how the ranks wait, then where 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -122,7 +122,7 @@ def _by_collectives(live: Sequence[RankFacts], graph: Graph) -> tuple[Charges, s
     holding = _holding(live, graph, graph.mismatched.keys() | livelock)
     found |= _held_up_by(live, graph, holding, tries_again=bool(livelock))
     if not found and _in_circle(graph):
-        found = _out_of_circle(live, graph)
+        found = _out_of_circle(live, graph) or _charged(_circle(live, graph), "circle")
     return found, livelock | holding.keys()
 
 
@@ -180,6 +180,34 @@ def _out_of_circle(live: Sequence[RankFacts], graph: Graph) -> Charges:
         return {place: ("left_loop_early", *where) for place, where in at_end.items()}
     few = _minority([rank.stage for rank in live])
     return {p: ("stage_differs", *where) for p, where in graph.awaited.items() if p in few}
+
+
+def _circle(live: Sequence[RankFacts], graph: Graph) -> set[int]:
+    """The few that wait for each other in the same operation, where all others wait for them.
+
+    Whoever nobody waits for is left out, then whoever was waited for by those alone, and so on.
+    """
+    edges = [edge for edge in graph.edges if edge.targets]
+    waiters = [len(edge.waiters & graph.waits) for edge in edges]
+    of = defaultdict(list)
+    awaited: Counter[int] = Counter()
+    for number, edge in enumerate(edges):
+        for place in edge.waiters:
+            of[place].append(number)
+        awaited.update(edge.targets if waiters[number] else ())
+    inside = set(graph.waits)
+    free = [place for place in inside if not awaited[place]]
+    while free:
+        place = free.pop()
+        inside.discard(place)
+        for number in of[place]:
+            waiters[number] -= 1
+            for target in edges[number].targets if not waiters[number] else ():
+                awaited[target] -= 1
+                if not awaited[target]:
+                    free.append(target)
+    calls = {(group, call.op) for place in inside for group, call in live[place].inside.items()}
+    return inside if len(calls) == 1 and 2 * len(inside) <= len(live) else set()
 
 
 def _but_as_waiting(

@@ -420,7 +420,8 @@ class Group:
         return (late, rooted) if few else (set(), set())
 
     def _together(self) -> set[int]:
-        here = {place for place in self.inside if self.sequence.get(place) == self.reached}
+        counted = {place for place in self.inside if self.sequence.get(place) == self.reached}
+        here = counted | (self._younger & self.inside.keys())
         whole = here == self.members and len(here) > 1 and not self.short
         return here if whole and self.reached is not None else set()
 

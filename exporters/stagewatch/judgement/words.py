@@ -154,6 +154,7 @@ MEANING = {
     ),
     "livelock": ("makes marks of progress but no steps", "make marks of progress but no steps"),
     "io_blocked": ("waits for storage", "wait for storage"),
+    "circle": ("waits for itself", "wait for each other"),
     "odd_one_out": ("is stopped by a signal", "are stopped by a signal"),
     "stack_differs": ("is in other code than all others", "are in other code than all others"),
     "stage_differs": ("is in a stage of its own", "are in a stage of their own"),
