@@ -55,8 +55,10 @@ def test_a_holder_of_another_user_is_not_taken_for_nobody(program: Start, python
             sleep()
         fork(write)
         os.close(w)
-        os.setresuid(*[{NOBODY}] * 3)
         import ctypes
+        os.setgroups([])
+        os.setresgid(*[{NOBODY}] * 3)
+        os.setresuid(*[{NOBODY}] * 3)
         ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: others of this user may look
         say("reader")
         os.read(r, 1)
