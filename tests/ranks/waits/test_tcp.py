@@ -233,10 +233,15 @@ def asked_and_got(sent: int, received: int, *, last: float, bytes_received: int)
         (asked_and_got(1, 0, last=20.0, bytes_received=0), True),
         (asked_and_got(8, 7, last=20.0, bytes_received=9000), True),
         (asked_and_got(8, 8, last=40.0, bytes_received=9000), False),
+        (asked_and_got(8, 7, last=30.0, bytes_received=9000), True),
+        (asked_and_got(8, 8, last=30.0, bytes_received=9000), False),
         (asked_and_got(0, 0, last=20.0, bytes_received=0), False),
         (asked_and_got(40, 3, last=20.0, bytes_received=150), False),
     ],
-    ids=["first request", "last request", "answered", "silent", "nobody ever answers"],
+    ids=[
+        *("first request", "last request", "answered"),
+        *("asked at once again", "answered at once", "silent", "nobody ever answers"),
+    ],
 )
 def test_who_owes_an_answer(statistics: TcpStatistics, owed: bool) -> None:
     one = end("10.0.0.1:5000", "10.0.0.2:80", 7, statistics=statistics)
