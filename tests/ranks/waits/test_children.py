@@ -37,12 +37,15 @@ def test_a_parent_waits_for_its_child(program: Start, settled: Settled, call: st
         CALLS[call],
     )
     parent, first, second = (running[name] for name in ("parent", "first", "second"))
-    look = settled(parent, until=lambda look: any(wait.targets for wait in look.of(parent)))
+    look = settled(
+        *(parent, first, second),
+        until=lambda look: any(wait.targets for wait in look.of(parent))
+        and look.processes[first].state is State.SLEEPING,
+    )
     (wait,) = look.of(parent)
     assert wait.kind is Kind.CHILD
     assert set(wait.targets) == ({first, second} if "any" in call else {first})
     assert wait.witness.startswith("waits for the end of pid")
-    assert look.processes[first].state is State.SLEEPING
 
 
 def test_a_child_in_a_pid_namespace_of_its_own_is_found(program: Start, settled: Settled) -> None:

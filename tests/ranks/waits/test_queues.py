@@ -12,26 +12,26 @@ from tests.ranks.waits.test_pipes import Start
 
 QUEUES = code("""
     import multiprocessing
-    def worker(todo, done, number):
+    def worker(todo, done, stuck, number):
         say(f"worker{number}")
         while True:
             item = todo.get()
             if number == 1:
+                stuck.set()
                 sleep()
             done.put(item)
     if __name__ == "__main__":
         context = multiprocessing.get_context(sys.argv[1])
-        todo, done = context.Queue(), context.Queue()
+        todo, done, stuck = context.Queue(), context.Queue(), context.Event()
         workers = [
-            context.Process(target=worker, args=(todo, done, number), daemon=True)
+            context.Process(target=worker, args=(todo, done, stuck, number), daemon=True)
             for number in range(3)
         ]
         for one in workers:
             one.start()
+        while not stuck.is_set():
             todo.put(0)
-            time.sleep(1 if sys.argv[1] == "spawn" else 0.2)
-        for _ in range(200):
-            todo.put(0)
+            time.sleep(0.05)
         say("trainer")
         while True:
             done.get()

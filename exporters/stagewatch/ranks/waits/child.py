@@ -55,6 +55,7 @@ MAX_CONNECTIONS = 256
 """Asked for."""
 THREADS_SECONDS = 2.0
 """How long the threads of one process may take to be read."""
+SILENT = "anything of it: it does not answer, as one that is stuck in exec on a silent mount"
 BUSY = 0.05
 """Share of a core from which a thread that comes back to the same call does not just wait."""
 BUSY_PROCESS = 0.3
@@ -161,7 +162,7 @@ class _Look:
         task = self._proc.task_named(pid, thread) if thread else None
         threads = self._threads(pid, (task,) if task else ())
         if threads is None:
-            threads = Threads((), ("its threads: it does not answer",))
+            threads = Threads((), (SILENT,))
         subject = _Subject(self._processes[pid], steps, task or pid, threads)
         end = time.process_time() + PROCESS_CPU_SECONDS
         for one in threads.threads:
@@ -189,6 +190,8 @@ class _Look:
             now = self._threads(pid, (subject.wanted,))
             seconds = time.monotonic() - began
             stat = again.get(pid)
+            if stat is None and pid in self._proc.silent():
+                now, stat = None, subject.stat
             ended = stat is None or stat.start_ticks != subject.stat.start_ticks
             mine = {} if ended or now is None else _same(subject, now, seconds)
             if any(wait.mode is Mode.ANYBODY for wait in mine.values()):
@@ -200,7 +203,7 @@ class _Look:
                 waits += _folded(mine.values(), subject.wanted)
         for pid, start in self._asked:
             if pid not in processes:
-                processes[pid] = Process(pid, start, State.GONE, "")
+                processes[pid] = self._not_seen(pid, start)
         return Waiting(
             processes,
             tuple(waits),
@@ -208,6 +211,12 @@ class _Look:
             time.monotonic() - began,
             (*self._left_out, *self._edges.holders.left_out()),
         )
+
+    def _not_seen(self, pid: int, start: int) -> Process:
+        """A process that was asked for and does not answer, or has ended."""
+        if pid in self._proc.silent():
+            return Process(pid, start, State.UNKNOWN, "", lacking=(SILENT,))
+        return Process(pid, start, State.GONE, "")
 
     def _process(self, pid: int, subject: _Subject, state: State, cores: float) -> Process:
         descriptors = self._edges.holders.lacking(pid)
