@@ -9,5 +9,6 @@ started.  The collectors read from these two: `stages`, `activity` (with `wait_c
 Other subjects attribute what they show to ranks by `RankDirectory.ranks` and
 `ProcessFamilies.look`, which their context hands them; both speak in the names of `model`.
 `verdict` and `faults` read the directory itself, and `verdict` also the wait class and `stacks`,
-which has py-spy look at ranks from a child of its own.
+which has py-spy look at ranks from a child of its own.  `waits` asks the kernel what the processes
+of a suspected job wait for, and who holds the other end.
 """

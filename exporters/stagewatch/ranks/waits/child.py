@@ -42,8 +42,10 @@ ANSWER_SECONDS = 20.0
 """For everything, the time between the looks included."""
 CPU_SECONDS = 5.0
 """CPU time of one answer."""
+PROCESS_CPU_SECONDS = 0.5
+"""And of it, for what one process waits for."""
 LIFE_CPU_SECONDS = 120
-"""And of the whole process."""
+"""CPU time of all answers."""
 MEMORY_BYTES = 1 << 30
 MAX_STEPS = 3
 """From the processes asked for to the last that is followed."""
@@ -53,6 +55,7 @@ MAX_CONNECTIONS = 256
 """Asked for."""
 THREADS_SECONDS = 2.0
 """How long the threads of one process may take to be read."""
+SILENT = "anything of it: it does not answer, as one that is stuck in exec on a silent mount"
 BUSY = 0.05
 """Share of a core from which a thread that comes back to the same call does not just wait."""
 BUSY_PROCESS = 0.3
@@ -70,6 +73,11 @@ class _Subject:
     threads: Threads
     waits: dict[int, Wait] = field(default_factory=dict)
     name: Name = field(default_factory=Name)
+
+
+def answer(question: Mapping[str, Any]) -> dict[str, Any]:
+    """What the processes asked about wait for, as JSON has it."""
+    return as_json(_Look(Procfs(), calls(os.uname().machine), question).take())
 
 
 class _Look:
@@ -134,8 +142,8 @@ class _Look:
                 subject = self._look_at(pid, steps, first.get(pid, 0))
                 if subject is not None:
                     self._subjects[pid] = subject
-                    targets = (one for wait in subject.waits.values() for one in wait.targets)
-                    following |= dict.fromkeys(targets)
+                    waits = sorted(subject.waits.values(), key=lambda one: not one.outward)
+                    following |= dict.fromkeys(one for wait in waits for one in wait.targets)
             frontier = following
 
     def _has_room(self) -> bool:
@@ -154,10 +162,12 @@ class _Look:
         task = self._proc.task_named(pid, thread) if thread else None
         threads = self._threads(pid, (task,) if task else ())
         if threads is None:
-            threads = Threads((), ("its threads: it does not answer",))
+            threads = Threads((), (SILENT,))
         subject = _Subject(self._processes[pid], steps, task or pid, threads)
+        end = time.process_time() + PROCESS_CPU_SECONDS
         for one in threads.threads:
-            if not self._has_time():
+            if not self._has_time() or time.process_time() > end:
+                self._left_out.append(f"not every thread of pid {pid} was looked at: no time")
                 break
             wait = self._edges.wait(pid, one)
             if wait is not None:
@@ -180,18 +190,20 @@ class _Look:
             now = self._threads(pid, (subject.wanted,))
             seconds = time.monotonic() - began
             stat = again.get(pid)
+            if stat is None and pid in self._proc.silent():
+                now, stat = None, subject.stat
             ended = stat is None or stat.start_ticks != subject.stat.start_ticks
             mine = {} if ended or now is None else _same(subject, now, seconds)
             if any(wait.mode is Mode.ANYBODY for wait in mine.values()):
                 mine = {task: _request(wait) for task, wait in mine.items()}
-            waits += _folded(mine.values(), subject.wanted)
             cores = 0.0 if stat is None or ended else _cpu(stat, subject.stat) / seconds
-            processes[pid] = self._process(
-                pid, subject, _state(subject, stat, ended, now, mine, cores), cores
-            )
+            state = _state(subject, stat, ended, now, mine, cores)
+            processes[pid] = self._process(pid, subject, state, cores)
+            if state is not State.STOPPED:
+                waits += _folded(mine.values(), subject.wanted)
         for pid, start in self._asked:
             if pid not in processes:
-                processes[pid] = Process(pid, start, State.GONE, "")
+                processes[pid] = self._not_seen(pid, start)
         return Waiting(
             processes,
             tuple(waits),
@@ -199,6 +211,12 @@ class _Look:
             time.monotonic() - began,
             (*self._left_out, *self._edges.holders.left_out()),
         )
+
+    def _not_seen(self, pid: int, start: int) -> Process:
+        """A process that was asked for and does not answer, or has ended."""
+        if pid in self._proc.silent():
+            return Process(pid, start, State.UNKNOWN, "", lacking=(SILENT,))
+        return Process(pid, start, State.GONE, "")
 
     def _process(self, pid: int, subject: _Subject, state: State, cores: float) -> Process:
         descriptors = self._edges.holders.lacking(pid)
@@ -242,9 +260,7 @@ def _same(subject: _Subject, now: Threads, seconds: float) -> dict[int, Wait]:
 
 def _request(wait: Wait) -> Wait:
     """A wait of a server, for a client that has connected to it: for its next request."""
-    if wait.connections and all(one.accepted for one in wait.connections):
-        return replace(wait, mode=Mode.ANYBODY)
-    return wait
+    return replace(wait, mode=Mode.ANYBODY) if wait.serves else wait
 
 
 def _folded(waits: Iterable[Wait], first: int) -> list[Wait]:
@@ -294,11 +310,11 @@ def _state(
         return found
     if cores >= BUSY_PROCESS:
         return State.RUNNING
-    others = {_of_wait(wait) for wait in waits.values() if wait is not main}
-    order: tuple[State, ...] = (State.WAITING, State.STORAGE, State.SLEEPING)
-    if main.mode is Mode.ANYBODY:
-        order = (State.STORAGE, State.SLEEPING)
-    return next((state for state in order if state in others), found)
+    others = [wait for wait in waits.values() if wait is not main]
+    if any(wait.outward or wait.unseen for wait in others):
+        return State.WAITING
+    states = {_of_wait(wait) for wait in others}
+    return next((one for one in (State.STORAGE, State.SLEEPING) if one in states), found)
 
 
 def _of_wait(wait: Wait) -> State:
@@ -318,9 +334,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (LIFE_CPU_SECONDS, LIFE_CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    table = calls(os.uname().machine)
     for line in sys.stdin:
-        answer = _Look(Procfs(), table, json.loads(line)).take()
-        sys.stdout.write(json.dumps(as_json(answer)) + "\n")
+        sys.stdout.write(json.dumps(answer(json.loads(line))) + "\n")
         sys.stdout.flush()
     os._exit(0)  # without waiting for threads that wait for an answer

@@ -65,7 +65,6 @@ class Edges:
         self._events = Events(self.holders)
         self._futexes = Futexes(proc, self._of_the_same_user)
         self._locks: bytes | None = None
-        self._users: dict[int, int | None] = {}
 
     def close(self) -> None:
         """Close the netlink sockets."""
@@ -93,7 +92,10 @@ class Edges:
     def _in_call(self, pid: int, thread: Thread, role: Role, arguments: tuple[int, ...]) -> Wait:
         first = children.signed(arguments[0])
         if role in (Role.POLL, Role.EPOLL, Role.SELECT):
-            return self._several(pid, thread, self._watched(pid, role, arguments))
+            descriptors = self._watched(pid, role, arguments)
+            if descriptors or role is Role.EPOLL:
+                return self._several(pid, thread, descriptors)
+            role = Role.SLEEP
         name = thread.call.name if thread.call else ""
         if role in (Role.READ, Role.WRITE, Role.CONNECT, Role.ACCEPT, Role.FILE, Role.DEVICE):
             end = self._descriptor(pid, first, thread, name, reads=role is not Role.WRITE)
@@ -101,7 +103,7 @@ class Edges:
             end = storage.other_end(self._proc, pid, "", name, thread.channel)
         elif role is Role.FUTEX:
             end = self._futexes.other_end(pid, arguments[0], arguments[1], arguments[2])
-        elif role in (Role.WAIT_PID, Role.WAIT_ID):
+        elif role in (Role.WAIT_PID, Role.WAIT_ID, Role.FORK):
             end = self._child(pid, role, first, arguments)
         elif role in (Role.FLOCK, Role.FCNTL):
             end = self._file_lock(pid, first)
@@ -126,6 +128,7 @@ class Edges:
             targets=tuple(sorted(choice.pids)[:MAX_TARGETS]),
             witness=printable(f"waits for {choice.words}", MAX_WORDS),
             connections=choice.connections[:MAX_TARGETS],
+            serves=bool(choice.ends) and all(end.accepted for end in choice.ends),
             unseen=any(end.unseen for end in choice.ends),
         )
 
@@ -191,7 +194,7 @@ class Edges:
 
     def _child(self, pid: int, role: Role, first: int, arguments: tuple[int, ...]) -> OtherEnd:
         mine = self._children.get(pid, [])
-        number = first
+        number = -1 if role is Role.FORK else first
         if role is Role.WAIT_ID:
             chosen = children.signed(arguments[1])
             if first == children.P_PIDFD:
@@ -213,9 +216,13 @@ class Edges:
         return namespace, self._namespaces.get(namespace, pid)
 
     @cached_property
+    def _users(self) -> dict[int, int | None]:
+        return {pid: self._proc.uid(pid) for pid in self._processes}
+
+    @cached_property
     def _order(self) -> list[int]:
         """All processes: those asked for first, then their descendants, then those of the same
-        sessions, then the others, the youngest first."""
+        sessions, of the same users, and the others, the youngest first."""
         kin = dict.fromkeys(pid for pid in self._first if pid in self._processes)
         waiting = list(kin)
         while waiting:
@@ -223,25 +230,28 @@ class Edges:
             kin |= dict.fromkeys(mine)
             waiting += mine
         sessions = {self._processes[pid].session for pid in kin}
+        users = {self._users[pid] for pid in kin}
         others = sorted(
             self._processes.keys() - kin.keys(),
             key=lambda pid: (
                 self._processes[pid].session not in sessions,
+                self._users[pid] not in users,
                 -self._processes[pid].start_ticks,
             ),
         )
         return [*kin, *others]
 
     def _of_the_same_user(self, pid: int) -> list[int]:
-        if not self._users:
-            self._users = {other: self._proc.uid(other) for other in self._order}
         return [other for other in self._order if self._users[other] == self._users.get(pid)]
+
+
+_HIDDEN = "something that may not be seen"
 
 
 def _by_channel(pid: int, thread: Thread) -> Wait:
     """What is known of a thread whose call may not be read."""
     role = thread.call.role if thread.call else Role.OTHER
-    words = f"something, in the kernel's {thread.channel}"
+    words = f"something, in the kernel's {thread.channel}" if thread.channel else _HIDDEN
     if role is Role.SLEEP:
         return _wait(pid, thread, OtherEnd(Kind.SLEEP, "sleeps in its own code"))
     if role is Role.ACCEPT:
@@ -273,5 +283,6 @@ def _wait(pid: int, thread: Thread, end: OtherEnd) -> Wait:
         targets=tuple(sorted(end.pids)[:MAX_TARGETS]),
         witness=printable(witness, MAX_WORDS),
         connections=(end.connection,) if end.connection else (),
+        serves=end.accepted,
         unseen=end.unseen,
     )

@@ -17,7 +17,10 @@ class Ends:
     remotes: tuple[Connection, ...] = ()
     """Connections to other nodes, where it has to be followed further."""
     unseen: tuple[int, ...] = ()
-    """Processes that wait for somebody of whom nothing can be seen."""
+    """Processes of which nothing is known, or that wait for somebody of whom nothing is."""
+    perhaps: tuple[int, ...] = ()
+    """Clients of a server among `pids` that wait for nobody and cannot go on alone: it may wait
+    for them to bring what others have asked it for, as a queue or a store does."""
 
 
 _STUCK = (State.STOPPED, State.ZOMBIE, State.GONE, State.STORAGE, State.SLEEPING, State.INWARD)
@@ -40,7 +43,7 @@ def ends(waiting: Waiting, pids: Iterable[int]) -> Ends:
         following = [one for wait in waits for one in wait.targets]
         far = [one for wait in waits for one in wait.remotes]
         remotes |= dict.fromkeys(far)
-        if any(wait.unseen for wait in waits):
+        if _is_unseen(waiting, pid) or any(wait.unseen for wait in waits):
             unseen[pid] = None
         elif not (following or far):
             found[pid] = None
@@ -51,7 +54,26 @@ def ends(waiting: Waiting, pids: Iterable[int]) -> Ends:
         process = waiting.processes.get(pid)
         return process is None or process.state not in _STUCK
 
-    return Ends(tuple(sorted(found, key=goes_on)), tuple(remotes), tuple(unseen))
+    clients = (
+        client
+        for pid in found
+        for wait in waiting.of(pid)
+        if wait.mode is Mode.ANYBODY
+        for client in wait.targets
+        if client not in seen and not waits_of(waiting, client) and not goes_on(client)
+    )
+    return Ends(
+        tuple(sorted(found, key=goes_on)),
+        tuple(remotes),
+        tuple(unseen),
+        tuple(dict.fromkeys(clients)),
+    )
+
+
+def _is_unseen(waiting: Waiting, pid: int) -> bool:
+    """Whether nothing is known of a process: it was too far or one too many, or may not be seen."""
+    process = waiting.processes.get(pid)
+    return process is None or (process.state is State.UNKNOWN and bool(process.lacking))
 
 
 def waits_of(waiting: Waiting, pid: int) -> tuple[Wait, ...]:

@@ -20,31 +20,31 @@ def other_end(locks: bytes, holders: Holders, pid: int, link: str) -> OtherEnd:
     """Who holds the lock that a process waits for, given `/proc/locks`."""
     words = f"a lock of {link or 'a file'}"
     holding = _holding(locks, pid)
-    if holding is None:
-        return OtherEnd(Kind.LOCK, f"{words}, whose holder is not on this node or cannot be seen")
-    openers = {other for other, _ in holders.of(link)} if link else set()
-    if holding > 0 and (holding in openers or not openers):
+    opened = holders.of(link)[:MAX_OPENERS] if link else []
+    if holding > 0 and (not opened or holding in {opener for opener, _ in opened}):
         found = {holding}
-    else:  # its process has ended, or it belongs to no process but to an open file
-        opened = holders.of(link)[:MAX_OPENERS]
-        found = {other for other, descriptor in opened if _has_lock(holders, other, descriptor)}
+    else:  # its process has ended, or the lock belongs to an open file and to no process
+        found = {opener for opener, descriptor in opened if _has_lock(holders, opener, descriptor)}
     others = frozenset(found - {pid})
     if others:
         verb = "holds" if len(others) == 1 else "hold"
         return OtherEnd(Kind.LOCK, f"{words} that {people(others)} {verb}", others)
-    return OtherEnd(Kind.LOCK, f"{words} that nobody who can be seen holds")
+    return OtherEnd(Kind.LOCK, f"{words}, whose holder is not on this node or cannot be seen")
 
 
-def _holding(locks: bytes, pid: int) -> int | None:
-    """The holder of the lock that a process waits for; -1 or 0 if it is no process that is seen."""
-    holder: int | None = None
+def _holding(locks: bytes, pid: int) -> int:
+    """The holder of the lock that a process waits for; -1 or 0 if it is no process that is seen.
+
+    A wait for the lock of an open file (F_OFD_SETLKW) does not tell whose it is.
+    """
+    holder = 0
     for words in _lines(locks):
         if words[1] == "->":
             if len(words) > 5 and words[5] == str(pid):
                 return holder
         else:
-            holder = int(words[4]) if words[4].lstrip("-").isdecimal() else None
-    return None
+            holder = int(words[4]) if words[4].isdecimal() else 0
+    return 0
 
 
 def _lines(locks: bytes) -> Iterable[list[str]]:

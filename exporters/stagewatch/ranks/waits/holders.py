@@ -19,6 +19,8 @@ MAX_DESCRIPTORS = 16_384
 """Descriptors looked at of one process."""
 MAX_ALL_DESCRIPTORS = 262_144
 """And of all."""
+MAX_MODES = 1024
+"""Descriptors of one pipe whose mode is looked up."""
 SEARCH_SECONDS = 2.0
 """How long one process may take."""
 MAX_LINK = 512
@@ -26,7 +28,7 @@ MAX_LINK = 512
 EVENTFD = "anon_inode:[eventfd]"
 
 Held = tuple[int, int]
-"""A process and its descriptor."""
+"""A process, and its descriptor or how it has that open."""
 
 
 class Holders:
@@ -39,6 +41,7 @@ class Holders:
         self._order = order
         self._has_time = has_time
         self._held: dict[str, list[Held]] | None = None
+        self._modes: dict[str, frozenset[Held]] = {}
         self._hidden = 0
         self._cut: dict[int, str] = {}
         self._left_out = 0
@@ -52,6 +55,17 @@ class Holders:
     def pids_of(self, link: str) -> set[int]:
         """The processes of these."""
         return {pid for pid, _ in self.of(link)}
+
+    def modes(self, link: str) -> frozenset[Held]:
+        """Who holds a pipe, and for what: `os.O_RDONLY`, `O_WRONLY` or `O_RDWR`."""
+        if link not in self._modes:
+            self._modes[link] = frozenset(
+                (pid, int(words[1], 8) & os.O_ACCMODE)
+                for pid, descriptor in self.of(link)[:MAX_MODES]
+                for words in self.information(pid, descriptor)
+                if words[:1] == ["flags:"]
+            )
+        return self._modes[link]
 
     def link(self, pid: int, descriptor: int) -> str:
         """What a descriptor leads to; empty where that may not be known."""

@@ -124,6 +124,8 @@ class Wait:
     witness: str = ""
     """In words, to be read after the name of the process."""
     connections: tuple[Connection, ...] = ()
+    serves: bool = False
+    """Whether those who hold the other end have connected to it, as clients do to a server."""
     unseen: bool = False
     """Whether it is for somebody of whom nothing can be seen."""
     alike: int = 1
@@ -241,6 +243,7 @@ def _wait(told: Any) -> Wait:
         targets=_some(told["targets"], whole),
         witness=text(told["witness"]),
         connections=_some(told["connections"], _connection),
+        serves=_flag(told["serves"]),
         unseen=_flag(told["unseen"]),
         alike=whole(told["alike"]),
     )

@@ -87,7 +87,7 @@ def choose(ends: Sequence[OtherEnd]) -> Choice:
     counting = [end for end in opened if not end.weak] or opened
     if counting:
         kinds = {end.kind for end in counting}
-        kind = kinds.pop() if len(kinds) == len(ends) == 1 else Kind.SEVERAL
+        kind = kinds.pop() if len(kinds) == 1 else Kind.SEVERAL
         return Choice(kind, Mode.ANY, tuple(counting), _words(counting))
     if listens:
         return Choice(Kind.ACCEPT, Mode.ANYBODY, tuple(others), _words([*listens, *others]))

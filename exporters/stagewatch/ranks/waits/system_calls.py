@@ -29,6 +29,8 @@ class Role(Enum):
     """At the address in the first argument; the second has the operation, the third a value."""
     WAIT_PID = "waits for a child"
     """The process in the first argument, or any child."""
+    FORK = "starts"
+    """A child that shares its memory until it executes a program."""
     WAIT_ID = "waits for one"
     """The second argument, of the type that the first one names."""
     SLEEP = "sleeps"
@@ -66,6 +68,7 @@ EPOLL   epoll_wait 232 -  epoll_pwait 281 22  epoll_pwait2 441 441
 FUTEX   futex 202 98  futex_wait 455 455
 WAIT_PID wait4 61 260
 WAIT_ID waitid 247 95
+FORK    vfork 58 -  clone 56 220  clone3 435 435
 SLEEP   nanosleep 35 101  clock_nanosleep 230 115
 SIGNAL  pause 34 -  rt_sigsuspend 130 133  rt_sigtimedwait 128 137
 FLOCK   flock 73 32

@@ -197,22 +197,28 @@ def _asked_last(told: TcpStatistics) -> bool:
         and 0 < told.data_segments_received <= HANDSHAKE_SEGMENTS
         and told.bytes_received <= HANDSHAKE_BYTES
     )
-    return told.data_segments_sent > 0 and not one_way and told.last_sent <= told.last_received
+    if one_way or not told.data_segments_sent:
+        return False
+    if told.last_sent == told.last_received:  # by a clock of some milliseconds
+        return told.data_segments_sent > told.data_segments_received
+    return told.last_sent < told.last_received
 
 
 def _words(connection: Connection, mine: TcpSocket, *, accepting: bool) -> str:
+    way = "from" if connection.accepted else "to"
     if connection.holders:
-        told = f"a TCP connection to {people(connection.holders)}"
+        told = f"a TCP connection {way} {people(connection.holders)}"
     elif _is_loopback(remote(mine)[0]):
         told = "a TCP connection within this node, whose other end cannot be seen"
     else:
-        told = f"a TCP connection to {connection.remote}"
+        told = f"a TCP connection {way} {connection.remote}"
     if accepting and connection.holders:
         return f"{told}, which has not accepted it"
     if connection.unsent:
         return f"{told}, which has not taken {size(connection.unsent)}"
     if connection.owed and connection.sent_seconds is not None:
-        return f"{told}, which has not answered for {duration(connection.sent_seconds)}"
+        what = "from which nothing has come" if connection.accepted else "which has not answered"
+        return f"{told}, {what} for {duration(connection.sent_seconds)}"
     return told
 
 

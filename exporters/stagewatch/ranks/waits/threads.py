@@ -101,8 +101,7 @@ def _hidden(path: str, task: int) -> Thread | None:
         state, channel = _state(path), _channel(path)
     except (OSError, ValueError, IndexError):
         return None
-    role = role_of_channel(channel)
-    call = Call(channel, role) if channel and state in "SD" else None
+    call = Call(channel, role_of_channel(channel)) if state in "SD" else None
     return Thread(task, call, (), state, channel, runs, cpu_seconds)
 
 

@@ -1,0 +1,62 @@
+"""Programs of several real processes, and looks at what they wait for."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from stagewatch.ranks.waits.look import Waits
+from stagewatch.ranks.waits.model import Waiting
+from tests.ranks.waits.programs import Program
+from tests.running import Python
+from tests.waiting import wait_for
+
+Settled = Callable[..., Waiting]
+
+
+@pytest.fixture(scope="session")
+def waits() -> Iterator[Waits]:
+    """Takes looks that are little apart."""
+    found = Waits(apart=0.3)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def settled(waits: Waits) -> Settled:
+    """Looks at processes until something holds, and returns that look."""
+
+    def look(*pids: int, until: Callable[[Waiting], object]) -> Waiting:
+        last: list[Waiting] = []
+
+        def holds() -> bool:
+            last[:] = [waits.look(pids)]
+            return bool(until(last[0]))
+
+        try:
+            wait_for(holds, "the processes wait as they should", 30.0)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {last[0]}") from None
+        return last[0]
+
+    return look
+
+
+@pytest.fixture
+def program(python: Python) -> Iterator[Callable[..., Program]]:
+    """Starts programs that end with all of their processes."""
+    started: list[int] = []
+
+    def start(code: str, *arguments: object, prefix: tuple[str, ...] = ()) -> Program:
+        found = Program(python(code, *arguments, prefix=prefix))
+        started.append(found.script.pid)
+        return found
+
+    yield start
+    for group in started:
+        with suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)

@@ -1,0 +1,90 @@
+"""Following who waits for whom."""
+
+from __future__ import annotations
+
+from stagewatch.ranks.waits.ends import ends
+from stagewatch.ranks.waits.model import Connection, Kind, Mode, Process, State, Wait, Waiting
+
+
+def look(states: dict[int, State], *waits: Wait) -> Waiting:
+    return Waiting(
+        {pid: Process(pid, 1, state, "python", thread=pid) for pid, state in states.items()}, waits
+    )
+
+
+def waiting(pid: int, *targets: int, mode: Mode = Mode.ALL, thread: int = 0) -> Wait:
+    return Wait(pid, thread or pid, Kind.PIPE, "read", 2.0, mode, targets, "reads")
+
+
+W, S = State.WAITING, State.SLEEPING
+
+
+def test_a_chain_ends_at_who_waits_for_nobody() -> None:
+    found = ends(look({1: W, 2: W, 3: S}, waiting(1, 2), waiting(2, 3)), [1])
+    assert found.pids == (3,)
+
+
+def test_of_several_holders_those_that_wait_in_turn_are_not_blamed() -> None:
+    queue = look(
+        {1: W, 2: W, 3: S, 4: W},
+        waiting(1, 2, 3, 4, mode=Mode.ANY),
+        waiting(2, 1, 3, 4, mode=Mode.ANY),
+        waiting(4, 1, 2, 3, mode=Mode.ANY),
+    )
+    assert ends(queue, [1]).pids == (3,)
+    assert ends(queue, [1, 2, 4]).pids == (3,)
+
+
+def test_a_circle_has_no_end() -> None:
+    assert ends(look({1: W, 2: W}, waiting(1, 2), waiting(2, 1)), [1, 2]).pids == ()
+
+
+def test_who_cannot_go_on_comes_before_who_runs() -> None:
+    states = {1: W, 2: State.RUNNING, 3: State.STOPPED}
+    assert ends(look(states, waiting(1, 2, 3, mode=Mode.ANY)), [1]).pids == (3, 2)
+
+
+def test_a_wait_that_leads_to_another_node_is_told() -> None:
+    far = Connection("10.0.0.1:5000", "10.0.0.2:80", owed=True)
+    wait = Wait(1, 1, Kind.TCP, "read", 2.0, connections=(far,))
+    found = ends(look({1: W}, wait), [1])
+    assert (found.pids, found.remotes) == ((), (far,))
+
+
+def test_who_waits_for_somebody_unseen_is_no_end() -> None:
+    wait = Wait(2, 2, Kind.OTHER, "pipe_read", 2.0, unseen=True)
+    found = ends(look({1: W, 2: W}, waiting(1, 2), wait), [1])
+    assert (found.pids, found.unseen) == ((), (2,))
+
+
+def test_who_was_not_looked_at_is_no_end() -> None:
+    found = ends(look({1: W}, waiting(1, 2)), [1])
+    assert (found.pids, found.unseen) == ((), (2,))
+
+
+def test_a_thread_within_counts_where_the_main_one_waits_for_it() -> None:
+    own = Wait(1, 1, Kind.OWN, "futex", 2.0)
+    assert ends(look({1: W, 2: S}, own, waiting(1, 2, thread=9)), [1]).pids == (2,)
+
+
+def test_threads_do_not_excuse_a_process_whose_main_thread_sleeps() -> None:
+    asleep = Wait(2, 2, Kind.SLEEP, "nanosleep", 2.0)
+    found = ends(look({1: W, 2: S, 3: S}, waiting(1, 2), asleep, waiting(2, 3, thread=9)), [1])
+    assert found.pids == (2,)
+
+
+def request(pid: int, server: int, *, owed: bool) -> Wait:
+    to_it = Connection("127.0.0.1:1", "127.0.0.1:2", (server,), owed=owed)
+    return Wait(pid, pid, Kind.TCP, "read", 2.0, targets=(server,), connections=(to_it,))
+
+
+def test_a_server_that_owes_an_answer_is_at_the_end_and_its_idle_client_perhaps() -> None:
+    serves = waiting(2, 1, 3, mode=Mode.ANYBODY)
+    found = ends(look({1: W, 2: W, 3: S}, request(1, 2, owed=True), serves), [1])
+    assert (found.pids, found.perhaps) == ((2,), (3,))
+
+
+def test_a_collector_waits_for_those_that_do_not_wait_for_it() -> None:
+    serves = waiting(2, 1, 3, mode=Mode.ANYBODY)
+    found = ends(look({1: W, 2: W, 3: S}, request(1, 2, owed=False), serves), [2])
+    assert found.pids == (3,)

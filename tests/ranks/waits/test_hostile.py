@@ -1,0 +1,129 @@
+"""Processes that do their worst cost a line, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+import pytest
+
+from stagewatch.ranks.waits.ends import ends
+from stagewatch.ranks.waits.holders import MAX_DESCRIPTORS
+from stagewatch.ranks.waits.look import Waits
+from stagewatch.ranks.waits.model import State, Waiting
+from stagewatch.ranks.waits.threads import MAX_THREADS
+from tests.ranks.waits.conftest import Settled
+from tests.ranks.waits.programs import code
+from tests.ranks.waits.test_pipes import WRITERS, Start
+
+DESCRIPTORS = min(100_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 100)
+
+
+def test_a_hundred_thousand_descriptors(program: Start, settled: Settled) -> None:
+    if DESCRIPTORS <= MAX_DESCRIPTORS:
+        pytest.skip("the limit of descriptors is lower")
+    greedy = program(
+        code(f"""
+        import resource
+        resource.setrlimit(resource.RLIMIT_NOFILE, ({DESCRIPTORS + 100},) * 2)
+        r, w = os.pipe()
+        for _ in range({DESCRIPTORS}):
+            os.dup(r)
+        say("me")
+        os.read(r, 1)
+        """)
+    )["me"]
+    running = program(WRITERS)
+    reader = running["reader"]
+
+    def seen(look: Waiting) -> bool:
+        return bool(look.of(reader) and look.of(greedy))
+
+    look = settled(greedy, reader, until=seen)
+    assert len(look.of(reader)[0].targets) == 2
+    assert look.processes[greedy].lacking == (
+        f"its descriptors beyond the first {MAX_DESCRIPTORS:,}",
+    )
+
+
+def test_thousands_of_threads(program: Start, settled: Settled) -> None:
+    me = program(
+        code("""
+        threading.stack_size(65536)
+        lock = threading.Lock()
+        lock.acquire()
+        for _ in range(2000):
+            threading.Thread(target=lock.acquire, daemon=True).start()
+        say("me")
+        sleep()
+        """)
+    )["me"]
+    look = settled(me, until=lambda look: look.processes[me].state is State.SLEEPING)
+    assert look.processes[me].threads == 2001
+    assert look.processes[me].lacking == (f"its threads beyond the first {MAX_THREADS}",)
+    assert len(look.of(me)) == 2
+
+
+def test_a_name_that_lies_stays_on_its_line(program: Start, settled: Settled) -> None:
+    running = program(
+        code("""
+        import ctypes
+        name = b'x) R\\n"\\x1b['
+        ctypes.CDLL(None).prctl(15, name, 0, 0, 0)
+        import tempfile
+        path = tempfile.mkdtemp() + "/a\\nb\\x1b[31m.lock"
+        import fcntl
+        file = open(path, "w")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        def wait():
+            other = open(path, "w")
+            say("waiter")
+            fcntl.flock(other, fcntl.LOCK_EX)
+        fork(wait)
+        say("holder")
+        sleep()
+        """)
+    )
+    waiter, holder = running["waiter"], running["holder"]
+    look = settled(waiter, until=lambda look: any(wait.targets for wait in look.of(waiter)))
+    assert look.processes[waiter].command.isprintable()
+    assert look.of(waiter)[0].witness.isprintable()
+    assert ends(look, [waiter]).pids == (holder,)
+
+
+def test_many_processes_on_one_pipe(program: Start, settled: Settled) -> None:
+    running = program(
+        code("""
+        r, w = os.pipe()
+        for _ in range(400):
+            fork(lambda: os.read(r, 1))
+        say("me")
+        os.read(r, 1)
+        """)
+    )
+    me = running["me"]
+    look = settled(me, until=lambda look: look.of(me))
+    assert any("more than 256 processes" in line for line in look.left_out)
+
+
+def test_a_process_that_ends_and_begins_all_the_time(program: Start, waits: Waits) -> None:
+    me = program(
+        code("""
+        say("me")
+        while True:
+            os.waitpid(fork(lambda: None), 0)
+        """)
+    )["me"]
+    for _ in range(3):
+        assert me in waits.look([me]).processes
+
+
+def test_a_child_that_is_killed_costs_a_line(waits: Waits) -> None:
+    waits.look([])
+    child = waits._child.pid
+    assert child is not None
+    os.kill(child, 9)
+    look = waits.look([os.getpid()])
+    if look.processes[os.getpid()].state is State.UNKNOWN:
+        assert "the reader of waits" in look.left_out[0]
+    waits.rest()

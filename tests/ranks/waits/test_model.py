@@ -1,0 +1,87 @@
+"""JSON both ways, and what others make of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stagewatch.core.state_file import BROKEN
+from stagewatch.ranks.waits.model import (
+    Connection,
+    Kind,
+    Mode,
+    Process,
+    State,
+    Wait,
+    Waiting,
+    as_json,
+    from_json,
+)
+
+FAR = Connection("10.0.0.1:5000", "10.0.0.2:80", owed=True, sent_seconds=4.5)
+NEAR = Connection("127.0.0.1:1", "127.0.0.1:2", (7,), unread=3)
+LOOK = Waiting(
+    {
+        1: Process(1, 10, State.WAITING, "python", job="540", lacking=("its threads: no",)),
+        2: Process(2, 11, State.GONE, ""),
+    },
+    (
+        Wait(1, 1, Kind.TCP, "read", 2.0, Mode.ALL, (), "reads", (FAR,)),
+        Wait(1, 3, Kind.PIPE, "read", 0.0, Mode.ANY, (2, 4), "reads", alike=3, unseen=True),
+    ),
+    (NEAR,),
+    2.0,
+    ("nobody",),
+)
+
+
+def test_what_is_written_is_read_again() -> None:
+    assert from_json(json.loads(json.dumps(as_json(LOOK)))) == LOOK
+
+
+def test_the_thread_that_counts_comes_first() -> None:
+    assert [wait.thread for wait in LOOK.of(1)] == [1, 3]
+    assert LOOK.of(9) == ()
+
+
+def test_a_wait_leads_to_processes_or_to_another_node() -> None:
+    far, pipe = LOOK.waits
+    assert far.outward and far.remotes == (FAR,)
+    assert pipe.outward and pipe.remotes == ()
+    assert not NEAR.leaves
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(st.sampled_from(["processes", "waits", "connections", "seconds", "left_out"]), _JSON)
+def test_anything_else_is_refused_or_a_look(name: str, value: Any) -> None:
+    with contextlib.suppress(BROKEN):
+        assert isinstance(from_json(as_json(LOOK) | {name: value}), Waiting)
+
+
+@given(st.sampled_from(["processes", "waits"]), st.data())
+def test_a_field_that_is_something_else_is_refused_or_a_look(
+    kind: str, data: st.DataObject
+) -> None:
+    told = json.loads(json.dumps(as_json(LOOK)))
+    field = data.draw(st.sampled_from(sorted(told[kind][0])))
+    told[kind][0][field] = data.draw(_JSON)
+    with contextlib.suppress(BROKEN):
+        assert isinstance(from_json(told), Waiting)
+
+
+@pytest.mark.parametrize("pids", [5000, 100_000])
+def test_a_list_without_end_is_refused(pids: int) -> None:
+    told = as_json(LOOK)
+    told["waits"][0]["targets"] = list(range(pids))
+    with pytest.raises(ValueError, match="too long"):
+        from_json(told)

@@ -1,0 +1,50 @@
+"""What a process that is no rank is called."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.waits.naming import MAX_LENGTH, name_of, shortened
+from tests.running import Python
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["/usr/bin/python3", "-m", "vllm", "serve"], "python3 -m vllm serve"),
+        (["vllm", "--api-key", "sk-123", "--port", "80"], "vllm --api-key ... --port 80"),
+        (["vllm", "--api-key=sk-123", "--port=80"], "vllm --api-key=... --port=80"),
+        (["x", "HF_TOKEN=hf_abc"], "x HF_TOKEN=..."),
+        (["x", "redis://me:pass@host:1/0"], "x redis://host:1/0"),
+        (["x", "Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5"], "x ..."),
+        (["python", "-c", "import secrets"], "python -c ..."),
+        (["x", "a\nb\x1b[31m"], "x a b?[31m"),
+        (["x", *map(str, range(20))], "x 0 1 2 3 4 5 6 ..."),
+        ([], ""),
+    ],
+)
+def test_a_command_line_is_short_and_without_secrets(words: list[str], told: str) -> None:
+    cmdline = b"".join(word.encode() + b"\0" for word in words)
+    assert shortened(cmdline) == told
+
+
+def test_a_long_command_line_is_cut() -> None:
+    assert len(shortened(b"\0".join(b"/data" * 40 for _ in range(9)))) <= MAX_LENGTH
+
+
+def test_the_environment_tells_the_job(python: Python) -> None:
+    script = python("print('ready'); import time; time.sleep(600)", SLURM_JOB_ID="540")
+    script.said("ready")
+    name = name_of(Procfs(), script.pid, 0)
+    assert name.job == "540"
+    assert name.arguments.startswith("python")
+    assert not name.lacking
+
+
+def test_who_is_of_no_job_has_none(python: Python) -> None:
+    script = python("print('ready'); import time; time.sleep(600)")
+    script.said("ready")
+    assert name_of(Procfs(), script.pid, os.getsid(0)).job == ""

@@ -1,0 +1,85 @@
+"""Pipes of one and of several writers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stagewatch.ranks.waits.model import Kind, Mode, State
+from tests.ranks.waits.conftest import Settled
+from tests.ranks.waits.programs import Program, code
+
+Start = Callable[..., Program]
+
+WRITERS = code("""
+    r, w = os.pipe()
+    for name in "first", "second":
+        def write():
+            os.close(r)
+            sleep()
+        say(name, fork(write))
+    os.close(w)
+    say("reader")
+    os.read(r, 1)
+""")
+
+
+def test_a_reader_waits_for_any_of_those_who_may_write(program: Start, settled: Settled) -> None:
+    running = program(WRITERS)
+    reader, writers = running["reader"], {running["first"], running["second"]}
+    look = settled(reader, until=lambda look: look.of(reader))
+    (wait,) = look.of(reader)
+    assert (wait.kind, wait.call, wait.mode) == (Kind.PIPE, "read", Mode.ANY)
+    assert set(wait.targets) == writers
+    assert wait.seconds_at_least > 0
+    low, high = sorted(writers)
+    assert wait.witness == f"reads a pipe that pids {low} and {high} write"
+    assert {look.processes[pid].state for pid in writers} == {State.SLEEPING}
+
+
+def test_a_writer_waits_for_those_who_may_read(program: Start, settled: Settled) -> None:
+    running = program(
+        code("""
+        r, w = os.pipe()
+        def read():
+            os.close(w)
+            sleep()
+        say("reader", fork(read))
+        os.close(r)
+        say("writer")
+        while True:
+            os.write(w, bytes(65536))
+        """)
+    )
+    writer, reader = running["writer"], running["reader"]
+    (wait,) = settled(writer, until=lambda look: look.of(writer)).of(writer)
+    assert (wait.kind, wait.call, wait.targets) == (Kind.PIPE, "write", (reader,))
+    assert wait.witness == f"writes a pipe that pid {reader} reads"
+
+
+def test_a_pipe_between_threads_is_a_wait_for_itself(program: Start, settled: Settled) -> None:
+    running = program(code("r, w = os.pipe(); say('me'); os.read(r, 1)"))
+    me = running["me"]
+    look = settled(me, until=lambda look: look.of(me))
+    (wait,) = look.of(me)
+    assert (wait.kind, wait.targets) == (Kind.OWN, ())
+    assert look.processes[me].state is State.INWARD
+
+
+def test_a_named_pipe_is_found_by_its_name(program: Start, settled: Settled) -> None:
+    running = program(
+        code("""
+        import tempfile
+        path = tempfile.mkdtemp() + "/queue"
+        os.mkfifo(path)
+        def write():
+            w = os.open(path, os.O_WRONLY)
+            sleep()
+        say("writer", fork(write))
+        r = os.open(path, os.O_RDONLY)
+        say("reader")
+        os.read(r, 1)
+        """)
+    )
+    reader, writer = running["reader"], running["writer"]
+    look = settled(reader, until=lambda look: any(wait.targets for wait in look.of(reader)))
+    assert [wait.targets for wait in look.of(reader)] == [(writer,)]

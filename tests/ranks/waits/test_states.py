@@ -1,0 +1,128 @@
+"""What a process does that waits for nobody, and what is told where little can be seen."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from stagewatch.ranks.waits.look import Waits
+from stagewatch.ranks.waits.model import Kind, Mode, State
+from tests.ranks.waits.conftest import Settled
+from tests.ranks.waits.programs import code
+from tests.ranks.waits.test_pipes import Start
+from tests.waiting import wait_for
+
+DOES = {
+    "sleeps": ("sleep()", State.SLEEPING),
+    "tries again": ("while True: time.sleep(0.01)", State.RETRYING),
+    "runs": ("while True: pass", State.RUNNING),
+    "waits for its own thread": (
+        "t = threading.Thread(target=threading.Lock().acquire); lock = threading.Lock();"
+        " lock.acquire(); lock.acquire()",
+        State.INWARD,
+    ),
+    "its thread runs": (
+        "t = threading.Thread(target=lambda: [x for x in iter(int, 1)]); t.start(); t.join()",
+        State.RUNNING,
+    ),
+    "waits for whoever comes": (
+        "server = socket.create_server(('127.0.0.1', 0)); server.accept()",
+        State.WAITING,
+    ),
+}
+
+
+@pytest.mark.parametrize("does", DOES)
+def test_the_state_of_a_process(program: Start, settled: Settled, does: str) -> None:
+    text, state = DOES[does]
+    me = program(code(f"say('me')\n{text}"))["me"]
+    settled(me, until=lambda look: look.processes[me].state is state)
+
+
+def test_who_accepts_waits_for_anybody(program: Start, settled: Settled) -> None:
+    me = program(code("s = socket.create_server(('127.0.0.1', 0)); say('me'); s.accept()"))["me"]
+    (wait,) = settled(me, until=lambda look: look.of(me)).of(me)
+    assert (wait.kind, wait.mode, wait.targets) == (Kind.ACCEPT, Mode.ANYBODY, ())
+    assert not wait.outward
+    assert wait.witness.startswith("waits for whoever connects to port ")
+
+
+def test_a_stopped_process_and_a_zombie(program: Start, settled: Settled) -> None:
+    running = program(
+        code("""
+        say("stopped", fork(sleep))
+        say("zombie", fork(lambda: None))
+        say("parent")
+        sleep()
+        """)
+    )
+    stopped, zombie = running["stopped"], running["zombie"]
+    os.kill(stopped, signal.SIGSTOP)
+    look = settled(stopped, zombie, until=lambda look: look.processes[zombie].state is State.ZOMBIE)
+    assert look.processes[stopped].state is State.STOPPED
+    assert look.of(stopped) == ()
+    os.kill(stopped, signal.SIGCONT)
+
+
+def test_a_process_that_has_ended_is_gone(program: Start, waits: Waits) -> None:
+    running = program(code("say('me'); sleep()"))
+    me = running["me"]
+    look = waits.look([me])
+    assert look.processes[me].state is State.SLEEPING
+    start = look.processes[me].start
+    running.script.kill()
+    assert waits.look([me]).processes[me].state is State.GONE
+    assert (
+        waits.look([os.getpid()], starts={os.getpid(): start}).processes[os.getpid()].state
+        is State.GONE
+    ), "another process has got its number"
+
+
+def test_what_moves_between_the_looks_does_not_wait(program: Start, settled: Settled) -> None:
+    running = program(
+        code("""
+        r, w = os.pipe()
+        def work():
+            total = 0
+            while True:
+                os.write(w, b"x")
+                total += sum(range(20000))
+        say("worker", fork(work))
+        say("reader")
+        while True:
+            os.read(r, 1)
+            sum(range(20000))
+        """)
+    )
+    reader = running["reader"]
+    settled(reader, until=lambda look: look.processes[reader].state is State.RUNNING)
+
+
+def test_the_thread_that_counts_may_be_another(program: Start, waits: Waits) -> None:
+    running = program(
+        code("""
+        r, w = os.pipe()
+        def write():
+            os.close(r)
+            sleep()
+        say("writer", fork(write))
+        os.close(w)
+        def train():
+            say("thread", threading.get_native_id())
+            os.read(r, 1)
+        threading.Thread(target=train).start()
+        say("main")
+        sleep()
+        """)
+    )
+    main, thread = running["main"], running["thread"]
+
+    def waits_outward() -> bool:
+        look = waits.look([main], threads={main: thread})
+        process = look.processes[main]
+        return process.thread == thread and process.state is State.WAITING
+
+    assert waits.look([main]).processes[main].state is State.SLEEPING
+    wait_for(waits_outward, "the thread waits")
