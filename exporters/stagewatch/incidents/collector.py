@@ -32,7 +32,7 @@ from stagewatch.incidents.files import (
     Witness,
     with_evidence,
 )
-from stagewatch.incidents.kernel_waits import kernel_waits
+from stagewatch.incidents.kernel_waits import far_ends, kernel_waits
 from stagewatch.incidents.libraries import Asked, Libraries
 from stagewatch.judgement.facts import KernelWait, RankFacts, as_json
 from stagewatch.judgement.from_node import Observer
@@ -105,6 +105,13 @@ WAITS = Metric(
     "rank, a process that is none, or an address; with none of these it waits for nobody.",
     (*RANK_LABELS, "how", "for_role", "for_rank", "process", "address", "through"),
 )
+CONNECTION = Metric(
+    "rl_rank_connection_info",
+    "gauge",
+    "1 for each connection to another node of a rank in no collective, once its job seems to hang: "
+    "`rl_rank_waits_for` of the other node has the same address.",
+    (*RANK_LABELS, "address"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +138,8 @@ class _Watched:
     """By process, the latest last; of those before it only the thread that trains."""
     waits: Mapping[RankKey, tuple[KernelWait, ...]] = field(default_factory=dict)
     """What the kernel showed at the last look that showed anything: nobody has moved since."""
+    ends: Mapping[RankKey, tuple[str, ...]] = field(default_factory=dict)
+    """Connections to other nodes."""
     incident: Incident | None = None
     """What was kept of it, once it was looked at twice."""
     pauses: Iterator[float] = field(default_factory=lambda: iter(PAUSES_SECONDS))
@@ -306,7 +315,7 @@ class IncidentsCollector(Collector):
         self, watched: _Watched, facts: Sequence[RankFacts], left: Sequence[RankFacts]
     ) -> None:
         watched.add(self._taker.take(watched.ranks))
-        watched.waits = {**watched.waits, **self._kernel_waits(watched.ranks)}
+        self._ask_the_kernel(watched, facts)
         stacks = {rank.key: watched.stack(rank) for rank in watched.ranks}
         seen = [
             replace(fact, stack=stacks[key], kernel_waits=watched.waits.get(key, ()))
@@ -319,7 +328,12 @@ class IncidentsCollector(Collector):
             incident = self._incident(watched, seen, sentences)
         else:
             ranks = [
-                replace(one, stack=stacks[key], waits=watched.waits.get(key, ()))
+                replace(
+                    one,
+                    stack=stacks[key],
+                    waits=watched.waits.get(key, ()),
+                    ends=watched.ends.get(key, ()),
+                )
                 for one in before.ranks
                 if (key := (before.job_id, one.role, str(one.rank)))
             ]
@@ -349,6 +363,7 @@ class IncidentsCollector(Collector):
                         for line in events[fact.job_id, fact.role, str(fact.rank)]
                     ],
                     fact.kernel_waits,
+                    watched.ends.get((fact.job_id, fact.role, str(fact.rank)), ()),
                 )
                 for fact in facts
             ],
@@ -357,13 +372,17 @@ class IncidentsCollector(Collector):
             self._libraries.read(watched.asked),
         )
 
-    def _kernel_waits(self, ranks: Sequence[Rank]) -> dict[RankKey, tuple[KernelWait, ...]]:
+    def _ask_the_kernel(self, watched: _Watched, facts: Sequence[RankFacts]) -> None:
+        """Look at what the ranks wait for; of those in a collective their programs tell."""
+        ranks = watched.ranks
         waiting = self._waits.look(
             [rank.pid for rank in ranks if rank.pid],
             starts={rank.pid: rank.start_ticks or 0 for rank in ranks},
             threads={rank.pid: rank.thread for rank in ranks},
+            connected=[fact.pid for fact in facts if fact.pid and not fact.inside],
         )
-        return kernel_waits(waiting, ranks, self._proc)
+        watched.waits = {**watched.waits, **kernel_waits(waiting, ranks, self._proc)}
+        watched.ends = {**watched.ends, **far_ends(waiting, ranks)}
 
     def _kernel_lines(self) -> list[str]:
         """The last lines on hardware, memory and storage, where the log may be read."""
@@ -403,6 +422,8 @@ def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts]) -> None:
             number = "" if wait.rank is None else wait.rank
             ends = wait.process, wait.address, wait.through
             out.add(WAITS, 1, *key, wait.how, wait.role, number, *ends)
+        for address in incident.ends(rank):
+            out.add(CONNECTION, 1, *key, address)
 
 
 _BLOCKED = re.compile(r"blocked for more than|soft lockup|I/O error|Call timed out")

@@ -53,6 +53,8 @@ class Witness:
     """The last events that its record tells of, one a line."""
     waits: Sequence[KernelWait] = ()
     """What the kernel shows it to wait for."""
+    ends: Sequence[str] = ()
+    """Its connections to other nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,11 @@ class Incident:
         """The same of what it waits for."""
         witness = self._witness(rank)
         return tuple(witness.waits) if witness else ()
+
+    def ends(self, rank: RankFacts) -> Sequence[str]:
+        """The same of its connections to other nodes."""
+        witness = self._witness(rank)
+        return witness.ends if witness else ()
 
     def _witness(self, rank: RankFacts) -> Witness | None:
         wanted = rank.role, rank.rank, rank.pid
@@ -219,6 +226,7 @@ def _witness(content: Any) -> Witness:
         content["facts"],
         _texts(content["events"]),
         tuple(map(_wait, content.get("waits", ())[:MAX_WAITS])),
+        _texts(content.get("ends", [])[:MAX_WAITS]),
     )
 
 

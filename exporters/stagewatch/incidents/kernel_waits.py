@@ -50,6 +50,16 @@ def kernel_waits(
     return {rank.key: told for rank in job.ranks.values() if (told := job.waits(rank))}
 
 
+def far_ends(waiting: Waiting, ranks: Iterable[Rank]) -> dict[RankKey, tuple[str, ...]]:
+    """The connections of ranks to other nodes, as a `KernelWait` of those nodes names them."""
+    by_pid = {rank.pid: rank.key for rank in ranks}
+    found: dict[RankKey, tuple[str, ...]] = {}
+    for one in waiting.connections:
+        for key in {by_pid[pid] for pid in one.owners if pid in by_pid}:
+            found[key] = (*found.get(key, ()), f"{one.local} from {one.remote}")
+    return found
+
+
 class _Job:
     """The ranks of a job on this node, and the processes around them."""
 
@@ -73,7 +83,8 @@ class _Job:
             for wait in waits:
                 mine = how or _how(wait)
                 for one in wait.remotes:
-                    found[KernelWait(mine, address=one.remote)] = None
+                    address = f"{one.remote} from {one.local}"
+                    found[KernelWait(mine, address=address)] = None
                 for target in set(wait.targets) - seen:
                     seen.add(target)
                     other = self._owner(target)

@@ -263,8 +263,8 @@ def _role(out: Samples, key: tuple[str, str, str], state: State) -> None:
     out.add(SINCE, state.since, *key)
     out.add(GPUS, state.gpus, *key)
     if not verdict.charges and verdict.evidence:
-        outsiders = sorted({wait.process for wait in verdict.case.outside if wait.process})
-        process = outsiders[0] if verdict.evidence == "outsider" else ""
+        awaited = sorted({wait.process or wait.address for wait in verdict.case.outside} - {""})
+        process = awaited[0] if awaited and verdict.evidence == "outsider" else ""
         out.add(UNNAMED, 1, *key, _unnamed(verdict), process)
     if state.paged:
         out.add(PAGED, 1, *key)

@@ -107,7 +107,8 @@ def _nobody(live: Sequence[RankFacts], graph: Graph) -> str:
     if graph.short:
         return "missing"
     if graph.outside:
-        return "outsider" if any(wait.process for wait in graph.outside.values()) else "other_role"
+        ranks = all(wait.rank is not None for wait in graph.outside.values())
+        return "other_role" if ranks else "outsider"
     if graph.waits and not graph.together:
         return "cycle"
     calls = bool(live) and all(rank.call for rank in live)

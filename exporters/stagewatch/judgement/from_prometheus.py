@@ -58,6 +58,7 @@ METRICS = (
     "rl_rank_stack_group",
     "rl_rank_stack_frame_info",
     "rl_rank_waits_for",
+    "rl_rank_connection_info",
     "rank:rl_straggler:ratio",
 )
 """What facts are made of."""
@@ -382,14 +383,18 @@ class _Tables:
 
     def __init__(self, job: JobSeries) -> None:
         self._job = job
-        several = {"rl_rank_wait_class", "rl_rank_waits_for", *_MANY}
+        several = {"rl_rank_wait_class", "rl_rank_waits_for", "rl_rank_connection_info", *_MANY}
         self._one = {name: _by_rank(job.by[name]) for name in METRICS if name not in several}
         self.up = self._one["rl_rank_up"]
         self._classes = _by_rank(one for one in job.by["rl_rank_wait_class"] if one[1])
         self._many = {name: _by_rank_and(label, job.by[name]) for name, label in _MANY.items()}
         self._waits: defaultdict[RankKey, list[KernelWait]] = defaultdict(list)
+        ends = {
+            labels.get("address", ""): rank_key(labels)
+            for labels, _ in job.by["rl_rank_connection_info"]
+        }
         for labels, _ in job.by["rl_rank_waits_for"]:
-            self._waits[rank_key(labels)].append(_kernel_wait(labels))
+            self._waits[rank_key(labels)].append(_kernel_wait(labels, ends))
 
     def facts(self, job_id: str, key: RankKey, at: float, role: _Role) -> RankFacts:
         """What is known of one rank."""
@@ -489,19 +494,18 @@ class _Tables:
         return Stack(found[0].get("group", ""), bool(found[1]), frame)
 
 
-def _kernel_wait(labels: Mapping[str, str]) -> KernelWait:
+def _kernel_wait(labels: Mapping[str, str], ends: Mapping[str, RankKey]) -> KernelWait:
+    """Whom a series tells of; `ends`: whose connections are known, by address."""
+    how, address = labels.get("how", ""), labels.get("address", "")
+    if address in ends:
+        return KernelWait(how, ends[address][0], _whole(ends[address][1]))
+
     def process(label: str) -> str:
         name, node = labels.get(label, ""), labels.get("node", "")
         return f"{name} on {node}" if name and node else name
 
-    return KernelWait(
-        labels.get("how", ""),
-        labels.get("for_role", ""),
-        _whole(labels.get("for_rank", "")),
-        process("process"),
-        labels.get("address", ""),
-        process("through"),
-    )
+    role, rank = labels.get("for_role", ""), _whole(labels.get("for_rank", ""))
+    return KernelWait(how, role, rank, process("process"), address, process("through"))
 
 
 def _step(value: float | None) -> int | None:

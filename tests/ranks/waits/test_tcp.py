@@ -138,7 +138,7 @@ def test_who_holds_a_connection_is_told_to_who_asks_from_the_other_node(
 
 
 def test_containers_on_one_node_are_joined_by_their_addresses(
-    program: Start, settled: Settled
+    program: Start, settled: Settled, waits: Waits
 ) -> None:
     if os.getuid() != 0:
         pytest.skip("only root makes network namespaces")
@@ -178,6 +178,9 @@ def test_containers_on_one_node_are_joined_by_their_addresses(
         look = settled(client, until=lambda look: any(wait.targets for wait in look.of(client)))
         (wait,) = look.of(client)
         assert wait.targets == (server,)
+        (told,) = waits.look([server], connected=[server]).connections
+        assert (told.owners, told.accepted, told.owed) == ((server,), True, False)
+        assert (told.remote, told.local) == (wait.connections[0].local, wait.connections[0].remote)
         far.script.kill()
     finally:
         subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)

@@ -10,6 +10,7 @@ It speaks lines of JSON, uses the standard library only, and ends when its input
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from stagewatch.core.errors import SourceError
 from stagewatch.core.processes import die_with_parent
 from stagewatch.core.words import printable
 from stagewatch.host.procfs import ProcessStat, Procfs
@@ -99,6 +101,7 @@ class _Look:
         self._wanted = wanted
         self._asked = [target[:2] for target in question["targets"]]
         self._connections: list[list[str]] = question["connections"]
+        self._connected: list[int] = question["connected"]
 
     def take(self) -> Waiting:
         """What lasted over two looks."""
@@ -127,6 +130,10 @@ class _Look:
         for local, remote in self._connections[:MAX_CONNECTIONS]:
             if self._has_time():
                 found += self._edges.tcp.held(local, remote)
+        for pid in self._connected:
+            if pid in self._wanted and self._has_time():
+                with contextlib.suppress(SourceError):
+                    found += self._edges.tcp.of(pid)
         return tuple(found)
 
     def _follow(self, first: Mapping[int, int]) -> None:

@@ -41,6 +41,7 @@ class Waits:
         starts: Mapping[int, int] | None = None,
         threads: Mapping[int, int] | None = None,
         connections: Iterable[tuple[str, str]] = (),
+        connected: Iterable[int] = (),
     ) -> Waiting:
         """What these processes wait for, and whom they wait for do in turn.
 
@@ -48,7 +49,8 @@ class Waits:
         boot; `threads` names the thread of a process that counts, as the process itself calls it,
         where that is not the main one.  `connections` are TCP connections that processes of other
         nodes wait for, each by its end here and the other one (`Connection.remote` and `.local` of
-        what the other node has told): who holds them is looked at as well.
+        what the other node has told): who holds them is looked at as well.  Of the processes
+        `connected`, which are among `pids`, the connections to other nodes are told.
 
         Where the child fails, nothing is known of the processes, and `left_out` says why.
         """
@@ -59,6 +61,7 @@ class Waits:
                 for pid in wanted[:MAX_PIDS]
             ],
             "connections": [list(one) for one in connections],
+            "connected": list(connected),
             "apart": self._apart,
         }
         try:

@@ -25,6 +25,8 @@ from stagewatch.ranks.waits.threads import read
 MAX_NAMESPACES = 64
 """Network namespaces searched for the other end of a connection."""
 MAX_TABLE_BYTES = 16 << 20
+MAX_OF_PROCESS = 64
+"""Connections told of one process."""
 
 Address = tuple[bytes, int]
 """4 or 16 bytes, and the port."""
@@ -126,6 +128,19 @@ class TcpTables:
                     held = tuple(sorted(pids))
                     found.append(Connection(local_end, remote_end, owners=held, accepted=True))
         return found
+
+    def of(self, pid: int) -> list[Connection]:
+        """The connections of a process whose other end is on another node; those first on which it
+        may owe an answer.  Raises `SourceError`."""
+        table = self.table(pid)
+        found = []
+        for one in table.by_addresses.values():
+            address = remote(one)[0]
+            away = not _is_loopback(address) and address not in table.addresses
+            if away and pid in self._holders.pids_of(f"socket:[{one.inode}]"):
+                mine = describe(one, accepted=bool(table.listeners(local(one))))
+                found.append(replace(mine, owners=(pid,)))
+        return sorted(found, key=lambda one: one.owed)[:MAX_OF_PROCESS]
 
     def table(self, pid: int) -> Table:
         """That of a process's namespace.  Raises `SourceError`."""

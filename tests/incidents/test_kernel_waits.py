@@ -1,0 +1,152 @@
+"""Ranks and whoever else they wait for, out of what the kernel shows of real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stagewatch.host.procfs import Procfs
+from stagewatch.incidents.kernel_waits import far_ends, kernel_waits
+from stagewatch.judgement.facts import KernelWait, RankFacts
+from stagewatch.judgement.from_prometheus import JobSeries, moment
+from stagewatch.judgement.judge import judge
+from stagewatch.ranks.model import Rank
+from stagewatch.ranks.wait_class import WaitClass
+from stagewatch.ranks.waits.ends import ends
+from stagewatch.ranks.waits.model import Connection, Kind, Mode, Process, State, Wait, Waiting
+from tests.judgement.jobs import HEALTHY
+from tests.ranks.waits.conftest import Settled, program, settled, waits  # noqa: F401
+from tests.ranks.waits.programs import code
+from tests.ranks.waits.test_pipes import Start
+from tests.ranks.waits.test_queues import QUEUES
+
+NO_PROCESS = 1 << 22
+"""No pid is as great."""
+
+
+def rank(role: str, number: int, pid: int) -> Rank:
+    return Rank("540", role, number, pid)
+
+
+def hung(ranks: Sequence[Rank], told: dict[tuple[str, str, str], tuple[KernelWait, ...]]) -> list:  # type: ignore[type-arg]
+    facts: list[RankFacts] = [
+        replace(
+            HEALTHY,
+            role=one.role,
+            rank=one.rank,
+            pid=one.pid,
+            wait_class=WaitClass.PARKED,
+            progress_age_seconds=400.0,
+            collectives={},
+            kernel_waits=told.get(one.key, ()),
+        )
+        for one in ranks
+    ]
+    return [
+        (verdict.evidence, charge.rank.rank)
+        for verdict in judge(facts)
+        for charge in verdict.charges
+    ]
+
+
+def test_the_worker_of_a_queue_is_named_without_its_own_word(
+    program: Start,  # noqa: F811
+    settled: Settled,  # noqa: F811
+) -> None:
+    running = program(QUEUES, "spawn")
+    pids = [running[name] for name in ("trainer", "worker0", "worker1", "worker2")]
+    look = settled(*pids, until=lambda look: ends(look, pids[:1]).pids == (pids[2],))
+    ranks = [rank("train", number, pid) for number, pid in enumerate(pids)]
+    told = kernel_waits(look, ranks, Procfs())
+    reads = told["540", "train", "0"]
+    assert {(wait.role, wait.rank) for wait in reads} == {("train", n) for n in (1, 2, 3)}
+    assert {wait.how for wait in reads} == {"a read of a pipe"}
+    assert ("540", "train", "2") not in told
+    assert hung(ranks, told) == [("awaited", 2)]
+
+
+def test_a_rank_that_waits_for_its_own_helper_waits_for_nobody_else(
+    program: Start,  # noqa: F811
+    settled: Settled,  # noqa: F811
+) -> None:
+    running = program(QUEUES, "fork")
+    trainer, worker = running["trainer"], running["worker1"]
+    look = settled(trainer, until=lambda look: ends(look, [trainer]).pids == (worker,))
+    assert kernel_waits(look, [rank("train", 0, trainer)], Procfs()) == {}
+
+
+ASKS = code("""
+    server = socket.create_server(("127.0.0.1", 0))
+    def serve():
+        accepted, _ = server.accept()
+        accepted.recv(1)
+        say("server")
+        sleep()
+    fork(serve)
+    def ask():
+        client = socket.create_connection(server.getsockname())
+        client.send(b"?")
+        say("client")
+        client.recv(1)
+    fork(ask)
+    sleep()
+""")
+
+
+def test_a_server_that_is_no_rank_is_named_by_its_command(
+    program: Start,  # noqa: F811
+    settled: Settled,  # noqa: F811
+) -> None:
+    running = program(ASKS)
+    client, server = running["client"], running["server"]
+    look = settled(client, until=lambda look: ends(look, [client]).pids == (server,))
+    (wait,) = kernel_waits(look, [rank("train", 0, client)], Procfs())["540", "train", "0"]
+    assert (wait.how, wait.rank) == ("a receive from a connection", None)
+    assert f"(pid {server})" in wait.process
+
+
+def looked(*processes: tuple[int, State], waits: Sequence[Wait]) -> Waiting:  # noqa: F811
+    return Waiting({pid: Process(pid, 0, state, "redis") for pid, state in processes}, tuple(waits))
+
+
+def test_a_queue_server_leads_to_the_ranks_that_may_have_to_fill_it() -> None:
+    server, asks, fills = (NO_PROCESS + number for number in range(3))
+    connection = Connection("127.0.0.1:2", "127.0.0.1:1", holders=(server,), owed=True)
+    look = looked(
+        (server, State.WAITING),
+        (asks, State.WAITING),
+        (fills, State.SLEEPING),
+        waits=[
+            Wait(server, server, Kind.ACCEPT, "epoll_wait", 1.0, Mode.ANYBODY, (asks, fills)),
+            Wait(asks, asks, Kind.TCP, "recvfrom", 1.0, Mode.ALL, (server,), "", (connection,)),
+        ],
+    )
+    told = kernel_waits(look, [rank("train", 0, asks), rank("rollout", 1, fills)], Procfs())
+    name = f"redis (pid {server})"
+    how = "a receive from a connection"
+    assert told == {
+        ("540", "train", "0"): (
+            KernelWait(how, process=name),
+            KernelWait(how, "rollout", 1, through=name),
+        )
+    }
+
+
+def test_a_connection_between_two_nodes_is_joined_by_the_judge() -> None:
+    near, far = rank("train", 0, NO_PROCESS), rank("rollout", 3, NO_PROCESS)
+    here = Connection("10.0.0.1:4711", "10.0.0.2:29500", owed=True)
+    wait = Wait(near.pid, near.pid, Kind.TCP, "recvfrom", 1.0, connections=(here,))
+    told = kernel_waits(looked((near.pid, State.WAITING), waits=[wait]), [near], Procfs())
+    (seen,) = told[near.key]
+    there = Connection("10.0.0.2:29500", "10.0.0.1:4711", owners=(far.pid,), accepted=True)
+    ((address,),) = far_ends(Waiting({}, connections=(there,)), [far]).values()
+    job = JobSeries()
+    for one, node, metric, labels in (
+        (near, "a", "rl_rank_waits_for", {"how": seen.how, "address": seen.address}),
+        (far, "b", "rl_rank_connection_info", {"address": address}),
+    ):
+        mine = {"role": one.role, "rank": str(one.rank), "node": node}
+        job.by["rl_rank_up"].append((mine, 1.0))
+        job.by[metric].append((mine | labels, 1.0))
+    waits_of = {one.role: one.kernel_waits for one in moment("540", job, 1e9).ranks}
+    assert waits_of["train"] == (KernelWait("a receive from a connection", "rollout", 3),)
