@@ -231,6 +231,16 @@ def test_the_case_of_a_verdict_is_kept_and_served(api: PrometheusApi, tmp_path: 
     assert "rank 5 left the loop early" in finding.headline
 
 
+def test_a_prometheus_that_is_away_is_told_on_the_page_and_by_a_series(tmp_path: Path) -> None:
+    context = JudgeContext(JudgeOptions(case_dir=tmp_path))
+    away = PrometheusApi("http://127.0.0.1:9")
+    collector = JudgeCollector(context, Watch(away), Cases(tmp_path, DEFAULT))
+    assert labels(collector.collect(), BLIND, "reason") == {("prometheus",)}
+    (finding,) = context.findings.latest() or ()
+    assert finding.headline == "No job is judged: Prometheus does not answer."
+    away.close()
+
+
 @pytest.mark.parametrize(
     "content",
     [b"", b"{}", b"[]", b'{"version": 2}', gzip.compress(b"nothing", mtime=0), b"\x1f\x8bno"]

@@ -215,6 +215,8 @@ class JudgeCollector(Collector):
         if why != self._lacks:
             log.warning("%s; no job is judged", why)
         self._lacks = why
+        headline = "No job is judged: Prometheus does not answer."
+        self._context.findings.replace([Finding("", "", headline, why)])
         out = Samples()
         out.add(BLIND, 1, "prometheus")
         return out
