@@ -126,7 +126,7 @@ def test_a_queue_server_leads_to_the_ranks_that_may_have_to_fill_it() -> None:
     how = "a receive from a connection"
     assert told == {
         ("540", "train", "0"): (
-            KernelWait(how, process=name),
+            KernelWait(how, through=name),
             KernelWait(how, "rollout", 1, through=name),
         )
     }

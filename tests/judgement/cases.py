@@ -143,7 +143,7 @@ def asks(process: str, *others: tuple[str, int]) -> Differences:
     """Waits for an answer of a process that is no rank, and that others may have to feed."""
     how = "a receive from a socket"
     waits = (
-        KernelWait(how, process=process),
+        KernelWait(how, through=process) if others else KernelWait(how, process=process),
         *(KernelWait(how, role, rank, through=process) for role, rank in others),
     )
     return NO_GROUP | PARKED | {"kernel_waits": waits}

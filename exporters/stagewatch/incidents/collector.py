@@ -11,7 +11,8 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from stagewatch.incidents.files import (
 )
 from stagewatch.incidents.kernel_waits import far_ends, kernel_waits
 from stagewatch.incidents.libraries import Asked, Libraries
-from stagewatch.judgement.facts import KernelWait, RankFacts, as_json
+from stagewatch.judgement.facts import RankFacts, as_json
 from stagewatch.judgement.from_node import Observer
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import judge
@@ -51,10 +52,11 @@ from stagewatch.kernel_log.reader import Kmsg
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.events import in_words, last_events
-from stagewatch.ranks.model import RANK_LABELS, Rank, RankKey
+from stagewatch.ranks.model import RANK_LABELS, Rank
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.stacks import MISSING, NO_PROCESS, Stack, StackTaker, Take, stack
 from stagewatch.ranks.waits.look import Waits
+from stagewatch.ranks.waits.model import Waiting
 
 log = logging.getLogger(__name__)
 
@@ -136,10 +138,6 @@ class _Watched:
     """When the next look is, on the monotonic clock."""
     looks: dict[int, list[Take]] = field(default_factory=dict)
     """By process, the latest last; of those before it only the thread that trains."""
-    waits: Mapping[RankKey, tuple[KernelWait, ...]] = field(default_factory=dict)
-    """What the kernel showed at the last look that showed anything: nobody has moved since."""
-    ends: Mapping[RankKey, tuple[str, ...]] = field(default_factory=dict)
-    """Connections to other nodes."""
     incident: Incident | None = None
     """What was kept of it, once it was looked at twice."""
     pauses: Iterator[float] = field(default_factory=lambda: iter(PAUSES_SECONDS))
@@ -168,6 +166,15 @@ class _Watched:
         return next(self.pauses, None) if frames < MAX_FRAMES else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A question about a job's ranks to the kernel, of which the answer takes some seconds."""
+
+    job_id: str
+    ranks: Sequence[Rank]
+    waiting: Future[Waiting]
+
+
 class IncidentsCollector(Collector):
     """Judges this node's ranks, and looks closer at those of one suspected job after another."""
 
@@ -186,6 +193,8 @@ class IncidentsCollector(Collector):
         self._ranks = ranks
         self._proc = proc
         self._waits = Waits()
+        self._thread = ThreadPoolExecutor(1, "waits")
+        self._asked: _Question | None = None
         self._observer = Observer(proc)
         self._departures = Departures(directory.departures, proc.boot_id())
         self._directory = directory
@@ -225,8 +234,8 @@ class IncidentsCollector(Collector):
                     [fact for fact in left if fact.job_id == begun.job_id],
                 )
             self._taker.rest()
-            self._waits.rest()
             self._libraries.rest()
+        self._note_waits(suspected)
         now = time.time()
         if suspected:  # the page names the line of code, once it is known
             facts = with_evidence(facts, self._latest.values(), now)
@@ -242,15 +251,16 @@ class IncidentsCollector(Collector):
                 if len(hanging) <= MAX_JOBS:
                     _show(out, incident, mine)
             else:
-                self._begin(job_id, [rank for rank in ranks if rank.job_id == job_id], now)
+                self._begin([rank for rank in ranks if rank.job_id == job_id], mine, now)
         self._watched = {job: self._watched[job] for job in hanging if job in self._watched}
-        self._look_again(now)
+        self._look_again(facts, now)
         if not out.families:
             raise NoData("no job on this node seems to hang")
         return out
 
     def close(self) -> None:
         self._taker.close()
+        self._thread.shutdown(wait=False, cancel_futures=True)
         self._waits.close()
         self._libraries.close()
 
@@ -273,19 +283,21 @@ class IncidentsCollector(Collector):
         incident = self._latest.get(job_id)
         return incident.time if incident else math.inf, job_id
 
-    def _begin(self, job_id: str, ranks: Sequence[Rank], now: float) -> None:
+    def _begin(self, ranks: Sequence[Rank], facts: Sequence[RankFacts], now: float) -> None:
         """Look at a job for the first time, unless that was done a moment ago."""
+        job_id = facts[0].job_id
         live = [rank for rank in ranks if rank.life is Life.ALIVE][:MAX_RANKS]
         room = self._room(now, MAX_LOOKS)
         if self._begun is not None or job_id in self._taken or room < 2 * len(live):
             return
         self._taken[job_id] = (now, 2 * len(live))
+        self._ask_the_kernel(job_id, live, facts)
         takes = self._taker.take(live)
         asked = self._libraries.ask(live)
         self._begun = _Watched(job_id, live, asked, time.monotonic() + APART_SECONDS)
         self._begun.add(takes)
 
-    def _look_again(self, now: float) -> None:
+    def _look_again(self, facts: Sequence[RankFacts], now: float) -> None:
         """Look once more at the job whose turn it is."""
         watched = min(self._watched.values(), key=lambda one: one.due, default=None)
         if self._begun is not None or watched is None or watched.due > time.monotonic():
@@ -293,6 +305,8 @@ class IncidentsCollector(Collector):
         if self._room(now, MAX_LOOKS // 2) >= 2 * len(watched.ranks):
             begun, looks = self._taken.get(watched.job_id, (now, 0))
             self._taken[watched.job_id] = (begun, looks + 2 * len(watched.ranks))
+            mine = [fact for fact in facts if fact.job_id == watched.job_id]
+            self._ask_the_kernel(watched.job_id, watched.ranks, mine)
             watched.add(self._taker.take(watched.ranks))
             watched.due = time.monotonic() + APART_SECONDS
             self._begun = self._watched.pop(watched.job_id)
@@ -315,31 +329,23 @@ class IncidentsCollector(Collector):
         self, watched: _Watched, facts: Sequence[RankFacts], left: Sequence[RankFacts]
     ) -> None:
         watched.add(self._taker.take(watched.ranks))
-        self._ask_the_kernel(watched, facts)
         stacks = {rank.key: watched.stack(rank) for rank in watched.ranks}
+        before = self._latest[watched.job_id] if watched.incident else None
         seen = [
-            replace(fact, stack=stacks[key], kernel_waits=watched.waits.get(key, ()))
+            replace(fact, stack=stacks[key], kernel_waits=before.waits(fact) if before else ())
             for fact in facts
             if (key := (fact.job_id, fact.role, str(fact.rank))) in stacks
         ]
         sentences = [printable(sentence(verdict), 1000) for verdict in judge([*seen, *left])]
-        before = watched.incident
         if before is None:
             incident = self._incident(watched, seen, sentences)
         else:
             ranks = [
-                replace(
-                    one,
-                    stack=stacks[key],
-                    waits=watched.waits.get(key, ()),
-                    ends=watched.ends.get(key, ()),
-                )
+                replace(one, stack=stacks[before.job_id, one.role, str(one.rank)])
                 for one in before.ranks
-                if (key := (before.job_id, one.role, str(one.rank)))
             ]
             incident = replace(before, sentences=sentences, ranks=ranks)
-        users = {rank.record.uid for rank in watched.ranks if rank.record is not None}
-        self._directory.keep(incident, users.pop() if len(users) == 1 else None)
+        self._write(incident, watched.ranks)
         self._latest[watched.job_id] = watched.incident = incident
         for old in sorted(self._latest, key=lambda job: self._latest[job].time)[: -8 * MAX_JOBS]:
             del self._latest[old]
@@ -362,8 +368,6 @@ class IncidentsCollector(Collector):
                         printable(line, 300)
                         for line in events[fact.job_id, fact.role, str(fact.rank)]
                     ],
-                    fact.kernel_waits,
-                    watched.ends.get((fact.job_id, fact.role, str(fact.rank)), ()),
                 )
                 for fact in facts
             ],
@@ -372,17 +376,44 @@ class IncidentsCollector(Collector):
             self._libraries.read(watched.asked),
         )
 
-    def _ask_the_kernel(self, watched: _Watched, facts: Sequence[RankFacts]) -> None:
-        """Look at what the ranks wait for; of those in a collective their programs tell."""
-        ranks = watched.ranks
-        waiting = self._waits.look(
-            [rank.pid for rank in ranks if rank.pid],
-            starts={rank.pid: rank.start_ticks or 0 for rank in ranks},
-            threads={rank.pid: rank.thread for rank in ranks},
-            connected=[fact.pid for fact in facts if fact.pid and not fact.inside],
-        )
-        watched.waits = {**watched.waits, **kernel_waits(waiting, ranks, self._proc)}
-        watched.ends = {**watched.ends, **far_ends(waiting, ranks)}
+    def _ask_the_kernel(
+        self, job_id: str, ranks: Sequence[Rank], facts: Iterable[RankFacts]
+    ) -> None:
+        """Begin to look at what ranks wait for; of those in a collective their programs tell."""
+        if self._asked is None:
+            look = self._thread.submit(
+                self._waits.look,
+                [rank.pid for rank in ranks if rank.pid],
+                starts={rank.pid: rank.start_ticks or 0 for rank in ranks},
+                threads={rank.pid: rank.thread for rank in ranks},
+                connected=[fact.pid for fact in facts if fact.pid and not fact.inside],
+            )
+            self._asked = _Question(job_id, ranks, look)
+
+    def _note_waits(self, suspected: Collection[str]) -> None:
+        """Add to an incident what the kernel has shown; of whom it shows nothing now, who has not
+        moved, what it showed before still holds."""
+        asked = self._asked
+        if asked is None or not asked.waiting.done() or self._begun is not None:
+            return
+        self._asked = None
+        self._waits.rest()
+        incident = self._latest.get(asked.job_id)
+        if incident is not None and asked.job_id in suspected:
+            waiting = asked.waiting.result()
+            waits = kernel_waits(waiting, asked.ranks, self._proc)
+            ends = far_ends(waiting, asked.ranks)
+            ranks = [
+                replace(one, waits=waits.get(key, one.waits), ends=ends.get(key, one.ends))
+                for one in incident.ranks
+                if (key := (incident.job_id, one.role, str(one.rank)))
+            ]
+            self._latest[asked.job_id] = incident = replace(incident, ranks=ranks)
+            self._write(incident, asked.ranks)
+
+    def _write(self, incident: Incident, ranks: Iterable[Rank]) -> None:
+        users = {rank.record.uid for rank in ranks if rank.record is not None}
+        self._directory.keep(incident, users.pop() if len(users) == 1 else None)
 
     def _kernel_lines(self) -> list[str]:
         """The last lines on hardware, memory and storage, where the log may be read."""

@@ -104,8 +104,9 @@ class _Job:
             return
         if pid != rank.pid and self._owner(pid) is not rank:
             name = _name(process)
-            yield KernelWait(how, process=name)
-            for other in self._clients(pid):
+            requests = [one for one in self._waiting.of(pid) if one.mode is Mode.ANYBODY]
+            yield KernelWait(how, through=name) if requests else KernelWait(how, process=name)
+            for other in self._clients(requests):
                 if other is not rank:
                     yield KernelWait(how, other.role, other.rank, through=name)
         elif process.state is State.WAITING:  # a server that has not answered
@@ -113,16 +114,10 @@ class _Job:
         elif process.state in _STUCK:
             yield KernelWait(how or _in(process.state))
 
-    def _clients(self, pid: int) -> Iterator[Rank]:
+    def _clients(self, requests: Iterable[Wait]) -> Iterator[Rank]:
         """The ranks that are connected to a server which waits for requests.  As a queue or a store
         it may wait for one of them to bring what another has asked for."""
-        clients = {
-            client
-            for wait in self._waiting.of(pid)
-            if wait.mode is Mode.ANYBODY
-            for client in wait.targets
-        }
-        for client in sorted(clients):
+        for client in sorted({client for wait in requests for client in wait.targets}):
             if (owner := self._owner(client)) is not None:
                 yield owner
 

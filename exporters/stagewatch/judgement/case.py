@@ -199,7 +199,8 @@ class Case:
     def only_waits(self) -> bool:
         """Whether all wait for members that are not here, or for ranks that may wait for another
         role, or are between two stages of the loop themselves."""
-        nobody = not self.charges and (self.nobody == "missing" or not self.waiting)
+        asks = all(wait.through for wait in self.outside) and self.nobody == "outsider"
+        nobody = not self.charges and (asks or self.nobody == "missing" or not self.waiting)
         if not (self.awaits_role or nobody):
             return False
         return all(

@@ -46,7 +46,12 @@ class KernelWait:
     @property
     def nobody(self) -> bool:
         """Whether the rank sleeps, or waits for a process or thread of its own."""
-        return self.rank is None and not (self.process or self.address)
+        return self.rank is None and not self.beyond
+
+    @property
+    def beyond(self) -> str:
+        """Whom or what it waits for that is no rank of its job."""
+        return self.process or self.address or self.through
 
 
 class RecordState(str, Enum):

@@ -88,7 +88,7 @@ def _unnamed(case: Case) -> str:
 
 def outsiders(case: Case) -> str:
     """Which processes that are no ranks are waited for."""
-    awaited = {who: wait.how for wait in case.outside if (who := wait.process or wait.address)}
+    awaited = {who: wait.how for wait in case.outside if (who := wait.beyond)}
     told = [f"{process} in {how}" for process, how in sorted(awaited.items())]
     return f"{'they wait' if len(case.live) > 1 else 'it waits'} for {' and '.join(told[:4])}"
 

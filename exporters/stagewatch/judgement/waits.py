@@ -113,7 +113,7 @@ def _beyond(wait: Wait, seen: KernelWait, verdicts: Sequence[Verdict]) -> Wait:
         for one in verdict.case.live
         if (one.role, one.rank) == (seen.role, seen.rank)
     )
-    return replace(wait, targets=other, beyond="" if other else seen.process or seen.address)
+    return replace(wait, targets=other, beyond="" if other else seen.beyond)
 
 
 def _is_late(rank: RankFacts, edge: Edge) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 import pytest
 
 from stagewatch.ranks.waits.look import Waits
-from stagewatch.ranks.waits.model import Waiting
+from stagewatch.ranks.waits.model import State, Waiting
 from tests.ranks.waits.programs import Program
 from tests.running import Python
 from tests.waiting import wait_for
@@ -28,14 +28,19 @@ def waits() -> Iterator[Waits]:
 
 @pytest.fixture
 def settled(waits: Waits) -> Settled:
-    """Looks at processes until something holds, and returns that look."""
+    """Looks at processes until something holds and they are in these states; returns that look."""
 
-    def look(*pids: int, until: Callable[[Waiting], object]) -> Waiting:
+    def look(
+        *pids: int,
+        until: Callable[[Waiting], object] = lambda _: True,
+        states: Mapping[int, State] | None = None,
+    ) -> Waiting:
         last: list[Waiting] = []
 
         def holds() -> bool:
             last[:] = [waits.look(pids)]
-            return bool(until(last[0]))
+            is_as = {pid: one.state for pid, one in last[0].processes.items()}
+            return bool(until(last[0])) and (states or {}).items() <= is_as.items()
 
         try:
             wait_for(holds, "the processes wait as they should", 30.0)

@@ -39,10 +39,8 @@ def test_a_parent_waits_for_its_child(program: Start, settled: Settled, call: st
     parent, first, second = (running[name] for name in ("parent", "first", "second"))
     look = settled(
         *(parent, first, second),
-        until=lambda look: (
-            any(wait.targets for wait in look.of(parent))
-            and look.processes[first].state is State.SLEEPING
-        ),
+        until=lambda look: any(wait.targets for wait in look.of(parent)),
+        states={first: State.SLEEPING},
     )
     (wait,) = look.of(parent)
     assert wait.kind is Kind.CHILD

@@ -36,5 +36,5 @@ def test_an_eventfd_of_ones_own_is_a_wait_for_itself(program: Start, settled: Se
         """)
     )
     trainer, _ = running["trainer"], running["worker"]
-    look = settled(trainer, until=lambda look: any(w.kind is Kind.OWN for w in look.of(trainer)))
-    assert look.processes[trainer].state is State.INWARD
+    look = settled(trainer, states={trainer: State.INWARD})
+    assert [wait.kind for wait in look.of(trainer)] == [Kind.OWN]

@@ -53,12 +53,12 @@ def test_who_waits_for_a_lock_waits_for_its_holder_alone(
         until=lambda look: all(
             any(wait.kind is Kind.LOCK for wait in look.of(pid)) for pid in (waiter, second)
         ),
+        states={holder: State.SLEEPING},
     )
     for pid in (waiter, second):
         (wait,) = look.of(pid)
         assert wait.targets == (holder,)
         assert wait.witness.endswith(f"/the.lock that pid {holder} holds")
-    assert look.processes[holder].state is State.SLEEPING
 
 
 def test_a_lock_that_a_process_has_inherited_is_found(program: Start, settled: Settled) -> None:

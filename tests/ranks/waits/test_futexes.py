@@ -33,11 +33,14 @@ def test_a_semaphore_is_waited_for_with_all_who_share_it(program: Start, settled
         """)
     )
     waiter, other, holder = running["waiter"], running["other"], running["holder"]
-    look = settled(waiter, until=lambda look: look.of(waiter) and look.of(other))
+    look = settled(
+        waiter,
+        until=lambda look: look.of(waiter) and look.of(other),
+        states={holder: State.SLEEPING},
+    )
     (wait,) = look.of(waiter)
     assert (wait.kind, wait.call, wait.mode) == (Kind.FUTEX, "futex", Mode.ANY)
     assert set(wait.targets) == {holder, other}
-    assert look.processes[holder].state is State.SLEEPING
 
 
 def test_a_private_lock_leads_to_the_other_threads(program: Start, settled: Settled) -> None:
@@ -56,11 +59,10 @@ def test_a_private_lock_leads_to_the_other_threads(program: Start, settled: Sett
         """)
     )
     main, writer = running["main"], running["writer"]
-    look = settled(main, until=lambda look: len(look.of(main)) == 2)
+    look = settled(main, until=lambda look: len(look.of(main)) == 2, states={main: State.WAITING})
     own, thread = look.of(main)
     assert (own.kind, own.thread, own.targets) == (Kind.OWN, main, ())
     assert (thread.kind, thread.targets) == (Kind.PIPE, (writer,))
-    assert look.processes[main].state is State.WAITING
 
 
 def test_a_thread_that_is_joined_is_named(program: Start, settled: Settled) -> None:
@@ -78,10 +80,9 @@ def test_a_thread_that_is_joined_is_named(program: Start, settled: Settled) -> N
         """)
     )
     main = running["main"]
-    look = settled(main, until=lambda look: len(look.of(main)) == 2)
+    look = settled(main, until=lambda look: len(look.of(main)) == 2, states={main: State.SLEEPING})
     own, sleeping = look.of(main)
     assert own.witness == f"waits for the end of its thread {sleeping.thread}"
-    assert look.processes[main].state is State.SLEEPING
 
 
 def test_threads_that_wait_alike_are_told_once(program: Start, settled: Settled) -> None:
@@ -96,7 +97,7 @@ def test_threads_that_wait_alike_are_told_once(program: Start, settled: Settled)
         """)
     )
     main = running["main"]
-    look = settled(main, until=lambda look: len(look.of(main)) == 2)
+    look = settled(main, until=lambda look: [wait.alike for wait in look.of(main)] == [1, 20])
     assert [wait.alike for wait in look.of(main)] == [1, 20]
     assert look.processes[main].threads == 21
     assert os.getpid() not in look.processes

@@ -26,14 +26,14 @@ WRITERS = code("""
 def test_a_reader_waits_for_any_of_those_who_may_write(program: Start, settled: Settled) -> None:
     running = program(WRITERS)
     reader, writers = running["reader"], {running["first"], running["second"]}
-    look = settled(reader, until=lambda look: look.of(reader))
+    asleep = dict.fromkeys(writers, State.SLEEPING)
+    look = settled(reader, until=lambda look: look.of(reader), states=asleep)
     (wait,) = look.of(reader)
     assert (wait.kind, wait.call, wait.mode) == (Kind.PIPE, "read", Mode.ANY)
     assert set(wait.targets) == writers
     assert wait.seconds_at_least > 0
     low, high = sorted(writers)
     assert wait.witness == f"reads a pipe that pids {low} and {high} write"
-    assert {look.processes[pid].state for pid in writers} == {State.SLEEPING}
 
 
 def test_a_writer_waits_for_those_who_may_read(program: Start, settled: Settled) -> None:
@@ -59,10 +59,8 @@ def test_a_writer_waits_for_those_who_may_read(program: Start, settled: Settled)
 def test_a_pipe_between_threads_is_a_wait_for_itself(program: Start, settled: Settled) -> None:
     running = program(code("r, w = os.pipe(); say('me'); os.read(r, 1)"))
     me = running["me"]
-    look = settled(me, until=lambda look: look.of(me))
-    (wait,) = look.of(me)
+    (wait,) = settled(me, states={me: State.INWARD}).of(me)
     assert (wait.kind, wait.targets) == (Kind.OWN, ())
-    assert look.processes[me].state is State.INWARD
 
 
 def test_a_named_pipe_is_found_by_its_name(program: Start, settled: Settled) -> None:

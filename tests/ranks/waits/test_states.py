@@ -38,7 +38,7 @@ DOES = {
 def test_the_state_of_a_process(program: Start, settled: Settled, does: str) -> None:
     text, state = DOES[does]
     me = program(code(f"say('me')\n{text}"))["me"]
-    settled(me, until=lambda look: look.processes[me].state is state)
+    settled(me, states={me: state})
 
 
 def test_who_accepts_waits_for_anybody(program: Start, settled: Settled) -> None:
@@ -60,8 +60,7 @@ def test_a_stopped_process_and_a_zombie(program: Start, settled: Settled) -> Non
     )
     stopped, zombie = running["stopped"], running["zombie"]
     os.kill(stopped, signal.SIGSTOP)
-    look = settled(stopped, zombie, until=lambda look: look.processes[zombie].state is State.ZOMBIE)
-    assert look.processes[stopped].state is State.STOPPED
+    look = settled(stopped, zombie, states={zombie: State.ZOMBIE, stopped: State.STOPPED})
     assert look.of(stopped) == ()
     os.kill(stopped, signal.SIGCONT)
 
@@ -70,7 +69,6 @@ def test_a_process_that_has_ended_is_gone(program: Start, waits: Waits) -> None:
     running = program(code("say('me'); sleep()"))
     me = running["me"]
     look = waits.look([me])
-    assert look.processes[me].state is State.SLEEPING
     start = look.processes[me].start
     running.script.kill()
     assert waits.look([me]).processes[me].state is State.GONE
@@ -97,7 +95,7 @@ def test_what_moves_between_the_looks_does_not_wait(program: Start, settled: Set
         """)
     )
     reader = running["reader"]
-    settled(reader, until=lambda look: look.processes[reader].state is State.RUNNING)
+    settled(reader, states={reader: State.RUNNING})
 
 
 def test_the_thread_that_counts_may_be_another(program: Start, waits: Waits) -> None:
@@ -124,5 +122,4 @@ def test_the_thread_that_counts_may_be_another(program: Start, waits: Waits) -> 
         process = look.processes[main]
         return process.thread == thread and process.state is State.WAITING
 
-    assert waits.look([main]).processes[main].state is State.SLEEPING
     wait_for(waits_outward, "the thread waits")

@@ -56,7 +56,7 @@ def test_a_client_waits_for_the_server_that_has_not_answered(
 ) -> None:
     running = program(HTTP)
     client, server = running["client"], running["server"]
-    look = settled(client, until=lambda look: any(wait.targets for wait in look.of(client)))
+    look = settled(client, until=lambda look: look.of(client), states={server: State.SLEEPING})
     (wait,) = look.of(client)
     (connection,) = wait.connections
     assert (wait.kind, wait.targets) == (Kind.TCP, (server,))
@@ -68,7 +68,6 @@ def test_a_client_waits_for_the_server_that_has_not_answered(
     assert connection.remote == f"127.0.0.1:{running['port']}"
     assert connection.sent_seconds is not None
     assert connection.received_seconds is None
-    assert look.processes[server].state is State.SLEEPING
     assert ends(look, [client]).pids == (server,)
 
 

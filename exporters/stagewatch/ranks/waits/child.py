@@ -16,10 +16,10 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from stagewatch.core.errors import SourceError
 from stagewatch.core.processes import die_with_parent
@@ -40,6 +40,8 @@ from stagewatch.ranks.waits.naming import Name, name_of
 from stagewatch.ranks.waits.system_calls import Call, calls
 from stagewatch.ranks.waits.threads import Threads, look
 
+T = TypeVar("T")
+
 ANSWER_SECONDS = 20.0
 """For everything, the time between the looks included."""
 CPU_SECONDS = 5.0
@@ -55,13 +57,33 @@ MAX_PROCESSES = 256
 MAX_ALL_THREADS = 8192
 MAX_CONNECTIONS = 256
 """Asked for."""
-THREADS_SECONDS = 2.0
-"""How long the threads of one process may take to be read."""
+UNHURRIED_SECONDS = 2.0
+"""How long one process may take to answer."""
 SILENT = "anything of it: it does not answer, as one that is stuck in exec on a silent mount"
 BUSY = 0.05
 """Share of a core from which a thread that comes back to the same call does not just wait."""
 BUSY_PROCESS = 0.3
 """And a whole process, cores."""
+
+
+class _Unhurried(Procfs):
+    """Waits longer for an answer: this process is the last to get a core."""
+
+    def patiently(
+        self, pid: int, read: Callable[[], T], seconds: float = UNHURRIED_SECONDS
+    ) -> T | None:
+        return super().patiently(pid, read, max(seconds, UNHURRIED_SECONDS))
+
+    def each(self, reads: Sequence[tuple[int, Callable[[], T]]]) -> list[T | None]:
+        answers = super().each(reads)
+        for place, (pid, read) in enumerate(reads):
+            if answers[place] is None and self.is_there(pid):
+                answers[place] = self.patiently(pid, read)
+        return answers
+
+    def is_there(self, pid: int) -> bool:
+        """Whether there is a process of this number, whatever it does."""
+        return (self.root / str(pid)).exists()
 
 
 @dataclass(slots=True)
@@ -79,14 +101,14 @@ class _Subject:
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
     """What the processes asked about wait for, as JSON has it."""
-    return as_json(_Look(Procfs(), calls(os.uname().machine), question).take())
+    return as_json(_Look(_Unhurried(), calls(os.uname().machine), question).take())
 
 
 class _Look:
     """One answer, from the first look to what lasted."""
 
     def __init__(
-        self, proc: Procfs, table: Mapping[int, Call], question: Mapping[str, Any]
+        self, proc: _Unhurried, table: Mapping[int, Call], question: Mapping[str, Any]
     ) -> None:
         self._proc = proc
         self._table = table
@@ -186,7 +208,7 @@ class _Look:
 
     def _threads(self, pid: int, wanted: Sequence[int]) -> Threads | None:
         read = partial(look, str(self._proc.root), pid, self._table, wanted)
-        return self._proc.patiently(pid, read, THREADS_SECONDS)
+        return self._proc.patiently(pid, read)
 
     def _lasted(self, connections: tuple[Connection, ...], began: float) -> Waiting:
         """The second look, and what is the same in both."""
@@ -197,8 +219,9 @@ class _Look:
             now = self._threads(pid, (subject.wanted,))
             seconds = time.monotonic() - began
             stat = again.get(pid)
-            if stat is None and pid in self._proc.silent():
+            if stat is None and self._proc.is_there(pid):
                 now, stat = None, subject.stat
+                subject.threads = replace(subject.threads, lacking=(SILENT,))
             ended = stat is None or stat.start_ticks != subject.stat.start_ticks
             mine = {} if ended or now is None else _same(subject, now, seconds)
             if any(wait.mode is Mode.ANYBODY for wait in mine.values()):
@@ -221,7 +244,9 @@ class _Look:
 
     def _not_seen(self, pid: int, start: int) -> Process:
         """A process that was asked for and does not answer, or has ended."""
-        if pid in self._proc.silent():
+        if pid in self._wanted:
+            return Process(pid, start, State.UNKNOWN, "", lacking=("anything of it: no time",))
+        if pid not in self._processes and self._proc.is_there(pid):
             return Process(pid, start, State.UNKNOWN, "", lacking=(SILENT,))
         return Process(pid, start, State.GONE, "")
 
@@ -315,13 +340,19 @@ def _state(
     found = _of_wait(main)
     if found is not State.INWARD and main.mode is not Mode.ANYBODY:
         return found
-    if cores >= BUSY_PROCESS:
+    if cores >= BUSY_PROCESS or _runs_on(subject.threads, now):
         return State.RUNNING
     others = [wait for wait in waits.values() if wait is not main]
     if any(wait.outward or wait.unseen for wait in others):
         return State.WAITING
     states = {_of_wait(wait) for wait in others}
     return next((one for one in (State.STORAGE, State.SLEEPING) if one in states), found)
+
+
+def _runs_on(before: Threads, now: Threads) -> bool:
+    """Whether a thread ran, or could have, at both looks."""
+    running = {thread.task for thread in before.threads if thread.state == "R"}
+    return any(thread.state == "R" and thread.task in running for thread in now.threads)
 
 
 def _of_wait(wait: Wait) -> State:
