@@ -16,6 +16,7 @@ from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.fault import accuse
 from stagewatch.judgement.limits import (
     ABSENT_SECONDS,
+    ASKING_SECONDS,
     DEFAULT,
     DYING_SECONDS,
     EARLY_SECONDS,
@@ -62,9 +63,9 @@ class Verdict:
     """Whether no rank makes progress any more."""
     evidence: str
     """Of the first charge; without one, of what nobody can be named by: `mismatch`, `missing`,
-    `cycle`, `call`, `outsider`, `group_only`, `other_role`; or `process_gone` where no rank lives,
-    `raised` (stopped since an exception), or empty where nothing is wrong or the facts do not
-    suffice."""
+    `cycle`, `call`, `asking`, `outsider`, `group_only`, `other_role`; or `process_gone` where no
+    rank lives, `raised` (stopped since an exception), or empty where nothing is wrong or the facts
+    do not suffice."""
     charges: tuple[Charge, ...]
     case: Case
     ranks: tuple[RankFacts, ...]
@@ -223,6 +224,8 @@ class _Job:
                 self.as_a_whole.add(role)
             elif role in gives_way or (self.stuck[role] and at_fault):
                 self.cases[role] = replace(case, charges=(), nobody="other_role")
+            elif self._asks(role):
+                self.cases[role] = replace(case, charges=(), nobody="asking")
         if self._dying():
             self.cases = {r: replace(case, charges=()) for r, case in self.cases.items()}
         self._left_behind()
@@ -285,6 +288,13 @@ class _Job:
     def _asked(self, role: str) -> bool:
         """Whether nobody of the role is at fault but who may owe something to a process."""
         return all(charge.evidence == "awaited_through" for charge in self.cases[role].charges)
+
+    def _asks(self, role: str) -> bool:
+        """Whether the kernel may still tell which of several others wait for."""
+        case = self.cases[role]
+        several = len(case.charges) > 1 and all(one.evidence == "awaited" for one in case.charges)
+        asked = any(charge.rank.kernel_waits for charge in case.charges)
+        return several and not asked and self.stuck[role] and _late(case.live) < ASKING_SECONDS
 
     def _early(self, role: str) -> bool:
         """Whether another role may still show better evidence."""
