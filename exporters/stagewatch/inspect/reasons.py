@@ -257,7 +257,11 @@ def _dying(verdicts: Sequence[Verdict]) -> bool:
 
 def _outweighed(verdict: Verdict, own: Case, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
     """Why a role gives way to others."""
-    grounds = []
+    grounds = [
+        f"the kernel shows {wait.how} that rank {wait.rank} of {name(wait.role)} has to end"
+        for wait in own.outside
+        if wait.rank is not None
+    ][:4]
     if own.charges:
         who = whom([charge.rank for charge in own.charges], roles=False)
         if own.awaits_role:
