@@ -18,6 +18,9 @@ class Collector(ABC):
     calls and catches what they raise; a collector neither logs nor sleeps nor starts threads.
     """
 
+    shown_seconds = 0.0
+    """For how long its samples are shown where a run may take longer than three intervals."""
+
     @abstractmethod
     def collect(self) -> Samples:
         """Read once.

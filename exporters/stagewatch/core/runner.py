@@ -142,11 +142,10 @@ class Job:
             log.warning("collector %s failed to close", self.name, exc_info=True)
 
     def fresh(self) -> Snapshot | None:
-        """The last snapshot, unless it is older than three intervals."""
+        """The last snapshot, unless it is older than it may be."""
         snapshot = self.snapshot
-        if snapshot is None or self._clock() - snapshot.taken > STALE_AFTER * self.interval:
-            return None
-        return snapshot
+        limit = max(STALE_AFTER * self.interval, self.collector.shown_seconds)
+        return snapshot if snapshot and self._clock() - snapshot.taken <= limit else None
 
     def answering(self) -> bool:
         """Whether the collector has answered (data, or none of the kind) within 3 intervals."""

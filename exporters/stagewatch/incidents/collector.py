@@ -55,6 +55,7 @@ from stagewatch.ranks.events import in_words, last_events
 from stagewatch.ranks.model import RANK_LABELS, Rank
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.stacks import MISSING, NO_PROCESS, Stack, StackTaker, Take, stack
+from stagewatch.ranks.stacks_child import ANSWER_SECONDS
 from stagewatch.ranks.waits.look import Waits
 from stagewatch.ranks.waits.model import Waiting
 
@@ -177,6 +178,8 @@ class _Question:
 
 class IncidentsCollector(Collector):
     """Judges this node's ranks, and looks closer at those of one suspected job after another."""
+
+    shown_seconds = ANSWER_SECONDS + 10.0  # stacks take their time on a node that is busy
 
     def __init__(
         self,

@@ -162,6 +162,8 @@ class JudgeContext:
 class JudgeCollector(Collector):
     """Judges all jobs again and again."""
 
+    shown_seconds = 60.0  # a look at a job of 65,536 ranks takes a while, and a rest follows
+
     def __init__(
         self,
         context: JudgeContext,
