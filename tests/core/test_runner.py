@@ -56,6 +56,18 @@ def test_a_stuck_collector_harms_no_other(run: Callable[..., Runner]) -> None:
     assert runner.health().value(STUCK, "stuck") == 0
 
 
+def test_what_is_to_be_shown_for_long_outlasts_a_slow_run(run: Callable[..., Runner]) -> None:
+    slow, healthy = Hangs(), Scripted()
+    slow.shown_seconds = 600.0
+    job = run(slow=slow, healthy=healthy).jobs["slow"]
+    wait_for(job.fresh, "it has collected")
+    slow.inside.wait()
+    calls = healthy.calls
+    wait_for(lambda: healthy.calls > calls + 10, "ten intervals")
+    assert job.fresh() is not None
+    slow.release.set()
+
+
 def test_a_collector_that_raises_harms_no_other(run: Callable[..., Runner]) -> None:
     broken, healthy = Scripted(), Scripted()
     broken.does = RuntimeError("a defect")
