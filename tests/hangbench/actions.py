@@ -14,12 +14,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import stagewatch
 from stagewatch.core.processes import die_with_parent
+from tests.hangbench.server import address
 
 Rank = Any
 """A `process.Rank`, which knows this vocabulary."""
@@ -241,9 +243,11 @@ def collective(
     op: str = "all_reduce",
     elements: int = 1000,
     lost: bool = False,
+    beat: float = 0.0,
     **more: bool,
 ) -> None:
-    """Meet the other members; `async` returns at once, and `wait` ends it."""
+    """Meet the other members; `async` returns at once, and `wait` ends it; with a beat it looks
+    every so many seconds if all are there, and marks progress each time."""
     if set(more) - {"async"}:
         raise TypeError(f"unknown arguments {sorted(more)}")
     if more.get("async"):
@@ -253,7 +257,14 @@ def collective(
     with me.reported(group, op=op, elements=elements):
         if lost:
             me.meeting.lose(group, op, elements)
-        me.meeting.collective(group, op, elements)
+        if beat:
+            me.meeting.begin_async(group, op, elements)
+            while not me.meeting.oldest_is_complete():
+                me.mark()
+                time.sleep(beat)
+            me.meeting.wait_oldest()
+        else:
+            me.meeting.collective(group, op, elements)
 
 
 @action
@@ -281,19 +292,64 @@ def recv(me: Rank, peer: int | str) -> None:
 
 
 @action
-def put(me: Rank, queue: str, depth: int = 2) -> None:
-    """Add to a queue, of which no detector is told."""
-    me.meeting.put(queue, depth)
+def put(me: Rank, queue: str, depth: int = 2, via: str = "") -> None:
+    """Add to a queue, of which the client is not told."""
+    me.queues[queue].put()
 
 
 @action
-def get(me: Rank, queue: str, beat: float = 0.0) -> None:
-    """Take from a queue, of which no detector is told; with a beat it asks again and again, and
-    marks progress each time."""
-    while beat and not me.meeting.waiting(queue):
-        me.mark()
-        time.sleep(beat)
-    me.meeting.get(queue)
+def get(
+    me: Rank,
+    queue: str,
+    beat: float = 0.0,
+    timeout: float = 0.0,
+    failing: str = "raise",
+    via: str = "",
+) -> None:
+    """Take from a queue, of which the client is not told; with a beat it asks again and again, and
+    marks progress each time; with a time-out it ends, or goes on without."""
+    source = me.queues[queue]
+    if beat:
+        got = source.get(timeout=0)
+        while not got:
+            me.mark()
+            got = source.get(timeout=beat)
+    elif not source.get(timeout or None):
+        _without(f"nothing came from {queue} within {timeout:.0f} s", failing)
+
+
+@action
+def call(
+    me: Rank,
+    server: str,
+    timeout: float = 0.0,
+    tries: int = 1,
+    pause: float = 1.0,
+    beat: bool = False,
+    failing: str = "raise",
+) -> None:
+    """Ask a server over HTTP, and wait for its answer; after an error or a time-out once more, up
+    to so many times (0: for ever), with a mark of progress between them where it has a beat."""
+    import requests
+
+    session: requests.Session = me.kept.setdefault("session", requests.Session())
+    host, port = address(me.directory, server)
+    tried = 0
+    while True:
+        try:
+            answer = session.post(f"http://{host}:{port}/work", timeout=timeout or None)
+            answer.raise_for_status()
+        except requests.RequestException as error:
+            problem = str(error)
+        else:
+            return
+        tried += 1
+        if tried == tries:
+            _without(f"{server} has given no answer: {problem}", failing)
+            return
+        if beat:
+            me.mark()
+        time.sleep(pause)
 
 
 @action
@@ -314,6 +370,26 @@ def destroy(me: Rank, group: str) -> None:
 def skip(me: Rank, count: int = 1) -> None:
     """Leave out the next entries."""
     me.skipping = count
+
+
+@action
+def repeat(me: Rank, times: int, entries: Sequence[Any]) -> None:
+    """Play some entries so many times."""
+    for _ in range(times):
+        me.play_within(entries)
+
+
+@action
+def branch(
+    me: Rank,
+    entries: Sequence[Any],
+    otherwise: Sequence[Any] = (),
+    chance: float = 0.5,
+    together: bool = True,
+) -> None:
+    """Play these entries or the others, by a chance of each step; all ranks draw alike together."""
+    ways = me.drawn("branch", alike=together)
+    me.play_within(entries if ways.random() < chance else otherwise)
 
 
 # Faults
@@ -377,6 +453,15 @@ def finish(me: Rank) -> None:
 
 
 @action
+def fail(me: Rank, server: str, how: str, seconds: float = 0.0) -> None:
+    """Break a server, in one of its ways."""
+    host, port = address(me.directory, server)
+    request = urllib.request.Request(f"http://{host}:{port}/fail/{how}/{seconds}", method="POST")
+    with urllib.request.urlopen(request, timeout=10):
+        pass
+
+
+@action
 def suspend(me: Rank, seconds: float, whom: list[int] | None = None) -> None:
     """Have the player stop processes for a while."""
     me.tell("suspend", seconds=seconds, whom=whom)
@@ -413,6 +498,11 @@ def kill_node(me: Rank, node: int) -> None:
     """Have the player kill an agent and all ranks beside it."""
     me.tell("kill_node", node=node)
     time.sleep(0.5)
+
+
+def _without(problem: str, failing: str) -> None:
+    if failing == "raise":
+        raise RuntimeError(problem)
 
 
 def _compute(goes_on: Callable[[], bool], memory: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import shutil
@@ -14,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from tests.hangbench import throttles
 from tests.hangbench.field import OWN, SHARED, Field
 from tests.hangbench.meeting import Board
 from tests.hangbench.probes import Probe, probe
-from tests.hangbench.shape import Shape
+from tests.hangbench.queues import BROKERED, place
+from tests.hangbench.shape import BARE, DIRECTORY, PROGRAMS, SHAPE, Server, Shape
 from tests.lab.lab import AT_WORK, NICE
 from tests.running import clean_environ
 
@@ -38,7 +39,7 @@ def torch_python() -> str:
     frameworks = _ROOT / ".venv-frameworks" / "bin" / "python"
     if given := os.environ.get(TORCH_PYTHON):
         return given
-    if importlib.util.find_spec("torch"):
+    if find_spec("torch"):
         return sys.executable
     return str(frameworks) if frameworks.exists() else ""
 
@@ -47,6 +48,8 @@ def lacks(shape: Shape) -> str:
     """What this machine lacks to play a shape, empty if nothing."""
     if shape.backend == "torch" and not torch_python():
         return f"needs PyTorch (make test-frameworks sets it up, or {TORCH_PYTHON} names a python)"
+    if any(queue.via == "zmq" for queue in shape.queues.values()) and not find_spec("zmq"):
+        return "needs pyzmq"
     return (missing() if shape.mounts else "") or throttles.missing(shape.uses)
 
 
@@ -70,6 +73,8 @@ class Played:
     """Names of the nodes of the shape, by their index."""
     placed: dict[int, str]
     """Node of each process."""
+    server_pids: list[int] = field(default_factory=list, kw_only=True)
+    """Of each server, by its index."""
     began: float
     triggered: float = 0.0
     ended: float = 0.0
@@ -116,6 +121,8 @@ class Play:
         placed = {rank: nodes[shape.node_of(rank)] for rank in range(shape.world)}
         self.played = Played(shape, list(nodes), placed, time.time())
         self._processes: list[tuple[int, subprocess.Popen[bytes]]] = []
+        self._others: list[subprocess.Popen[bytes]] = []
+        """Those that are no ranks."""
         self._current: dict[int, subprocess.Popen[bytes]] = {}
         self._killed: set[int] = set()
         self._due: list[tuple[float, Callable[[], None]]] = []
@@ -124,8 +131,14 @@ class Play:
         self._world = shape.world
         self._board = Board(self.directory, 0)
         self.probing: Future[Probe] | None = None
+        for queue in shape.queues.values():
+            if queue.via in BROKERED:
+                where = str(self.directory), str(queue.index)
+                self._launch_other("-m", "tests.hangbench.queues.broker", *where, queue.via)
+        self.played.server_pids = list(map(self._launch_server, shape.servers))
         for rank in range(shape.world):
-            self._launch(rank, 0, 0, False)
+            if rank not in shape.absent:
+                self._launch(rank, 0, 0, False)
 
     def tick(self) -> None:
         """Carry out what ranks have asked for, and look at them."""
@@ -182,11 +195,13 @@ class Play:
         self._due.clear()
         if self._mount:
             self._mount.ok()
-        for _, process in self._processes:
+        everybody = [process for _, process in self._processes] + self._others
+        for process in everybody:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-        for _, process in self._processes:
+        for process in everybody:
             process.wait()
+        place.clean(self.directory)
         if self._mount:
             self._mount.close()
         if self.shape.disturbs:
@@ -202,30 +217,53 @@ class Play:
 
     def _launch(self, rank: int, generation: int, step: int, joins: bool) -> None:
         shape = self.shape
-        prefix = NICE if shape.wait == "spin" else AT_WORK
-        python = torch_python() if shape.backend == "torch" else sys.executable
-        command = [
-            *prefix,
-            *(throttles.within(self._network) if self._network else ()),
-            python,
-            "-m",
-            "tests.hangbench.process",
-            str(shape.file),
-        ]
-        command += [str(self.directory), str(rank), str(self._world), str(generation), str(step)]
         more = {"STAGEWATCH_DIR": str(self._field.record_dir(self.played.placed[rank]))}
-        more["PYTHONPATH"] = f"{_ROOT}:{_ROOT / 'exporters'}"
-        more["OMP_NUM_THREADS"] = more["OPENBLAS_NUM_THREADS"] = "1"
+        if shape.program:
+            command = [str(PROGRAMS / shape.program), *shape.arguments]
+            more |= {DIRECTORY: str(self.directory), SHAPE: str(shape.file), "RANK": str(rank)}
+            more |= {"WORLD_SIZE": str(self._world), BARE: str(shape.backend == "bare")}
+        else:
+            command = ["-m", "tests.hangbench.process", str(shape.file), str(self.directory)]
+            command += [str(rank), str(self._world), str(generation), str(step)]
+            command += ["joins" if joins else ""]
         if shape.backend == "bare":
             more |= {"SLURM_JOB_ID": shape.name, "RANK": str(rank), "LOCAL_RANK": str(rank)}
             more["WORLD_SIZE"] = str(self._world)
-        process = self._field.children.start(
-            [*command, "joins" if joins else ""],
-            log=self.directory / f"log.{rank}",
-            environ=clean_environ(more),
-        )
+        prefix = NICE if shape.wait == "spin" else AT_WORK
+        process = self._start([*prefix, *self._python(), *command], f"log.{rank}", more)
         self._processes.append((rank, process))
         self._current[rank] = process
+
+    def _launch_server(self, server: Server) -> int:
+        """The pid; 0 where a rank will start it."""
+        where = server.name, str(self.directory)
+        if server.child:
+            return 0
+        if server.program:
+            return self._launch_other(str(PROGRAMS / server.program), "server", *where)
+        told = *where, str(server.seconds), server.calls
+        return self._launch_other("-m", "tests.hangbench.server", *told)
+
+    def _launch_other(self, *arguments: str) -> int:
+        """Start a process that is no rank."""
+        command = [*AT_WORK, *self._python(), *arguments]
+        self._others.append(self._start(command, "log.others", {}))
+        return self._others[-1].pid
+
+    def _python(self) -> tuple[str, ...]:
+        within = throttles.within(self._network) if self._network else ()
+        return (*within, torch_python() if self.shape.backend == "torch" else sys.executable)
+
+    def _start(
+        self, command: list[str], log: str, environ: dict[str, str]
+    ) -> subprocess.Popen[bytes]:
+        environ["PYTHONPATH"] = f"{_ROOT}:{_ROOT / 'exporters'}"
+        environ["OMP_NUM_THREADS"] = environ["OPENBLAS_NUM_THREADS"] = "1"
+        return self._field.children.start(
+            command,
+            log=self.directory / log,
+            environ=clean_environ(environ),
+        )
 
     def _new_lines(self) -> list[str]:
         with contextlib.suppress(FileNotFoundError):
@@ -238,6 +276,12 @@ class Play:
     def _on_trigger(self, event: dict[str, Any]) -> None:
         first = self.played.triggered
         self.played.triggered = min(first, event["time"]) if first else event["time"]
+
+    def _on_process(self, event: dict[str, Any]) -> None:
+        """A rank has started one that the shape calls a server."""
+        names = [server.name for server in self.shape.servers]
+        if event["name"] in names:
+            self.played.server_pids[names.index(event["name"])] = event["pid"]
 
     def _on_finished(self, event: dict[str, Any]) -> None:
         self.played.finished.add(event["rank"])
@@ -278,6 +322,10 @@ class Play:
         ranks = [rank for rank, name in self.played.placed.items() if name == node]
         self._killed.update(ranks)
         self._signal(ranks, signal.SIGKILL)
+        for server, pid in zip(self.shape.servers, self.played.server_pids, strict=True):
+            if server.node == event["node"]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
 
     def _signal(self, ranks: list[int], number: signal.Signals) -> None:
         for rank in ranks:

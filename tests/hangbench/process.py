@@ -8,21 +8,25 @@ DIRECTORY belongs to the job.  What the rank has to tell the player it appends t
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import json
 import os
 import random
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import stagewatch
 from stagewatch.core.processes import die_with_parent
 from tests.hangbench.actions import ACTIONS, Finish, Slowness
-from tests.hangbench.meeting import Board, Meeting
-from tests.hangbench.shape import Entry, Shape, load
+from tests.hangbench.meeting import Board, Meeting, MetQueue
+from tests.hangbench.queues import Queue, open_queue
+from tests.hangbench.queues.place import Place
+from tests.hangbench.shape import Entry, Shape, flat, load
 
 COMMUNICATES = ("collective", "wait", "send", "recv", "put", "get", "ddp", "init_group")
 _KNOWN = set(inspect.signature(stagewatch.collective).parameters)
@@ -41,16 +45,23 @@ class Rank:
         """By kind of work: `sleep`, `compute`, `io`."""
         self.kept: dict[str, Any] = {}
         """What actions keep from one step to the next, such as a loader of data."""
+        self.queues: dict[str, Queue] = {}
+        """Those that this rank uses, by name."""
         self.pending: list[tuple[str, str, int]] = []
         self.skipping = 0
-        self._entry = 0
+        self._entry = ""
+        """Its place in the programme."""
         self._formed = False
+        self._first = True
+        """Whether this is the first thread, whose course the player watches."""
         self._open: tuple[tuple[str, str], contextlib.AbstractContextManager[Any]] | None = None
         self._begin()
 
     def run(self, joins: bool) -> None:
         """Play the programme; a rank that `joins` a job that goes on does not meet it in init."""
         self._init(alone=joins)
+        if any(entry.ranks is None or self.rank in entry.ranks for entry in self.shape.beside):
+            threading.Thread(target=self._beside, name="beside", daemon=True).start()
         try:
             while not self.shape.steps or self.step < self.shape.steps:
                 self.step += 1
@@ -61,6 +72,15 @@ class Rank:
         self._play(self.shape.final)
         self.tell("finished")
 
+    def _beside(self) -> None:
+        """Play, in a thread, what goes on beside the steps."""
+        other = copy.copy(self)
+        other._open, other.kept, other._first = None, {}, False
+        other.queues = self._open_queues(self.shape.beside)
+        while True:
+            other.step = self.step
+            other._play(self.shape.beside)
+
     def duration(self, seconds: float, kind: str) -> float:
         """Seconds with jitter, and slower where it has been told to be slow."""
         noise = random.Random(f"{self.shape.seed} {self.rank} {self.step} {self._entry}")
@@ -69,10 +89,12 @@ class Rank:
         slow = slowness is not None and slowness.applies(self.step, self._turn(slowness.rotate))
         return seconds * jitter * (slowness.factor if slowness and slow else 1.0)
 
-    def drawn(self, what: str, hold: int = 1) -> random.Random:
-        """Random numbers of this rank and entry, the same ones for `hold` steps."""
+    def drawn(self, what: str, hold: int = 1, alike: bool = False) -> random.Random:
+        """Random numbers of this rank (or `alike` of all) and entry, the same ones for `hold`
+        steps."""
         since = self.step // hold
-        return random.Random(f"{self.shape.seed} {self.rank} {what} {self._entry} {since}")
+        whose = "all" if alike else self.rank
+        return random.Random(f"{self.shape.seed} {whose} {what} {self._entry} {since}")
 
     def _turn(self, rotate: int) -> bool:
         """Whether this rank has its turn, which all ranks agree on."""
@@ -144,6 +166,8 @@ class Rank:
         self._close_stage()
         self.meeting.leave(gone)
         self.meeting.close()
+        for queue in self.queues.values():
+            queue.close()
         stays = [rank for rank in range(min(world, self.world)) if rank not in fresh]
         new = [rank for rank in range(world) if rank not in stays]
         if self.rank == stays[0]:
@@ -181,6 +205,22 @@ class Rank:
             self.shape, self.directory, self.board, self.rank, self.world, self.generation
         )
         self._formed = False
+        self.queues = self._open_queues(self.shape.init + self.shape.step + self.shape.final)
+
+    def _open_queues(self, entries: Iterable[Entry]) -> dict[str, Queue]:
+        """Those that this rank uses in some entries."""
+        mine = [one for one in flat(entries) if one.ranks is None or self.rank in one.ranks]
+        return {
+            name: self._open_queue(name)
+            for name in self.shape.queues
+            if any(entry.arguments.get("queue") == name for entry in mine)
+        }
+
+    def _open_queue(self, name: str) -> Queue:
+        told = self.shape.queues[name]
+        if told.via == "rendezvous":
+            return MetQueue(self.meeting.aside, name, told.depth)
+        return open_queue(told.via, Place(self.directory, self.generation, told.index, told.depth))
 
     def _init(self, alone: bool = False) -> None:
         explicit = any(entry.do == "init_group" for entry in self.shape.init)
@@ -188,17 +228,25 @@ class Rank:
             self.form()
         self._play([e for e in self.shape.init if not (alone and e.do in COMMUNICATES)])
 
-    def _play(self, entries: Any) -> None:
-        try:
-            self.skipping = 0
-            for self._entry, entry in enumerate(entries):
-                if self.skipping:
-                    self.skipping -= 1
-                elif entry.applies(self.rank, self.step):
-                    self._do(entry)
-        except _NextStep:
-            pass
+    def _play(self, entries: Iterable[Entry]) -> None:
+        with contextlib.suppress(_NextStep):
+            self._play_all(entries, "")
         self._close_stage()
+
+    def play_within(self, entries: Iterable[Entry]) -> None:
+        """Play entries that are part of the one that is being played."""
+        within = self._entry
+        self._play_all(entries, f"{within}.")
+        self._entry, self.skipping = within, 0
+
+    def _play_all(self, entries: Iterable[Entry], prefix: str) -> None:
+        self.skipping = 0
+        for number, entry in enumerate(entries):
+            self._entry = f"{prefix}{number}"
+            if self.skipping:
+                self.skipping -= 1
+            elif entry.applies(self.rank, self.step):
+                self._do(entry)
 
     def _do(self, entry: Entry) -> None:
         wanted = entry.stage, entry.substage
@@ -208,7 +256,8 @@ class Rank:
                 stage: Any = self.stage(*wanted)
                 stage.__enter__()
                 self._open = wanted, stage
-        self.board.mark(self.rank, self.step)
+        if self._first:
+            self.board.mark(self.rank, self.step)
         if entry.trigger:
             self.tell("trigger", step=self.step)
         try:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from typing import Any
 import tests.hangbench.throttles  # noqa: F401  # its actions, too
 from stagewatch.stages import STAGES
 from tests.hangbench.actions import ACTIONS
+from tests.hangbench.queues import VIAS
+from tests.hangbench.server import FAULTS as SERVER_FAULTS
 
 try:
     import tomllib
@@ -19,6 +21,10 @@ except ImportError:  # Python 3.10
     import tomli as tomllib
 
 SHAPES = Path(__file__).with_name("shapes")
+DIRECTORY, SHAPE, BARE = "HANGBENCH_DIRECTORY", "HANGBENCH_SHAPE", "HANGBENCH_BARE"
+"""Variables that programs get: the directory of the job, the file of the shape, and whether they
+are to do without the client."""
+PROGRAMS = Path(__file__).with_name("programs")
 ABOUT_HANGS = ("open", "held", "fresh", "later", "newest", "latest", "next", "further", "eighth")
 """The folders of shapes about hangs; that of slow ranks is apart."""
 
@@ -32,14 +38,20 @@ SLOW_HEALTHY = _words("noise collection batches logging pipeline experts warmup"
 COURSES = _words("permanent start intermittent rotating")
 FAULTS = _words("init collective compute io process pipeline lock livelock straggler end node bare")
 HEALTHY = _words("pause eval checkpoint compile data elastic suspend end service variance")
+_NESTED = ("entries", "otherwise")
+"""Arguments that are entries in turn."""
 CONDITIONS = _words("do ranks at every from until stage substage trigger")
 HEAD = _words(
-    "title source taken kind healthy seed backend report wait poll_seconds world nodes jitter "
-    "steps watch cores blind_spot groups role init step final expect slow"
+    "title source taken kind healthy seed backend report wait via poll_seconds world nodes jitter "
+    "steps watch cores blind_spot groups role server absent init step beside final expect slow "
+    "program arguments"
 )
+FIRST_THREAD = _words("collective wait send recv ddp init_group destroy reform finish")
+"""Actions of the first thread of a rank alone."""
 LEVELS = ("must", "may", "must not")
 WORLD = "world"
 MAX_WORLD = 16
+MAX_GROUPS, MAX_QUEUES = 16, 32
 MAX_WATCH = 270.0
 MAX_BARE_WATCH = 420.0
 """Of a job without the client nothing but its stillness tells, which takes minutes to be odd."""
@@ -76,12 +88,47 @@ class Entry:
         )
 
 
+def flat(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """These entries, and those within them."""
+    for entry in entries:
+        yield entry
+        for key in _NESTED:
+            yield from flat(entry.arguments.get(key, ()))
+
+
+@dataclass(frozen=True)
+class QueueOf:
+    """A queue of a job."""
+
+    index: int
+    via: str
+    depth: int
+    users: frozenset[int]
+    """Processes that put or get."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A process that is no rank, and answers them."""
+
+    name: str
+    seconds: float = 0.1
+    """What an answer takes."""
+    calls: str = ""
+    """Another server, which it asks before each answer."""
+    node: int = 0
+    program: str = ""
+    """A script of `programs` that is this server; empty: HangBench's own."""
+    child: bool = False
+    """Whether a rank starts it, and tells its pid."""
+
+
 @dataclass(frozen=True)
 class Expectation:
     """The right answer."""
 
     sets: tuple[frozenset[int], ...]
-    """Each of them is right; the empty one stands for nobody."""
+    """Each of them is right; the empty one stands for nobody. Servers have negative numbers."""
     evidence: tuple[str, ...]
     suspicion: str
     page: str
@@ -122,11 +169,21 @@ class Shape:
     init: tuple[Entry, ...]
     step: tuple[Entry, ...]
     final: tuple[Entry, ...]
+    beside: tuple[Entry, ...] = ()
+    """What a second thread plays over and over."""
+    program: str = ""
+    """A script of `programs` that each rank runs instead."""
+    arguments: tuple[str, ...] = ()
+    """Of the script."""
+    absent: frozenset[int] = frozenset()
+    """Processes that are never launched."""
     healthy: bool = False
     seed: int = 0
     backend: str = "client"
     report: str = ""
     wait: str = "block"
+    via: str = ""
+    """What queues go over that do not say it themselves; empty: see `queues`."""
     poll_seconds: float = 0.001
     nodes: int = 1
     jitter: float = 0.1
@@ -136,13 +193,36 @@ class Shape:
     blind_spot: str = ""
     groups: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     roles: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    servers: tuple[Server, ...] = ()
     slow: Slow | None = None
     """In shapes about slow ranks, which are played by `make bench ARGS=slow`."""
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
         """The whole programme."""
-        return self.init + self.step + self.final
+        return tuple(flat(self.init + self.step + self.final + self.beside))
+
+    @cached_property
+    def queues(self) -> dict[str, QueueOf]:
+        """Its queues by name.  One that does not say what it goes over is a pipe where all its
+        users are on one node, and else reached over TCP."""
+        found = {}
+        entries = [entry for entry in self.entries if entry.do in ("put", "get")]
+        for index, name in enumerate(sorted({entry.arguments["queue"] for entry in entries})):
+            uses = [entry for entry in entries if entry.arguments["queue"] == name]
+            everybody = frozenset(range(MAX_WORLD))
+            users = frozenset[int]().union(
+                *(everybody if entry.ranks is None else entry.ranks for entry in uses)
+            )
+            vias = {entry.arguments.get("via", "") for entry in uses} - {""}
+            depths = {entry.arguments.get("depth", 2) for entry in uses if entry.do == "put"}
+            if len(vias) > 1 or len(depths) > 1:
+                raise ValueError(f"all who use queue {name} say the same via and depth")
+            nodes = {self.node_of(rank) for rank in users if rank < self.world}
+            usual = self.via or ("pipe" if len(nodes) <= 1 else "tcp")
+            via = vias.pop() if vias else usual
+            found[name] = QueueOf(index, via, depths.pop() if depths else 1, users)
+        return found
 
     def uses(self, *names: str) -> bool:
         """Whether any of these actions is in the programme."""
@@ -192,6 +272,11 @@ class Shape:
         raise KeyError(f"process {rank} is in no group {name}")
 
 
+def server_number(index: int) -> int:
+    """What stands for the server with this index where processes are numbered; -1 is a stranger."""
+    return -2 - index
+
+
 def load(file: Path) -> Shape:
     """The shape in a file.  Raises `ShapeError`."""
     try:
@@ -215,6 +300,18 @@ def find(which: str, only: tuple[str, ...] = ()) -> list[Shape]:
     return shapes
 
 
+def find_programs(only: tuple[str, ...] = ()) -> list[Shape]:
+    """The programs that are no programmes of HangBench's own, by name."""
+    files = sorted(PROGRAMS.glob("*.toml"))
+    return [load(file) for file in files if not only or any(word in file.stem for word in only)]
+
+
+def bare(shape: Shape) -> Shape:
+    """The same job without the client, on one node, as long as its stillness takes to be odd."""
+    watch = shape.watch if shape.healthy else MAX_BARE_WATCH
+    return replace(shape, backend="bare", nodes=1, watch=watch)
+
+
 class _Reader:
     """Turns the tables of one file into a shape."""
 
@@ -229,6 +326,7 @@ class _Reader:
         self._choice("backend", ("client", "torch", "bare"))
         self._choice("report", ("with", "call"))
         self._choice("wait", ("block", "spin", "poll"))
+        self._choice("via", tuple(sorted(VIAS)))
         seed, healthy = table.get("seed", 0), table.get("healthy", False)
         shape = Shape(
             name=self._file.stem,
@@ -243,6 +341,7 @@ class _Reader:
             backend=table.get("backend", "client"),
             report=table.get("report", "call" if seed % 2 else "with"),
             wait=table.get("wait", "block"),
+            via=table.get("via", ""),
             poll_seconds=table.get("poll_seconds", 0.001),
             nodes=table.get("nodes", 1),
             jitter=table.get("jitter", 0.1),
@@ -257,7 +356,12 @@ class _Reader:
             init=self._entries("init"),
             step=self._entries("step"),
             final=self._entries("final"),
+            beside=self._entries("beside"),
+            program=table.get("program", ""),
+            arguments=tuple(table.get("arguments", ())),
+            absent=frozenset(table.get("absent", ())),
             expect=self._expectation(healthy),
+            servers=self._servers(),
             slow=self._slow(),
         )
         self._check(shape)
@@ -279,6 +383,16 @@ class _Reader:
             raise ValueError(f"slow: course is one of {', '.join(sorted(COURSES))}")
         return slow
 
+    def _servers(self) -> tuple[Server, ...]:
+        return tuple(Server(**table) for table in self._table.get("server", ()))
+
+    def _numbers(self, processes: list[int | str]) -> frozenset[int]:
+        """Numbers of processes, of which some may be servers by their names."""
+        names = [server.name for server in self._servers()]
+        return frozenset(
+            server_number(names.index(one)) if isinstance(one, str) else one for one in processes
+        )
+
     def _cores(self) -> float:
         dear = {"spin": 0.3, "torch": 0.2}
         each = max(dear.get(self._table.get(key, ""), 0.05) for key in ("wait", "backend"))
@@ -299,6 +413,13 @@ class _Reader:
         if do not in ACTIONS:
             raise ValueError(f"{where}: no action {do!r}")
         arguments = {key: value for key, value in table.items() if key not in CONDITIONS}
+        inherited = {"ranks": table["ranks"]} if "ranks" in table else {}
+        for key in _NESTED:
+            if isinstance(arguments.get(key), list):
+                arguments[key] = tuple(
+                    self._entry(f"{where}, {key} {number}", inherited | nested)
+                    for number, nested in enumerate(arguments[key], 1)
+                )
         try:
             inspect.signature(ACTIONS[do]).bind(None, **arguments)
         except TypeError as error:
@@ -322,14 +443,14 @@ class _Reader:
         table = dict(self._table.get("expect", {}))
         culprits = table.pop("culprits", "nobody" if healthy else None)
         node = table.pop("node", -1)
-        sets = [frozenset(ranks) for ranks in table.pop("accept", ())]
+        sets = [self._numbers(some) for some in table.pop("accept", ())]
         if culprits == "nobody":
             sets.insert(0, frozenset())
         elif culprits == "node":
             if node < 0:
                 raise ValueError('culprits = "node" needs node = INDEX')
         elif isinstance(culprits, list):
-            sets.insert(0, frozenset(culprits))
+            sets.insert(0, self._numbers(culprits))
         else:
             raise ValueError('expect: culprits is a list of processes, "nobody" or "node"')
         expectation = Expectation(
@@ -347,6 +468,12 @@ class _Reader:
         return expectation
 
     def _check(self, shape: Shape) -> None:
+        names = [server.name for server in shape.servers]
+        scripts = {shape.program, *(server.program for server in shape.servers)} - {""}
+        asked = [
+            entry.arguments["server"] for entry in shape.entries if entry.do in ("call", "fail")
+        ]
+        asked += [server.calls for server in shape.servers if server.calls]
         kinds = HEALTHY if shape.healthy else FAULTS
         if shape.slow is not None:
             kinds = SLOW_HEALTHY if shape.healthy else SLOW_FAULTS
@@ -360,8 +487,13 @@ class _Reader:
             "title and taken say something": not (shape.title and shape.taken),
             f"world is 1 to {MAX_WORLD}": not 1 <= shape.world <= MAX_WORLD,
             "nodes is 1 or 2": shape.nodes not in (1, 2),
-            "an action has trigger = true": not any(entry.trigger for entry in shape.entries),
-            "there are steps": not shape.step,
+            "an action has trigger = true": not (
+                shape.program or any(entry.trigger for entry in shape.entries)
+            ),
+            "there are steps, or a program": bool(shape.step) == bool(shape.program),
+            "a program is a script of tests/hangbench/programs": not all(
+                (PROGRAMS / script).is_file() for script in scripts
+            ),
             f"watch is at most {longest:.0f}": shape.watch > longest,
             "slow: factor is that of the programme, and 1 where nobody is slow": (
                 shape.slow is not None
@@ -370,8 +502,35 @@ class _Reader:
                     or (shape.slow.factor == 1.0) != shape.healthy
                 )
             ),
+            "the second thread has no stages": any(entry.stage for entry in flat(shape.beside)),
+            f"the second thread does none of {', '.join(sorted(FIRST_THREAD))}": any(
+                entry.do in FIRST_THREAD for entry in flat(shape.beside)
+            ),
+            "a second thread has no part in reform or in a rendezvous": bool(shape.beside)
+            and (
+                shape.uses("reform")
+                or any(
+                    shape.queues[entry.arguments["queue"]].via == "rendezvous"
+                    for entry in flat(shape.beside)
+                    if entry.do in ("put", "get")
+                )
+            ),
+            "servers are named in [[server]], each once": (
+                not set(asked) <= set(names) or len(set(names)) < len(names)
+            ),
+            f"a server fails in one of {', '.join(SERVER_FAULTS)}": any(
+                entry.arguments["how"] not in SERVER_FAULTS
+                for entry in shape.entries
+                if entry.do == "fail"
+            ),
             "bare jobs are on one node": shape.backend == "bare" and shape.nodes != 1,
             "ddp is for torch": shape.uses("ddp") and shape.backend != "torch",
+            f"at most {MAX_GROUPS} groups and {MAX_QUEUES} queues": (
+                len(shape.groups) > MAX_GROUPS or len(shape.queues) > MAX_QUEUES
+            ),
+            f"via is one of {', '.join(sorted(VIAS))}": any(
+                queue.via not in VIAS for queue in shape.queues.values()
+            ),
             "groups are named in [groups]": any(
                 entry.arguments.get("group", WORLD) not in {WORLD, *shape.groups}
                 for entry in shape.entries
