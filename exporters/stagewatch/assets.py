@@ -1,7 +1,7 @@
 """Writes out the alert rules with their runbooks and the dashboards, for a Prometheus and a Grafana
-of yours: `stagewatch assets export DIR` fills DIR/alerts and DIR/dashboards, and DIR/kubernetes with
-the rules for the Prometheus operator.  Limits of a site's own, DIR/alerts/site.rules.yaml, are
-written once and never replaced."""
+of yours: `stagewatch assets export DIR` fills DIR/alerts and DIR/dashboards, and writes the rules
+for the Prometheus operator to DIR/kubernetes.  Limits of a site's own, DIR/alerts/site.rules.yaml,
+are written once and never replaced."""
 
 from __future__ import annotations
 
