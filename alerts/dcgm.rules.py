@@ -95,11 +95,6 @@ FIELDS = (
     ),
     Field("gpu_utilization_ratio", {}, "DEV_GPU_UTIL_RATIO", 1.05, "DEV_GPU_UTIL / 100"),
     Field(
-        "gpu_memory_utilization_ratio", {}, "DEV_MEMORY_UTIL_RATIO", 1.05, "DEV_MEM_COPY_UTIL / 100"
-    ),
-    Field("gpu_encoder_utilization_ratio", {}, "DEV_ENC_UTIL_RATIO", 1.05, "DEV_ENC_UTIL / 100"),
-    Field("gpu_decoder_utilization_ratio", {}, "DEV_DEC_UTIL_RATIO", 1.05, "DEV_DEC_UTIL / 100"),
-    Field(
         "gpu_clock_hertz", {"domain": "sm"}, "DEV_SM_CLOCK_HERTZ", 1e11, "DEV_SM_CLOCK * 1000000"
     ),
     Field(
@@ -113,15 +108,10 @@ FIELDS = (
     *(
         Field(f"gpu_{ours}_ratio", {}, f"PROF_{new} PROF_{old}", 1.05, instance=True)
         for ours, new, old in (
-            ("graphics_active", "GR_ENGINE_UTIL_RATIO", "GR_ENGINE_ACTIVE"),
             ("sm_active", "SM_UTIL_RATIO", "SM_ACTIVE"),
             ("sm_occupancy", "SM_OCCUPANCY_RATIO", "SM_OCCUPANCY"),
             ("tensor_active", "TENSOR_UTIL_RATIO", "PIPE_TENSOR_ACTIVE"),
             ("dram_active", "DRAM_UTIL_RATIO", "DRAM_ACTIVE"),
-            ("integer_active", "INT_UTIL_RATIO", "PIPE_INT_ACTIVE"),
-            ("fp64_active", "FP64_UTIL_RATIO", "PIPE_FP64_ACTIVE"),
-            ("fp32_active", "FP32_UTIL_RATIO", "PIPE_FP32_ACTIVE"),
-            ("fp16_active", "FP16_UTIL_RATIO", "PIPE_FP16_ACTIVE"),
         )
     ),
     *(

@@ -54,36 +54,20 @@ class Reading(Enum):
         "Highest temperature of the memory.",
     )
     POWER = "gpu_power_watts", "Power draw, averaged over a second on Ampere and later."
-    POWER_AVERAGE = "gpu_power_average_watts", "Power draw averaged by the driver over a second."
-    POWER_INSTANT = "gpu_power_instant_watts", "Power draw at the moment it was asked for."
     POWER_LIMIT = "gpu_power_limit_watts", "Power limit in force."
-    POWER_LIMIT_MIN = "gpu_power_limit_min_watts", "Lowest limit one may set."
     POWER_LIMIT_MAX = "gpu_power_limit_max_watts", "Highest limit one may set."
     ENERGY = "gpu_energy_joules_total", "Energy since the driver was loaded."
     CLOCK = "gpu_clock_hertz", "Current clock.", "domain"
-    CLOCK_MAX = "gpu_clock_max_hertz", "Highest clock of the domain.", "domain"
     UTILIZATION = (
         "gpu_utilization_ratio",
         "Share of the last sample period in which any kernel ran; says nothing about how much "
         "of the GPU it used.",
     )
-    MEMORY_UTILIZATION = (
-        "gpu_memory_utilization_ratio",
-        "Share of the last sample period in which device memory was read or written.",
-    )
-    ENCODER = "gpu_encoder_utilization_ratio", "Use of the video encoder."
-    DECODER = "gpu_decoder_utilization_ratio", "Use of the video decoder."
     MEMORY_USED = "gpu_memory_used_bytes", "Device memory in use, without the driver's reserve."
     MEMORY_RESERVED = "gpu_memory_reserved_bytes", "Device memory the driver keeps to itself."
     MEMORY_TOTAL = "gpu_memory_total_bytes", "Device memory."
-    BAR1_USED = "gpu_bar1_used_bytes", "BAR1 address space in use."
-    BAR1_TOTAL = "gpu_bar1_total_bytes", "BAR1 address space."
     PERFORMANCE_STATE = "gpu_performance_state", "Performance state, 0 (fastest) to 15."
     PERSISTENCE_MODE = "gpu_persistence_mode", "1 if persistence mode is on."
-    COMPUTE_MODE = (
-        "gpu_compute_mode",
-        "0 shared, 2 compute prohibited, 3 one process at a time (the driver's own codes).",
-    )
     PROCESSES = "gpu_processes", "Processes with a compute context."
     PROCESS_MEMORY = "gpu_process_memory_bytes", "Device memory of a process.", "pid"
     CALL_ERRORS = (
@@ -97,14 +81,9 @@ class Reading(Enum):
 
     # What the parts of a GPU are busy with, from NVML's performance monitoring (Hopper and later).
     # Shares are averages over the time since the collection before.
-    GRAPHICS_ACTIVE = "gpu_graphics_active_ratio", "Share of time any compute or graphics ran."
     SM_ACTIVE = (
         "gpu_sm_active_ratio",
         "Share of time an SM had at least one warp, averaged over the SMs.",
-    )
-    SM_ACTIVE_SECONDS = (
-        "gpu_sm_active_seconds_total",
-        "gpu_sm_active_ratio added up over time, since the reader process started.",
     )
     SM_OCCUPANCY = (
         "gpu_sm_occupancy_ratio",
@@ -114,22 +93,10 @@ class Reading(Enum):
         "gpu_tensor_active_ratio",
         "Share of time the SMs' tensor cores worked, at any precision.",
     )
-    TENSOR_ACTIVE_SECONDS = (
-        "gpu_tensor_active_seconds_total",
-        "gpu_tensor_active_ratio added up over time, since the reader process started.",
-    )
     DRAM_ACTIVE = (
         "gpu_dram_active_ratio",
         "Device memory bandwidth in use over its theoretical maximum.",
     )
-    DRAM_ACTIVE_SECONDS = (
-        "gpu_dram_active_seconds_total",
-        "gpu_dram_active_ratio added up over time, since the reader process started.",
-    )
-    INTEGER_ACTIVE = "gpu_integer_active_ratio", "Share of time the SMs did integer operations."
-    FP64_ACTIVE = "gpu_fp64_active_ratio", "Share of time the SMs did FP64 outside tensor cores."
-    FP32_ACTIVE = "gpu_fp32_active_ratio", "Share of time the SMs did FP32 outside tensor cores."
-    FP16_ACTIVE = "gpu_fp16_active_ratio", "Share of time the SMs did FP16 outside tensor cores."
     PCIE_THROUGHPUT = (
         "gpu_pcie_throughput_bytes_per_second",
         "PCIe traffic; tx is from the GPU.",
@@ -139,31 +106,6 @@ class Reading(Enum):
         "gpu_nvlink_throughput_bytes_per_second",
         "NVLink traffic over all links; tx is from the GPU.",
         "direction",
-    )
-    SM_CYCLES = "gpu_sm_cycles_total", "SM cycles since the last reboot (newest drivers only)."
-    SM_ACTIVE_CYCLES = (
-        "gpu_sm_active_cycles_total",
-        "SM cycles with at least one warp since the last reboot (newest drivers only).",
-    )
-    TENSOR_ACTIVE_CYCLES = (
-        "gpu_tensor_active_cycles_total",
-        "SM cycles with working tensor cores since the last reboot (newest drivers only).",
-    )
-    INTEGER_ACTIVE_CYCLES = (
-        "gpu_integer_active_cycles_total",
-        "SM cycles with integer operations since the last reboot (newest drivers only).",
-    )
-    FP64_ACTIVE_CYCLES = (
-        "gpu_fp64_active_cycles_total",
-        "SM cycles with FP64 since the last reboot (newest drivers only).",
-    )
-    FP32_ACTIVE_CYCLES = (
-        "gpu_fp32_active_cycles_total",
-        "SM cycles with FP32 since the last reboot (newest drivers only).",
-    )
-    FP16_ACTIVE_CYCLES = (
-        "gpu_fp16_active_cycles_total",
-        "SM cycles with FP16 since the last reboot (newest drivers only).",
     )
 
     # What is or goes wrong: throttling, memory errors and repairs, links, fabric.

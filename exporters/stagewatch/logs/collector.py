@@ -37,11 +37,9 @@ FIRST = Metric(
 )
 LAST = Metric("log_last_match_timestamp_seconds", "gauge", "Time of the last such line.", _LINE)
 WRITTEN = Metric("log_written_timestamp_seconds", "gauge", "When the file was last written.", _FILE)
-READ = Metric("log_read_bytes_total", "counter", "Bytes that were looked at.", _PATH)
 SKIPPED = Metric(
     "log_skipped_bytes_total", "counter", "Bytes passed over since too many came at once.", _PATH
 )
-FILES = Metric("log_files", "gauge", "Files that are read.", _PATH)
 LEFT_OUT = Metric("log_files_left_out", "gauge", "Files beyond the limit, longest ago.", _PATH)
 STUCK = Metric(
     "log_stuck_seconds",
@@ -123,9 +121,7 @@ class LogsCollector(JobsCollector):
             out.add(MATCHES, count, *labels)
             out.add(FIRST, first, *labels)
             out.add(LAST, last, *labels)
-        out.add(READ, result["read"], path)
         out.add(SKIPPED, result["skipped"], path)
-        out.add(FILES, result["watched"], path)
         out.add(LEFT_OUT, result["left_out"], path)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -137,15 +137,6 @@ EXPECTED = Metric(
 BYTES = Metric(
     "net_infiniband_bytes_total", "counter", "Bytes by direction.", (*_PORT, "direction")
 )
-PACKETS = Metric(
-    "net_infiniband_packets_total", "counter", "Packets by direction.", (*_PORT, "direction")
-)
-OPERATION_BYTES = Metric(
-    "net_infiniband_operation_bytes_total",
-    "counter",
-    "Bytes by kind of operation (send, rdma_read, rdma_write ...), where the driver tells (EFA).",
-    (*_PORT, "operation"),
-)
 DOWNS = Metric(
     "net_infiniband_link_downs_total", "counter", "Times the link went down (link_downed).", _PORT
 )
@@ -173,13 +164,6 @@ _ERROR = re.compile(
     re.IGNORECASE,
 )
 """Names of mlx5, bnxt_re, mana, irdma, efa, hns and rxe in drivers/infiniband."""
-_PACKETS = {
-    "received": ("port_rcv_packets", "rx_pkts", "rx_packets"),
-    "sent": ("port_xmit_packets", "tx_pkts", "tx_packets"),
-}
-
-
-_NO_OPERATIONS = ("tx_bytes", "rx_bytes", "rx_roce_good_bytes", "tx_roce_good_bytes")
 
 
 def rate(value: Any) -> tuple[str, float]:
@@ -247,18 +231,13 @@ class InfinibandCollector(Collector):
 def _counters(out: Samples, port: RdmaPort, labels: tuple[str, str]) -> None:
     for direction, amount in _bytes(port).items():
         out.add(BYTES, amount, *labels, direction)
-    every = port.hardware_counters | port.counters
-    for direction, names in _PACKETS.items():
-        out.add(PACKETS, _first(every, names), *labels, direction)
-    for name, value in every.items():
+    for name, value in (port.hardware_counters | port.counters).items():
         if name == "link_downed":
             out.add(DOWNS, value, *labels)
         elif _CONGESTION.fullmatch(name):
             out.add(CONGESTION, value, *labels, name)
         elif _ERROR.fullmatch(name):
             out.add(ERRORS, value, *labels, name)
-        elif name.endswith("_bytes") and name not in _NO_OPERATIONS:
-            out.add(OPERATION_BYTES, value, *labels, name.removesuffix("_bytes"))
 
 
 def _bytes(port: RdmaPort) -> dict[str, int]:
@@ -275,10 +254,6 @@ def _bytes(port: RdmaPort) -> dict[str, int]:
     elif "rx_bytes" in hardware:
         found["received"] = hardware["rx_bytes"]
     return found
-
-
-def _first(counters: Mapping[str, int], names: Iterable[str]) -> int | None:
-    return next((counters[name] for name in names if name in counters), None)
 
 
 def _build(options: InfinibandOptions, node: NodeContext) -> InfinibandCollector:

@@ -1,4 +1,4 @@
-"""What every rank's process is doing: its wait class, CPU time, switches and memory."""
+"""What every rank's process is doing: its wait class, CPU time and memory."""
 
 from __future__ import annotations
 
@@ -41,12 +41,6 @@ RUN_QUEUE = Metric(
     "counter",
     "Time the rank's training thread was runnable but waited for a core; absent without schedstat.",
     RANK_LABELS,
-)
-SWITCHES = Metric(
-    "rl_rank_context_switches_total",
-    "counter",
-    "Context switches of the rank's training thread, by kind (voluntary, involuntary).",
-    (*RANK_LABELS, "kind"),
 )
 RESIDENT = Metric(
     "rl_rank_resident_memory_bytes", "gauge", "Resident memory of the rank's process.", RANK_LABELS
@@ -138,8 +132,6 @@ class RanksCollector(Collector):
         out.add(WAIT_CLASS, 1, *key, classify(window).value)
         out.add(CPU, process.user_seconds, *key, "user")
         out.add(CPU, process.system_seconds, *key, "system")
-        out.add(SWITCHES, sample.voluntary, *key, "voluntary")
-        out.add(SWITCHES, sample.involuntary, *key, "involuntary")
         out.add(RESIDENT, process.resident_bytes, *key)
         out.add(SWAPPED, sample.swapped_bytes, *key)
         out.add(MAJOR_FAULTS, process.major_page_faults, *key)
@@ -159,7 +151,7 @@ def _build(options: NoOptions, context: NodeContext) -> RanksCollector:
 
 SPEC = CollectorSpec(
     name="ranks",
-    help="state, wait class, CPU, switches and memory of every process that is a rank",
+    help="state, wait class, CPU and memory of every process that is a rank",
     interval=1.0,
     options=NoOptions,
     build=_build,

@@ -25,9 +25,6 @@ OOM_KILLS = Metric(
     "Processes of this node ended by the OOM killer since boot, those in memory cgroups included "
     "(oom_kill in /proc/vmstat).",
 )
-ZOMBIES = Metric("os_zombie_processes", "gauge", "Processes that have ended and are not reaped.")
-FILES = Metric("os_open_files", "gauge", "Open files of the whole node.")
-FILES_LIMIT = Metric("os_open_files_limit", "gauge", "Open files the node may have.")
 TASKS = Metric("os_tasks", "gauge", "Threads of the whole node.")
 TASKS_LIMIT = Metric(
     "os_tasks_limit", "gauge", "Threads the node may have (kernel.threads-max and kernel.pid_max)."
@@ -117,21 +114,16 @@ class ProcessesCollector(Collector):
     def collect(self) -> Samples:
         families = self._families.look()
         out = Samples()
-        self._node(out, families)
+        self._node(out)
         for key, pids in families.members.items():
             self._rank(out, key, pids, families)
         self._oom_kills(out, families.members)
         return out
 
-    def _node(self, out: Samples, families: Families) -> None:
-        states = Counter(process.state for process in families.processes.values())
-        out.add(ZOMBIES, states["Z"])
+    def _node(self, out: Samples) -> None:
         for line in self._words("vmstat"):
             if line[0] == b"oom_kill":
                 out.add(OOM_KILLS, int(line[1]))
-        for opened, _, limit in self._words("sys/fs/file-nr"):
-            out.add(FILES, int(opened))
-            out.add(FILES_LIMIT, int(limit))
         for line in self._words("loadavg"):
             out.add(TASKS, int(line[3].partition(b"/")[2]))
         for place, pages in _numa_pages(self._sys).items():

@@ -50,16 +50,14 @@ _MESSAGE = struct.Struct("=xBxxHH36xQ4xII8x")
 _INODE = struct.Struct("=I")
 _INODE_AT = 68
 _ATTRIBUTE = struct.Struct("=HH")
-_TCP_INFO = struct.Struct("=24xI24xI12xI28xI16xQQ20xI")
-"""unacked, last_data_recv, rtt, total_retrans, bytes_acked, bytes_received, data_segs_out"""
+_TCP_INFO = struct.Struct("=52xI12xI28xI16xQQ20xI")
+"""last_data_recv, rtt, total_retrans, bytes_acked, bytes_received, data_segs_out"""
 
 
 @dataclass(frozen=True, slots=True)
 class TcpStatistics:
     """What the kernel keeps of a connection."""
 
-    unacknowledged: int
-    """Segments."""
     last_received: float
     """Seconds since data came in, or since the connection began."""
     rtt: float
@@ -168,8 +166,8 @@ def _socket(data: bytes, body: int, end: int, inode: int) -> TcpSocket:
 
 
 def _statistics(data: bytes, at: int) -> TcpStatistics:
-    unacked, received, rtt, retransmitted, acked, got, sent = _TCP_INFO.unpack_from(data, at)
-    return TcpStatistics(unacked, received / 1e3, rtt / 1e6, retransmitted, acked, got, sent)
+    received, rtt, retransmitted, acked, got, sent = _TCP_INFO.unpack_from(data, at)
+    return TcpStatistics(received / 1e3, rtt / 1e6, retransmitted, acked, got, sent)
 
 
 def namespace_of(proc: Path, pid: int | str) -> int | None:

@@ -38,9 +38,6 @@ RTT = Metric(
     "Smoothed round trip time, of the slowest connection.",
     _FLOW,
 )
-UNACKNOWLEDGED = Metric(
-    "rl_rank_tcp_unacknowledged_segments", "gauge", "Segments sent and not yet acknowledged.", _FLOW
-)
 SEND_QUEUE = Metric(
     "rl_rank_tcp_send_queue_bytes",
     "gauge",
@@ -120,7 +117,6 @@ def _flow(out: Samples, flow: Flow, *labels: str) -> None:
     out.add(RTT, flow.rtt, *labels)
     out.add(LAST_RECEIVED, flow.last_received, *labels)
     if flow.states:
-        out.add(UNACKNOWLEDGED, flow.unacknowledged, *labels)
         out.add(SEND_QUEUE, flow.send_queue, *labels)
         out.add(RECEIVE_QUEUE, flow.receive_queue, *labels)
 

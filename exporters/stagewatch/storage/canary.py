@@ -71,7 +71,6 @@ BANDWIDTH = Metric(
     ("mount", "direction"),
 )
 SIZE = Metric("io_filesystem_size_bytes", "gauge", "Size of the file system.", _MOUNT)
-FREE = Metric("io_filesystem_free_bytes", "gauge", "Free space, root's reserve included.", _MOUNT)
 AVAILABLE = Metric(
     "io_filesystem_available_bytes", "gauge", "Free space that users may fill.", _MOUNT
 )
@@ -83,7 +82,6 @@ READ_ONLY = Metric(
 
 _SPACE = {
     "size": SIZE,
-    "free": FREE,
     "available": AVAILABLE,
     "files": FILES,
     "files_free": FILES_FREE,

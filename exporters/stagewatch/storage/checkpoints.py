@@ -30,10 +30,6 @@ PREVIOUS_SIZE = Metric(
     "Size of the checkpoint before the newest, also when it has been removed or overwritten since.",
     _JOB,
 )
-FILES = Metric("io_checkpoint_files", "gauge", "Files of the newest checkpoint.", _JOB)
-PREVIOUS_FILES = Metric(
-    "io_checkpoint_previous_files", "gauge", "Files of the checkpoint before the newest.", _JOB
-)
 MODIFIED = Metric(
     "io_checkpoint_modified_timestamp_seconds",
     "gauge",
@@ -46,15 +42,11 @@ GROWING = Metric(
     "1 if the newest checkpoint changed between the last two looks; absent after the first.",
     _JOB,
 )
-COUNT = Metric("io_checkpoint_count", "gauge", "Checkpoints in the directory.", _JOB)
 TEMPORARY = Metric(
     "io_checkpoint_temporary_files",
     "gauge",
     "Files and directories named *.tmp and the like, beside the checkpoints or in the newest.",
     _JOB,
-)
-TEMPORARY_BYTES = Metric(
-    "io_checkpoint_temporary_bytes", "gauge", "Size of those beside the checkpoints.", _JOB
 )
 TEMPORARY_MODIFIED = Metric(
     "io_checkpoint_temporary_oldest_timestamp_seconds",
@@ -68,7 +60,6 @@ COMPLETE = Metric(
     "1 if the last look got through all of the directory, 0 if it ran out of time or entries.",
     _DIRECTORY,
 )
-ENTRIES = Metric("io_checkpoint_scan_entries", "gauge", "Entries of the last look.", _DIRECTORY)
 SKIPPED = Metric(
     "io_checkpoint_scan_skipped_jobs", "gauge", "Jobs beyond the limit, longest ago.", _DIRECTORY
 )
@@ -92,13 +83,9 @@ _VALUES = {
     "step": STEP,
     "size": SIZE,
     "previous_size": PREVIOUS_SIZE,
-    "files": FILES,
-    "previous_files": PREVIOUS_FILES,
     "modified": MODIFIED,
     "growing": GROWING,
-    "count": COUNT,
     "temporary": TEMPORARY,
-    "temporary_bytes": TEMPORARY_BYTES,
     "temporary_modified": TEMPORARY_MODIFIED,
 }
 
@@ -143,7 +130,6 @@ class CheckpointsCollector(JobsCollector):
         if result is None:
             return
         out.add(COMPLETE, int(result["complete"] and result["error"] is None), directory)
-        out.add(ENTRIES, result["entries"], directory)
         out.add(SKIPPED, result["skipped_jobs"], directory)
         out.add(UNREADABLE, result["unreadable"], directory)
         if result["error"] is not None:

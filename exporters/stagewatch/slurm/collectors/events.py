@@ -83,12 +83,6 @@ NODE_FAILURES = Metric(
     "Times a node left service: how (drain, down, fail) and the class of its reason.",
     ("kind", "reason_class"),
 )
-NODE_FLAPS = Metric(
-    "slurm_node_flaps_total",
-    "counter",
-    "Those of slurm_node_failures_total that were over before the next look at the nodes.",
-    ("kind", "reason_class"),
-)
 NODE_REBOOTS = Metric(
     "slurm_node_reboots_total", "counter", "Times a node came back with a new boot time."
 )
@@ -166,10 +160,9 @@ class EventsCollector(Collector):
         out.add(UNACCOUNTED, jobs.unaccounted)
         for metric, truth in ((FROM_ACCOUNTING, jobs.accounting), (KEPT, events.kept)):
             out.add(metric, None if truth is None else int(truth))
-        for metric, counted in ((NODE_FAILURES, nodes.failures), (NODE_FLAPS, nodes.flaps)):
-            for why in product(("drain", "down", "fail"), REASON_CLASSES):
-                out.add(metric, 0, *why)  # so that the first one is an increase
-            out.add_all(metric, counted)
+        for why in product(("drain", "down", "fail"), REASON_CLASSES):
+            out.add(NODE_FAILURES, 0, *why)  # so that the first one is an increase
+        out.add_all(NODE_FAILURES, nodes.failures)
         out.add(NODE_REBOOTS, nodes.reboots)
         out.add(SLURMD_RESTARTS, nodes.slurmd_restarts)
         for node, failure in nodes.recent.items():
