@@ -47,7 +47,7 @@ class Reading(Enum):
     )
     TEMPERATURE_SHUTDOWN = (
         "gpu_temperature_shutdown_celsius",
-        "Temperature at which the GPU shuts down.",
+        "Temperature at which the GPU shuts down, and falls off the bus.",
     )
     MEMORY_TEMPERATURE_LIMIT = (
         "gpu_memory_temperature_limit_celsius",
@@ -55,7 +55,10 @@ class Reading(Enum):
     )
     POWER = "gpu_power_watts", "Power draw, averaged over a second on Ampere and later."
     POWER_LIMIT = "gpu_power_limit_watts", "Power limit in force."
-    POWER_LIMIT_MAX = "gpu_power_limit_max_watts", "Highest limit one may set."
+    POWER_LIMIT_MAX = (
+        "gpu_power_limit_max_watts",
+        "Highest limit one may set; gpu_power_limit_watts below it is a cap that somebody has set.",
+    )
     ENERGY = "gpu_energy_joules_total", "Energy since the driver was loaded."
     CLOCK = "gpu_clock_hertz", "Current clock.", "domain"
     UTILIZATION = (
@@ -69,14 +72,19 @@ class Reading(Enum):
     PERFORMANCE_STATE = "gpu_performance_state", "Performance state, 0 (fastest) to 15."
     PERSISTENCE_MODE = "gpu_persistence_mode", "1 if persistence mode is on."
     PROCESSES = "gpu_processes", "Processes with a compute context."
-    PROCESS_MEMORY = "gpu_process_memory_bytes", "Device memory of a process.", "pid"
+    PROCESS_MEMORY = (
+        "gpu_process_memory_bytes",
+        "Device memory of a process: who holds it when a job runs out.",
+        "pid",
+    )
     CALL_ERRORS = (
         "gpu_driver_call_errors_total",
-        "Calls the driver failed, other than by saying that it does not support them.",
+        "Calls the driver failed, other than by saying that it does not support them: it is "
+        "in trouble while they rise.",
     )
     UNSUPPORTED = (
         "gpu_driver_unsupported",
-        "Readings that the driver says it does not have for this GPU.",
+        "Readings that the driver says it does not have for this GPU: why a series is missing.",
     )
 
     # What the parts of a GPU are busy with, from NVML's performance monitoring (Hopper and later).
@@ -123,7 +131,7 @@ class Reading(Enum):
         "kind",
         "scope",
     )
-    ECC_MODE = "gpu_ecc_mode", "1 if ECC is on."
+    ECC_MODE = ("gpu_ecc_mode", "1 if ECC is on; if it is off, no errors are counted.")
     SRAM_THRESHOLD = (
         "gpu_sram_ecc_threshold_exceeded",
         "1 if uncorrectable SRAM errors have passed the vendor's limit for replacing the GPU.",
@@ -132,7 +140,11 @@ class Reading(Enum):
     REMAP_PENDING = "gpu_remap_pending", "1 if a row is to be replaced at the next reset."
     REMAP_FAILED = "gpu_remap_failed", "1 if replacing a row has failed."
     REMAP_BANKS = "gpu_remap_banks", "Memory banks by how many spare rows they have left.", "spares"
-    RETIRED_PAGES = "gpu_retired_pages", "Pages taken out of use, before Ampere.", "cause"
+    RETIRED_PAGES = (
+        "gpu_retired_pages",
+        "Pages taken out of use, before Ampere; many of them ask for another board.",
+        "cause",
+    )
     RETIRED_PAGES_PENDING = (
         "gpu_retired_pages_pending",
         "1 if a page is to be retired at the next reset.",
@@ -151,7 +163,11 @@ class Reading(Enum):
     NVLINK_ERRORS = "gpu_nvlink_errors_total", "NVLink errors over all links.", "kind"
     PCIE_BYTES = "gpu_pcie_bytes_total", "PCIe data; tx is from the GPU.", "direction"
     PCIE_REPLAYS = "gpu_pcie_replays_total", "PCIe packets sent again."
-    PCIE_ERRORS = "gpu_pcie_errors_total", "PCIe errors.", "kind"
+    PCIE_ERRORS = (
+        "gpu_pcie_errors_total",
+        "PCIe errors; where transfers are slow, they tell a bad slot or riser.",
+        "kind",
+    )
     PCIE_GENERATION = (
         "gpu_pcie_link_generation",
         "PCIe generation in use; an idle GPU may step down.",

@@ -90,11 +90,13 @@ NFS_SINCE = Metric(
 NFS_OUTAGES = Metric(
     "nfs_server_outages_total",
     "counter",
-    "How often the kernel said that the server does not respond, since boot.",
+    "How often the kernel said that the server does not respond, since boot: short outages, too.",
     ("server",),
 )
 NFS_RECLAIM = Metric(
-    "nfs_lock_reclaim_failures_total", "counter", "File locks lost after an outage, since boot."
+    "nfs_lock_reclaim_failures_total",
+    "counter",
+    "File locks lost after an outage, since boot: who held one may write where another does.",
 )
 READABLE = Metric(
     "stagewatch_kmsg_readable",
@@ -104,7 +106,8 @@ READABLE = Metric(
 LOST = Metric(
     "stagewatch_kmsg_records_lost_total",
     "counter",
-    "Records the kernel overwrote before they were read, since the agent's start.",
+    "Records the kernel overwrote before they were read, since the agent's start: an XID "
+    "may have been among them.",
 )
 SAVED = Metric(
     "stagewatch_kmsg_state_saved",

@@ -36,11 +36,24 @@ FIRST = Metric(
     _LINE,
 )
 LAST = Metric("log_last_match_timestamp_seconds", "gauge", "Time of the last such line.", _LINE)
-WRITTEN = Metric("log_written_timestamp_seconds", "gauge", "When the file was last written.", _FILE)
-SKIPPED = Metric(
-    "log_skipped_bytes_total", "counter", "Bytes passed over since too many came at once.", _PATH
+WRITTEN = Metric(
+    "log_written_timestamp_seconds",
+    "gauge",
+    "When the file was last written: whether a rank that seems to hang still logs.",
+    _FILE,
 )
-LEFT_OUT = Metric("log_files_left_out", "gauge", "Files beyond the limit, longest ago.", _PATH)
+SKIPPED = Metric(
+    "log_skipped_bytes_total",
+    "counter",
+    "Bytes passed over since too many came at once: errors in them are not seen.",
+    _PATH,
+)
+LEFT_OUT = Metric(
+    "log_files_left_out",
+    "gauge",
+    "Files beyond the limit, longest ago: their errors are not seen.",
+    _PATH,
+)
 STUCK = Metric(
     "log_stuck_seconds",
     "gauge",

@@ -105,7 +105,8 @@ _PORT = ("device", "port")
 INFO = Metric(
     "net_infiniband_info",
     "gauge",
-    "1 for every RDMA port, with link layer, driver, model, board and firmware.",
+    "1 for every RDMA port, with link layer, driver, model, board and firmware: what a "
+    "bad one differs in.",
     (*_PORT, "link_layer", "driver", "model", "board", "firmware"),
 )
 STATE = Metric(
@@ -117,7 +118,8 @@ STATE = Metric(
 PHYSICAL_STATE = Metric(
     "net_infiniband_physical_state",
     "gauge",
-    "1 for the physical state in force (linkup, polling, disabled ...).",
+    "1 for the physical state in force (linkup, polling, disabled ...): polling is a "
+    "cable or its far end.",
     (*_PORT, "state"),
 )
 CHANGES = Metric(

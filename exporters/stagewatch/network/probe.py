@@ -40,7 +40,7 @@ ERROR = Metric(
 FAILURES = Metric(
     "net_probe_failures_total",
     "counter",
-    "Probes that failed, by phase and error.",
+    "Probes that failed, by phase and error: what clients of that service are told.",
     ("target", "phase", "error"),
 )
 

@@ -66,7 +66,12 @@ STORAGE_WAIT = Metric(
 )
 STORAGE_WAIT_SECONDS = 10.0
 """Shorter waits come and go in a healthy job."""
-THREADS = Metric("rl_rank_threads", "gauge", "Threads of the rank's process.", RANK_LABELS)
+THREADS = Metric(
+    "rl_rank_threads",
+    "gauge",
+    "Threads of the rank's process; those that only grow are a leak.",
+    RANK_LABELS,
+)
 
 _Look = tuple[ProcessStat, Sample]
 """A process, and the thread of it that trains."""

@@ -25,7 +25,11 @@ OOM_KILLS = Metric(
     "Processes of this node ended by the OOM killer since boot, those in memory cgroups included "
     "(oom_kill in /proc/vmstat).",
 )
-TASKS = Metric("os_tasks", "gauge", "Threads of the whole node.")
+TASKS = Metric(
+    "os_tasks",
+    "gauge",
+    "Threads of the whole node; near os_tasks_limit no process can start another.",
+)
 TASKS_LIMIT = Metric(
     "os_tasks_limit", "gauge", "Threads the node may have (kernel.threads-max and kernel.pid_max)."
 )
@@ -59,7 +63,8 @@ RANK_MEMORY_LIMIT = Metric(
 RANK_TASKS = Metric(
     "rl_rank_cgroup_tasks",
     "gauge",
-    "Threads in the rank's cgroup (or the one above it with the least room).",
+    "Threads in the rank's cgroup (or the one above it with the least room); at the limit"
+    " the rank cannot start a thread or process.",
     RANK_LABELS,
 )
 RANK_TASKS_LIMIT = Metric(
@@ -76,13 +81,19 @@ RANK_THROTTLED = Metric(
     RANK_LABELS,
 )
 RANK_FILES = Metric(
-    "rl_rank_open_files", "gauge", "Open descriptors of the rank's process.", RANK_LABELS
+    "rl_rank_open_files",
+    "gauge",
+    "Open descriptors of the rank's process; at the limit it can open neither file nor socket.",
+    RANK_LABELS,
 )
 RANK_FILES_LIMIT = Metric(
     "rl_rank_open_files_limit", "gauge", "Soft limit of descriptors of that process.", RANK_LABELS
 )
 RANK_PROCESSES = Metric(
-    "rl_rank_processes", "gauge", "Processes of the rank: its own and its descendants.", RANK_LABELS
+    "rl_rank_processes",
+    "gauge",
+    "Processes of the rank: its own and its descendants, such as workers of a data loader.",
+    RANK_LABELS,
 )
 RANK_ZOMBIES = Metric(
     "rl_rank_zombies",

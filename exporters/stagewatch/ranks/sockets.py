@@ -45,7 +45,10 @@ SEND_QUEUE = Metric(
     _FLOW,
 )
 RECEIVE_QUEUE = Metric(
-    "rl_rank_tcp_receive_queue_bytes", "gauge", "Bytes that came in and were not read.", _FLOW
+    "rl_rank_tcp_receive_queue_bytes",
+    "gauge",
+    "Bytes that came in and were not read; they stay while the rank hangs.",
+    _FLOW,
 )
 LAST_RECEIVED = Metric(
     "rl_rank_tcp_last_receive_age_seconds",
@@ -62,7 +65,7 @@ CONNECTIONS = Metric(
 LISTEN_QUEUE = Metric(
     "rl_rank_tcp_listen_queue",
     "gauge",
-    "Connections that wait to be accepted by the rank.",
+    "Connections that wait to be accepted by the rank; while it hangs they add up.",
     (*RANK_LABELS, "port"),
 )
 LISTEN_LIMIT = Metric(

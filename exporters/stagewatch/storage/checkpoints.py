@@ -57,14 +57,21 @@ TEMPORARY_MODIFIED = Metric(
 COMPLETE = Metric(
     "io_checkpoint_scan_complete",
     "gauge",
-    "1 if the last look got through all of the directory, 0 if it ran out of time or entries.",
+    "1 if the last look got through all of the directory, 0 if it ran out of time or "
+    "entries: then a missing checkpoint proves nothing.",
     _DIRECTORY,
 )
 SKIPPED = Metric(
-    "io_checkpoint_scan_skipped_jobs", "gauge", "Jobs beyond the limit, longest ago.", _DIRECTORY
+    "io_checkpoint_scan_skipped_jobs",
+    "gauge",
+    "Jobs beyond the limit, longest ago: nothing is known of their checkpoints.",
+    _DIRECTORY,
 )
 UNREADABLE = Metric(
-    "io_checkpoint_scan_unreadable", "gauge", "Directories the agent may not read.", _DIRECTORY
+    "io_checkpoint_scan_unreadable",
+    "gauge",
+    "Directories the agent may not read: nothing is known of their checkpoints.",
+    _DIRECTORY,
 )
 ERROR = Metric(
     "io_checkpoint_scan_error",

@@ -23,7 +23,7 @@ RPCS = Metric(
 RPC_SECONDS = Metric(
     "slurm_controller_rpc_seconds_total",
     "counter",
-    "Time spent on requests, by message type.",
+    "Time spent on requests, by message type: what keeps the controller busy.",
     ("type",),
 )
 USER_RPCS = Metric(
@@ -35,7 +35,7 @@ USER_RPCS = Metric(
 USER_RPC_SECONDS = Metric(
     "slurm_controller_user_rpc_seconds_total",
     "counter",
-    "Time spent on requests, by user, as for the count.",
+    "Time spent on requests, by user, as for the count: who keeps the controller busy.",
     ("user",),
 )
 VALUES = {

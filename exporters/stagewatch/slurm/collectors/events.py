@@ -84,9 +84,15 @@ NODE_FAILURES = Metric(
     ("kind", "reason_class"),
 )
 NODE_REBOOTS = Metric(
-    "slurm_node_reboots_total", "counter", "Times a node came back with a new boot time."
+    "slurm_node_reboots_total",
+    "counter",
+    "Times a node came back with a new boot time; many at once are a power cut.",
 )
-SLURMD_RESTARTS = Metric("slurm_node_slurmd_restarts_total", "counter", "Restarts of slurmd.")
+SLURMD_RESTARTS = Metric(
+    "slurm_node_slurmd_restarts_total",
+    "counter",
+    "Restarts of slurmd; many at once are an upgrade or a crash.",
+)
 LAST_FAILURE = Metric(
     "slurm_node_last_failure_timestamp_seconds",
     "gauge",

@@ -52,7 +52,9 @@ PREEMPTED = Metric(
     ("job_id", "user", "account", "partition"),
 )
 HIDDEN = Metric(
-    "slurm_jobs_without_series", "gauge", "Running jobs with GPUs that exceed the limits."
+    "slurm_jobs_without_series",
+    "gauge",
+    "Running jobs with GPUs that exceed the limits: their GPUs are nobody's on the boards.",
 )
 
 _SHORT_SECONDS = 60.0

@@ -22,7 +22,12 @@ RESPONSE = Metric(
     "How long the last fetch took, failed ones included.",
     _LABEL,
 )
-FAILURES = Metric("slurm_source_failures_total", "counter", "Fetches that failed.", _LABEL)
+FAILURES = Metric(
+    "slurm_source_failures_total",
+    "counter",
+    "Fetches that failed; the agent's log says why.",
+    _LABEL,
+)
 MALFORMED = Metric(
     "slurm_source_malformed_records",
     "gauge",
