@@ -14,7 +14,7 @@ from stagewatch.core.children.collector import JobsCollector, shown_for
 from stagewatch.core.children.helper import Jobs, JobSpec, JobState
 from stagewatch.core.collector import CollectorSpec
 from stagewatch.core.config import duration, listing, option, regex, size, text
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.logs.child import PLACEHOLDERS
 from stagewatch.logs.patterns import KNOWN, user_pattern
 from stagewatch.node_context import NodeContext
@@ -23,40 +23,34 @@ _FILE = ("job_id", "role", "rank", "file")
 _LINE = ("pattern", *_FILE)
 _PATH = ("path",)
 
-MATCHES = Metric(
+MATCHES = counter(
     "log_matches_total",
-    "counter",
     "Lines of a kind since the agent began to read; `file` is empty where the path tells the rank.",
     _LINE,
 )
-FIRST = Metric(
+FIRST = gauge(
     "log_first_match_timestamp_seconds",
-    "gauge",
     "Time of the first such line, as Unix time: what the line says, else when it was read.",
     _LINE,
 )
-LAST = Metric("log_last_match_timestamp_seconds", "gauge", "Time of the last such line.", _LINE)
-WRITTEN = Metric(
+LAST = gauge("log_last_match_timestamp_seconds", "Time of the last such line.", _LINE)
+WRITTEN = gauge(
     "log_written_timestamp_seconds",
-    "gauge",
     "When the file was last written: whether a rank that seems to hang still logs.",
     _FILE,
 )
-SKIPPED = Metric(
+SKIPPED = counter(
     "log_skipped_bytes_total",
-    "counter",
     "Bytes passed over since too many came at once: errors in them are not seen.",
     _PATH,
 )
-LEFT_OUT = Metric(
+LEFT_OUT = gauge(
     "log_files_left_out",
-    "gauge",
     "Files beyond the limit, longest ago: their errors are not seen.",
     _PATH,
 )
-STUCK = Metric(
+STUCK = gauge(
     "log_stuck_seconds",
-    "gauge",
     "How long the files have not let a reading get through; from the deadline on.",
     _PATH,
 )

@@ -16,7 +16,7 @@ from typing import Any
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import listing, option, text
 from stagewatch.core.errors import NoData
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.procfs import number, read_bytes
 from stagewatch.node_context import NodeContext
 
@@ -102,55 +102,44 @@ def _text(path: Path) -> str:
 
 _PORT = ("device", "port")
 
-INFO = Metric(
+INFO = gauge(
     "net_infiniband_info",
-    "gauge",
     "1 for every RDMA port, with link layer, driver, model, board and firmware: what a "
     "bad one differs in.",
     (*_PORT, "link_layer", "driver", "model", "board", "firmware"),
 )
-STATE = Metric(
+STATE = gauge(
     "net_infiniband_state",
-    "gauge",
     "1 for the logical state in force (active, down, init, armed ...).",
     (*_PORT, "state"),
 )
-PHYSICAL_STATE = Metric(
+PHYSICAL_STATE = gauge(
     "net_infiniband_physical_state",
-    "gauge",
     "1 for the physical state in force (linkup, polling, disabled ...): polling is a "
     "cable or its far end.",
     (*_PORT, "state"),
 )
-CHANGES = Metric(
+CHANGES = counter(
     "net_infiniband_state_changes_total",
-    "counter",
     "Changes of either state that the agent has seen.",
     _PORT,
 )
-RATE = Metric("net_infiniband_rate_bytes_per_second", "gauge", "Speed the link runs at now.", _PORT)
-EXPECTED = Metric(
+RATE = gauge("net_infiniband_rate_bytes_per_second", "Speed the link runs at now.", _PORT)
+EXPECTED = gauge(
     "net_infiniband_expected_rate_bytes_per_second",
-    "gauge",
     "Speed the link should have: as configured, else the highest that a port of the same model and "
     "board on this node has had since the agent began.",
     _PORT,
 )
-BYTES = Metric(
-    "net_infiniband_bytes_total", "counter", "Bytes by direction.", (*_PORT, "direction")
-)
-DOWNS = Metric(
-    "net_infiniband_link_downs_total", "counter", "Times the link went down (link_downed).", _PORT
-)
-ERRORS = Metric(
+BYTES = counter("net_infiniband_bytes_total", "Bytes by direction.", (*_PORT, "direction"))
+DOWNS = counter("net_infiniband_link_downs_total", "Times the link went down (link_downed).", _PORT)
+ERRORS = counter(
     "net_infiniband_errors_total",
-    "counter",
     "Errors, drops, repeats and time-outs, by the name of the kernel's counter.",
     (*_PORT, "error"),
 )
-CONGESTION = Metric(
+CONGESTION = counter(
     "net_infiniband_congestion_total",
-    "counter",
     "Signs of congestion, by the name of the kernel's counter: port_xmit_wait in ticks with data "
     "and no credit, others in packets.",
     (*_PORT, "kind"),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.cgroups import Cgroups, oom_kills
 from stagewatch.host.procfs import read_bytes
 from stagewatch.node_context import NodeContext
@@ -19,85 +19,73 @@ from stagewatch.ranks.model import RANK_LABELS, RankKey
 HOLD_SECONDS = 300.0
 """How long the OOM kills of a rank's cgroup are shown after its end."""
 
-OOM_KILLS = Metric(
+OOM_KILLS = counter(
     "os_oom_kills_total",
-    "counter",
     "Processes of this node ended by the OOM killer since boot, those in memory cgroups included "
     "(oom_kill in /proc/vmstat).",
 )
-TASKS = Metric(
+TASKS = gauge(
     "os_tasks",
-    "gauge",
     "Threads of the whole node; near os_tasks_limit no process can start another.",
 )
-TASKS_LIMIT = Metric(
-    "os_tasks_limit", "gauge", "Threads the node may have (kernel.threads-max and kernel.pid_max)."
+TASKS_LIMIT = gauge(
+    "os_tasks_limit", "Threads the node may have (kernel.threads-max and kernel.pid_max)."
 )
-NUMA_PAGES = Metric(
+NUMA_PAGES = counter(
     "os_numa_pages_total",
-    "counter",
     "Pages of memory that processes took on the NUMA node of their processor (place local) or on "
     "another one (other).",
     ("place",),
 )
-RANK_OOM_KILLS = Metric(
+RANK_OOM_KILLS = counter(
     "rl_rank_cgroup_oom_kills_total",
-    "counter",
     "Processes ended by the OOM killer in the memory cgroup the rank runs in, which it may share "
     "with others; shown for five minutes more when the rank is gone. The victim is named by "
     "log_oom_kills_total.",
     RANK_LABELS,
 )
-RANK_MEMORY = Metric(
+RANK_MEMORY = gauge(
     "rl_rank_cgroup_memory_bytes",
-    "gauge",
     "Memory charged to the rank's cgroup (or the one above it with the least room).",
     RANK_LABELS,
 )
-RANK_MEMORY_LIMIT = Metric(
+RANK_MEMORY_LIMIT = gauge(
     "rl_rank_cgroup_memory_limit_bytes",
-    "gauge",
     "Limit of that cgroup; absent where there is none.",
     RANK_LABELS,
 )
-RANK_TASKS = Metric(
+RANK_TASKS = gauge(
     "rl_rank_cgroup_tasks",
-    "gauge",
     "Threads in the rank's cgroup (or the one above it with the least room); at the limit"
     " the rank cannot start a thread or process.",
     RANK_LABELS,
 )
-RANK_TASKS_LIMIT = Metric(
+RANK_TASKS_LIMIT = gauge(
     "rl_rank_cgroup_tasks_limit",
-    "gauge",
     "Limit of that cgroup; absent where there is none.",
     RANK_LABELS,
 )
-RANK_THROTTLED = Metric(
+RANK_THROTTLED = counter(
     "rl_rank_cgroup_throttled_seconds_total",
-    "counter",
     "Time that a CPU limit has stopped the rank's cgroup, or the one above it stopped most; "
     "absent where there is no limit.",
     RANK_LABELS,
 )
-RANK_FILES = Metric(
+RANK_FILES = gauge(
     "rl_rank_open_files",
-    "gauge",
     "Open descriptors of the rank's process; at the limit it can open neither file nor socket.",
     RANK_LABELS,
 )
-RANK_FILES_LIMIT = Metric(
-    "rl_rank_open_files_limit", "gauge", "Soft limit of descriptors of that process.", RANK_LABELS
+RANK_FILES_LIMIT = gauge(
+    "rl_rank_open_files_limit", "Soft limit of descriptors of that process.", RANK_LABELS
 )
-RANK_PROCESSES = Metric(
+RANK_PROCESSES = gauge(
     "rl_rank_processes",
-    "gauge",
     "Processes of the rank: its own and its descendants, such as workers of a data loader.",
     RANK_LABELS,
 )
-RANK_ZOMBIES = Metric(
+RANK_ZOMBIES = gauge(
     "rl_rank_zombies",
-    "gauge",
     "Of those, processes that have ended and are not reaped.",
     RANK_LABELS,
 )

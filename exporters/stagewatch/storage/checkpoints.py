@@ -13,7 +13,7 @@ from stagewatch.core.children.collector import JobsCollector, shown_for
 from stagewatch.core.children.helper import JobSpec, JobState
 from stagewatch.core.collector import CollectorSpec
 from stagewatch.core.config import duration, listing, option, text
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, gauge
 from stagewatch.node_context import NodeContext
 
 LOOK_SHARE = 0.5
@@ -22,66 +22,56 @@ LOOK_SHARE = 0.5
 _JOB = ("directory", "job_id")
 _DIRECTORY = ("directory",)
 
-STEP = Metric("io_checkpoint_step", "gauge", "Step of the newest checkpoint, by its name.", _JOB)
-SIZE = Metric("io_checkpoint_size_bytes", "gauge", "Size of the newest checkpoint.", _JOB)
-PREVIOUS_SIZE = Metric(
+STEP = gauge("io_checkpoint_step", "Step of the newest checkpoint, by its name.", _JOB)
+SIZE = gauge("io_checkpoint_size_bytes", "Size of the newest checkpoint.", _JOB)
+PREVIOUS_SIZE = gauge(
     "io_checkpoint_previous_size_bytes",
-    "gauge",
     "Size of the checkpoint before the newest, also when it has been removed or overwritten since.",
     _JOB,
 )
-MODIFIED = Metric(
+MODIFIED = gauge(
     "io_checkpoint_modified_timestamp_seconds",
-    "gauge",
     "Last change of the newest checkpoint, as Unix time by the file server's clock.",
     _JOB,
 )
-GROWING = Metric(
+GROWING = gauge(
     "io_checkpoint_growing",
-    "gauge",
     "1 if the newest checkpoint changed between the last two looks; absent after the first.",
     _JOB,
 )
-TEMPORARY = Metric(
+TEMPORARY = gauge(
     "io_checkpoint_temporary_files",
-    "gauge",
     "Files and directories named *.tmp and the like, beside the checkpoints or in the newest.",
     _JOB,
 )
-TEMPORARY_MODIFIED = Metric(
+TEMPORARY_MODIFIED = gauge(
     "io_checkpoint_temporary_oldest_timestamp_seconds",
-    "gauge",
     "Last change of the oldest of those, as Unix time.",
     _JOB,
 )
-COMPLETE = Metric(
+COMPLETE = gauge(
     "io_checkpoint_scan_complete",
-    "gauge",
     "1 if the last look got through all of the directory, 0 if it ran out of time or "
     "entries: then a missing checkpoint proves nothing.",
     _DIRECTORY,
 )
-SKIPPED = Metric(
+SKIPPED = gauge(
     "io_checkpoint_scan_skipped_jobs",
-    "gauge",
     "Jobs beyond the limit, longest ago: nothing is known of their checkpoints.",
     _DIRECTORY,
 )
-UNREADABLE = Metric(
+UNREADABLE = gauge(
     "io_checkpoint_scan_unreadable",
-    "gauge",
     "Directories the agent may not read: nothing is known of their checkpoints.",
     _DIRECTORY,
 )
-ERROR = Metric(
+ERROR = gauge(
     "io_checkpoint_scan_error",
-    "gauge",
     "1 with the errno if the directory could not be looked through at all.",
     (*_DIRECTORY, "error"),
 )
-STUCK = Metric(
+STUCK = gauge(
     "io_checkpoint_scan_stuck_seconds",
-    "gauge",
     "How long the directory has not let a look get through; from the deadline on.",
     _DIRECTORY,
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option, regex
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, counter
 from stagewatch.node_context import NodeContext
 from stagewatch.storage.diskstats import Disk, read_disks
 
@@ -22,32 +22,28 @@ _PRESSURE = re.compile(r"(some|full) .*\btotal=(\d+)")
 
 _DISK = ("device", "operation")
 
-PRESSURE = Metric(
+PRESSURE = counter(
     "io_pressure_seconds_total",
-    "counter",
     "Time in which tasks were stalled for want of a resource (cpu, memory, io): at least one "
     "(some), or all that could run (full); from /proc/pressure.",
     ("resource", "kind"),
 )
-DISK_BUSY = Metric(
+DISK_BUSY = counter(
     "io_disk_busy_seconds_total",
-    "counter",
     "Time the device had a request in flight; one that serves many at once is not full at 1.",
     ("device",),
 )
-DISK_OPERATIONS = Metric(
+DISK_OPERATIONS = counter(
     "io_disk_operations_total",
-    "counter",
     "Completed requests by kind: read, write, discard, flush.",
     _DISK,
 )
-DISK_SECONDS = Metric(
+DISK_SECONDS = counter(
     "io_disk_operation_seconds_total",
-    "counter",
     "Time requests took, added up; divided by their number, the latency.",
     _DISK,
 )
-DISK_BYTES = Metric("io_disk_bytes_total", "counter", "Bytes of completed requests.", _DISK)
+DISK_BYTES = counter("io_disk_bytes_total", "Bytes of completed requests.", _DISK)
 
 
 @dataclass(frozen=True, slots=True)

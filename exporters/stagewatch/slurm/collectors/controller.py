@@ -8,38 +8,34 @@ from dataclasses import dataclass
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import integer, option
 from stagewatch.core.errors import NoData, StagewatchError
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Controller, Diagnostics, RpcCount
 
-UP = Metric("slurm_controller_up", "gauge", "1 if this slurmctld answers a ping.", ("host", "role"))
-RPCS = Metric(
+UP = gauge("slurm_controller_up", "1 if this slurmctld answers a ping.", ("host", "role"))
+RPCS = counter(
     "slurm_controller_rpcs_total",
-    "counter",
     "Requests by message type; Slurm itself sets its counts back to 0 every midnight UTC.",
     ("type",),
 )
-RPC_SECONDS = Metric(
+RPC_SECONDS = counter(
     "slurm_controller_rpc_seconds_total",
-    "counter",
     "Time spent on requests, by message type: what keeps the controller busy.",
     ("type",),
 )
-USER_RPCS = Metric(
+USER_RPCS = counter(
     "slurm_controller_user_rpcs_total",
-    "counter",
     "Requests by user, of those who take most of the controller's time; the rest is other.",
     ("user",),
 )
-USER_RPC_SECONDS = Metric(
+USER_RPC_SECONDS = counter(
     "slurm_controller_user_rpc_seconds_total",
-    "counter",
     "Time spent on requests, by user, as for the count: who keeps the controller busy.",
     ("user",),
 )
 VALUES = {
-    key: Metric(name, "gauge", help)
+    key: gauge(name, help)
     for key, name, help in (
         (
             "server_thread_count",
