@@ -50,7 +50,6 @@ from stagewatch.record import (
 )
 from stagewatch.stages import IDLE
 
-
 _read_clock = time.clock_gettime_ns
 _BOOT = time.CLOCK_BOOTTIME
 
