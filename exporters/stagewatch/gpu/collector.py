@@ -56,7 +56,6 @@ class GpuOptions:
     )
     slow_interval: float = option(60.0, "time between readings of identity, limits and modes")
     timeout: float = option(5.0, "give a call of the driver up after this time")
-    start_timeout: float = option(30.0, "the same while the driver is being opened")
     release_file: Path = option(
         Path("/run/stagewatch/release-gpu"), "keep off the GPUs while this file exists"
     )
@@ -192,7 +191,6 @@ def _build(options: GpuOptions, context: NodeContext) -> GpuCollector:
     else:
         reader = GpuReader(
             timeout=options.timeout,
-            start_timeout=options.start_timeout,
             release_file=options.release_file,
         )
     return GpuCollector(

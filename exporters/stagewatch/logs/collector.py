@@ -13,11 +13,16 @@ from typing import Any
 from stagewatch.core.children.collector import JobsCollector, shown_for
 from stagewatch.core.children.helper import Jobs, JobSpec, JobState
 from stagewatch.core.collector import CollectorSpec
-from stagewatch.core.config import duration, listing, option, regex, size, text
+from stagewatch.core.config import duration, listing, option, regex, text
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.logs.child import PLACEHOLDERS
 from stagewatch.logs.patterns import KNOWN, user_pattern
 from stagewatch.node_context import NodeContext
+
+MOST_FILES = 256
+"""Files read of one path: those written last."""
+MOST_BYTES = 4 << 20
+"""Read at one time of all files of a path."""
 
 _FILE = ("job_id", "role", "rank", "file")
 _LINE = ("pattern", *_FILE)
@@ -100,8 +105,6 @@ class LogsOptions:
     deadline: float = option(
         20.0, "time after which a reading is given up and its process killed", parse=duration
     )
-    max_files: int = option(256, "files read of one path, those written last")
-    max_bytes: int = option(4 << 20, "read at one time of all files of a path", parse=size)
 
 
 class LogsCollector(JobsCollector):
@@ -140,8 +143,8 @@ def job(path: str, options: LogsOptions) -> JobSpec:
             "pattern": path,
             "patterns": list(options.patterns),
             "line_labels": options.line_labels,
-            "max_files": options.max_files,
-            "max_bytes": options.max_bytes,
+            "max_files": MOST_FILES,
+            "max_bytes": MOST_BYTES,
         },
         interval=options.every,
         deadline=options.deadline,

@@ -19,6 +19,9 @@ from stagewatch.node_context import NodeContext
 LOOK_SHARE = 0.5
 """Of the deadline: what a look takes at most before it ends by itself, incomplete."""
 
+MOST_ENTRIES = 20_000
+"""Entries of one look, all directories of a pattern together."""
+
 _JOB = ("directory", "job_id")
 _DIRECTORY = ("directory",)
 
@@ -109,7 +112,6 @@ class CheckpointsOptions:
     deadline: float = option(
         60.0, "time after which a look is given up and its process killed", parse=duration
     )
-    max_entries: int = option(20_000, "entries of one look, all directories of a pattern together")
     max_jobs: int = option(64, "jobs shown of one pattern, those that changed last")
     max_age: float = option(
         2 * 86400.0, "a job whose newest checkpoint is older is left out", parse=duration
@@ -142,7 +144,7 @@ def job(directory: str, options: CheckpointsOptions) -> JobSpec:
         "stagewatch.storage.checkpoint_child:run",
         {
             "pattern": directory,
-            "max_entries": options.max_entries,
+            "max_entries": MOST_ENTRIES,
             "seconds": options.deadline * LOOK_SHARE,
             "max_jobs": options.max_jobs,
             "max_age": options.max_age,
