@@ -1,5 +1,5 @@
 # make demo and make test set everything up themselves; ARGS go to the command (ARGS=--keep).
-.PHONY: experiments demo test test-frameworks check bench lock dashboards
+.PHONY: experiments demo test test-frameworks check bench lock dashboards rules
 BIN := .venv/bin
 GLOO := test_the_culprit_is_named_with_its_node_and_the_evidence[torch]
 AGAIN := --last-failed --last-failed-no-failures none
@@ -26,20 +26,22 @@ test-frameworks: # the hooks in the real TRL, verl, AReaL, miles and Ray, and Py
 check:
 	@deploy/setup.sh tools
 	@deploy/setup.sh venv
-	$(BIN)/ruff format --check exporters tests docs dashboards
-	$(BIN)/ruff check exporters tests docs dashboards
+	$(BIN)/ruff format --check exporters tests docs dashboards alerts
+	$(BIN)/ruff check exporters tests docs dashboards alerts
 	$(BIN)/mypy
+	@$(MAKE) --no-print-directory rules
 	promtool check rules --lint=all --lint-fatal alerts/*.rules.yaml
 	promtool test rules alerts/tests/*.test.yaml
 	$(BIN)/python docs/generate.py --check
-	$(BIN)/python docs/generate_dcgm_rules.py --check
 	$(BIN)/python -m stagewatch.dashboards.generate --check
-	$(BIN)/python deploy/kubernetes/generate.py --check
 
 dashboards: # after a change of a board or a metric
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m stagewatch.dashboards.generate
-	$(BIN)/python deploy/kubernetes/generate.py
+
+rules: # what is generated and not in git: for dcgm-exporter, and for Kubernetes
+	PYTHONPATH=exporters python3 alerts/dcgm.rules.py
+	PYTHONPATH=exporters python3 deploy/kubernetes/generate.py
 
 bench:
 	@deploy/setup.sh venv

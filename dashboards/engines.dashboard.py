@@ -1,20 +1,6 @@
 """Inference engines: what they hold, what they yield, and who waits."""
 
-from stagewatch.dashboards import (
-    AMBER,
-    ANY_IS_AMBER,
-    ANY_IS_BAD,
-    RED,
-    Column,
-    Query,
-    board,
-    section,
-    stat,
-    steps,
-    table,
-    timeseries,
-    worst,
-)
+from stagewatch import dashboards as draw
 from stagewatch.dashboards.modern import Panel
 
 GUIDE = """\
@@ -28,13 +14,13 @@ data: no engine is scraped; docs/engines.md has the scrape job.
 """
 _REPLICA = "node, instance, engine, model, dp_rank"
 _NAME = "{{engine}} {{instance}} {{dp_rank}}"
-_FULL = steps((0.9, AMBER), (0.98, RED))
+_FULL = draw.steps((0.9, draw.AMBER), (0.98, draw.RED))
 
 
 def _lines(title: str, description: str, record: str, unit: str = "short") -> Panel:
     """The engines, or their replicas, of which a record is the largest."""
     replicas = f"max by (node, instance, engine, dp_rank) ({record}{{NODE}})"
-    return timeseries(title, description, Query(worst(replicas), _NAME), unit=unit)
+    return draw.timeseries(title, description, draw.worst(replicas), _NAME, unit=unit)
 
 
 def _of_jobs(record: str) -> str:
@@ -44,36 +30,38 @@ def _of_jobs(record: str) -> str:
     )
 
 
-dashboard = board(
+dashboard = draw.board(
     "Inference engines",
     uid="stagewatch-engines",
     description="vLLM and SGLang: requests, tokens, KV cache, preemptions and latency.",
     guide=GUIDE,
     variables_used=("partition", "node"),
     sections=[
-        section(
+        draw.section(
             "Now",
-            stat("Engines", "Addresses that are scraped.", "count(engine:target:info{NODE})"),
-            stat("Running", "Requests.", "sum(engine:requests_running:count{NODE})"),
-            stat("Waiting", "Requests.", "sum(engine:requests_waiting:count{NODE})"),
-            stat("Tokens per second", "Generated.", "sum(engine:tokens_generated:rate1m{NODE})"),
-            stat(
+            draw.stat("Engines", "Addresses that are scraped.", "count(engine:target:info{NODE})"),
+            draw.stat("Running", "Requests.", "sum(engine:requests_running:count{NODE})"),
+            draw.stat("Waiting", "Requests.", "sum(engine:requests_waiting:count{NODE})"),
+            draw.stat(
+                "Tokens per second", "Generated.", "sum(engine:tokens_generated:rate1m{NODE})"
+            ),
+            draw.stat(
                 "Silent",
                 "Replicas that have held requests for two minutes without a sign of work.",
                 "count(engine:silent:seconds{NODE} > 120) or vector(0)",
-                thresholds=ANY_IS_BAD,
+                thresholds=draw.ANY_IS_BAD,
             ),
-            stat(
+            draw.stat(
                 "Short of memory",
                 "Replicas with a full KV cache and requests that wait.",
                 "count(engine:kv_cache_used:ratio{NODE} > 0.95"
                 " and engine:requests_waiting:count{NODE} > 0) or vector(0)",
-                thresholds=ANY_IS_AMBER,
+                thresholds=draw.ANY_IS_AMBER,
             ),
         ),
-        section(
+        draw.section(
             "Engines",
-            table(
+            draw.table(
                 "Replicas",
                 "Those that run the most requests.",
                 {
@@ -84,49 +72,49 @@ dashboard = board(
                     "dp_rank": "Replica",
                 },
                 [
-                    Column(
+                    draw.Column(
                         "Running", f"max by ({_REPLICA}) (engine:requests_running:count{{NODE}})"
                     ),
-                    Column(
+                    draw.Column(
                         "Waiting", f"max by ({_REPLICA}) (engine:requests_waiting:count{{NODE}})"
                     ),
-                    Column(
+                    draw.Column(
                         "Tokens/s",
                         f"max by ({_REPLICA}) (engine:tokens_generated:rate1m{{NODE}})",
                         decimals=0,
                     ),
-                    Column(
+                    draw.Column(
                         "KV cache",
                         f"max by ({_REPLICA}) (engine:kv_cache_used:ratio{{NODE}})",
                         unit="percentunit",
                         thresholds=_FULL,
                     ),
-                    Column(
+                    draw.Column(
                         "Silent for",
                         f"max by ({_REPLICA}) (engine:silent:seconds{{NODE}})",
                         unit="s",
-                        thresholds=steps((120, AMBER), (300, RED)),
+                        thresholds=draw.steps((120, draw.AMBER), (300, draw.RED)),
                     ),
                 ],
                 sort="Running",
                 order="Running",
                 width=16,
             ),
-            table(
+            draw.table(
                 "Jobs",
                 "Those whose engines generate the most tokens.",
                 {"job_id": "Job", "user": "User", "account": "Account"},
                 [
-                    Column("Tokens/s", _of_jobs("engine:tokens_generated:rate1m"), decimals=0),
-                    Column("Running", _of_jobs("engine:requests_running:count")),
-                    Column("Waiting", _of_jobs("engine:requests_waiting:count")),
+                    draw.Column("Tokens/s", _of_jobs("engine:tokens_generated:rate1m"), decimals=0),
+                    draw.Column("Running", _of_jobs("engine:requests_running:count")),
+                    draw.Column("Waiting", _of_jobs("engine:requests_waiting:count")),
                 ],
                 sort="Tokens/s",
                 order="Tokens/s",
                 width=8,
             ),
         ),
-        section(
+        draw.section(
             "Work",
             _lines("Tokens per second", "Generated.", "engine:tokens_generated:rate1m"),
             _lines("Prompt tokens per second", "Computed.", "engine:tokens_prefilled:rate1m"),
@@ -135,7 +123,7 @@ dashboard = board(
             _lines("KV cache", "Share in use.", "engine:kv_cache_used:ratio", "percentunit"),
             _lines("Preemptions", "Requests a second.", "engine:preemptions:rate5m", "reqps"),
         ),
-        section(
+        draw.section(
             "Latency",
             _lines(
                 "Time to first token",

@@ -1,22 +1,6 @@
 """Injection, detection, recovery: what an experiment needs to show."""
 
-from stagewatch.dashboards import (
-    ANY_IS_AMBER,
-    ANY_IS_BAD,
-    GREEN,
-    RED,
-    Column,
-    Query,
-    board,
-    mapping,
-    section,
-    stat,
-    state_timeline,
-    steps,
-    table,
-    timeseries,
-    worst,
-)
+from stagewatch import dashboards as draw
 
 GUIDE = """\
 **Four rows on one time axis:** *Injected* is when a marker was open (`stagewatch fault mark`),
@@ -26,106 +10,99 @@ them is the propagation: progress of every rank, nodes, throughput.  Compare wit
 injection; the baseline belongs to the experiment.
 """
 
-dashboard = board(
+dashboard = draw.board(
     "Fault experiments",
     uid="stagewatch-fault-experiments",
     description="Injected faults, how they were detected and localised, and the recovery.",
     guide=GUIDE,
     variables_used=("partition", "node"),
     sections=[
-        section(
+        draw.section(
             "Now",
-            stat(
+            draw.stat(
                 "Open faults",
                 "Markers that are open now.",
                 "count(count by (id) (fault_injection_active{CLUSTER})) or vector(0)",
-                thresholds=ANY_IS_AMBER,
+                thresholds=draw.ANY_IS_AMBER,
             ),
-            stat(
+            draw.stat(
                 "Longest open",
                 "How long the oldest open fault has been injected.",
                 "time() - min(fault_injection_start_timestamp_seconds{CLUSTER})",
                 unit="s",
             ),
-            stat(
+            draw.stat(
                 "Detected",
                 "Alerts that fire.",
                 'count(ALERTS{CLUSTER, alertstate="firing", notify=""}) or vector(0)',
-                thresholds=ANY_IS_AMBER,
+                thresholds=draw.ANY_IS_AMBER,
             ),
-            stat(
+            draw.stat(
                 "Jobs stalled",
                 "Jobs of which every live rank is without progress.",
                 "count(count by (cluster, job_id) (job:rl_stall:active{CLUSTER})) or vector(0)",
-                thresholds=ANY_IS_BAD,
+                thresholds=draw.ANY_IS_BAD,
             ),
-            stat(
+            draw.stat(
                 "Ranks alive",
                 "Ranks whose process lives.",
                 "sum(rl_rank_up{NODE})",
             ),
-            stat(
+            draw.stat(
                 "Agents that answer",
                 "Share of the scrapes of node agents that succeed.",
                 'avg(up{NODE, job="stagewatch"})',
                 unit="percentunit",
-                thresholds=steps((0.99, GREEN), base=RED),
+                thresholds=draw.steps((0.99, draw.GREEN), base=draw.RED),
             ),
         ),
-        section(
+        draw.section(
             "Timeline",
-            state_timeline(
+            draw.state_timeline(
                 "Injected",
                 "Markers, while they are open.",
-                Query(
-                    "max by (id, fault_type, target_worker, scenario)"
-                    " (fault_injection_active{CLUSTER})",
-                    "{{scenario}} {{fault_type}} on {{target_worker}}",
-                ),
-                mappings=mapping({"1": ("injected", RED)}),
+                "max by (id, fault_type, target_worker, scenario)"
+                " (fault_injection_active{CLUSTER})",
+                "{{scenario}} {{fault_type}} on {{target_worker}}",
+                mappings=draw.mapping({"1": ("injected", draw.RED)}),
                 rows=5,
             ),
-            state_timeline(
+            draw.state_timeline(
                 "Detected",
                 "Alerts, while they fire.",
-                Query(
-                    'count by (alertname) (ALERTS{CLUSTER, alertstate="firing", notify=""})',
-                    "{{alertname}}",
-                ),
-                thresholds=ANY_IS_AMBER,
+                'count by (alertname) (ALERTS{CLUSTER, alertstate="firing", notify=""})',
+                "{{alertname}}",
+                thresholds=draw.ANY_IS_AMBER,
                 rows=6,
             ),
-            state_timeline(
+            draw.state_timeline(
                 "Localised",
                 "Ranks named as being at fault.",
-                Query(
-                    worst(
-                        "max by (job_id, role, rank, node, evidence)"
-                        " (job:rl_stall:culprit{CLUSTER})",
-                        "max by (job_id, role, rank, node, evidence)"
-                        " (max_over_time(job:rl_stall:culprit{CLUSTER}[$__range]))",
-                        most=30,
-                    ),
-                    "{{job_id}} {{role}} {{rank}} on {{node}}: {{evidence}}",
+                draw.worst(
+                    "max by (job_id, role, rank, node, evidence) (job:rl_stall:culprit{CLUSTER})",
+                    "max by (job_id, role, rank, node, evidence)"
+                    " (max_over_time(job:rl_stall:culprit{CLUSTER}[$__range]))",
+                    most=30,
                 ),
-                mappings=mapping({"1": ("named", RED)}),
+                "{{job_id}} {{role}} {{rank}} on {{node}}: {{evidence}}",
+                mappings=draw.mapping({"1": ("named", draw.RED)}),
                 rows=5,
             ),
-            state_timeline(
+            draw.state_timeline(
                 "Back",
                 "Nodes that answer or take jobs again, and jobs that make progress again: shown "
                 "for a minute.",
                 [
-                    Query(
-                        worst(
+                    draw.Query(
+                        draw.worst(
                             "max by (node, kind) (node:recovery:event{CLUSTER})",
                             "max by (node, kind)"
                             " (max_over_time(node:recovery:event{CLUSTER}[$__range]))",
                         ),
                         "{{node}} ({{kind}})",
                     ),
-                    Query(
-                        worst(
+                    draw.Query(
+                        draw.worst(
                             "max by (job_id, role) (job:recovery:event{CLUSTER})",
                             "max by (job_id, role)"
                             " (max_over_time(job:recovery:event{CLUSTER}[$__range]))",
@@ -133,61 +110,57 @@ dashboard = board(
                         "job {{job_id}} ({{role}})",
                     ),
                 ],
-                mappings=mapping({"1": ("back", GREEN)}),
+                mappings=draw.mapping({"1": ("back", draw.GREEN)}),
                 rows=5,
             ),
         ),
-        section(
+        draw.section(
             "Propagation",
-            timeseries(
+            draw.timeseries(
                 "Progress age",
                 "The rank of each job and role that has been without progress the longest.",
-                Query(
-                    worst("max by (job_id, role) (rl_rank_progress_age_seconds{NODE})"),
-                    "{{job_id}} {{role}}",
-                ),
+                draw.worst("max by (job_id, role) (rl_rank_progress_age_seconds{NODE})"),
+                "{{job_id}} {{role}}",
                 unit="s",
             ),
-            timeseries(
+            draw.timeseries(
                 "Steps per minute",
                 "How fast each job's slowest rank advances.",
-                Query(
-                    worst(
-                        "min by (job_id, role) (deriv(rl_rank_step{NODE}[$__rate_interval])) * 60",
-                        least=True,
-                    ),
-                    "{{job_id}} {{role}}",
+                draw.worst(
+                    "min by (job_id, role) (deriv(rl_rank_step{NODE}[$__rate_interval])) * 60",
+                    least=True,
                 ),
+                "{{job_id}} {{role}}",
                 minimum=None,
             ),
-            timeseries(
+            draw.timeseries(
                 "Scalars",
                 "What the ranks publish, mean over the ranks.",
-                Query(
-                    worst(
-                        "avg by (job_id, name) (rl_scalar{NODE})",
-                        "count by (job_id, name) (rl_scalar{NODE})",
-                    ),
-                    "{{job_id}} {{name}}",
+                draw.worst(
+                    "avg by (job_id, name) (rl_scalar{NODE})",
+                    "count by (job_id, name) (rl_scalar{NODE})",
                 ),
+                "{{job_id}} {{name}}",
                 minimum=None,
             ),
-            timeseries(
+            draw.timeseries(
                 "GPUs",
                 "SM activity of each node.",
-                Query(worst("avg by (node) (gpu_sm_active_ratio{NODE})", least=True), "{{node}}"),
+                draw.worst("avg by (node) (gpu_sm_active_ratio{NODE})", least=True),
+                "{{node}}",
                 unit="percentunit",
                 maximum=1,
             ),
-            state_timeline(
+            draw.state_timeline(
                 "Agents",
                 "A node that is silent has no data until it is back.",
-                Query(worst('max by (node) (up{NODE, job="stagewatch"})', least=True), "{{node}}"),
-                mappings=mapping({"0": ("silent", RED), "1": ("answers", GREEN)}),
+                draw.worst('max by (node) (up{NODE, job="stagewatch"})', least=True),
+                "{{node}}",
+                mappings=draw.mapping({"0": ("silent", draw.RED), "1": ("answers", draw.GREEN)}),
                 width=12,
                 rows=8,
             ),
-            table(
+            draw.table(
                 "Markers that are open",
                 "As they stand in the marker files.",
                 {
@@ -198,7 +171,7 @@ dashboard = board(
                     "expected_failure_stage": "Expected to surface in",
                 },
                 [
-                    Column(
+                    draw.Column(
                         "For",
                         "max by (id, scenario, fault_type, target_worker, expected_failure_stage)"
                         " (fault_injection_active{CLUSTER} * on (cluster, node, id) group_left ()"

@@ -1,20 +1,6 @@
 """What the GPUs were held for: states over time, and by account, user, partition, model and job."""
 
-from stagewatch.dashboards import (
-    AMBER,
-    GPU_HOURS,
-    GREEN,
-    RED,
-    STATE_COLORS,
-    Column,
-    Query,
-    board,
-    section,
-    stat,
-    steps,
-    table,
-    timeseries,
-)
+from stagewatch import dashboards as draw
 
 GUIDE = """\
 **Each configured GPU is in exactly one state at each moment**, so the bands of *All GPUs by state*
@@ -34,7 +20,7 @@ _PRODUCTIVE = 'state=~"rollout|reward|train|weights_update|eval|other"'
 _STANDING = 'state=~"idle|stalled|slowed|unused"'
 _KNOWN = 'state!~"busy|unused|unobserved"'
 _FREE = ("free", "reserved", "drained", "down")
-_GOOD = steps((0.3, AMBER), (0.6, GREEN), base=RED)
+_GOOD = draw.steps((0.3, draw.AMBER), (0.6, draw.GREEN), base=draw.RED)
 _OWNER = "job_id, user, account"
 
 
@@ -44,31 +30,31 @@ def _added(by: str = "", only: str = "") -> str:
     return f"sum {by}(sum_over_time({_JOBS}{{PARTITION{labels}}}[$__range]))"
 
 
-def _columns(by: str) -> list[Column]:
+def _columns(by: str) -> list[draw.Column]:
     of = f"by ({by}) "
     return [
-        Column("GPU hours", f"{_added(of)} {_HOURS}", decimals=1),
-        Column(
+        draw.Column("GPU hours", f"{_added(of)} {_HOURS}", decimals=1),
+        draw.Column(
             "Productive",
             f"{_added(of, _PRODUCTIVE)} / {_added(of, _KNOWN)}",
             unit="percentunit",
             thresholds=_GOOD,
             decimals=0,
         ),
-        Column("Hours standing", f"{_added(of, _STANDING)} {_HOURS}", decimals=1),
+        draw.Column("Hours standing", f"{_added(of, _STANDING)} {_HOURS}", decimals=1),
     ]
 
 
-dashboard = board(
+dashboard = draw.board(
     "Goodput",
     uid="stagewatch-goodput",
     description="What GPUs were held for, and what came of it, by owner and state.",
     guide=GUIDE,
     variables_used=("partition",),
     sections=[
-        section(
+        draw.section(
             "In the time range",
-            stat(
+            draw.stat(
                 "Productive",
                 "Share of the GPU hours of jobs with the client in which they rolled out, computed "
                 "rewards, trained, updated weights or evaluated.",
@@ -76,72 +62,67 @@ dashboard = board(
                 unit="percentunit",
                 thresholds=_GOOD,
             ),
-            stat("Held", "By jobs.", f"{_added()} {_HOURS}", unit=GPU_HOURS),
-            stat(
+            draw.stat("Held", "By jobs.", f"{_added()} {_HOURS}", unit=draw.GPU_HOURS),
+            draw.stat(
                 "Standing",
                 "GPU hours inside of jobs in which ranks idled, stalled or waited for a slow one, "
                 "or the GPUs of a job without the client did nothing.",
                 f"{_added(only=_STANDING)} {_HOURS}",
-                unit=GPU_HOURS,
+                unit=draw.GPU_HOURS,
             ),
-            stat(
+            draw.stat(
                 "Waiting to start",
                 "GPU hours from allocations to their first ranks.",
                 f"""{_added(only='state="waiting"')} {_HOURS}""",
-                unit=GPU_HOURS,
+                unit=draw.GPU_HOURS,
             ),
-            stat(
+            draw.stat(
                 "Unobserved",
                 "Share of the GPU hours of jobs of which neither ranks nor GPUs tell anything.",
                 f"""{_added(only='state="unobserved"')} / {_added()}""",
                 unit="percentunit",
-                thresholds=steps((0.1, AMBER)),
+                thresholds=draw.steps((0.1, draw.AMBER)),
             ),
-            stat(
+            draw.stat(
                 "At risk",
                 "GPU hours of work since the last checkpoint, of all jobs that run now.",
                 "sum(job:goodput_at_risk:gpu_seconds{CLUSTER}) / 3600",
-                unit=GPU_HOURS,
+                unit=draw.GPU_HOURS,
             ),
         ),
-        section(
+        draw.section(
             "Over time",
-            timeseries(
+            draw.timeseries(
                 "All GPUs by state",
                 "Whatever GPUs the cluster has, each once, inside of jobs and outside.",
                 [
-                    Query(f"sum by (state) ({_JOBS}{{CLUSTER}})", "{{state}}"),
-                    Query("sum by (state) (cluster:goodput_gpus:count{CLUSTER})", "{{state}}"),
+                    draw.Query(f"sum by (state) ({_JOBS}{{CLUSTER}})", "{{state}}"),
+                    draw.Query("sum by (state) (cluster:goodput_gpus:count{CLUSTER})", "{{state}}"),
                 ],
                 stack=True,
-                colors=STATE_COLORS,
+                colors=draw.STATE_COLORS,
                 width=24,
             ),
-            timeseries(
+            draw.timeseries(
                 "Share of productive GPUs",
                 "Of those that jobs with the client hold.",
-                Query(
-                    f"sum({_JOBS}{{PARTITION, {_PRODUCTIVE}}})"
-                    f" / sum({_JOBS}{{PARTITION, {_KNOWN}}})",
-                    "productive",
-                ),
+                f"sum({_JOBS}{{PARTITION, {_PRODUCTIVE}}}) / sum({_JOBS}{{PARTITION, {_KNOWN}}})",
+                "productive",
                 unit="percentunit",
             ),
-            timeseries(
+            draw.timeseries(
                 "GPUs that no job has, by model",
                 "And why: free, reserved, drained or down.",
-                Query(
-                    "sum by (model, state) (cluster:goodput_gpus:count{CLUSTER})",
-                    "{{model}} {{state}}",
-                ),
+                "sum by (model, state) (cluster:goodput_gpus:count{CLUSTER})",
+                "{{model}} {{state}}",
                 stack=True,
-                colors={state: STATE_COLORS[state] for state in _FREE},
+                colors={state: draw.STATE_COLORS[state] for state in _FREE},
             ),
         ),
-        section(
+        draw.section(
             "Who, and on what",
             *(
-                table(
+                draw.table(
                     f"By {label}",
                     f"Of each {label}: GPU hours, the productive share of those whose stages are "
                     "seen, and the hours in which ranks or GPUs stood still.",
@@ -154,9 +135,9 @@ dashboard = board(
                 for label in ("account", "user", "partition", "model")
             ),
         ),
-        section(
+        draw.section(
             "Jobs",
-            table(
+            draw.table(
                 "Jobs by hours that stood still",
                 "Jobs in which most GPU hours were idle, stalled, slowed or unused.",
                 {"job_id": "Job", "user": "User", "account": "Account"},

@@ -3,19 +3,7 @@
 from sections.gpu_errors import ERRORS_AND_LINKS
 from sections.gpu_inventory import IDENTITY, JOBS
 from sections.gpu_work import HEAT_AND_POWER, HOT, MEMORY_HOT, WORK
-from stagewatch.dashboards import (
-    AMBER,
-    ANY_IS_BAD,
-    GREEN,
-    RED,
-    Column,
-    board,
-    mapping,
-    section,
-    stat,
-    steps,
-    table,
-)
+from stagewatch import dashboards as draw
 
 GUIDE = """\
 **Table:** one line per GPU, the worst of the cluster or all of the nodes chosen above; amber is
@@ -28,124 +16,126 @@ does not have are absent.  `source` is `recorded` where they are replayed from a
 """
 
 WORST = "max by (node, gpu) (gpu:worst_first:score{GPU})"
-NEAR = steps((5, AMBER), (10, GREEN), base=RED)
+NEAR = draw.steps((5, draw.AMBER), (10, draw.GREEN), base=draw.RED)
 
-dashboard = board(
+dashboard = draw.board(
     "GPU health",
     uid="stagewatch-gpu-health",
     description="Temperature, errors, links and work of every GPU, per node.",
     guide=GUIDE,
     variables_used=("partition", "node", "gpu"),
     sections=[
-        section(
+        draw.section(
             "Now",
-            stat("GPUs", "GPUs that the driver reaches.", "count(gpu_up{GPU} == 1)"),
-            stat(
+            draw.stat("GPUs", "GPUs that the driver reaches.", "count(gpu_up{GPU} == 1)"),
+            draw.stat(
                 "Hottest",
                 "The hottest GPU die.",
                 "max(gpu_temperature_celsius{GPU})",
                 unit="celsius",
                 thresholds=HOT,
             ),
-            stat(
+            draw.stat(
                 "Hottest memory",
                 "The hottest device memory.",
                 "max(gpu_memory_temperature_celsius{GPU})",
                 unit="celsius",
                 thresholds=MEMORY_HOT,
             ),
-            stat(
+            draw.stat(
                 "Slowed down",
                 "GPUs that heat or a power brake slows down now.",
                 "count(count by (cluster, node, gpu) (gpu_throttle_active{GPU,"
                 ' reason=~"hw_.*|sw_thermal"} == 1)) or vector(0)',
-                thresholds=ANY_IS_BAD,
+                thresholds=draw.ANY_IS_BAD,
             ),
-            stat(
+            draw.stat(
                 "With serious XIDs",
                 "GPUs with an XID in the last day that takes a node out of service.",
                 "count(count by (cluster, node, pci_bus_id) (time()"
                 ' - gpu_xid_last_timestamp_seconds{NODE, severity="critical"} < 86400))'
                 " or vector(0)",
-                thresholds=ANY_IS_BAD,
+                thresholds=draw.ANY_IS_BAD,
             ),
-            stat(
+            draw.stat(
                 "To reset or replace",
                 "GPUs with a row remap that is pending or failed, or for which the driver asks for "
                 "a recovery action.",
                 "count(gpu_remap_pending{GPU} == 1 or gpu_remap_failed{GPU} == 1"
                 " or gpu_recovery_action{GPU} > 0) or vector(0)",
-                thresholds=ANY_IS_BAD,
+                thresholds=draw.ANY_IS_BAD,
             ),
-            table(
+            draw.table(
                 "Worst GPUs",
                 "Lost ones first, then the hottest, as of the end of the time range; of a chosen "
                 "node all.",
                 {"node": "Node", "gpu": "GPU"},
                 [
-                    Column(
+                    draw.Column(
                         "Up",
                         "min by (node, gpu) (gpu_up{GPU})",
                         unit="none",
-                        mappings=tuple(mapping({"0": ("lost", RED), "1": ("up", GREEN)})),
+                        mappings=tuple(
+                            draw.mapping({"0": ("lost", draw.RED), "1": ("up", draw.GREEN)})
+                        ),
                     ),
-                    Column(
+                    draw.Column(
                         "Die",
                         "max by (node, gpu) (gpu_temperature_celsius{GPU})",
                         unit="celsius",
                         thresholds=HOT,
                     ),
-                    Column(
+                    draw.Column(
                         "Below limit",
                         "min by (node, gpu) (gpu_temperature_slowdown_celsius{GPU}"
                         " - gpu_temperature_celsius{GPU})",
                         unit="celsius",
                         thresholds=NEAR,
                     ),
-                    Column(
+                    draw.Column(
                         "Memory",
                         "max by (node, gpu) (gpu_memory_temperature_celsius{GPU})",
                         unit="celsius",
                         thresholds=MEMORY_HOT,
                     ),
-                    Column("Power", "max by (node, gpu) (gpu_power_watts{GPU})", unit="watt"),
-                    Column(
+                    draw.Column("Power", "max by (node, gpu) (gpu_power_watts{GPU})", unit="watt"),
+                    draw.Column(
                         "SM active",
                         "max by (node, gpu) (gpu_sm_active_ratio{GPU})",
                         unit="percentunit",
                         decimals=0,
                     ),
-                    Column(
+                    draw.Column(
                         "Utilisation",
                         "max by (node, gpu) (gpu_utilization_ratio{GPU})",
                         unit="percentunit",
                         decimals=0,
                     ),
-                    Column(
+                    draw.Column(
                         "Memory used",
                         "max by (node, gpu) (gpu_memory_used_bytes{GPU}"
                         " / gpu_memory_total_bytes{GPU})",
                         unit="percentunit",
-                        thresholds=steps((0.95, AMBER)),
+                        thresholds=draw.steps((0.95, draw.AMBER)),
                         decimals=0,
                     ),
-                    Column(
+                    draw.Column(
                         "Uncorrected ECC",
                         "sum by (node, gpu) (gpu_ecc_errors_total"
                         '{GPU, kind="uncorrected", scope="volatile"})',
-                        thresholds=ANY_IS_BAD,
+                        thresholds=draw.ANY_IS_BAD,
                     ),
-                    Column(
+                    draw.Column(
                         "PCIe lanes missing",
                         "max by (node, gpu) (gpu_pcie_link_width_max{GPU}"
                         " - gpu_pcie_link_width{GPU})",
-                        thresholds=ANY_IS_BAD,
+                        thresholds=draw.ANY_IS_BAD,
                     ),
-                    Column(
+                    draw.Column(
                         "NVLinks down",
                         "count by (node, gpu) (gpu_nvlink_up{GPU}) - "
                         "sum by (node, gpu) (gpu_nvlink_up{GPU})",
-                        thresholds=ANY_IS_BAD,
+                        thresholds=draw.ANY_IS_BAD,
                     ),
                 ],
                 sort="Die",

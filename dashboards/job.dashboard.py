@@ -5,19 +5,7 @@ from sections.job_nodes import GPUS_OF_THE_JOB, LOGS_AND_KILLS
 from sections.job_ranks import AS_A_WHOLE, PROCESSES, RANKS_AND_STAGES
 from sections.job_slow import SLOW_RANKS
 from sections.job_traffic import SOCKETS_AND_STORAGE
-from stagewatch.dashboards import (
-    AMBER,
-    ANY_IS_AMBER,
-    ANY_IS_BAD,
-    GREEN,
-    RED,
-    Column,
-    board,
-    section,
-    stat,
-    steps,
-    table,
-)
+from stagewatch import dashboards as draw
 
 GUIDE = """\
 **Choose the job above**, and a node to see all of its ranks; else those that are worst when the
@@ -33,18 +21,18 @@ and gone.  For stages in depth go to *Stage timeline*.
 _PRODUCTIVE = 'state=~"rollout|reward|train|weights_update|eval|other"'
 _KNOWN = 'state!~"busy|unused|unobserved"'
 _GPUS = "job:goodput_gpus:count"
-_GOOD = steps((0.3, AMBER), (0.6, GREEN), base=RED)
+_GOOD = draw.steps((0.3, draw.AMBER), (0.6, draw.GREEN), base=draw.RED)
 
-dashboard = board(
+dashboard = draw.board(
     "Job",
     uid="stagewatch-job",
     description="One job: ranks and stages, sockets, storage, GPUs, and its alerts.",
     guide=GUIDE,
     variables_used=("partition", "node", "job_id"),
     sections=[
-        section(
+        draw.section(
             "In short",
-            stat(
+            draw.stat(
                 "Goodput",
                 "Share of the time range's GPU hours, as far as the stages were seen, in which the "
                 "job rolled out, computed rewards, trained, updated weights or evaluated.",
@@ -53,77 +41,77 @@ dashboard = board(
                 unit="percentunit",
                 thresholds=_GOOD,
             ),
-            stat(
+            draw.stat(
                 "Productive now",
                 "Share of the job's GPUs that do so at this moment.",
                 f"sum({_GPUS}{{JOB, {_PRODUCTIVE}}}) / sum({_GPUS}{{JOB, {_KNOWN}}})",
                 unit="percentunit",
                 thresholds=_GOOD,
             ),
-            stat(
+            draw.stat(
                 "Ranks at fault",
                 "Named by the verdict, which stands below.",
                 "count(job:rl_stall:culprit{JOB}) or vector(0)",
-                thresholds=ANY_IS_BAD,
+                thresholds=draw.ANY_IS_BAD,
             ),
-            stat(
+            draw.stat(
                 "Staleness",
                 "How many steps old the weights are that made what is trained on.",
                 "max(job:rl_staleness:steps{JOB})",
                 unit="none",
             ),
-            stat(
+            draw.stat(
                 "Tokens trained on a second",
                 "All ranks together, over five minutes.",
                 'sum(job_stage:rl_tokens:per_second{JOB, stage="train"})',
                 unit="none",
             ),
-            stat(
+            draw.stat(
                 "At risk",
                 "GPU hours of work since the last checkpoint.",
                 "sum(job:goodput_at_risk:gpu_seconds{JOB}) / 3600",
             ),
         ),
-        section(
+        draw.section(
             "Now",
-            stat(
+            draw.stat(
                 "Ranks alive",
                 "Ranks whose process lives.",
                 "sum(rl_rank_up{JOB})",
             ),
-            stat(
+            draw.stat(
                 "Ranks gone",
                 "Ranks that ended without closing their record.",
                 "count(rl_rank_up{JOB} == 0) or vector(0)",
-                thresholds=ANY_IS_BAD,
+                thresholds=draw.ANY_IS_BAD,
             ),
-            stat(
+            draw.stat(
                 "Step",
                 "The furthest step any rank has reported.",
                 "max(rl_rank_step{JOB})",
                 unit="none",
             ),
-            stat(
+            draw.stat(
                 "Steps apart",
                 "How far the ranks of a role are from each other.",
                 "max(max by (role) (rl_rank_step{JOB}) - min by (role) (rl_rank_step{JOB}))",
                 unit="none",
-                thresholds=ANY_IS_AMBER,
+                thresholds=draw.ANY_IS_AMBER,
             ),
-            stat(
+            draw.stat(
                 "Oldest progress",
                 "The longest time any rank has been without progress.",
                 "max(rl_rank_progress_age_seconds{JOB})",
                 unit="s",
-                thresholds=steps((10, AMBER), (60, RED)),
+                thresholds=draw.steps((10, draw.AMBER), (60, draw.RED)),
             ),
-            stat(
+            draw.stat(
                 "Firing alerts",
                 "Alerts about this job.",
                 'count(ALERTS{JOB, alertstate="firing", notify=""}) or vector(0)',
-                thresholds=ANY_IS_BAD,
+                thresholds=draw.ANY_IS_BAD,
             ),
-            table(
+            draw.table(
                 "Verdict",
                 "The rank at fault and what says so; empty where the job runs, or where nobody can "
                 "be named.",
@@ -136,7 +124,7 @@ dashboard = board(
                     "evidence": "Evidence",
                 },
                 [
-                    Column(
+                    draw.Column(
                         "No progress for",
                         "max by (role, rank, node, pid, stage, evidence)"
                         " (job:rl_stall:culprit{JOB}"
@@ -149,7 +137,7 @@ dashboard = board(
                 width=12,
                 rows=6,
             ),
-            table(
+            draw.table(
                 "Alerts of this job",
                 "What fires, and for how long.",
                 {
@@ -160,7 +148,7 @@ dashboard = board(
                     "node": "Node",
                 },
                 [
-                    Column(
+                    draw.Column(
                         "For",
                         "max by (severity, alertname, role, rank, node)"
                         ' (time() - (ALERTS_FOR_STATE{JOB, notify=""}'

@@ -3,21 +3,7 @@
 from sections.network_fabric import GPU_LINKS, RDMA
 from sections.network_interfaces import ETHERNET, INTERFACES, TCP
 from sections.network_ranks import CONNECTIONS_OF_THE_RANKS
-from stagewatch.dashboards import (
-    AMBER,
-    ANY_IS_AMBER,
-    GREEN,
-    RED,
-    Query,
-    board,
-    mapping,
-    section,
-    stat,
-    state_timeline,
-    steps,
-    timeseries,
-    worst,
-)
+from stagewatch import dashboards as draw
 
 GUIDE = """\
 **Compare, do not measure:** ranks of a job do the same thing, so the one line that leaves the
@@ -27,98 +13,99 @@ up the rest.  Retransmissions are lost packets.  Clocks stand here because ranks
 the wall clock leave it at different times when their clocks differ.
 """
 
-dashboard = board(
+dashboard = draw.board(
     "Network performance",
     uid="stagewatch-network",
     description="Bandwidth, errors, retransmissions, clocks; by node and by rank.",
     guide=GUIDE,
     variables_used=("partition", "node"),
     sections=[
-        section(
+        draw.section(
             "Now",
-            stat(
+            draw.stat(
                 "Received",
                 "Over all interfaces of the chosen nodes.",
                 f"sum(rate(node_network_receive_bytes_total{{NODE, {ETHERNET}}}"
                 "[$__rate_interval]))",
                 unit="Bps",
             ),
-            stat(
+            draw.stat(
                 "Sent",
                 "Over all interfaces of the chosen nodes.",
                 f"sum(rate(node_network_transmit_bytes_total{{NODE, {ETHERNET}}}"
                 "[$__rate_interval]))",
                 unit="Bps",
             ),
-            stat(
+            draw.stat(
                 "Links down",
                 "Interfaces that are switched on but have no link.",
                 f"count(node_network_carrier{{NODE, {ETHERNET}}} == 0) or vector(0)",
-                thresholds=ANY_IS_AMBER,
+                thresholds=draw.ANY_IS_AMBER,
             ),
-            stat(
+            draw.stat(
                 "Worst retransmission",
                 "Share of segments that a node had to send again.",
                 "max(rate(node_netstat_Tcp_RetransSegs{NODE}[$__rate_interval])"
                 " / (rate(node_netstat_Tcp_OutSegs{NODE}[$__rate_interval]) > 0))",
                 unit="percentunit",
-                thresholds=steps((0.001, AMBER), (0.01, RED)),
+                thresholds=draw.steps((0.001, draw.AMBER), (0.01, draw.RED)),
             ),
-            stat(
+            draw.stat(
                 "Widest clock offset",
                 "Between a node and its time source.",
                 "max(abs(clock_offset_seconds{NODE}))",
                 unit="s",
-                thresholds=steps((0.001, AMBER), (0.01, RED)),
+                thresholds=draw.steps((0.001, draw.AMBER), (0.01, draw.RED)),
             ),
-            stat(
+            draw.stat(
                 "Clocks without source",
                 "Nodes whose clock is kept in step with nothing.",
                 "count(clock_synchronized{NODE} == 0) or vector(0)",
-                thresholds=ANY_IS_AMBER,
+                thresholds=draw.ANY_IS_AMBER,
             ),
         ),
         INTERFACES,
         TCP,
         CONNECTIONS_OF_THE_RANKS,
         RDMA,
-        section(
+        draw.section(
             "Names and endpoints",
-            state_timeline(
+            draw.state_timeline(
                 "Probes",
                 "Whether each configured name resolves and each endpoint answers.",
-                Query(
-                    worst("min by (node, target) (net_probe_success{NODE})", least=True, most=32),
-                    "{{node}} {{target}}",
-                ),
-                mappings=mapping({"0": ("fails", RED), "1": ("answers", GREEN)}),
+                draw.worst("min by (node, target) (net_probe_success{NODE})", least=True, most=32),
+                "{{node}} {{target}}",
+                mappings=draw.mapping({"0": ("fails", draw.RED), "1": ("answers", draw.GREEN)}),
                 width=12,
                 rows=8,
             ),
-            timeseries(
+            draw.timeseries(
                 "Phases",
                 "How long each phase took on the slowest node.",
-                Query("max by (target, phase) (net_probe_seconds{NODE})", "{{target}} {{phase}}"),
+                "max by (target, phase) (net_probe_seconds{NODE})",
+                "{{target}} {{phase}}",
                 unit="s",
                 log=True,
             ),
         ),
         GPU_LINKS,
-        section(
+        draw.section(
             "Clocks",
-            timeseries(
+            draw.timeseries(
                 "Offset",
                 "From the time source, as the kernel still corrects it.",
-                Query(worst("max by (node) (clock_offset_seconds{NODE})"), "{{node}}"),
+                draw.worst("max by (node) (clock_offset_seconds{NODE})"),
+                "{{node}}",
                 unit="s",
                 minimum=None,
             ),
-            timeseries(
+            draw.timeseries(
                 "Largest possible error",
                 "The most a clock may be off by its own estimate; the line is 10 ms.",
-                Query(worst("max by (node) (clock_max_error_seconds{NODE})"), "{{node}}"),
+                draw.worst("max by (node) (clock_max_error_seconds{NODE})"),
+                "{{node}}",
                 unit="s",
-                thresholds=steps((0.01, AMBER)),
+                thresholds=draw.steps((0.01, draw.AMBER)),
             ),
         ),
     ],

@@ -1,24 +1,6 @@
 """Is anything wrong, where, and since when?"""
 
-from stagewatch.dashboards import (
-    AMBER,
-    ANY_IS_AMBER,
-    ANY_IS_BAD,
-    GREEN,
-    RED,
-    Column,
-    Query,
-    bar_gauge,
-    board,
-    mapping,
-    section,
-    stat,
-    state_timeline,
-    steps,
-    table,
-    timeseries,
-    worst,
-)
+from stagewatch import dashboards as draw
 
 GUIDE = """\
 **Read from the top.** The first line counts what is wrong now; zero is green. *Firing alerts* says
@@ -31,84 +13,84 @@ recovery.  A number that is missing was not measured; it is never shown as zero.
 AGENTS = 'up{NODE, job="stagewatch"}'
 FIRING = 'ALERTS{CLUSTER, alertstate="firing", notify=""}'
 
-dashboard = board(
+dashboard = draw.board(
     "Overview",
     uid="stagewatch-overview",
     description="Is anything wrong in the cluster, where, and since when.",
     guide=GUIDE,
     variables_used=("partition", "node"),
     sections=[
-        section(
+        draw.section(
             "Now",
-            stat(
+            draw.stat(
                 "Critical alerts",
                 "Alerts to act on at once.",
                 f"count({FIRING[:-1]}, severity='critical'}}) or vector(0)",
-                thresholds=ANY_IS_BAD,
+                thresholds=draw.ANY_IS_BAD,
                 width=3,
             ),
-            stat(
+            draw.stat(
                 "Warnings",
                 "Alerts for the next working hour.",
                 f"count({FIRING[:-1]}, severity='warning'}}) or vector(0)",
-                thresholds=ANY_IS_AMBER,
+                thresholds=draw.ANY_IS_AMBER,
                 width=3,
             ),
-            stat(
+            draw.stat(
                 "Stalled jobs",
                 "Jobs of which every live rank has been without progress for longer than its stage "
                 "may take.",
                 "count(count by (cluster, job_id) (job:rl_stall:active{CLUSTER})) or vector(0)",
-                thresholds=ANY_IS_BAD,
+                thresholds=draw.ANY_IS_BAD,
                 width=3,
             ),
-            stat(
+            draw.stat(
                 "Silent nodes",
                 "Node agents that do not answer Prometheus.",
                 'count(up{NODE, job="stagewatch"} == 0) or vector(0)',
-                thresholds=ANY_IS_BAD,
+                thresholds=draw.ANY_IS_BAD,
                 width=3,
             ),
-            stat(
+            draw.stat(
                 "Nodes out of service",
                 "Nodes that Slurm gives no jobs to: drained, down or failing.",
                 "count(count by (cluster, node) (slurm_node_unavailable_info{CLUSTER}))"
                 " or vector(0)",
-                thresholds=ANY_IS_AMBER,
+                thresholds=draw.ANY_IS_AMBER,
                 width=3,
             ),
-            stat(
+            draw.stat(
                 "GPUs lost",
                 "GPUs that the driver has lost.",
                 "count(gpu_up{NODE} == 0) or vector(0)",
-                thresholds=ANY_IS_BAD,
+                thresholds=draw.ANY_IS_BAD,
                 width=3,
             ),
-            stat(
+            draw.stat(
                 "Longest wait",
                 "Time since the longest-waiting pending job was submitted.",
                 "max(slurm_pending_age_seconds{PARTITION})",
                 unit="s",
-                thresholds=steps((1800, AMBER), (86400, RED)),
+                thresholds=draw.steps((1800, draw.AMBER), (86400, draw.RED)),
                 width=3,
             ),
-            stat(
+            draw.stat(
                 "Open faults",
                 "Faults that are being injected on purpose now.",
                 "count(count by (id) (fault_injection_active{CLUSTER})) or vector(0)",
-                thresholds=ANY_IS_AMBER,
+                thresholds=draw.ANY_IS_AMBER,
                 width=3,
             ),
         ),
-        section(
+        draw.section(
             "What, where, since when",
-            table(
+            draw.table(
                 "Alerts by kind",
                 "How often each alert fires, and for how long.",
                 {"severity": "Severity", "alertname": "Alert"},
                 [
-                    Column("Firing", f"count by (severity, alertname) ({FIRING})"),
-                    Column(
+                    draw.Column("Firing", f"count by (severity, alertname) ({FIRING})"),
+                    draw.Column(
                         "For",
                         "max by (severity, alertname) (time() - (ALERTS_FOR_STATE"
                         '{CLUSTER, notify=""}'
@@ -121,7 +103,7 @@ dashboard = board(
                 width=8,
                 rows=9,
             ),
-            table(
+            draw.table(
                 "Firing alerts",
                 "Those that fire for longest, at most 50.",
                 {
@@ -136,7 +118,7 @@ dashboard = board(
                     "partition": "Partition",
                 },
                 [
-                    Column(
+                    draw.Column(
                         "For",
                         "max by (severity, alertname, cluster, node, gpu, job_id, rank, mount,"
                         ' partition) (time() - (ALERTS_FOR_STATE{CLUSTER, notify=""}'
@@ -149,7 +131,7 @@ dashboard = board(
                 width=16,
                 rows=9,
             ),
-            table(
+            draw.table(
                 "Culprits of stalls",
                 "The rank at fault in each stalled job, as far as one can be named honestly.",
                 {
@@ -162,7 +144,7 @@ dashboard = board(
                     "evidence": "Evidence",
                 },
                 [
-                    Column(
+                    draw.Column(
                         "No progress for",
                         "max by (job_id, role, rank, node, pid, stage, evidence) ("
                         "job:rl_stall:culprit{CLUSTER} * on (cluster, node, job_id, role, rank)"
@@ -174,95 +156,98 @@ dashboard = board(
                 width=12,
                 rows=8,
             ),
-            state_timeline(
+            draw.state_timeline(
                 "Alerts over time",
                 "How many of each alert fired; what began first is the leftmost.",
-                Query(
-                    'sum by (alertname) (ALERTS{CLUSTER, alertstate="firing", notify=""})',
-                    "{{alertname}}",
-                ),
-                thresholds=steps((1, AMBER), (5, RED)),
+                'sum by (alertname) (ALERTS{CLUSTER, alertstate="firing", notify=""})',
+                "{{alertname}}",
+                thresholds=draw.steps((1, draw.AMBER), (5, draw.RED)),
                 width=12,
                 rows=8,
             ),
         ),
-        section(
+        draw.section(
             "The cluster at work",
-            bar_gauge(
+            draw.bar_gauge(
                 "GPUs by state",
                 "As Slurm counts them; free but drained is capacity that nobody can use.",
-                Query("sum by (state) (slurm_cluster_gpus{CLUSTER})", "{{state}}"),
+                "sum by (state) (slurm_cluster_gpus{CLUSTER})",
+                "{{state}}",
                 width=8,
             ),
-            timeseries(
+            draw.timeseries(
                 "GPU activity",
                 "Mean share of time that the SMs had work, over all GPUs; beside it the driver's "
                 "coarser utilisation, which a single busy-polling kernel drives to 100 %.",
                 [
-                    Query("avg(gpu_sm_active_ratio{NODE})", "SM active"),
-                    Query("avg(gpu_tensor_active_ratio{NODE})", "tensor cores active"),
-                    Query("avg(gpu_utilization_ratio{NODE})", "utilisation"),
+                    draw.Query("avg(gpu_sm_active_ratio{NODE})", "SM active"),
+                    draw.Query("avg(gpu_tensor_active_ratio{NODE})", "tensor cores active"),
+                    draw.Query("avg(gpu_utilization_ratio{NODE})", "utilisation"),
                 ],
                 unit="percentunit",
                 maximum=1,
                 width=8,
             ),
-            timeseries(
+            draw.timeseries(
                 "Power",
                 "Draw of all GPUs.",
-                Query("sum by (cluster) (gpu_power_watts{NODE})", "{{cluster}}"),
+                "sum by (cluster) (gpu_power_watts{NODE})",
+                "{{cluster}}",
                 unit="watt",
                 width=8,
             ),
-            timeseries(
+            draw.timeseries(
                 "Jobs",
                 "Jobs in the queue by state.",
-                Query("sum by (state) (slurm_jobs{CLUSTER})", "{{state}}"),
+                "sum by (state) (slurm_jobs{CLUSTER})",
+                "{{state}}",
                 stack=True,
                 width=8,
             ),
-            timeseries(
+            draw.timeseries(
                 "Ranks by what they do",
                 "Main threads by wait class: spin with no progress beside it is a hang.",
-                Query("count by (class) (rl_rank_wait_class{NODE} == 1)", "{{class}}"),
+                "count by (class) (rl_rank_wait_class{NODE} == 1)",
+                "{{class}}",
                 stack=True,
                 width=8,
             ),
-            table(
+            draw.table(
                 "Nodes by rack",
                 "By the label rack, if the site gives its targets one; racks with silent nodes "
                 "first.",
                 {"rack": "Rack"},
                 [
-                    Column(
+                    draw.Column(
                         "Nodes",
                         "count by (rack) (group by (cluster, node, rack)"
                         f" ({AGENTS} or gpu_up{{NODE}}))",
                         unit="none",
                     ),
-                    Column(
+                    draw.Column(
                         "Silent",
                         f"count by (rack) ({AGENTS}) - sum by (rack) ({AGENTS})"
                         " or 0 * count by (rack) (gpu_up{NODE})",
                         unit="none",
-                        thresholds=ANY_IS_BAD,
+                        thresholds=draw.ANY_IS_BAD,
                     ),
-                    Column(
+                    draw.Column(
                         "GPUs lost",
                         "count by (rack) (gpu_up{NODE} == 0) or 0 * count by (rack) (gpu_up{NODE})",
                         unit="none",
-                        thresholds=ANY_IS_BAD,
+                        thresholds=draw.ANY_IS_BAD,
                     ),
                 ],
                 sort="Silent",
                 order="Silent",
                 width=8,
             ),
-            state_timeline(
+            draw.state_timeline(
                 "Agents",
                 "Whether Prometheus reaches the agent of each node.",
-                Query(worst('max by (node) (up{NODE, job="stagewatch"})', least=True), "{{node}}"),
-                mappings=mapping({"0": ("silent", RED), "1": ("answers", GREEN)}),
+                draw.worst('max by (node) (up{NODE, job="stagewatch"})', least=True),
+                "{{node}}",
+                mappings=draw.mapping({"0": ("silent", draw.RED), "1": ("answers", draw.GREEN)}),
                 width=24,
                 rows=8,
             ),

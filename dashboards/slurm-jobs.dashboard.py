@@ -5,17 +5,7 @@ from sections.slurm_controller import CONTROLLER
 from sections.slurm_ended import ENDED, FAILURES
 from sections.slurm_queue import QUEUE
 from sections.slurm_use import JOBS, UTILISATION
-from stagewatch.dashboards import (
-    AMBER,
-    ANY_IS_AMBER,
-    GREEN,
-    RED,
-    board,
-    mapping,
-    section,
-    stat,
-    steps,
-)
+from stagewatch import dashboards as draw
 
 GUIDE = """\
 **Who waits, and why:** *Pending by reason* separates a full cluster (`Resources`, `Priority`) from
@@ -28,51 +18,51 @@ Prometheus that keeps one.  *Source age* tells how old the numbers are: while th
 silent they go, rather than stay.
 """
 
-dashboard = board(
+dashboard = draw.board(
     "Slurm jobs",
     uid="stagewatch-slurm-jobs",
     description="Jobs running, pending and ended; GPUs by state; nodes out of service.",
     guide=GUIDE,
     variables_used=("partition",),
     sections=[
-        section(
+        draw.section(
             "Now",
-            stat(
+            draw.stat(
                 "Running",
                 "Jobs that run.",
                 'sum(slurm_queue_jobs{PARTITION, state="RUNNING"}) or vector(0)',
             ),
-            stat(
+            draw.stat(
                 "Pending",
                 "Jobs that wait.",
                 'sum(slurm_queue_jobs{PARTITION, state="PENDING"}) or vector(0)',
             ),
-            stat(
+            draw.stat(
                 "Longest wait",
                 "Time since the longest-waiting pending job was submitted, or requeued.",
                 "max(slurm_pending_age_seconds{PARTITION})",
                 unit="s",
-                thresholds=steps((1800, AMBER), (86400, RED)),
+                thresholds=draw.steps((1800, draw.AMBER), (86400, draw.RED)),
             ),
-            stat(
+            draw.stat(
                 "GPUs allocated",
                 "Share of the configured GPUs that jobs hold.",
                 'sum(slurm_gpus{PARTITION, state="allocated"}) / sum(slurm_gpus{PARTITION})',
                 unit="percentunit",
             ),
-            stat(
+            draw.stat(
                 "Nodes out of service",
                 "Nodes that are drained, down or failing.",
                 'sum(slurm_nodes{PARTITION, availability!="available"}) or vector(0)',
-                thresholds=ANY_IS_AMBER,
+                thresholds=draw.ANY_IS_AMBER,
             ),
-            stat(
+            draw.stat(
                 "Controller",
                 "Whether any slurmctld answers a ping.",
                 "max(slurm_controller_up{CLUSTER})",
                 unit="none",
-                thresholds=steps((1, GREEN), base=RED),
-                mappings=mapping({"0": ("silent", RED), "1": ("answers", GREEN)}),
+                thresholds=draw.steps((1, draw.GREEN), base=draw.RED),
+                mappings=draw.mapping({"0": ("silent", draw.RED), "1": ("answers", draw.GREEN)}),
             ),
         ),
         JOBS,

@@ -1,21 +1,6 @@
 """Which rank was in which stage when, beside the faults and what the stages usually take."""
 
-from stagewatch.dashboards import (
-    AMBER,
-    RED,
-    STAGE_NAMES,
-    Column,
-    Query,
-    board,
-    heatmap,
-    mapping,
-    section,
-    state_timeline,
-    steps,
-    table,
-    timeseries,
-    worst,
-)
+from stagewatch import dashboards as draw
 
 GUIDE = """\
 **Time runs to the right, one row per rank.** Compare rows: the first that keeps its colour while
@@ -27,70 +12,63 @@ time-out.  Zoom by dragging; all panels follow.
 
 RANKS = "max by (role, rank, node)"
 
-dashboard = board(
+dashboard = draw.board(
     "Stage timeline",
     uid="stagewatch-stage-timeline",
     description="Stages of every rank over time, with faults, culprits and usual durations.",
     guide=GUIDE,
     variables_used=("partition", "node", "job_id"),
     sections=[
-        section(
+        draw.section(
             "Timeline",
-            state_timeline(
+            draw.state_timeline(
                 "Stages",
                 "The innermost open stage of each rank.",
-                Query(
-                    worst(
-                        f"{RANKS} (rl_rank_stage_code{{RANK}})",
-                        by="max by (role, rank, node) (rl_rank_progress_age_seconds{RANK})",
-                        most=64,
-                    ),
-                    "{{role}} {{rank}} ({{node}})",
+                draw.worst(
+                    f"{RANKS} (rl_rank_stage_code{{RANK}})",
+                    by="max by (role, rank, node) (rl_rank_progress_age_seconds{RANK})",
+                    most=64,
                 ),
-                mappings=STAGE_NAMES,
+                "{{role}} {{rank}} ({{node}})",
+                mappings=draw.STAGE_NAMES,
                 rows=14,
             ),
-            state_timeline(
+            draw.state_timeline(
                 "Faults",
                 "Faults injected on purpose, while they are open.",
-                Query(
-                    "max by (id, fault_type, target_worker) (fault_injection_active{CLUSTER})",
-                    "{{fault_type}} on {{target_worker}}",
-                ),
-                mappings=mapping({"1": ("injected", RED)}),
+                "max by (id, fault_type, target_worker) (fault_injection_active{CLUSTER})",
+                "{{fault_type}} on {{target_worker}}",
+                mappings=draw.mapping({"1": ("injected", draw.RED)}),
                 width=24,
                 rows=5,
             ),
-            state_timeline(
+            draw.state_timeline(
                 "Culprits",
                 "Ranks at fault for a stall, while it lasts.",
-                Query(
-                    worst(
-                        "max by (role, rank, node, evidence, group, op)"
-                        " (job:rl_stall:culprit{JOB})",
-                        "max by (role, rank, node, evidence, group, op)"
-                        " (max_over_time(job:rl_stall:culprit{JOB}[$__range]))",
-                        most=30,
-                    ),
-                    "{{role}} {{rank}} ({{node}}): {{evidence}} {{op}} {{group}}",
+                draw.worst(
+                    "max by (role, rank, node, evidence, group, op) (job:rl_stall:culprit{JOB})",
+                    "max by (role, rank, node, evidence, group, op)"
+                    " (max_over_time(job:rl_stall:culprit{JOB}[$__range]))",
+                    most=30,
                 ),
-                mappings=mapping({"1": ("at fault", RED)}),
+                "{{role}} {{rank}} ({{node}}): {{evidence}} {{op}} {{group}}",
+                mappings=draw.mapping({"1": ("at fault", draw.RED)}),
                 rows=5,
             ),
         ),
-        section(
+        draw.section(
             "Now",
-            table(
+            draw.table(
                 "Open stages",
                 "What each rank is in, for how long, and how long progress may pause there.",
                 {"role": "Role", "rank": "Rank", "node": "Node", "stage": "Stage"},
                 [
-                    Column(
+                    draw.Column(
                         "Open for",
                         "max by (role, rank, node, stage) (rl_rank_stage_open_seconds{RANK})",
                         unit="s",
                     ),
-                    Column(
+                    draw.Column(
                         "No progress for",
                         "max by (role, rank, node, stage) (0 * rl_rank_stage_open_seconds{RANK}"
                         " + on (cluster, node, job_id, role, rank) group_left ()"
@@ -98,102 +76,92 @@ dashboard = board(
                         " (rl_rank_progress_age_seconds{RANK}"
                         " and on (cluster, node, job_id, role, rank) rl_rank_up{RANK} == 1))",
                         unit="s",
-                        thresholds=steps((10, AMBER), (60, RED)),
+                        thresholds=draw.steps((10, draw.AMBER), (60, draw.RED)),
                     ),
-                    Column(
+                    draw.Column(
                         "Budget",
                         "max by (role, rank, node, stage) (0 * rl_rank_stage_open_seconds{RANK}"
                         " + on (cluster, job_id, role, stage) group_left ()"
                         " job_role_stage:rl_stall_budget:seconds{JOB})",
                         unit="s",
                     ),
-                    Column("Step", "max by (role, rank, node) (rl_rank_step{RANK})", unit="none"),
+                    draw.Column(
+                        "Step", "max by (role, rank, node) (rl_rank_step{RANK})", unit="none"
+                    ),
                 ],
                 order="No progress for",
                 sort="No progress for",
                 rows=10,
             ),
-            timeseries(
+            draw.timeseries(
                 "Open stage",
                 "How long each rank's stage has been open: a saw-tooth in a healthy job.",
-                Query(
-                    worst("max by (role, rank) (rl_rank_stage_open_seconds{RANK})"),
-                    "{{role}} {{rank}}",
-                ),
+                draw.worst("max by (role, rank) (rl_rank_stage_open_seconds{RANK})"),
+                "{{role}} {{rank}}",
                 unit="s",
             ),
-            timeseries(
+            draw.timeseries(
                 "Collectives entered",
                 "Per rank, behind the furthest of its group; a rank that stays behind holds up "
                 "the others.",
-                Query(
-                    worst(
-                        "max by (role, rank, group) (max by (cluster, job_id, role, group)"
-                        " (rl_rank_collective_seq{JOB}) - on (cluster, job_id, role, group)"
-                        " group_right () rl_rank_collective_seq{JOB})"
-                    ),
-                    "{{role}} {{rank}} {{group}}",
+                draw.worst(
+                    "max by (role, rank, group) (max by (cluster, job_id, role, group)"
+                    " (rl_rank_collective_seq{JOB}) - on (cluster, job_id, role, group)"
+                    " group_right () rl_rank_collective_seq{JOB})"
                 ),
+                "{{role}} {{rank}} {{group}}",
                 unit="none",
             ),
         ),
-        section(
+        draw.section(
             "Durations",
-            timeseries(
+            draw.timeseries(
                 "Mean duration",
                 "Of the stages completed in each interval.",
-                Query(
-                    "sum by (role, stage)"
-                    " (rate(rl_stage_duration_seconds_sum{JOB}[$__rate_interval]))"
-                    " / sum by (role, stage)"
-                    " (rate(rl_stage_duration_seconds_count{JOB}[$__rate_interval]))",
-                    "{{role}} {{stage}}",
-                ),
+                "sum by (role, stage)"
+                " (rate(rl_stage_duration_seconds_sum{JOB}[$__rate_interval]))"
+                " / sum by (role, stage)"
+                " (rate(rl_stage_duration_seconds_count{JOB}[$__rate_interval]))",
+                "{{role}} {{stage}}",
                 unit="s",
                 log=True,
             ),
-            timeseries(
+            draw.timeseries(
                 "Against the baseline",
                 "What the slowest rank last took, in multiples of the stage's median of half an "
                 "hour; 1 is as usual.",
-                Query(
-                    "max by (role, stage) ((rl_rank_stage_last_seconds{JOB}"
-                    " / on (cluster, job_id, role, stage) group_left ()"
-                    " (job_role_stage:rl_stage_baseline_median:seconds{JOB} > 0)))",
-                    "{{role}} {{stage}}",
-                ),
+                "max by (role, stage) ((rl_rank_stage_last_seconds{JOB}"
+                " / on (cluster, job_id, role, stage) group_left ()"
+                " (job_role_stage:rl_stage_baseline_median:seconds{JOB} > 0)))",
+                "{{role}} {{stage}}",
                 unit="none",
                 log=True,
             ),
-            heatmap(
+            draw.heatmap(
                 "Spread of durations",
                 "Completed stages by duration; a second band is a straggler.",
                 "sum by (le) (increase(rl_stage_duration_seconds_bucket{JOB}[$__rate_interval]))",
             ),
-            timeseries(
+            draw.timeseries(
                 "Gap between progress marks, 99th percentile",
                 "What a stage's stall budget is made of: three times this, and at least 10 s.",
-                Query(
-                    "max by (role, stage) (job_role_stage:rl_progress_gap_seconds:p99{JOB})",
-                    "{{role}} {{stage}}",
-                ),
+                "max by (role, stage) (job_role_stage:rl_progress_gap_seconds:p99{JOB})",
+                "{{role}} {{stage}}",
                 unit="s",
                 log=True,
             ),
-            timeseries(
+            draw.timeseries(
                 "Completed stages",
                 "Per second, over all ranks.",
-                Query(
-                    "sum by (role, stage)"
-                    " (rate(rl_stage_duration_seconds_count{JOB}[$__rate_interval]))",
-                    "{{role}} {{stage}}",
-                ),
+                "sum by (role, stage)"
+                " (rate(rl_stage_duration_seconds_count{JOB}[$__rate_interval]))",
+                "{{role}} {{stage}}",
                 unit="cps",
             ),
         ),
-        section(
+        draw.section(
             "Failures",
-            table(
+            draw.table(
                 "First failure of each rank",
                 "The first exception that left a stage; later ones are often its echo.  The "
                 "longest ago is nearest to the cause.",
@@ -205,7 +173,7 @@ dashboard = board(
                     "error": "Error",
                 },
                 [
-                    Column(
+                    draw.Column(
                         "Ago",
                         "max by (role, rank, node, stage, error)"
                         " (time() - rl_rank_first_failure_timestamp_seconds{JOB})",
@@ -216,16 +184,14 @@ dashboard = board(
                 sort="Ago",
                 width=12,
             ),
-            timeseries(
+            draw.timeseries(
                 "Failures",
                 "Exceptions that left a stage, per second.",
-                Query(
-                    worst(
-                        "sum by (role, stage, error)"
-                        " (rate(rl_stage_failures_total{JOB}[$__rate_interval]))"
-                    ),
-                    "{{role}} {{stage}} {{error}}",
+                draw.worst(
+                    "sum by (role, stage, error)"
+                    " (rate(rl_stage_failures_total{JOB}[$__rate_interval]))"
                 ),
+                "{{role}} {{stage}} {{error}}",
                 unit="cps",
             ),
         ),

@@ -4,7 +4,7 @@ from sections.storage_checkpoints import CHECKPOINTS
 from sections.storage_disks import DISKS_AND_WAITING
 from sections.storage_mounts import CANARY
 from sections.storage_nfs import NFS
-from stagewatch.dashboards import AMBER, ANY_IS_BAD, RED, board, section, stat, steps
+from stagewatch import dashboards as draw
 
 GUIDE = """\
 **The canary** is a small file that the agent writes, syncs, reads back and removes on each
@@ -15,55 +15,55 @@ server that does not answer.  **Pressure** is the share of time in which tasks s
 of the disk.  A full or dying mount shows here one step before a trainer reads a broken checkpoint.
 """
 
-dashboard = board(
+dashboard = draw.board(
     "Storage",
     uid="stagewatch-storage",
     description="NFS, canaries, space, disks, and the ranks that wait for them.",
     guide=GUIDE,
     variables_used=("partition", "node", "job_id"),
     sections=[
-        section(
+        draw.section(
             "Now",
-            stat(
+            draw.stat(
                 "Canaries that fail",
                 "Mounts on which the last canary failed or hangs.",
                 "count(io_canary_success{NODE} == 0) or vector(0)",
-                thresholds=ANY_IS_BAD,
+                thresholds=draw.ANY_IS_BAD,
             ),
-            stat(
+            draw.stat(
                 "Slowest sync",
                 "The longest fsync of the last canaries.",
                 'max(io_canary_seconds{NODE, phase="fsync"})',
                 unit="s",
-                thresholds=steps((0.5, AMBER), (5, RED)),
+                thresholds=draw.steps((0.5, draw.AMBER), (5, draw.RED)),
             ),
-            stat(
+            draw.stat(
                 "Fullest mount",
                 "Share of space in use.",
                 "max(1 - io_filesystem_available_bytes{NODE} / io_filesystem_size_bytes{NODE})",
                 unit="percentunit",
-                thresholds=steps((0.9, AMBER), (0.97, RED)),
+                thresholds=draw.steps((0.9, draw.AMBER), (0.97, draw.RED)),
             ),
-            stat(
+            draw.stat(
                 "Silent NFS servers",
                 "Servers of which the kernel says that they do not respond.",
                 "count(nfs_server_not_responding{NODE} == 1) or vector(0)",
-                thresholds=ANY_IS_BAD,
+                thresholds=draw.ANY_IS_BAD,
             ),
-            stat(
+            draw.stat(
                 "Blocked tasks",
                 "Tasks in uninterruptible sleep for a file system or disk.",
                 'sum(io_blocked_tasks{NODE, class=~"nfs|fuse|lustre|page|block|journal"})'
                 " or vector(0)",
-                thresholds=steps((1, AMBER), (10, RED)),
+                thresholds=draw.steps((1, draw.AMBER), (10, draw.RED)),
             ),
-            stat(
+            draw.stat(
                 "I/O pressure",
                 "The worst node's share of time in which all tasks stood still for I/O.",
                 "max(rate(io_pressure_seconds_total"
                 '{NODE, resource="io", kind="full"}[$__rate_interval]))',
                 unit="percentunit",
-                thresholds=steps((0.1, AMBER), (0.5, RED)),
+                thresholds=draw.steps((0.1, draw.AMBER), (0.5, draw.RED)),
             ),
         ),
         CANARY,

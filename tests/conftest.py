@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -28,6 +29,13 @@ settings.load_profile("patient")
 # A shell lets what it starts in the background ignore an interrupt, and its children as well.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Write the rules that are not in git, before any test is collected."""
+    if not hasattr(session.config, "workerinput"):
+        subprocess.run(["make", "--quiet", "rules"], cwd=Path(__file__).parents[1], check=True)
 
 
 @pytest.hookimpl(trylast=True)

@@ -12,8 +12,7 @@ import pytest
 
 import stagewatch
 from stagewatch.client import _api
-from stagewatch.ranks.records import FILE_SIZES
-from stagewatch.record import RECORD_SIZE, SUBSTAGE_SIZE, WORD
+from stagewatch.record import FILE_SIZE, RECORD_SIZE, SUBSTAGE_SIZE, WORD
 
 SECOND_USER = 65534
 """`nobody`, who stands for another user of the node."""
@@ -58,9 +57,8 @@ def patched(raw: bytes, words: Mapping[int, int]) -> bytes:
 
 def place(directory: Path, raw: bytes, number: int = 1, owner: int | None = None) -> Path:
     """A file as the client would name it, belonging to a user."""
-    assert len(raw) in FILE_SIZES
     file = directory / f"{number}-{number:08x}.rank"
-    file.write_bytes(raw)
+    file.write_bytes(raw.ljust(FILE_SIZE, b"\0"))
     if owner is not None:
         os.chown(file, owner, owner)
     return file

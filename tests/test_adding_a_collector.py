@@ -22,9 +22,10 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the repository in which somebody has followed the page."""
     root = tmp_path_factory.mktemp("repository")
     unwanted = shutil.ignore_patterns("__pycache__", "build")
-    for part in ("exporters", "tests", "docs"):
+    for part in ("exporters", "tests", "docs", "alerts", "deploy"):
         shutil.copytree(ROOT / part, root / part, ignore=unwanted)
-    shutil.copy(ROOT / "pyproject.toml", root)
+    for part in ("pyproject.toml", "Makefile"):
+        shutil.copy(ROOT / part, root)
     for name, content in FILES.items():
         (root / name).write_text(content)
     imported, listed = re.findall(r"^\+(.*)$", PAGE, re.M)

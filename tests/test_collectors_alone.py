@@ -46,7 +46,7 @@ NODE = {
     "rank_io": "rl_rank_io_bytes_total",
     "processes": "rl_rank_open_files",
     "blocked_tasks": "io_blocked_tasks",
-    "io": "io_cpu_wait_seconds_total",
+    "io": "io_pressure_seconds_total",
     "nfs": "nfs_operations_total",
     "canary": "io_canary_success",
     "checkpoints": "io_checkpoint_step",
@@ -67,7 +67,6 @@ SLURM = {
     "slurm_controller": "slurm_controller_up",
     "slurm_jobs": "slurm_job_info",
     "slurm_holdings": "slurm_unheld_gpus",
-    "slurm_reservations": "slurm_reservation_nodes",
     "slurm_steps": "slurm_step_responsive",
     "slurm_discovery": "slurm_discovery_targets",
 }
@@ -204,8 +203,6 @@ def this_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str,
         "accounting_interval": 0.02,
         "diagnostics_interval": 0.02,
         "ping_interval": 0.02,
-        "reservations_interval": 0.02,
-        "licenses_interval": 0.02,
     }
     server.close()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import runpy
 import subprocess
 import sys
 from functools import cache
@@ -72,26 +71,6 @@ def test_every_file_of_options_is_accepted(text: str, tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout != "all defaults\n"
-
-
-def test_the_table_of_core_metrics_has_the_labels_that_are_declared() -> None:
-    tables = runpy.run_path(str(ROOT / "docs/generate.py"))["tables"]()
-    declared = {m.name: ", ".join(m.labels) for metrics in tables.values() for m in metrics}
-    rows = _core_metrics()
-    assert len(rows) > 60
-    named = {name: declared.get(name, "no such metric") for name in rows}
-    assert rows == named
-
-
-def _core_metrics() -> dict[str, str]:
-    """The labels that docs/design.md claims, by metric."""
-    text = (ROOT / "docs/design.md").read_text()
-    _, _, section = text.partition("Core metrics")
-    table, _, _ = section.partition("\n## ")
-    lines = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| `")]
-    return {
-        name: labels.strip() for names, labels, _ in lines for name in re.findall("`(.+?)`", names)
-    }
 
 
 @cache

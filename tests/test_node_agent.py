@@ -16,7 +16,7 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.faults.markers import Marker, write_marker
-from stagewatch.record import RECORD_SIZE
+from stagewatch.record import FILE_SIZE
 from tests.fakes.nvml import FakeNvml
 from tests.node_agent import TRAINER, NodeAgent
 from tests.waiting import wait_for
@@ -131,7 +131,7 @@ def test_hostile_records_are_counted_and_harm_nothing(
     (agent.ranks / "1-00000001.rank").write_bytes(b"x" * 10)
     (agent.ranks / "1-00000002.rank").symlink_to("/etc/passwd")
     os.mkfifo(agent.ranks / "1-00000003.rank")
-    (agent.ranks / "1-00000004.rank").write_bytes(os.urandom(RECORD_SIZE))
+    (agent.ranks / "1-00000004.rank").write_bytes(os.urandom(FILE_SIZE))
     for reason in ("size", "symlink", "not_a_file", "corrupt"):
         wait_for(
             lambda reason=reason: agent.value("stagewatch_records_skipped", reason=reason) == 1,

@@ -1,26 +1,14 @@
 """Errors of the GPUs, and of the links between them and to the host."""
 
-from stagewatch.dashboards import (
-    AMBER,
-    RED,
-    Column,
-    Query,
-    above_zero,
-    bar_gauge,
-    section,
-    steps,
-    table,
-    timeseries,
-    worst,
-)
+from stagewatch import dashboards as draw
 
 _ECC = 'rate(gpu_ecc_errors_total{GPU, scope="volatile"}[$__rate_interval])'
 _NVLINK = "rate(gpu_nvlink_errors_total{GPU}[$__rate_interval])"
 _REPLAYS = "rate(gpu_pcie_replays_total{GPU}[$__rate_interval])"
 
-ERRORS_AND_LINKS = section(
+ERRORS_AND_LINKS = draw.section(
     "Errors and links",
-    table(
+    draw.table(
         "XIDs",
         "GPU errors since boot by kind, and what the vendor asks for.",
         {
@@ -33,7 +21,7 @@ ERRORS_AND_LINKS = section(
             "meaning": "Meaning",
         },
         [
-            Column(
+            draw.Column(
                 "Count",
                 "sum by (node, gpu, pci_bus_id, xid, severity, action, meaning)"
                 " ((gpu_xid_errors_total{NODE} or gpu_xid_last_timestamp_seconds{NODE} ^ 0)"
@@ -45,69 +33,61 @@ ERRORS_AND_LINKS = section(
         sort="Count",
         width=12,
     ),
-    timeseries(
+    draw.timeseries(
         "ECC errors",
         "Errors per second; corrected ones are information, uncorrected ones are not.",
-        Query(
-            above_zero(
-                f"sum by (node, gpu, memory, kind) ({_ECC})", f"sum by (kind) ({_ECC})", "all"
-            ),
-            "{{node}} GPU {{gpu}} {{memory}} {{kind}}",
+        draw.above_zero(
+            f"sum by (node, gpu, memory, kind) ({_ECC})", f"sum by (kind) ({_ECC})", "all"
         ),
+        "{{node}} GPU {{gpu}} {{memory}} {{kind}}",
         unit="cps",
     ),
-    timeseries(
+    draw.timeseries(
         "NVLink",
         "Data over all links of a GPU.",
-        Query(
-            worst(
-                "sum by (node, gpu, direction) (rate(gpu_nvlink_bytes_total{GPU}[$__rate_interval])"
-                " or gpu_nvlink_throughput_bytes_per_second{GPU})"
-            ),
-            "{{node}} GPU {{gpu}} {{direction}}",
+        draw.worst(
+            "sum by (node, gpu, direction) (rate(gpu_nvlink_bytes_total{GPU}[$__rate_interval])"
+            " or gpu_nvlink_throughput_bytes_per_second{GPU})"
         ),
+        "{{node}} GPU {{gpu}} {{direction}}",
         unit="Bps",
     ),
-    timeseries(
+    draw.timeseries(
         "NVLink and PCIe errors",
         "Repeats and errors per second on the links; healthy links have none.",
         [
-            Query(
-                above_zero(f"sum by (node, gpu, kind) ({_NVLINK})", f"sum({_NVLINK})", "all"),
+            draw.Query(
+                draw.above_zero(f"sum by (node, gpu, kind) ({_NVLINK})", f"sum({_NVLINK})", "all"),
                 "{{node}} GPU {{gpu}} NVLink {{kind}}",
             ),
-            Query(
-                above_zero(f"sum by (node, gpu) ({_REPLAYS})", f"sum({_REPLAYS})", "all"),
+            draw.Query(
+                draw.above_zero(f"sum by (node, gpu) ({_REPLAYS})", f"sum({_REPLAYS})", "all"),
                 "{{node}} GPU {{gpu}} PCIe replays",
             ),
         ],
         unit="cps",
     ),
-    timeseries(
+    draw.timeseries(
         "PCIe",
         "Traffic between GPU and host.",
-        Query(
-            worst(
-                "sum by (node, gpu, direction)"
-                " (gpu_pcie_throughput_bytes_per_second{GPU}"
-                " or rate(gpu_pcie_bytes_total{GPU}[$__rate_interval]))"
-            ),
-            "{{node}} GPU {{gpu}} {{direction}}",
+        draw.worst(
+            "sum by (node, gpu, direction)"
+            " (gpu_pcie_throughput_bytes_per_second{GPU}"
+            " or rate(gpu_pcie_bytes_total{GPU}[$__rate_interval]))"
         ),
+        "{{node}} GPU {{gpu}} {{direction}}",
         unit="Bps",
     ),
-    bar_gauge(
+    draw.bar_gauge(
         "Rows replaced",
         "Memory rows replaced by spares, by kind of error.",
-        Query(
-            above_zero(
-                "sum by (node, gpu, kind) (gpu_remapped_rows{GPU})",
-                "max by (kind) (gpu_remapped_rows{GPU})",
-                "worst",
-            ),
-            "{{node}} GPU {{gpu}} {{kind}}",
+        draw.above_zero(
+            "sum by (node, gpu, kind) (gpu_remapped_rows{GPU})",
+            "max by (kind) (gpu_remapped_rows{GPU})",
+            "worst",
         ),
-        thresholds=steps((1, AMBER), (8, RED)),
+        "{{node}} GPU {{gpu}} {{kind}}",
+        thresholds=draw.steps((1, draw.AMBER), (8, draw.RED)),
         width=12,
     ),
 )

@@ -1,69 +1,58 @@
 """Which GPUs there are, and whose they are."""
 
-from stagewatch.dashboards import (
-    AMBER,
-    GREEN,
-    RED,
-    Column,
-    Query,
-    mapping,
-    section,
-    state_timeline,
-    steps,
-    table,
-    timeseries,
-    worst,
-)
+from stagewatch import dashboards as draw
 
 WASTED_FIRST = (
     "max by (node, gpu, job_id) (gpu_orphaned_process_seconds{GPU}"
     " or gpu_allocated_idle_seconds{GPU} or 0 * gpu_job_info{GPU})"
 )
 
-JOBS = section(
+JOBS = draw.section(
     "Jobs",
-    table(
+    draw.table(
         "GPUs and their jobs",
         "Who has been given which GPU; idle and held too long are wasted GPUs, and come first.",
         {"node": "Node", "gpu": "GPU", "job_id": "Job", "user": "User"},
         [
-            Column("Given", "max by (node, gpu, job_id, user) (gpu_job_info{GPU})", unit="none"),
-            Column(
+            draw.Column(
+                "Given", "max by (node, gpu, job_id, user) (gpu_job_info{GPU})", unit="none"
+            ),
+            draw.Column(
                 "Idle for",
                 "max by (node, gpu, job_id) (gpu_allocated_idle_seconds{GPU})",
                 unit="s",
-                thresholds=steps((3600, AMBER)),
+                thresholds=draw.steps((3600, draw.AMBER)),
             ),
-            Column(
+            draw.Column(
                 "Held after the job's end",
                 "max by (node, gpu, job_id) (gpu_orphaned_process_seconds{GPU})",
                 unit="s",
-                thresholds=steps((300, RED)),
+                thresholds=draw.steps((300, draw.RED)),
             ),
         ],
         order=WASTED_FIRST,
         sort="Idle for",
         width=12,
     ),
-    timeseries(
+    draw.timeseries(
         "Processes",
         "Compute processes on each GPU; two on one GPU compete for its memory.",
-        Query(worst("max by (node, gpu) (gpu_processes{GPU})"), "{{node}} GPU {{gpu}}"),
+        draw.worst("max by (node, gpu) (gpu_processes{GPU})"),
+        "{{node}} GPU {{gpu}}",
         unit="none",
     ),
 )
 
-IDENTITY = section(
+IDENTITY = draw.section(
     "Identity",
-    state_timeline(
+    draw.state_timeline(
         "GPU reached by the driver",
         "Lost is an XID 79 or a driver that no longer answers for the GPU.",
-        Query(
-            worst("min by (node, gpu) (gpu_up{GPU})", least=True, most=32), "{{node}} GPU {{gpu}}"
-        ),
-        mappings=mapping({"0": ("lost", RED), "1": ("up", GREEN)}),
+        draw.worst("min by (node, gpu) (gpu_up{GPU})", least=True, most=32),
+        "{{node}} GPU {{gpu}}",
+        mappings=draw.mapping({"0": ("lost", draw.RED), "1": ("up", draw.GREEN)}),
     ),
-    table(
+    draw.table(
         "Models",
         "What each GPU is.",
         {
@@ -78,7 +67,7 @@ IDENTITY = section(
             "source": "Source",
         },
         [
-            Column(
+            draw.Column(
                 "Present",
                 "max by (node, gpu, model, uuid, serial, driver, vbios, pci_bus_id, source)"
                 " (gpu_info{GPU})",

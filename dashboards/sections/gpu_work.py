@@ -1,22 +1,13 @@
 """What every GPU does over time, and how hot it gets."""
 
-from stagewatch.dashboards import (
-    AMBER,
-    RED,
-    Query,
-    distribution,
-    section,
-    steps,
-    timeseries,
-    worst,
-)
+from stagewatch import dashboards as draw
 
-HOT = steps((75, AMBER), (85, RED))
-MEMORY_HOT = steps((90, AMBER), (95, RED))
+HOT = draw.steps((75, draw.AMBER), (85, draw.RED))
+MEMORY_HOT = draw.steps((90, draw.AMBER), (95, draw.RED))
 
-HEAT_AND_POWER = section(
+HEAT_AND_POWER = draw.section(
     "Heat and power",
-    distribution(
+    draw.distribution(
         "Die temperature of all GPUs",
         "How many GPUs are how hot, in steps of 5 degrees.",
         "max by (node, gpu) (gpu_temperature_celsius{GPU})",
@@ -24,38 +15,35 @@ HEAT_AND_POWER = section(
         limits=(20, 95),
         unit="celsius",
     ),
-    timeseries(
+    draw.timeseries(
         "Hottest GPUs",
         "The 20 hottest at the end of the time range; lines at 75 and 85 degrees.",
-        Query(worst("max by (node, gpu) (gpu_temperature_celsius{GPU})"), "{{node}} GPU {{gpu}}"),
+        draw.worst("max by (node, gpu) (gpu_temperature_celsius{GPU})"),
+        "{{node}} GPU {{gpu}}",
         unit="celsius",
         thresholds=HOT,
         minimum=None,
     ),
-    timeseries(
+    draw.timeseries(
         "Hottest memory",
         "Device memory runs hotter than the die; lines at 90 and 95 degrees.",
-        Query(
-            worst("max by (node, gpu) (gpu_memory_temperature_celsius{GPU})"),
-            "{{node}} GPU {{gpu}}",
-        ),
+        draw.worst("max by (node, gpu) (gpu_memory_temperature_celsius{GPU})"),
+        "{{node}} GPU {{gpu}}",
         unit="celsius",
         thresholds=MEMORY_HOT,
         minimum=None,
     ),
-    timeseries(
+    draw.timeseries(
         "Slowed down most",
         "Share of time in which each reason slowed a GPU down; the worst GPU of each node.",
-        Query(
-            worst(
-                "max by (node, reason) (rate(gpu_throttle_seconds_total{GPU}[$__rate_interval])"
-                " or avg_over_time(gpu_throttle_active{GPU}[$__rate_interval]))"
-            ),
-            "{{node}} {{reason}}",
+        draw.worst(
+            "max by (node, reason) (rate(gpu_throttle_seconds_total{GPU}[$__rate_interval])"
+            " or avg_over_time(gpu_throttle_active{GPU}[$__rate_interval]))"
         ),
+        "{{node}} {{reason}}",
         unit="percentunit",
     ),
-    distribution(
+    draw.distribution(
         "Power of all GPUs",
         "How many GPUs draw how much of their power limit.",
         "max by (node, gpu) (gpu_power_watts{GPU} / gpu_power_limit_watts{GPU})",
@@ -63,12 +51,12 @@ HEAT_AND_POWER = section(
         limits=(0, 1),
         unit="percentunit",
     ),
-    timeseries(
+    draw.timeseries(
         "Power, lowest and highest",
         "The ten GPUs that draw least, and the ten that draw most.",
         [
-            Query(
-                worst("max by (node, gpu) (gpu_power_watts{GPU})", most=10, least=least),
+            draw.Query(
+                draw.worst("max by (node, gpu) (gpu_power_watts{GPU})", most=10, least=least),
                 "{{node}} GPU {{gpu}}",
             )
             for least in (True, False)
@@ -77,9 +65,9 @@ HEAT_AND_POWER = section(
     ),
 )
 
-WORK = section(
+WORK = draw.section(
     "Work",
-    distribution(
+    draw.distribution(
         "SM activity of all GPUs",
         "How many GPUs had an SM at work for which share of the time.",
         "max by (node, gpu) (gpu_sm_active_ratio{GPU})",
@@ -87,7 +75,7 @@ WORK = section(
         limits=(0, 1),
         unit="percentunit",
     ),
-    distribution(
+    draw.distribution(
         "Tensor activity of all GPUs",
         "How many GPUs used their tensor cores for which share of the time: near zero on a GPU "
         "that only polls.",
@@ -96,38 +84,31 @@ WORK = section(
         limits=(0, 1),
         unit="percentunit",
     ),
-    timeseries(
+    draw.timeseries(
         "Least active GPUs of jobs",
         "SM activity, else utilisation, of the 20 GPUs that do least of those given to a job.",
-        Query(
-            worst(
-                "min by (node, gpu) (gpu:use:ratio{GPU}"
-                " and on (cluster, node, gpu) gpu:job:info{GPU})",
-                least=True,
-            ),
-            "{{node}} GPU {{gpu}}",
+        draw.worst(
+            "min by (node, gpu) (gpu:use:ratio{GPU} and on (cluster, node, gpu) gpu:job:info{GPU})",
+            least=True,
         ),
+        "{{node}} GPU {{gpu}}",
         unit="percentunit",
         maximum=1,
         width=8,
     ),
-    timeseries(
+    draw.timeseries(
         "Fullest memory",
         "Device memory in use, without the driver's reserve.",
-        Query(
-            worst("max by (node, gpu) (gpu_memory_used_bytes{GPU})"),
-            "{{node}} GPU {{gpu}}",
-        ),
+        draw.worst("max by (node, gpu) (gpu_memory_used_bytes{GPU})"),
+        "{{node}} GPU {{gpu}}",
         unit="bytes",
         width=8,
     ),
-    timeseries(
+    draw.timeseries(
         "Lowest clocks",
         "SM clock; drops under load mean that something slows the GPU down.",
-        Query(
-            worst('max by (node, gpu) (gpu_clock_hertz{GPU, domain="sm"})', least=True),
-            "{{node}} GPU {{gpu}}",
-        ),
+        draw.worst('max by (node, gpu) (gpu_clock_hertz{GPU, domain="sm"})', least=True),
+        "{{node}} GPU {{gpu}}",
         unit="hertz",
         width=8,
     ),

@@ -1,102 +1,104 @@
 """What a job gets done a second, and what it waits for outside of its own processes."""
 
-from stagewatch.dashboards import Query, section, timeseries, worst
+from stagewatch import dashboards as draw
 
-ECONOMICS = section(
+ECONOMICS = draw.section(
     "Economics",
-    timeseries(
+    draw.timeseries(
         "Model FLOPs utilisation",
         "FLOPs that the trainer has counted, over the dense bf16 peak of all GPUs of the job.",
-        Query("max(job:rl_mfu:ratio{JOB})", "MFU"),
+        "max(job:rl_mfu:ratio{JOB})",
+        "MFU",
         unit="percentunit",
         width=6,
     ),
-    timeseries(
+    draw.timeseries(
         "Tokens a second",
         "By stage, all ranks together.",
-        Query("sum by (role, stage) (job_stage:rl_tokens:per_second{JOB})", "{{role}} {{stage}}"),
+        "sum by (role, stage) (job_stage:rl_tokens:per_second{JOB})",
+        "{{role}} {{stage}}",
         unit="none",
         width=6,
     ),
-    timeseries(
+    draw.timeseries(
         "Samples a second",
         "By stage, all ranks together.",
-        Query("sum by (role, stage) (job_stage:rl_samples:per_second{JOB})", "{{role}} {{stage}}"),
+        "sum by (role, stage) (job_stage:rl_samples:per_second{JOB})",
+        "{{role}} {{stage}}",
         unit="none",
         width=6,
     ),
-    timeseries(
+    draw.timeseries(
         "Staleness and long tail",
         "How many steps old the weights are that made what is trained on; how many times the "
         "median of its batch the slowest sample took, or of its peers the slowest rank's rollout.",
         [
-            Query("max(job:rl_staleness:steps{JOB})", "staleness"),
-            Query("max by (role) (job_role:rl_rollout_tail:ratio{JOB})", "slowest {{role}}"),
+            draw.Query("max(job:rl_staleness:steps{JOB})", "staleness"),
+            draw.Query("max by (role) (job_role:rl_rollout_tail:ratio{JOB})", "slowest {{role}}"),
         ],
         unit="none",
         width=6,
     ),
-    timeseries(
+    draw.timeseries(
         "Calls usually take",
         "99th percentile of all calls of a tool, environment or reward function.",
-        Query(
-            worst("max by (role, name) (job_role:rl_call_usual:seconds{JOB})"), "{{role}} {{name}}"
-        ),
+        draw.worst("max by (role, name) (job_role:rl_call_usual:seconds{JOB})"),
+        "{{role}} {{name}}",
         unit="s",
         log=True,
         width=6,
     ),
-    timeseries(
+    draw.timeseries(
         "Oldest call in flight",
         "How long the oldest call has been waited for: a tool that is stuck climbs.",
-        Query(
-            worst("max by (role, name) (job_role:rl_call_oldest:seconds{JOB})"), "{{role}} {{name}}"
-        ),
+        draw.worst("max by (role, name) (job_role:rl_call_oldest:seconds{JOB})"),
+        "{{role}} {{name}}",
         unit="s",
         width=6,
     ),
-    timeseries(
+    draw.timeseries(
         "Calls in flight",
         "Of all ranks.",
-        Query(worst("sum by (role, name) (rl_calls_in_flight{JOB})"), "{{role}} {{name}}"),
+        draw.worst("sum by (role, name) (rl_calls_in_flight{JOB})"),
+        "{{role}} {{name}}",
         unit="none",
         width=6,
     ),
-    timeseries(
+    draw.timeseries(
         "Failed calls",
         "Share of the calls that ended by an exception.",
-        Query(
-            worst(
-                "sum by (role, name) (rate(rl_call_errors_total{JOB}[$__rate_interval]))"
-                " / sum by (role, name) (rate(rl_call_seconds_count{JOB}[$__rate_interval]))"
-            ),
-            "{{role}} {{name}}",
+        draw.worst(
+            "sum by (role, name) (rate(rl_call_errors_total{JOB}[$__rate_interval]))"
+            " / sum by (role, name) (rate(rl_call_seconds_count{JOB}[$__rate_interval]))"
         ),
+        "{{role}} {{name}}",
         unit="percentunit",
         width=6,
     ),
-    timeseries(
+    draw.timeseries(
         "Weight versions",
         "Of the trainer's weights, and of those that what it trains on was made with.",
         [
-            Query('max by (role) (rl_scalar{JOB, name="weight_version"})', "{{role}}"),
-            Query("min(rank:rl_rollout_weight_version:steps{JOB})", "oldest of the rollouts"),
+            draw.Query('max by (role) (rl_scalar{JOB, name="weight_version"})', "{{role}}"),
+            draw.Query("min(rank:rl_rollout_weight_version:steps{JOB})", "oldest of the rollouts"),
         ],
         unit="none",
         width=8,
     ),
-    timeseries(
+    draw.timeseries(
         "Time with few samples left",
         "Share of the last batch's time in which fewer than a tenth of it still generated.",
-        Query("max by (role) (job_role:rl_rollout_tail_share:ratio{JOB})", "{{role}}"),
+        "max by (role) (job_role:rl_rollout_tail_share:ratio{JOB})",
+        "{{role}}",
         unit="percentunit",
         width=8,
     ),
-    timeseries(
+    draw.timeseries(
         "Queue between rollout and training",
         "What was generated and waits to be trained on: it grows where training is the slower of "
         "the two, and is empty where rollouts are.",
-        Query("max(job:rl_rollout_queue:count{JOB})", "waiting"),
+        "max(job:rl_rollout_queue:count{JOB})",
+        "waiting",
         unit="none",
         width=8,
     ),

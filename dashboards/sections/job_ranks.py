@@ -1,19 +1,11 @@
 """The ranks of a job: where each one is, and what its process costs."""
 
-from stagewatch.dashboards import (
-    STAGE_COLORS,
-    STAGE_NAMES,
-    Query,
-    section,
-    state_timeline,
-    timeseries,
-    worst,
-)
+from stagewatch import dashboards as draw
 
-AS_A_WHOLE = section(
+AS_A_WHOLE = draw.section(
     "The job as a whole",
     *(
-        timeseries(title, description, Query(expr, "all ranks"), unit=unit, width=6, rows=6)
+        draw.timeseries(title, description, expr, "all ranks", unit=unit, width=6, rows=6)
         for title, description, expr, unit in (
             (
                 "CPU",
@@ -43,88 +35,83 @@ AS_A_WHOLE = section(
     ),
 )
 
-RANKS_AND_STAGES = section(
+RANKS_AND_STAGES = draw.section(
     "Ranks and stages",
-    state_timeline(
+    draw.state_timeline(
         "Stage of each rank",
         "The innermost open stage of the 64 ranks that have been longest without progress.",
-        Query(
-            worst(
-                "max by (role, rank, node) (rl_rank_stage_code{RANK})",
-                by="max by (role, rank, node) (rl_rank_progress_age_seconds{RANK})",
-                most=64,
-            ),
-            "{{role}} {{rank}} ({{node}})",
+        draw.worst(
+            "max by (role, rank, node) (rl_rank_stage_code{RANK})",
+            by="max by (role, rank, node) (rl_rank_progress_age_seconds{RANK})",
+            most=64,
         ),
-        mappings=STAGE_NAMES,
+        "{{role}} {{rank}} ({{node}})",
+        mappings=draw.STAGE_NAMES,
         rows=12,
     ),
-    timeseries(
+    draw.timeseries(
         "Progress age",
         "Time since each rank last made progress.",
-        Query(
-            worst("max by (role, rank) (rl_rank_progress_age_seconds{RANK})"), "{{role}} {{rank}}"
-        ),
+        draw.worst("max by (role, rank) (rl_rank_progress_age_seconds{RANK})"),
+        "{{role}} {{rank}}",
         unit="s",
     ),
-    timeseries(
+    draw.timeseries(
         "Ranks by stage",
         "How many ranks are in each stage, all of them.",
-        Query("count by (stage) (rl_rank_stage_open_seconds{RANK})", "{{stage}}"),
+        "count by (stage) (rl_rank_stage_open_seconds{RANK})",
+        "{{stage}}",
         stack=True,
-        colors=STAGE_COLORS,
+        colors=draw.STAGE_COLORS,
     ),
-    timeseries(
+    draw.timeseries(
         "What the main thread does",
         "Ranks by wait class.",
-        Query("count by (class) (rl_rank_wait_class{RANK} == 1)", "{{class}}"),
+        "count by (class) (rl_rank_wait_class{RANK} == 1)",
+        "{{class}}",
         stack=True,
     ),
-    timeseries(
+    draw.timeseries(
         "Step",
         "Last step of each rank.",
-        Query(worst("max by (role, rank) (rl_rank_step{RANK})", least=True), "{{role}} {{rank}}"),
+        draw.worst("max by (role, rank) (rl_rank_step{RANK})", least=True),
+        "{{role}} {{rank}}",
         unit="none",
         minimum=None,
     ),
-    timeseries(
+    draw.timeseries(
         "Scalars",
         "What the ranks publish (reward, KL, throughput ...), mean over the ranks.",
-        Query(worst("avg by (role, name) (rl_scalar{RANK})"), "{{role}} {{name}}"),
+        draw.worst("avg by (role, name) (rl_scalar{RANK})"),
+        "{{role}} {{name}}",
         minimum=None,
         width=24,
     ),
 )
 
-PROCESSES = section(
+PROCESSES = draw.section(
     "Processes",
-    timeseries(
+    draw.timeseries(
         "CPU",
         "CPU time of each rank's process, all threads: 1 is one core.",
-        Query(
-            worst("sum by (role, rank) (rate(rl_rank_cpu_seconds_total{RANK}[$__rate_interval]))"),
-            "{{role}} {{rank}}",
-        ),
+        draw.worst("sum by (role, rank) (rate(rl_rank_cpu_seconds_total{RANK}[$__rate_interval]))"),
+        "{{role}} {{rank}}",
         unit="none",
     ),
-    timeseries(
+    draw.timeseries(
         "Waiting for a core",
         "Share of time the main thread was runnable but not running: CPU contention.",
-        Query(
-            worst(
-                "max by (role, rank)"
-                " (rate(rl_rank_run_queue_seconds_total{RANK}[$__rate_interval]))"
-            ),
-            "{{role}} {{rank}}",
+        draw.worst(
+            "max by (role, rank) (rate(rl_rank_run_queue_seconds_total{RANK}[$__rate_interval]))"
         ),
+        "{{role}} {{rank}}",
         unit="percentunit",
     ),
-    timeseries(
+    draw.timeseries(
         "Resident memory",
         "Of each rank's process.",
-        Query(
-            worst("max by (role, rank) (rl_rank_resident_memory_bytes{RANK})"), "{{role}} {{rank}}"
-        ),
+        draw.worst("max by (role, rank) (rl_rank_resident_memory_bytes{RANK})"),
+        "{{role}} {{rank}}",
         unit="bytes",
     ),
     collapsed=True,

@@ -1,34 +1,26 @@
 """What a job loses to slow ranks, and where the time of its steps goes."""
 
-from stagewatch.dashboards import (
-    Column,
-    Query,
-    heat_rows,
-    section,
-    table,
-    timeseries,
-    worst,
-)
+from stagewatch import dashboards as draw
 
-SLOW_RANKS = section(
+SLOW_RANKS = draw.section(
     "Slow ranks, and a step's time",
-    table(
+    draw.table(
         "Slow ranks",
         "Ranks that work longer than their peers, and what the job loses by each.",
         {"role": "Role", "rank": "Rank", "node": "Node"},
         [
-            Column(
+            draw.Column(
                 "Works, times its peers",
                 "max by (role, rank, node) (rank:rl_slow:ratio{JOB})",
                 unit="none",
                 decimals=2,
             ),
-            Column(
+            draw.Column(
                 "Costs, of the job's time",
                 "max by (role, rank, node) (rank:rl_slow_cost:ratio{JOB})",
                 unit="percentunit",
             ),
-            Column(
+            draw.Column(
                 "Costs, a step",
                 "max by (role, rank, node) (rank:rl_slow_cost:seconds_per_step{JOB})",
                 unit="s",
@@ -38,13 +30,13 @@ SLOW_RANKS = section(
         sort="Costs, of the job's time",
         width=12,
     ),
-    table(
+    draw.table(
         "What stands beside them",
         "May explain why a rank is slow, and accuses nobody: docs/slow-ranks.md says what each is "
         "the share of.",
         {"role": "Role", "rank": "Rank", "node": "Node", "witness": "Witness", "reason": "Reason"},
         [
-            Column(
+            draw.Column(
                 "Share",
                 "max by (role, rank, node, witness, reason) (rank:rl_slow_witness:ratio{JOB})",
                 unit="percentunit",
@@ -54,33 +46,28 @@ SLOW_RANKS = section(
         sort="Share",
         width=12,
     ),
-    heat_rows(
+    draw.heat_rows(
         "Own work",
         "Share of its time that a rank spends outside of collectives: the 64 that work most.  A "
         "bright row holds the others up.",
-        Query(worst("max by (role, rank) (rank:rl_own_work:ratio{JOB})", most=64)),
+        draw.worst("max by (role, rank) (rank:rl_own_work:ratio{JOB})", most=64),
         unit="percentunit",
     ),
-    heat_rows(
+    draw.heat_rows(
         "Waiting",
         "Share of its time that a rank is inside of collectives: the 64 that wait least.",
-        Query(
-            worst(
-                "sum by (role, rank) (rate(rl_rank_waited_seconds_total{RANK}[$__rate_interval]))",
-                most=64,
-                least=True,
-            )
+        draw.worst(
+            "sum by (role, rank) (rate(rl_rank_waited_seconds_total{RANK}[$__rate_interval]))",
+            most=64,
+            least=True,
         ),
         unit="percentunit",
     ),
-    timeseries(
+    draw.timeseries(
         "A step's time",
         "Mean of the last hour and of all ranks, by what it is spent on.",
-        Query(
-            "max by (role, stage, part)"
-            ' (job_role_stage_part:rl_step_time:seconds{JOB, part!="data"})',
-            "{{role}}: {{part}} in {{stage}}",
-        ),
+        'max by (role, stage, part) (job_role_stage_part:rl_step_time:seconds{JOB, part!="data"})',
+        "{{role}}: {{part}} in {{stage}}",
         unit="s",
         stack=True,
         width=24,

@@ -1,66 +1,59 @@
 """What the ranks of a job send, receive, read and write."""
 
-from stagewatch.dashboards import Query, section, timeseries, worst
+from stagewatch import dashboards as draw
 
-SOCKETS_AND_STORAGE = section(
+SOCKETS_AND_STORAGE = draw.section(
     "Sockets and storage",
-    timeseries(
+    draw.timeseries(
         "Sent again",
         "Share of a rank's segments that were sent again: the one bad socket among many.",
-        Query(
-            worst("max by (role, rank) (rank:rl_tcp_retransmission:ratio{RANK})"),
-            "{{role}} {{rank}}",
-        ),
+        draw.worst("max by (role, rank) (rank:rl_tcp_retransmission:ratio{RANK})"),
+        "{{role}} {{rank}}",
         unit="percentunit",
     ),
-    timeseries(
+    draw.timeseries(
         "Round trip",
         "Of each rank's slowest connection.",
-        Query(worst("max by (role, rank) (rl_rank_tcp_rtt_seconds{RANK})"), "{{role}} {{rank}}"),
+        draw.worst("max by (role, rank) (rl_rank_tcp_rtt_seconds{RANK})"),
+        "{{role}} {{rank}}",
         unit="s",
         log=True,
     ),
-    timeseries(
+    draw.timeseries(
         "Network throughput",
         "Bytes received, and bytes sent that the peer has acknowledged.",
-        Query(
-            worst(
-                "sum by (role, rank, direction)"
-                " (rate(rl_rank_tcp_bytes_total{RANK}[$__rate_interval]))"
-            ),
-            "{{role}} {{rank}} {{direction}}",
+        draw.worst(
+            "sum by (role, rank, direction) (rate(rl_rank_tcp_bytes_total{RANK}[$__rate_interval]))"
         ),
+        "{{role}} {{rank}} {{direction}}",
         unit="Bps",
     ),
-    timeseries(
+    draw.timeseries(
         "Read and written",
         "Bytes that reached storage, of each rank and the processes it has started.",
-        Query(
-            worst(
-                "sum by (role, rank, direction) (rate(rl_rank_io_bytes_total"
-                '{RANK, layer="storage"}[$__rate_interval]))'
-            ),
-            "{{role}} {{rank}} {{direction}}",
+        draw.worst(
+            "sum by (role, rank, direction) (rate(rl_rank_io_bytes_total"
+            '{RANK, layer="storage"}[$__rate_interval]))'
         ),
+        "{{role}} {{rank}} {{direction}}",
         unit="Bps",
     ),
-    timeseries(
+    draw.timeseries(
         "Sync of a small file",
         "How long the canary's fsync took, on each mount of the nodes of this job.",
-        Query(
-            worst(
-                'max by (node, mount) (io_canary_seconds{CLUSTER, phase="fsync"}'
-                " and on (cluster, node) rl_rank_up{RANK})"
-            ),
-            "{{node}} {{mount}}",
+        draw.worst(
+            'max by (node, mount) (io_canary_seconds{CLUSTER, phase="fsync"}'
+            " and on (cluster, node) rl_rank_up{RANK})"
         ),
+        "{{node}} {{mount}}",
         unit="s",
         log=True,
     ),
-    timeseries(
+    draw.timeseries(
         "Size of the newest checkpoint",
         "One much smaller than its predecessor was cut short.",
-        Query(worst("max by (directory) (io_checkpoint_size_bytes{RANK})"), "{{directory}}"),
+        draw.worst("max by (directory) (io_checkpoint_size_bytes{RANK})"),
+        "{{directory}}",
         unit="bytes",
     ),
     collapsed=True,

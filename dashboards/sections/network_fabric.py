@@ -1,115 +1,93 @@
 """The fast links: RDMA between nodes, NVLink and PCIe inside them."""
 
-from stagewatch.dashboards import (
-    ANY_IS_AMBER,
-    GREEN,
-    RED,
-    Column,
-    Query,
-    above_zero,
-    mapping,
-    section,
-    table,
-    timeseries,
-    worst,
-)
+from stagewatch import dashboards as draw
 
 _ERRORS = "rate(net_infiniband_errors_total{NODE}[$__rate_interval])"
 
-RDMA = section(
+RDMA = draw.section(
     "InfiniBand, RoCE, EFA",
-    timeseries(
+    draw.timeseries(
         "Traffic",
         "By port and direction.",
-        Query(
-            worst(
-                "sum by (node, device, port, direction)"
-                " (rate(net_infiniband_bytes_total{NODE}[$__rate_interval]))"
-            ),
-            "{{node}} {{device}}:{{port}} {{direction}}",
+        draw.worst(
+            "sum by (node, device, port, direction)"
+            " (rate(net_infiniband_bytes_total{NODE}[$__rate_interval]))"
         ),
+        "{{node}} {{device}}:{{port}} {{direction}}",
         unit="Bps",
     ),
-    timeseries(
+    draw.timeseries(
         "Errors",
         "By kind, per second; a healthy fabric has none.",
-        Query(
-            above_zero(f"sum by (node, device, error) ({_ERRORS})", f"sum({_ERRORS})", "all"),
-            "{{node}} {{device}} {{error}}",
-        ),
+        draw.above_zero(f"sum by (node, device, error) ({_ERRORS})", f"sum({_ERRORS})", "all"),
+        "{{node}} {{device}} {{error}}",
         unit="cps",
     ),
-    table(
+    draw.table(
         "Ports",
         "State, speed, and how often the link went down.",
         {"node": "Node", "device": "Device", "port": "Port"},
         [
-            Column(
+            draw.Column(
                 "Active",
                 "max by (node, device, port)"
                 ' (net_infiniband_state{NODE, state="active"}) or'
                 " 0 * max by (node, device, port) (net_infiniband_state{NODE})",
                 unit="none",
-                mappings=tuple(mapping({"0": ("no", RED), "1": ("yes", GREEN)})),
+                mappings=tuple(draw.mapping({"0": ("no", draw.RED), "1": ("yes", draw.GREEN)})),
             ),
-            Column(
+            draw.Column(
                 "Speed",
                 "max by (node, device, port) (net_infiniband_rate_bytes_per_second{NODE})",
                 unit="Bps",
             ),
-            Column(
+            draw.Column(
                 "Should be",
                 "max by (node, device, port) (net_infiniband_expected_rate_bytes_per_second{NODE})",
                 unit="Bps",
             ),
-            Column(
+            draw.Column(
                 "Went down",
                 "max by (node, device, port) (net_infiniband_link_downs_total{NODE})",
-                thresholds=ANY_IS_AMBER,
+                thresholds=draw.ANY_IS_AMBER,
             ),
         ],
         order="Went down",
         sort="Went down",
         width=12,
     ),
-    timeseries(
+    draw.timeseries(
         "Congestion",
         "Signs of it per second, by the name of the kernel's counter.",
-        Query(
-            worst(
-                "sum by (node, device, kind)"
-                " (rate(net_infiniband_congestion_total{NODE}[$__rate_interval]))"
-            ),
-            "{{node}} {{device}} {{kind}}",
+        draw.worst(
+            "sum by (node, device, kind)"
+            " (rate(net_infiniband_congestion_total{NODE}[$__rate_interval]))"
         ),
+        "{{node}} {{device}} {{kind}}",
         unit="cps",
     ),
 )
 
-GPU_LINKS = section(
+GPU_LINKS = draw.section(
     "GPU links",
-    timeseries(
+    draw.timeseries(
         "NVLink",
         "Data over all NVLinks of a node: the all-reduce pattern inside it.",
-        Query(
-            worst(
-                "sum by (node, direction) (rate(gpu_nvlink_bytes_total{NODE}[$__rate_interval])"
-                " or gpu_nvlink_throughput_bytes_per_second{NODE})"
-            ),
-            "{{node}} {{direction}}",
+        draw.worst(
+            "sum by (node, direction) (rate(gpu_nvlink_bytes_total{NODE}[$__rate_interval])"
+            " or gpu_nvlink_throughput_bytes_per_second{NODE})"
         ),
+        "{{node}} {{direction}}",
         unit="Bps",
     ),
-    timeseries(
+    draw.timeseries(
         "PCIe",
         "Traffic between GPUs and host.",
-        Query(
-            worst(
-                "sum by (node, direction) (gpu_pcie_throughput_bytes_per_second{NODE}"
-                " or rate(gpu_pcie_bytes_total{NODE}[$__rate_interval]))"
-            ),
-            "{{node}} {{direction}}",
+        draw.worst(
+            "sum by (node, direction) (gpu_pcie_throughput_bytes_per_second{NODE}"
+            " or rate(gpu_pcie_bytes_total{NODE}[$__rate_interval]))"
         ),
+        "{{node}} {{direction}}",
         unit="Bps",
     ),
 )

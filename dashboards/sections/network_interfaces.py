@@ -1,16 +1,6 @@
 """The node's own view of its network: interfaces and TCP, from node_exporter."""
 
-from stagewatch.dashboards import (
-    GREEN,
-    RED,
-    Query,
-    above_zero,
-    mapping,
-    section,
-    state_timeline,
-    timeseries,
-    worst,
-)
+from stagewatch import dashboards as draw
 
 ETHERNET = 'device!~"lo|veth.*|docker.*|br-.*|cali.*|flannel.*"'
 
@@ -19,32 +9,28 @@ def _rate(counter: str) -> str:
     return f"rate(node_network_{counter}_total{{NODE, {ETHERNET}}}[$__rate_interval])"
 
 
-INTERFACES = section(
+INTERFACES = draw.section(
     "Interfaces",
-    timeseries(
+    draw.timeseries(
         "Received",
         "By interface.",
-        Query(
-            worst(f"sum by (node, device) ({_rate('receive_bytes')})"),
-            "{{node}} {{device}}",
-        ),
+        draw.worst(f"sum by (node, device) ({_rate('receive_bytes')})"),
+        "{{node}} {{device}}",
         unit="Bps",
     ),
-    timeseries(
+    draw.timeseries(
         "Sent",
         "By interface.",
-        Query(
-            worst(f"sum by (node, device) ({_rate('transmit_bytes')})"),
-            "{{node}} {{device}}",
-        ),
+        draw.worst(f"sum by (node, device) ({_rate('transmit_bytes')})"),
+        "{{node}} {{device}}",
         unit="Bps",
     ),
-    timeseries(
+    draw.timeseries(
         "Errors and drops",
         "Packets per second; a healthy link has none.",
         [
-            Query(
-                above_zero(f"sum by (node, device) ({rate})", f"sum({rate})", "all"),
+            draw.Query(
+                draw.above_zero(f"sum by (node, device) ({rate})", f"sum({rate})", "all"),
                 f"{{{{node}}}} {{{{device}}}} {direction} {kind}",
             )
             for direction in ("receive", "transmit")
@@ -53,40 +39,37 @@ INTERFACES = section(
         ],
         unit="pps",
     ),
-    state_timeline(
+    draw.state_timeline(
         "Links",
         "Whether an interface that is switched on has a link.",
-        Query(
-            worst(
-                f"min by (node, device) (node_network_carrier{{NODE, {ETHERNET}}})",
-                least=True,
-                most=32,
-            ),
-            "{{node}} {{device}}",
+        draw.worst(
+            f"min by (node, device) (node_network_carrier{{NODE, {ETHERNET}}})",
+            least=True,
+            most=32,
         ),
-        mappings=mapping({"0": ("down", RED), "1": ("up", GREEN)}),
+        "{{node}} {{device}}",
+        mappings=draw.mapping({"0": ("down", draw.RED), "1": ("up", draw.GREEN)}),
         width=12,
         rows=8,
     ),
 )
 
-TCP = section(
+TCP = draw.section(
     "TCP",
-    timeseries(
+    draw.timeseries(
         "Sent again",
         "Share of segments that each node had to send again.",
-        Query(
-            worst(
-                "max by (node) (rate(node_netstat_Tcp_RetransSegs{NODE}[$__rate_interval])"
-                " / (rate(node_netstat_Tcp_OutSegs{NODE}[$__rate_interval]) > 0))"
-            ),
-            "{{node}}",
+        draw.worst(
+            "max by (node) (rate(node_netstat_Tcp_RetransSegs{NODE}[$__rate_interval])"
+            " / (rate(node_netstat_Tcp_OutSegs{NODE}[$__rate_interval]) > 0))"
         ),
+        "{{node}}",
         unit="percentunit",
     ),
-    timeseries(
+    draw.timeseries(
         "Connections",
         "Established TCP connections of each node.",
-        Query(worst("max by (node) (node_netstat_Tcp_CurrEstab{NODE})"), "{{node}}"),
+        draw.worst("max by (node) (node_netstat_Tcp_CurrEstab{NODE})"),
+        "{{node}}",
     ),
 )

@@ -1,65 +1,52 @@
 """Jobs that ended: how, after what wait, and how often again."""
 
-from stagewatch.dashboards import (
-    AMBER,
-    RED,
-    Column,
-    Query,
-    heatmap,
-    section,
-    stat,
-    steps,
-    table,
-    timeseries,
-)
+from stagewatch import dashboards as draw
 
-ENDED = section(
+ENDED = draw.section(
     "Ended",
-    timeseries(
+    draw.timeseries(
         "Ended jobs",
         "Runs that ended, by final state, in each interval.",
-        Query(
-            "sum by (state) (increase(slurm_jobs_ended_total{PARTITION}[$__rate_interval]))",
-            "{{state}}",
-        ),
+        "sum by (state) (increase(slurm_jobs_ended_total{PARTITION}[$__rate_interval]))",
+        "{{state}}",
         stack=True,
         width=8,
     ),
-    heatmap(
+    draw.heatmap(
         "Wait",
         "From being eligible to start, of runs that have ended.",
         "sum by (le) (increase(slurm_job_wait_seconds_bucket{PARTITION}[$__rate_interval]))",
         width=8,
     ),
-    heatmap(
+    draw.heatmap(
         "Run time",
         "From start to end, of runs that have ended.",
         "sum by (le) (increase(slurm_job_run_seconds_bucket{PARTITION}[$__rate_interval]))",
         width=8,
     ),
-    timeseries(
+    draw.timeseries(
         "Requeued jobs, failed nodes",
         "In each interval.",
         [
-            Query(
+            draw.Query(
                 "sum(increase(slurm_job_requeues_total{PARTITION}[$__rate_interval]))", "requeues"
             ),
-            Query(
+            draw.Query(
                 "sum by (kind) (increase(slurm_node_failures_total{CLUSTER}[$__rate_interval]))",
                 "nodes: {{kind}}",
             ),
         ],
         width=12,
     ),
-    table(
+    draw.table(
         "Restarted jobs",
         "Jobs in the queue that have been restarted most.",
         {"job_id": "Job", "user": "User", "partition": "Partition"},
         [
-            Column(
+            draw.Column(
                 "Restarts",
                 "max by (job_id, user, partition) (slurm_job_restarts{PARTITION})",
-                thresholds=steps((1, AMBER), (3, RED)),
+                thresholds=draw.steps((1, draw.AMBER), (3, draw.RED)),
             )
         ],
         order="Restarts",
@@ -70,29 +57,25 @@ ENDED = section(
 
 _FAILED = 'state=~"FAILED|NODE_FAIL|OUT_OF_MEMORY|TIMEOUT|BOOT_FAIL|DEADLINE"'
 
-FAILURES = section(
+FAILURES = draw.section(
     "Failures",
-    timeseries(
+    draw.timeseries(
         "Failed jobs in a day",
         "Share of the runs that ended within a day and failed: the trend.",
-        Query(
-            f"(sum(increase(slurm_jobs_ended_total{{PARTITION, {_FAILED}}}[1d])) or vector(0))"
-            " / clamp_min(sum(increase(slurm_jobs_ended_total{PARTITION}[1d])), 1)",
-            "failed",
-        ),
+        f"(sum(increase(slurm_jobs_ended_total{{PARTITION, {_FAILED}}}[1d])) or vector(0))"
+        " / clamp_min(sum(increase(slurm_jobs_ended_total{PARTITION}[1d])), 1)",
+        "failed",
         unit="percentunit",
         width=8,
     ),
-    timeseries(
+    draw.timeseries(
         "Nodes that left service in a day",
         "Drained, down or failing, by the class of the reason.",
-        Query(
-            "sum by (reason_class) (increase(slurm_node_failures_total{CLUSTER}[1d]))",
-            "{{reason_class}}",
-        ),
+        "sum by (reason_class) (increase(slurm_node_failures_total{CLUSTER}[1d]))",
+        "{{reason_class}}",
         width=8,
     ),
-    stat(
+    draw.stat(
         "Mean time between failures",
         "Of one node, over a week: node hours by failures (down or drained for a fault, as far as "
         "the reason tells).  With none, the whole week of all nodes.",

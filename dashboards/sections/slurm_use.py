@@ -1,21 +1,11 @@
 """What jobs make of the GPUs they hold: each job, and users, accounts and partitions over time."""
 
-from stagewatch.dashboards import (
-    AMBER,
-    GREEN,
-    RED,
-    Column,
-    Query,
-    section,
-    steps,
-    table,
-    timeseries,
-)
+from stagewatch import dashboards as draw
 
 _OWNER = "job_id, user, account, partition"
 _HOURS = "* 30 / 3600"
 """From samples to hours: the rules of alerts/jobs.rules.yaml record one each 30 s."""
-_GOOD = steps((0.3, AMBER), (0.6, GREEN), base=RED)
+_GOOD = draw.steps((0.3, draw.AMBER), (0.6, draw.GREEN), base=draw.RED)
 
 
 def _added(what: str, window: str, by: str = _OWNER) -> str:
@@ -23,33 +13,33 @@ def _added(what: str, window: str, by: str = _OWNER) -> str:
     return f"sum by ({by}) (sum_over_time(job:gpus_{what}:count{{PARTITION}}[{window}]))"
 
 
-JOBS = section(
+JOBS = draw.section(
     "Jobs",
-    table(
+    draw.table(
         "Jobs by GPU hours",
         "Jobs that ran in the time range, those with most GPU hours.  Used is SM activity, or the "
         "driver's utilisation, of the GPUs that are measured; wasted are the GPU hours without it.",
         {"job_id": "Job", "user": "User", "account": "Account", "partition": "Partition"},
         [
-            Column(
+            draw.Column(
                 "Runs",
                 f"sum by ({_OWNER}) (job:gpus_held:count{{PARTITION}}) ^ 0",
                 unit="none",
             ),
-            Column("GPU hours", f"{_added('held', '$__range')} {_HOURS}", decimals=1),
-            Column(
+            draw.Column("GPU hours", f"{_added('held', '$__range')} {_HOURS}", decimals=1),
+            draw.Column(
                 "GPUs",
                 f"max by ({_OWNER}) (max_over_time(job:gpus_held:count{{PARTITION}}[$__range]))",
                 unit="none",
             ),
-            Column(
+            draw.Column(
                 "Used",
                 f"{_added('used', '$__range')} / {_added('measured', '$__range')}",
                 unit="percentunit",
                 thresholds=_GOOD,
                 decimals=0,
             ),
-            Column(
+            draw.Column(
                 "Hours wasted",
                 f"({_added('measured', '$__range')} - {_added('used', '$__range')}) {_HOURS}",
                 decimals=1,
@@ -61,15 +51,15 @@ JOBS = section(
     ),
 )
 
-UTILISATION = section(
+UTILISATION = draw.section(
     "Use of the GPUs over a day and a week",
     *(
-        table(
+        draw.table(
             f"By {label}",
             f"Of each {label}: GPU hours, and which part of them was used.",
             {label: label.capitalize()},
             [
-                Column(
+                draw.Column(
                     title,
                     expr,
                     unit=unit,
@@ -92,11 +82,11 @@ UTILISATION = section(
         )
         for label in ("user", "account", "partition")
     ),
-    timeseries(
+    draw.timeseries(
         "GPUs that jobs hold and use",
         "Where the two lines part, GPUs wait.",
         [
-            Query(f"sum(job:gpus_{what}:count{{PARTITION}})", what)
+            draw.Query(f"sum(job:gpus_{what}:count{{PARTITION}})", what)
             for what in ("held", "measured", "used")
         ],
         width=24,

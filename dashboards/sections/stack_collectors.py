@@ -1,88 +1,73 @@
 """The collectors of all agents: which fail, hang, lag, or find nothing."""
 
-from stagewatch.dashboards import (
-    GREEN,
-    RED,
-    Query,
-    above_zero,
-    bar_gauge,
-    mapping,
-    section,
-    state_timeline,
-    steps,
-    timeseries,
-)
+from stagewatch import dashboards as draw
 
 _SKIPPED = "rate(stagewatch_collector_skipped_total{CLUSTER}[$__rate_interval])"
 
-COLLECTORS = section(
+COLLECTORS = draw.section(
     "Collectors",
-    state_timeline(
+    draw.state_timeline(
         "Collectors",
         "The worst node of each: fails where any node's does.",
-        Query("min by (job, collector) (stagewatch_collector_success{CLUSTER})", "{{collector}}"),
-        mappings=mapping({"0": ("fails", RED), "1": ("works", GREEN)}),
+        "min by (job, collector) (stagewatch_collector_success{CLUSTER})",
+        "{{collector}}",
+        mappings=draw.mapping({"0": ("fails", draw.RED), "1": ("works", draw.GREEN)}),
         width=12,
         rows=9,
     ),
-    timeseries(
+    draw.timeseries(
         "Duration",
         "How long the last call took, on the slowest node.",
-        Query(
-            "max by (collector) (stagewatch_collector_duration_seconds{CLUSTER})", "{{collector}}"
-        ),
+        "max by (collector) (stagewatch_collector_duration_seconds{CLUSTER})",
+        "{{collector}}",
         unit="s",
         log=True,
         rows=9,
     ),
-    timeseries(
+    draw.timeseries(
         "Age in intervals",
         "Time since the last success over the collector's interval; at 3 its data is dropped.",
-        Query(
-            "max by (collector) ((time()"
-            " - stagewatch_collector_last_success_timestamp_seconds{CLUSTER})"
-            " / stagewatch_collector_interval_seconds{CLUSTER})",
-            "{{collector}}",
-        ),
+        "max by (collector) ((time()"
+        " - stagewatch_collector_last_success_timestamp_seconds{CLUSTER})"
+        " / stagewatch_collector_interval_seconds{CLUSTER})",
+        "{{collector}}",
         unit="none",
-        thresholds=steps((3, RED)),
+        thresholds=draw.steps((3, draw.RED)),
         width=8,
     ),
-    timeseries(
+    draw.timeseries(
         "Stuck",
         "How long a call has been past its deadline.",
-        Query(
-            above_zero(
-                "max by (node, collector) (stagewatch_collector_stuck_seconds{CLUSTER})",
-                "max(stagewatch_collector_stuck_seconds{CLUSTER})",
-                "longest",
-            ),
-            "{{node}} {{collector}}",
+        draw.above_zero(
+            "max by (node, collector) (stagewatch_collector_stuck_seconds{CLUSTER})",
+            "max(stagewatch_collector_stuck_seconds{CLUSTER})",
+            "longest",
         ),
+        "{{node}} {{collector}}",
         unit="s",
         width=8,
     ),
-    timeseries(
+    draw.timeseries(
         "Skipped",
         "Collections that were due while an earlier call still ran, per second.",
-        Query(
-            above_zero(f"sum by (node, collector) ({_SKIPPED})", f"sum({_SKIPPED})", "all"),
-            "{{node}} {{collector}}",
-        ),
+        draw.above_zero(f"sum by (node, collector) ({_SKIPPED})", f"sum({_SKIPPED})", "all"),
+        "{{node}} {{collector}}",
         unit="cps",
         width=8,
     ),
-    bar_gauge(
+    draw.bar_gauge(
         "Questions to the GPU driver",
         "Time the driver took for all GPUs of a node, by tier.",
-        Query("max by (tier) (stagewatch_gpu_tier_duration_seconds{NODE})", "{{tier}}"),
+        "max by (tier) (stagewatch_gpu_tier_duration_seconds{NODE})",
+        "{{tier}}",
         unit="s",
         width=12,
     ),
-    bar_gauge(
+    draw.bar_gauge(
         "Nothing to collect",
         "On how many nodes a collector finds nothing of its kind; no failure.",
-        Query("count by (collector) (stagewatch_collector_no_data{CLUSTER} == 1)", "{{collector}}"),
+        "count by (collector) (stagewatch_collector_no_data{CLUSTER} == 1)",
+        "{{collector}}",
         unit="none",
         width=12,
     ),

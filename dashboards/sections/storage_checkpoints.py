@@ -1,69 +1,56 @@
 """Checkpoints: how new, how large, and whether one was cut short."""
 
-from stagewatch.dashboards import (
-    AMBER,
-    ANY_IS_AMBER,
-    GREEN,
-    RED,
-    Column,
-    Query,
-    mapping,
-    section,
-    steps,
-    table,
-    timeseries,
-    worst,
-)
+from stagewatch import dashboards as draw
 
-CHECKPOINTS = section(
+CHECKPOINTS = draw.section(
     "Checkpoints",
-    table(
+    draw.table(
         "Newest checkpoint of each job",
         "A checkpoint much smaller than the one before it was cut short: the error shows "
         "when it is read.",
         {"job_id": "Job", "directory": "Directory"},
         [
-            Column("Step", "max by (job_id, directory) (io_checkpoint_step{NODE})", unit="none"),
-            Column(
+            draw.Column(
+                "Step", "max by (job_id, directory) (io_checkpoint_step{NODE})", unit="none"
+            ),
+            draw.Column(
                 "Age",
                 "min by (job_id, directory)"
                 " (time() - io_checkpoint_modified_timestamp_seconds{NODE})",
                 unit="s",
             ),
-            Column(
+            draw.Column(
                 "Size", "max by (job_id, directory) (io_checkpoint_size_bytes{NODE})", unit="bytes"
             ),
-            Column(
+            draw.Column(
                 "Of the one before",
                 "max by (job_id, directory) (io_checkpoint_size_bytes{NODE}"
                 " / io_checkpoint_previous_size_bytes{NODE})",
                 unit="percentunit",
-                thresholds=steps((0.8, GREEN), base=RED),
+                thresholds=draw.steps((0.8, draw.GREEN), base=draw.RED),
                 decimals=0,
             ),
-            Column(
+            draw.Column(
                 "Growing",
                 "max by (job_id, directory) (io_checkpoint_growing{NODE})",
                 unit="none",
-                mappings=tuple(mapping({"0": ("no", GREEN), "1": ("yes", AMBER)})),
+                mappings=tuple(draw.mapping({"0": ("no", draw.GREEN), "1": ("yes", draw.AMBER)})),
             ),
-            Column(
+            draw.Column(
                 "Temporary files",
                 "max by (job_id, directory) (io_checkpoint_temporary_files{NODE})",
-                thresholds=ANY_IS_AMBER,
+                thresholds=draw.ANY_IS_AMBER,
             ),
         ],
         order="Age",
         sort="Age",
         width=14,
     ),
-    timeseries(
+    draw.timeseries(
         "Size",
         "Of the newest checkpoint.",
-        Query(
-            worst("max by (job_id, directory) (io_checkpoint_size_bytes{NODE})"),
-            "{{job_id}} {{directory}}",
-        ),
+        draw.worst("max by (job_id, directory) (io_checkpoint_size_bytes{NODE})"),
+        "{{job_id}} {{directory}}",
         unit="bytes",
         width=10,
     ),

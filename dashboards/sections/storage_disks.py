@@ -1,75 +1,65 @@
 """Disks, and the tasks and ranks that wait for them."""
 
-from stagewatch.dashboards import Query, section, timeseries, worst
+from stagewatch import dashboards as draw
 
-DISKS_AND_WAITING = section(
+DISKS_AND_WAITING = draw.section(
     "Disks and waiting",
-    timeseries(
+    draw.timeseries(
         "Pressure",
         "Share of time in which at least one task stood still for want of I/O.",
-        Query(
-            worst(
-                "max by (node) (rate(io_pressure_seconds_total"
-                '{NODE, resource="io", kind="some"}[$__rate_interval]))'
-            ),
-            "{{node}}",
+        draw.worst(
+            "max by (node) (rate(io_pressure_seconds_total"
+            '{NODE, resource="io", kind="some"}[$__rate_interval]))'
         ),
+        "{{node}}",
         unit="percentunit",
     ),
-    timeseries(
+    draw.timeseries(
         "Blocked tasks",
         "Tasks in uninterruptible sleep by what they wait for.",
-        Query("sum by (class) (io_blocked_tasks{NODE})", "{{class}}"),
+        "sum by (class) (io_blocked_tasks{NODE})",
+        "{{class}}",
         stack=True,
     ),
-    timeseries(
+    draw.timeseries(
         "Disk latency",
         "Time per request.",
-        Query(
-            worst(
-                "sum by (node, device, operation)"
-                " (rate(io_disk_operation_seconds_total{NODE}[$__rate_interval]))"
-                " / (sum by (node, device, operation)"
-                " (rate(io_disk_operations_total{NODE}[$__rate_interval])) > 0)"
-            ),
-            "{{node}} {{device}} {{operation}}",
+        draw.worst(
+            "sum by (node, device, operation)"
+            " (rate(io_disk_operation_seconds_total{NODE}[$__rate_interval]))"
+            " / (sum by (node, device, operation)"
+            " (rate(io_disk_operations_total{NODE}[$__rate_interval])) > 0)"
         ),
+        "{{node}} {{device}} {{operation}}",
         unit="s",
     ),
-    timeseries(
+    draw.timeseries(
         "Disk throughput",
         "Bytes of completed requests.",
-        Query(
-            worst(
-                "sum by (node, device, operation)"
-                " (rate(io_disk_bytes_total{NODE}[$__rate_interval]))"
-            ),
-            "{{node}} {{device}} {{operation}}",
+        draw.worst(
+            "sum by (node, device, operation) (rate(io_disk_bytes_total{NODE}[$__rate_interval]))"
         ),
+        "{{node}} {{device}} {{operation}}",
         unit="Bps",
     ),
-    timeseries(
+    draw.timeseries(
         "Disk busy",
         "Share of time the device had a request in flight; one that serves many at once is "
         "not full at 100 %.",
-        Query(
-            worst(
-                "max by (node, device) (rate(io_disk_busy_seconds_total{NODE}[$__rate_interval]))"
-            ),
-            "{{node}} {{device}}",
+        draw.worst(
+            "max by (node, device) (rate(io_disk_busy_seconds_total{NODE}[$__rate_interval]))"
         ),
+        "{{node}} {{device}}",
         unit="percentunit",
     ),
-    timeseries(
+    draw.timeseries(
         "Ranks: read and written",
         "Bytes that reached storage, of each rank and the processes it has started.",
-        Query(
-            worst(
-                "sum by (job_id, role, rank, direction) (rate(rl_rank_io_bytes_total"
-                '{RANK, layer="storage"}[$__rate_interval]))'
-            ),
-            "{{job_id}} {{role}} {{rank}} {{direction}}",
+        draw.worst(
+            "sum by (job_id, role, rank, direction) (rate(rl_rank_io_bytes_total"
+            '{RANK, layer="storage"}[$__rate_interval]))'
         ),
+        "{{job_id}} {{role}} {{rank}} {{direction}}",
         unit="Bps",
     ),
 )

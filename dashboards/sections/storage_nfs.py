@@ -1,70 +1,65 @@
 """NFS as the kernel's mount statistics see it."""
 
-from stagewatch.dashboards import Column, Query, section, table, timeseries, worst
+from stagewatch import dashboards as draw
 
-NFS = section(
+NFS = draw.section(
     "NFS",
-    timeseries(
+    draw.timeseries(
         "Time per operation",
         "Whole time: queue, round trip and what lies between.",
-        Query(
-            "sum by (mount, op)"
-            " (rate(nfs_operation_execute_seconds_total{NODE}[$__rate_interval]))"
-            " / (sum by (mount, op)"
-            " (rate(nfs_operations_total{NODE}[$__rate_interval])) > 0)",
-            "{{mount}} {{op}}",
-        ),
+        "sum by (mount, op)"
+        " (rate(nfs_operation_execute_seconds_total{NODE}[$__rate_interval]))"
+        " / (sum by (mount, op)"
+        " (rate(nfs_operations_total{NODE}[$__rate_interval])) > 0)",
+        "{{mount}} {{op}}",
         unit="s",
         log=True,
     ),
-    timeseries(
+    draw.timeseries(
         "Round trip",
         "From sending an operation to the server's reply.",
-        Query(
-            "sum by (mount, op)"
-            " (rate(nfs_operation_rtt_seconds_total{NODE}[$__rate_interval]))"
-            " / (sum by (mount, op)"
-            " (rate(nfs_operations_total{NODE}[$__rate_interval])) > 0)",
-            "{{mount}} {{op}}",
-        ),
+        "sum by (mount, op)"
+        " (rate(nfs_operation_rtt_seconds_total{NODE}[$__rate_interval]))"
+        " / (sum by (mount, op)"
+        " (rate(nfs_operations_total{NODE}[$__rate_interval])) > 0)",
+        "{{mount}} {{op}}",
         unit="s",
         log=True,
     ),
-    timeseries(
+    draw.timeseries(
         "Operations",
         "Per second, over the chosen nodes.",
-        Query(
-            "sum by (mount, op) (rate(nfs_operations_total{NODE}[$__rate_interval]))",
-            "{{mount}} {{op}}",
-        ),
+        "sum by (mount, op) (rate(nfs_operations_total{NODE}[$__rate_interval]))",
+        "{{mount}} {{op}}",
         unit="ops",
     ),
-    timeseries(
+    draw.timeseries(
         "Bytes",
         "Sent and received, RPC headers included.",
-        Query(
-            "sum by (mount, op) (rate(nfs_bytes_total{NODE}[$__rate_interval]))", "{{mount}} {{op}}"
-        ),
+        "sum by (mount, op) (rate(nfs_bytes_total{NODE}[$__rate_interval]))",
+        "{{mount}} {{op}}",
         unit="Bps",
     ),
-    timeseries(
+    draw.timeseries(
         "Retransmissions and time-outs",
         "Requests sent again, and those of which every retry went by.",
         [
-            Query(
-                worst(
+            draw.Query(
+                draw.worst(
                     "sum by (node, mount) (rate(nfs_retransmissions_total{NODE}[$__rate_interval]))"
                 ),
                 "{{node}} {{mount}} sent again",
             ),
-            Query(
-                worst("sum by (node, mount) (rate(nfs_timeouts_total{NODE}[$__rate_interval]))"),
+            draw.Query(
+                draw.worst(
+                    "sum by (node, mount) (rate(nfs_timeouts_total{NODE}[$__rate_interval]))"
+                ),
                 "{{node}} {{mount}} timed out",
             ),
         ],
         unit="cps",
     ),
-    table(
+    draw.table(
         "Mounts",
         "What is mounted from where.",
         {
@@ -74,7 +69,11 @@ NFS = section(
             "version": "Version",
             "protocol": "Transport",
         },
-        [Column("Nodes", "count by (mount, server, export, version, protocol) (nfs_info{NODE})")],
+        [
+            draw.Column(
+                "Nodes", "count by (mount, server, export, version, protocol) (nfs_info{NODE})"
+            )
+        ],
         order="Nodes",
         width=12,
     ),

@@ -1,12 +1,14 @@
 """Writes out the alert rules with their runbooks and the dashboards, for a Prometheus and a Grafana
-of yours: `stagewatch assets export DIR` fills DIR/alerts and DIR/dashboards.  Limits of a site's
-own, DIR/alerts/site.rules.yaml, are written once and never replaced."""
+of yours: `stagewatch assets export DIR` fills DIR/alerts and DIR/dashboards, and writes the rules
+for the Prometheus operator to DIR/kubernetes.  Limits of a site's own, DIR/alerts/site.rules.yaml,
+are written once and never replaced."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import re
+import runpy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +24,16 @@ groups:
     interval: 15s
     rules:
 """
+_SITE_FILE = "site.rules.yaml"
+_KUBERNETES = """\
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: stagewatch-{name}
+  labels:
+    app.kubernetes.io/name: stagewatch
+spec:
+{spec}"""
 
 
 def assets(name: str) -> Path:
@@ -75,22 +87,20 @@ def export(directory: Path, links: AssetsOptions | None = None) -> list[Path]:
     """Write everything below `directory`; what was written.  Raises `StagewatchError`."""
     links = links or AssetsOptions()
     alerts, dashboards = assets("alerts"), assets("dashboards")
-    sources = [
-        *sorted(alerts.glob("*.rules.yaml")),
-        *sorted(alerts.glob("runbooks/*.md")),
-        *sorted(dashboards.glob("generated/*.json")),
-    ]
+    content = {
+        **{f"alerts/{name}": text for name, text in rules().items()},
+        **{f"alerts/runbooks/{f.name}": f.read_text() for f in alerts.glob("runbooks/*.md")},
+        **{f"dashboards/{f.name}": f.read_text() for f in dashboards.glob("generated/*.json")},
+        "kubernetes/rules.yaml": kubernetes_rules(),
+    }
     written = []
     try:
-        for source in sources:
-            if source.suffix == ".json":
-                target = directory / "dashboards" / source.name
-            else:
-                target = directory / "alerts" / source.relative_to(alerts)
+        for name, text in content.items():
+            target = directory / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(_linked(source.read_bytes(), links))
+            target.write_text(_linked(text, links))
             written.append(target)
-        site = directory / "alerts" / "site.rules.yaml"
+        site = directory / "alerts" / _SITE_FILE
         with contextlib.suppress(FileExistsError), site.open("x") as file:
             file.write(site_rules(alerts))
             written.append(site)
@@ -99,14 +109,34 @@ def export(directory: Path, links: AssetsOptions | None = None) -> list[Path]:
     return written
 
 
-def _linked(content: bytes, links: AssetsOptions) -> bytes:
+def rules() -> dict[str, str]:
+    """The files of rules by name; those for dcgm-exporter are generated, see dcgm.rules.py."""
+    alerts = assets("alerts")
+    generator = alerts / "dcgm.rules.py"
+    files = {file.name: file.read_text() for file in alerts.glob("*.rules.yaml")}
+    files[generator.with_suffix(".yaml").name] = runpy.run_path(str(generator))["document"]()
+    files.pop(_SITE_FILE, None)
+    return dict(sorted(files.items()))
+
+
+def kubernetes_rules() -> str:
+    """A PrometheusRule of the Prometheus operator for each file; comments are kept."""
+    documents = []
+    for file, text in rules().items():
+        spec = "".join(f"  {line}".rstrip() + "\n" for line in text.splitlines())
+        name = file.removesuffix(".rules.yaml")
+        documents.append(_KUBERNETES.format(name=name, spec=spec))
+    return "---\n".join(documents)
+
+
+def _linked(content: str, links: AssetsOptions) -> str:
     """A file with the links of alerts completed."""
     for path, base, full in (
         ("runbook_url: alerts/runbooks/", links.runbooks, f"runbook_url: {links.runbooks}/"),
         ("dashboard_url: /d/", links.grafana, f"dashboard_url: {links.grafana}/d/"),
     ):
         if base:
-            content = content.replace(path.encode(), full.encode())
+            content = content.replace(path, full)
     return content
 
 

@@ -46,7 +46,7 @@ H_RANK, H_LOCAL_RANK, H_WORLD_SIZE = 9, 10, 11  # -1 where unknown
 H_CLOSED = 12  # 1 once the process closed its record itself
 H_DROPPED = 13  # stages, scalars, groups and threads that found no room
 H_EXPECTED = 14  # boot time until which the trainer expects a pause; 0: it expects none
-H_FIRST_FAILURE, H_LAST_FAILURE = 16, 20  # four words each: wall, boot, stage code, step
+H_FIRST_FAILURE = 16  # four words: wall, boot, stage code, step
 
 # Header strings: byte offset, length.
 S_BOOT_ID = (192, 40)
@@ -57,8 +57,6 @@ S_HOST = (360, 64)
 S_GPU = (424, 96)
 S_FIRST_ERROR = (520, 64)
 S_FIRST_MESSAGE = (584, 256)
-S_LAST_ERROR = (840, 64)
-S_LAST_MESSAGE = (904, 120)
 HEADER_SIZE = 1024
 
 # Tables: entries of fixed size that begin with a name.
@@ -118,7 +116,7 @@ TOTAL_WORDS = T_GAPS + BUCKETS
 
 LANE_WORDS = L_TOTALS + len(STAGES) * TOTAL_WORDS
 RECORD_SIZE = LANES_AT + LANES * LANE_WORDS * WORD
-"""What is said of the present; the file of a client that keeps no events ends here."""
+"""What is said of the present."""
 
 # Events.
 NAMES = 256  # as long as a substage; the first one is empty, for a name that found no room
@@ -127,7 +125,6 @@ EVENTS = 4096
 EVENT_SIZE = 4 * WORD
 EVENTS_AT = NAMES_AT + NAMES * SUBSTAGE_SIZE
 EVENTS_END = EVENTS_AT + EVENTS * EVENT_SIZE
-"""The file of a client that tells neither work nor calls ends here."""
 
 # Work: per stage, in the order of their codes, doubles that only grow.
 WORK_AT = EVENTS_END
@@ -144,7 +141,6 @@ K_DURATIONS = 4
 CALL_SIZE = CALL_NAME_SIZE + (K_DURATIONS + BUCKETS) * WORD
 CALLS_AT = WORK_AT + len(STAGES) * WORK_WORDS * WORD
 CALLS_END = CALLS_AT + CALLS * CALL_SIZE
-"""The file of a client that tells neither its job's name nor waiting for data ends here."""
 
 JOB_NAME_AT, JOB_NAME_SIZE = CALLS_END, 64
 
@@ -152,7 +148,6 @@ JOB_NAME_AT, JOB_NAME_SIZE = CALLS_END, 64
 # boot time since when, as `T_WAITED` has it.
 BATCHES_AT = JOB_NAME_AT + JOB_NAME_SIZE
 BATCHES_END = BATCHES_AT + LANES * WORD
-"""The file of a client that tells nothing of single steps ends here."""
 
 # Steps: per lane, a ring of the beginnings of the latest ones, each a time, the sum of `T_WAITED`
 # over all stages, and the same time again.  The sum is negative while the thread is inside of a

@@ -59,12 +59,12 @@ HELD_BACK = (
     ("JobLostNode", "StagewatchAgentUnreachable", {"node": "a3"}),
     ("SlurmNodeDown", "StagewatchAgentUnreachable", {"node": "a4"}),
     ("NodesLost", "SlurmNodeCountDropped", {"cluster": "a5"}),
-    ("SlurmJobEnding", "RankGone", {"job_id": "b1"}),
+    ("SlurmJobEnding", "JobStalled", {"job_id": "b1"}),
     ("JobOnSilentStorage", "JobStalled", {"job_id": "b2"}),
     ("JobLostNode", "JobStalled", {"job_id": "b3"}),
-    ("FaultInJob", "BusyPollHang", {"job_id": "b4"}),
+    ("FaultInJob", "JobStalled", {"job_id": "b4"}),
     ("JobStalled", "ThroughputDropped", {"job_id": "b5"}),
-    ("RankGone", "StalledHeartbeat", {"job_id": "b6"}),
+    ("JobStalled", "StalledHeartbeat", {"job_id": "b6"}),
     ("WeightSyncStraggler", "Straggler", {"job_id": "b8", "role": "train", "rank": "5"}),
     ("JobStalled", "EngineHoldsRequestsYieldsNothing", {"job_id": "b9"}),
     ("SlurmJobEnding", "EngineHoldsRequestsYieldsNothing", {"job_id": "b10"}),
@@ -85,7 +85,7 @@ HELD_BACK = (
     ("FaultInjected", "GPULost", {"node": "f1"}),
 )
 """An alert, what it holds back, and the labels in which both must agree."""
-PAGES = {"GPULost", "JobStalled", "RankGone"}
+PAGES = {"GPULost", "JobStalled"}
 """Alerts that hold others back, or are held back, as pages alone."""
 
 

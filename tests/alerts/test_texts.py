@@ -33,7 +33,6 @@ COUNTED = {
     "JobOnSilentStorage",
     "LossNotFinite",
     "JobStalled",
-    "NodeLostWithRanks",
     "NodesLost",
     "SlownessRotates",
     "SlurmGPUTypeMismatch",
@@ -58,6 +57,7 @@ MAY_LACK = {
     "SlurmNodeDrained": {"reason", "reason_class", "user"},
     "SlurmNodeDrainedTooLong": {"reason"},
     "SlurmNodeFailing": {"reason"},
+    "StalledHeartbeat": {"evidence"},
     "SlurmRequeueLoop": {"user"},
     "UninstrumentedJobStill": {"class", "node", "rank"},
 }

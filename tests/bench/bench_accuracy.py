@@ -17,7 +17,7 @@ from tests.hangbench.player import Played, lacks, play
 from tests.hangbench.recorded import accept, cases, record, replay
 from tests.hangbench.results import agreement, good, markdown, write
 from tests.hangbench.score import Outcome, collect, judge
-from tests.hangbench.shape import ABOUT_HANGS, Shape, ShapeError, bare, find, find_programs, load
+from tests.hangbench.shape import Shape, ShapeError, bare, find, find_programs, load
 
 CORES = 5.0
 """Shapes at a time may want so much together; waiting ranks spin at the lowest priority, and shapes
@@ -27,7 +27,7 @@ say what they want at their worst."""
 def main(arguments: Sequence[str] = ()) -> None:
     """Play shapes, and print and write how they were judged."""
     parser = argparse.ArgumentParser(prog='make bench ARGS="accuracy ..."', description=__doc__)
-    parser.add_argument("--shapes", choices=(*ABOUT_HANGS, "all"), default="all")
+    parser.add_argument("--shapes", metavar="SET", default="all", help="default: all about hangs")
     parser.add_argument(
         "--programs", action="store_true", help="play the small real programs instead of shapes"
     )

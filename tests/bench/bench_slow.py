@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.hangbench.field import Field
 from tests.hangbench.player import Played, lacks, play
-from tests.hangbench.shape import Shape, ShapeError, find
+from tests.hangbench.shape import SLOW_SET, Shape, ShapeError, find
 from tests.hangbench.slow_results import good, write
 from tests.hangbench.slow_score import SlowOutcome, collect, judge, named_twice
 
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     )
     given = parser.parse_args(arguments)
     try:
-        shapes = find("slow", tuple(given.only))
+        shapes = find(SLOW_SET, tuple(given.only))
     except ShapeError as error:
         sys.exit(str(error))
     if given.shapes != "all":

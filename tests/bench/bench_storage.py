@@ -22,7 +22,7 @@ from stagewatch.demo.stack import free_port, wait_for
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.logs import child as log_child
-from stagewatch.logs.collector import LogsOptions
+from stagewatch.logs.collector import MOST_BYTES, MOST_FILES
 from stagewatch.ranks import blocked_tasks, processes, work
 from stagewatch.ranks import io as rank_io
 from stagewatch.ranks import sockets as net
@@ -180,8 +180,8 @@ def _logs(directory: Path) -> None:
     """One reading after a burst, and one of a log that grows as usual."""
     log = directory / "train.log"
     log.touch()
-    arguments = {"pattern": str(log), "patterns": [], "line_labels": "", "max_files": 256}
-    arguments["max_bytes"] = LogsOptions().max_bytes
+    arguments = {"pattern": str(log), "patterns": [], "line_labels": "", "max_files": MOST_FILES}
+    arguments["max_bytes"] = MOST_BYTES
     kept: list[Any] = [None]
     report = SimpleNamespace(phase=lambda name: None, keep=lambda left: kept.__setitem__(0, left))
     read = partial(log_child.run, arguments)

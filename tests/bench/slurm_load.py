@@ -26,8 +26,6 @@ def write_commands(directory: Path, *, nodes: int, jobs: int) -> Path:
         "&& mv squeue.next squeue.out && mv squeue.last squeue.next",
         "scontrol": f"""case "$*" in
 *nodes*) exec cat {directory}/nodes.out;;
-*reservations*) echo 'No reservations in the system';;
-*licenses*) echo 'No licenses configured in Slurm.';;
 *ping*) echo 'Slurmctld(primary) at ctl is UP';;
 esac""",
         "sdiag": "echo 'Server thread count:  3'",

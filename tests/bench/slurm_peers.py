@@ -129,7 +129,6 @@ def measure_cycles(keeper: Keeper, slurm: SlurmCluster) -> None:
             ("slurm-queue", 15),
             ("slurm-nodes", 30),
             ("slurm-controller", 15),
-            ("slurm-reservations", 15),
         )
     ]
     flags += [
@@ -137,8 +136,6 @@ def measure_cycles(keeper: Keeper, slurm: SlurmCluster) -> None:
         for name, seconds in (
             ("diagnostics", 30),
             ("ping", 60),
-            ("reservations", 300),
-            ("licenses", 300),
         )
     ]
     agent = AgentProcess(keeper, slurm, slurm.directory, *flags, fast=False)

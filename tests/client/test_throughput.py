@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import struct
 import threading
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 import stagewatch
 from stagewatch.client import _api
 from stagewatch.ranks.records import parse
-from stagewatch.record import BATCHES_END, CALLS_END, EVENTS_END, FILE_SIZE, RECORD_SIZE, WORK_AT
+from stagewatch.record import BATCHES_END, RECORD_SIZE, WORK_AT
 from stagewatch.stages import STAGES
 from tests.client.conftest import Client
 from tests.records import real_file
@@ -71,23 +69,6 @@ def test_threads_lose_nothing_of_each_other(client: Client) -> None:
     for thread in threads:
         thread.join()
     assert client.record().work == {"rollout": (24_000, 0, 48_000)}
-
-
-def test_records_of_older_clients_are_read_without_work(tmp_path: Path) -> None:
-    raw = real_file(tmp_path)
-    assert len(raw) == FILE_SIZE
-    whole = parse(raw)
-    assert whole.work == {"rollout": (5 * 1024, 1e16, 40)}
-    for size in (RECORD_SIZE, EVENTS_END):
-        older = parse(raw[:size])
-        assert older.work == {}
-        assert older.totals == whole.totals
-    for size in (CALLS_END, BATCHES_END):
-        older = parse(raw[:size])
-        assert older.lanes[0].steps == ()
-        assert older == dataclasses.replace(
-            whole, lanes=(dataclasses.replace(whole.lanes[0], steps=()), *whole.lanes[1:])
-        )
 
 
 @given(st.binary(min_size=BATCHES_END - WORK_AT, max_size=BATCHES_END - WORK_AT))

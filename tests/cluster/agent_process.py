@@ -36,7 +36,6 @@ class AgentProcess:
             "collector.slurm_events.interval": "500ms",
             "collector.slurm_jobs.interval": "1s",
             "collector.slurm_holdings.interval": "1s",
-            "collector.slurm_reservations.interval": "1s",
             "collector.slurm_controller.interval": "1s",
             "collector.slurm_sources.interval": "200ms",
             "collector.slurm_discovery.interval": "500ms",
@@ -45,8 +44,6 @@ class AgentProcess:
             "accounting-interval": "1s",
             "diagnostics-interval": "1s",
             "ping-interval": "1s",
-            "reservations-interval": "2s",
-            "licenses-interval": "2s",
             "timeout": "1s",
             "accounting-timeout": "2s",
         }

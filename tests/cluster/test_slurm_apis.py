@@ -101,10 +101,7 @@ def test_alternative_tells_what_text_tells(busy: SlurmCluster, rest: Rest, api: 
     up = {(each.host, each.role): each.up for each in other.ping(30)}
     assert up == {(each.host, each.role): each.up for each in text.ping(30)}
     values = other.diagnostics(30).values
-    assert values.keys() >= {
-        *("server_thread_count", "schedule_cycle_total", "dbd_agent_queue_size"),
-        "schedule_cycle_last",
-    }
+    assert values.keys() >= {"server_thread_count", "schedule_cycle_last", "dbd_agent_queue_size"}
     assert values["jobs_submitted"] == text.diagnostics(30).values["jobs_submitted"]
 
 

@@ -174,22 +174,20 @@ def test_counters_go_on_where_they_were_after_a_restart_of_the_agent(
     assert successor.ended("FAILED", accounting=True) == 2
 
 
-def test_node_that_is_back_before_the_next_look_has_flapped(watch: Watch) -> None:
+def test_node_that_is_back_before_the_next_look_counts_once(watch: Watch) -> None:
     """With ReturnToService=2 a node set DOWN is idle two seconds later; accounting remembers."""
     slurm = watch.slurm
     slurm.run("scontrol", "update", "nodename=c1", "state=down", "reason=link flap on ib0")
     slurm.wait(lambda: slurm.state("c1") == "IDLE", "c1 to return to service")
 
-    def flaps() -> float | None:
-        return watch.look(accounting=True).value(slurm_events.NODE_FLAPS, "down", "network")
+    def failures() -> float | None:
+        return watch.look(accounting=True).value(slurm_events.NODE_FAILURES, "down", "network")
 
-    assert slurm.wait(flaps, "the flap to be counted") == 1
-    assert flaps() == 1
-    assert watch.look().value(slurm_events.NODE_FAILURES, "down", "network") == 1
-    assert watch.look().value(slurm_events.NODE_FLAPS, "drain", "network") == 0
+    assert slurm.wait(failures, "the failure to be counted") == 1
+    assert failures() == 1
 
 
-def test_drain_that_a_look_saw_is_one_failure_and_no_flap(watch: Watch) -> None:
+def test_drain_that_a_look_saw_is_one_failure(watch: Watch) -> None:
     """The snapshot and accounting's event are the same drain."""
     slurm = watch.slurm
     slurm.run("scontrol", "update", "nodename=c1", "state=drain", "reason=Xid 79")
@@ -205,5 +203,4 @@ def test_drain_that_a_look_saw_is_one_failure_and_no_flap(watch: Watch) -> None:
         "accounting's event to end",
     )
     assert found.value(slurm_events.NODE_FAILURES, "drain", "gpu") == 1
-    assert found.value(slurm_events.NODE_FLAPS, "drain", "gpu") == 0
     assert found.value(slurm_events.LAST_FAILURE, "c1", "drain", "gpu") is not None

@@ -11,7 +11,6 @@ import pytest
 from stagewatch.core.exposition import Samples
 from stagewatch.slurm.collectors import jobs as slurm_jobs
 from stagewatch.slurm.collectors.jobs import JobsCollector
-from stagewatch.slurm.collectors.reservations import ReservationsCollector
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.cluster.observing import observed
 
@@ -150,32 +149,3 @@ def test_array_tasks_are_jobs_of_their_array(slurm: SlurmCluster) -> None:
     found = look(slurm, indices=False)
     arrays = [labels[1] for labels in found.families[slurm_jobs.INFO]]
     assert sorted(arrays) == ["", array]
-
-
-def test_reservation_shows_its_nodes_gpus_and_times(slurm: SlurmCluster) -> None:
-    """What is set aside, as scontrol shows it."""
-    create = ("starttime=now", "duration=60", "nodes=h1,m1", "users=root", "flags=maint")
-    slurm.run("scontrol", "create", "reservation", "reservationname=upgrade", *create)
-    try:
-        cluster = observed(slurm)
-        cluster.nodes.refresh()
-        for source in (cluster.reservations, cluster.licenses):
-            source._due = 0.0
-        collector = ReservationsCollector(cluster.reservations, cluster.licenses, cluster.nodes)
-        found = {
-            (metric.name, *labels): value
-            for metric, family in collector.collect().families.items()
-            for labels, value in family.items()
-        }
-        shown = slurm.run(
-            *("scontrol", "-o", "show", "reservation", "upgrade"), env={"SLURM_TIME_FORMAT": "%s"}
-        )
-        end = re.search(r"EndTime=(\d+)", shown)
-        assert end is not None
-        assert found["slurm_reservation_end_timestamp_seconds", "upgrade"] == int(end[1])
-        assert found["slurm_reservation_nodes", "upgrade", "ACTIVE"] == 2
-        assert found["slurm_reservation_gpus", "upgrade", "h200"] == 10
-        assert found["slurm_reservation_gpus", "upgrade", "a100"] == 2
-        assert found["slurm_reservation_flag", "upgrade", "MAINT"] == 1
-    finally:
-        slurm.run("scontrol", "delete", "reservationname=upgrade")

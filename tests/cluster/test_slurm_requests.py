@@ -53,7 +53,7 @@ def test_no_cycle_asks_the_controller_for_more_than_four_requests(quiet: SlurmCl
     clock = Clock(0.0)
     cluster = Cluster(cli(quiet), Timing(timeout=30), clock=clock)
     every_cycle = (cluster.jobs, cluster.diagnostics, cluster.ping)
-    every_cycle += (cluster.reservations, cluster.licenses, cluster.ended_jobs, cluster.node_events)
+    every_cycle += (cluster.ended_jobs, cluster.node_events)
     of_cycles = []
     for cycle in range(2 * CYCLES):
         clock.now = cycle * CYCLE + 0.003
@@ -69,6 +69,4 @@ def test_no_cycle_asks_the_controller_for_more_than_four_requests(quiet: SlurmCl
         "REQUEST_NODE_INFO": 10,
         "REQUEST_STATS_INFO": 10,
         "REQUEST_PING": 5,
-        "REQUEST_RESERVATION_INFO": 1,
-        "REQUEST_LICENSE_INFO": 1,
     }

@@ -213,19 +213,6 @@ READERS = tuple(
         (("sdiag*.json", "rest_diag*.json"), _sdiag_json),
         (("scontrol_ping*.txt",), _ping),
         (
-            ("scontrol_show_reservation*.txt",),
-            _listed(text.parse_reservations, "reservations", r"^ReservationName="),
-        ),
-        (
-            ("scontrol_show_reservation*.json", "rest_reservations*.json"),
-            _listed_json(slurm_json.reservations, "reservations"),
-        ),
-        (
-            ("scontrol_show_license*.txt",),
-            _listed(text.parse_licenses, "licences", r"^LicenseName="),
-        ),
-        (("rest_licenses*.json",), _listed_json(slurm_json.licenses, "licenses")),
-        (
             ("sacct.txt", "sacct_*.txt"),
             _listed(
                 accounting.parse_jobs,

@@ -51,7 +51,6 @@ VALUES = {
     "reason": 64,
     "name": 64,
     "frame": NODES,
-    "reservation": 64,
     "rack": 64,
     # Of the site's make.
     "cluster": 1,
@@ -74,7 +73,6 @@ VALUES = {
     "address": 4,
     "protocol": 2,
     "target": 8,
-    "license": 16,
     "source": 12,
     "id": 32,
     "scenario": 8,

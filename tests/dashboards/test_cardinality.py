@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from stagewatch.dashboards.panels import MOST_SERIES, Column, Query, table, timeseries, worst
+from stagewatch.dashboards.panels import MOST_SERIES, Column, table, timeseries, worst
 from tests.dashboards import boards
 from tests.dashboards.boards import NAMES, data_panels, load
 from tests.dashboards.cardinality import NODES, most_series
@@ -79,7 +79,7 @@ def test_a_table_asks_all_its_columns_for_the_rows_that_are_largest_in_one() -> 
 
 
 def test_lines_and_cells_of_nodes_and_jobs_lead_to_their_boards() -> None:
-    lines = timeseries("T", "D.", Query("a", "{{node}} of {{job_id}}")).field["links"]
+    lines = timeseries("T", "D.", "a", "{{node}} of {{job_id}}").field["links"]
     cells = table("T", "D.", {"node": "Node"}, [Column("A", "a")]).overrides[-1]["properties"]
     for link, variable in (
         (lines[0], "node"),

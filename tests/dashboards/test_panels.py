@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.dashboards.panels import Query, above_zero, distribution, expand, heat_rows
+from stagewatch.dashboards.panels import above_zero, distribution, expand, heat_rows
 from tests.alerts.promtool import needs_promtool, play, series
 
 pytestmark = needs_promtool
@@ -23,7 +23,7 @@ def answers(
 
 
 def test_a_heat_map_has_a_row_for_each_rank_even_without_any_work() -> None:
-    panel = heat_rows("T", "D.", Query("max by (role, rank) (busy_ratio)"), unit="percentunit")
+    panel = heat_rows("T", "D.", "max by (role, rank) (busy_ratio)", unit="percentunit")
     (target,) = panel.targets
     assert (target.format, target.legendFormat) == ("time_series", "{{role}} {{rank}}")
     assert panel.options["filterValues"] == {}

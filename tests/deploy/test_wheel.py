@@ -94,6 +94,7 @@ def test_rules_and_dashboards_come_out_of_the_wheel_as_they_are_in_the_checkout(
             f"alerts/runbooks/{file.name}": file for file in (ROOT / "alerts/runbooks").glob("*.md")
         },
         **{f"dashboards/{file.name}": file for file in (ROOT / "dashboards/generated").glob("*")},
+        "kubernetes/rules.yaml": ROOT / "deploy/kubernetes/rules.yaml",
     }
     out = {
         str(path.relative_to(tmp_path / "out")): path.read_bytes()

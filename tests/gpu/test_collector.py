@@ -30,7 +30,6 @@ def test_eight_gpus_with_their_readings_in_base_units(nvml: FakeNvml, make_gpu: 
     assert of(shown, "gpu_power_watts", gpu="1") == [351]
     assert of(shown, "gpu_power_limit_watts", gpu="1") == [700]
     assert of(shown, "gpu_clock_hertz", gpu="0", domain="sm") == [1.755e9]
-    assert of(shown, "gpu_clock_max_hertz", gpu="0", domain="memory") == [3.201e9]
     assert of(shown, "gpu_utilization_ratio") == [0.97] * 8
     assert of(shown, "gpu_memory_total_bytes", gpu="0") == [143771 * 2**20]
     assert of(shown, "gpu_memory_used_bytes", gpu="0") == [90000 * 2**20]

@@ -31,8 +31,6 @@ NVLINK_RATE = "gpu_nvlink_throughput_bytes_per_second"
 FIELDS: tuple[tuple[str, str, dict[str, str], float], ...] = (
     ("MEMORY_TEMP", "gpu_memory_temperature_celsius", {}, 1),
     ("TOTAL_ENERGY_CONSUMPTION", "gpu_energy_joules_total", {}, 1e-3),
-    ("POWER_AVERAGE", "gpu_power_average_watts", {}, 1e-3),
-    ("POWER_INSTANT", "gpu_power_instant_watts", {}, 1e-3),
     ("PERF_POLICY_POWER", THROTTLE, {"reason": "sw_power_cap"}, 1e-9),
     ("PERF_POLICY_THERMAL", THROTTLE, {"reason": "sw_thermal"}, 1e-9),
     ("PERF_POLICY_SYNC_BOOST", THROTTLE, {"reason": "sync_boost"}, 1e-9),
@@ -96,26 +94,14 @@ INSTEAD: tuple[tuple[str, str, dict[str, str], float], ...] = (
 
 # nvml.h's name less NVML_GPM_METRIC_; raw shares are percentages, raw throughputs MiB a second.
 PROFILING: tuple[tuple[str, str, dict[str, str], float], ...] = (
-    ("GRAPHICS_UTIL", "gpu_graphics_active_ratio", {}, 0.01),
     ("SM_UTIL", "gpu_sm_active_ratio", {}, 0.01),
     ("SM_OCCUPANCY", "gpu_sm_occupancy_ratio", {}, 0.01),
-    ("INTEGER_UTIL", "gpu_integer_active_ratio", {}, 0.01),
     ("ANY_TENSOR_UTIL", "gpu_tensor_active_ratio", {}, 0.01),
     ("DRAM_BW_UTIL", "gpu_dram_active_ratio", {}, 0.01),
-    ("FP64_UTIL", "gpu_fp64_active_ratio", {}, 0.01),
-    ("FP32_UTIL", "gpu_fp32_active_ratio", {}, 0.01),
-    ("FP16_UTIL", "gpu_fp16_active_ratio", {}, 0.01),
     ("PCIE_TX_PER_SEC", PCIE_RATE, {"direction": "tx"}, 2**20),
     ("PCIE_RX_PER_SEC", PCIE_RATE, {"direction": "rx"}, 2**20),
     ("NVLINK_TOTAL_TX_PER_SEC", NVLINK_RATE, {"direction": "tx"}, 2**20),
     ("NVLINK_TOTAL_RX_PER_SEC", NVLINK_RATE, {"direction": "rx"}, 2**20),
-    ("SM_CYCLES_ELAPSED", "gpu_sm_cycles_total", {}, 1),
-    ("SM_CYCLES_ACTIVE", "gpu_sm_active_cycles_total", {}, 1),
-    ("MMA_CYCLES_ACTIVE", "gpu_tensor_active_cycles_total", {}, 1),
-    ("INTEGER_CYCLES_ACTIVE", "gpu_integer_active_cycles_total", {}, 1),
-    ("FP64_CYCLES_ACTIVE", "gpu_fp64_active_cycles_total", {}, 1),
-    ("FP32_CYCLES_ACTIVE", "gpu_fp32_active_cycles_total", {}, 1),
-    ("FP16_CYCLES_ACTIVE", "gpu_fp16_active_cycles_total", {}, 1),
 )
 
 # The fake driver's key, what it answers, our metric, its further labels and its value.
@@ -127,31 +113,20 @@ CALLS: tuple[tuple[str, int, str, dict[str, str], float], ...] = (
     ("temperature_threshold.2", 45, "gpu_memory_temperature_limit_celsius", {}, 45),
     ("power", 301_500, "gpu_power_watts", {}, 301.5),
     ("power_limit", 302_000, "gpu_power_limit_watts", {}, 302),
-    ("power_limit_min", 303_000, "gpu_power_limit_min_watts", {}, 303),
     ("power_limit_max", 304_000, "gpu_power_limit_max_watts", {}, 304),
     ("clock.graphics", 1001, "gpu_clock_hertz", {"domain": "graphics"}, 1.001e9),
     ("clock.sm", 1002, "gpu_clock_hertz", {"domain": "sm"}, 1.002e9),
     ("clock.memory", 1003, "gpu_clock_hertz", {"domain": "memory"}, 1.003e9),
     ("clock.video", 1004, "gpu_clock_hertz", {"domain": "video"}, 1.004e9),
-    ("clock_max.graphics", 1005, "gpu_clock_max_hertz", {"domain": "graphics"}, 1.005e9),
-    ("clock_max.sm", 1006, "gpu_clock_max_hertz", {"domain": "sm"}, 1.006e9),
-    ("clock_max.memory", 1007, "gpu_clock_max_hertz", {"domain": "memory"}, 1.007e9),
-    ("clock_max.video", 1008, "gpu_clock_max_hertz", {"domain": "video"}, 1.008e9),
     ("utilization", 51, "gpu_utilization_ratio", {}, 0.51),
-    ("memory_utilization", 52, "gpu_memory_utilization_ratio", {}, 0.52),
-    ("encoder", 53, "gpu_encoder_utilization_ratio", {}, 0.53),
-    ("decoder", 54, "gpu_decoder_utilization_ratio", {}, 0.54),
     ("memory_used", 2**31, "gpu_memory_used_bytes", {}, 2**31),
     ("memory_total", 2**33, "gpu_memory_total_bytes", {}, 2**33),
-    ("bar1_used", 2**20, "gpu_bar1_used_bytes", {}, 2**20),
-    ("bar1_total", 2**26, "gpu_bar1_total_bytes", {}, 2**26),
     ("pcie_generation", 3, "gpu_pcie_link_generation", {}, 3),
     ("pcie_generation_max", 4, "gpu_pcie_link_generation_max", {}, 4),
     ("pcie_width", 8, "gpu_pcie_link_width", {}, 8),
     ("pcie_width_max", 12, "gpu_pcie_link_width_max", {}, 12),
     ("performance_state", 5, "gpu_performance_state", {}, 5),
     ("persistence_mode", 0, "gpu_persistence_mode", {}, 0),
-    ("compute_mode", 3, "gpu_compute_mode", {}, 3),
     ("ecc_mode", 0, "gpu_ecc_mode", {}, 0),
     ("sram_threshold", 1, "gpu_sram_ecc_threshold_exceeded", {}, 1),
     ("fabric.state", 2, "gpu_fabric_state", {}, 2),
@@ -284,7 +259,7 @@ def test_every_condition_of_the_fabric_has_its_own_series(
 
 def test_every_tier_has_its_cost(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
     nvml.set("delay.nvmlDeviceGetPowerUsage", 1000)
-    nvml.set("delay.nvmlDeviceGetBAR1MemoryInfo", 2000)
+    nvml.set("delay.nvmlDeviceGetPerformanceState", 2000)
     nvml.set("delay.nvmlDeviceGetEccMode", 3000)
     shown = metrics(make_gpu())
     for tier, least in (("fast", 0.008), ("medium", 0.016), ("slow", 0.024)):

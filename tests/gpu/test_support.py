@@ -25,20 +25,15 @@ CALLS = {
     "nvmlDeviceGetFieldValues": "gpu_energy_joules_total",
     "nvmlDeviceGetEnforcedPowerLimit": "gpu_power_limit_watts",
     "nvmlDeviceGetPerformanceState": "gpu_performance_state",
-    "nvmlDeviceGetEncoderUtilization": "gpu_encoder_utilization_ratio",
-    "nvmlDeviceGetDecoderUtilization": "gpu_decoder_utilization_ratio",
-    "nvmlDeviceGetBAR1MemoryInfo": "gpu_bar1_used_bytes",
     "nvmlDeviceGetCurrPcieLinkGeneration": "gpu_pcie_link_generation",
     "nvmlDeviceGetCurrPcieLinkWidth": "gpu_pcie_link_width",
     "nvmlDeviceGetComputeRunningProcesses_v3": "gpu_processes",
     "nvmlDeviceGetCurrentClocksThrottleReasons": "gpu_throttle_active",
     "nvmlDeviceGetTemperatureThreshold": "gpu_temperature_slowdown_celsius",
     "nvmlDeviceGetPowerManagementLimitConstraints": "gpu_power_limit_max_watts",
-    "nvmlDeviceGetMaxClockInfo": "gpu_clock_max_hertz",
     "nvmlDeviceGetMaxPcieLinkGeneration": "gpu_pcie_link_generation_max",
     "nvmlDeviceGetMaxPcieLinkWidth": "gpu_pcie_link_width_max",
     "nvmlDeviceGetPersistenceMode": "gpu_persistence_mode",
-    "nvmlDeviceGetComputeMode": "gpu_compute_mode",
     "nvmlDeviceGetMemoryErrorCounter": "gpu_ecc_errors_total",
     "nvmlDeviceGetEccMode": "gpu_ecc_mode",
     "nvmlDeviceGetSramEccErrorStatus": "gpu_sram_ecc_threshold_exceeded",
@@ -156,8 +151,7 @@ def test_driver_without_events_or_instances_gives_all_readings(
             for scope in ("volatile", "aggregate")
         ),
         *(
-            (f"{key}.{domain}", name, {"domain": domain})
-            for key, name in (("clock", "gpu_clock_hertz"), ("clock_max", "gpu_clock_max_hertz"))
+            (f"clock.{domain}", "gpu_clock_hertz", {"domain": domain})
             for domain in ("graphics", "sm", "memory", "video")
         ),
         ("temperature_threshold.0", "gpu_temperature_shutdown_celsius", {}),

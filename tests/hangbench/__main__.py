@@ -18,7 +18,7 @@ from tests.hangbench.drawn import write
 from tests.hangbench.field import Field
 from tests.hangbench.player import Played, lacks, play
 from tests.hangbench.recorded import RECORDED, cases
-from tests.hangbench.shape import Shape, ShapeError, find, find_programs, load
+from tests.hangbench.shape import SLOW_SET, Shape, ShapeError, find, find_programs, load
 from tests.hangbench.slow_score import own_work, slowness, unsound
 
 REHEARSAL_SECONDS = 25.0
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
 
 def find_all() -> list[Shape]:
     """Every shape, and every program."""
-    return find("all") + find("slow") + find_programs()
+    return find("all") + find(SLOW_SET) + find_programs()
 
 
 def _rehearse(shapes: list[Shape], seconds: float, jobs: int) -> int:

@@ -14,10 +14,9 @@ from stagewatch.judgement.case_file import CaseFile
 from stagewatch.judgement.facts import NO_STACK, RankFacts
 from tests.hangbench.recorded import replay
 from tests.hangbench.score import INNOCENT, PAGED, RIGHT, Outcome
-from tests.hangbench.shape import ABOUT_HANGS
 
-BLIND_SETS = tuple(folder for folder in ABOUT_HANGS if folder != "open")
-"""Collections that nobody had read when they were first played."""
+READ_BEFORE = "open"
+"""The set that somebody had read when it was first played."""
 EVIDENCE = (
     *("process_gone", "node_lost", "missing", "left_loop_early", "awaited", "mismatch", "livelock"),
     *("io_blocked", "odd_one_out", "stage_differs", "stack_differs", "role_differs"),
@@ -67,7 +66,7 @@ def _row(
     cells = [f"{len(names)}{_few(names)}" for names in changes.values()]
     sets = []
     for folder in sorted({folders[one] for names in changes.values() for one in names}):
-        read = "" if folder in BLIND_SETS else " (read)"
+        read = " (read)" if folder == READ_BEFORE else ""
         counts = {sign: sum(folders[one] == folder for one in n) for sign, n in changes.items()}
         sets.append(folder + read + "".join(f" {sign}{n}" for sign, n in counts.items() if n))
     return f"| {name} | " + " | ".join([*cells, ", ".join(sets)]) + " |"

@@ -252,7 +252,7 @@ def truth_of(played: Played) -> Truth:
 
     return Truth(
         title=shape.title,
-        collection=shape.file.parent.name,
+        collection=shape.set_name,
         kind=shape.kind,
         healthy=shape.healthy,
         processes=tuple(map(member, range(max([shape.world - 1, *played.placed]) + 1))),

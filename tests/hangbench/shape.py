@@ -21,12 +21,12 @@ except ImportError:  # Python 3.10
     import tomli as tomllib
 
 SHAPES = Path(__file__).with_name("shapes")
+SLOW_SET = "slow"
+"""The set about slow ranks; all others are about hangs."""
 DIRECTORY, SHAPE, BARE = "HANGBENCH_DIRECTORY", "HANGBENCH_SHAPE", "HANGBENCH_BARE"
 """Variables that programs get: the directory of the job, the file of the shape, and whether they
 are to do without the client."""
 PROGRAMS = Path(__file__).with_name("programs")
-ABOUT_HANGS = ("open", "held", "fresh", "later", "newest", "latest", "next", "further", "eighth")
-"""The folders of shapes about hangs; that of slow ranks is apart."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -42,9 +42,9 @@ _NESTED = ("entries", "otherwise")
 """Arguments that are entries in turn."""
 CONDITIONS = _words("do ranks at every from until stage substage trigger")
 HEAD = _words(
-    "title source taken kind healthy seed backend report wait via poll_seconds world nodes jitter "
-    "steps watch cores blind_spot groups role server absent init step beside final expect slow "
-    "program arguments"
+    "set first_played title source taken kind healthy seed backend report wait via poll_seconds "
+    "world nodes jitter steps watch cores blind_spot groups role server absent init step beside "
+    "final expect slow program arguments"
 )
 FIRST_THREAD = _words("collective wait send recv ddp init_group destroy reform finish")
 """Actions of the first thread of a rank alone."""
@@ -194,6 +194,8 @@ class Shape:
     groups: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     roles: tuple[tuple[str, tuple[int, ...]], ...] = ()
     servers: tuple[Server, ...] = ()
+    set_name: str = ""
+    """Which shapes were written and first played together."""
     slow: Slow | None = None
     """In shapes about slow ranks, which are played by `make bench ARGS=slow`."""
 
@@ -288,16 +290,20 @@ def load(file: Path) -> Shape:
 
 
 def find(which: str, only: tuple[str, ...] = ()) -> list[Shape]:
-    """The shapes of one folder, or `all` about hangs, by name; only those whose name contains a
-    word."""
-    folders = ABOUT_HANGS if which == "all" else (which,)
-    files = sorted(file for folder in folders for file in (SHAPES / folder).glob("*.toml"))
-    chosen = [file for file in files if not only or any(word in file.stem for word in only)]
-    shapes = [load(file) for file in chosen]
-    names = [shape.name for shape in shapes]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise ShapeError(f"two shapes have one name: {', '.join(sorted(twice))}")
-    return shapes
+    """The shapes of one set, or `all` about hangs, by name; only those whose name contains a word.
+
+    Raises `ShapeError` if a file is wrong or there is no such set.
+    """
+    every = [load(file) for file in sorted(SHAPES.glob("*.toml"))]
+    sets = {shape.set_name for shape in every}
+    if which not in {"all", *sets}:
+        raise ShapeError(f"no set {which!r}; there are {', '.join(sorted(sets))}")
+    chosen = sets - {SLOW_SET} if which == "all" else {which}
+    return [
+        shape
+        for shape in every
+        if shape.set_name in chosen and (not only or any(word in shape.name for word in only))
+    ]
 
 
 def find_programs(only: tuple[str, ...] = ()) -> list[Shape]:
@@ -362,6 +368,7 @@ class _Reader:
             absent=frozenset(table.get("absent", ())),
             expect=self._expectation(healthy),
             servers=self._servers(),
+            set_name=table.get("set", ""),
             slow=self._slow(),
         )
         self._check(shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from tests.hangbench.score import (
     grade,
     judge,
 )
-from tests.hangbench.shape import ABOUT_HANGS, SHAPES, ShapeError, find, load
+from tests.hangbench.shape import SHAPES, SLOW_SET, ShapeError, find, load
 
 SMALL = """
 title = "A small shape"
@@ -49,87 +50,25 @@ def written(folder: Path, name: str, text: str) -> Path:
     return file
 
 
-@pytest.mark.parametrize("file", sorted(SHAPES.glob("*/*.toml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted(SHAPES.glob("*.toml")), ids=lambda file: file.stem)
 def test_a_shape_is_well_formed_and_cites_a_public_incident(file: Path) -> None:
     shape = load(file)
     assert re.fullmatch(r"https://[\w.-]+\.[a-z]+/\S+", shape.source)
     assert shape.title and len(shape.taken.split()) > 5
 
 
-def test_open_shapes_have_twenty_faults_and_twenty_healthy_jobs() -> None:
-    healthy = [shape.healthy for shape in find("open")]
-    assert healthy.count(True) >= 20
-    assert healthy.count(False) >= 20
-
-
-def test_fresh_shapes_are_as_many_faults_as_healthy_jobs_some_of_each_with_pytorch() -> None:
-    fresh = find("fresh")
-    assert [shape.healthy for shape in fresh].count(True) == 16
-    assert [shape.healthy for shape in fresh].count(False) == 16
-    torch = [shape.healthy for shape in fresh if shape.backend == "torch"]
-    assert torch.count(True) >= 3
-    assert torch.count(False) >= 3
-
-
-def test_newest_shapes_are_sixteen_faults_half_with_pytorch_and_eight_healthy_jobs() -> None:
-    newest = find("newest")
-    assert [shape.healthy for shape in newest].count(True) == 8
-    faults = [shape for shape in newest if not shape.healthy]
-    assert len(faults) == 16
-    assert [shape.backend for shape in faults].count("torch") >= 8
-    assert [shape.backend for shape in newest].count("bare") <= 2
-
-
-def test_latest_shapes_are_fourteen_faults_most_of_several_roles_and_four_healthy_jobs() -> None:
-    latest = find("latest")
-    assert [shape.healthy for shape in latest].count(True) == 4
-    faults = [shape for shape in latest if not shape.healthy]
-    assert len(faults) == 14
-    assert [len(shape.roles) > 1 for shape in faults].count(True) >= 6
-    assert [shape.backend for shape in faults].count("torch") >= 4
-    nested = [shape for shape in faults if shape.groups and shape.backend == "client"]
-    assert {shape.wait for shape in nested} == {"block", "spin", "poll"}
-    assert {shape.report for shape in nested} == {"with", "call"}
-    assert all(2 <= shape.world <= 8 for shape in latest)
-
-
-def test_next_shapes_are_twelve_faults_and_four_healthy_jobs() -> None:
-    following = find("next")
-    assert [shape.healthy for shape in following].count(True) == 4
-    assert len(following) == 16
-    assert [shape.backend for shape in following].count("torch") >= 4
-    assert [len(shape.roles) > 1 for shape in following].count(True) >= 4
-
-
-def test_further_shapes_are_fourteen_faults_and_six_healthy_jobs_most_of_several_roles() -> None:
-    further = find("further")
-    assert [shape.healthy for shape in further].count(True) == 6
-    assert [shape.healthy for shape in further].count(False) == 14
-    roles = [shape.healthy for shape in further if len(shape.roles) > 1]
-    assert roles.count(False) >= 10
-    assert roles.count(True) >= 4
-
-
-def test_all_shapes_are_those_of_every_folder_about_hangs() -> None:
-    folders = {shape.file.parent.name for shape in find("all")}
-    assert folders == set(ABOUT_HANGS)
-
-
-def test_eighth_shapes_are_twenty_faults_and_twelve_healthy_jobs_that_last() -> None:
+def test_a_set_is_found_by_its_name_and_all_are_those_about_hangs() -> None:
     eighth = find("eighth")
-    healthy = [shape for shape in eighth if shape.healthy]
-    assert (len(healthy), len(eighth)) == (12, 32)
-    assert all(shape.watch >= 100 for shape in healthy)
-    assert not any(shape.uses("expect") for shape in eighth)
+    assert eighth and {shape.set_name for shape in eighth} == {"eighth"}
+    assert SLOW_SET not in {shape.set_name for shape in find("all")}
+    with pytest.raises(ShapeError, match=r"no set 'ninth'; there are .*eighth"):
+        find("ninth")
 
 
-def test_no_two_shapes_about_hangs_tell_the_same_incident() -> None:
-    told = {shape.source for shape in find("open") + find("held") + find("slow")}
-    for folder in ABOUT_HANGS[2:]:
-        sources = {shape.source for shape in find(folder)}
-        assert len(sources) == len(find(folder)), folder
-        assert not sources & told, folder
-        told |= sources
+def test_no_shape_of_a_blind_set_tells_an_incident_that_another_tells() -> None:
+    told = Counter(shape.source for shape in find("all") + find(SLOW_SET))
+    blind = [shape for shape in find("all") if shape.set_name not in ("open", "held")]
+    assert [shape.name for shape in blind if told[shape.source] > 1] == []
 
 
 @pytest.mark.parametrize(

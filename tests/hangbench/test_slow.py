@@ -1,4 +1,4 @@
-"""Shapes of slow ranks cover what they should, are as slow as they say, and are judged rightly."""
+"""Shapes of slow ranks are as slow as they say, and are judged rightly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from stagewatch.prometheus.api import Track
 from tests.hangbench.actions import Slowness
 from tests.hangbench.player import Look, Played
-from tests.hangbench.shape import SLOW_FAULTS, Shape, ShapeError, find, load
+from tests.hangbench.shape import Shape, ShapeError, load
 from tests.hangbench.slow_results import GOAL, markdown, per_day, write
 from tests.hangbench.slow_score import (
     ROTATES,
@@ -80,23 +80,6 @@ def played(shape: Shape, own: tuple[float, ...] = (0.2, 0.3, 0.2, 0.2)) -> Playe
 
 def spell(alert: str, ranks: set[int], begin: float, end: float) -> Spell:
     return Spell(alert, frozenset(ranks), begin, end)
-
-
-def test_the_shapes_cover_factors_stages_means_and_courses() -> None:
-    shapes = find("slow")
-    slow = [one for one in shapes if not one.healthy]
-    assert len(slow) >= 24
-    assert len(shapes) - len(slow) >= 12
-    told = [one.slow for one in slow if one.slow is not None]
-    assert len(told) == len(slow)
-    assert {1.1, 1.2, 1.33, 1.5, 2, 4} <= {one.factor for one in told}
-    assert {0.05, 0.5, 3, 30} <= {one.stage for one in told}
-    assert {one.course for one in told} == {"permanent", "start", "intermittent", "rotating"}
-    assert {one.kind for one in slow} == SLOW_FAULTS
-    assert {0.05, 0.2} <= {one.jitter for one in slow}
-    assert {4, 8, 16} <= {one.world for one in slow}
-    assert {"client", "torch"} <= {one.backend for one in slow}
-    assert all(one.expect.suspicion == "may" for one in slow if one.slow and one.slow.factor == 1.1)
 
 
 @pytest.mark.parametrize(

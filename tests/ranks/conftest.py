@@ -14,14 +14,14 @@ from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.record import H_START_TICKS
 from tests.fake_clock import Clock
 from tests.ranks.record_scene import RANK, Start
-from tests.records import patched, real_record
+from tests.records import patched, real_file
 from tests.running import Python, Script
 
 
 @pytest.fixture(scope="session")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A record of a process that ended long ago."""
-    real = real_record(tmp_path_factory.mktemp("ranks"))
+    real = real_file(tmp_path_factory.mktemp("ranks"))
     return patched(real, {H_START_TICKS: 1})
 
 

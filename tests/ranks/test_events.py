@@ -24,7 +24,7 @@ from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.records import Life, copy_ring
 from stagewatch.record import EVENT_SIZE, EVENTS, EVENTS_AT, EVENTS_END, FILE_SIZE, RECORD_SIZE
 from stagewatch.stages import STAGES
-from tests.records import forget_names, place, real_file
+from tests.records import forget_names, real_file
 from tests.running import Python
 from tests.waiting import wait_for
 
@@ -237,14 +237,6 @@ def test_foreign_events_are_read_without_harm(
 @given(st.integers(0, EVENTS_END - 1))
 def test_a_cut_file_has_no_events(real: bytes, size: int) -> None:
     assert parse_events(real[:size], LATER) == []
-
-
-def test_a_record_of_a_client_without_events_is_still_read(tmp_path: Path, real: bytes) -> None:
-    place(tmp_path, real[:RECORD_SIZE])
-    with ranks_in(tmp_path) as ranks:
-        (record,) = ranks.look().records
-        assert record.job_id == "540"
-        assert last_events(ranks, record) == []
 
 
 def test_threads_write_at_once_and_no_event_is_torn_or_lost(

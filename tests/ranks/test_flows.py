@@ -12,7 +12,7 @@ RANK = ("7", "train", "0")
 
 
 def connection(cookie: int, peer: int, *, acked: int = 0, rtt: float = 0.001) -> TcpSocket:
-    statistics = TcpStatistics(0, 1.0, rtt, 0, acked, 0, 0)
+    statistics = TcpStatistics(1.0, rtt, 0, acked, 0, 0)
     return TcpSocket("established", 40_000, peer, cookie, 0, 0, cookie, statistics)
 
 

@@ -15,7 +15,7 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.ranks import places, record_directory
 from stagewatch.ranks.places import MAX_PLACES, readable_places
 from stagewatch.ranks.record_directory import RecordDirectory
-from stagewatch.record import RECORD_SIZE
+from stagewatch.record import FILE_SIZE
 from tests.fake_clock import Clock
 from tests.running import Python
 
@@ -140,7 +140,7 @@ def test_a_crowded_private_directory_keeps_nobody_elses_rank_out(
     for number in range(100):
         file = crowded / f"{number + 1}-{number:08x}.rank"
         with file.open("wb") as handle:
-            handle.truncate(RECORD_SIZE)
+            handle.truncate(FILE_SIZE)
         os.chown(file, 65533, 65533)
     pid = begin(python, place_of(memory, 65534), 65534)
     with closing(

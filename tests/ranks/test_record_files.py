@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch.ranks.record_directory import HALTED_SECONDS, RECHECK_SECONDS, RecordDirectory
-from stagewatch.record import LANES_AT, RECORD_SIZE, WORD
+from stagewatch.record import FILE_SIZE, LANES_AT, WORD
 from tests.fake_clock import Clock
 from tests.records import patched, place
 
@@ -64,7 +64,7 @@ def test_hostile_files_are_counted_and_harm_nothing(
         (shared / "٣-00000002.rank").write_bytes(raw)
     else:
         sizes = {"empty": b"", "short": raw[:-1], "long": raw + b"x"}
-        hostile.write_bytes(sizes.get(kind, bytes([kind == "noise"]) * RECORD_SIZE))
+        hostile.write_bytes(sizes.get(kind, bytes([kind == "noise"]) * FILE_SIZE))
     for _ in range(2):
         assert [record.name for record in reader.read()] == ["1-00000001.rank"]
         assert reader.skipped == {reason: 1}

@@ -17,7 +17,7 @@ from stagewatch.ranks.record_directory import (
     RecordDirectory,
 )
 from stagewatch.ranks.records import Life
-from stagewatch.record import H_CREATED_WALL, H_PID, H_RANK, H_START_TICKS, RECORD_SIZE
+from stagewatch.record import FILE_SIZE, H_CREATED_WALL, H_PID, H_RANK, H_START_TICKS
 from tests.fake_clock import Clock
 from tests.ranks.record_scene import Start, as_root
 from tests.records import SECOND_USER, patched, place
@@ -122,7 +122,7 @@ def test_ten_thousand_files_of_one_user_do_not_crowd_out_anothers_rank(
     for number in range(10_000):
         file = shared / f"{number + 1}-{number:08x}.rank"
         with file.open("wb") as handle:
-            handle.truncate(RECORD_SIZE)
+            handle.truncate(FILE_SIZE)
         os.chown(file, SECOND_USER, SECOND_USER)
     script = start_rank(6)
     (record,) = reader.read()
@@ -322,7 +322,7 @@ def test_three_users_leave_a_place_to_the_fourth(
     for number in range(1, 10):
         file = shared / f"{number}-{number:08x}.rank"
         with file.open("wb") as handle:
-            handle.truncate(RECORD_SIZE)
+            handle.truncate(FILE_SIZE)
         os.chown(file, SECOND_USER - number % 3, -1)
     with closing(RecordDirectory(shared, Procfs(), clock=clock)) as reader:
         assert reader.read() == []

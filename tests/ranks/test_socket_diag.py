@@ -15,7 +15,6 @@ from stagewatch.ranks.socket_diag import NamespaceSockets, TcpSocket, dump, name
 
 PROC = Path("/proc")
 FIELDS = {  # offsets in struct tcp_info, linux/tcp.h
-    "unacknowledged": (24, "=I", 1),
     "retransmissions": (100, "=I", 1),
     "bytes_acknowledged": (120, "=Q", 1),
     "bytes_received": (128, "=Q", 1),

@@ -282,11 +282,10 @@ def test_the_client_tells_what_the_launcher_calls_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_NAME", "grpo\n7b" + "x" * 100)
-    shown = parse(real_record(tmp_path)).job_name, parse(real_file(tmp_path)).job_name
-    assert shown[0] == ""  # the part of the file that older clients write
-    assert shown[1].isprintable()
-    assert shown[1].startswith("grpo") and shown[1].endswith("x")
-    assert len(shown[1]) == 64
+    shown = parse(real_file(tmp_path)).job_name
+    assert shown.isprintable()
+    assert shown.startswith("grpo") and shown.endswith("x")
+    assert len(shown) == 64
 
 
 def test_jobs_without_end_do_not_fill_the_agents_memory(clock: Clock, record: RankRecord) -> None:

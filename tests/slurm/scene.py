@@ -16,11 +16,9 @@ from stagewatch.slurm.model import (
     Diagnostics,
     EndedJob,
     Job,
-    License,
     Node,
     NodeEvent,
     Records,
-    Reservation,
 )
 from stagewatch.slurm.notation import NodeGpus
 from stagewatch.slurm.transport import diagnostics
@@ -28,7 +26,7 @@ from stagewatch.slurm.transport import json as slurm_json
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "slurm" / "24.11-v0.0.42.json"
 PARTS = json.loads(FIXTURE.read_text())
-REQUESTS = {"jobs": 2, "nodes": 2, "diagnostics": 1, "ping": 1, "reservations": 1, "licenses": 1}
+REQUESTS = {"jobs": 2, "nodes": 2, "diagnostics": 1, "ping": 1}
 """What each kind of data costs the controller, as counted by sdiag in tests/cluster."""
 
 
@@ -63,16 +61,6 @@ class Canned:
         """The controllers."""
         self._count("ping")
         return slurm_json.ping(PARTS["ping"])
-
-    def reservations(self, timeout: float) -> Records[Reservation]:
-        """The reservations."""
-        self._count("reservations")
-        return slurm_json.reservations(PARTS["reservations"])
-
-    def licenses(self, timeout: float) -> Records[License]:
-        """The licences."""
-        self._count("licenses")
-        return slurm_json.licenses(PARTS["licenses"])
 
     def ended_jobs(self, timeout: float, ago: float) -> Records[EndedJob]:
         """Ended runs."""

@@ -7,7 +7,6 @@ from stagewatch.slurm.collectors import controller as slurm_controller
 from stagewatch.slurm.collectors import jobs as slurm_jobs
 from stagewatch.slurm.collectors import nodes as slurm_nodes
 from stagewatch.slurm.collectors import queue as slurm_queue
-from stagewatch.slurm.collectors import reservations as slurm_reservations
 from stagewatch.slurm.collectors.events import EventsCollector
 from stagewatch.slurm.transport import json as slurm_json
 from tests.fake_clock import Clock
@@ -42,17 +41,6 @@ def test_jobs_golden() -> None:
     """Nodes and GPU indices of running jobs."""
     jobs, nodes = slurm_json.jobs(PARTS["jobs"]).items, slurm_json.nodes(PARTS["nodes"]).items
     assert_golden(slurm_jobs.measure(jobs, nodes), "slurm/jobs.prom")
-
-
-def test_reservations_golden() -> None:
-    """With the GPUs of their nodes."""
-    cluster = Cluster(Canned(), Timing())
-    for source in (cluster.reservations, cluster.licenses, cluster.nodes):
-        known(source)
-    collector = slurm_reservations.ReservationsCollector(
-        cluster.reservations, cluster.licenses, cluster.nodes
-    )
-    assert_golden(collector.collect(), "slurm/reservations.prom")
 
 
 def test_events_golden() -> None:

@@ -17,7 +17,6 @@ def node(tmp_path: Path) -> tuple[Path, Path]:
     proc, sys = tmp_path / "proc", tmp_path / "sys"
     (proc / "pressure").mkdir(parents=True)
     (proc / "pressure" / "io").write_text("full avg10=0.00 avg60=0.00 avg300=0.00 total=2500000\n")
-    (proc / "stat").write_text("cpu  10 0 10 500 300 0 0 0\ncpu0 1 2 3\nprocs_blocked 4\n")
     numbers = "10 1 80 500 20 2 160 1500 3 7000 2000 5 0 40 250 6 125"
     names = ("nvme0n1", "nvme0n1p1", "cciss/c0d0", "loop0")
     (proc / "diskstats").write_text("".join(f"1 0 {name} {numbers}\n" for name in names))
@@ -26,11 +25,9 @@ def node(tmp_path: Path) -> tuple[Path, Path]:
     return proc, sys
 
 
-def test_pressure_waiting_and_disks(node: tuple[Path, Path]) -> None:
+def test_pressure_and_disks(node: tuple[Path, Path]) -> None:
     out = IoCollector(*node).collect()
     assert out.value(io.PRESSURE, "io", "full") == 2.5
-    assert out.value(io.CPU_WAIT) == 3.0
-    assert out.value(io.WAITING) == 4
     assert out.value(io.DISK_BUSY, "nvme0n1") == 7.0
     assert out.value(io.DISK_SECONDS, "nvme0n1", "write") == 1.5
     assert out.value(io.DISK_BYTES, "nvme0n1", "write") == 160 * 512
@@ -47,9 +44,3 @@ def test_partitions_and_loop_devices_are_left_out(node: tuple[Path, Path]) -> No
 def test_a_proc_without_the_files_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SourceError):
         IoCollector(tmp_path, tmp_path).collect()
-
-
-def test_this_machine_has_figures() -> None:
-    out = IoCollector(Path("/proc"), Path("/sys")).collect()
-    assert out.value(io.CPU_WAIT) is not None
-    assert out.value(io.WAITING) is not None

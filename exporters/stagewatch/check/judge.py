@@ -28,6 +28,16 @@ def agent_url(value: object) -> str:
     return f"{scheme or 'http'}://{show((host or '127.0.0.1', port))}"
 
 
+XID_SECONDS = 3600.0
+"""How long an XID counts against the node."""
+DRIVER_STUCK_SECONDS = 60.0
+"""How long the driver may hang before the node is drained."""
+ORPHAN_SECONDS = 60.0
+"""How long a process may hold a GPU after the end of its job."""
+CLOCK_OFFSET_SECONDS = 0.01
+"""The most by which the clock may be off."""
+
+
 @dataclass(frozen=True, slots=True)
 class CheckOptions(Access):
     """Options of `stagewatch check`."""
@@ -41,13 +51,9 @@ class CheckOptions(Access):
     skip: tuple[str, ...] = option((), "checks to leave out", parse=listing(check_name))
     gpus: int = option(0, "GPUs this node must have; 0: as many as are on its PCI bus")
     gpu_type: str = option("", "model they must be, as in gpu_info's type (h200, a6000)")
-    xid_window: float = option(3600.0, "how long an XID counts against the node")
-    driver_stuck: float = option(60.0, "how long the driver may hang before the node is drained")
-    clock_offset: float = option(0.01, "most the clock may be off")
     mounts: tuple[str, ...] = option(
         (), "directories that must be mounted and answer", parse=listing(text)
     )
-    orphan_age: float = option(60.0, "how long a process may hold a GPU after its job's end")
 
 
 class Level(IntEnum):
@@ -123,7 +129,7 @@ def agent(facts: Facts, options: CheckOptions) -> Found:
 
 def driver(facts: Facts, options: CheckOptions) -> Found:
     stuck = facts.series.value("stagewatch_collector_stuck_seconds", collector="gpu") or 0.0
-    if stuck >= options.driver_stuck:
+    if stuck >= DRIVER_STUCK_SECONDS:
         yield Level.DRAIN, f"the NVIDIA driver has not answered for {stuck:.0f} s"
     elif stuck:
         yield Level.WARN, f"the NVIDIA driver has not answered for {stuck:.0f} s"
@@ -158,7 +164,7 @@ def gpu_type(facts: Facts, options: CheckOptions) -> Found:
 
 def xid(facts: Facts, options: CheckOptions) -> Found:
     for sample in facts.series("gpu_xid_last_timestamp_seconds"):
-        if facts.now - sample.value > options.xid_window:
+        if facts.now - sample.value > XID_SECONDS:
             continue
         severity, number = sample.labels["severity"], sample.labels["xid"]
         info = facts.series("gpu_xid_info", xid=number)
@@ -269,7 +275,7 @@ def persistence(facts: Facts, options: CheckOptions) -> Found:
 
 def orphans(facts: Facts, options: CheckOptions) -> Found:
     for sample in facts.series("gpu_orphaned_process_seconds"):
-        if sample.value >= options.orphan_age:
+        if sample.value >= ORPHAN_SECONDS:
             pid, job = sample.labels["pid"], sample.labels["job_id"]
             yield Level.DRAIN, f"process {pid} of ended job {job} holds {sample.gpu}"
 
@@ -278,7 +284,7 @@ def clock(facts: Facts, options: CheckOptions) -> Found:
     if facts.series.value("clock_synchronized") == 0:
         yield Level.WARN, "the clock is not synchronised"
     offset = abs(facts.series.value("clock_offset_seconds") or 0.0)
-    if offset > options.clock_offset:
+    if offset > CLOCK_OFFSET_SECONDS:
         yield Level.WARN, f"the clock is off by {offset * 1000:.1f} ms"
 
 

@@ -12,20 +12,15 @@ from dataclasses import dataclass
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import SourceError
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, gauge
 from stagewatch.node_context import NodeContext
 
-OFFSET = Metric(
+OFFSET = gauge(
     "clock_offset_seconds",
-    "gauge",
     "Offset from the time source that the kernel is still correcting.",
 )
-MAX_ERROR = Metric(
-    "clock_max_error_seconds", "gauge", "The most the clock may be off by its own estimate."
-)
-SYNCHRONIZED = Metric(
-    "clock_synchronized", "gauge", "1 if the clock is kept in step with a time source."
-)
+MAX_ERROR = gauge("clock_max_error_seconds", "The most the clock may be off by its own estimate.")
+SYNCHRONIZED = gauge("clock_synchronized", "1 if the clock is kept in step with a time source.")
 
 _STA_UNSYNC = 0x0040
 _STA_NANO = 0x2000

@@ -36,6 +36,21 @@ class Metric:
             raise ValueError(f"{self.name}: counters, and only they, end in _total")
 
 
+def gauge(name: str, help: str, labels: tuple[str, ...] = ()) -> Metric:
+    """A metric that rises and falls."""
+    return Metric(name, "gauge", help, labels)
+
+
+def counter(name: str, help: str, labels: tuple[str, ...] = ()) -> Metric:
+    """A metric that only grows; its name ends in `_total`."""
+    return Metric(name, "counter", help, labels)
+
+
+def histogram(name: str, help: str, labels: tuple[str, ...] = ()) -> Metric:
+    """A metric of buckets, with a sum and a count."""
+    return Metric(name, "histogram", help, labels)
+
+
 @dataclass(frozen=True, slots=True)
 class Histogram:
     """Cumulative bucket counts for ascending upper bounds, without the +Inf bucket."""

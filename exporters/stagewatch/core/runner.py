@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from stagewatch.core.collector import Collector
 from stagewatch.core.errors import NoData, StagewatchError, Stuck
-from stagewatch.core.exposition import Metric, Renderer, Samples
+from stagewatch.core.exposition import Renderer, Samples, counter, gauge
 from stagewatch.core.shortage import SHORTAGES, is_shortage
 
 log = logging.getLogger(__name__)
@@ -23,51 +23,40 @@ STALE_AFTER = 3
 """A snapshot older than this many intervals is dropped, never served frozen."""
 
 _LABEL = ("collector",)
-SUCCESS = Metric(
+SUCCESS = gauge(
     "stagewatch_collector_success",
-    "gauge",
     "1 if the collector's last call succeeded, 0 if it failed; absent where it has no data.",
     _LABEL,
 )
-NO_DATA = Metric(
+NO_DATA = gauge(
     "stagewatch_collector_no_data",
-    "gauge",
     "1 if this node has nothing of the kind the collector reads.",
     _LABEL,
 )
-DURATION = Metric(
-    "stagewatch_collector_duration_seconds", "gauge", "How long the last call took.", _LABEL
-)
-CPU = Metric(
+DURATION = gauge("stagewatch_collector_duration_seconds", "How long the last call took.", _LABEL)
+CPU = counter(
     "stagewatch_collector_cpu_seconds_total",
-    "counter",
     "CPU time of the collector's thread in the agent, rendering included; not of its children.",
     _LABEL,
 )
-LAST_SUCCESS = Metric(
+LAST_SUCCESS = gauge(
     "stagewatch_collector_last_success_timestamp_seconds",
-    "gauge",
     "When the last successful call ended, as Unix time.",
     _LABEL,
 )
-STUCK = Metric(
+STUCK = gauge(
     "stagewatch_collector_stuck_seconds",
-    "gauge",
     "How long the collector has been past its deadline without an answer; 0 when it is not.",
     _LABEL,
 )
-SKIPPED = Metric(
+SKIPPED = counter(
     "stagewatch_collector_skipped_total",
-    "counter",
     "Collections that were due while an earlier call was still running.",
     _LABEL,
 )
-INTERVAL = Metric(
-    "stagewatch_collector_interval_seconds", "gauge", "Time between two collections.", _LABEL
-)
-DROPPED = Metric(
+INTERVAL = gauge("stagewatch_collector_interval_seconds", "Time between two collections.", _LABEL)
+DROPPED = counter(
     "stagewatch_series_dropped_total",
-    "counter",
     "Series left out because a metric had reached its limit of label sets.",
     _LABEL,
 )

@@ -74,13 +74,15 @@ class Query:
     legend: str = ""
 
 
-Queries = str | Query | Sequence[Query]
+Queries = str | Sequence[Query]
+"""One expression, whose legend is the next argument, or several queries."""
 
 
 def stat(
     title: str,
     description: str,
     queries: Queries,
+    legend: str = "",
     *,
     unit: str = "short",
     thresholds: tuple[Threshold, ...] = NEUTRAL,
@@ -100,7 +102,7 @@ def stat(
         "reduceOptions": _LAST_VALUE,
         "textMode": "auto",
     }
-    targets = _targets(queries)
+    targets = _targets(queries, legend)
     return _panel("stat", title, description, targets, width, rows, field, options)
 
 
@@ -108,6 +110,7 @@ def timeseries(
     title: str,
     description: str,
     queries: Queries,
+    legend: str = "",
     *,
     unit: str = "short",
     thresholds: tuple[Threshold, ...] = (),
@@ -151,7 +154,7 @@ def timeseries(
         },
         "tooltip": {"mode": "multi", "sort": "desc"},
     }
-    targets = _targets(queries)
+    targets = _targets(queries, legend)
     field["links"] = _links(targets)
     panel = _panel("timeseries", title, description, targets, width, rows, field, options)
     panel.overrides = [
@@ -168,6 +171,7 @@ def state_timeline(
     title: str,
     description: str,
     queries: Queries,
+    legend: str = "",
     *,
     mappings: Sequence[dict[str, Any]] = (),
     thresholds: tuple[Threshold, ...] = NEUTRAL,
@@ -186,7 +190,7 @@ def state_timeline(
         "showValue": "auto",
         "tooltip": {"mode": "single", "sort": "none"},
     }
-    targets = _targets(queries)
+    targets = _targets(queries, legend)
     field["links"] = _links(targets)
     return _panel("state-timeline", title, description, targets, width, rows, field, options)
 
@@ -204,7 +208,7 @@ def heatmap(title: str, description: str, expr: str, *, width: int = 12) -> Pane
         "yAxis": {"axisPlacement": "left", "reverse": False, "unit": "s"},
     }
     field = {"unit": "s", "custom": {"scaleDistribution": {"type": "linear"}}}
-    targets = _targets(Query(expr, "{{le}}"), format="heatmap")
+    targets = _targets(expr, "{{le}}", format="heatmap")
     return _panel("heatmap", title, description, targets, width, 8, field, options)
 
 
@@ -239,9 +243,9 @@ def distribution(
     return panel
 
 
-def heat_rows(title: str, description: str, query: Query, *, unit: str, width: int = 12) -> Panel:
-    """A row of colours over time for each role and rank that the query returns."""
-    panel = heatmap(title, description, query.expr, width=width)
+def heat_rows(title: str, description: str, expr: str, *, unit: str, width: int = 12) -> Panel:
+    """A row of colours over time for each role and rank that the expression returns."""
+    panel = heatmap(title, description, expr, width=width)
     panel.targets[0].format = "time_series"
     panel.targets[0].legendFormat = "{{role}} {{rank}}"
     panel.field["unit"] = unit
@@ -254,6 +258,7 @@ def bar_gauge(
     title: str,
     description: str,
     queries: Queries,
+    legend: str = "",
     *,
     unit: str = "short",
     thresholds: tuple[Threshold, ...] = NEUTRAL,
@@ -270,7 +275,7 @@ def bar_gauge(
         "sizing": "auto",
         "valueMode": "color",
     }
-    targets = _targets(queries, instant=True)
+    targets = _targets(queries, legend, instant=True)
     return _panel("bargauge", title, description, targets, width, 8, field, options)
 
 
@@ -409,12 +414,10 @@ def _panel(
 
 
 def _targets(
-    queries: Queries, *, instant: bool = False, format: str = "time_series"
+    queries: Queries, legend: str = "", *, instant: bool = False, format: str = "time_series"
 ) -> list[Target]:
     if isinstance(queries, str):
-        queries = Query(queries)
-    if isinstance(queries, Query):
-        queries = (queries,)
+        queries = [Query(queries, legend)]
     return [
         Target(
             expr=expand(query.expr),

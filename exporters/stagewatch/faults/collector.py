@@ -7,28 +7,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, gauge
 from stagewatch.faults.markers import read_markers
 from stagewatch.node_context import NodeContext
 
 HOLD_SECONDS = 30.0
 """A fault is shown at least this long, so that one shorter than a scrape interval is not lost."""
 
-ACTIVE = Metric(
+ACTIVE = gauge(
     "fault_injection_active",
-    "gauge",
     f"1 while a fault is being injected, and for at least {HOLD_SECONDS:.0f} s from its start.",
     ("id", "fault_type", "target_worker", "expected_failure_stage", "scenario"),
 )
-START = Metric(
+START = gauge(
     "fault_injection_start_timestamp_seconds",
-    "gauge",
     "When the injection of an open fault began, as Unix time.",
     ("id",),
 )
-SKIPPED = Metric(
+SKIPPED = gauge(
     "stagewatch_markers_skipped",
-    "gauge",
     "Marker files that were passed over in the last look, by reason.",
     ("reason",),
 )

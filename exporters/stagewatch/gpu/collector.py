@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option, path
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, gauge
 from stagewatch.core.runner import STALE_AFTER
 from stagewatch.gpu.directory import GpuDirectory
 from stagewatch.gpu.history import GpuHistory
@@ -21,29 +21,25 @@ from stagewatch.gpu.readings import GPU, parse
 from stagewatch.gpu.xids import XidLedger, bus_key
 from stagewatch.node_context import NodeContext
 
-INFO = Metric(
+INFO = gauge(
     "gpu_info",
-    "gauge",
     "Identity of a GPU or MIG instance: 1.  type is the normalised short name; source is nvml for "
     "a real device and recorded for readings replayed from a file.",
     (*GPU, "model", "type", "minor", "pci_bus_id", "driver", "vbios", "serial", "source"),
 )
-PEAK = Metric(
+PEAK = gauge(
     "gpu_peak_flops",
-    "gauge",
     "Operations a second with dense matrices by the model's data sheet; absent where it is not "
     "listed.",
     (*GPU, "precision"),
 )
-UP = Metric("gpu_up", "gauge", "1 if the driver reaches the GPU, 0 if it has lost it.", GPU)
-RELEASED = Metric(
+UP = gauge("gpu_up", "1 if the driver reaches the GPU, 0 if it has lost it.", GPU)
+RELEASED = gauge(
     "stagewatch_gpu_reader_released",
-    "gauge",
     "1 while the agent keeps off the GPUs on request (SIGUSR1 or the release file).",
 )
-TIER_DURATION = Metric(
+TIER_DURATION = gauge(
     "stagewatch_gpu_tier_duration_seconds",
-    "gauge",
     "Time the driver took to answer a tier's questions for all GPUs.",
     ("tier",),
 )
@@ -60,7 +56,6 @@ class GpuOptions:
     )
     slow_interval: float = option(60.0, "time between readings of identity, limits and modes")
     timeout: float = option(5.0, "give a call of the driver up after this time")
-    start_timeout: float = option(30.0, "the same while the driver is being opened")
     release_file: Path = option(
         Path("/run/stagewatch/release-gpu"), "keep off the GPUs while this file exists"
     )
@@ -196,7 +191,6 @@ def _build(options: GpuOptions, context: NodeContext) -> GpuCollector:
     else:
         reader = GpuReader(
             timeout=options.timeout,
-            start_timeout=options.start_timeout,
             release_file=options.release_file,
         )
     return GpuCollector(

@@ -17,7 +17,7 @@ from pathlib import Path
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option
 from stagewatch.core.errors import NoData
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Metric, Samples, gauge
 from stagewatch.gpu.collector import SPEC as GPU_COLLECTOR
 from stagewatch.gpu.directory import GpuDirectory, GpuFacts
 from stagewatch.gpu.readings import GPU
@@ -34,22 +34,19 @@ from stagewatch.slurm.node_jobs import (
     uuids,
 )
 
-JOB_INFO = Metric(
+JOB_INFO = gauge(
     "gpu_job_info",
-    "gauge",
     "1 for a GPU that Slurm has given to a job, busy or not.",
     (*GPU, "job_id", "user"),
 )
-IDLE = Metric(
+IDLE = gauge(
     "gpu_allocated_idle_seconds",
-    "gauge",
     "How long a GPU has been given to a job without any process holding it, since the agent first "
     "saw it so; absent while one does.",
     (*GPU, "job_id"),
 )
-ORPHAN = Metric(
+ORPHAN = gauge(
     "gpu_orphaned_process_seconds",
-    "gauge",
     "How long a process has been holding a GPU after its job has ended, since the agent first saw "
     "it so.",
     (*GPU, "job_id", "pid"),

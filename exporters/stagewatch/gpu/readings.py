@@ -47,64 +47,51 @@ class Reading(Enum):
     )
     TEMPERATURE_SHUTDOWN = (
         "gpu_temperature_shutdown_celsius",
-        "Temperature at which the GPU shuts down.",
+        "Temperature at which the GPU shuts down, and falls off the bus.",
     )
     MEMORY_TEMPERATURE_LIMIT = (
         "gpu_memory_temperature_limit_celsius",
         "Highest temperature of the memory.",
     )
     POWER = "gpu_power_watts", "Power draw, averaged over a second on Ampere and later."
-    POWER_AVERAGE = "gpu_power_average_watts", "Power draw averaged by the driver over a second."
-    POWER_INSTANT = "gpu_power_instant_watts", "Power draw at the moment it was asked for."
     POWER_LIMIT = "gpu_power_limit_watts", "Power limit in force."
-    POWER_LIMIT_MIN = "gpu_power_limit_min_watts", "Lowest limit one may set."
-    POWER_LIMIT_MAX = "gpu_power_limit_max_watts", "Highest limit one may set."
+    POWER_LIMIT_MAX = (
+        "gpu_power_limit_max_watts",
+        "Highest limit one may set; gpu_power_limit_watts below it is a cap that somebody has set.",
+    )
     ENERGY = "gpu_energy_joules_total", "Energy since the driver was loaded."
     CLOCK = "gpu_clock_hertz", "Current clock.", "domain"
-    CLOCK_MAX = "gpu_clock_max_hertz", "Highest clock of the domain.", "domain"
     UTILIZATION = (
         "gpu_utilization_ratio",
         "Share of the last sample period in which any kernel ran; says nothing about how much "
         "of the GPU it used.",
     )
-    MEMORY_UTILIZATION = (
-        "gpu_memory_utilization_ratio",
-        "Share of the last sample period in which device memory was read or written.",
-    )
-    ENCODER = "gpu_encoder_utilization_ratio", "Use of the video encoder."
-    DECODER = "gpu_decoder_utilization_ratio", "Use of the video decoder."
     MEMORY_USED = "gpu_memory_used_bytes", "Device memory in use, without the driver's reserve."
     MEMORY_RESERVED = "gpu_memory_reserved_bytes", "Device memory the driver keeps to itself."
     MEMORY_TOTAL = "gpu_memory_total_bytes", "Device memory."
-    BAR1_USED = "gpu_bar1_used_bytes", "BAR1 address space in use."
-    BAR1_TOTAL = "gpu_bar1_total_bytes", "BAR1 address space."
     PERFORMANCE_STATE = "gpu_performance_state", "Performance state, 0 (fastest) to 15."
     PERSISTENCE_MODE = "gpu_persistence_mode", "1 if persistence mode is on."
-    COMPUTE_MODE = (
-        "gpu_compute_mode",
-        "0 shared, 2 compute prohibited, 3 one process at a time (the driver's own codes).",
-    )
     PROCESSES = "gpu_processes", "Processes with a compute context."
-    PROCESS_MEMORY = "gpu_process_memory_bytes", "Device memory of a process.", "pid"
+    PROCESS_MEMORY = (
+        "gpu_process_memory_bytes",
+        "Device memory of a process: who holds it when a job runs out.",
+        "pid",
+    )
     CALL_ERRORS = (
         "gpu_driver_call_errors_total",
-        "Calls the driver failed, other than by saying that it does not support them.",
+        "Calls the driver failed, other than by saying that it does not support them: it is "
+        "in trouble while they rise.",
     )
     UNSUPPORTED = (
         "gpu_driver_unsupported",
-        "Readings that the driver says it does not have for this GPU.",
+        "Readings that the driver says it does not have for this GPU: why a series is missing.",
     )
 
     # What the parts of a GPU are busy with, from NVML's performance monitoring (Hopper and later).
     # Shares are averages over the time since the collection before.
-    GRAPHICS_ACTIVE = "gpu_graphics_active_ratio", "Share of time any compute or graphics ran."
     SM_ACTIVE = (
         "gpu_sm_active_ratio",
         "Share of time an SM had at least one warp, averaged over the SMs.",
-    )
-    SM_ACTIVE_SECONDS = (
-        "gpu_sm_active_seconds_total",
-        "gpu_sm_active_ratio added up over time, since the reader process started.",
     )
     SM_OCCUPANCY = (
         "gpu_sm_occupancy_ratio",
@@ -114,22 +101,10 @@ class Reading(Enum):
         "gpu_tensor_active_ratio",
         "Share of time the SMs' tensor cores worked, at any precision.",
     )
-    TENSOR_ACTIVE_SECONDS = (
-        "gpu_tensor_active_seconds_total",
-        "gpu_tensor_active_ratio added up over time, since the reader process started.",
-    )
     DRAM_ACTIVE = (
         "gpu_dram_active_ratio",
         "Device memory bandwidth in use over its theoretical maximum.",
     )
-    DRAM_ACTIVE_SECONDS = (
-        "gpu_dram_active_seconds_total",
-        "gpu_dram_active_ratio added up over time, since the reader process started.",
-    )
-    INTEGER_ACTIVE = "gpu_integer_active_ratio", "Share of time the SMs did integer operations."
-    FP64_ACTIVE = "gpu_fp64_active_ratio", "Share of time the SMs did FP64 outside tensor cores."
-    FP32_ACTIVE = "gpu_fp32_active_ratio", "Share of time the SMs did FP32 outside tensor cores."
-    FP16_ACTIVE = "gpu_fp16_active_ratio", "Share of time the SMs did FP16 outside tensor cores."
     PCIE_THROUGHPUT = (
         "gpu_pcie_throughput_bytes_per_second",
         "PCIe traffic; tx is from the GPU.",
@@ -139,31 +114,6 @@ class Reading(Enum):
         "gpu_nvlink_throughput_bytes_per_second",
         "NVLink traffic over all links; tx is from the GPU.",
         "direction",
-    )
-    SM_CYCLES = "gpu_sm_cycles_total", "SM cycles since the last reboot (newest drivers only)."
-    SM_ACTIVE_CYCLES = (
-        "gpu_sm_active_cycles_total",
-        "SM cycles with at least one warp since the last reboot (newest drivers only).",
-    )
-    TENSOR_ACTIVE_CYCLES = (
-        "gpu_tensor_active_cycles_total",
-        "SM cycles with working tensor cores since the last reboot (newest drivers only).",
-    )
-    INTEGER_ACTIVE_CYCLES = (
-        "gpu_integer_active_cycles_total",
-        "SM cycles with integer operations since the last reboot (newest drivers only).",
-    )
-    FP64_ACTIVE_CYCLES = (
-        "gpu_fp64_active_cycles_total",
-        "SM cycles with FP64 since the last reboot (newest drivers only).",
-    )
-    FP32_ACTIVE_CYCLES = (
-        "gpu_fp32_active_cycles_total",
-        "SM cycles with FP32 since the last reboot (newest drivers only).",
-    )
-    FP16_ACTIVE_CYCLES = (
-        "gpu_fp16_active_cycles_total",
-        "SM cycles with FP16 since the last reboot (newest drivers only).",
     )
 
     # What is or goes wrong: throttling, memory errors and repairs, links, fabric.
@@ -181,7 +131,7 @@ class Reading(Enum):
         "kind",
         "scope",
     )
-    ECC_MODE = "gpu_ecc_mode", "1 if ECC is on."
+    ECC_MODE = ("gpu_ecc_mode", "1 if ECC is on; if it is off, no errors are counted.")
     SRAM_THRESHOLD = (
         "gpu_sram_ecc_threshold_exceeded",
         "1 if uncorrectable SRAM errors have passed the vendor's limit for replacing the GPU.",
@@ -190,7 +140,11 @@ class Reading(Enum):
     REMAP_PENDING = "gpu_remap_pending", "1 if a row is to be replaced at the next reset."
     REMAP_FAILED = "gpu_remap_failed", "1 if replacing a row has failed."
     REMAP_BANKS = "gpu_remap_banks", "Memory banks by how many spare rows they have left.", "spares"
-    RETIRED_PAGES = "gpu_retired_pages", "Pages taken out of use, before Ampere.", "cause"
+    RETIRED_PAGES = (
+        "gpu_retired_pages",
+        "Pages taken out of use, before Ampere; many of them ask for another board.",
+        "cause",
+    )
     RETIRED_PAGES_PENDING = (
         "gpu_retired_pages_pending",
         "1 if a page is to be retired at the next reset.",
@@ -209,7 +163,11 @@ class Reading(Enum):
     NVLINK_ERRORS = "gpu_nvlink_errors_total", "NVLink errors over all links.", "kind"
     PCIE_BYTES = "gpu_pcie_bytes_total", "PCIe data; tx is from the GPU.", "direction"
     PCIE_REPLAYS = "gpu_pcie_replays_total", "PCIe packets sent again."
-    PCIE_ERRORS = "gpu_pcie_errors_total", "PCIe errors.", "kind"
+    PCIE_ERRORS = (
+        "gpu_pcie_errors_total",
+        "PCIe errors; where transfers are slow, they tell a bad slot or riser.",
+        "kind",
+    )
     PCIE_GENERATION = (
         "gpu_pcie_link_generation",
         "PCIe generation in use; an idle GPU may step down.",

@@ -19,7 +19,7 @@ from pathlib import Path
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option
 from stagewatch.core.errors import NoData, StagewatchError
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, gauge
 from stagewatch.core.findings import Findings
 from stagewatch.core.words import printable
 from stagewatch.faults.markers import Marker, read_markers
@@ -85,32 +85,28 @@ MAX_LINES = 20
 """Lines of the kernel log, and fault markers, in an incident."""
 MAX_EVENTS = 200
 
-GROUP = Metric(
+GROUP = gauge(
     "rl_rank_stack_group",
-    "gauge",
     "Which line of the user's own code, and which functions called from there, a rank was in when "
     "its job began to hang; equal groups are equal places, on all nodes. 1 if every look saw it in "
     "these functions, and half of them at this line: two looks 3 s apart, more while it hangs; "
     "0 if it moved, and the group is of where at least half of them saw it, else of what stayed.",
     (*RANK_LABELS, "group"),
 )
-FRAME = Metric(
+FRAME = gauge(
     "rl_rank_stack_frame_info",
-    "gauge",
     "1 for the innermost frame of the user's own code that a rank was in when its job began to "
     "hang: file, line and function.",
     (*RANK_LABELS, "frame"),
 )
-WAITS = Metric(
+WAITS = gauge(
     "rl_rank_waits_for",
-    "gauge",
     "1 for whatever the kernel shows a rank to wait for once its job seems to hang, and in what: a "
     "rank, a process that is none, or an address; with none of these it waits for nobody.",
     (*RANK_LABELS, "how", "for_role", "for_rank", "process", "address", "through"),
 )
-CONNECTION = Metric(
+CONNECTION = gauge(
     "rl_rank_connection_info",
-    "gauge",
     "1 for each connection to another node of a rank in no collective, once its job seems to hang: "
     "`rl_rank_waits_for` of the other node has the same address.",
     (*RANK_LABELS, "address"),

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option
 from stagewatch.core.errors import SourceError
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.core.state_file import StateFile, optional, real, text, whole
 from stagewatch.gpu.xids import Seen, Source, XidLedger, meaning
 from stagewatch.kernel_log.lines import (
@@ -33,82 +33,70 @@ from stagewatch.slurm.node_jobs import parse_slurm_cgroup
 K = TypeVar("K")
 
 XID = ("gpu", "uuid", "pci_bus_id", "xid", "severity")
-XID_ERRORS = Metric(
+XID_ERRORS = counter(
     "gpu_xid_errors_total",
-    "counter",
     "GPU errors since boot, from NVML events and the kernel log, each counted once.",
     XID,
 )
-XID_LAST = Metric(
+XID_LAST = gauge(
     "gpu_xid_last_timestamp_seconds",
-    "gauge",
     "When the error was last seen, as Unix time; increase() cannot see the first of a kind.",
     XID,
 )
-XID_INFO = Metric(
+XID_INFO = gauge(
     "gpu_xid_info",
-    "gauge",
     "1 for each kind of error seen, with what to do about it.",
     ("xid", "action", "meaning"),
 )
 SWITCH = ("pci_bus_id", "sxid", "severity")
-SWITCH_ERRORS = Metric(
+SWITCH_ERRORS = counter(
     "gpu_nvswitch_errors_total",
-    "counter",
     "Errors of NVSwitches (SXids) since boot, by what the driver calls them: fatal or nonfatal.",
     SWITCH,
 )
-SWITCH_LAST = Metric(
+SWITCH_LAST = gauge(
     "gpu_nvswitch_error_last_timestamp_seconds",
-    "gauge",
     "When the error was last seen, as Unix time.",
     SWITCH,
 )
 VICTIM = ("scope", "job_id", "role", "rank")
-OOM_KILLS = Metric(
+OOM_KILLS = counter(
     "log_oom_kills_total",
-    "counter",
     "Processes killed for lack of memory since boot; scope is cgroup or system, and the job and "
     "rank are empty where unknown.",
     VICTIM,
 )
-OOM_LAST = Metric(
-    "log_oom_kill_last_timestamp_seconds", "gauge", "When the last of them was killed.", VICTIM
-)
-NFS_DOWN = Metric(
+OOM_LAST = gauge("log_oom_kill_last_timestamp_seconds", "When the last of them was killed.", VICTIM)
+NFS_DOWN = gauge(
     "nfs_server_not_responding",
-    "gauge",
     "1 from the kernel's 'not responding' to its 'OK'; 0 afterwards.",
     ("server",),
 )
-NFS_SINCE = Metric(
+NFS_SINCE = gauge(
     "nfs_server_not_responding_since_timestamp_seconds",
-    "gauge",
     "Since when the server has not answered, as Unix time; absent while it does.",
     ("server",),
 )
-NFS_OUTAGES = Metric(
+NFS_OUTAGES = counter(
     "nfs_server_outages_total",
-    "counter",
-    "How often the kernel said that the server does not respond, since boot.",
+    "How often the kernel said that the server does not respond, since boot: short outages, too.",
     ("server",),
 )
-NFS_RECLAIM = Metric(
-    "nfs_lock_reclaim_failures_total", "counter", "File locks lost after an outage, since boot."
+NFS_RECLAIM = counter(
+    "nfs_lock_reclaim_failures_total",
+    "File locks lost after an outage, since boot: who held one may write where another does.",
 )
-READABLE = Metric(
+READABLE = gauge(
     "stagewatch_kmsg_readable",
-    "gauge",
     "1 if the kernel log can be read; without it, GPU errors come from NVML events alone.",
 )
-LOST = Metric(
+LOST = counter(
     "stagewatch_kmsg_records_lost_total",
-    "counter",
-    "Records the kernel overwrote before they were read, since the agent's start.",
+    "Records the kernel overwrote before they were read, since the agent's start: an XID "
+    "may have been among them.",
 )
-SAVED = Metric(
+SAVED = gauge(
     "stagewatch_kmsg_state_saved",
-    "gauge",
     "1 if the place in the log and the counters survive a restart of the agent.",
 )
 

@@ -13,39 +13,49 @@ from typing import Any
 from stagewatch.core.children.collector import JobsCollector, shown_for
 from stagewatch.core.children.helper import Jobs, JobSpec, JobState
 from stagewatch.core.collector import CollectorSpec
-from stagewatch.core.config import duration, listing, option, regex, size, text
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.config import duration, listing, option, regex, text
+from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.logs.child import PLACEHOLDERS
 from stagewatch.logs.patterns import KNOWN, user_pattern
 from stagewatch.node_context import NodeContext
+
+MOST_FILES = 256
+"""Files read of one path: those written last."""
+MOST_BYTES = 4 << 20
+"""Read at one time of all files of a path."""
 
 _FILE = ("job_id", "role", "rank", "file")
 _LINE = ("pattern", *_FILE)
 _PATH = ("path",)
 
-MATCHES = Metric(
+MATCHES = counter(
     "log_matches_total",
-    "counter",
     "Lines of a kind since the agent began to read; `file` is empty where the path tells the rank.",
     _LINE,
 )
-FIRST = Metric(
+FIRST = gauge(
     "log_first_match_timestamp_seconds",
-    "gauge",
     "Time of the first such line, as Unix time: what the line says, else when it was read.",
     _LINE,
 )
-LAST = Metric("log_last_match_timestamp_seconds", "gauge", "Time of the last such line.", _LINE)
-WRITTEN = Metric("log_written_timestamp_seconds", "gauge", "When the file was last written.", _FILE)
-READ = Metric("log_read_bytes_total", "counter", "Bytes that were looked at.", _PATH)
-SKIPPED = Metric(
-    "log_skipped_bytes_total", "counter", "Bytes passed over since too many came at once.", _PATH
+LAST = gauge("log_last_match_timestamp_seconds", "Time of the last such line.", _LINE)
+WRITTEN = gauge(
+    "log_written_timestamp_seconds",
+    "When the file was last written: whether a rank that seems to hang still logs.",
+    _FILE,
 )
-FILES = Metric("log_files", "gauge", "Files that are read.", _PATH)
-LEFT_OUT = Metric("log_files_left_out", "gauge", "Files beyond the limit, longest ago.", _PATH)
-STUCK = Metric(
+SKIPPED = counter(
+    "log_skipped_bytes_total",
+    "Bytes passed over since too many came at once: errors in them are not seen.",
+    _PATH,
+)
+LEFT_OUT = gauge(
+    "log_files_left_out",
+    "Files beyond the limit, longest ago: their errors are not seen.",
+    _PATH,
+)
+STUCK = gauge(
     "log_stuck_seconds",
-    "gauge",
     "How long the files have not let a reading get through; from the deadline on.",
     _PATH,
 )
@@ -95,8 +105,6 @@ class LogsOptions:
     deadline: float = option(
         20.0, "time after which a reading is given up and its process killed", parse=duration
     )
-    max_files: int = option(256, "files read of one path, those written last")
-    max_bytes: int = option(4 << 20, "read at one time of all files of a path", parse=size)
 
 
 class LogsCollector(JobsCollector):
@@ -123,9 +131,7 @@ class LogsCollector(JobsCollector):
             out.add(MATCHES, count, *labels)
             out.add(FIRST, first, *labels)
             out.add(LAST, last, *labels)
-        out.add(READ, result["read"], path)
         out.add(SKIPPED, result["skipped"], path)
-        out.add(FILES, result["watched"], path)
         out.add(LEFT_OUT, result["left_out"], path)
 
 
@@ -137,8 +143,8 @@ def job(path: str, options: LogsOptions) -> JobSpec:
             "pattern": path,
             "patterns": list(options.patterns),
             "line_labels": options.line_labels,
-            "max_files": options.max_files,
-            "max_bytes": options.max_bytes,
+            "max_files": MOST_FILES,
+            "max_bytes": MOST_BYTES,
         },
         interval=options.every,
         deadline=options.deadline,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import listing, option, text
 from stagewatch.core.errors import NoData
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.procfs import number, read_bytes
 from stagewatch.node_context import NodeContext
 
@@ -102,62 +102,44 @@ def _text(path: Path) -> str:
 
 _PORT = ("device", "port")
 
-INFO = Metric(
+INFO = gauge(
     "net_infiniband_info",
-    "gauge",
-    "1 for every RDMA port, with link layer, driver, model, board and firmware.",
+    "1 for every RDMA port, with link layer, driver, model, board and firmware: what a "
+    "bad one differs in.",
     (*_PORT, "link_layer", "driver", "model", "board", "firmware"),
 )
-STATE = Metric(
+STATE = gauge(
     "net_infiniband_state",
-    "gauge",
     "1 for the logical state in force (active, down, init, armed ...).",
     (*_PORT, "state"),
 )
-PHYSICAL_STATE = Metric(
+PHYSICAL_STATE = gauge(
     "net_infiniband_physical_state",
-    "gauge",
-    "1 for the physical state in force (linkup, polling, disabled ...).",
+    "1 for the physical state in force (linkup, polling, disabled ...): polling is a "
+    "cable or its far end.",
     (*_PORT, "state"),
 )
-CHANGES = Metric(
+CHANGES = counter(
     "net_infiniband_state_changes_total",
-    "counter",
     "Changes of either state that the agent has seen.",
     _PORT,
 )
-RATE = Metric("net_infiniband_rate_bytes_per_second", "gauge", "Speed the link runs at now.", _PORT)
-EXPECTED = Metric(
+RATE = gauge("net_infiniband_rate_bytes_per_second", "Speed the link runs at now.", _PORT)
+EXPECTED = gauge(
     "net_infiniband_expected_rate_bytes_per_second",
-    "gauge",
     "Speed the link should have: as configured, else the highest that a port of the same model and "
     "board on this node has had since the agent began.",
     _PORT,
 )
-BYTES = Metric(
-    "net_infiniband_bytes_total", "counter", "Bytes by direction.", (*_PORT, "direction")
-)
-PACKETS = Metric(
-    "net_infiniband_packets_total", "counter", "Packets by direction.", (*_PORT, "direction")
-)
-OPERATION_BYTES = Metric(
-    "net_infiniband_operation_bytes_total",
-    "counter",
-    "Bytes by kind of operation (send, rdma_read, rdma_write ...), where the driver tells (EFA).",
-    (*_PORT, "operation"),
-)
-DOWNS = Metric(
-    "net_infiniband_link_downs_total", "counter", "Times the link went down (link_downed).", _PORT
-)
-ERRORS = Metric(
+BYTES = counter("net_infiniband_bytes_total", "Bytes by direction.", (*_PORT, "direction"))
+DOWNS = counter("net_infiniband_link_downs_total", "Times the link went down (link_downed).", _PORT)
+ERRORS = counter(
     "net_infiniband_errors_total",
-    "counter",
     "Errors, drops, repeats and time-outs, by the name of the kernel's counter.",
     (*_PORT, "error"),
 )
-CONGESTION = Metric(
+CONGESTION = counter(
     "net_infiniband_congestion_total",
-    "counter",
     "Signs of congestion, by the name of the kernel's counter: port_xmit_wait in ticks with data "
     "and no credit, others in packets.",
     (*_PORT, "kind"),
@@ -173,13 +155,6 @@ _ERROR = re.compile(
     re.IGNORECASE,
 )
 """Names of mlx5, bnxt_re, mana, irdma, efa, hns and rxe in drivers/infiniband."""
-_PACKETS = {
-    "received": ("port_rcv_packets", "rx_pkts", "rx_packets"),
-    "sent": ("port_xmit_packets", "tx_pkts", "tx_packets"),
-}
-
-
-_NO_OPERATIONS = ("tx_bytes", "rx_bytes", "rx_roce_good_bytes", "tx_roce_good_bytes")
 
 
 def rate(value: Any) -> tuple[str, float]:
@@ -247,18 +222,13 @@ class InfinibandCollector(Collector):
 def _counters(out: Samples, port: RdmaPort, labels: tuple[str, str]) -> None:
     for direction, amount in _bytes(port).items():
         out.add(BYTES, amount, *labels, direction)
-    every = port.hardware_counters | port.counters
-    for direction, names in _PACKETS.items():
-        out.add(PACKETS, _first(every, names), *labels, direction)
-    for name, value in every.items():
+    for name, value in (port.hardware_counters | port.counters).items():
         if name == "link_downed":
             out.add(DOWNS, value, *labels)
         elif _CONGESTION.fullmatch(name):
             out.add(CONGESTION, value, *labels, name)
         elif _ERROR.fullmatch(name):
             out.add(ERRORS, value, *labels, name)
-        elif name.endswith("_bytes") and name not in _NO_OPERATIONS:
-            out.add(OPERATION_BYTES, value, *labels, name.removesuffix("_bytes"))
 
 
 def _bytes(port: RdmaPort) -> dict[str, int]:
@@ -275,10 +245,6 @@ def _bytes(port: RdmaPort) -> dict[str, int]:
     elif "rx_bytes" in hardware:
         found["received"] = hardware["rx_bytes"]
     return found
-
-
-def _first(counters: Mapping[str, int], names: Iterable[str]) -> int | None:
-    return next((counters[name] for name in names if name in counters), None)
 
 
 def _build(options: InfinibandOptions, node: NodeContext) -> InfinibandCollector:

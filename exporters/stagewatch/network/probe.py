@@ -11,36 +11,32 @@ from stagewatch.core.children.collector import JobsCollector, shown_for
 from stagewatch.core.children.helper import JobSpec, JobState
 from stagewatch.core.collector import CollectorSpec
 from stagewatch.core.config import duration, listing, option, text
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.node_context import NodeContext
 
 MAX_TARGETS = 50
 MIN_INTERVAL = 1.0
 """Seconds between two probes of one target, however short an interval is asked for."""
 
-SECONDS = Metric(
+SECONDS = gauge(
     "net_probe_seconds",
-    "gauge",
     "How long each phase of the last probe took: dns, connect, tls, http (until the status line).",
     ("target", "phase"),
 )
-SUCCESS = Metric(
+SUCCESS = gauge(
     "net_probe_success",
-    "gauge",
     "1 if the last probe got through all its phases, over HTTP to a status below 400.",
     ("target",),
 )
-ERROR = Metric(
+ERROR = gauge(
     "net_probe_error",
-    "gauge",
     "1 for the phase the last probe failed in, with the error: an errno, a resolver's EAI_ code, "
     "certificate, tls, no_http, status_NNN, or deadline where it did not come back.",
     ("target", "phase", "error"),
 )
-FAILURES = Metric(
+FAILURES = counter(
     "net_probe_failures_total",
-    "counter",
-    "Probes that failed, by phase and error.",
+    "Probes that failed, by phase and error: what clients of that service are told.",
     ("target", "phase", "error"),
 )
 

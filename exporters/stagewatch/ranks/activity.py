@@ -1,4 +1,4 @@
-"""What every rank's process is doing: its wait class, CPU time, switches and memory."""
+"""What every rank's process is doing: its wait class, CPU time and memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.procfs import ProcessStat, Procfs
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
@@ -17,62 +17,53 @@ from stagewatch.ranks.model import RANK_LABELS, Rank
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.wait_class import WINDOW_SAMPLES, Sample, Sampler, WaitClass, classify
 
-INFO = Metric(
+INFO = gauge(
     "rl_rank_info",
-    "gauge",
     "1 for every rank of this node, with its process and its GPU.",
     (*RANK_LABELS, "local_rank", "pid", "uuid", "framework", "world_size"),
 )
-WAIT_CLASS = Metric(
+WAIT_CLASS = gauge(
     "rl_rank_wait_class",
-    "gauge",
     "1 for the class the rank's training thread (its main thread without a record) is in: spin, "
     "poll, parked, io, compute, stopped, traced, gone, unknown.",
     (*RANK_LABELS, "class"),
 )
-CPU = Metric(
+CPU = counter(
     "rl_rank_cpu_seconds_total",
-    "counter",
     "CPU time of the rank's process, all threads, by mode (user, system).",
     (*RANK_LABELS, "mode"),
 )
-RUN_QUEUE = Metric(
+RUN_QUEUE = counter(
     "rl_rank_run_queue_seconds_total",
-    "counter",
     "Time the rank's training thread was runnable but waited for a core; absent without schedstat.",
     RANK_LABELS,
 )
-SWITCHES = Metric(
-    "rl_rank_context_switches_total",
-    "counter",
-    "Context switches of the rank's training thread, by kind (voluntary, involuntary).",
-    (*RANK_LABELS, "kind"),
+RESIDENT = gauge(
+    "rl_rank_resident_memory_bytes", "Resident memory of the rank's process.", RANK_LABELS
 )
-RESIDENT = Metric(
-    "rl_rank_resident_memory_bytes", "gauge", "Resident memory of the rank's process.", RANK_LABELS
-)
-MAJOR_FAULTS = Metric(
+MAJOR_FAULTS = counter(
     "rl_rank_major_page_faults_total",
-    "counter",
     "Times that the rank's process waited for a page from a disk: swapped out, or of a file.",
     RANK_LABELS,
 )
-SWAPPED = Metric(
+SWAPPED = gauge(
     "rl_rank_swapped_memory_bytes",
-    "gauge",
     "Memory of the rank's process that is swapped out; absent on a kernel without swap.",
     RANK_LABELS,
 )
-STORAGE_WAIT = Metric(
+STORAGE_WAIT = gauge(
     "rl_rank_storage_wait_seconds",
-    "gauge",
     "How long the rank's training thread has been in one uninterruptible sleep or storage wait, "
     "without running in between, as on a mount that does not answer; absent below 10 s.",
     RANK_LABELS,
 )
 STORAGE_WAIT_SECONDS = 10.0
 """Shorter waits come and go in a healthy job."""
-THREADS = Metric("rl_rank_threads", "gauge", "Threads of the rank's process.", RANK_LABELS)
+THREADS = gauge(
+    "rl_rank_threads",
+    "Threads of the rank's process; those that only grow are a leak.",
+    RANK_LABELS,
+)
 
 _Look = tuple[ProcessStat, Sample]
 """A process, and the thread of it that trains."""
@@ -138,8 +129,6 @@ class RanksCollector(Collector):
         out.add(WAIT_CLASS, 1, *key, classify(window).value)
         out.add(CPU, process.user_seconds, *key, "user")
         out.add(CPU, process.system_seconds, *key, "system")
-        out.add(SWITCHES, sample.voluntary, *key, "voluntary")
-        out.add(SWITCHES, sample.involuntary, *key, "involuntary")
         out.add(RESIDENT, process.resident_bytes, *key)
         out.add(SWAPPED, sample.swapped_bytes, *key)
         out.add(MAJOR_FAULTS, process.major_page_faults, *key)
@@ -159,7 +148,7 @@ def _build(options: NoOptions, context: NodeContext) -> RanksCollector:
 
 SPEC = CollectorSpec(
     name="ranks",
-    help="state, wait class, CPU, switches and memory of every process that is a rank",
+    help="state, wait class, CPU and memory of every process that is a rank",
     interval=1.0,
     options=NoOptions,
     build=_build,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.procfs import TICKS_PER_SECOND, Procfs, read_bytes
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.families import ProcessFamilies, RankCounter
@@ -25,22 +25,19 @@ MAX_THREADS = 512
 _DELAY_FIELD = 39
 """Index of the block I/O delay, counted from the state (field 3 in proc_pid_stat(5))."""
 
-BLOCKED = Metric(
+BLOCKED = gauge(
     "io_blocked_tasks",
-    "gauge",
     "Tasks in uninterruptible sleep by what they wait for: nfs, fuse, lustre, page, block, "
     "journal, memory, gpu, lock, other, or unknown where the kernel does not say.",
     ("class",),
 )
-RANK_BLOCKED = Metric(
+RANK_BLOCKED = gauge(
     "rl_rank_blocked_tasks",
-    "gauge",
     "The same for the rank's threads and the processes it has started; absent when there is none.",
     (*RANK_LABELS, "class"),
 )
-DELAY = Metric(
+DELAY = counter(
     "rl_rank_block_io_delay_seconds_total",
-    "counter",
     "Time the rank's threads waited for block devices; absent unless sysctl "
     "kernel.task_delayacct is 1.",
     RANK_LABELS,

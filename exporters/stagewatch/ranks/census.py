@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, gauge
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 
-AVAILABLE = Metric(
+AVAILABLE = gauge(
     "stagewatch_record_directory_available_bytes",
-    "gauge",
     "Room for further stage records, 0 also where no file can be made; a rank that begins while "
     "there is none goes without a record.",
 )
-UNREAD = Metric(
+UNREAD = gauge(
     "stagewatch_processes_unread",
-    "gauge",
     "Processes that may be ranks, but whose environment does not answer, as while they are stuck "
     "in mmap on a silent mount; none is read again before it answers.",
 )

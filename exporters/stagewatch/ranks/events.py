@@ -76,8 +76,8 @@ _MAX_PEER = 10_000_000
 def last_events(ranks: RankDirectory, record: RankRecord, most: int = 100) -> list[Event]:
     """The last events of a rank in the order of their times, `most` of them at the most.
 
-    `record` is one of the latest census of `ranks`.  Empty where its client keeps no events, or the
-    record is gone.  Takes some milliseconds; never raises.
+    `record` is one of the latest census of `ranks`.  Empty where the record
+    is gone.  Takes some milliseconds; never raises.
     """
     recording = ranks.recording(record)
     return [] if recording is None else parse_events(recording.raw, recording.boot_ns)[-most:]

@@ -19,7 +19,7 @@ OTHER = "other"
 FlowKey = tuple[str, str]
 """Side and port, as labels."""
 
-_NOTHING = TcpStatistics(0, 0.0, 0.0, 0, 0, 0, 0)
+_NOTHING = TcpStatistics(0.0, 0.0, 0, 0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -47,7 +47,6 @@ class Flow:
     states: Counter[str] = field(default_factory=Counter)
     rtt: float | None = None
     last_received: float | None = None
-    unacknowledged: int = 0
     send_queue: int = 0
     receive_queue: int = 0
 
@@ -59,7 +58,6 @@ class Flow:
         statistics = connection.statistics
         if statistics is None:
             return
-        self.unacknowledged += statistics.unacknowledged
         if connection.state == "established":
             self.rtt = max(self.rtt or 0.0, statistics.rtt)
             age = statistics.last_received

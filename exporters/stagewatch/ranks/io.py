@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, counter
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.families import RankCounter
 from stagewatch.ranks.family_io import FamilyIo
 from stagewatch.ranks.model import RANK_LABELS
 
-BYTES = Metric(
+BYTES = counter(
     "rl_rank_io_bytes_total",
-    "counter",
     "Bytes the rank and its descendants read and wrote, by direction and layer: call (system "
     "calls, the page cache and pipes included) or storage (what reached or will reach it).",
     (*RANK_LABELS, "direction", "layer"),

@@ -9,64 +9,54 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Metric, Samples, counter
 from stagewatch.ranks.model import RANK_LABELS
 from stagewatch.ranks.records import Life, RankRecord
 
 _LABELS = (*RANK_LABELS, "stage")
 
-WORKED = Metric(
+WORKED = counter(
     "rl_rank_worked_seconds_total",
-    "counter",
     "Time that the rank's training thread has spent outside of collectives while the stage was its "
     "innermost open one, up to now.",
     _LABELS,
 )
-WAITED = Metric(
+WAITED = counter(
     "rl_rank_waited_seconds_total",
-    "counter",
     "Time that the rank's training thread has spent inside of collectives while the stage was its "
     "innermost open one, up to now: it waits for its peers there, or for the transport.",
     _LABELS,
 )
-DATA_WAIT = Metric(
+DATA_WAIT = counter(
     "rl_rank_data_wait_seconds_total",
-    "counter",
     "Time that the rank's training thread has waited for batches of a PyTorch DataLoader, up to "
     "now; it counts as work.",
     RANK_LABELS,
 )
-STEPS = Metric(
+STEPS = counter(
     "rl_rank_steps_total",
-    "counter",
     "Steps of the rank that the agent has measured, told from the numbers that the rank gave them. "
     "Those with a stage init, eval, checkpoint or cleanup are left out, here and in what follows.",
     RANK_LABELS,
 )
-STEP_TIME = Metric(
-    "rl_rank_step_time_seconds_total", "counter", "Time of these steps.", RANK_LABELS
-)
-STEP_TIME_SQUARED = Metric(
+STEP_TIME = counter("rl_rank_step_time_seconds_total", "Time of these steps.", RANK_LABELS)
+STEP_TIME_SQUARED = counter(
     "rl_rank_step_time_squared_seconds_total",
-    "counter",
     "Sum of the squares of the time of each of these steps, in seconds squared.",
     RANK_LABELS,
 )
-STEP_WORK = Metric(
+STEP_WORK = counter(
     "rl_rank_step_work_seconds_total",
-    "counter",
     "Time in these steps that the rank's training thread has spent outside of collectives.",
     RANK_LABELS,
 )
-STEP_WORK_SQUARED = Metric(
+STEP_WORK_SQUARED = counter(
     "rl_rank_step_work_squared_seconds_total",
-    "counter",
     "Sum of the squares of that time of each step, in seconds squared.",
     RANK_LABELS,
 )
-STEP_WORK_CUBED = Metric(
+STEP_WORK_CUBED = counter(
     "rl_rank_step_work_cubed_seconds_total",
-    "counter",
     "Sum of the third powers of that time of each step, in seconds to the third power.",
     RANK_LABELS,
 )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.cgroups import Cgroups, oom_kills
 from stagewatch.host.procfs import read_bytes
 from stagewatch.node_context import NodeContext
@@ -19,77 +19,73 @@ from stagewatch.ranks.model import RANK_LABELS, RankKey
 HOLD_SECONDS = 300.0
 """How long the OOM kills of a rank's cgroup are shown after its end."""
 
-OOM_KILLS = Metric(
+OOM_KILLS = counter(
     "os_oom_kills_total",
-    "counter",
     "Processes of this node ended by the OOM killer since boot, those in memory cgroups included "
     "(oom_kill in /proc/vmstat).",
 )
-ZOMBIES = Metric("os_zombie_processes", "gauge", "Processes that have ended and are not reaped.")
-FILES = Metric("os_open_files", "gauge", "Open files of the whole node.")
-FILES_LIMIT = Metric("os_open_files_limit", "gauge", "Open files the node may have.")
-TASKS = Metric("os_tasks", "gauge", "Threads of the whole node.")
-TASKS_LIMIT = Metric(
-    "os_tasks_limit", "gauge", "Threads the node may have (kernel.threads-max and kernel.pid_max)."
+TASKS = gauge(
+    "os_tasks",
+    "Threads of the whole node; near os_tasks_limit no process can start another.",
 )
-NUMA_PAGES = Metric(
+TASKS_LIMIT = gauge(
+    "os_tasks_limit", "Threads the node may have (kernel.threads-max and kernel.pid_max)."
+)
+NUMA_PAGES = counter(
     "os_numa_pages_total",
-    "counter",
     "Pages of memory that processes took on the NUMA node of their processor (place local) or on "
     "another one (other).",
     ("place",),
 )
-RANK_OOM_KILLS = Metric(
+RANK_OOM_KILLS = counter(
     "rl_rank_cgroup_oom_kills_total",
-    "counter",
     "Processes ended by the OOM killer in the memory cgroup the rank runs in, which it may share "
     "with others; shown for five minutes more when the rank is gone. The victim is named by "
     "log_oom_kills_total.",
     RANK_LABELS,
 )
-RANK_MEMORY = Metric(
+RANK_MEMORY = gauge(
     "rl_rank_cgroup_memory_bytes",
-    "gauge",
     "Memory charged to the rank's cgroup (or the one above it with the least room).",
     RANK_LABELS,
 )
-RANK_MEMORY_LIMIT = Metric(
+RANK_MEMORY_LIMIT = gauge(
     "rl_rank_cgroup_memory_limit_bytes",
-    "gauge",
     "Limit of that cgroup; absent where there is none.",
     RANK_LABELS,
 )
-RANK_TASKS = Metric(
+RANK_TASKS = gauge(
     "rl_rank_cgroup_tasks",
-    "gauge",
-    "Threads in the rank's cgroup (or the one above it with the least room).",
+    "Threads in the rank's cgroup (or the one above it with the least room); at the limit"
+    " the rank cannot start a thread or process.",
     RANK_LABELS,
 )
-RANK_TASKS_LIMIT = Metric(
+RANK_TASKS_LIMIT = gauge(
     "rl_rank_cgroup_tasks_limit",
-    "gauge",
     "Limit of that cgroup; absent where there is none.",
     RANK_LABELS,
 )
-RANK_THROTTLED = Metric(
+RANK_THROTTLED = counter(
     "rl_rank_cgroup_throttled_seconds_total",
-    "counter",
     "Time that a CPU limit has stopped the rank's cgroup, or the one above it stopped most; "
     "absent where there is no limit.",
     RANK_LABELS,
 )
-RANK_FILES = Metric(
-    "rl_rank_open_files", "gauge", "Open descriptors of the rank's process.", RANK_LABELS
+RANK_FILES = gauge(
+    "rl_rank_open_files",
+    "Open descriptors of the rank's process; at the limit it can open neither file nor socket.",
+    RANK_LABELS,
 )
-RANK_FILES_LIMIT = Metric(
-    "rl_rank_open_files_limit", "gauge", "Soft limit of descriptors of that process.", RANK_LABELS
+RANK_FILES_LIMIT = gauge(
+    "rl_rank_open_files_limit", "Soft limit of descriptors of that process.", RANK_LABELS
 )
-RANK_PROCESSES = Metric(
-    "rl_rank_processes", "gauge", "Processes of the rank: its own and its descendants.", RANK_LABELS
+RANK_PROCESSES = gauge(
+    "rl_rank_processes",
+    "Processes of the rank: its own and its descendants, such as workers of a data loader.",
+    RANK_LABELS,
 )
-RANK_ZOMBIES = Metric(
+RANK_ZOMBIES = gauge(
     "rl_rank_zombies",
-    "gauge",
     "Of those, processes that have ended and are not reaped.",
     RANK_LABELS,
 )
@@ -117,21 +113,16 @@ class ProcessesCollector(Collector):
     def collect(self) -> Samples:
         families = self._families.look()
         out = Samples()
-        self._node(out, families)
+        self._node(out)
         for key, pids in families.members.items():
             self._rank(out, key, pids, families)
         self._oom_kills(out, families.members)
         return out
 
-    def _node(self, out: Samples, families: Families) -> None:
-        states = Counter(process.state for process in families.processes.values())
-        out.add(ZOMBIES, states["Z"])
+    def _node(self, out: Samples) -> None:
         for line in self._words("vmstat"):
             if line[0] == b"oom_kill":
                 out.add(OOM_KILLS, int(line[1]))
-        for opened, _, limit in self._words("sys/fs/file-nr"):
-            out.add(FILES, int(opened))
-            out.add(FILES_LIMIT, int(limit))
         for line in self._words("loadavg"):
             out.add(TASKS, int(line[3].partition(b"/")[2]))
         for place, pages in _numa_pages(self._sys).items():

@@ -29,7 +29,6 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.owners import contradicts, of_another, slurm_job
 from stagewatch.ranks.places import pinned
 from stagewatch.ranks.records import (
-    FILE_SIZES,
     Busy,
     CorruptRecord,
     Life,
@@ -42,7 +41,7 @@ from stagewatch.ranks.records import (
     parse,
     version_of,
 )
-from stagewatch.record import VERSION
+from stagewatch.record import FILE_SIZE, VERSION
 
 MAX_ENTRIES = 65_536
 """Most directory entries looked at in one pass."""
@@ -334,7 +333,7 @@ class RecordDirectory:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             reason = "not_a_file"
-        elif status.st_size not in FILE_SIZES:
+        elif status.st_size != FILE_SIZE:
             reason = "size" if version_of(fd) in (None, VERSION) else "version"
         else:
             return _Open(fd, status.st_uid)

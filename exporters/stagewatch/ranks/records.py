@@ -19,8 +19,6 @@ from struct import Struct
 from stagewatch import record as layout
 from stagewatch.core.words import printable
 from stagewatch.record import (
-    BATCHES_END,
-    CALLS_END,
     EVENT_SIZE,
     EVENTS_AT,
     EVENTS_END,
@@ -38,9 +36,6 @@ ATTEMPTS = 50
 
 _MAX_NUMBER = 10_000_000
 
-FILE_SIZES = (RECORD_SIZE, EVENTS_END, CALLS_END, BATCHES_END, FILE_SIZE)
-"""Of clients that keep no events, no more than events, no more than calls, no single steps, and of
-this one."""
 _WORK = Struct(f"<{layout.WORK_WORDS}d")
 _WORK_SIZE = len(STAGES) * _WORK.size
 _STEPS = Struct(f"<{3 * layout.STEPS}q")
@@ -234,7 +229,6 @@ class RankRecord:
     calls: Mapping[str, Calls]
     failures: Mapping[tuple[str, str], int]
     first_failure: Failure | None
-    last_failure: Failure | None
     life: Life = Life.ALIVE
     name: str = field(default="", compare=False)
     """File name, for messages."""
@@ -309,7 +303,7 @@ class Recording:
 
     record: RankRecord
     raw: bytes
-    """The file up to its events; no longer than a record where the client keeps no events."""
+    """The file up to its events."""
     boot_ns: int
     """`CLOCK_BOOTTIME` after the copy; all that happened lies before it."""
     wall_ns: int
@@ -343,14 +337,14 @@ def copy_record(fd: int) -> tuple[bytes, Busy]:
 def copy_ring(fd: int) -> bytes:
     """The names and the ring of events behind a record; entries that changed meanwhile are zero.
 
-    An entry that is the same in two copies was not being written between them.  Empty where the
-    client keeps no events.  Raises `OSError`.
+    An entry that is the same in two copies was not being written between them.  Raises
+    `CorruptRecord` where the file has been cut, `OSError` where it cannot be read.
     """
     size = EVENTS_END - NAMES_AT
     ring = bytearray(os.pread(fd, size, NAMES_AT))
     again = os.pread(fd, size, NAMES_AT)
     if len(ring) != size or len(again) != size:
-        return b""
+        raise CorruptRecord("cut short")
     if ring != again:
         for at in range(EVENTS_AT - NAMES_AT, size, EVENT_SIZE):
             if ring[at : at + EVENT_SIZE] != again[at : at + EVENT_SIZE]:
@@ -359,7 +353,7 @@ def copy_ring(fd: int) -> bytes:
 
 
 def copy_rest(fd: int) -> bytes:
-    """What lies behind the events; empty where the client keeps no more.  Raises `OSError`.
+    """What lies behind the events.  Raises `OSError`.
 
     Each of its words counts alone, so no copy is torn; torn beginnings of steps are told.
     """
@@ -386,7 +380,7 @@ def _word_at(raw: bytearray, at: int) -> bytearray:
 
 def _looks_like_record(raw: bytes | bytearray) -> bool:
     """Whether it is a record that its writer has completed, with or without what lies behind it."""
-    return len(raw) in FILE_SIZES and raw.startswith(layout.MAGIC)
+    return len(raw) in (RECORD_SIZE, FILE_SIZE) and raw.startswith(layout.MAGIC)
 
 
 def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
@@ -397,9 +391,7 @@ def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
     if not _looks_like_record(raw):
         raise CorruptRecord("not a stage record")
     words = memoryview(raw).cast("q")
-    rest = rest or raw[WORK_AT:]
-    whole = WORK_AT + len(rest) in (CALLS_END, BATCHES_END, FILE_SIZE)
-    rest = (rest if whole else b"").ljust(FILE_SIZE - WORK_AT, b"\0")
+    rest = (rest or raw[WORK_AT:]).ljust(FILE_SIZE - WORK_AT, b"\0")
     if words[layout.H_VERSION] != layout.VERSION:
         raise OtherVersion(f"version {words[layout.H_VERSION]} is not {layout.VERSION}")
     rank, pid = words[layout.H_RANK], words[layout.H_PID]
@@ -431,12 +423,7 @@ def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
         work=_work(rest),
         calls=_calls(rest),
         failures=_failures(raw, words),
-        first_failure=_failure(
-            raw, words, layout.H_FIRST_FAILURE, layout.S_FIRST_ERROR, layout.S_FIRST_MESSAGE
-        ),
-        last_failure=_failure(
-            raw, words, layout.H_LAST_FAILURE, layout.S_LAST_ERROR, layout.S_LAST_MESSAGE
-        ),
+        first_failure=_first_failure(raw, words),
     )
 
 
@@ -600,16 +587,15 @@ def _failures(raw: bytes, words: memoryview) -> dict[tuple[str, str], int]:
     }
 
 
-def _failure(
-    raw: bytes, words: memoryview, at: int, error: tuple[int, int], message: tuple[int, int]
-) -> Failure | None:
+def _first_failure(raw: bytes, words: memoryview) -> Failure | None:
+    at = layout.H_FIRST_FAILURE
     when = words[at]
     if when <= 0:
         return None
     return Failure(
         stage=_stage(words[at + 2]),
-        error=_text(raw, *error),
-        message=_text(raw, *message),
+        error=_text(raw, *layout.S_FIRST_ERROR),
+        message=_text(raw, *layout.S_FIRST_MESSAGE),
         step=_step(words[at + 3]),
         time=when / 1e9,
     )

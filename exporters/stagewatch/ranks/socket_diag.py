@@ -50,8 +50,8 @@ _MESSAGE = struct.Struct("=BBxxHH16s16s4xQ4xII8x")
 _INODE = struct.Struct("=I")
 _INODE_AT = 68
 _ATTRIBUTE = struct.Struct("=HH")
-_TCP_INFO = struct.Struct("=24xI16xI4xI12xI28xI16xQQ16xII")
-"""unacked, last_data_sent, last_data_recv, rtt, total_retrans, bytes_acked, bytes_received,
+_TCP_INFO = struct.Struct("=44xI4xI12xI28xI16xQQ16xII")
+"""last_data_sent, last_data_recv, rtt, total_retrans, bytes_acked, bytes_received,
 data_segs_in, data_segs_out"""
 
 
@@ -59,8 +59,6 @@ data_segs_in, data_segs_out"""
 class TcpStatistics:
     """What the kernel keeps of a connection."""
 
-    unacknowledged: int
-    """Segments."""
     last_received: float
     """Seconds since data came in, or since the connection began."""
     rtt: float
@@ -194,11 +192,10 @@ def _socket(data: bytes, body: int, end: int, inode: int) -> TcpSocket:
 
 
 def _statistics(data: bytes, at: int) -> TcpStatistics:
-    unacked, last_sent, last_received, rtt, repeats, acked, got, segments_in, segments_out = (
+    last_sent, last_received, rtt, repeats, acked, got, segments_in, segments_out = (
         _TCP_INFO.unpack_from(data, at)
     )
     return TcpStatistics(
-        unacked,
         last_received / 1e3,
         rtt / 1e6,
         repeats,

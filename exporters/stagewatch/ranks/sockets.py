@@ -8,7 +8,7 @@ show.
 from __future__ import annotations
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.flows import MAX_PORTS, Flow, FlowTotals
 from stagewatch.ranks.held_sockets import RankSockets
@@ -17,73 +17,62 @@ from stagewatch.ranks.socket_diag import TcpSocket
 
 _FLOW = (*RANK_LABELS, "side", "port")
 
-BYTES = Metric(
+BYTES = counter(
     "rl_rank_tcp_bytes_total",
-    "counter",
     "Bytes received, and bytes sent that the peer has acknowledged.",
     (*_FLOW, "direction"),
 )
-SEGMENTS = Metric(
+SEGMENTS = counter(
     "rl_rank_tcp_data_segments_total",
-    "counter",
     "Segments with data sent, repeats included.",
     _FLOW,
 )
-RETRANSMISSIONS = Metric(
-    "rl_rank_tcp_retransmissions_total", "counter", "Segments that were sent again.", _FLOW
+RETRANSMISSIONS = counter(
+    "rl_rank_tcp_retransmissions_total", "Segments that were sent again.", _FLOW
 )
-RTT = Metric(
+RTT = gauge(
     "rl_rank_tcp_rtt_seconds",
-    "gauge",
     "Smoothed round trip time, of the slowest connection.",
     _FLOW,
 )
-UNACKNOWLEDGED = Metric(
-    "rl_rank_tcp_unacknowledged_segments", "gauge", "Segments sent and not yet acknowledged.", _FLOW
-)
-SEND_QUEUE = Metric(
+SEND_QUEUE = gauge(
     "rl_rank_tcp_send_queue_bytes",
-    "gauge",
     "Bytes the rank has written that the peer has not acknowledged.",
     _FLOW,
 )
-RECEIVE_QUEUE = Metric(
-    "rl_rank_tcp_receive_queue_bytes", "gauge", "Bytes that came in and were not read.", _FLOW
+RECEIVE_QUEUE = gauge(
+    "rl_rank_tcp_receive_queue_bytes",
+    "Bytes that came in and were not read; they stay while the rank hangs.",
+    _FLOW,
 )
-LAST_RECEIVED = Metric(
+LAST_RECEIVED = gauge(
     "rl_rank_tcp_last_receive_age_seconds",
-    "gauge",
     "Time since data came in on any of the established connections.",
     _FLOW,
 )
-CONNECTIONS = Metric(
+CONNECTIONS = gauge(
     "rl_rank_tcp_connections",
-    "gauge",
     "Connections by state (established, syn_sent, close_wait ...).",
     (*_FLOW, "state"),
 )
-LISTEN_QUEUE = Metric(
+LISTEN_QUEUE = gauge(
     "rl_rank_tcp_listen_queue",
-    "gauge",
-    "Connections that wait to be accepted by the rank.",
+    "Connections that wait to be accepted by the rank; while it hangs they add up.",
     (*RANK_LABELS, "port"),
 )
-LISTEN_LIMIT = Metric(
+LISTEN_LIMIT = gauge(
     "rl_rank_tcp_listen_queue_limit",
-    "gauge",
     "Connections that may wait, before further ones are dropped.",
     (*RANK_LABELS, "port"),
 )
-OVERFLOWS = Metric(
+OVERFLOWS = counter(
     "net_listen_overflows_total",
-    "counter",
     "Connections dropped since a listening queue was full, by network namespace (host, or the one "
     "of a rank).",
     ("namespace",),
 )
-UNREADABLE = Metric(
+UNREADABLE = gauge(
     "net_rank_namespaces_unreadable",
-    "gauge",
     "Network namespaces of ranks that the agent may not enter (it takes CAP_SYS_ADMIN): their "
     "sockets are not shown.",
 )
@@ -120,7 +109,6 @@ def _flow(out: Samples, flow: Flow, *labels: str) -> None:
     out.add(RTT, flow.rtt, *labels)
     out.add(LAST_RECEIVED, flow.last_received, *labels)
     if flow.states:
-        out.add(UNACKNOWLEDGED, flow.unacknowledged, *labels)
         out.add(SEND_QUEUE, flow.send_queue, *labels)
         out.add(RECEIVE_QUEUE, flow.receive_queue, *labels)
 

@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData
-from stagewatch.core.exposition import Histogram, Metric, Samples
+from stagewatch.core.exposition import Histogram, Metric, Samples, counter, gauge, histogram
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS
@@ -42,209 +42,174 @@ RANK_STAGE_LABELS = (*RANK_LABELS, "stage")
 CALL_LABELS = ("job_id", "role", "name")
 GROUP_LABELS = (*RANK_LABELS, "group")
 
-UP = Metric(
+UP = gauge(
     "rl_rank_up",
-    "gauge",
     "1 while the rank's process lives, 0 once it is gone without having closed its record.",
     RANK_LABELS,
 )
-STEP = Metric("rl_rank_step", "gauge", "Last step the rank reported.", RANK_LABELS)
-STEP_AGE = Metric(
+STEP = gauge("rl_rank_step", "Last step the rank reported.", RANK_LABELS)
+STEP_AGE = gauge(
     "rl_rank_step_age_seconds",
-    "gauge",
     "Time since the rank began its present step, on a clock that counts suspend; absent below "
     "10 s.",
     RANK_LABELS,
 )
-PROGRESS_AGE = Metric(
+PROGRESS_AGE = gauge(
     "rl_rank_progress_age_seconds",
-    "gauge",
     "Time since the rank's training thread last made progress, on a clock that counts suspend; of "
     "a rank that has made no mark of progress, since it last entered or left a collective.",
     RANK_LABELS,
 )
-UNMARKED = Metric(
+UNMARKED = gauge(
     "rl_rank_unmarked",
-    "gauge",
     "1 for a rank that has made no mark of progress, and shows by its collectives alone that it "
     "goes on: it counts as in init; absent otherwise.",
     RANK_LABELS,
 )
-STAGE_CODE = Metric(
+STAGE_CODE = gauge(
     "rl_rank_stage_code",
-    "gauge",
     "The innermost open stage: 0 idle, 1 rollout, 2 reward, 3 logprob, 4 advantage, 5 train, "
     "6 weights_update, 7 checkpoint, 8 eval, 9 init, 10 cleanup, 11 other.",
     RANK_LABELS,
 )
-STAGE_OPEN = Metric(
+STAGE_OPEN = gauge(
     "rl_rank_stage_open_seconds",
-    "gauge",
     "How long the rank's innermost open stage has been open; for `idle`, since the last mark.",
     (*RANK_LABELS, "stage", "substage"),
 )
-GAPS = Metric(
+GAPS = histogram(
     "rl_progress_gap_seconds",
-    "histogram",
     "Time between progress marks while the stage was the innermost open one.",
     STAGE_LABELS,
 )
-DURATIONS = Metric(
-    "rl_stage_duration_seconds", "histogram", "Duration of completed stages.", STAGE_LABELS
-)
-FAILURES = Metric(
+DURATIONS = histogram("rl_stage_duration_seconds", "Duration of completed stages.", STAGE_LABELS)
+FAILURES = counter(
     "rl_stage_failures_total",
-    "counter",
     "Exceptions that left a stage, by type.",
     (*STAGE_LABELS, "error"),
 )
-FIRST_FAILURE = Metric(
+FIRST_FAILURE = gauge(
     "rl_rank_first_failure_timestamp_seconds",
-    "gauge",
     "When the rank's first exception left a stage, as Unix time; kept when others follow.",
     (*RANK_LABELS, "stage", "error"),
 )
-COLLECTIVES = Metric(
+COLLECTIVES = gauge(
     "rl_rank_collective_seq",
-    "gauge",
     "Collectives that the rank has entered since the process group was made.",
     GROUP_LABELS,
 )
-MESSAGES = Metric(
+MESSAGES = counter(
     "rl_rank_messages_total",
-    "counter",
     "Sends to another rank and receives from one that the rank has entered; absent before the "
     "first.",
     RANK_LABELS,
 )
-INSIDE = Metric(
+INSIDE = gauge(
     "rl_rank_collective_inside_seconds",
-    "gauge",
     "How long the rank has been inside a collective, from 1 s on. `op` is torch.distributed's name "
     "(unknown: none was given), `peer` the rank that a send or receive (group p2p) is with.",
     (*GROUP_LABELS, "op", "peer"),
 )
-ELEMENTS = Metric(
+ELEMENTS = gauge(
     "rl_rank_collective_elements",
-    "gauge",
     "Elements of the tensor in the collective that the rank is inside of, from 1 s on, where all "
     "members of the group must have as many.",
     GROUP_LABELS,
 )
-GROUP_SIZE = Metric(
-    "rl_rank_group_size", "gauge", "Members of the process group, where known.", GROUP_LABELS
-)
-EXPECTED = Metric(
+GROUP_SIZE = gauge("rl_rank_group_size", "Members of the process group, where known.", GROUP_LABELS)
+EXPECTED = gauge(
     "rl_rank_expected_seconds",
-    "gauge",
     "What is left of the pause that the trainer has announced by `stagewatch.expect`.",
     RANK_LABELS,
 )
-STARTED = Metric(
+STARTED = gauge(
     "rl_rank_started_timestamp_seconds",
-    "gauge",
     "When the rank's record was begun, as Unix time: its counts of collectives begin there.",
     RANK_LABELS,
 )
-LONGEST_GAP = Metric(
+LONGEST_GAP = gauge(
     "rl_progress_gap_longest_seconds",
-    "gauge",
     "Longest time between progress marks from which a rank here has recovered in the stage, the "
     "first in each stage included.",
     STAGE_LABELS,
 )
-RECENT_GAP = Metric(
+RECENT_GAP = gauge(
     "rl_progress_gap_recent_seconds",
-    "gauge",
     "Longest time between progress marks from which a rank here has recovered in the stage, the "
     "first left out; it fades to a half in 27 hours.",
     STAGE_LABELS,
 )
-SCALAR = Metric("rl_scalar", "gauge", "Last value the rank published.", (*RANK_LABELS, "name"))
-TOKENS = Metric(
+SCALAR = gauge("rl_scalar", "Last value the rank published.", (*RANK_LABELS, "name"))
+TOKENS = counter(
     "rl_rank_tokens_total",
-    "counter",
     "Tokens that the rank has counted by `stagewatch.throughput`.",
     RANK_STAGE_LABELS,
 )
-FLOPS = Metric(
+FLOPS = counter(
     "rl_rank_flops_total",
-    "counter",
     "Floating-point operations of the model that the rank has counted by `stagewatch.throughput`.",
     RANK_STAGE_LABELS,
 )
-SAMPLES = Metric(
+SAMPLES = counter(
     "rl_rank_samples_total",
-    "counter",
     "Samples that the rank has counted by `stagewatch.throughput`.",
     RANK_STAGE_LABELS,
 )
-CALL_SECONDS = Metric(
+CALL_SECONDS = histogram(
     "rl_call_seconds",
-    "histogram",
     "Duration of calls of a tool, environment or reward function (`stagewatch.call`).",
     CALL_LABELS,
 )
-CALL_ERRORS = Metric(
+CALL_ERRORS = counter(
     "rl_call_errors_total",
-    "counter",
     "Calls of a tool, environment or reward function that ended by an exception.",
     CALL_LABELS,
 )
-CALLS_OPEN = Metric(
+CALLS_OPEN = gauge(
     "rl_calls_in_flight",
-    "gauge",
     "Calls of a tool, environment or reward function that the rank waits for.",
     (*RANK_LABELS, "name"),
 )
-CALL_OLDEST = Metric(
+CALL_OLDEST = gauge(
     "rl_call_oldest_seconds",
-    "gauge",
     "How long the oldest of the calls in flight has been; absent where there is none.",
     (*RANK_LABELS, "name"),
 )
-SKIPPED = Metric(
+SKIPPED = gauge(
     "stagewatch_records_skipped",
-    "gauge",
     "Files in the record directory that were passed over in the last look, by reason.",
     ("reason",),
 )
-DROPPED = Metric(
+DROPPED = gauge(
     "stagewatch_record_entries_dropped",
-    "gauge",
     "Stages, scalars, groups and threads that found no room in a rank's record.",
     RANK_LABELS,
 )
-LAST = Metric(
+LAST = gauge(
     "rl_rank_stage_last_seconds",
-    "gauge",
     "How long the rank took for the stage when it last completed it; the mean of those it "
     "completed since the look before, if there were several.",
     RANK_STAGE_LABELS,
 )
-COMPLETIONS = Metric(
+COMPLETIONS = counter(
     "rl_rank_stage_completions_total",
-    "counter",
     "How often the rank has completed the stage: one that is behind its peers has done so less.",
     RANK_STAGE_LABELS,
 )
-COMPLETED_AGE = Metric(
+COMPLETED_AGE = gauge(
     "rl_rank_stage_completed_age_seconds",
-    "gauge",
     "Time since the rank last completed the stage, as far as the agent saw it: whoever "
     "of its peers has begun the stage since then is not behind it.",
     RANK_STAGE_LABELS,
 )
-JOB = Metric(
+JOB = gauge(
     "rl_job_info",
-    "gauge",
     "1 for a job with ranks on this node: what its user calls it, and the user's number, to whom "
     "its records belong.",
     ("job_id", "job_name", "uid"),
 )
-FOLDED = Metric(
+FOLDED = counter(
     "stagewatch_names_folded_total",
-    "counter",
     "Times that a name a rank chose was left out, since its job had shown too many, by kind.",
     ("kind",),
 )

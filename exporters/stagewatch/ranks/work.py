@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData, SourceError
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, gauge
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.family_io import FamilyCounters, FamilyIo
 from stagewatch.ranks.held_sockets import RankSockets
@@ -30,17 +30,15 @@ COMPUTING = 0.1
 SOCKETS_AGE_SECONDS = 4.0
 """How old the sockets may be; the collector `net` looks more often."""
 
-AT_WORK = Metric(
+AT_WORK = gauge(
     "rl_rank_at_work",
-    "gauge",
     "1 while, over the last 10 s, the rank took new memory by computing (by compute), moved more "
     "than 64 KiB/s of files, pipes or TCP (io), or the processes it has started did either "
     "(children); absent otherwise.",
     (*RANK_LABELS, "by"),
 )
-STILL = Metric(
+STILL = gauge(
     "rl_rank_still_seconds",
-    "gauge",
     "Of a rank without a stage record: time since it was last seen at work or to start a process.",
     RANK_LABELS,
 )

@@ -17,16 +17,17 @@ from stagewatch.report.ledger import AT_RISK, JOBS, LOST, OUTSIDE, Ledger, windo
 from stagewatch.report.periods import Period, minute
 from stagewatch.report.progress import Progress
 
+STALLS = ("JobStalled", "StalledHeartbeat")
 DEAD = ("process_gone", "missing", "node_lost")
-"""Evidence of JobStalled that is a failure of the job, if that ends meanwhile."""
+"""Evidence of these alerts that is a failure of the job, if it ends meanwhile."""
 
-FAILURES = (
-    *("RankGone", "NodeLostWithRanks", "JobLostNode"),
-    *("FailedButNotEnded", "FirstFailure"),
-)
+FAILURES = ("JobLostNode", "FailedButNotEnded", "FirstFailure")
 """Alerts on a job whose end, while they fire, is a failure."""
 
-HOW = (*(f"JobStalled, {evidence.replace('_', ' ')}" for evidence in DEAD), *FAILURES)
+HOW = (
+    *(f"{stall}, {evidence.replace('_', ' ')}" for stall in STALLS for evidence in DEAD),
+    *FAILURES,
+)
 """How runs ended that were not put back into the queue, the most telling first."""
 
 NEAR = 300.0
@@ -102,7 +103,7 @@ def find_attempts(
         for found in _last(api, each, select(OUTSIDE, **cluster)):
             newest[found.labels.get("cluster", "")] = found.value
         firing = {**cluster, "alertstate": "firing"}
-        dead = {"alertname": "JobStalled", "severity": "critical", "evidence": DEAD}
+        dead = {"alertname": STALLS, "severity": "critical", "evidence": DEAD}
         for labels in ({"alertname": FAILURES}, dead):
             for found in _last(api, each, select("ALERTS", **firing, **labels)):
                 fired.setdefault(_job(found), {})[_how(found)] = found.value

@@ -12,7 +12,6 @@ from stagewatch.slurm.collectors import (
     jobs,
     nodes,
     queue,
-    reservations,
     sources,
     steps,
 )
@@ -29,7 +28,6 @@ def collector_specs() -> tuple[AnySpec[SlurmContext], ...]:
         controller.SPEC,
         jobs.SPEC,
         holdings.SPEC,
-        reservations.SPEC,
         steps.SPEC,
         discovery.SPEC,
         sources.SPEC,

@@ -211,8 +211,6 @@ class Timing:
     accounting_interval: float = option(60.0, "time between two readings of accounting")
     diagnostics_interval: float = option(30.0, "time between two readings of sdiag")
     ping_interval: float = option(60.0, "time between two pings of the controllers")
-    reservations_interval: float = option(300.0, "time between two readings of the reservations")
-    licenses_interval: float = option(300.0, "time between two readings of the licences")
 
     def phase(self, cycle: int) -> float:
         """The beginning of an odd cycle, counted from 0: nodes are asked for in even ones."""
@@ -243,12 +241,6 @@ class Cluster:
             "diagnostics", client.diagnostics, timing.diagnostics_interval, timing.phase(1)
         )
         self.ping = self._source("ping", client.ping, timing.ping_interval, timing.phase(1))
-        self.reservations = self._source(
-            "reservations", client.reservations, timing.reservations_interval, timing.phase(3)
-        )
-        self.licenses = self._source(
-            "licenses", client.licenses, timing.licenses_interval, timing.phase(7)
-        )
         self.ended_jobs = self._source(
             "accounting_jobs",
             lambda timeout: client.ended_jobs(timeout, self.events.window()),

@@ -133,28 +133,6 @@ class Controller:
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
-    """An advanced reservation."""
-
-    name: str
-    start: int | None
-    end: int | None
-    nodes: int
-    node_list: str
-    flags: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class License:
-    """A licence counted by the controller."""
-
-    name: str
-    total: int
-    used: int
-    reserved: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class EndedJob:
     """One run of a job that has ended; a requeued job has several."""
 
@@ -381,28 +359,6 @@ def _node_gpus(record: Object) -> tuple[NodeGpus, ...]:
     if len(gpus) == 1:
         allocated = {gpus[0].type: sum(allocated.values())}
     return tuple(NodeGpus(of.type, of.configured, allocated.get(of.type, 0)) for of in gpus)
-
-
-def read_reservation(record: Object) -> Reservation:
-    """A reservation."""
-    return Reservation(
-        name=str(record["name"]),
-        start=moment(record.get("start_time")),
-        end=moment(record.get("end_time")),
-        nodes=number(record.get("node_count")) or 0,
-        node_list=text(record.get("node_list")),
-        flags=names(record.get("flags")),
-    )
-
-
-def read_license(record: Object) -> License:
-    """A licence."""
-    return License(
-        name=str(record["LicenseName"]),
-        total=required(number(record.get("Total"))),
-        used=number(record.get("Used")) or 0,
-        reserved=number(record.get("Reserved")),
-    )
 
 
 def read_ended(record: Object) -> EndedJob | None:

@@ -14,7 +14,7 @@ from stagewatch.core.children.collector import JobsCollector, shown_for
 from stagewatch.core.children.helper import Jobs, JobSpec, JobState
 from stagewatch.core.collector import CollectorSpec
 from stagewatch.core.config import absolute_path, duration, listing, option, size
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, gauge
 from stagewatch.host.mounts import Mount, mount_of, read_mounts
 from stagewatch.node_context import NodeContext
 
@@ -24,66 +24,53 @@ log = logging.getLogger(__name__)
 _MOUNT = ("mount",)
 _PHASE = ("mount", "phase")
 
-INFO = Metric(
+INFO = gauge(
     "io_canary_info",
-    "gauge",
     "1 for every directory with a canary, with the mount it lies on at this moment.",
     ("mount", "mount_point", "fstype", "source"),
 )
-SECONDS = Metric(
+SECONDS = gauge(
     "io_canary_seconds",
-    "gauge",
     "How long each phase of the last canary took: statvfs, open, write, fsync, read, unlink.",
     _PHASE,
 )
-SUCCESS = Metric(
+SUCCESS = gauge(
     "io_canary_success",
-    "gauge",
     "1 if the last canary was written and read back unharmed, 0 if not or if it hangs; absent "
     "where none was written.",
     _MOUNT,
 )
-ERROR = Metric(
+ERROR = gauge(
     "io_canary_error",
-    "gauge",
     "1 for the phase the last canary failed in, with the errno (or mismatch: other bytes came "
     "back).",
     (*_PHASE, "error"),
 )
-STUCK = Metric(
+STUCK = gauge(
     "io_canary_stuck_seconds",
-    "gauge",
     "How long the mount has not let a canary get past this phase; from the deadline on, until a "
     "canary ends again.",
     _PHASE,
 )
-SKIPPED = Metric(
+SKIPPED = gauge(
     "io_canary_skipped",
-    "gauge",
     "1 while no canary is written, by reason: below_floor where less space is free than is to be "
     "kept.",
     ("mount", "reason"),
 )
-BANDWIDTH = Metric(
+BANDWIDTH = gauge(
     "io_canary_bandwidth_bytes_per_second",
-    "gauge",
     "Throughput of the last larger file, by direction; writes are synced.",
     ("mount", "direction"),
 )
-SIZE = Metric("io_filesystem_size_bytes", "gauge", "Size of the file system.", _MOUNT)
-FREE = Metric("io_filesystem_free_bytes", "gauge", "Free space, root's reserve included.", _MOUNT)
-AVAILABLE = Metric(
-    "io_filesystem_available_bytes", "gauge", "Free space that users may fill.", _MOUNT
-)
-FILES = Metric("io_filesystem_files", "gauge", "Inodes of the file system.", _MOUNT)
-FILES_FREE = Metric("io_filesystem_files_free", "gauge", "Free inodes.", _MOUNT)
-READ_ONLY = Metric(
-    "io_filesystem_read_only", "gauge", "1 if the file system is mounted read-only.", _MOUNT
-)
+SIZE = gauge("io_filesystem_size_bytes", "Size of the file system.", _MOUNT)
+AVAILABLE = gauge("io_filesystem_available_bytes", "Free space that users may fill.", _MOUNT)
+FILES = gauge("io_filesystem_files", "Inodes of the file system.", _MOUNT)
+FILES_FREE = gauge("io_filesystem_files_free", "Free inodes.", _MOUNT)
+READ_ONLY = gauge("io_filesystem_read_only", "1 if the file system is mounted read-only.", _MOUNT)
 
 _SPACE = {
     "size": SIZE,
-    "free": FREE,
     "available": AVAILABLE,
     "files": FILES,
     "files_free": FILES_FREE,

@@ -159,7 +159,6 @@ class _Canary:
             found = os.statvfs(self.directory)
         self.result["space"] = {
             "size": found.f_blocks * found.f_frsize,
-            "free": found.f_bfree * found.f_frsize,
             "available": found.f_bavail * found.f_frsize,
             "files": found.f_files,
             "files_free": found.f_ffree,

@@ -141,9 +141,7 @@ class _Look:
             "size": size,
             "files": files,
             "modified": max(modified, newest.modified),
-            "count": len(order),
             "temporary": len(temporary) + unfinished,
-            "temporary_bytes": self._measure([path for path, _ in temporary])[0],
             "temporary_modified": min((when for _, when in temporary), default=None),
         }
         return found | self._compare(found, order[-2] if len(order) > 1 else None, known)
@@ -154,17 +152,14 @@ class _Look:
         """How the newest checkpoint relates to its predecessor and to the last look."""
         same = known.get("name") == found["name"]
         changed = same and any(known[key] != found[key] for key in ("size", "files", "modified"))
-        previous: dict[str, Any] = {
-            key: known.get(key) for key in ("previous_name", "previous_size", "previous_files")
-        }
+        previous = {key: known.get(key) for key in ("previous_name", "previous_size")}
         if before is not None:
             if not same or previous["previous_name"] != before.name:
-                size, files, _, _ = self._measure(before.paths)
-                previous = _previous(before.name, size, files)
+                previous = _previous(before.name, self._measure(before.paths)[0])
         elif known and not same:  # removed since
-            previous = _previous(known["name"], known["size"], known["files"])
+            previous = _previous(known["name"], known["size"])
         elif changed and found["step"] is None and known["growing"] == 0:  # overwritten
-            previous = _previous("", known["size"], known["files"])
+            previous = _previous("", known["size"])
         return previous | {"growing": int(changed) if same else None}
 
     def _measure(self, paths: list[Path]) -> tuple[int, int, float, int]:
@@ -214,5 +209,5 @@ def _step(name: str) -> tuple[int, int | None]:
     return (1, int(match[1])) if match else (0, None)
 
 
-def _previous(name: str, size: int, files: int) -> dict[str, Any]:
-    return {"previous_name": name, "previous_size": size, "previous_files": files}
+def _previous(name: str, size: int) -> dict[str, Any]:
+    return {"previous_name": name, "previous_size": size}

@@ -13,77 +13,68 @@ from stagewatch.core.children.collector import JobsCollector, shown_for
 from stagewatch.core.children.helper import JobSpec, JobState
 from stagewatch.core.collector import CollectorSpec
 from stagewatch.core.config import duration, listing, option, text
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, gauge
 from stagewatch.node_context import NodeContext
 
 LOOK_SHARE = 0.5
 """Of the deadline: what a look takes at most before it ends by itself, incomplete."""
 
+MOST_ENTRIES = 20_000
+"""Entries of one look, all directories of a pattern together."""
+
 _JOB = ("directory", "job_id")
 _DIRECTORY = ("directory",)
 
-STEP = Metric("io_checkpoint_step", "gauge", "Step of the newest checkpoint, by its name.", _JOB)
-SIZE = Metric("io_checkpoint_size_bytes", "gauge", "Size of the newest checkpoint.", _JOB)
-PREVIOUS_SIZE = Metric(
+STEP = gauge("io_checkpoint_step", "Step of the newest checkpoint, by its name.", _JOB)
+SIZE = gauge("io_checkpoint_size_bytes", "Size of the newest checkpoint.", _JOB)
+PREVIOUS_SIZE = gauge(
     "io_checkpoint_previous_size_bytes",
-    "gauge",
     "Size of the checkpoint before the newest, also when it has been removed or overwritten since.",
     _JOB,
 )
-FILES = Metric("io_checkpoint_files", "gauge", "Files of the newest checkpoint.", _JOB)
-PREVIOUS_FILES = Metric(
-    "io_checkpoint_previous_files", "gauge", "Files of the checkpoint before the newest.", _JOB
-)
-MODIFIED = Metric(
+MODIFIED = gauge(
     "io_checkpoint_modified_timestamp_seconds",
-    "gauge",
     "Last change of the newest checkpoint, as Unix time by the file server's clock.",
     _JOB,
 )
-GROWING = Metric(
+GROWING = gauge(
     "io_checkpoint_growing",
-    "gauge",
     "1 if the newest checkpoint changed between the last two looks; absent after the first.",
     _JOB,
 )
-COUNT = Metric("io_checkpoint_count", "gauge", "Checkpoints in the directory.", _JOB)
-TEMPORARY = Metric(
+TEMPORARY = gauge(
     "io_checkpoint_temporary_files",
-    "gauge",
     "Files and directories named *.tmp and the like, beside the checkpoints or in the newest.",
     _JOB,
 )
-TEMPORARY_BYTES = Metric(
-    "io_checkpoint_temporary_bytes", "gauge", "Size of those beside the checkpoints.", _JOB
-)
-TEMPORARY_MODIFIED = Metric(
+TEMPORARY_MODIFIED = gauge(
     "io_checkpoint_temporary_oldest_timestamp_seconds",
-    "gauge",
     "Last change of the oldest of those, as Unix time.",
     _JOB,
 )
-COMPLETE = Metric(
+COMPLETE = gauge(
     "io_checkpoint_scan_complete",
-    "gauge",
-    "1 if the last look got through all of the directory, 0 if it ran out of time or entries.",
+    "1 if the last look got through all of the directory, 0 if it ran out of time or "
+    "entries: then a missing checkpoint proves nothing.",
     _DIRECTORY,
 )
-ENTRIES = Metric("io_checkpoint_scan_entries", "gauge", "Entries of the last look.", _DIRECTORY)
-SKIPPED = Metric(
-    "io_checkpoint_scan_skipped_jobs", "gauge", "Jobs beyond the limit, longest ago.", _DIRECTORY
+SKIPPED = gauge(
+    "io_checkpoint_scan_skipped_jobs",
+    "Jobs beyond the limit, longest ago: nothing is known of their checkpoints.",
+    _DIRECTORY,
 )
-UNREADABLE = Metric(
-    "io_checkpoint_scan_unreadable", "gauge", "Directories the agent may not read.", _DIRECTORY
+UNREADABLE = gauge(
+    "io_checkpoint_scan_unreadable",
+    "Directories the agent may not read: nothing is known of their checkpoints.",
+    _DIRECTORY,
 )
-ERROR = Metric(
+ERROR = gauge(
     "io_checkpoint_scan_error",
-    "gauge",
     "1 with the errno if the directory could not be looked through at all.",
     (*_DIRECTORY, "error"),
 )
-STUCK = Metric(
+STUCK = gauge(
     "io_checkpoint_scan_stuck_seconds",
-    "gauge",
     "How long the directory has not let a look get through; from the deadline on.",
     _DIRECTORY,
 )
@@ -92,13 +83,9 @@ _VALUES = {
     "step": STEP,
     "size": SIZE,
     "previous_size": PREVIOUS_SIZE,
-    "files": FILES,
-    "previous_files": PREVIOUS_FILES,
     "modified": MODIFIED,
     "growing": GROWING,
-    "count": COUNT,
     "temporary": TEMPORARY,
-    "temporary_bytes": TEMPORARY_BYTES,
     "temporary_modified": TEMPORARY_MODIFIED,
 }
 
@@ -125,7 +112,6 @@ class CheckpointsOptions:
     deadline: float = option(
         60.0, "time after which a look is given up and its process killed", parse=duration
     )
-    max_entries: int = option(20_000, "entries of one look, all directories of a pattern together")
     max_jobs: int = option(64, "jobs shown of one pattern, those that changed last")
     max_age: float = option(
         2 * 86400.0, "a job whose newest checkpoint is older is left out", parse=duration
@@ -143,7 +129,6 @@ class CheckpointsCollector(JobsCollector):
         if result is None:
             return
         out.add(COMPLETE, int(result["complete"] and result["error"] is None), directory)
-        out.add(ENTRIES, result["entries"], directory)
         out.add(SKIPPED, result["skipped_jobs"], directory)
         out.add(UNREADABLE, result["unreadable"], directory)
         if result["error"] is not None:
@@ -159,7 +144,7 @@ def job(directory: str, options: CheckpointsOptions) -> JobSpec:
         "stagewatch.storage.checkpoint_child:run",
         {
             "pattern": directory,
-            "max_entries": options.max_entries,
+            "max_entries": MOST_ENTRIES,
             "seconds": options.deadline * LOOK_SHARE,
             "max_jobs": options.max_jobs,
             "max_age": options.max_age,

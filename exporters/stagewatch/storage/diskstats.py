@@ -34,7 +34,6 @@ class Disk:
     name: str
     requests: dict[str, Requests]
     """By kind: read, write, and discard and flush where the kernel counts them."""
-    in_flight: int
     busy_seconds: float
     """Time with at least one request in flight."""
 
@@ -54,7 +53,7 @@ def parse_diskstats(text: str) -> Iterator[Disk]:
         fields = line.split()
         try:
             numbers = [number(field) for field in fields[3:]]
-            yield Disk(fields[2], _requests(numbers), numbers[8], numbers[9] / 1e3)
+            yield Disk(fields[2], _requests(numbers), numbers[9] / 1e3)
         except (ValueError, IndexError):
             continue
 

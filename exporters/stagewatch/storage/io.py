@@ -12,9 +12,7 @@ from pathlib import Path
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import option, regex
-from stagewatch.core.errors import SourceError
-from stagewatch.core.exposition import Metric, Samples
-from stagewatch.host.procfs import TICKS_PER_SECOND
+from stagewatch.core.exposition import Samples, counter
 from stagewatch.node_context import NodeContext
 from stagewatch.storage.diskstats import Disk, read_disks
 
@@ -24,43 +22,28 @@ _PRESSURE = re.compile(r"(some|full) .*\btotal=(\d+)")
 
 _DISK = ("device", "operation")
 
-PRESSURE = Metric(
+PRESSURE = counter(
     "io_pressure_seconds_total",
-    "counter",
     "Time in which tasks were stalled for want of a resource (cpu, memory, io): at least one "
     "(some), or all that could run (full); from /proc/pressure.",
     ("resource", "kind"),
 )
-CPU_WAIT = Metric(
-    "io_cpu_wait_seconds_total",
-    "counter",
-    "Time CPUs were idle while a task of theirs waited for a disk (iowait), over all CPUs.",
-)
-WAITING = Metric(
-    "io_waiting_tasks", "gauge", "Tasks that wait for a block device, from procs_blocked."
-)
-DISK_BUSY = Metric(
+DISK_BUSY = counter(
     "io_disk_busy_seconds_total",
-    "counter",
     "Time the device had a request in flight; one that serves many at once is not full at 1.",
     ("device",),
 )
-DISK_IN_FLIGHT = Metric(
-    "io_disk_in_flight", "gauge", "Requests that the device is working on.", ("device",)
-)
-DISK_OPERATIONS = Metric(
+DISK_OPERATIONS = counter(
     "io_disk_operations_total",
-    "counter",
     "Completed requests by kind: read, write, discard, flush.",
     _DISK,
 )
-DISK_SECONDS = Metric(
+DISK_SECONDS = counter(
     "io_disk_operation_seconds_total",
-    "counter",
     "Time requests took, added up; divided by their number, the latency.",
     _DISK,
 )
-DISK_BYTES = Metric("io_disk_bytes_total", "counter", "Bytes of completed requests.", _DISK)
+DISK_BYTES = counter("io_disk_bytes_total", "Bytes of completed requests.", _DISK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +69,10 @@ class IoCollector(Collector):
         out = Samples()
         for (resource, kind), seconds in read_pressure(self._proc).items():
             out.add(PRESSURE, seconds, resource, kind)
-        self._cpu(out)
         for disk in read_disks(self._proc):
             if self._is_shown(disk.name):
                 _disk(out, disk)
         return out
-
-    def _cpu(self, out: Samples) -> None:
-        try:
-            text = (self._proc / "stat").read_text("ascii", "replace")
-        except OSError as error:
-            raise SourceError(f"{self._proc / 'stat'}: {error.strerror}") from error
-        for line in text.splitlines():
-            fields = line.split()
-            if line.startswith("cpu ") and len(fields) > 5:
-                out.add(CPU_WAIT, int(fields[5]) / TICKS_PER_SECOND)
-            elif line.startswith("procs_blocked ") and len(fields) == 2:
-                out.add(WAITING, int(fields[1]))
 
     def _is_shown(self, name: str) -> bool:
         """Whole devices: partitions are not in /sys/block, where `/` in a name is written `!`."""
@@ -131,7 +101,6 @@ def read_pressure(proc: Path) -> dict[tuple[str, str], float]:
 
 def _disk(out: Samples, disk: Disk) -> None:
     out.add(DISK_BUSY, disk.busy_seconds, disk.name)
-    out.add(DISK_IN_FLIGHT, disk.in_flight, disk.name)
     for kind, requests in disk.requests.items():
         out.add(DISK_OPERATIONS, requests.completed, disk.name, kind)
         out.add(DISK_SECONDS, requests.seconds, disk.name, kind)
@@ -144,7 +113,7 @@ def _build(options: IoOptions, node: NodeContext) -> IoCollector:
 
 SPEC = CollectorSpec(
     name="io",
-    help="pressure stall information, disks and I/O wait",
+    help="pressure stall information and disks",
     interval=5.0,
     options=IoOptions,
     build=_build,

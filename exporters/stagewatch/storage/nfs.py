@@ -12,7 +12,7 @@ from pathlib import Path
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import listing, option, text
 from stagewatch.core.errors import NoData
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.node_context import NodeContext
 from stagewatch.storage.mountstats import NfsMount, Operation, read_mountstats
 
@@ -22,48 +22,37 @@ OTHER = "other"
 _OP = ("mount", "op")
 _SOURCE = "from /proc/self/mountstats; counted when the operation completes."
 
-INFO = Metric(
+INFO = gauge(
     "nfs_info",
-    "gauge",
     "1 for every NFS mount point, with its server, export, version, transport and address.",
     ("mount", "server", "export", "version", "protocol", "address"),
 )
-OPERATIONS_TOTAL = Metric("nfs_operations_total", "counter", f"Operations, {_SOURCE}", _OP)
-BYTES = Metric(
+OPERATIONS_TOTAL = counter("nfs_operations_total", f"Operations, {_SOURCE}", _OP)
+BYTES = counter(
     "nfs_bytes_total",
-    "counter",
     "Bytes sent and received for operations, RPC headers included.",
     _OP,
 )
-RTT = Metric(
+RTT = counter(
     "nfs_operation_rtt_seconds_total",
-    "counter",
     "Time between sending an operation and the server's reply.",
     _OP,
 )
-EXECUTE = Metric(
+EXECUTE = counter(
     "nfs_operation_execute_seconds_total",
-    "counter",
     "Whole time of operations: queue, round trip and everything between.",
     _OP,
 )
-ERRORS = Metric(
+ERRORS = counter(
     "nfs_operation_errors_total",
-    "counter",
     "Operations that the server answered with an error; absent before Linux 5.3.",
     _OP,
 )
-RETRANSMISSIONS = Metric(
-    "nfs_retransmissions_total", "counter", "Requests that were sent again.", _OP
-)
-TIMEOUTS = Metric(
-    "nfs_timeouts_total", "counter", "Major time-outs: all retries of a request went by.", _OP
-)
-SENDS = Metric(
-    "nfs_transport_requests_sent_total", "counter", "Requests sent, repeats included.", ("mount",)
-)
-RECEIVES = Metric(
-    "nfs_transport_replies_received_total", "counter", "Replies that fitted a request.", ("mount",)
+RETRANSMISSIONS = counter("nfs_retransmissions_total", "Requests that were sent again.", _OP)
+TIMEOUTS = counter("nfs_timeouts_total", "Major time-outs: all retries of a request went by.", _OP)
+SENDS = counter("nfs_transport_requests_sent_total", "Requests sent, repeats included.", ("mount",))
+RECEIVES = counter(
+    "nfs_transport_replies_received_total", "Replies that fitted a request.", ("mount",)
 )
 
 

@@ -17,15 +17,14 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import CollectorRegistry
 
 import stagewatch
-from stagewatch.core.exposition import Metric, Renderer, Samples, render
+from stagewatch.core.exposition import Renderer, Samples, gauge, render
 from stagewatch.core.runner import Runner
 from stagewatch.web.message import Request, Response
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
-BUILD_INFO = Metric(
+BUILD_INFO = gauge(
     "stagewatch_build_info",
-    "gauge",
     "1, with the versions of stagewatch and of the Python that runs it.",
     ("version", "python"),
 )

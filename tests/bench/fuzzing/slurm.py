@@ -18,15 +18,12 @@ REFUSED = (StagewatchError,)
 TEXT: tuple[tuple[str, Callable[[bytes], object], float], ...] = (
     ("sdiag.txt", diagnostics.parse_text, 0.03),
     ("sacctmgr_list_event.txt", accounting.parse_events, 0.02),
-    ("scontrol_show_licenses.txt", text.parse_licenses, 0.01),
     ("scontrol_ping.txt", text.parse_ping, 0.01),
 )
 """Captures of a real Slurm."""
 JSON: tuple[tuple[str, Callable[[Any], object], float], ...] = (
     ("jobs", slurm_json.jobs, 0.04),
     ("nodes", slurm_json.nodes, 0.04),
-    ("reservations", slurm_json.reservations, 0.01),
-    ("licenses", slurm_json.licenses, 0.01),
     ("slurmdb_jobs", slurm_json.ended_jobs, 0.03),
     ("ping", slurm_json.ping, 0.01),
     ("diag", diagnostics.parse_json, 0.02),
@@ -36,10 +33,6 @@ NODES = (
     b"NodeName=n1 Arch=x86_64 CoresPerSocket=8 Gres=gpu:h100:8(S:0-1) NodeAddr=n1 NodeHostName=n1"
     b" State=IDLE+DRAIN Partitions=gpu,all BootTime=2026-01-01T00:00:00 SlurmdStartTime=None"
     b" CfgTRES=cpu=8,gres/gpu=8 AllocTRES=gres/gpu=1 Reason=bad fan [root@2026-01-01T00:00:00]\n",
-)
-RESERVATIONS = (
-    b"ReservationName=maint StartTime=2026-01-01T00:00:00 EndTime=2026-01-02T00:00:00"
-    b" Duration=1-00:00:00 Nodes=n[1-4] NodeCnt=4 Flags=MAINT,IGNORE_JOBS State=ACTIVE\n",
 )
 CLAIMS = (
     b"JobId=7 JobName=x UserId=ada(1000) JobState=RUNNING Nodes=n[1-2] CPU_IDs=0-3 Mem=0"
@@ -54,7 +47,6 @@ def targets() -> list[Target]:
     return [
         Target("squeue", squeue(), text.parse_jobs, 0.03, REFUSED),
         Target("scontrol nodes", NODES, text.parse_nodes, 0.02, REFUSED),
-        Target("reservations", RESERVATIONS, text.parse_reservations, 0.01, REFUSED),
         Target("scontrol jobs", CLAIMS, text.parse_claims, 0.02),
         Target("sacct", sacct(), accounting.parse_jobs, 0.02, REFUSED),
         *(

@@ -17,7 +17,6 @@ READING(nvmlDeviceGetPowerUsage, "power", 350000 + 1000 * d->index)
 READING(nvmlDeviceGetEnforcedPowerLimit, "power_limit", 700000)
 READING(nvmlDeviceGetPerformanceState, "performance_state", 0)
 READING(nvmlDeviceGetPersistenceMode, "persistence_mode", 1)
-READING(nvmlDeviceGetComputeMode, "compute_mode", 0)
 READING(nvmlDeviceGetCurrPcieLinkGeneration, "pcie_generation", 5)
 READING(nvmlDeviceGetMaxPcieLinkGeneration, "pcie_generation_max", 5)
 READING(nvmlDeviceGetCurrPcieLinkWidth, "pcie_width", 16)
@@ -76,17 +75,6 @@ EXPORT int nvmlDeviceGetClockInfo(Device *d, unsigned type, unsigned *megahertz)
     return code_of(d, key);
 }
 
-EXPORT int nvmlDeviceGetMaxClockInfo(Device *d, unsigned type, unsigned *megahertz) {
-    static const unsigned clocks[] = {1980, 1980, 3201, 1770};
-    char key[48];
-    BEGIN(d);
-    WHOLE_GPU(d);
-    if (type > 3) return INVALID_ARGUMENT;
-    snprintf(key, sizeof key, "clock_max.%s", clock_names[type]);
-    *megahertz = NUMBER(d, key, clocks[type]);
-    return code_of(d, key);
-}
-
 typedef struct { unsigned gpu, memory; } Utilization;
 
 EXPORT int nvmlDeviceGetUtilizationRates(Device *d, Utilization *rates) {
@@ -94,22 +82,6 @@ EXPORT int nvmlDeviceGetUtilizationRates(Device *d, Utilization *rates) {
     WHOLE_GPU(d);
     rates->gpu = NUMBER(d, "utilization", 97);
     rates->memory = NUMBER(d, "memory_utilization", 41);
-    return OK;
-}
-
-EXPORT int nvmlDeviceGetEncoderUtilization(Device *d, unsigned *percent, unsigned *period) {
-    BEGIN(d);
-    WHOLE_GPU(d);
-    *percent = NUMBER(d, "encoder", 3);
-    *period = 200000;
-    return OK;
-}
-
-EXPORT int nvmlDeviceGetDecoderUtilization(Device *d, unsigned *percent, unsigned *period) {
-    BEGIN(d);
-    WHOLE_GPU(d);
-    *percent = NUMBER(d, "decoder", 2);
-    *period = 200000;
     return OK;
 }
 
@@ -145,15 +117,6 @@ EXPORT int nvmlDeviceGetMemoryInfo_v2(Device *d, MemoryV2 *memory) {
     return OK;
 }
 #endif
-
-EXPORT int nvmlDeviceGetBAR1MemoryInfo(Device *d, Memory *memory) {
-    BEGIN(d);
-    WHOLE_GPU(d);
-    memory->total = NUMBER(d, "bar1_total", 262144 * MIB);
-    memory->used = NUMBER(d, "bar1_used", 12 * MIB);
-    memory->free = memory->total - memory->used;
-    return OK;
-}
 
 typedef struct {
     unsigned pid;

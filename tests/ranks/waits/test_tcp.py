@@ -226,7 +226,7 @@ def end(at: str, to: str, inode: int, **more: Any) -> TcpSocket:
 
 
 def asked_and_got(sent: int, received: int, *, last: float, bytes_received: int) -> TcpStatistics:
-    return TcpStatistics(0, 30.0, 0.0, 0, 0, bytes_received, sent, received, last)
+    return TcpStatistics(30.0, 0.0, 0, 0, bytes_received, sent, received, last)
 
 
 @pytest.mark.parametrize(

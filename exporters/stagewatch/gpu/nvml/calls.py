@@ -53,11 +53,9 @@ def number(
 _CLOCKS = {"graphics": "GRAPHICS", "sm": "SM", "memory": "MEM", "video": "VIDEO"}
 
 
-def clock(
-    domain: str, reading: Reading = Reading.CLOCK, function: str = "nvmlDeviceGetClockInfo"
-) -> Call:
+def clock(domain: str) -> Call:
     constant = f"NVML_CLOCK_{_CLOCKS[domain]}"
-    return number(reading, function, constant, labels=(domain,), times=MEGA)
+    return number(Reading.CLOCK, "nvmlDeviceGetClockInfo", constant, labels=(domain,), times=MEGA)
 
 
 def ecc_errors(scope: str) -> tuple[Call, ...]:
@@ -84,7 +82,6 @@ def temperature_margin(nvml: Any, gpu: Any) -> Readings:
 def utilization(nvml: Any, gpu: Any) -> Readings:
     rates = nvml.nvmlDeviceGetUtilizationRates(gpu)
     yield Reading.UTILIZATION.key(), rates.gpu / PERCENT
-    yield Reading.MEMORY_UTILIZATION.key(), rates.memory / PERCENT
 
 
 def memory(nvml: Any, gpu: Any) -> Readings:
@@ -103,15 +100,8 @@ def performance_state(nvml: Any, gpu: Any) -> Readings:
         yield Reading.PERFORMANCE_STATE.key(), state
 
 
-def bar1(nvml: Any, gpu: Any) -> Readings:
-    info = nvml.nvmlDeviceGetBAR1MemoryInfo(gpu)
-    yield Reading.BAR1_USED.key(), info.bar1Used
-    yield Reading.BAR1_TOTAL.key(), info.bar1Total
-
-
-def power_range(nvml: Any, gpu: Any) -> Readings:
-    low, high = nvml.nvmlDeviceGetPowerManagementLimitConstraints(gpu)
-    yield Reading.POWER_LIMIT_MIN.key(), low / MILLI
+def most_power(nvml: Any, gpu: Any) -> Readings:
+    _, high = nvml.nvmlDeviceGetPowerManagementLimitConstraints(gpu)
     yield Reading.POWER_LIMIT_MAX.key(), high / MILLI
 
 
@@ -214,9 +204,6 @@ TIERS: dict[str, tuple[Call, ...]] = {
         performance_state,
         clock("graphics"),
         clock("video"),
-        number(Reading.ENCODER, "nvmlDeviceGetEncoderUtilization", over=PERCENT),
-        number(Reading.DECODER, "nvmlDeviceGetDecoderUtilization", over=PERCENT),
-        bar1,
         number(Reading.PCIE_GENERATION, "nvmlDeviceGetCurrPcieLinkGeneration"),
         number(Reading.PCIE_WIDTH, "nvmlDeviceGetCurrPcieLinkWidth"),
         processes,
@@ -232,12 +219,10 @@ TIERS: dict[str, tuple[Call, ...]] = {
                 (Reading.MEMORY_TEMPERATURE_LIMIT, "MEM_MAX"),
             )
         ),
-        power_range,
-        *(clock(domain, Reading.CLOCK_MAX, "nvmlDeviceGetMaxClockInfo") for domain in _CLOCKS),
+        most_power,
         number(Reading.PCIE_GENERATION_MAX, "nvmlDeviceGetMaxPcieLinkGeneration"),
         number(Reading.PCIE_WIDTH_MAX, "nvmlDeviceGetMaxPcieLinkWidth"),
         number(Reading.PERSISTENCE_MODE, "nvmlDeviceGetPersistenceMode"),
-        number(Reading.COMPUTE_MODE, "nvmlDeviceGetComputeMode"),
         *ecc_errors("aggregate"),
         number(Reading.ECC_MODE, "nvmlDeviceGetEccMode"),
         sram_threshold,

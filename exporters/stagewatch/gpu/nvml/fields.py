@@ -40,8 +40,6 @@ def _field(id: int, reading: Reading, *labels: str, per_unit: float = 1.0, scope
 FAST = (
     _field(82, Reading.MEMORY_TEMPERATURE),  # MEMORY_TEMP
     _field(83, Reading.ENERGY, per_unit=_MILLI),  # TOTAL_ENERGY_CONSUMPTION
-    _field(185, Reading.POWER_AVERAGE, per_unit=_MILLI),  # POWER_AVERAGE
-    _field(186, Reading.POWER_INSTANT, per_unit=_MILLI),  # POWER_INSTANT
 )
 
 _THROTTLING = (

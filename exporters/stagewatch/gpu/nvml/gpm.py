@@ -1,8 +1,7 @@
 """Profiling without DCGM: GPU Performance Monitoring, on Hopper and later.
 
 A metric is an average between two samples, so each tick takes one sample per GPU and compares it
-with the sample of the tick before: nothing sleeps, and nothing between two ticks is missed.  Added
-up over the ticks, shares of time also become true counters.
+with the sample of the tick before: nothing sleeps, and nothing between two ticks is missed.
 NVML: nvmlGpmSampleGet, nvmlGpmMetricsGet; one thread only.
 """
 
@@ -26,46 +25,25 @@ _MIB = 1 / (1024 * 1024)
 
 # By NVML_GPM_METRIC_* id: the metric, and how much of the raw value is one base unit.
 METRICS: dict[int, tuple[Key, float]] = {
-    1: (Reading.GRAPHICS_ACTIVE.key(), _PERCENT),  # GRAPHICS_UTIL
     2: (Reading.SM_ACTIVE.key(), _PERCENT),  # SM_UTIL
     3: (Reading.SM_OCCUPANCY.key(), _PERCENT),  # SM_OCCUPANCY
-    4: (Reading.INTEGER_ACTIVE.key(), _PERCENT),  # INTEGER_UTIL
     5: (Reading.TENSOR_ACTIVE.key(), _PERCENT),  # ANY_TENSOR_UTIL
     10: (Reading.DRAM_ACTIVE.key(), _PERCENT),  # DRAM_BW_UTIL
-    11: (Reading.FP64_ACTIVE.key(), _PERCENT),  # FP64_UTIL
-    12: (Reading.FP32_ACTIVE.key(), _PERCENT),  # FP32_UTIL
-    13: (Reading.FP16_ACTIVE.key(), _PERCENT),  # FP16_UTIL
     20: (Reading.PCIE_THROUGHPUT.key("tx"), _MIB),  # PCIE_TX_PER_SEC
     21: (Reading.PCIE_THROUGHPUT.key("rx"), _MIB),  # PCIE_RX_PER_SEC
     60: (Reading.NVLINK_THROUGHPUT.key("rx"), _MIB),  # NVLINK_TOTAL_RX_PER_SEC
     61: (Reading.NVLINK_THROUGHPUT.key("tx"), _MIB),  # NVLINK_TOTAL_TX_PER_SEC
-    # Totals since the last reboot, which only the newest drivers have.
-    248: (Reading.SM_CYCLES.key(), 1.0),  # SM_CYCLES_ELAPSED
-    249: (Reading.SM_ACTIVE_CYCLES.key(), 1.0),  # SM_CYCLES_ACTIVE
-    250: (Reading.TENSOR_ACTIVE_CYCLES.key(), 1.0),  # MMA_CYCLES_ACTIVE
-    257: (Reading.INTEGER_ACTIVE_CYCLES.key(), 1.0),  # INTEGER_CYCLES_ACTIVE
-    258: (Reading.FP64_ACTIVE_CYCLES.key(), 1.0),  # FP64_CYCLES_ACTIVE
-    259: (Reading.FP32_ACTIVE_CYCLES.key(), 1.0),  # FP32_CYCLES_ACTIVE
-    260: (Reading.FP16_ACTIVE_CYCLES.key(), 1.0),  # FP16_CYCLES_ACTIVE
 }
-
-INTEGRALS = {
-    Reading.SM_ACTIVE.key(): Reading.SM_ACTIVE_SECONDS.key(),
-    Reading.TENSOR_ACTIVE.key(): Reading.TENSOR_ACTIVE_SECONDS.key(),
-    Reading.DRAM_ACTIVE.key(): Reading.DRAM_ACTIVE_SECONDS.key(),
-}
-"""Shares that are also added up over time."""
 
 
 @dataclass(slots=True)
 class Profile:
-    """The samples and totals of one GPU or MIG instance."""
+    """The samples of one GPU or MIG instance."""
 
     before: Any
     after: Any
     taken: float | None = None
     refused: dict[int, int] = field(default_factory=dict)
-    totals: dict[Key, float] = field(default_factory=lambda: dict.fromkeys(INTEGRALS, 0.0))
 
 
 class Gpm:
@@ -108,7 +86,6 @@ class Gpm:
         values: dict[Key, float] = {}
         if profile.taken is not None and now - profile.taken <= LONGEST:
             values = self._averages(profile, round)
-            self._integrate(profile, values, now - profile.taken)
         profile.before, profile.after = profile.after, profile.before
         profile.taken = now
         return values
@@ -132,11 +109,3 @@ class Gpm:
             else:
                 profile.refused[id] = round
         return values
-
-    @staticmethod
-    def _integrate(profile: Profile, values: dict[Key, float], seconds: float) -> None:
-        for name, total in INTEGRALS.items():
-            share = values.get(name)
-            if share is not None and 0.0 <= share <= 1.05:
-                profile.totals[name] += share * seconds
-                values[total] = profile.totals[name]

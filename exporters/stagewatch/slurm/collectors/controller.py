@@ -8,89 +8,63 @@ from dataclasses import dataclass
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import integer, option
 from stagewatch.core.errors import NoData, StagewatchError
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Controller, Diagnostics, RpcCount
 
-UP = Metric("slurm_controller_up", "gauge", "1 if this slurmctld answers a ping.", ("host", "role"))
-RPCS = Metric(
+UP = gauge("slurm_controller_up", "1 if this slurmctld answers a ping.", ("host", "role"))
+RPCS = counter(
     "slurm_controller_rpcs_total",
-    "counter",
     "Requests by message type; Slurm itself sets its counts back to 0 every midnight UTC.",
     ("type",),
 )
-RPC_SECONDS = Metric(
+RPC_SECONDS = counter(
     "slurm_controller_rpc_seconds_total",
-    "counter",
-    "Time spent on requests, by message type.",
+    "Time spent on requests, by message type: what keeps the controller busy.",
     ("type",),
 )
-USER_RPCS = Metric(
+USER_RPCS = counter(
     "slurm_controller_user_rpcs_total",
-    "counter",
     "Requests by user, of those who take most of the controller's time; the rest is other.",
     ("user",),
 )
-USER_RPC_SECONDS = Metric(
+USER_RPC_SECONDS = counter(
     "slurm_controller_user_rpc_seconds_total",
-    "counter",
-    "Time spent on requests, by user, as for the count.",
+    "Time spent on requests, by user, as for the count: who keeps the controller busy.",
     ("user",),
 )
-_VALUES = {
-    "server_thread_count": ("slurm_controller_server_threads", "Threads serving requests now."),
-    "agent_queue_size": ("slurm_controller_agent_queue", "Messages to nodes waiting to be sent."),
-    "agent_count": ("slurm_controller_agents", "Agents sending messages to nodes now."),
-    "agent_thread_count": ("slurm_controller_agent_threads", "Threads of those agents."),
-    "dbd_agent_queue_size": ("slurm_accounting_queue", "Records waiting to be sent to slurmdbd."),
-    "schedule_cycle_last": (
-        "slurm_scheduler_cycle_last_seconds",
-        "Duration of the last main scheduling cycle.",
-    ),
-    "schedule_cycle_mean": (
-        "slurm_scheduler_cycle_mean_seconds",
-        "Mean duration of a main scheduling cycle since the counters' reset.",
-    ),
-    "schedule_cycle_max": (
-        "slurm_scheduler_cycle_max_seconds",
-        "Longest main scheduling cycle since the counters' reset.",
-    ),
-    "schedule_queue_length": (
-        "slurm_scheduler_queue_length",
-        "Jobs looked at by the last main scheduling cycle.",
-    ),
-    "bf_cycle_last": ("slurm_backfill_cycle_last_seconds", "Duration of the last backfill cycle."),
-    "bf_cycle_mean": (
-        "slurm_backfill_cycle_mean_seconds",
-        "Mean duration of a backfill cycle since the counters' reset.",
-    ),
-    "bf_cycle_max": (
-        "slurm_backfill_cycle_max_seconds",
-        "Longest backfill cycle since the counters' reset.",
-    ),
-    "bf_last_depth": ("slurm_backfill_depth", "Jobs considered by the last backfill cycle."),
-    "bf_queue_len": (
-        "slurm_backfill_queue_length",
-        "Jobs pending when the last backfill cycle began.",
-    ),
-    "schedule_cycle_total": ("slurm_scheduler_cycles_total", "Main scheduling cycles."),
-    "bf_cycle_counter": ("slurm_backfill_cycles_total", "Backfill cycles."),
-    "bf_backfilled_jobs": ("slurm_backfilled_jobs_total", "Jobs started by backfill."),
-    "jobs_submitted": ("slurm_controller_jobs_submitted_total", "Jobs submitted."),
-    "jobs_started": ("slurm_controller_jobs_started_total", "Jobs started."),
-    "jobs_completed": ("slurm_controller_jobs_completed_total", "Jobs completed."),
-    "jobs_canceled": ("slurm_controller_jobs_canceled_total", "Jobs cancelled."),
-    "jobs_failed": (
-        "slurm_controller_jobs_failed_internal_total",
-        "Jobs that failed because of slurmd or an internal error; not those whose program failed, "
-        "for which see slurm_jobs_ended_total.",
-    ),
-}
 VALUES = {
-    key: Metric(name, "counter" if name.endswith("_total") else "gauge", help)
-    for key, (name, help) in _VALUES.items()
+    key: gauge(name, help)
+    for key, name, help in (
+        (
+            "server_thread_count",
+            "slurm_controller_server_threads",
+            "Threads serving requests now; while they are at their limit, commands wait.",
+        ),
+        (
+            "agent_queue_size",
+            "slurm_controller_agent_queue",
+            "Messages to nodes waiting to be sent.",
+        ),
+        (
+            "dbd_agent_queue_size",
+            "slurm_accounting_queue",
+            "Records waiting to be sent to slurmdbd.",
+        ),
+        (
+            "schedule_cycle_last",
+            "slurm_scheduler_cycle_last_seconds",
+            "Duration of the last main scheduling cycle.",
+        ),
+        (
+            "bf_cycle_last",
+            "slurm_backfill_cycle_last_seconds",
+            "Duration of the last backfill cycle.",
+        ),
+    )
 }
+"""What is exported of the diagnostics, by its name there."""
 
 
 @dataclass(frozen=True, slots=True)

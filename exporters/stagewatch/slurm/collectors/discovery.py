@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData, SourceError
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, gauge
 from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.discovery import targets_of
 
-TARGETS = Metric(
+TARGETS = gauge(
     "slurm_discovery_targets",
-    "gauge",
     "Nodes that service discovery lists, whether the controller answers now or not.",
     ("cluster",),
 )

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
 from stagewatch.core.errors import NoData, StagewatchError
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, counter, gauge, histogram
 from stagewatch.slurm.cluster import Cluster, Reading, Source, records_of
 from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import EndedJob, Job, NodeEvent, Records
@@ -22,86 +22,72 @@ from stagewatch.slurm.notation import ENDED_STATES, REASON_CLASSES
 
 T = TypeVar("T")
 
-ENDED = Metric(
+ENDED = counter(
     "slurm_jobs_ended_total",
-    "counter",
     "Runs of jobs that ended, by final state; a requeued job has several.  UNKNOWN: gone from the "
     "queue without a record.  A job that never started counts in the first of its partitions.",
     ("partition", "state"),
 )
-FAILED = Metric(
+FAILED = counter(
     "slurm_jobs_failed_total",
-    "counter",
     "Runs that ended in the state FAILED, by exit code or signal of the program.",
     ("partition", "exit_class"),
 )
-REQUEUES = Metric(
+REQUEUES = counter(
     "slurm_job_requeues_total",
-    "counter",
     "Times a job was put back into the queue.",
     ("partition",),
 )
-RESTARTS = Metric(
+RESTARTS = gauge(
     "slurm_job_restarts",
-    "gauge",
     "Restarts of jobs that are in the queue, those with the most of them only.",
     ("job_id", "partition", "user"),
 )
-REQUEUED_AT = Metric(
+REQUEUED_AT = gauge(
     "slurm_job_requeue_timestamp_seconds",
-    "gauge",
     "When such a job was last put back into the queue, as Unix time: its run before ended then.",
     ("job_id", "partition", "user"),
 )
-UNACCOUNTED = Metric(
+UNACCOUNTED = gauge(
     "slurm_jobs_unaccounted",
-    "gauge",
     "Jobs that left the queue in no final state and that accounting has no record of yet: how "
     "they ended is unknown.",
 )
-FROM_ACCOUNTING = Metric(
+FROM_ACCOUNTING = gauge(
     "slurm_events_from_accounting",
-    "gauge",
     "1 if ends are reconciled with accounting; 0 if there is none, and they are what the queue "
     "showed between two looks.",
 )
-WAIT = Metric(
+WAIT = histogram(
     "slurm_job_wait_seconds",
-    "histogram",
     "From being eligible to start, of runs that have ended.",
     ("partition",),
 )
-RUN = Metric(
+RUN = histogram(
     "slurm_job_run_seconds",
-    "histogram",
     "From start to end, of runs that have ended.",
     ("partition",),
 )
-NODE_FAILURES = Metric(
+NODE_FAILURES = counter(
     "slurm_node_failures_total",
-    "counter",
     "Times a node left service: how (drain, down, fail) and the class of its reason.",
     ("kind", "reason_class"),
 )
-NODE_FLAPS = Metric(
-    "slurm_node_flaps_total",
-    "counter",
-    "Those of slurm_node_failures_total that were over before the next look at the nodes.",
-    ("kind", "reason_class"),
+NODE_REBOOTS = counter(
+    "slurm_node_reboots_total",
+    "Times a node came back with a new boot time; many at once are a power cut.",
 )
-NODE_REBOOTS = Metric(
-    "slurm_node_reboots_total", "counter", "Times a node came back with a new boot time."
+SLURMD_RESTARTS = counter(
+    "slurm_node_slurmd_restarts_total",
+    "Restarts of slurmd; many at once are an upgrade or a crash.",
 )
-SLURMD_RESTARTS = Metric("slurm_node_slurmd_restarts_total", "counter", "Restarts of slurmd.")
-LAST_FAILURE = Metric(
+LAST_FAILURE = gauge(
     "slurm_node_last_failure_timestamp_seconds",
-    "gauge",
     "When a node last left service, as Unix time; of the 200 nodes where that is most recent.",
     ("node", "kind", "reason_class"),
 )
-KEPT = Metric(
+KEPT = gauge(
     "slurm_events_kept",
-    "gauge",
     "1 if the counters are saved for the next start of the agent, 0 if that fails.",
 )
 FIRST_STATES = (
@@ -161,15 +147,14 @@ class EventsCollector(Collector):
         out.add_all(FAILED, jobs.failed)
         out.add_all(REQUEUES, jobs.requeues)
         for metric, histograms in ((WAIT, jobs.wait), (RUN, jobs.run)):
-            for partition, histogram in histograms.items():
-                out.add_histogram(metric, histogram.exposed(), partition)
+            for partition, times in histograms.items():
+                out.add_histogram(metric, times.exposed(), partition)
         out.add(UNACCOUNTED, jobs.unaccounted)
         for metric, truth in ((FROM_ACCOUNTING, jobs.accounting), (KEPT, events.kept)):
             out.add(metric, None if truth is None else int(truth))
-        for metric, counted in ((NODE_FAILURES, nodes.failures), (NODE_FLAPS, nodes.flaps)):
-            for why in product(("drain", "down", "fail"), REASON_CLASSES):
-                out.add(metric, 0, *why)  # so that the first one is an increase
-            out.add_all(metric, counted)
+        for why in product(("drain", "down", "fail"), REASON_CLASSES):
+            out.add(NODE_FAILURES, 0, *why)  # so that the first one is an increase
+        out.add_all(NODE_FAILURES, nodes.failures)
         out.add(NODE_REBOOTS, nodes.reboots)
         out.add(SLURMD_RESTARTS, nodes.slurmd_restarts)
         for node, failure in nodes.recent.items():
@@ -204,9 +189,8 @@ SPEC = CollectorSpec(
 )
 
 
-RECORDS = Metric(
+RECORDS = gauge(
     "slurm_accounting_records",
-    "gauge",
     "Records in the last answer of accounting, by kind (jobs, nodes); most were known already.",
     ("kind",),
 )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import integer, option
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, gauge
 from stagewatch.slurm.cluster import Cluster
 from stagewatch.slurm.collectors.nodes import model
 from stagewatch.slurm.collectors.queue import HOLDING, gpus_held_or_wanted, only_types
@@ -22,16 +22,14 @@ from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Job, Node
 from stagewatch.slurm.notation import expand_or_none, node_availability, total
 
-HELD = Metric(
+HELD = gauge(
     "slurm_held_gpus",
-    "gauge",
     "GPUs that a job has, by model and by the job's state.  Each configured GPU is in this metric "
     "or in slurm_unheld_gpus, and once; those of jobs that exceed the limit have no job_id.",
     ("job_id", "user", "account", "partition", "model", "state"),
 )
-UNHELD = Metric(
+UNHELD = gauge(
     "slurm_unheld_gpus",
-    "gauge",
     "GPUs that no job has: free, reserved (in a node of an active reservation), drained (in a "
     "node that takes no jobs) or down.",
     ("model", "state"),

@@ -10,49 +10,45 @@ from operator import itemgetter
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import integer, option
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, gauge
 from stagewatch.slurm.cluster import Cluster, Source, records_of
 from stagewatch.slurm.collectors.queue import HOLDING
 from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Claim, Job, Node, Records
 from stagewatch.slurm.notation import expand_or_none, indices_of, total
 
-INFO = Metric(
+INFO = gauge(
     "slurm_job_info",
-    "gauge",
     "1 for a running job with GPUs; those with the most of them if there are too many.",
     ("job_id", "array_job_id", "user", "account", "partition"),
 )
-GPUS = Metric("slurm_job_gpus", "gauge", "GPUs a running job holds, on all its nodes.", ("job_id",))
-NODE = Metric(
+GPUS = gauge("slurm_job_gpus", "GPUs a running job holds, on all its nodes.", ("job_id",))
+NODE = gauge(
     "slurm_job_node",
-    "gauge",
     "1 for each node of a running job with GPUs; gpus are the indices it has there, where they "
     "are known: where no other job has GPUs of the node, or --gpu-indices was given.",
     ("job_id", "node", "gpus"),
 )
-START = Metric(
+START = gauge(
     "slurm_job_start_timestamp_seconds",
-    "gauge",
     "When a running job with GPUs started, as Unix time; of a requeued one, its present run.",
     ("job_id",),
 )
-COMPLETING = Metric(
+COMPLETING = gauge(
     "slurm_job_completing_since_timestamp_seconds",
-    "gauge",
     "When a job ended that Slurm still calls COMPLETING, as Unix time: of jobs with GPUs at once, "
     "of others after a minute; those that have taken longest if there are too many.",
     ("job_id", "user", "account", "partition"),
 )
-PREEMPTED = Metric(
+PREEMPTED = gauge(
     "slurm_job_preempted_since_timestamp_seconds",
-    "gauge",
     "When Slurm signalled a job that it is preempted, as Unix time, while the job uses its grace "
     "time (GraceTime of its partition or QOS); jobs with GPUs first if there are too many.",
     ("job_id", "user", "account", "partition"),
 )
-HIDDEN = Metric(
-    "slurm_jobs_without_series", "gauge", "Running jobs with GPUs that exceed the limits."
+HIDDEN = gauge(
+    "slurm_jobs_without_series",
+    "Running jobs with GPUs that exceed the limits: their GPUs are nobody's on the boards.",
 )
 
 _SHORT_SECONDS = 60.0

@@ -7,63 +7,50 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
-from stagewatch.core.exposition import MAX_SERIES, Metric, Samples
+from stagewatch.core.exposition import MAX_SERIES, Samples, gauge
 from stagewatch.gpu.model_names import gpu_model
 from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Node, Records
 from stagewatch.slurm.notation import NodeGpus, node_availability, reason_class
 
-STATE = Metric("slurm_node_state", "gauge", "1 for the node's base state.", ("node", "state"))
-FLAG = Metric(
-    "slurm_node_flag", "gauge", "1 for each flag on top of the base state.", ("node", "flag")
-)
-HIDDEN_FLAGS = Metric(
+STATE = gauge("slurm_node_state", "1 for the node's base state.", ("node", "state"))
+FLAG = gauge("slurm_node_flag", "1 for each flag on top of the base state.", ("node", "flag"))
+HIDDEN_FLAGS = gauge(
     "slurm_node_flag_without_series",
-    "gauge",
     "Nodes with a flag that has no series in slurm_node_flag, since too many nodes have it.",
     ("flag",),
 )
-NODES = Metric(
+NODES = gauge(
     "slurm_nodes",
-    "gauge",
     "Nodes by availability: available, drain, down, or fail; each in every partition it is in.",
     ("partition", "availability"),
 )
-PARTITION_NODES = Metric(
-    "slurm_partition_nodes", "gauge", "Nodes by base state.", ("partition", "state")
-)
-CLUSTER_NODES = Metric(
-    "slurm_cluster_nodes", "gauge", "Nodes by base state, each once.", ("state",)
-)
-UNAVAILABLE = Metric(
+PARTITION_NODES = gauge("slurm_partition_nodes", "Nodes by base state.", ("partition", "state"))
+CLUSTER_NODES = gauge("slurm_cluster_nodes", "Nodes by base state, each once.", ("state",))
+UNAVAILABLE = gauge(
     "slurm_node_unavailable_info",
-    "gauge",
     "1 for a node that takes no jobs: how (drain, down, fail), why, and who said so.",
     ("node", "kind", "reason_class", "reason", "user"),
 )
-SINCE = Metric(
+SINCE = gauge(
     "slurm_node_unavailable_since_timestamp_seconds",
-    "gauge",
     "When the node was taken out of service, as Unix time; absent where Slurm does not say.",
     ("node", "kind"),
 )
-NODE_GPUS = Metric(
+NODE_GPUS = gauge(
     "slurm_node_gpus",
-    "gauge",
     "GPUs configured in a node, by type; model is the card it names, as in gpu_info, or empty.",
     ("node", "gpu_type", "model"),
 )
-GPUS = Metric(
+GPUS = gauge(
     "slurm_gpus",
-    "gauge",
     "GPUs by state, which add up to those configured: allocated, free, free_drained (idle in a "
     "node that takes no jobs), down.  A node's GPUs count in each of its partitions.",
     ("partition", "gpu_type", "state"),
 )
-CLUSTER_GPUS = Metric(
+CLUSTER_GPUS = gauge(
     "slurm_cluster_gpus",
-    "gauge",
     "GPUs by state as in slurm_gpus, each once.",
     ("gpu_type", "state"),
 )

@@ -11,51 +11,43 @@ from operator import itemgetter
 
 from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.config import integer, option
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Metric, Samples, gauge
 from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Job, Node, Records
 from stagewatch.slurm.notation import ENDED_STATES, expand_or_none, held_of, total
 
-JOBS = Metric(
-    "slurm_jobs", "gauge", "Jobs that have not ended, array tasks counted one by one.", ("state",)
-)
-QUEUE_JOBS = Metric(
+JOBS = gauge("slurm_jobs", "Jobs that have not ended, array tasks counted one by one.", ("state",))
+QUEUE_JOBS = gauge(
     "slurm_queue_jobs",
-    "gauge",
     "Jobs that have not ended; one that waits in several partitions counts in each of them.",
     ("partition", "state", "reason"),
 )
-QUEUE_GPUS = Metric(
+QUEUE_GPUS = gauge(
     "slurm_queue_gpus",
-    "gauge",
     "GPUs held by running jobs and asked for by pending ones (any: of no named type).",
     ("partition", "state", "gpu_type"),
 )
-PENDING_AGE = Metric(
+PENDING_AGE = gauge(
     "slurm_pending_age_seconds",
-    "gauge",
     "Time since the longest-waiting pending job was submitted, or requeued.",
     ("partition", "reason"),
 )
-USER_JOBS = Metric(
-    "slurm_user_jobs", "gauge", "Jobs of the busiest users; the rest is other.", ("user", "state")
+USER_JOBS = gauge(
+    "slurm_user_jobs", "Jobs of the busiest users; the rest is other.", ("user", "state")
 )
-USER_GPUS = Metric(
+USER_GPUS = gauge(
     "slurm_user_gpus",
-    "gauge",
     "GPUs held (RUNNING) or asked for (PENDING) by the busiest users; the rest is other.",
     ("user", "state"),
 )
-ACCOUNT_JOBS = Metric(
+ACCOUNT_JOBS = gauge(
     "slurm_account_jobs",
-    "gauge",
     "Jobs of the busiest accounts; the rest is other.",
     ("account", "state"),
 )
-ACCOUNT_GPUS = Metric(
+ACCOUNT_GPUS = gauge(
     "slurm_account_gpus",
-    "gauge",
     "GPUs held (RUNNING) or asked for (PENDING) by the busiest accounts; the rest is other.",
     ("account", "state"),
 )

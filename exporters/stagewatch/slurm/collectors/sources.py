@@ -6,26 +6,26 @@ This collector asks nobody, so that a source that hangs cannot delay it.
 from __future__ import annotations
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.slurm.cluster import Cluster
 from stagewatch.slurm.context import SlurmContext
 from stagewatch.slurm.model import Records
 
 _LABEL = ("source",)
-SUCCESS = Metric(
-    "slurm_source_success", "gauge", "1 if the last fetch from the source succeeded.", _LABEL
-)
-AGE = Metric("slurm_source_age_seconds", "gauge", "Age of the source's last good data.", _LABEL)
-RESPONSE = Metric(
+SUCCESS = gauge("slurm_source_success", "1 if the last fetch from the source succeeded.", _LABEL)
+AGE = gauge("slurm_source_age_seconds", "Age of the source's last good data.", _LABEL)
+RESPONSE = gauge(
     "slurm_controller_response_seconds",
-    "gauge",
     "How long the last fetch took, failed ones included.",
     _LABEL,
 )
-FAILURES = Metric("slurm_source_failures_total", "counter", "Fetches that failed.", _LABEL)
-MALFORMED = Metric(
+FAILURES = counter(
+    "slurm_source_failures_total",
+    "Fetches that failed; the agent's log says why.",
+    _LABEL,
+)
+MALFORMED = gauge(
     "slurm_source_malformed_records",
-    "gauge",
     "Records of the last good answer that could not be read, and were left out.",
     _LABEL,
 )

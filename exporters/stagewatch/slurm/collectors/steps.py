@@ -18,7 +18,7 @@ from stagewatch.core.collector import Collector, CollectorSpec
 from stagewatch.core.commands import CommandRunner, NoAnswer
 from stagewatch.core.config import duration, integer, one_of, option
 from stagewatch.core.errors import NoData, SourceError
-from stagewatch.core.exposition import Metric, Samples
+from stagewatch.core.exposition import Samples, gauge
 from stagewatch.slurm.cluster import Source
 from stagewatch.slurm.collectors.queue import HOLDING
 from stagewatch.slurm.context import SlurmContext
@@ -79,15 +79,13 @@ def _has_no_steps(message: str) -> bool:
     )
 
 
-RESPONSIVE = Metric(
+RESPONSIVE = gauge(
     "slurm_step_responsive",
-    "gauge",
     "1 if the job's steps answered Slurm when last asked, 0 if they did not in time.",
     ("job_id",),
 )
-RESPONSE = Metric(
+RESPONSE = gauge(
     "slurm_step_response_seconds",
-    "gauge",
     "How long the job's steps took to answer; absent if they did not.",
     ("job_id",),
 )

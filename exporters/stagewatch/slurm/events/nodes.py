@@ -51,8 +51,6 @@ class NodeLedger:
     def __init__(self, now: float) -> None:
         self.failures: Counter[tuple[str, str]] = Counter()
         """By kind and reason class."""
-        self.flaps: Counter[tuple[str, str]] = Counter()
-        """Those among the failures that no snapshot saw."""
         self.reboots = 0
         self.slurmd_restarts = 0
         self.recent: dict[str, Failure] = {}
@@ -100,7 +98,6 @@ class NodeLedger:
                 continue
             why = (kind, reason_class(event.reason))
             self.failures[why] += 1
-            self.flaps[why] += 1
             self._remember(event.node, Failure(event.start, *why))
         self._forget(now - _KEEP)
 
@@ -137,7 +134,6 @@ class NodeLedger:
         """The content for the state file."""
         return {
             "failures": [[*key, number] for key, number in self.failures.items()],
-            "flaps": [[*key, number] for key, number in self.flaps.items()],
             "reboots": self.reboots,
             "slurmd_restarts": self.slurmd_restarts,
             "recent": {name: list(state) for name, state in self.recent.items()},
@@ -153,7 +149,6 @@ class NodeLedger:
         """Load the content.  Raises one of `core.state_file.BROKEN`."""
         ledger = cls(real(saved["oldest"]))
         ledger.failures.update({(text(k), text(c)): whole(n) for k, c, n in saved["failures"]})
-        ledger.flaps.update({(text(k), text(c)): whole(n) for k, c, n in saved["flaps"]})
         ledger.reboots = whole(saved["reboots"])
         ledger.slurmd_restarts = whole(saved["slurmd_restarts"])
         for name, (when, kind, why) in saved["recent"].items():

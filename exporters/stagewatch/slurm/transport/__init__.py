@@ -28,12 +28,6 @@ class SlurmClient(Protocol):
     def ping(self, timeout: float) -> tuple[model.Controller, ...]:
         """Which controllers answer."""
 
-    def reservations(self, timeout: float) -> Records[model.Reservation]:
-        """The reservations."""
-
-    def licenses(self, timeout: float) -> Records[model.License]:
-        """The licences that the controller counts."""
-
     def ended_jobs(self, timeout: float, ago: float) -> Records[model.EndedJob]:
         """Runs that ended in the last `ago` seconds; `NoData` where there is no accounting."""
 

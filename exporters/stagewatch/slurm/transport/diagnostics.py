@@ -1,7 +1,6 @@
 """The controller's diagnostics, from `sdiag`, `sdiag --json` (23.02) or slurmrestd's /diag.
 
-`Jobs failed` there counts jobs that failed for slurmd or internal reasons only, not jobs whose
-program failed; it is exported under a name that says so.  https://slurm.schedmd.com/sdiag.html
+https://slurm.schedmd.com/sdiag.html
 """
 
 from __future__ import annotations
@@ -23,20 +22,9 @@ _SECTIONS = (
 _MICRO = 1e-6
 _KEYS = {
     ("main", "Last cycle"): "schedule_cycle_last",
-    ("main", "Max cycle"): "schedule_cycle_max",
-    ("main", "Mean cycle"): "schedule_cycle_mean",
-    ("main", "Total cycles"): "schedule_cycle_total",
-    ("main", "Last queue length"): "schedule_queue_length",
     ("backfill", "Last cycle"): "bf_cycle_last",
-    ("backfill", "Max cycle"): "bf_cycle_max",
-    ("backfill", "Mean cycle"): "bf_cycle_mean",
-    ("backfill", "Total cycles"): "bf_cycle_counter",
-    ("backfill", "Last depth cycle"): "bf_last_depth",
-    ("backfill", "Last queue length"): "bf_queue_len",
-    ("backfill", "Total backfilled jobs (since last slurm start)"): "bf_backfilled_jobs",
 }
 """The JSON's names of labels in the text; those above the first section differ in spelling only."""
-_MICROSECONDS = re.compile(r"_cycle_(last|max|mean)$")
 _RPC = re.compile(r"\s*(.+?)\s*\(\s*\d+\)\s+count:(\d+)\s+ave_time:\d+\s+total_time:(\d+)")
 
 
@@ -60,7 +48,7 @@ def parse_text(output: bytes) -> Diagnostics:
 
 
 def _in_seconds(key: str, value: int) -> float:
-    return value * _MICRO if _MICROSECONDS.search(key) else value
+    return value * _MICRO if key in _KEYS.values() else value
 
 
 def _by_section(text: str) -> Iterator[tuple[str, str]]:

@@ -51,16 +51,6 @@ def nodes(answer: Object) -> Records[model.Node]:
     return _records(answer, "nodes", model.read_node)
 
 
-def reservations(answer: Object) -> Records[model.Reservation]:
-    """The reservations, of which there may be none."""
-    return _records(answer, "reservations", model.read_reservation)
-
-
-def licenses(answer: Object) -> Records[model.License]:
-    """The licences, of which there may be none."""
-    return _records(answer, "licenses", model.read_license)
-
-
 def ended_jobs(answer: Object) -> Records[model.EndedJob]:
     """Runs from slurmdbd that have ended."""
     return _records(answer, "jobs", model.read_ended)

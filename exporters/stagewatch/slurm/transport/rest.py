@@ -220,15 +220,6 @@ class SlurmRest:
         """Which controllers answer."""
         return json.ping(self._ask("ping", "slurm", "ping", timeout))
 
-    def reservations(self, timeout: float) -> Records[model.Reservation]:
-        """The reservations."""
-        answer = self._ask("reservations", "slurm", "reservations", timeout)
-        return json.reservations(answer)
-
-    def licenses(self, timeout: float) -> Records[model.License]:
-        """The licences."""
-        return json.licenses(self._ask("licenses", "slurm", "licenses", timeout))
-
     def ended_jobs(self, timeout: float, ago: float) -> Records[model.EndedJob]:
         """Runs that ended.  Before v0.0.39 those of requeued jobs are not listed: `NoData`."""
         if self._known_version(self._reader("accounting_jobs"), timeout) < _LISTS_DUPLICATES:

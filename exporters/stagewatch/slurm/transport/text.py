@@ -1,4 +1,4 @@
-"""Asks Slurm's commands for text: squeue for jobs, scontrol for nodes, reservations and the rest.
+"""Asks Slurm's commands for text: squeue for jobs, scontrol for nodes and the rest.
 
 squeue prints records with separators of our own.  No field that users may write freely (names,
 comments, paths) is asked for, so that no job can break or forge a record.  `--array` gives each
@@ -7,10 +7,9 @@ one, at a cost that grows with the square of the queue.  https://slurm.schedmd.c
 
 scontrol prints one line of `Name=value` pairs for each record, with the line breaks of free text
 turned into spaces.  What people may write comes after everything structural, and is cut off before
-the structure is read (`slurm_sprint_node_table` in src/api/node_info.c of 20.11 to 26.05,
-`slurm_sprint_reservation_info` in reservation_info.c).  A job's name and comment stand among its
-details and may imitate anything, so what is read there is a claim, to be held against what the
-nodes say.  https://slurm.schedmd.com/scontrol.html
+the structure is read (`slurm_sprint_node_table` in src/api/node_info.c of 20.11 to 26.05).  A job's
+name and comment stand among its details and may imitate anything, so what is read there is a claim,
+to be held against what the nodes say.  https://slurm.schedmd.com/scontrol.html
 """
 
 from __future__ import annotations
@@ -85,14 +84,6 @@ class SlurmCli:
     def ping(self, timeout: float) -> tuple[model.Controller, ...]:
         """Which controllers answer: 1 request to each."""
         return parse_ping(self._run("ping", timeout, "scontrol", "ping", accept_status=True))
-
-    def reservations(self, timeout: float) -> Records[model.Reservation]:
-        """The reservations: 1 request."""
-        return parse_reservations(self._run("reservations", timeout, "scontrol", *RESERVATIONS))
-
-    def licenses(self, timeout: float) -> Records[model.License]:
-        """The licences: 1 request."""
-        return parse_licenses(self._run("licenses", timeout, "scontrol", *LICENSES))
 
     def ended_jobs(self, timeout: float, ago: float) -> Records[model.EndedJob]:
         """Runs that ended: nothing to the controller, one query to slurmdbd."""
@@ -247,8 +238,6 @@ def _tasks(numbers: list[bytes]) -> int:
 
 
 NODES = ("--oneliner", "--details", "--all", "show", "nodes")
-RESERVATIONS = ("--oneliner", "show", "reservations")
-LICENSES = ("--oneliner", "show", "licenses")
 
 _PAIR = re.compile(r"(\w+)=(\S*)")
 _FREE_TEXT = re.compile(
@@ -266,20 +255,6 @@ T = TypeVar("T")
 def parse_nodes(output: bytes) -> Records[model.Node]:
     """The nodes of `scontrol -o -d show nodes`."""
     return _lines(output, "NodeName=", _node, "nodes")
-
-
-def parse_reservations(output: bytes) -> Records[model.Reservation]:
-    """The reservations; that there are none is a good answer too."""
-    if b"No reservations in the system" in output:
-        return Records(())
-    return _lines(output, "ReservationName=", _reservation, "reservations")
-
-
-def parse_licenses(output: bytes) -> Records[model.License]:
-    """The licences that the controller counts; that there are none is a good answer too."""
-    if b"No licenses configured" in output:
-        return Records(())
-    return _lines(output, "LicenseName=", lambda line: model.read_license(_pairs(line)), "licenses")
 
 
 def parse_ping(output: bytes) -> tuple[model.Controller, ...]:
@@ -346,20 +321,6 @@ def _node(line: str) -> model.Node:
             "reason_changed_at": signature and signature[2],
             "boot_time": pairs.get("BootTime"),
             "slurmd_start_time": pairs.get("SlurmdStartTime"),
-        }
-    )
-
-
-def _reservation(line: str) -> model.Reservation:
-    pairs = _pairs(line.partition(" Comment=")[0])
-    return model.read_reservation(
-        {
-            "name": pairs["ReservationName"],
-            "start_time": pairs.get("StartTime"),
-            "end_time": pairs.get("EndTime"),
-            "node_count": pairs.get("NodeCnt"),
-            "node_list": pairs.get("Nodes"),
-            "flags": pairs.get("Flags"),
         }
     )
 
