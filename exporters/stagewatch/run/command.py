@@ -43,17 +43,26 @@ def run(arguments: argparse.Namespace) -> int:
     command = arguments.command[arguments.command[:1] == ["--"] :]
     if not command:
         raise ConfigError("run needs a command: stagewatch run -- torchrun ... train.py")
-    ranks = Ranks(Path(os.environ.get("STAGEWATCH_DIR") or DEFAULT_DIRECTORY), Procfs())
+    records = Path(os.environ.get("STAGEWATCH_DIR") or DEFAULT_DIRECTORY)
+    ranks = Ranks(records, Procfs(), tell=_tell)
     try:
         status = run_child(command, environment(os.environ, arguments.job), ranks.look)
+        _say(ranks.story(status))
     except OSError as error:
         print(f"stagewatch: {command[0]}: {error.strerror}", file=sys.stderr)
         return 127 if isinstance(error, FileNotFoundError) else 126
     finally:
         ranks.close()
-    story = ranks.story(status, by_signal=os.WIFSIGNALED(status))
-    print(f"stagewatch: {story}", file=sys.stderr, flush=True)
     return end_alike(status)
+
+
+def _tell(hang: str) -> None:
+    """What is wrong, while it lasts: whoever ends the command may leave no time for a last line."""
+    _say(f"{hang}.  stagewatch inspect --evidence, in another terminal, tells more")
+
+
+def _say(line: str) -> None:
+    print(f"stagewatch: {line}", file=sys.stderr, flush=True)
 
 
 def environment(environ: Mapping[str, str], job: str) -> dict[str, str]:
