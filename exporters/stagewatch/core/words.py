@@ -23,6 +23,11 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
+def whole(seconds: float) -> str:
+    """The same without tenths, for what is measured no finer: `8 s`."""
+    return duration(round(seconds) or seconds)
+
+
 def size(amount: float) -> str:
     """An amount of memory in binary units."""
     for unit in ("B", "KiB", "MiB"):
