@@ -186,7 +186,7 @@ def test_no_rank_is_told_with_where_was_looked(inspect: Inspect) -> None:
         "and no process that may be read has RANK or SLURM_PROCID in its environment.\n"
     )
     assert inspect.status == 1
-    empty = ("ranks", "verdicts", "stacks", "libraries", "cases", "ended")
+    empty = ("ranks", "verdicts", "stacks", "libraries", "cases", "ended", "processes")
     assert inspect.json() == {key: [] for key in empty}
 
 

@@ -10,8 +10,9 @@ from contextlib import closing
 import pytest
 
 from stagewatch.core.processes import Children
+from stagewatch.core.words import ended
 from stagewatch.host.procfs import Procfs
-from stagewatch.run.endings import Endings, how
+from stagewatch.run.endings import Endings
 from tests.waiting import wait_for
 
 PROC = Procfs()
@@ -57,7 +58,7 @@ def test_a_grandchild_that_its_parent_has_waited_for(
     wait_for(endings.seen, "its end")
     (ending,) = endings.seen()
     assert (ending.pid, ending.start_ticks) == (pid, stat.start_ticks)
-    assert how(ending.status) in (
+    assert ended(ending.status) in (
         told,
         "nobody saw how",
     )  # before Linux 6.15 its parent may be faster

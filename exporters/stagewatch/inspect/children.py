@@ -80,7 +80,9 @@ def _cut(take: Take) -> Take:
 
 
 def _begins(frame: Frame) -> bool:
-    return frame.function.endswith("_bootstrap") and frame.file.endswith("multiprocessing/process.py")
+    return frame.function.endswith("_bootstrap") and frame.file.endswith(
+        "multiprocessing/process.py"
+    )
 
 
 def _is_python(proc: Procfs, pid: int) -> bool:

@@ -15,7 +15,8 @@ exit status:
   1  no look was possible: a server does not answer, a directory is unreadable; or no such job
   2  an option cannot be used
   3  something is wrong: a job hangs, has stopped after an exception or waits for a straggler, or a
-     rank is gone, that is, its process ended without closing its record; with --prometheus also a
+     rank is gone, that is, its process ended without closing its record; or all processes of a
+     command under `stagewatch run` stand still that no record tells of; with --prometheus also a
      rank that is slower than its peers, and a job that is slower as a whole than it was
 """
 
@@ -49,6 +50,7 @@ from stagewatch.incidents.departures import left_lately
 from stagewatch.incidents.files import DIRECTORY, read, standing, with_evidence
 from stagewatch.inspect import evidence
 from stagewatch.inspect.evidence import gather, text, why_none
+from stagewatch.inspect.processes import Commands
 from stagewatch.inspect.table import table
 from stagewatch.judgement import case_file, facts
 from stagewatch.judgement.case_file import CaseFile
@@ -179,10 +181,12 @@ def _look(options: InspectOptions, limits: Limits) -> int:
         rank_directory(record_dir, proc, fresh_for=0.1) as directory,
         closing(GuardedFiles(proc.root)) as files,
     ):
+        own = Commands(proc, files)
         ranks = observe(
             directory, proc, looks=LOOKS, pause=PAUSE_SECONDS, files=files, limits=limits
         )
         census = directory.look()
+        untold = own.untold(census.ranks, ranks, options.job)
     if shown:
         print("\033[K", end="", file=sys.stderr)
     ranks = [rank for rank in ranks if options.job in ("", rank.job_id)]
@@ -209,6 +213,7 @@ def _look(options: InspectOptions, limits: Limits) -> int:
             "libraries": libraries,
             "cases": cases,
             "ended": ended,
+            "processes": list(untold.lines),
         }
         _say(_dump(content, options), options)
     elif ranks:
@@ -218,17 +223,17 @@ def _look(options: InspectOptions, limits: Limits) -> int:
         if options.evidence:
             shows += "\n" + (text(ranks, verdicts) or f"\n{why_none(verdicts)}")
         _say(shows, options)
-    elif not ended:
+    elif not (ended or untold.lines):
         _say(options.nothing(options.job), options)
-    if ended and not options.json:
-        print("\n".join([""] * bool(ranks) + ended))
+    if not options.json:
+        print("\n".join([*untold.lines, *ended]), end="\n" if untold.lines or ended else "")
     for reason, count in sorted(census.skipped.items()):
         print(f"{count} files in {record_dir} passed over: {reason}", file=sys.stderr)
     for pid in sorted(census.unread or ()):
         print(f"process {pid} passed over: its environment does not answer", file=sys.stderr)
-    if options.job and not ranks:
+    if options.job and not ranks and not untold.lines:
         return 1
-    return 3 if any(verdict.wrong for verdict in verdicts) else 0
+    return 3 if untold.still or any(verdict.wrong for verdict in verdicts) else 0
 
 
 def _over(ranks: Sequence[RankFacts]) -> set[str]:

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from stagewatch.core.words import ended
 from stagewatch.judgement.limits import SETTLE_SECONDS
 from stagewatch.ranks.records import Failure, Life, RankRecord
-from stagewatch.run.endings import Ending, how
+from stagewatch.run.endings import Ending
 
 ECHO_SECONDS = 10.0
 """How much earlier than its cause an echo may be recorded."""
@@ -103,7 +104,7 @@ def of_rank(
         Kind.ASKED if number in _ASKED_TO_END else Kind.OWN,
         ending.time if ending else missed_at,
         f"{name(record)} (pid {record.pid})",
-        f"{how(ending.status if ending else None)}{stage}",
+        f"{ended(ending.status if ending else None)}{stage}",
     )
 
 
@@ -112,7 +113,7 @@ def of_helpers(endings: Sequence[Ending], until: float) -> Iterable[Cause]:
     for ending in endings:
         if ending.signal in _FATAL and until - ECHO_SECONDS <= ending.time:
             whom = f"process {ending.pid} ({ending.command}), which is no rank,"
-            yield Cause(Kind.HELPER, ending.time, whom, how(ending.status))
+            yield Cause(Kind.HELPER, ending.time, whom, ended(ending.status))
 
 
 def standing(record: RankRecord, offset: float) -> Failure | None:

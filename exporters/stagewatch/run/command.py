@@ -14,6 +14,7 @@ exit status: that of the command; 126 or 127 where it cannot be run
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -43,6 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     command = arguments.command[arguments.command[:1] == ["--"] :]
     if not command:
         raise ConfigError("run needs a command: stagewatch run -- torchrun ... train.py")
+    logging.disable()  # lines would stand among the command's
     records = Path(os.environ.get("STAGEWATCH_DIR") or DEFAULT_DIRECTORY)
     ranks = Ranks(records, Procfs(), tell=_tell)
     try:
@@ -58,7 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _tell(hang: str) -> None:
     """What is wrong, while it lasts: whoever ends the command may leave no time for a last line."""
-    _say(f"{hang}.  stagewatch inspect --evidence, in another terminal, tells more")
+    end = "\n" if "\n" in hang else ".  "
+    _say(f"{hang}{end}stagewatch inspect --evidence, in another terminal, tells more")
 
 
 def _say(line: str) -> None:

@@ -11,14 +11,13 @@ import contextlib
 import fcntl
 import os
 import select
-import signal
 import struct
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stagewatch.host.procfs import ProcessStat, Procfs, read_bytes
+from stagewatch.host.procfs import ProcessStat, Procfs
 
 MAX_PROCESSES = 256
 """Most processes watched at a time; each takes a descriptor."""
@@ -28,7 +27,6 @@ MAX_ENDINGS = 1024
 _GET_INFO = 0xC040FF0B  # _IOWR(PIDFS_IOCTL_MAGIC, 11, struct pidfd_info)
 _INFO = struct.Struct("=Q52xi")  # its mask and its exit_code
 _INFO_EXIT = 1 << 3
-_EXIT_CODE = 49  # its place in /proc/PID/stat, behind the command; see proc(5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +46,6 @@ class Ending:
     def signal(self) -> int:
         """The signal that ended it; 0 where none is known to have."""
         return os.WTERMSIG(self.status) if self.status and os.WIFSIGNALED(self.status) else 0
-
-
-def how(status: int | None) -> str:
-    """`killed by SIGSEGV (Segmentation fault)`, `it exited with status 3`."""
-    if status is None:
-        return "nobody saw how"
-    if not os.WIFSIGNALED(status):
-        return f"it exited with status {os.waitstatus_to_exitcode(status)}"
-    number = os.WTERMSIG(status)
-    with contextlib.suppress(ValueError):
-        return f"killed by {signal.Signals(number).name} ({signal.strsignal(number)})"
-    return f"killed by signal {number}"
 
 
 class Endings:
@@ -140,7 +126,7 @@ class Endings:
                 continue
             pid, stat = self._open.pop(descriptor)
             self._poll.unregister(descriptor)
-            status = _status(f"{self._proc.root}/{pid}/stat", descriptor)
+            status = _status(self._proc, pid, descriptor)
             os.close(descriptor)
             self._ended.pop(pid, None)
             self._ended[pid] = Ending(pid, stat.start_ticks, stat.command, now, status)
@@ -148,11 +134,11 @@ class Endings:
                 del self._ended[next(iter(self._ended))]
 
 
-def _status(file: str, descriptor: int) -> int | None:
+def _status(proc: Procfs, pid: int, descriptor: int) -> int | None:
     """How the process behind a pidfd has ended: by its file as long as it is a zombie."""
-    fields = (read_bytes(file) or b"").rpartition(b")")[2].split()
-    if len(fields) > _EXIT_CODE and fields[0] in (b"Z", b"X"):
-        return int(fields[_EXIT_CODE])
+    status = proc.exit_status(pid)
+    if status is not None:
+        return status
     answer = bytearray(_INFO.pack(_INFO_EXIT, 0))
     with contextlib.suppress(OSError):  # an older kernel
         fcntl.ioctl(descriptor, _GET_INFO, answer)

@@ -7,16 +7,20 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
 from stagewatch.core.errors import SourceError, StagewatchError
-from stagewatch.core.words import duration, printable
+from stagewatch.core.words import duration, ended, printable
+from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.departures import Departures
 from stagewatch.inspect.evidence import gather
+from stagewatch.inspect.processes import lines
 from stagewatch.judgement.from_node import observe
 from stagewatch.judgement.judge import judge
 from stagewatch.judgement.sentence import sentence
@@ -28,6 +32,7 @@ from stagewatch.ranks.stacks import StackTaker
 from stagewatch.run import causes
 from stagewatch.run.causes import Cause
 from stagewatch.run.endings import Endings
+from stagewatch.run.stillness import Still, Stillness
 
 QUIET_SECONDS = 10.0
 """How long no rank may mark progress before the job is judged."""
@@ -38,6 +43,8 @@ AFRESH_SECONDS = 60.0
 RECOVERED_SECONDS = 30.0
 """How long marks of progress must go on after a hang, unless a step is completed: what ends a job
 that hangs closes stages, which are marks too."""
+MAX_ENDINGS = 8
+"""Processes told of that ended badly."""
 END_SECONDS = 2.0
 """How long the end waits for a judgement under way."""
 LOOKS = 6
@@ -92,13 +99,16 @@ class Ranks:
         self._missed: dict[str, float] = {}
         """When each record was first seen without its process, Unix time."""
         self._judged_at = time.monotonic()
-        self._asked: SimpleQueue[tuple[list[RankRecord], set[Key], float] | None] = SimpleQueue()
+        self._asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._judging = threading.Event()
         self._closing = threading.Event()
         # One thread all the time, since the children that it starts end with it.
         self._judge_thread = threading.Thread(target=self._examine_all, daemon=True)
         self._hang: Hang | None = None
         self._moves_since: float | None = None
+        self._stillness = Stillness()
+        self._lines: list[str] = []
+        """Where the processes stood when they had done nothing for a while."""
 
     def look(self, command: int) -> None:
         """Look at all processes and records once."""
@@ -115,8 +125,12 @@ class Ranks:
         self._departures.look([rank_of(record) for record in records if record.name in self._last])
         families = self._families.look()
         members = families.members.get(_COMMAND, ())
-        self._endings.watch({pid: families.processes[pid] for pid in members})
-        self._judge()
+        processes = {pid: families.processes[pid] for pid in members}
+        self._endings.watch(processes)
+        if self._last:
+            self._judge()
+        elif still := self._stillness.look(processes):
+            self._ask(partial(self._look_at, still, tuple(processes)))
 
     def close(self) -> None:
         """Close the records, unless somebody still reads them: then our own end does."""
@@ -148,8 +162,20 @@ class Ranks:
             told = f"{cause.whom} {does} first, after {after}: {cause.what}"
             return printable(f"{told}{self._out_of_memory(cause)}{then}")
         if not ranks:
-            return f"no rank kept a record; the command ended after {took}{_by(status)}"
+            return self._of_processes(f"the command ended after {took}{_by(status)}", status)
         return f"the command ended after {took}{_by(status)}, and no rank has recorded why"
+
+    def _of_processes(self, end: str, status: int) -> str:
+        """The story of a command of which no rank kept a record."""
+        still = self._stillness.lately()
+        if still is not None and status:
+            return "\n".join([f"{end}; before, {still.told}:", *self._lines])
+        endings = [
+            f"\n  process {one.pid} ({printable(one.command)}): {ended(one.status)}"
+            for one in self._endings.seen()
+            if one.status and one.pid != self._command and status
+        ]
+        return f"no rank kept a record; {end}{''.join(endings[-MAX_ENDINGS:])}"
 
     def _keys(self) -> set[Key]:
         """Job, role and number of each rank."""
@@ -197,8 +223,6 @@ class Ranks:
             self._moves(_step(living))
             return
         self._moves_since = None
-        if self._judging.is_set():
-            return
         hang = self._hang
         if hang is not None and (
             (hang.progress != progress and quiet < AFRESH_SECONDS)
@@ -207,10 +231,22 @@ class Ranks:
             return  # who moves or ends after a hang is being ended
         if time.monotonic() - self._judged_at < AGAIN_SECONDS * (1 if hang is None else 3):
             return
+        self._ask(partial(self._examine, living, self._keys(), progress))
+
+    def _ask(self, question: Callable[[], None]) -> None:
+        """Have it answered in the thread, unless it is busy."""
+        if self._judging.is_set():
+            return
         self._judging.set()
         if not self._judge_thread.is_alive():
             self._judge_thread.start()
-        self._asked.put((living, self._keys(), progress))
+        self._asked.put(question)
+
+    def _look_at(self, still: Still, pids: Sequence[int]) -> None:
+        """Tell where processes stand that do nothing any more, before somebody ends them."""
+        with closing(GuardedFiles(self._proc.root)) as files:
+            self._lines = lines(pids, self._proc, files, self._taker)
+        self._tell("\n".join([f"{still.told}, and no rank keeps a record:", *self._lines]))
 
     def _moves(self, step: int | None) -> None:
         """Forget a hang that is over."""
@@ -224,7 +260,7 @@ class Ranks:
     def _examine_all(self) -> None:
         while (asked := self._asked.get()) is not None and not self._closing.is_set():
             with contextlib.suppress(StagewatchError, OSError):
-                self._examine(*asked)
+                asked()
             self._judged_at = time.monotonic()
             self._judging.clear()
 
@@ -252,8 +288,7 @@ class Ranks:
 
     def _all_live(self, living: list[RankRecord]) -> bool:
         """Whether none of them has ended since."""
-        ended = [self._endings.of(record.pid, record.start_ticks) for record in living]
-        return not any(ended)
+        return not any(self._endings.of(one.pid, one.start_ticks) for one in living)
 
     def _is_of(self, command: int, record: RankRecord) -> bool:
         """Whether the process is a descendant of the command, or, gone, one of a job of its."""
