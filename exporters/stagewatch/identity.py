@@ -70,6 +70,8 @@ _POD = re.compile(r"-(?:(?:master|worker|launcher)-\d+|node-\d+-\d+)$")
 
 # torchrun gives its ranks files in a directory that it has made for itself, RUN-ID_RANDOM; see
 # DefaultLogsSpecs in torch/distributed/elastic/multiprocessing/api.py.
+_UUID = re.compile(r"([0-9a-f]{8})-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+"""What PyTorch makes up as the id of a rendezvous."""
 _TORCHRUN = re.compile(r"/none_(\w{8})/attempt_\d+/\d+/error\.json$")
 
 
@@ -147,8 +149,10 @@ def _job(environ: Mapping[str, str], session: int) -> str | None:
 
 def _launcher(environ: Mapping[str, str], session: int) -> str | None:
     """What a launcher outside of any scheduler calls the job, by variables that all ranks share."""
-    if environ.get("TORCHELASTIC_RUN_ID", "none") != "none":  # torchrun's default
-        return environ["TORCHELASTIC_RUN_ID"]
+    run_id = environ.get("TORCHELASTIC_RUN_ID", "none")
+    if run_id != "none":  # torchrun's default
+        made_up = _UUID.fullmatch(run_id)
+        return f"torchrun-{made_up[1]}" if made_up else run_id
     if environ.get("PMIX_NAMESPACE"):  # Open MPI and PRRTE: unique, and equal on all nodes
         return f"mpi-{environ['PMIX_NAMESPACE']}"
     torchrun = _TORCHRUN.search(environ.get("TORCHELASTIC_ERROR_FILE", ""))

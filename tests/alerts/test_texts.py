@@ -76,6 +76,7 @@ STUMBLES = {
         r"(?:s\b|ms\b|%| times (?:its|what))"
     ),
     "an exponent": r"\de[+-]\d",
+    "an age finer than a second": r"\d\.\d+s (?:ago|old)|for \d+\.\d+s",
 }
 
 
@@ -170,6 +171,7 @@ def stumbles(text: str) -> list[str]:
         "out of memory., pid 4711",
         "open for 8787 times its median",
         "took 12.345s to be synced",
+        "raised OSError 8.12s ago",
         "on n1 , GPU 3",
         "GPU  at 0000:1a:00.0",
         "Job 7 (): the logs",

@@ -43,10 +43,12 @@ def test_launchers(environ: dict[str, str], expected: tuple[str, int, int, int])
         ({"HOSTNAME": "grpo-worker-1", "RANK": "2", "WORLD_SIZE": "3"}, "grpo", 2),
         ({"HOSTNAME": "sft-node-0-1", "JOB_COMPLETION_INDEX": "1", "RANK": "9"}, "sft", 9),
         ({"HOSTNAME": "a-1", "TORCHELASTIC_RUN_ID": "run-5", "RANK": "1"}, "run-5", 1),
+        ({"TORCHELASTIC_RUN_ID": "9ee099df-12ab-4cde-8f01-23456789abcd", "RANK": "1"},
+         "torchrun-9ee099df", 1),
         ({"HOSTNAME": "a-1", "STAGEWATCH_JOB_ID": "mine"}, "mine", 0),
     ],
     ids=["indexed-job", "jobset", "jobset-named", "pytorchjob-master", "pytorchjob-worker",
-         "trainjob", "bare-pod", "told"],
+         "trainjob", "bare-pod", "made-up", "told"],
 )  # fmt: skip
 def test_pods(environ: dict[str, str], job_id: str, rank: int) -> None:
     found = identify(POD | environ)

@@ -24,11 +24,11 @@ os.write(1, f"identity {found.job_id} {found.rank}\\n".encode())
 """Writes its line as a whole: its peers write to the same pipe."""
 
 LAUNCHERS = {
-    "torchrun": ("torch", "-m torch.distributed.run --nproc_per_node 2", r"[0-9a-f-]{36}"),
+    "torchrun": ("torch", "-m torch.distributed.run --nproc_per_node 2", r"torchrun-\w{8}"),
     "torchrun-standalone": (
         "torch",
         "-m torch.distributed.run --standalone --nproc_per_node 2",
-        r"[0-9a-f-]{36}",
+        r"torchrun-\w{8}",
     ),
     "torchrun-static": (
         "torch",
@@ -44,7 +44,7 @@ LAUNCHERS = {
     "accelerate": (
         "accelerate",
         "-m accelerate.commands.launch --multi_gpu --num_processes 2 --main_process_port 0",
-        r"torchrun-\w{8}|[0-9a-f-]{36}",
+        r"torchrun-\w{8}",
     ),
     "deepspeed": (
         "deepspeed",

@@ -10,6 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.demo.rank import Board
-from stagewatch.inspect.command import as_json
+from stagewatch.inspect import command
+from stagewatch.inspect.command import InspectOptions, as_json
 from stagewatch.judgement.judge import judge
+from stagewatch.judgement.limits import DEFAULT
 from stagewatch.record import DEFAULT_DIRECTORY
 from tests.judgement.jobs import PARKED, SPINNING, job
 from tests.running import Python, clean_environ
@@ -144,7 +147,26 @@ def test_the_rank_that_left_the_loop_early_is_named(
         inspect.job_id, "train", str(EARLY), str(pids[EARLY]), "cleanup",
     ]  # fmt: skip
     assert "futex" in lines[1 + EARLY]
-    assert lines[-1].startswith(f"job {inspect.job_id}: 3 ranks spin, rank 2 (pid {pids[EARLY]})")
+    assert lines[-1].startswith(
+        f"job {inspect.job_id}: rank 2 (pid {pids[EARLY]}) holds up the job"
+    )
+
+
+def test_a_job_that_ended_long_ago_is_over_unless_it_is_asked_for(
+    record_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = "import os, stagewatch; stagewatch.init(); stagewatch.heartbeat(1); os._exit(1)"
+    environ = {"STAGEWATCH_DIR": str(record_dir), "STAGEWATCH_JOB_ID": "7", "RANK": "0"}
+    subprocess.run([sys.executable, "-c", script], env=clean_environ(environ), check=False)
+    monkeypatch.setattr(command, "PAUSE_SECONDS", 0.01)
+    options = InspectOptions(record_dir=record_dir)
+    assert command._look(options, DEFAULT) == 3
+    monkeypatch.setattr(command, "GRACE_SECONDS", 0.0)
+    capsys.readouterr()
+    assert command._look(options, DEFAULT) == 0
+    assert "job 7 is over: its rank here ended, the last progress was" in capsys.readouterr().out
+    assert command._look(replace(options, job="7"), DEFAULT) == 3
+    assert "is gone" in capsys.readouterr().out
 
 
 def test_a_job_at_work_and_one_of_its_ranks_killed(inspect: Inspect, start: Start) -> None:
@@ -163,8 +185,8 @@ def test_no_rank_is_told_with_where_was_looked(inspect: Inspect) -> None:
         f"No rank of job {inspect.job_id} on this node: no stage record in {inspect.record_dir}, "
         "and no process that may be read has RANK or SLURM_PROCID in its environment.\n"
     )
-    assert inspect.status == 0
-    empty = ("ranks", "verdicts", "stacks", "libraries", "cases")
+    assert inspect.status == 1
+    empty = ("ranks", "verdicts", "stacks", "libraries", "cases", "ended", "processes")
     assert inspect.json() == {key: [] for key in empty}
 
 
@@ -185,7 +207,7 @@ def test_a_directory_that_was_named_and_does_not_exist_is_an_error(tmp_path: Pat
 def test_a_node_where_nothing_was_ever_set_up() -> None:
     done = run_inspect("--job", "none")
     assert done.stdout.startswith("No rank of job none on this node")
-    assert done.returncode == 0
+    assert done.returncode == 1
 
 
 def test_a_directory_that_is_none_is_one_line_and_status_2(tmp_path: Path) -> None:

@@ -110,8 +110,8 @@ def test_job_540_is_explained_step_by_step(explain: Explain) -> None:
         "  3. Is somebody woken?  Yes.",
         "     - suspected since 2023-11-14 22:13:20 UTC, for 1 min; 30 s must pass",
         "     - silent for 6 min 52 s; its patience is 1 min, the least",
-        "  => job 540: 7 ranks spin, rank 5 (pid 4005 on gpu-17) has been parked in futex for 6 "
-        "min 52 s at step 220: it left the loop early; the others wait for it in all_reduce of "
+        "  => job 540: rank 5 (pid 4005 on gpu-17) holds up the job: parked in futex for 6 min 52 "
+        "s at step 220; it left the loop early; 7 ranks wait for it, spinning, in all_reduce of "
         "world",
     ]
 

@@ -80,8 +80,8 @@ def test_who_holds_a_job_up_is_told_first_with_node_and_evidence(api: Prometheus
     story = tell(api, "hangs", NOW)
     assert story.wrong
     assert story.sentences[0] == (
-        "Job hangs: 7 ranks spin, rank 5 (pid 4005 on n2) has been parked for 1 min 30 s at step "
-        "220: it left the loop early; the others wait for it in all_reduce of world."
+        "Job hangs: rank 5 (pid 4005 on n2) holds up the job: parked for 1 min 30 s at step 220; "
+        "it left the loop early; 7 ranks wait for it, spinning, in all_reduce of world."
     )
     assert (
         "train: 8 ranks on n0, n1, n2: 7 spin in train, 1 is parked in cleanup." in story.sentences

@@ -65,8 +65,8 @@ def test_job_540() -> None:
     assert found.stalled
     assert (found.evidence, [rank.pid for rank in found.culprits]) == ("left_loop_early", [4005])
     assert sentence(found) == (
-        "job 540: 7 ranks spin, rank 5 (pid 4005) has been parked in futex for 6 min 52 s at step "
-        "220: it left the loop early; the others wait for it in all_reduce of world"
+        "job 540: rank 5 (pid 4005) holds up the job: parked in futex for 6 min 52 s at step 220; "
+        "it left the loop early; 7 ranks wait for it, spinning, in all_reduce of world"
     )
 
 
@@ -76,7 +76,7 @@ def test_a_rank_that_others_wait_for_is_named_with_what_it_has_not_entered() -> 
     assert named(job(8, SPINNING, rank_3=late)) == ("awaited", [3])
     assert (found.charges[0].group, found.charges[0].op) == ("world", "all_reduce")
     assert sentence(found).endswith(
-        ": the others wait for it in all_reduce of world, which it has not entered"
+        "; 7 ranks wait for it, spinning, in all_reduce of world, which it has not entered"
     )
 
 
@@ -84,7 +84,9 @@ def test_a_mismatch_is_told_with_what_the_others_do() -> None:
     odd = {"inside": {"world": Inside("broadcast", 410.0)}}
     found = verdict(job(8, SPINNING, rank_3=odd))
     assert (found.evidence, [rank.rank for rank in found.culprits]) == ("mismatch", [3])
-    assert sentence(found).endswith(", and does not fit the others' all_reduce of world")
+    assert sentence(found).endswith(
+        "; it does not fit the others' all_reduce of world; 7 ranks spin"
+    )
 
 
 def test_ranks_that_wait_for_each_other_are_told_and_not_accused() -> None:
@@ -110,7 +112,7 @@ def test_nobody_is_named_where_all_have_come_and_do_the_same() -> None:
 def test_several_culprits_are_all_named() -> None:
     ranks = job(12, SPINNING, **{f"rank_{rank}": LEFT for rank in range(5)})
     assert named(ranks) == ("left_loop_early", [0, 1, 2, 3, 4])
-    assert "ranks 0 (pid 4000), 1 (pid 4001), 2 (pid 4002), 3 (pid 4003) and 1 more have been" in (
+    assert "ranks 0 (pid 4000), 1 (pid 4001), 2 (pid 4002), 3 (pid 4003) and 1 more hold up" in (
         sentence(verdict(ranks))
     )
 
@@ -335,8 +337,10 @@ def test_a_culprit_inside_a_call_is_told_with_what_it_has_called() -> None:
     search = {"stage": "reward", "calls": {"search": 42.0, "sandbox": 9.0}}
     found = verdict(job(8, SPINNING, rank_3=PARKED | search | {"collectives": {"world": 219}}))
     assert found.evidence == "awaited"
-    assert "rank 3 (pid 4003) has been parked" in sentence(found)
-    assert ", inside its call of search for 42 s: the others wait for it in" in sentence(found)
+    assert "rank 3 (pid 4003) holds up the job: parked in futex for" in sentence(found)
+    assert ", inside its call of search for 42 s; 7 ranks wait for it, spinning, in" in (
+        sentence(found)
+    )
 
 
 def test_a_call_that_has_just_begun_is_not_told_of() -> None:

@@ -19,9 +19,8 @@ IDLE: dict[str, Any] = PARKED | {"stage": "idle", "progress_age_seconds": 300.0}
 
 
 def test_what_is_told_of_a_job_at_work() -> None:
-    assert sentence(verdict(job(2))) == (
-        "job 540: in progress at step 220, last progress 2.0 s ago; at this moment 2 ranks compute"
-    )
+    assert sentence(verdict(job(2))) == "job 540: in progress at step 220"
+    assert sentence(verdict(job(2, {"step": None}))) == "job 540: in progress"
     slow = job(2, rank_1=SPINNING)
     assert sentence(verdict(slow)) == (
         "job 540: 1 rank computes, 1 rank spins: 1 of 2 overdue, the others still within their "
@@ -33,10 +32,7 @@ def test_what_is_told_of_a_job_at_work() -> None:
 def test_a_rank_that_sleeps_between_its_steps_makes_progress(stage: str) -> None:
     found = verdict(job(1, PARKED | {"stage": stage, "progress_age_seconds": 0.3}))
     assert found.evidence == ""
-    assert sentence(found) == (
-        "job 540: in progress at step 220, last progress 300 ms ago; at this moment 1 rank is "
-        "parked"
-    )
+    assert sentence(found) == "job 540: in progress at step 220"
 
 
 def test_ranks_that_idle_since_they_raised_have_stopped() -> None:
@@ -87,8 +83,8 @@ def test_a_stall_is_told_with_the_first_failure() -> None:
     found = verdict(job(8, SPINNING, rank_5=LEFT | RAISED))
     assert (found.evidence, found.culprits[0].rank) == ("left_loop_early", 5)
     assert sentence(found).endswith(
-        "it left the loop early; the others wait for it in all_reduce of world; first failure: "
-        "rank 5 (pid 4005), RuntimeError in train, 5 min ago"
+        "it left the loop early; 7 ranks wait for it, spinning, in all_reduce of world; first "
+        "failure: rank 5 (pid 4005), RuntimeError in train, 5 min ago"
     )
 
 

@@ -20,7 +20,8 @@ import pytest
 from stagewatch.cli import main
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.deviations import steady
-from stagewatch.report.diagnosis import told_firing
+from stagewatch.report.diagnosis import Milestone, told_firing
+from stagewatch.report.events import Firing
 from stagewatch.report.experiment import Cost, Experiment, Wanted, make_experiment
 from stagewatch.report.history import Grid, Line
 from stagewatch.report.jobs import _mean, _pace
@@ -100,6 +101,28 @@ def test_three_sentences_say_who_where_when_and_what_it_cost(experiment: Experim
     places = [showed.index(part) for part in parts]
     assert places == sorted(places)
     assert cost == "What it cost is not known, since the job's steps were not seen."
+
+
+def test_a_verdict_is_told_where_no_series_left_a_baseline_that_is_too_short(
+    experiment: Experiment,
+) -> None:
+    full = experiment.full
+    short = replace(experiment, baseline=Period(past.T - 2.4, past.T))
+    alert = full.view.firings[0]
+    verdict = replace(alert, name="hung", labels=alert.labels | {"evidence": "left_loop_early"})
+
+    def began(firings: list[Firing]) -> str:
+        view = replace(full.view, firings=firings)
+        detected = Milestone(alert.start, alert.name) if firings else Milestone()
+        seen = replace(full.milestones, detected=detected)
+        side = replace(full, suspects=[], view=view, milestones=seen)
+        return experiment_opening(replace(short, full=side))[0]
+
+    named = began([verdict])
+    assert named.startswith("Rollout 2 of job 530 (cluster lab) was named ")
+    assert named.endswith(": left loop early; no series left its baseline, which has only 2.4 s.")
+    assert began([alert]).startswith(f"The first alert, {alert.name}, came ")
+    assert began([]).startswith("Nothing is seen to go wrong in job 530")
 
 
 def test_who_is_looked_at_first_is_not_called_the_first_to_deviate(experiment: Experiment) -> None:

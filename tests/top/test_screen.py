@@ -29,6 +29,7 @@ from stagewatch.top.node import NodeSource
 from stagewatch.top.rows import Row, Source, View
 from tests.report.filled import Past, filled_prometheus
 from tests.running import Python, clean_environ
+from tests.waiting import wait_for
 
 pytest.importorskip("textual", reason="needs textual, of the extra `top`")
 
@@ -274,6 +275,31 @@ def test_it_ends_clean_and_leaves_the_terminal_as_it_was(
     finally:
         process.kill()
         process.wait()
+
+
+def test_it_does_not_outlive_a_terminal_that_nobody_reads(ranks: Path) -> None:
+    """It waits for room to write when the terminal hangs up, and handles no signal."""
+    ours, theirs = pty.openpty()
+    command = ["top", "--interval", "0.02", "--record-dir", str(ranks)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stagewatch.cli", *command],
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        env=clean_environ({"TERM": "xterm-256color"}),
+    )  # fmt: skip
+    try:
+        output(ours, lambda text: text.count("weights_update") >= 3)
+        termios.tcflow(theirs, termios.TCOOFF)  # as ^S does
+        os.close(theirs)
+        main = Path(f"/proc/{process.pid}/task/{process.pid}/wchan")
+        wait_for(lambda: "futex" in main.read_text(), "its main thread to wait for the writer", 120)
+        os.close(ours)
+        ours = -1
+        wait_for(lambda: process.poll() is not None, "its end")
+    finally:
+        process.kill()
+        process.wait()
+        if ours >= 0:
+            os.close(ours)
 
 
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")

@@ -16,7 +16,7 @@ import pytest
 from stagewatch.core.exposition import Samples
 from stagewatch.core.findings import Finding
 from stagewatch.faults.collector import HOLD_SECONDS
-from stagewatch.web.facts import FAULT_SHOWN_SECONDS, PageSources, Segment
+from stagewatch.web.facts import FAULT_SHOWN_SECONDS, PageSources, Segment, next_steps
 from tests.waiting import wait_for
 from tests.web.http_helpers import GENEROUS, Serve
 from tests.web.status_scenes import (
@@ -368,11 +368,37 @@ def test_the_verdict_comes_first_and_the_culprits_row_is_the_first_and_red(settl
     assert ("main", {"data-title": "▲ gpu-node-17 · stagewatch"}) in page.elements
 
 
-def test_a_healthy_node_says_that_no_job_hangs(settled: Serve) -> None:
+def test_the_verdict_says_what_to_do_next(settled: Serve) -> None:
+    text = settled(PARTS, sources=judged(finding())).get("/").text
+    for command in ("stagewatch inspect --evidence 540", "scontrol requeue 540", "scancel 540"):
+        assert f"<code><bdi>{command}</bdi></code>" in text
+    assert "runbooks/JobStalled.md" in text
+
+
+def test_what_to_do_next_is_safe_to_paste() -> None:
+    ((_, stacks), _) = next_steps("run; rm -rf /")
+    assert stacks == "stagewatch inspect --evidence 'run; rm -rf /'"
+
+
+def test_a_healthy_node_says_that_all_ranks_make_progress(settled: Serve) -> None:
     parts = {"ranks": ranks, "incidents": nothing}
     page = page_of(settled, parts, sources=judged())
-    assert page.banners == [("banner good", "No job hangs: 1 job with 8 ranks here.")]
+    assert page.banners == [("banner good", "All 8 ranks of 1 job make progress.")]
     assert set(page.row_classes["Ranks"]) == {""}
+
+
+def test_a_rank_that_takes_long_is_not_told_to_make_progress(settled: Serve) -> None:
+    parts = {"ranks": lambda: ranks(age=400), "incidents": nothing}
+    page = page_of(settled, parts, sources=judged())
+    told = "No job hangs: 1 job with 8 ranks here; one has made no progress for 6 min 41 s."
+    assert page.banners == [("banner good", told)]
+
+
+def test_an_idle_node_says_so(settled: Serve) -> None:
+    parts = {"ranks": nothing, "incidents": nothing}
+    assert page_of(settled, parts, sources=judged()).banners == [
+        ("banner good", "No job runs here.")
+    ]
 
 
 def test_without_a_judgement_the_page_does_not_say_that_all_is_well(settled: Serve) -> None:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from typing import Any, TypeVar
 
 from stagewatch.client import _calls
-from stagewatch.client._harmless import MAX_STEP, swallow, warn_once, whole_step
+from stagewatch.client._harmless import MAX_STEP, step_aside, swallow, warn_once, whole_step
 from stagewatch.client._lane import Label, Lane, Opened
 from stagewatch.client._places import begin_record
 from stagewatch.client._recorder import Entry, Recorder
@@ -231,6 +231,8 @@ class Collective(Entry):
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            step_aside(error)
         recorder = self.recorder
         if recorder is None or recorder is not _recorder:  # in a forked child
             return
@@ -287,6 +289,8 @@ class Stage(Opened):
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            step_aside(error)
         try:
             lane = self.lane
             if lane is None:
@@ -354,6 +358,8 @@ class call:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            step_aside(error)
         entry = self._entry
         if entry is None:
             return

@@ -22,7 +22,7 @@ from typing import Any
 
 from stagewatch.client import _api
 from stagewatch.client._groups import Group, Launch, forget, model_key, shown_name
-from stagewatch.client._harmless import swallow, warn_once
+from stagewatch.client._harmless import step_aside, swallow, warn_once
 from stagewatch.client._imports import when_imported
 from stagewatch.record import POINT_TO_POINT, call_of
 
@@ -257,6 +257,9 @@ class _Watch:
                 if hasattr(work, "wait"):
                     self._remember(work, launch)
                 return work
+            except BaseException as error:
+                step_aside(error)
+                raise
             finally:
                 launch.back(over is not False)
 
@@ -289,7 +292,11 @@ class _Watch:
             known = self._works.get(id(work))
             if known is None:
                 return old(work, *args, **kwargs)
-            result = known[0].wait(old, work, *args, **kwargs)
+            try:
+                result = known[0].wait(old, work, *args, **kwargs)
+            except BaseException as error:
+                step_aside(error)
+                raise
             self._works.pop(id(work), None)
             return result
 
@@ -339,6 +346,9 @@ class _Watch:
                 result = old(*args, **kwargs)
                 self._expect_use(result, launch)
                 return result
+            except BaseException as error:
+                step_aside(error)
+                raise
             finally:
                 self._within.discard(thread)
                 launch.back(over=True)

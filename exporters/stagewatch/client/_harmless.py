@@ -8,6 +8,8 @@ from types import CodeType
 from typing import Any
 
 MAX_STEP = 2**63 - 1
+_OURS = __file__.rpartition("_")[0]
+"""Where the files of the client lie."""
 
 _warned: set[str] = set()
 
@@ -36,6 +38,17 @@ def swallow(what: str, error: BaseException) -> None:
     if not isinstance(error, Exception) or _is_from_handler(error):
         raise error
     warn_once(what, error)
+
+
+def step_aside(error: BaseException) -> None:
+    """Take our own frames off the top of a traceback that passes through us.
+
+    From Python 3.11 on; before, a bare `raise` restores what it had.
+    """
+    top = error.__traceback__
+    while top is not None and top.tb_frame.f_code.co_filename.startswith(_OURS):
+        top = top.tb_next
+    error.__traceback__ = top
 
 
 def whole_step(step: object) -> int | None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+
 _UNITS = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 
 
@@ -21,6 +25,24 @@ def duration(seconds: float) -> str:
             rest = whole % size // smaller
             return f"{whole // size} {unit} {rest} {name}" if rest else f"{whole // size} {unit}"
     return f"{whole} s"
+
+
+def whole(seconds: float) -> str:
+    """The same without tenths, for what is measured no finer: `8 s`."""
+    return duration(round(seconds) or seconds)
+
+
+def ended(status: int | None) -> str:
+    """How a process has ended, by its status as `os.waitpid` gives it: `killed by SIGSEGV
+    (Segmentation fault)`, `it exited with status 3`."""
+    if status is None:
+        return "nobody saw how"
+    if not os.WIFSIGNALED(status):
+        return f"it exited with status {os.waitstatus_to_exitcode(status)}"
+    number = os.WTERMSIG(status)
+    with contextlib.suppress(ValueError):
+        return f"killed by {signal.Signals(number).name} ({signal.strsignal(number)})"
+    return f"killed by signal {number}"
 
 
 def size(amount: float) -> str:

@@ -60,6 +60,7 @@ class Stack:
         command += ["--record-dir", str(self.record_dir(node))]
         command += ["--fault-dir", str(self.fault_dir(node))]
         command += ["--no-ranks-by-environment"]  # those would be of all nodes, and of others' jobs
+        command += _kept_in(self.directory / node)
         self.children.start([*around, *command, *flags], log=self.directory / f"{node}.log")
         self.agents[node] = address
 
@@ -89,6 +90,15 @@ class Stack:
         """The directory of the records of a node's ranks."""
         return self.directory / node / "ranks"
 
+    def options(self, node: str) -> dict[str, str]:
+        """Where a node's commands look, by command."""
+        records = f"--record-dir {self.record_dir(node)}"
+        return {
+            "inspect": f"{records} --incident-dir {self.directory / node / 'incidents'}",
+            "fault": f"{records} --fault-dir {self.fault_dir(node)} "
+            f"--undo-dir {self.directory / node / 'undo'}",
+        }
+
     def fault_dir(self, node: str) -> Path:
         """The directory of a node's fault markers."""
         return self.directory / node / "faults"
@@ -105,6 +115,16 @@ class Stack:
         with contextlib.suppress(OSError, IndexError):
             return (self.directory / log).read_text(errors="replace").splitlines()[-1]
         return "it wrote nothing"
+
+
+def _kept_in(directory: Path) -> list[str]:
+    """Flags that keep what an agent reads and writes of its own away from an installed agent's."""
+    return [
+        *("--collector.incidents.dir", str(directory / "incidents")),
+        *("--collector.kmsg.state-file", str(directory / "kmsg.json")),
+        *("--collector.gpu.release-file", str(directory / "release-gpu")),
+        *("--collector.gpu-jobs.prolog-dir", str(directory / "jobs")),
+    ]
 
 
 def only(wanted: Collection[str]) -> list[str]:

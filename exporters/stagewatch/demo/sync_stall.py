@@ -112,8 +112,9 @@ def play(options: DemoOptions) -> int:
         if options.keep:
             print("\nEverything keeps running; Ctrl-C ends it.  Try, in another terminal:")
             for node in NODES:
-                inspect = f"{own_command()} inspect --record-dir {cluster.record_dir(node)}"
-                print(f"  {inspect}", flush=True)
+                print(f"  {own_command()} inspect {cluster.options(node)['inspect']}")
+            inject = "fault inject process-stop --target 540:5 --for 30s"
+            print(f"  {own_command()} {inject} {cluster.options(_node(5))['fault']}", flush=True)
             signal.pause()
         api.close()
     return 0 if named else 1

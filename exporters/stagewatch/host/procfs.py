@@ -28,6 +28,8 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
+_EXIT_CODE = 49
+"""Its place in `/proc/<pid>/stat` behind the command; see proc_pid_stat(5)."""
 MAX_TASKS = 512
 """Threads of a process among which one is looked for."""
 
@@ -139,6 +141,14 @@ class Procfs:
             if ids and int(ids[1]) == thread:
                 return int(name)
         return None
+
+    def exit_status(self, pid: int) -> int | None:
+        """How a process has ended for which its parent has not waited yet, as `os.waitpid` gives
+        it; `None` for any other, and for one of another user's."""
+        fields = (read_bytes(f"{self._root}/{pid}/stat") or b"").rpartition(b")")[2].split()
+        if len(fields) <= _EXIT_CODE or fields[0] not in (b"Z", b"X"):
+            return None
+        return number(fields[_EXIT_CODE])
 
     def wait_channel(self, pid: int, task: int) -> str:
         """The kernel function that a task sleeps in; empty if it runs or is hidden."""

@@ -7,12 +7,16 @@ A ! behind PROGRESS marks a rank that has gone without progress for longer than 
 PROGRESS is the time since its last mark of progress, OPEN the time that its stage has been open, S
 its state and WCHAN the kernel function in which it sleeps, shortened (--json has the whole name).
 
+A job all of whose ranks here ended without progress in the last 10 minutes is told in one line, and
+counts as over, unless it is asked for as JOB.
+
 exit status:
-  0  nothing appears to be wrong, also where there is no rank
-  1  no look was possible: a server does not answer or knows no such job, a directory is unreadable
+  0  nothing appears to be wrong, also where there is no rank of any job
+  1  no look was possible: a server does not answer, a directory is unreadable; or no such job
   2  an option cannot be used
   3  something is wrong: a job hangs, has stopped after an exception or waits for a straggler, or a
-     rank is gone, that is, its process ended without closing its record; with --prometheus also a
+     rank is gone, that is, its process ended without closing its record; or all processes of a
+     command under `stagewatch run` stand still that no record tells of; with --prometheus also a
      rank that is slower than its peers, and a job that is slower as a whole than it was
 """
 
@@ -39,13 +43,14 @@ from stagewatch.core.config import (
 )
 from stagewatch.core.errors import ConfigError
 from stagewatch.core.terminal import colours, columns, wrapped
-from stagewatch.core.words import printable
+from stagewatch.core.words import printable, whole
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.departures import left_lately
 from stagewatch.incidents.files import DIRECTORY, read, standing, with_evidence
 from stagewatch.inspect import evidence
 from stagewatch.inspect.evidence import gather, text, why_none
+from stagewatch.inspect.processes import Commands
 from stagewatch.inspect.table import table
 from stagewatch.judgement import case_file, facts
 from stagewatch.judgement.case_file import CaseFile
@@ -57,7 +62,9 @@ from stagewatch.judgement.memory import Moment
 from stagewatch.judgement.sentence import sentence
 from stagewatch.prometheus.options import PrometheusOptions, server_at
 from stagewatch.ranks.directory import rank_directory
+from stagewatch.ranks.record_directory import GRACE_SECONDS
 from stagewatch.ranks.stacks import StackTaker
+from stagewatch.ranks.wait_class import WaitClass
 from stagewatch.record import DEFAULT_DIRECTORY
 
 LOOKS = 6
@@ -174,13 +181,18 @@ def _look(options: InspectOptions, limits: Limits) -> int:
         rank_directory(record_dir, proc, fresh_for=0.1) as directory,
         closing(GuardedFiles(proc.root)) as files,
     ):
+        own = Commands(proc, files)
         ranks = observe(
             directory, proc, looks=LOOKS, pause=PAUSE_SECONDS, files=files, limits=limits
         )
         census = directory.look()
+        untold = own.untold(census.ranks, ranks, options.job)
     if shown:
         print("\033[K", end="", file=sys.stderr)
     ranks = [rank for rank in ranks if options.job in ("", rank.job_id)]
+    over = set() if options.job else _over(ranks)
+    ended = [_ended(job, [rank for rank in ranks if rank.job_id == job]) for job in sorted(over)]
+    ranks = [rank for rank in ranks if rank.job_id not in over]
     left = left_lately(options.incident_dir, ranks, proc)
     jobs = [verdict.job_id for verdict in judge([*ranks, *left], limits=limits) if verdict.stalled]
     now = time.time()
@@ -197,7 +209,12 @@ def _look(options: InspectOptions, limits: Limits) -> int:
         verdicts = judge([*ranks, *left], limits=limits)
     if options.json:
         cases = _cases([*ranks, *left], now, limits)
-        content = as_json(ranks, verdicts) | {"libraries": libraries, "cases": cases}
+        content = as_json(ranks, verdicts) | {
+            "libraries": libraries,
+            "cases": cases,
+            "ended": ended,
+            "processes": list(untold.lines),
+        }
         _say(_dump(content, options), options)
     elif ranks:
         shows = table(ranks, verdicts, colour=colours(sys.stdout), width=columns(sys.stdout))
@@ -206,13 +223,41 @@ def _look(options: InspectOptions, limits: Limits) -> int:
         if options.evidence:
             shows += "\n" + (text(ranks, verdicts) or f"\n{why_none(verdicts)}")
         _say(shows, options)
-    else:
+    elif not (ended or untold.lines):
         _say(options.nothing(options.job), options)
+    if not options.json:
+        print("\n".join([*untold.lines, *ended]), end="\n" if untold.lines or ended else "")
     for reason, count in sorted(census.skipped.items()):
         print(f"{count} files in {record_dir} passed over: {reason}", file=sys.stderr)
     for pid in sorted(census.unread or ()):
         print(f"process {pid} passed over: its environment does not answer", file=sys.stderr)
-    return 3 if any(verdict.wrong for verdict in verdicts) else 0
+    if options.job and not ranks and not untold.lines:
+        return 1
+    return 3 if untold.still or any(verdict.wrong for verdict in verdicts) else 0
+
+
+def _over(ranks: Sequence[RankFacts]) -> set[str]:
+    """The jobs all of whose ranks here ended, and have marked no progress for long."""
+    lasting = {
+        rank.job_id
+        for rank in ranks
+        if rank.wait_class is not WaitClass.GONE or _silence(rank) < GRACE_SECONDS
+    }
+    return {rank.job_id for rank in ranks} - lasting
+
+
+def _silence(rank: RankFacts) -> float:
+    """Seconds since its last progress, or else since its record began."""
+    if rank.progress_age_seconds is not None:
+        return rank.progress_age_seconds
+    return time.time() - rank.started if rank.started is not None else 0.0
+
+
+def _ended(job_id: str, ranks: Sequence[RankFacts]) -> str:
+    """The line on a job that is over."""
+    last = whole(min(map(_silence, ranks)))
+    them = f"its {len(ranks)} ranks here" if len(ranks) > 1 else "its rank here"
+    return printable(f"job {job_id} is over: {them} ended, the last progress was {last} ago")
 
 
 def _tell(server: PrometheusOptions, options: InspectOptions, limits: Limits) -> int:

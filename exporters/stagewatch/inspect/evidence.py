@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from stagewatch.host.procfs import Procfs
+from stagewatch.inspect.children import children_of, with_children
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.words import numbers
@@ -44,12 +46,19 @@ def take(
     live = live[:MAX_RANKS]
     if not live:
         return list(facts)
-    first = taker.take(live)
+    children = children_of(live, Procfs())
+    asked = [*live, *(child.process for child in children)]
+    first = taker.take(asked)
     sleep(APART_SECONDS)
-    second = taker.take(live)
+    second = taker.take(asked)
     none = Take(problem=NO_PROCESS)
     taken = {
-        rank.key: stack(first.get(rank.pid, none), second.get(rank.pid, none)) for rank in live
+        rank.key: with_children(
+            stack(first.get(rank.pid, none), second.get(rank.pid, none)),
+            [child for child in children if child.rank == rank.key],
+            (first, second),
+        )
+        for rank in live
     }
     return [_with(fact, taken.get((fact.job_id, fact.role, str(fact.rank)))) for fact in facts]
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from stagewatch.core.words import duration
+from stagewatch.core.words import whole
 from stagewatch.judgement.case import Case
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.judge import Verdict, failed, silent
 from stagewatch.judgement.limits import MIN_SECONDS
 from stagewatch.judgement.words import (
     BEEN,
+    DOING,
     MEANING,
     NOBODY,
     calling,
@@ -83,7 +85,7 @@ def _unnamed(case: Case) -> str:
     }
     why = told.get(case.nobody) or NOBODY.get(case.nobody, NOBODY["group_only"])
     where = f"; {frames}" if (frames := places(live)) else ""
-    return f"no progress for {_since(live)} at step {_step(live)}: {doing(live)}; {why}{where}"
+    return f"{_still(live)}: {doing(live)}; {why}{where}"
 
 
 def outsiders(case: Case) -> str:
@@ -105,8 +107,7 @@ def _going(live: Ranks, excused: str) -> str:
     known = [rank for rank in live if rank.progress_age_seconds is not None]
     held = any(rank.wait_class is WaitClass.TRACED for rank in live)
     if known and not held and not failed(live) and all(map(_moved, known)):
-        moved = f"in progress at step {_step(known)}, last progress {_since(known)} ago"
-        return f"{moved}; at this moment {doing(live)}"
+        return f"in progress{_at_step(known)}"
     if excused:
         return f"{doing(live)}: {excused}"
     if not known:
@@ -116,7 +117,7 @@ def _going(live: Ranks, excused: str) -> str:
         return (
             f"{doing(live)}: {overdue} of {len(live)} overdue, the others still within their budget"
         )
-    return f"{doing(live)}: step {_step(known)}, last progress {_since(known)} ago"
+    return f"last progress {_since(known)} ago{_at_step(known)}: {doing(live)}"
 
 
 def _moved(rank: RankFacts) -> bool:
@@ -129,17 +130,17 @@ def _absence(case: Case) -> str:
     """What those that live do, for how long, and who has left them."""
     first, left = case.charges[0], departed(case.absent_long)
     if first.evidence == "node_lost":
-        return f"no progress for {_since(case.live)} at step {_step(case.live)}: {lost_nodes(case)}"
+        return f"{_still(case.live)}: {lost_nodes(case)}"
     if not first.outlasts:
-        still = f"no progress for {_since(case.live)} at step {_step(case.live)}"
-        return f"{still}: {doing(case.live)}, {groups(case.live)}; they wait for others, but {left}"
+        does = f"{doing(case.live)}, {groups(case.live)}"
+        return f"{_still(case.live)}: {does}; they wait for others, but {left}"
     culprits = [charge.rank for charge in case.charges]
     have = "have" if len(culprits) > 1 else "has"
     wait = "wait" if len(culprits) > 1 else "waits"
     return (
-        f"{who(culprits)} {have} been {BEEN[first.rank.wait_class]} for {_since(culprits)} at step "
-        f"{_step(culprits)} and {wait} in {operation(first.op)} of {first.group}, to which nobody "
-        f"else comes: {left}"
+        f"{who(culprits)} {have} been {BEEN[first.rank.wait_class]} for {_since(culprits)}"
+        f"{_at_step(culprits)} and {wait} in {operation(first.op)} of {first.group}, to which "
+        f"nobody else comes: {left}"
     )
 
 
@@ -157,36 +158,54 @@ def lost_nodes(case: Case) -> str:
 
 
 def _accusation(case: Case) -> str:
-    """What the others do, what those at fault do, for how long, and why they are at fault."""
-    live, charges = case.live, case.charges
+    """Who is at fault, in which state, for how long and where, why, and what the others do."""
+    charges = case.charges
     culprits = [charge.rank for charge in charges]
     named = {id(rank) for rank in culprits}
-    others = [rank for rank in live if id(rank) not in named]
+    others = [rank for rank in case.live if id(rank) not in named]
     first, several = charges[0], len(charges) > 1
+    it, they = ("them", "they") if several else ("it", "it")
+    holds = "hold" if several else "holds"
+    if first.confidence == "likely":
+        holds = f"{'seem' if several else 'seems'} to hold"
     state = BEEN[first.rank.wait_class]
     channel = sleeps_in(first.rank.wait_channel)
     if first.rank.wait_class in (WaitClass.PARKED, WaitClass.IO) and channel:
         state += f" in {channel}"
-    sentence = (
-        f"{f'{doing(others)}, ' if others else ''}{who(culprits)} "
-        f"{'have' if several else 'has'} been {state} for "
-        f"{_since(culprits)} at step {_step(culprits)}"
-    )
+    told = f"{who(culprits)} {holds} up the job: {state} for {_since(culprits)}{_at_step(culprits)}"
     if first.rank.stack.frame:
-        sentence += f", at {first.rank.stack.frame}"
+        told += f", at {first.rank.stack.frame}"
     if call := calling(culprits):
-        sentence += f", {call}"
-    it = "them" if several else "it"
+        told += f", {call}"
     where = place(first.group, first.op)
     if first.evidence == "mismatch":
-        return f"{sentence}, and {'do' if several else 'does'} not fit the others' {where}"
-    if first.evidence == "awaited":
-        have = "they have" if several else "it has"
-        entered = f", which {have} not entered" if first.group else ""
-        return f"{sentence}: the others wait for {it} in {where}{entered}"
-    if first.evidence not in ("odd_one_out", "io_blocked"):
-        sentence += f": {'they' if several else 'it'} {MEANING[first.evidence][several]}"
-    return f"{sentence}; the others wait for {it} in {where}" if first.group else sentence
+        told += f"; {they} {'do' if several else 'does'} not fit the others' {where}"
+        return f"{told}{_also(others)}"
+    if first.evidence not in ("awaited", "odd_one_out", "io_blocked"):
+        told += f"; {they} {MEANING[first.evidence][several]}"
+    awaited = first.evidence == "awaited"
+    if not (first.group or awaited):
+        return f"{told}{_also(others)}"
+    have = "have" if several else "has"
+    lacks = f", which {they} {have} not entered" if first.group and awaited else ""
+    return f"{told}; {_waiting(others, it)} in {where}{lacks}"
+
+
+def _also(others: Ranks) -> str:
+    """What the others do."""
+    return f"; {doing(others)}" if others else ""
+
+
+def _waiting(others: Ranks, it: str) -> str:
+    """`7 ranks wait for it, spinning,` or `8 ranks wait for it (7 spin, 1 polls)`."""
+    if not others:
+        return f"the others wait for {it}"
+    first, counts = others[0], Counter(rank.wait_class for rank in others)
+    them = f"rank {first.rank} waits" if len(others) == 1 else f"{len(others)} ranks wait"
+    if len(counts) == 1:
+        return f"{them} for {it}, {BEEN.get(first.wait_class, first.wait_class.value)},"
+    how = ", ".join(f"{count} {DOING[kind][count > 1]}" for kind, count in counts.most_common())
+    return f"{them} for {it} ({how})"
 
 
 def _raised(ranks: Ranks) -> list[RankFacts]:
@@ -207,7 +226,7 @@ def _first_failure(ranks: Ranks) -> str:
     if not raised:
         return ""
     first = raised[0]
-    ago = duration(first.first_failure_age_seconds or 0.0)
+    ago = whole(first.first_failure_age_seconds or 0.0)
     return f"{who((first,))}, {first.first_failure}, {ago} ago"
 
 
@@ -219,17 +238,21 @@ def _stopped(ranks: Ranks, live: Ranks) -> str:
         raised = "an exception was raised by"
     none = "none has" if len(live) > 1 else "it has not"
     return (
-        f"stopped at step {_step(live)}: {raised} {_first_failure(ranks)}; {doing(live)}, and "
+        f"stopped{_at_step(live)}: {raised} {_first_failure(ranks)}; {doing(live)}, and "
         f"{none} completed anything for {_since(live)}"
     )
 
 
+def _still(live: Ranks) -> str:
+    return f"no progress for {_since(live)}{_at_step(live)}"
+
+
 def _since(ranks: Ranks) -> str:
     """How long ago the last progress of any of them was."""
-    return duration(min((rank.progress_age_seconds or 0.0 for rank in ranks), default=0.0))
+    return whole(min((rank.progress_age_seconds or 0.0 for rank in ranks), default=0.0))
 
 
-def _step(ranks: Ranks) -> str:
-    """The furthest step of any of them."""
+def _at_step(ranks: Ranks) -> str:
+    """` at step 220`, the furthest of any of them; empty where none is known."""
     steps = [rank.step for rank in ranks if rank.step is not None]
-    return str(max(steps)) if steps else "unknown"
+    return f" at step {max(steps)}" if steps else ""

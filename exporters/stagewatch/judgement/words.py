@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from stagewatch.core.words import duration
+from stagewatch.core.words import duration, whole
 from stagewatch.judgement.facts import Inside, RankFacts
 from stagewatch.judgement.judge import Excuse
 from stagewatch.ranks.wait_class import WaitClass
@@ -206,6 +206,6 @@ def excused(excuse: Excuse) -> str:
 
 def departed(ranks: Sequence[RankFacts]) -> str:
     """Which ranks have left, and when."""
-    last = duration(min(rank.left_seconds or 0.0 for rank in ranks))
+    last = whole(min(rank.left_seconds or 0.0 for rank in ranks))
     when = f"left, the last one {last} ago" if len(ranks) > 1 else f"left {last} ago"
     return f"{numbers(ranks)} {when}"

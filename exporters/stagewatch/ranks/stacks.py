@@ -189,6 +189,11 @@ def users_own(frames: Iterable[Frame]) -> Frame | None:
     return None
 
 
+def users_frame(frames: Iterable[Frame]) -> Frame | None:
+    """The innermost frame that belongs to no library."""
+    return next((frame for frame in frames if not _LIBRARY.search(frame.file)), None)
+
+
 def _usual(seen: Sequence[Frames]) -> Frames:
     """The frames of a look whose place is that of at least half of them, of two if there are
     several: a loop of two lines shows either as often.  Empty without one."""

@@ -28,6 +28,8 @@ EVENTS = {
 }
 """Words for the kinds of events."""
 
+SHORT_BASELINE = 60.0
+"""Seconds of a baseline below which it tells little."""
 TOGETHER_SECONDS = 1.0
 MANY = 4
 """So many equal events of a role within a second are told in one line."""
@@ -115,8 +117,7 @@ def _began(experiment: Experiment) -> str:
     what = f"{fault.kind} was injected"
     where = f" on {experiment.target}" if experiment.target.names else ""
     if not suspects:
-        at = f"{clock(fault.start)} UTC on {date(fault.start)}"
-        return f"Nothing is seen to go wrong in {job} after {what}{where} at {at}."
+        return f"{_told_by_others(experiment, job, f'{what}{where}')}."
     first = suspects[0]
     at = f"at {clock(first.time)} UTC on {date(first.time)}"
     stage = f", in {first.stage}," if first.stage else ""
@@ -129,6 +130,29 @@ def _began(experiment: Experiment) -> str:
     if earlier := _earlier(suspects):
         sentence += f"; {_others(earlier)} showed it from {_since(earlier, experiment)} on"
     return f"{sentence}{_place(suspects, experiment)}."
+
+
+def _told_by_others(experiment: Experiment, job: str, what: str) -> str:
+    """What verdicts and alerts say where no series shows anything."""
+    fault, full = experiment.fault, experiment.full
+    seconds = experiment.baseline.seconds
+    short = f", which has only {span(seconds)}" if seconds < SHORT_BASELINE else ""
+    same = f"no series left its baseline{short}"
+    at = f"{clock(fault.start)} UTC on {date(fault.start)}"
+    for verdict in full.view.firings:
+        evidence, component = verdict.labels.get("evidence"), component_of(verdict.labels)
+        if evidence and component.kind == "rank":
+            places = [
+                f", at {each.frame}" for each in full.view.hung if each.component == component
+            ]
+            after = f"{span(experiment.after(verdict.start))} after {what} at {at}"
+            named = f"{capital(component.label)} of {job} was named {after}"
+            return f"{named}: {evidence.replace('_', ' ')}{''.join(places[:1])}; {same}"
+    alert = full.milestones.detected
+    if alert.time is not None:
+        told = f"The first alert, {alert.what}, came {span(experiment.after(alert.time))} after"
+        return f"{told} {what} at {at}, in {job}; {same}"
+    return f"Nothing is seen to go wrong in {job} after {what} at {at}: {same}, and no alert fired"
 
 
 def _earlier(suspects: Sequence[Suspect]) -> list[Suspect]:
@@ -422,7 +446,9 @@ def why_no_figure(experiment: Experiment, name: str) -> str:
     baselines = sum(each.baseline is not None for each in side.view.findings)
     if name.startswith("anomaly") and baselines:
         return f"There is no figure: none of {baselines} series left its baseline for long enough."
-    return "There is no figure: no series has enough samples in the baseline, and nothing happened."
+    seconds = experiment.baseline.seconds
+    short = f", which has only {span(seconds)}" if seconds < SHORT_BASELINE else ""
+    return f"There is no figure: no series has enough samples in the baseline{short}."
 
 
 def _who(events: Iterable[Event]) -> str:

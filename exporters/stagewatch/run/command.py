@@ -14,6 +14,7 @@ exit status: that of the command; 126 or 127 where it cannot be run
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -43,17 +44,28 @@ def run(arguments: argparse.Namespace) -> int:
     command = arguments.command[arguments.command[:1] == ["--"] :]
     if not command:
         raise ConfigError("run needs a command: stagewatch run -- torchrun ... train.py")
-    ranks = Ranks(Path(os.environ.get("STAGEWATCH_DIR") or DEFAULT_DIRECTORY), Procfs())
+    logging.disable()  # lines would stand among the command's
+    records = Path(os.environ.get("STAGEWATCH_DIR") or DEFAULT_DIRECTORY)
+    ranks = Ranks(records, Procfs(), tell=_tell)
     try:
         status = run_child(command, environment(os.environ, arguments.job), ranks.look)
+        _say(ranks.story(status))
     except OSError as error:
         print(f"stagewatch: {command[0]}: {error.strerror}", file=sys.stderr)
         return 127 if isinstance(error, FileNotFoundError) else 126
     finally:
         ranks.close()
-    story = ranks.story(status, by_signal=os.WIFSIGNALED(status))
-    print(f"stagewatch: {story}", file=sys.stderr, flush=True)
     return end_alike(status)
+
+
+def _tell(hang: str) -> None:
+    """What is wrong, while it lasts: whoever ends the command may leave no time for a last line."""
+    end = "\n" if "\n" in hang else ".  "
+    _say(f"{hang}{end}stagewatch inspect --evidence, in another terminal, tells more")
+
+
+def _say(line: str) -> None:
+    print(f"stagewatch: {line}", file=sys.stderr, flush=True)
 
 
 def environment(environ: Mapping[str, str], job: str) -> dict[str, str]:

@@ -1,115 +1,294 @@
-"""Follows the records of the ranks that one command has started, and says how they fared."""
+"""Follows the ranks that one command has started, and says in the end how they fared."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import threading
 import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 
-from stagewatch.core.errors import NoData, SourceError
-from stagewatch.core.words import duration, printable
+from stagewatch.core.errors import SourceError, StagewatchError
+from stagewatch.core.words import duration, ended, printable
+from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.departures import Departures
+from stagewatch.inspect.evidence import gather
+from stagewatch.inspect.processes import lines
 from stagewatch.judgement.from_node import observe
 from stagewatch.judgement.judge import judge
 from stagewatch.judgement.sentence import sentence
 from stagewatch.ranks.directory import RankDirectory, records_of_node
-from stagewatch.ranks.model import rank_of
+from stagewatch.ranks.families import ProcessFamilies
+from stagewatch.ranks.model import Rank, rank_of
 from stagewatch.ranks.records import Life, RankRecord
+from stagewatch.ranks.stacks import StackTaker
+from stagewatch.run import causes
+from stagewatch.run.causes import Cause
+from stagewatch.run.endings import Endings
+from stagewatch.run.stillness import Still, Stillness
 
 QUIET_SECONDS = 10.0
 """How long no rank may mark progress before the job is judged."""
 AGAIN_SECONDS = 3.0
-"""Time between two judgements: who sees the hang too, and ends the command, comes after one."""
+"""Time between two judgements; three times that once something is wrong."""
+AFRESH_SECONDS = 60.0
+"""How long no rank may mark progress before a second hang takes the place of the first."""
+RECOVERED_SECONDS = 30.0
+"""How long marks of progress must go on after a hang, unless a step is completed: what ends a job
+that hangs closes stages, which are marks too."""
+MAX_ENDINGS = 8
+"""Processes told of that ended badly."""
+END_SECONDS = 2.0
+"""How long the end waits for a judgement under way."""
+LOOKS = 6
+PAUSE_SECONDS = 0.5
 MAX_ANCESTORS = 32
+
+Key = tuple[str, str, int]
+_COMMAND = ("", "command", "0")
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """What was wrong while no rank made progress."""
+
+    progress: float
+    """`CLOCK_BOOTTIME` of the last progress, 0 where there was none."""
+    since: float
+    """Unix time of the same."""
+    seen_at: float
+    told: str
+    step: int | None
+    """The furthest step then."""
+    living: frozenset[str]
+    """The records of ranks that lived."""
 
 
 class Ranks:
     """The ranks among the descendants of one process."""
 
-    def __init__(self, directory: Path, proc: Procfs) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        proc: Procfs,
+        *,
+        tell: Callable[[str], None] = lambda _: None,
+        taker: StackTaker | None = None,
+    ) -> None:
+        """`tell` is called with a line about a hang, once, as soon as it is seen."""
         self._proc = proc
         self._records = records_of_node(directory, proc)
         self._directory = RankDirectory(self._records, fresh_for=0)
+        self._families = ProcessFamilies(self._root, proc, fresh_for=0.5)
+        self._endings = Endings(proc)
         self._departures = Departures()
+        self._taker = taker or StackTaker()
+        self._tell = tell
         self._began = time.time()
+        self._oom_kills = causes.oom_kills()
+        self._command = 0
         self._last: dict[str, RankRecord] = {}
         """The last look at each record, by its name."""
-        self._gone: list[RankRecord] = []
-        """Those whose process ended without closing its record, in the order seen."""
+        self._missed: dict[str, float] = {}
+        """When each record was first seen without its process, Unix time."""
         self._judged_at = time.monotonic()
-        self._hung = ""
-        """What was wrong at the last look, if something was."""
-        self._judged: set[int] = set()
-        """Processes of the ranks that were looked at for it."""
+        self._asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._judging = threading.Event()
+        self._closing = threading.Event()
+        # One thread all the time, since the children that it starts end with it.
+        self._judge_thread = threading.Thread(target=self._examine_all, daemon=True)
+        self._hang: Hang | None = None
+        self._moves_since: float | None = None
+        self._stillness = Stillness()
+        self._lines: list[str] = []
+        """Where the processes stood when they had done nothing for a while."""
 
     def look(self, command: int) -> None:
-        """Look at all records once."""
+        """Look at all processes and records once."""
+        self._command = command
         try:
-            records = self._records.read()
-        except (NoData, SourceError):
-            return
+            records = self._directory.look().records
+        except SourceError:
+            records = ()
         for record in records:
             if record.name in self._last or self._is_of(command, record):
                 self._last[record.name] = record
-        mine = [rank_of(record) for record in records if record.name in self._last]
-        self._departures.look(mine)
-        names = {record.name for record in self._gone}
-        self._gone += [
-            record
-            for record in self._last.values()
-            if record.life is Life.GONE and record.name not in names
-        ]
-        self._judge()
+                if record.life is not Life.ALIVE:
+                    self._missed.setdefault(record.name, time.time())
+        self._departures.look([rank_of(record) for record in records if record.name in self._last])
+        families = self._families.look()
+        members = families.members.get(_COMMAND, ())
+        processes = {pid: families.processes[pid] for pid in members}
+        self._endings.watch(processes)
+        if self._last:
+            self._judge()
+        elif still := self._stillness.look(processes):
+            self._ask(partial(self._look_at, still, tuple(processes)))
 
     def close(self) -> None:
-        """Close the records."""
-        self._records.close()
+        """Close the records, unless somebody still reads them: then our own end does."""
+        self._closing.set()
+        self._asked.put(None)
+        self._endings.close()
+        if self._judge_thread.is_alive():
+            self._judge_thread.join(END_SECONDS)
+        if not self._judge_thread.is_alive():
+            self._taker.close()
+            self._records.close()
 
-    def story(self, status: int, *, by_signal: bool) -> str:
-        """How the command ended, in one line."""
-        took = duration(time.time() - self._began)
-        ranks = {(record.job_id, record.role, record.rank) for record in self._last.values()}
-        failures = [
-            (record.first_failure.time, record)
-            for record in self._last.values()
-            if record.first_failure is not None
-        ]
+    def story(self, status: int) -> str:
+        """How the command ended, in one line; `status`: as `os.waitpid` gives it."""
+        now = time.time()
+        took = duration(now - self._began)
+        ranks = self._keys()
+        hang, cause = self._hang, self._cause(status) if status else None
+        if not status and ranks:
+            all_ranks = f"all {len(ranks)} ranks" if len(ranks) > 1 else "the rank"
+            return f"{all_ranks} ended well after {took}"
+        if status and hang and (cause is None or hang.seen_at <= cause.time):
+            silence = duration(now - hang.since)
+            return printable(f"hung for {silence}, ended after {took}{_by(status)}: {hang.told}")
+        if cause is not None:
+            after = duration(max(0.0, cause.time - self._began))
+            then = f"; then nothing went on for {duration(now - cause.time)}" if hang else ""
+            does = "ended" if cause.kind is causes.Kind.LEFT else "failed"
+            told = f"{cause.whom} {does} first, after {after}: {cause.what}"
+            return printable(f"{told}{self._out_of_memory(cause)}{then}")
         if not ranks:
-            return f"no rank kept a record; the command ended after {took}"
-        if self._hung and (by_signal or status):
-            return printable(f"ended after {took}, hung: {self._hung}")
-        if failures and status:
-            record = min(failures, key=lambda failure: failure[0])[1]
-            assert record.first_failure is not None  # noqa: S101
-            what = f"{record.first_failure.error} in {record.first_failure.stage}"
-            return printable(f"{_who(record)} failed first, after {took}: {what}")
-        if self._gone and (status or by_signal):
-            record = self._gone[0]
-            return printable(f"{_who(record)} (pid {record.pid}) was ended after {took}")
-        if status or by_signal:
-            return f"the command failed after {took}, and no rank has recorded why"
-        all_ranks = f"all {len(ranks)} ranks" if len(ranks) > 1 else "the rank"
-        return f"{all_ranks} ended well after {took}"
+            return self._of_processes(f"the command ended after {took}{_by(status)}", status)
+        return f"the command ended after {took}{_by(status)}, and no rank has recorded why"
+
+    def _of_processes(self, end: str, status: int) -> str:
+        """The story of a command of which no rank kept a record."""
+        still = self._stillness.lately()
+        if still is not None and status:
+            return "\n".join([f"{end}; before, {still.told}:", *self._lines])
+        endings = [
+            f"\n  process {one.pid} ({printable(one.command)}): {ended(one.status)}"
+            for one in self._endings.seen()
+            if one.status and one.pid != self._command and status
+        ]
+        return f"no rank kept a record; {end}{''.join(endings[-MAX_ENDINGS:])}"
+
+    def _keys(self) -> set[Key]:
+        """Job, role and number of each rank."""
+        return {(record.job_id, record.role, record.rank) for record in self._last.values()}
+
+    def _root(self) -> list[Rank]:
+        """The command as the head of a family."""
+        return [Rank(*_COMMAND[:2], 0, self._command)] if self._command else []
+
+    # ---- What ended it --------------------------------------------------------------------------
+
+    def _cause(self, status: int) -> Cause | None:
+        offset = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        of_ranks = []
+        for name, record in self._last.items():
+            ending = self._endings.of(record.pid, record.start_ticks)
+            if ending is not None and record.pid == self._command:
+                ending = replace(ending, status=status)
+            missed_at = self._missed.get(name, time.time())
+            cause = causes.of_rank(record, ending, missed_at, offset)
+            if cause is not None:
+                of_ranks.append(cause)
+        pids = {record.pid for record in self._last.values()} | {self._command}
+        helpers = [ending for ending in self._endings.seen() if ending.pid not in pids]
+        until = min((cause.time for cause in of_ranks), default=time.time())
+        return causes.first([*of_ranks, *causes.of_helpers(helpers, until)])
+
+    def _out_of_memory(self, cause: Cause) -> str:
+        now = causes.oom_kills()
+        if "SIGKILL" not in cause.what or now is None or self._oom_kills is None:
+            return ""
+        killed = now - self._oom_kills
+        return "; the kernel has killed for want of memory meanwhile" if killed > 0 else ""
+
+    # ---- Whether it hangs -----------------------------------------------------------------------
 
     def _judge(self) -> None:
+        """Begin to judge the job where it is time to; signals must not wait for that."""
         living = [record for record in self._last.values() if record.life is Life.ALIVE]
-        now = time.clock_gettime(time.CLOCK_BOOTTIME)
         if not living:
             return  # what was wrong last stays: the command is being ended
-        ages = [now - record.progress for record in living if record.progress]
-        if min(ages, default=0.0) < QUIET_SECONDS:
-            self._hung = ""
+        progress = max(record.progress for record in living)
+        quiet = time.clock_gettime(time.CLOCK_BOOTTIME) - progress if progress else QUIET_SECONDS
+        if quiet < QUIET_SECONDS:
+            self._moves(_step(living))
             return
-        if time.monotonic() - self._judged_at < AGAIN_SECONDS:
+        self._moves_since = None
+        hang = self._hang
+        if hang is not None and (
+            (hang.progress != progress and quiet < AFRESH_SECONDS)
+            or {record.name for record in living} < hang.living
+        ):
+            return  # who moves or ends after a hang is being ended
+        if time.monotonic() - self._judged_at < AGAIN_SECONDS * (1 if hang is None else 3):
             return
-        pids = {record.pid for record in living}
-        if self._hung and self._judged - pids:
-            return  # the same: who has ended since is missing because it hung
-        self._judged_at, self._judged = time.monotonic(), pids
-        facts = observe(self._directory, self._proc, looks=4, pause=0.1)
-        facts = [fact for fact in facts if fact.pid in pids]
-        verdicts = judge([*facts, *self._departures.facts(facts)])
-        self._hung = next((sentence(verdict) for verdict in verdicts if verdict.wrong), "")
+        self._ask(partial(self._examine, living, self._keys(), progress))
+
+    def _ask(self, question: Callable[[], None]) -> None:
+        """Have it answered in the thread, unless it is busy."""
+        if self._judging.is_set():
+            return
+        self._judging.set()
+        if not self._judge_thread.is_alive():
+            self._judge_thread.start()
+        self._asked.put(question)
+
+    def _look_at(self, still: Still, pids: Sequence[int]) -> None:
+        """Tell where processes stand that do nothing any more, before somebody ends them."""
+        with closing(GuardedFiles(self._proc.root)) as files:
+            self._lines = lines(pids, self._proc, files, self._taker)
+        self._tell("\n".join([f"{still.told}, and no rank keeps a record:", *self._lines]))
+
+    def _moves(self, step: int | None) -> None:
+        """Forget a hang that is over."""
+        now = time.monotonic()
+        self._moves_since = now if self._moves_since is None else self._moves_since
+        if self._hang is not None and (
+            (step or 0) > (self._hang.step or 0) or now - self._moves_since > RECOVERED_SECONDS
+        ):
+            self._hang = None
+
+    def _examine_all(self) -> None:
+        while (asked := self._asked.get()) is not None and not self._closing.is_set():
+            with contextlib.suppress(StagewatchError, OSError):
+                asked()
+            self._judged_at = time.monotonic()
+            self._judging.clear()
+
+    def _examine(self, living: list[RankRecord], ours: set[Key], progress: float) -> None:
+        """Judge the job, with the stacks of what is wrong."""
+        facts = observe(
+            self._directory, self._proc, looks=LOOKS, pause=PAUSE_SECONDS, sleep=self._pause
+        )
+        facts = [fact for fact in facts if (fact.job_id, fact.role, fact.rank) in ours]
+        left = self._departures.facts(facts)
+        verdicts = judge([*facts, *left])
+        facts = gather(map(rank_of, living), facts, verdicts, self._taker, self._pause)
+        told = next((sentence(one) for one in judge([*facts, *left]) if one.wrong), "")
+        if not told or self._closing.is_set() or not self._all_live(living):
+            return
+        now = time.time()
+        quiet = time.clock_gettime(time.CLOCK_BOOTTIME) - progress if progress else 0.0
+        if self._hang is None:
+            self._tell(told)
+        names = frozenset(record.name for record in living)
+        self._hang = Hang(progress, now - quiet, now, told, _step(living), names)
+
+    def _pause(self, seconds: float) -> None:
+        self._closing.wait(seconds)
+
+    def _all_live(self, living: list[RankRecord]) -> bool:
+        """Whether none of them has ended since."""
+        return not any(self._endings.of(one.pid, one.start_ticks) for one in living)
 
     def _is_of(self, command: int, record: RankRecord) -> bool:
         """Whether the process is a descendant of the command, or, gone, one of a job of its."""
@@ -127,6 +306,13 @@ class Ranks:
         return False
 
 
-def _who(record: RankRecord) -> str:
-    role = "" if record.role == "train" else f" of {record.role}"
-    return f"rank {record.rank}{role}"
+def _step(records: Iterable[RankRecord]) -> int | None:
+    """The furthest step of any of them."""
+    lanes = [record.training for record in records]
+    return max((lane.step for lane in lanes if lane and lane.step is not None), default=None)
+
+
+def _by(status: int) -> str:
+    """Which signal has ended the command, if one has."""
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    return f" by {signal.Signals(number).name}" if number in set(signal.Signals) else ""

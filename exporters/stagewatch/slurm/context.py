@@ -75,6 +75,15 @@ class SlurmOptions(Timing, AgentOptions):
         None, "directory to write NAME.json files for file_sd into", parse=path
     )
 
+    def title(self) -> str:
+        """What the status page calls the cluster."""
+        name = self.cluster()
+        return f"Cluster {name}" if name else os.uname().nodename
+
+    def cluster(self) -> str:
+        """The cluster's name; empty where it is not known."""
+        return self.cluster_name or cluster_name(os.environ)
+
 
 @dataclass(frozen=True, slots=True)
 class SlurmContext:
@@ -109,7 +118,7 @@ def slurm_context(options: SlurmOptions) -> SlurmContext:
     cluster = Cluster(_client(options), options, state_file=options.state_dir / "slurm.json")
     discovery = Discovery(
         options.sd_exporters,
-        cluster=options.cluster_name or cluster_name(os.environ),
+        cluster=options.cluster(),
         memory=options.state_dir,
         directory=options.sd_dir,
     )

@@ -29,7 +29,9 @@ import argparse
 import logging
 import os
 import re
+import select
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -51,6 +53,8 @@ from stagewatch.trace.command import TraceOptions, write
 
 NODE_SECONDS, JOB_SECONDS = 1.0, 5.0
 """Between two looks at this node, and two questions to a Prometheus."""
+HANG_UP_SECONDS = 5.0
+"""How long a clean end may take once the terminal has hung up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +87,25 @@ def run(arguments: argparse.Namespace) -> int:
     if not os.environ.get("NO_COLOR"):
         os.environ.pop("NO_COLOR", None)  # an empty one counts as none
     logging.disable()  # lines would go across the screen
+    threading.Thread(target=_end_with_terminal, args=(sys.stdin.fileno(),), daemon=True).start()
     source = _source(options, server, arguments.job_id)
     with closing(source):
         interval = options.interval or (JOB_SECONDS if server else NODE_SECONDS)
         screen = Screen(source, interval, _tracer(arguments, options, server))
         screen.run()
     return screen.return_code or 0
+
+
+def _end_with_terminal(terminal: int) -> None:
+    """End this process once its terminal has hung up, which its signal may not do.
+
+    Who writes to a terminal that nobody reads waits, and handles no signal meanwhile.
+    """
+    hung_up = select.poll()
+    hung_up.register(terminal, 0)  # POLLHUP comes unasked
+    hung_up.poll()
+    time.sleep(HANG_UP_SECONDS)
+    os._exit(0)
 
 
 def _source(options: TopOptions, server: PrometheusOptions | None, job: str) -> Source:

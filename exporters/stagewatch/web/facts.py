@@ -6,6 +6,8 @@ needs to be imported.
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +30,9 @@ STRIP_SECONDS = 600.0
 """How far back a rank's strip of stages goes."""
 SLOTS = 120
 """Parts of a strip, and the most segments that it has."""
+MOVES_SECONDS = 60.0
+"""Age of the last progress up to which a rank is told to make some."""
+RUNBOOK = "alerts/runbooks/JobStalled.md"
 OPEN_ROWS = 48
 """Ranks up to which jobs stand open; further jobs that are well show one line each."""
 
@@ -245,6 +250,35 @@ class NodeFacts:
         """The stages that a strip shows."""
         return {part.stage for rank in _rows(self.ranks) for part in rank.strip}
 
+    def all_is_well(self) -> str:
+        """What is told of jobs in none of which anything is wrong; of none at all where none is."""
+        jobs = self.live()
+        ranks = [rank for job in jobs for rank in job.ranks]
+        if not jobs:
+            return self._idle()
+        of = _several(len(jobs), "job")
+        ages = [rank.progress_age for rank in ranks if rank.progress_age is not None]
+        if len(ages) == len(ranks) and max(ages) < MOVES_SECONDS:
+            if len(ranks) == 1:
+                return f"The rank of job {jobs[0].job_id} makes progress."
+            these = "All" if len(ranks) > 2 else "Both"
+            count = f" {len(ranks)}" if len(ranks) > 2 else ""
+            return f"{these}{count} ranks of {of} make progress."
+        slow = f"; one has made no progress for {duration(max(ages))}" if ages else ""
+        return f"No job hangs: {of} with {_several(len(ranks), 'rank')} here{slow}."
+
+    def _idle(self) -> str:
+        gpus = _rows(self.gpus)
+        lost = sum(gpu.lost for gpu in gpus)
+        if not gpus or not self.gpus or not self.gpus.known:
+            return "No job runs here."
+        if lost:
+            return (
+                f"No job runs here, and {lost} of {_several(len(gpus), 'GPU')} cannot be reached."
+            )
+        answer = "its GPU answers" if len(gpus) == 1 else f"all {len(gpus)} GPUs answer"
+        return f"No job runs here; {answer}."
+
     def slowest(self) -> Rank | None:
         """The rank that has been without progress for longest."""
         live = (rank for job in self.live() for rank in job.ranks if rank.wait != "gone")
@@ -259,6 +293,19 @@ class NodeFacts:
     def fault_types(self) -> list[tuple[str, int]]:
         """How many faults there are of each type, the most frequent first."""
         return _counted(fault.type for fault in _rows(self.faults))
+
+
+def next_steps(job_id: str) -> list[tuple[str, str]]:
+    """What to do about a job that hangs, and the command for it."""
+    job = shlex.quote(job_id)
+    steps = [("Stacks of its ranks, on their node", f"stagewatch inspect --evidence {job}")]
+    if re.fullmatch(r"\d+(_\d+)?", job_id):  # of Slurm
+        steps += [("Start it anew", f"scontrol requeue {job}"), ("End it", f"scancel {job}")]
+    return [*steps, ("What it means, and what else helps", RUNBOOK)]
+
+
+def _several(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count != 1 else ''}"
 
 
 def _rows(subject: Subject[T] | None) -> Sequence[T]:

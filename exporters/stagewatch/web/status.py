@@ -32,6 +32,7 @@ from stagewatch.web.facts import (
     PageSources,
     Segment,
     facts_of,
+    next_steps,
 )
 from stagewatch.web.message import Request, Response
 
@@ -129,6 +130,7 @@ class StatusPage:
             max_rows=MAX_ROWS,
             open_rows=OPEN_ROWS,
             slots=SLOTS,
+            next_steps=next_steps,
             stages=STAGES,
         )
 

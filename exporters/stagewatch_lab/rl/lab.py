@@ -101,7 +101,6 @@ class RlLab(Stack):
     def _flags(self, node: str, recording: Path) -> list[str]:
         return [
             *("--collector.gpu.recording", str(recording)),
-            *("--collector.kmsg.state-file", str(self.directory / node / "kmsg.json")),
             *(
                 "--collector.canary.mounts",
                 ",".join(str(job.plan.checkpoints) for job in self.jobs),

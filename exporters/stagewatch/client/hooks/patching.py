@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from stagewatch.client._api import decorated
-from stagewatch.client._harmless import swallow
+from stagewatch.client._harmless import step_aside, swallow
 from stagewatch.client.hooks.span import Names, Span
 
 Wrapping = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -138,7 +138,11 @@ def reported(report: Callable[..., None]) -> Wrapping:
                 report(*args, **kwargs)
             except BaseException as error:
                 swallow("a call was not reported", error)
-            return original(*args, **kwargs)
+            try:
+                return original(*args, **kwargs)
+            except BaseException as error:
+                step_aside(error)
+                raise
 
         return wrapped
 
@@ -156,12 +160,20 @@ def answered(report: Callable[..., None]) -> Wrapping:
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         async def awaited(*args: Any, **kwargs: Any) -> Any:
-            result = await original(*args, **kwargs)
+            try:
+                result = await original(*args, **kwargs)
+            except BaseException as error:
+                step_aside(error)
+                raise
             told(result, args, kwargs)
             return result
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                step_aside(error)
+                raise
             told(result, args, kwargs)
             return result
 

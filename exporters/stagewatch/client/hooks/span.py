@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stagewatch.client import _api
-from stagewatch.client._harmless import swallow, whole_step
+from stagewatch.client._harmless import step_aside, swallow, whole_step
 from stagewatch.client._lane import Lane, Opened
 from stagewatch.client._recorder import Recorder
 from stagewatch.record import SUBSTAGE_SIZE, pad
@@ -135,6 +135,8 @@ class Span(Opened):
             raise
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            step_aside(error)
         self.end(error)
 
     @property

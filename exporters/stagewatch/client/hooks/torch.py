@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from stagewatch.client import _api
-from stagewatch.client._harmless import swallow
+from stagewatch.client._harmless import step_aside, swallow
 from stagewatch.client._recorder import Recorder
 from stagewatch.client.hooks import span
 from stagewatch.client.hooks.patching import Patches, Wrapping, class_in
@@ -106,10 +106,14 @@ def _part(name: str, begins: bool) -> Wrapping:
                     part = Span(NAMES, name)
             except BaseException as error:
                 swallow("a part of the step was not recorded", error)
-            if part is None:
-                return original(*args, **kwargs)
-            with part:
-                return original(*args, **kwargs)
+            try:
+                if part is None:
+                    return original(*args, **kwargs)
+                with part:
+                    return original(*args, **kwargs)
+            except BaseException as error:
+                step_aside(error)
+                raise
 
         return wrapped
 
@@ -125,6 +129,9 @@ def _batch(original: Callable[..., Any]) -> Callable[..., Any]:
         word = recorder.wait_for_batch() if recorder is not None else 0
         try:
             return part(*args, **kwargs)
+        except BaseException as error:
+            step_aside(error)
+            raise
         finally:
             if word and recorder is not None and recorder is _api._recorder:
                 recorder.got_batch(word)
@@ -137,13 +144,17 @@ def _forward(original: Callable[..., Any]) -> Callable[..., Any]:
     outermost = _part("forward", begins=True)(original)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _steps.within or not self.training or not enabled():
-            return original(self, *args, **kwargs)
-        _steps.within = True
         try:
-            return outermost(self, *args, **kwargs)
-        finally:
-            _steps.within = False
+            if _steps.within or not self.training or not enabled():
+                return original(self, *args, **kwargs)
+            _steps.within = True
+            try:
+                return outermost(self, *args, **kwargs)
+            finally:
+                _steps.within = False
+        except BaseException as error:
+            step_aside(error)
+            raise
 
     return call
 

@@ -1,0 +1,172 @@
+"""The processes of a command under `stagewatch run`, where no rank's record tells what it does.
+
+A trainer and a worker that share a plain queue keep no record of it: who waits for whom is not
+seen, but where each process stands is.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from stagewatch.core.errors import StagewatchError
+from stagewatch.core.words import ended, printable, whole
+from stagewatch.host.guarded import Files
+from stagewatch.host.procfs import ProcessStat, Procfs
+from stagewatch.inspect.table import short_channel
+from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.limits import MIN_SECONDS
+from stagewatch.ranks.model import Rank
+from stagewatch.ranks.stacks import StackTaker, users_own
+
+RUN_ID = "STAGEWATCH_RUN_ID="
+MAX_SHOWN = 16
+STILL_CPU = 0.02
+"""CPU use, of all processes together, up to which they are said to stand still."""
+MAX_COMMAND = 48
+
+_TITLES = ("PID", "STATE", "WCHAN", "COMMAND", "AT")
+_STATES = {"S": "sleeps", "R": "runs", "D": "in a call", "T": "stopped", "t": "traced", "I": "idle"}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What one `stagewatch run` has started."""
+
+    name: str
+    pids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Untold:
+    """The commands of which no record tells what they do."""
+
+    lines: Sequence[str]
+    still: bool
+    """Whether all processes of one of them stand still."""
+
+
+class Commands:
+    """All commands under `stagewatch run` here that may be looked at, from now on."""
+
+    def __init__(self, proc: Procfs, files: Files) -> None:
+        self._proc = proc
+        self._files = files
+        self._began = time.monotonic()
+        self._commands = _commands(proc, files)
+        self._before = {one: proc.stats(one.pids) for one in self._commands}
+
+    def untold(self, ranks: Iterable[Rank], facts: Sequence[RankFacts], job: str = "") -> Untold:
+        """Those of `job`, or all, of whose processes no rank has told progress lately."""
+        seconds = time.monotonic() - self._began
+        kept = {rank.pid for rank in ranks if rank.record is not None}
+        mine = [one for one in self._commands if job in ("", one.name)]
+        mine = [one for one in mine if not _told(kept & set(one.pids), facts)]
+        everything = self._proc.stats(self._proc.pids()) if mine else {}
+        zombies = {pid: stat.parent for pid, stat in everything.items() if stat.state == "Z"}
+        told: list[str] = []
+        any_still = False
+        for one in mine:
+            after = self._proc.stats(one.pids)
+            still = stand_still(self._before[one], after, seconds)
+            any_still |= still
+            count = len(one.pids)
+            them = f"its {count} processes" if count > 1 else "its only process"
+            are = "are" if count > 1 else "is"
+            what = f"{them} {are} at work, and no rank keeps a record"
+            if still:
+                what = (
+                    f"none of {them} has done anything for {whole(seconds)}; no record tells who "
+                    "waits for whom, their lines of code may"
+                )
+            with closing(StackTaker()) as taker:
+                dead = [pid for pid, parent in zombies.items() if parent in one.pids]
+                rows = lines([*one.pids, *dead], self._proc, self._files, taker)
+            told += ["", *rows, "", f"command {one.name}: {what}"]
+        return Untold(told, any_still)
+
+
+def _told(kept: set[int], facts: Iterable[RankFacts]) -> bool:
+    """Whether one of these ranks has made progress lately, or is in a stage, which has a budget."""
+    return any(
+        (fact.progress_age_seconds or 0.0) < MIN_SECONDS or fact.stage not in (None, "idle")
+        for fact in facts
+        if fact.pid in kept
+    )
+
+
+def _commands(proc: Procfs, files: Files) -> list[Command]:
+    read = files.read("environ", proc.pids(), (RUN_ID,))
+    found: dict[str, list[int]] = {}
+    for pid, environ in sorted(read.items()):
+        name = environ.decode("utf-8", "replace").strip("\0").removeprefix(RUN_ID)
+        if re.fullmatch(r"run-\d{1,10}-[\w.-]{1,64}", name):
+            found.setdefault(name, []).append(pid)
+    return [Command(name, tuple(pids)) for name, pids in found.items()]
+
+
+def stand_still(
+    before: Mapping[int, ProcessStat], after: Mapping[int, ProcessStat], seconds: float
+) -> bool:
+    """Whether no process of them has done anything meanwhile."""
+    lived = [stat for stat in after.values() if stat.state not in "ZX"]
+    busy = any(stat.state in "RD" for stat in lived)
+    used = sum(map(_cpu, lived)) - sum(_cpu(before[pid]) for pid in after if pid in before)
+    return bool(lived) and not busy and used <= STILL_CPU * seconds
+
+
+def _cpu(stat: ProcessStat) -> float:
+    return stat.user_seconds + stat.system_seconds
+
+
+def lines(pids: Iterable[int], proc: Procfs, files: Files, taker: StackTaker) -> list[str]:
+    """A line for each process: its state, what it sleeps in, its command, where it stands."""
+    shown = sorted(pids)[:MAX_SHOWN]
+    stats = proc.stats(shown)
+    texts = files.read("cmdline", [pid for pid, stat in stats.items() if stat.state not in "ZX"])
+    places = _places(stats, taker) if taker.installed else {}
+    rows = [_TITLES]
+    for pid, stat in stats.items():
+        gone = stat.state in "ZX"
+        words = texts.get(pid, b"").replace(b"\0", b" ").decode("utf-8", "replace").strip()
+        status = proc.exit_status(pid) if gone else None
+        rows.append(
+            (
+                str(pid),
+                ended(status) if gone else _STATES.get(stat.state, stat.state),
+                "-" if gone else short_channel(proc.wait_channel(pid, pid)) or "-",
+                printable(words or stat.command, MAX_COMMAND),
+                places.get(pid, "-"),
+            )
+        )
+    return laid_out(rows)
+
+
+def laid_out(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """The rows with columns of equal width."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _places(stats: Mapping[int, ProcessStat], taker: StackTaker) -> dict[int, str]:
+    """The line of the user's own code that each process is at, as far as it runs Python."""
+    asked = [
+        Rank("", "", 0, pid, start_ticks=stat.start_ticks)
+        for pid, stat in stats.items()
+        if stat.state not in "ZX"
+    ]
+    try:
+        takes = taker.take(asked)
+    except StagewatchError:
+        return {}
+    frames = {
+        pid: users_own(frame for _, frames in take.threads[:1] for frame in frames)
+        for pid, take in takes.items()
+    }
+    return {pid: str(frame) for pid, frame in frames.items() if frame is not None}

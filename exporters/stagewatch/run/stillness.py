@@ -1,0 +1,60 @@
+"""Notices that no process of a command does anything any more, where no rank keeps a record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stagewatch.core.words import whole
+from stagewatch.host.procfs import ProcessStat
+from stagewatch.inspect.processes import stand_still
+
+STILL_SECONDS = 30.0
+"""How long none may do anything before that is told."""
+AFTER_SECONDS = 30.0
+"""For how long the end of a command may have to do with it: signals wake processes up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Still:
+    """Since when, and until when, all processes stood still; seconds of the monotonic clock."""
+
+    since: float
+    until: float
+    count: int
+
+    @property
+    def told(self) -> str:
+        """In words."""
+        them = f"its {self.count} processes" if self.count > 1 else "its only process"
+        return f"none of {them} did anything for {whole(self.until - self.since)}"
+
+
+class Stillness:
+    """Compares one look at all processes of a command with the last."""
+
+    def __init__(self) -> None:
+        self._before: Mapping[int, ProcessStat] = {}
+        self._looked_at = self._active_at = time.monotonic()
+        self._still: Still | None = None
+
+    def look(self, processes: Mapping[int, ProcessStat]) -> Still | None:
+        """The stillness that has just been noticed, if it has."""
+        now = time.monotonic()
+        seconds, self._looked_at = now - self._looked_at, now
+        same = processes.keys() == self._before.keys()
+        if not same or not stand_still(self._before, processes, max(seconds, 1.0)):
+            self._active_at = now
+        self._before = processes
+        if now - self._active_at < STILL_SECONDS:
+            return None
+        known = self._still is not None and self._still.since == self._active_at
+        self._still = Still(self._active_at, now, len(processes))
+        return None if known else self._still
+
+    def lately(self) -> Still | None:
+        """The last one, if it was just before now."""
+        still = self._still
+        recent = still is not None and time.monotonic() - still.until < AFTER_SECONDS
+        return still if recent else None

@@ -1,0 +1,123 @@
+"""Which of several failures the others follow from."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from stagewatch.ranks.records import Failure, Life, RankRecord
+from stagewatch.run.causes import Cause, Kind, first, of_helpers, of_rank
+from stagewatch.run.endings import Ending
+
+PEER = "[gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.1]:5123"
+
+
+def record(
+    rank: int, failure: Failure | None = None, life: Life = Life.GONE, last: Failure | None = None
+) -> RankRecord:
+    """One that says nothing but how its rank has ended."""
+    return RankRecord(
+        job_id="7",
+        role="train",
+        rank=rank,
+        local_rank=None,
+        world_size=None,
+        framework="",
+        host="",
+        gpu="",
+        job_name="",
+        pid=100 + rank,
+        boot_id="",
+        pid_namespace=0,
+        start_ticks=1,
+        created=0.0,
+        closed=False,
+        dropped=0,
+        lanes=(),
+        totals={},
+        expected_until=0.0,
+        groups={},
+        scalars={},
+        work={},
+        calls={},
+        failures={},
+        first_failure=failure,
+        last_failure=last or failure,
+        life=life,
+    )
+
+
+def raised(rank: int, at: float, error: str, message: str = "") -> Cause:
+    """An exception that ended a rank."""
+    cause = of_rank(record(rank, Failure("train", error, message, 3, at)), None, at, 0.0)
+    assert cause is not None
+    return cause
+
+
+def died(rank: int, at: float, status: int | None) -> Cause:
+    """A rank that ended without one."""
+    ending = Ending(100 + rank, 1, "python", at, status)
+    cause = of_rank(record(rank), ending, at, 0.0)
+    assert cause is not None
+    return cause
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        raised(0, 9.0, "RuntimeError", PEER),
+        raised(0, 9.0, "DistBackendError", "NCCL error in: ProcessGroupNCCL.cpp"),
+        raised(0, 9.0, "ConnectionResetError", "[Errno 104] Connection reset by peer"),
+        died(0, 9.0, signal.SIGTERM),
+    ],
+)
+def test_an_echo_gives_way_to_its_cause_also_where_it_is_recorded_first(echo: Cause) -> None:
+    for cause in (died(1, 9.5, signal.SIGKILL), raised(1, 9.5, "ValueError")):
+        assert first([echo, cause]) is cause
+        assert first([cause, echo]) is cause
+
+
+def test_an_echo_is_told_where_nothing_else_is_known() -> None:
+    echo = raised(0, 9.0, "RuntimeError", PEER)
+    assert first([echo, died(2, 9.1, signal.SIGTERM)]) is echo
+    assert first([echo, died(1, 60.0, signal.SIGKILL)]) is echo  # its end, long after
+
+
+def test_the_first_of_several_deaths_counts() -> None:
+    """Gloo ends the peers of a rank that died by SIGABRT."""
+    killed, aborted = died(1, 9.0, signal.SIGKILL), died(0, 9.02, signal.SIGABRT)
+    assert first([aborted, killed]) is killed
+
+
+def test_a_rank_that_left_well_explains_a_lost_connection_and_nothing_else() -> None:
+    left = of_rank(record(2, life=Life.CLOSED), None, 8.0, 0.0)
+    assert left is not None and left.kind is Kind.LEFT
+    assert first([raised(0, 9.0, "RuntimeError", PEER), left]) is left
+    own = raised(0, 9.0, "ValueError")
+    assert first([own, left]) is own
+
+
+def test_a_worker_that_the_kernel_killed_explains_the_exception_of_its_rank() -> None:
+    error = raised(0, 9.0, "RuntimeError", "DataLoader worker (pid(s) 77) exited unexpectedly")
+    ends = [Ending(77, 1, "pt_data_worker", 8.9, signal.SIGKILL), Ending(78, 1, "grep", 8.9, 256)]
+    worker = first([error, *of_helpers(ends, 9.0)])
+    assert worker is not None
+    assert worker.whom == "process 77 (pt_data_worker), which is no rank,"
+    assert not list(of_helpers(ends, 60.0))
+
+
+def test_an_exception_that_a_rank_went_on_after_ended_nothing() -> None:
+    before, then = Failure("data", "Flaky", "", 3, 5.0), Failure("train", "Fatal", "", 3, 90.0)
+    told = of_rank(_moved(record(0, before, last=then), 89.0), None, 91.0, 0.0)
+    assert told is not None and told.what == "Fatal, in train at step 3"
+    assert of_rank(_moved(record(0, before, Life.ALIVE), 89.0), None, 91.0, 0.0) is None
+
+
+def _moved(record: RankRecord, at: float) -> RankRecord:
+    from dataclasses import replace
+
+    from stagewatch.ranks.records import Group
+
+    group = Group(1, at, at, told=True, size=2, op="all_reduce", elements=None, peer=None)
+    return replace(record, groups={"world": group})

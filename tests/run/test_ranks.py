@@ -1,0 +1,150 @@
+"""What is told of the ranks of a command that hang, while others move, leave or end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from stagewatch.core.processes import Children
+from stagewatch.host.procfs import Procfs
+from stagewatch.judgement.facts import RankFacts
+from stagewatch.run import ranks
+from tests.running import clean_environ
+from tests.waiting import wait_for
+
+RANK = """
+import os, signal, sys, time
+import stagewatch
+stagewatch.init()
+stagewatch.heartbeat(1)
+signal.signal(signal.SIGUSR1, lambda *_: stagewatch.heartbeat(1))
+signal.signal(signal.SIGUSR2, lambda *_: stagewatch.heartbeat(2))
+signal.signal(signal.SIGALRM, lambda *_: sys.exit())
+def fail(*_):
+    with stagewatch.stage("train", step=1):
+        raise ValueError("no such reward")
+def cleanup():
+    time.sleep(600)
+if os.environ["RANK"] == "0":
+    signal.signal(signal.SIGHUP, fail)
+    import threading
+    threading.excepthook = lambda *_: None
+try:
+    time.sleep(600)
+except ValueError:
+    cleanup()
+"""
+
+
+@dataclass(frozen=True)
+class Told:
+    """A verdict, of which only the sentence counts."""
+
+    text: str
+    wrong: bool = True
+    job_id: str = "1"
+
+
+class Watched:
+    """Three ranks, and whoever follows them."""
+
+    def __init__(self, record_dir: Path, children: Children) -> None:
+        environ = clean_environ({"STAGEWATCH_DIR": str(record_dir), "STAGEWATCH_JOB_ID": "1"})
+        self.processes = [
+            children.start([sys.executable, "-c", RANK], environ={**environ, "RANK": str(number)})
+            for number in range(3)
+        ]
+        self.lines: list[str] = []
+        self.seen = ranks.Ranks(record_dir, Procfs(), tell=self.lines.append)
+
+    def story(self, status: int = 256) -> str:
+        """What would be told if the command ended now."""
+        self.seen.look(os.getpid())
+        return self.seen.story(status)
+
+    def ends(self, text: str) -> Callable[[], bool]:
+        """Whether the story ends like this."""
+        return lambda: self.story().endswith(text)
+
+
+@pytest.fixture
+def watched(
+    record_dir: Path, children: Children, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Watched]:
+    """Ranks that count as quiet at once, and of which the judge only tells who they are."""
+    monkeypatch.setattr(ranks, "QUIET_SECONDS", 0.5)
+    monkeypatch.setattr(ranks, "AGAIN_SECONDS", 0)
+    monkeypatch.setattr(ranks, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(ranks, "sentence", lambda verdict: verdict.text)
+    monkeypatch.setattr(ranks, "judge", lambda facts: [_of_ranks(fact.rank for fact in facts)])
+    watched = Watched(record_dir, children)
+    with closing(watched.seen):
+        yield watched
+
+
+def _of_ranks(numbers: Iterable[int]) -> Told:
+    return Told(str(sorted(numbers)))
+
+
+def test_ranks_that_end_after_a_hang_do_not_hide_where_it_began(watched: Watched) -> None:
+    """An interrupt ends ranks one after the other, while one still hangs."""
+    wait_for(watched.ends(": [0, 1, 2]"), "a verdict on all three")
+    watched.processes[0].kill()
+    watched.processes[0].wait()
+    assert watched.story().startswith("hung for ")
+    assert watched.story(status=signal.SIGTERM).endswith("s by SIGTERM: [0, 1, 2]")
+
+
+def test_a_hang_is_told_once_while_it_lasts(watched: Watched) -> None:
+    wait_for(watched.ends(": [0, 1, 2]"), "a verdict on all three")
+    watched.processes[0].kill()
+    watched.processes[0].wait()
+    watched.story()
+    assert watched.lines == ["[0, 1, 2]"]
+
+
+def test_marks_while_ranks_are_being_ended_do_not_hide_that_they_hung(watched: Watched) -> None:
+    """An interrupt closes stages, which are marks of progress."""
+    wait_for(watched.ends(": [0, 1, 2]"), "a verdict on all three")
+    marked = {record.progress for record in watched.seen._last.values()}
+    for process in watched.processes:
+        process.send_signal(signal.SIGUSR1)
+
+    def moved() -> bool:
+        watched.story()
+        return not marked & {record.progress for record in watched.seen._last.values()}
+
+    wait_for(moved, "marks of all three")
+    assert watched.story().startswith("hung for ")
+    watched.processes[0].send_signal(signal.SIGUSR2)
+    wait_for(watched.ends("no rank has recorded why"), "a step, after which it has not hung")
+
+
+def test_ranks_that_have_left_the_command_are_judged_with_those_that_wait(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "judge", _on_those_that_left)
+    wait_for(lambda: watched.story() and len(watched.seen._last) == 3, "all three ranks")
+    watched.processes[1].send_signal(signal.SIGALRM)
+    wait_for(watched.ends(": [1]"), "a verdict that knows who has left")
+
+
+def _on_those_that_left(facts: Iterable[RankFacts]) -> list[Told]:
+    left = [fact.rank for fact in facts if fact.left_seconds is not None]
+    return [Told(str(left), wrong=bool(left))]
+
+
+def test_an_exception_before_all_stand_still_is_the_reason(watched: Watched) -> None:
+    """Teardown that takes long is no hang of its own."""
+    wait_for(lambda: watched.story() and len(watched.seen._last) == 3, "all three ranks")
+    watched.processes[0].send_signal(signal.SIGHUP)
+    wait_for(lambda: "then nothing went on for" in watched.story(), "the hang that follows")
+    assert watched.story().startswith("rank 0 failed first, after ")
+    assert ": ValueError: no such reward, in train at step 1; then" in watched.story()
