@@ -78,7 +78,8 @@ def strings() -> Iterator[tuple[str, tuple[int, int]]]:
 def test_no_two_parts_of_the_header_overlap() -> None:
     words = [value for name, value in vars(layout).items() if name.startswith("H_") and value < 64]
     taken = [(8 * word, 8) for word in words] + [where for _, where in strings()]
-    taken += [(8 * (layout.H_FIRST_FAILURE + more), 8) for more in (1, 2, 3)]
+    for word in (layout.H_FIRST_FAILURE, layout.H_LAST_FAILURE):
+        taken += [(8 * (word + more), 8) for more in (1, 2, 3)]
     taken.sort()
     for (start, size), (following, _) in itertools.pairwise(taken):
         assert start + size <= following

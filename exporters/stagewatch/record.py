@@ -46,7 +46,7 @@ H_RANK, H_LOCAL_RANK, H_WORLD_SIZE = 9, 10, 11  # -1 where unknown
 H_CLOSED = 12  # 1 once the process closed its record itself
 H_DROPPED = 13  # stages, scalars, groups and threads that found no room
 H_EXPECTED = 14  # boot time until which the trainer expects a pause; 0: it expects none
-H_FIRST_FAILURE = 16  # four words: wall, boot, stage code, step
+H_FIRST_FAILURE, H_LAST_FAILURE = 16, 20  # four words each: wall, boot, stage code, step
 
 # Header strings: byte offset, length.
 S_BOOT_ID = (192, 40)
@@ -57,6 +57,8 @@ S_HOST = (360, 64)
 S_GPU = (424, 96)
 S_FIRST_ERROR = (520, 64)
 S_FIRST_MESSAGE = (584, 256)
+S_LAST_ERROR = (840, 64)
+S_LAST_MESSAGE = (904, 120)
 HEADER_SIZE = 1024
 
 # Tables: entries of fixed size that begin with a name.

@@ -121,7 +121,10 @@ def test_the_first_failure_is_kept_when_others_follow(client: Client) -> None:
     record = client.record()
     assert record.failures == {("train", "MemoryError"): 1, ("cleanup", "TimeoutError"): 2}
     assert record.first_failure is not None
+    assert record.last_failure is not None
     assert (record.first_failure.stage, record.first_failure.error) == ("train", "MemoryError")
+    assert record.last_failure.message == "Request timeout again"
+    assert record.first_failure.time <= record.last_failure.time
 
 
 @pytest.mark.parametrize(
@@ -171,7 +174,8 @@ def test_more_kinds_of_failure_than_the_record_holds_keep_the_first(client: Clie
     assert len(record.failures) == 16
     assert record.dropped == 24
     assert record.first_failure is not None
-    assert record.first_failure.error == "Error0"
+    assert record.last_failure is not None
+    assert (record.first_failure.error, record.last_failure.error) == ("Error0", "Error39")
 
 
 def test_as_decorator_of_a_function(client: Client) -> None:

@@ -50,6 +50,9 @@ from stagewatch.record import (
 )
 from stagewatch.stages import IDLE
 
+_FIRST_FAILURE = record.H_FIRST_FAILURE, record.S_FIRST_ERROR, record.S_FIRST_MESSAGE
+_LAST_FAILURE = record.H_LAST_FAILURE, record.S_LAST_ERROR, record.S_LAST_MESSAGE
+
 _read_clock = time.clock_gettime_ns
 _BOOT = time.CLOCK_BOOTTIME
 
@@ -372,7 +375,8 @@ class Recorder:
             if at is not None:
                 self._words[at // WORD + 7] += 1
             if not self._words[record.H_FIRST_FAILURE]:
-                self._describe_first_failure(code, error, step)
+                self._describe(_FIRST_FAILURE, code, error, step)
+            self._describe(_LAST_FAILURE, code, error, step)
             self._words[record.H_SEQUENCE] += 1
 
     def ended_in_failure(self) -> bool:
@@ -420,13 +424,19 @@ class Recorder:
             table[key] = at
             return at
 
-    def _describe_first_failure(self, code: int, error: BaseException, step: int) -> None:
-        word = record.H_FIRST_FAILURE
-        self._text(record.S_FIRST_ERROR, type(error).__name__)
+    def _describe(
+        self,
+        place: tuple[int, tuple[int, int], tuple[int, int]],
+        code: int,
+        error: BaseException,
+        step: int,
+    ) -> None:
+        word, kind, message = place
+        self._text(kind, type(error).__name__)
         try:
-            self._text(record.S_FIRST_MESSAGE, str(error))
+            self._text(message, str(error))
         except Exception:
-            self._text(record.S_FIRST_MESSAGE, "")
+            self._text(message, "")
         self._words[word + 1] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         self._words[word + 2] = code
         self._words[word + 3] = step

@@ -229,6 +229,7 @@ class RankRecord:
     calls: Mapping[str, Calls]
     failures: Mapping[tuple[str, str], int]
     first_failure: Failure | None
+    last_failure: Failure | None
     life: Life = Life.ALIVE
     name: str = field(default="", compare=False)
     """File name, for messages."""
@@ -423,7 +424,12 @@ def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
         work=_work(rest),
         calls=_calls(rest),
         failures=_failures(raw, words),
-        first_failure=_first_failure(raw, words),
+        first_failure=_failure(
+            raw, words, layout.H_FIRST_FAILURE, layout.S_FIRST_ERROR, layout.S_FIRST_MESSAGE
+        ),
+        last_failure=_failure(
+            raw, words, layout.H_LAST_FAILURE, layout.S_LAST_ERROR, layout.S_LAST_MESSAGE
+        ),
     )
 
 
@@ -587,15 +593,16 @@ def _failures(raw: bytes, words: memoryview) -> dict[tuple[str, str], int]:
     }
 
 
-def _first_failure(raw: bytes, words: memoryview) -> Failure | None:
-    at = layout.H_FIRST_FAILURE
+def _failure(
+    raw: bytes, words: memoryview, at: int, error: tuple[int, int], message: tuple[int, int]
+) -> Failure | None:
     when = words[at]
     if when <= 0:
         return None
     return Failure(
         stage=_stage(words[at + 2]),
-        error=_text(raw, *layout.S_FIRST_ERROR),
-        message=_text(raw, *layout.S_FIRST_MESSAGE),
+        error=_text(raw, *error),
+        message=_text(raw, *message),
         step=_step(words[at + 3]),
         time=when / 1e9,
     )
