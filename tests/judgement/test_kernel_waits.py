@@ -17,7 +17,7 @@ from tests.judgement.cases import CASES, ranks_of
 def test_the_rank_that_others_read_from_is_named_with_what_they_wait_in() -> None:
     (found,) = judge(CASES["all-read-a-pipe-of-one-that-sleeps"].ranks("540"))
     assert [charge.confidence for charge in found.charges] == ["sure"]
-    assert sentence(found).endswith(": the others wait for it in a read of a pipe")
+    assert sentence(found).endswith("; 3 ranks wait for it, parked, in a read of a pipe")
 
 
 def test_a_process_that_is_no_rank_is_named_and_no_rank_accused() -> None:

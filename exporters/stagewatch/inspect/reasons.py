@@ -23,7 +23,7 @@ from stagewatch.judgement.limits import (
 from stagewatch.judgement.memory import Moment, State
 from stagewatch.judgement.roles import beside
 from stagewatch.judgement.wait_words import name, whom
-from stagewatch.judgement.words import MEANING, NOBODY, departed, excused, operation
+from stagewatch.judgement.words import NOBODY, departed, excused, meaning, operation
 from stagewatch.ranks.wait_class import WaitClass
 
 Ranks = Sequence[RankFacts]
@@ -168,8 +168,8 @@ def _charged(charges: Sequence[Charge]) -> list[str]:
     lines = []
     for (evidence, group, op, confidence), ranks in alike.items():
         where = f", in {operation(name(op))} of {name(group)}" if group else ""
-        meaning = MEANING[evidence][len(ranks) > 1]
-        lines.append(f"{whom(ranks, roles=False)} {meaning}{where} ({evidence}, {confidence})")
+        does = meaning(Charge(ranks[0], evidence, group, op), several=len(ranks) > 1)
+        lines.append(f"{whom(ranks, roles=False)} {does}{where} ({evidence}, {confidence})")
     return lines
 
 
@@ -312,7 +312,8 @@ def _summary(verdict: Verdict) -> str:
     """Who of a role is at fault, why, and how sure that is."""
     first, several = verdict.charges[0], len(verdict.charges) > 1
     who = whom(verdict.culprits, roles=False)
-    return f"{who} {MEANING[first.evidence][several]} ({first.evidence}, {first.confidence})"
+    does = meaning(first, several=several)
+    return f"{who} {does} ({first.evidence}, {first.confidence})"
 
 
 # ---- Is somebody woken? -------------------------------------------------------------------------

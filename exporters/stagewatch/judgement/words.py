@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from stagewatch.core.words import duration, whole
+from stagewatch.judgement.case import Charge
 from stagewatch.judgement.facts import Inside, RankFacts
 from stagewatch.judgement.judge import Excuse
 from stagewatch.ranks.wait_class import WaitClass
@@ -169,6 +170,15 @@ MEANING = {
     ),
 }
 """What each kind of evidence says that one rank does, and several do."""
+
+
+def meaning(charge: Charge, *, several: bool) -> str:
+    """What a charge says that one rank does, or several do."""
+    if charge.evidence == "awaited" and not charge.group:
+        return f"{'hold' if several else 'holds'} what the others wait for"
+    return MEANING[charge.evidence][several]
+
+
 NOBODY = {
     "mismatch": "ranks of one group are in different collectives, and no side is the majority",
     "missing": "its ranks wait for ranks that are not in sight",

@@ -11,10 +11,11 @@ from enum import Enum
 from stagewatch.core.words import duration
 from stagewatch.judgement.case import Charge
 from stagewatch.judgement.facts import RankFacts
+from stagewatch.judgement.graph import Kind
 from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.wait_words import label, name, ranges
 from stagewatch.judgement.waits import CALL, Key, Wait, key
-from stagewatch.judgement.words import DOING, MEANING, sleeps_in
+from stagewatch.judgement.words import DOING, meaning, sleeps_in
 from stagewatch.ranks.wait_class import WaitClass
 
 MAX_BOXES = 16
@@ -181,7 +182,7 @@ class _Folding:
     def _box(self, kind: Hashable) -> Box:
         ranks = self.members[kind]
         if not ranks:
-            return _outside(self.beyond[kind])
+            return _outside(self.beyond[kind], charged=bool(self._charges))
         first = ranks[0]
         charges = [self._charges[key(rank)] for rank in ranks if key(rank) in self._charges]
         gone = first.wait_class is WaitClass.GONE
@@ -208,13 +209,18 @@ def _places(places: dict[Hashable, int], kinds: Iterable[Hashable]) -> tuple[int
     return tuple(sorted({places[kind] for kind in kinds if kind in places}))
 
 
-def _outside(waits: Sequence[Wait]) -> Box:
-    """The box of what is no rank that is known."""
+def _outside(waits: Sequence[Wait], *, charged: bool) -> Box:
+    """The box of what is no rank that is known.
+
+    It is at fault if the kernel shows that ranks wait for it, and no rank is charged.
+    """
     names = list(dict.fromkeys(wait.beyond for wait in waits))
     role = waits[0].waiters[0].role
     more = (f"and {len(names) - 1} more",) if names[1:] else ()
     if waits[0].kind == CALL:
         return Box(role, Look.ABSENT, name(names[0]), ("a tool, environment or reward", *more))
+    if waits[0].kind == Kind.KERNEL.value and not charged:
+        return Box(role, Look.ROOT, names[0], more, "is no rank of the job")
     return Box(role, Look.ABSENT, names[0], more)
 
 
@@ -228,7 +234,7 @@ def _why(charges: Sequence[Charge]) -> str:
     if not charges:
         return ""
     first = charges[0]
-    return f"{MEANING[first.evidence][len(charges) > 1]} ({first.confidence})"
+    return f"{meaning(first, several=len(charges) > 1)} ({first.confidence})"
 
 
 def _fate(ranks: Sequence[RankFacts]) -> str:

@@ -21,7 +21,7 @@ from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.sentence import sentence
 from stagewatch.judgement.wait_words import name
 from stagewatch.judgement.waits import Wait
-from stagewatch.judgement.words import MEANING, NOBODY, excused, numbers
+from stagewatch.judgement.words import NOBODY, excused, meaning, numbers
 
 _LEAST_WIDTH = 760
 _LINE = 18
@@ -156,8 +156,8 @@ def _headline(verdicts: Sequence[Verdict]) -> str:
         return f"{job}{hangs}: {NOBODY.get(wrong[0].evidence, wrong[0].evidence)}"
     several = len(named.charges) > 1
     role = f" of {name(named.role)}" if named.of_several else ""
-    meaning = MEANING[named.charges[0].evidence][several]
-    return f"{job}{hangs}: {numbers(named.culprits)}{role} {meaning}"
+    does = meaning(named.charges[0], several=several)
+    return f"{job}{hangs}: {numbers(named.culprits)}{role} {does}"
 
 
 def _heading(verdicts: Sequence[Verdict], width: float) -> tuple[list[str], float]:
