@@ -290,11 +290,11 @@ class _Job:
         return all(charge.evidence == "awaited_through" for charge in self.cases[role].charges)
 
     def _asks(self, role: str) -> bool:
-        """Whether the kernel may still tell which of several others wait for."""
+        """Whether the kernel may still tell that who is waited for waits in turn."""
         case = self.cases[role]
-        several = len(case.charges) > 1 and all(one.evidence == "awaited" for one in case.charges)
+        awaited = bool(case.charges) and all(one.evidence == "awaited" for one in case.charges)
         asked = any(charge.rank.kernel_waits for charge in case.charges)
-        return several and not asked and self.stuck[role] and _late(case.live) < ASKING_SECONDS
+        return awaited and not asked and self.stuck[role] and _late(case.live) < ASKING_SECONDS
 
     def _early(self, role: str) -> bool:
         """Whether another role may still show better evidence."""

@@ -124,8 +124,8 @@ EARLY_SECONDS = 30.0
 """How long all ranks of a role must have been overdue, in a job of several roles, before weak
 evidence counts: another role may show better evidence until then."""
 ASKING_SECONDS = 15.0
-"""How long all ranks of a role must have been overdue before several of them are named: the kernel
-is asked meanwhile which of them wait themselves."""
+"""How long all ranks of a role must have been overdue before those are named that others wait for:
+the kernel is asked meanwhile whether they wait themselves."""
 ABSENT_SECONDS = 30.0
 """How long a rank must have been absent before the others are said to wait for it."""
 RETRIES_SECONDS = 60.0

@@ -185,7 +185,7 @@ NOBODY = {
     "cycle": "every rank that another waits for waits itself",
     "other_role": "another role of the job may hold it up",
     "call": "all ranks are inside calls of tools, environments or reward functions",
-    "asking": "several ranks are waited for, and the kernel is asked which of them wait in turn",
+    "asking": "whether who is waited for waits in turn, the kernel is being asked",
     "outsider": "it waits for a process that is no rank",
     "group_only": "no rank stands out; suspect the transport, a switch or a GPU",
     "busy": "all ranks keep a core busy, outside collectives: they compute, or their GPUs hang",
