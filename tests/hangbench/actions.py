@@ -281,19 +281,30 @@ def recv(me: Rank, peer: int | str) -> None:
 
 
 @action
-def put(me: Rank, queue: str, depth: int = 2) -> None:
-    """Add to a queue, of which no detector is told."""
-    me.meeting.put(queue, depth)
+def put(me: Rank, queue: str, depth: int = 2, via: str = "") -> None:
+    """Add to a queue, of which the client is not told."""
+    me.queues[queue].put()
 
 
 @action
-def get(me: Rank, queue: str, beat: float = 0.0) -> None:
-    """Take from a queue, of which no detector is told; with a beat it asks again and again, and
-    marks progress each time."""
-    while beat and not me.meeting.waiting(queue):
-        me.mark()
-        time.sleep(beat)
-    me.meeting.get(queue)
+def get(
+    me: Rank,
+    queue: str,
+    beat: float = 0.0,
+    timeout: float = 0.0,
+    otherwise: str = "raise",
+    via: str = "",
+) -> None:
+    """Take from a queue, of which the client is not told; with a beat it asks again and again, and
+    marks progress each time; with a time-out it ends, or goes on without."""
+    source = me.queues[queue]
+    if beat:
+        got = source.get(timeout=0)
+        while not got:
+            me.mark()
+            got = source.get(timeout=beat)
+    elif not source.get(timeout or None):
+        _without(f"nothing came from {queue} within {timeout:.0f} s", otherwise)
 
 
 @action
@@ -413,6 +424,11 @@ def kill_node(me: Rank, node: int) -> None:
     """Have the player kill an agent and all ranks beside it."""
     me.tell("kill_node", node=node)
     time.sleep(0.5)
+
+
+def _without(problem: str, otherwise: str) -> None:
+    if otherwise == "raise":
+        raise RuntimeError(problem)
 
 
 def _compute(goes_on: Callable[[], bool], memory: bool) -> None:

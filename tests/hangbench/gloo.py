@@ -25,7 +25,8 @@ class Gloo:
         torch.set_num_threads(1)
         self._shape, self.rank, self.world = shape, rank, world
         self._store = f"file://{directory}/rendezvous.{generation}"
-        self._aside = Meeting(shape, directory, board, rank, world, generation)
+        self.aside = Meeting(shape, directory, board, rank, world, generation)
+        """For what is not communicated over gloo."""
         self._groups: dict[str, Any] = {}
         self._pending: list[Any] = []
         self._model: Any = None
@@ -34,7 +35,7 @@ class Gloo:
     def close(self) -> None:
         """Go away."""
         distributed.destroy_process_group()
-        self._aside.close()
+        self.aside.close()
 
     def begin(self) -> None:
         """Form the world and its groups."""
@@ -55,7 +56,7 @@ class Gloo:
 
     def leave(self, gone: list[int]) -> None:
         """Meet all but those that are gone, to form another generation."""
-        self._aside.leave(gone)
+        self.aside.leave(gone)
 
     def collective(self, group: str, op: str, elements: int) -> None:
         """Meet the other members of the group."""
@@ -80,18 +81,6 @@ class Gloo:
     def receive(self, peer: int) -> None:
         """Wait for a message."""
         distributed.recv(torch.empty(1000), peer)
-
-    def put(self, queue: str, depth: int) -> None:
-        """Add to a queue, beside gloo."""
-        self._aside.put(queue, depth)
-
-    def get(self, queue: str) -> None:
-        """Take from a queue, beside gloo."""
-        self._aside.get(queue)
-
-    def waiting(self, queue: str) -> int:
-        """How many are in a queue."""
-        return self._aside.waiting(queue)
 
     def ddp(self, branch: bool) -> None:
         """A training step of a small model, a part of which a branch leaves out."""

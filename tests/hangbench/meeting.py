@@ -15,14 +15,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tests.hangbench.shape import MAX_WORLD, WORLD, Shape
+from tests.hangbench.shape import MAX_GROUPS, MAX_QUEUES, MAX_WORLD, WORLD, Shape
 
 _MARK, _INSIDE, _STEP, _WAITED = 0, 1, 2, 3
 _OWN = 4
 """Words a process has besides those of groups and messages."""
-_GROUPS = 16
-_QUEUES = 4
-_WORDS = _OWN + 2 * _GROUPS + 2 * MAX_WORLD + 2 * _QUEUES
+_GROUPS = MAX_GROUPS + 2
+"""Besides those of a shape, the world and what forms it anew."""
+_WORDS = _OWN + 2 * _GROUPS + 2 * MAX_WORLD + 2 * MAX_QUEUES
 REFORM = "reform"
 
 
@@ -82,10 +82,11 @@ class Meeting:
     ) -> None:
         self._shape, self._board, self.rank, self.world = shape, board, rank, world
         self._names = [WORLD, REFORM, *sorted(shape.groups)]
-        self._queues = sorted({entry.arguments.get("queue", "") for entry in shape.entries} - {""})
         self._where = f"\0{directory}/{generation}."
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(f"{self._where}{rank}")
+        self.aside = self
+        """For what is not communicated over PyTorch, in a job that uses it."""
         self._gone: frozenset[int] = frozenset()
         self._pending: deque[tuple[str, int, int]] = deque()
 
@@ -186,7 +187,7 @@ class Meeting:
         self._until(complete)
 
     def _queue(self, queue: str) -> tuple[int, int]:
-        word = _OWN + 2 * _GROUPS + 2 * MAX_WORLD + 2 * self._queues.index(queue)
+        word = _OWN + 2 * _GROUPS + 2 * MAX_WORLD + 2 * self._shape.queues[queue].index
         return word, word + 1
 
     def _until(self, condition: Callable[[], bool]) -> None:
@@ -205,3 +206,27 @@ class Meeting:
                     OSError
                 ):  # not there yet or any more, or its queue is full
                     self._socket.sendto(b"!", socket.MSG_DONTWAIT, f"{self._where}{rank}")
+
+
+class MetQueue:
+    """A queue of a meeting, in which no kernel sees who waits for whom."""
+
+    def __init__(self, meeting: Meeting, name: str, depth: int) -> None:
+        self._meeting, self._name, self._depth = meeting, name, depth
+
+    def put(self) -> None:
+        """Add something once there is room."""
+        self._meeting.put(self._name, self._depth)
+
+    def get(self, timeout: float | None = None) -> bool:
+        """Take something once there is something; False where nothing is there after a sleep of so
+        many seconds."""
+        if timeout is not None and not self._meeting.waiting(self._name):
+            time.sleep(timeout)
+            if not self._meeting.waiting(self._name):
+                return False
+        self._meeting.get(self._name)
+        return True
+
+    def close(self) -> None:
+        """The meeting is closed by itself."""

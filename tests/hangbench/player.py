@@ -22,6 +22,7 @@ from tests.hangbench import throttles
 from tests.hangbench.field import OWN, SHARED, Field
 from tests.hangbench.meeting import Board
 from tests.hangbench.probes import Probe, probe
+from tests.hangbench.queues import place
 from tests.hangbench.shape import Shape
 from tests.lab.lab import AT_WORK, NICE
 from tests.running import clean_environ
@@ -116,6 +117,8 @@ class Play:
         placed = {rank: nodes[shape.node_of(rank)] for rank in range(shape.world)}
         self.played = Played(shape, list(nodes), placed, time.time())
         self._processes: list[tuple[int, subprocess.Popen[bytes]]] = []
+        self._others: list[subprocess.Popen[bytes]] = []
+        """Those that are no ranks."""
         self._current: dict[int, subprocess.Popen[bytes]] = {}
         self._killed: set[int] = set()
         self._due: list[tuple[float, Callable[[], None]]] = []
@@ -124,6 +127,8 @@ class Play:
         self._world = shape.world
         self._board = Board(self.directory, 0)
         self.probing: Future[Probe] | None = None
+        if shape.brokered:
+            self._launch_other("tests.hangbench.queues.broker", str(self.directory))
         for rank in range(shape.world):
             self._launch(rank, 0, 0, False)
 
@@ -182,11 +187,13 @@ class Play:
         self._due.clear()
         if self._mount:
             self._mount.ok()
-        for _, process in self._processes:
+        everybody = [process for _, process in self._processes] + self._others
+        for process in everybody:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-        for _, process in self._processes:
+        for process in everybody:
             process.wait()
+        place.clean(self.directory)
         if self._mount:
             self._mount.close()
         if self.shape.disturbs:
@@ -202,30 +209,35 @@ class Play:
 
     def _launch(self, rank: int, generation: int, step: int, joins: bool) -> None:
         shape = self.shape
-        prefix = NICE if shape.wait == "spin" else AT_WORK
-        python = torch_python() if shape.backend == "torch" else sys.executable
-        command = [
-            *prefix,
-            *(throttles.within(self._network) if self._network else ()),
-            python,
-            "-m",
-            "tests.hangbench.process",
-            str(shape.file),
-        ]
+        command = ["-m", "tests.hangbench.process", str(shape.file)]
         command += [str(self.directory), str(rank), str(self._world), str(generation), str(step)]
         more = {"STAGEWATCH_DIR": str(self._field.record_dir(self.played.placed[rank]))}
-        more["PYTHONPATH"] = f"{_ROOT}:{_ROOT / 'exporters'}"
-        more["OMP_NUM_THREADS"] = more["OPENBLAS_NUM_THREADS"] = "1"
         if shape.backend == "bare":
             more |= {"SLURM_JOB_ID": shape.name, "RANK": str(rank), "LOCAL_RANK": str(rank)}
             more["WORLD_SIZE"] = str(self._world)
-        process = self._field.children.start(
-            [*command, "joins" if joins else ""],
-            log=self.directory / f"log.{rank}",
-            environ=clean_environ(more),
-        )
+        process = self._start([*command, "joins" if joins else ""], f"log.{rank}", more)
         self._processes.append((rank, process))
         self._current[rank] = process
+
+    def _launch_other(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a process that is no rank."""
+        self._others.append(self._start(["-m", module, *arguments], "log.others", {}))
+        return self._others[-1]
+
+    def _start(
+        self, arguments: list[str], log: str, environ: dict[str, str]
+    ) -> subprocess.Popen[bytes]:
+        shape = self.shape
+        prefix = NICE if shape.wait == "spin" else AT_WORK
+        python = torch_python() if shape.backend == "torch" else sys.executable
+        within = throttles.within(self._network) if self._network else ()
+        environ["PYTHONPATH"] = f"{_ROOT}:{_ROOT / 'exporters'}"
+        environ["OMP_NUM_THREADS"] = environ["OPENBLAS_NUM_THREADS"] = "1"
+        return self._field.children.start(
+            [*prefix, *within, python, *arguments],
+            log=self.directory / log,
+            environ=clean_environ(environ),
+        )
 
     def _new_lines(self) -> list[str]:
         with contextlib.suppress(FileNotFoundError):

@@ -21,7 +21,9 @@ from typing import Any
 import stagewatch
 from stagewatch.core.processes import die_with_parent
 from tests.hangbench.actions import ACTIONS, Finish, Slowness
-from tests.hangbench.meeting import Board, Meeting
+from tests.hangbench.meeting import Board, Meeting, MetQueue
+from tests.hangbench.queues import Queue, open_queue
+from tests.hangbench.queues.place import Place
 from tests.hangbench.shape import Entry, Shape, load
 
 COMMUNICATES = ("collective", "wait", "send", "recv", "put", "get", "ddp", "init_group")
@@ -41,6 +43,8 @@ class Rank:
         """By kind of work: `sleep`, `compute`, `io`."""
         self.kept: dict[str, Any] = {}
         """What actions keep from one step to the next, such as a loader of data."""
+        self.queues: dict[str, Queue] = {}
+        """Those that this rank uses, by name."""
         self.pending: list[tuple[str, str, int]] = []
         self.skipping = 0
         self._entry = 0
@@ -144,6 +148,8 @@ class Rank:
         self._close_stage()
         self.meeting.leave(gone)
         self.meeting.close()
+        for queue in self.queues.values():
+            queue.close()
         stays = [rank for rank in range(min(world, self.world)) if rank not in fresh]
         new = [rank for rank in range(world) if rank not in stays]
         if self.rank == stays[0]:
@@ -181,6 +187,17 @@ class Rank:
             self.shape, self.directory, self.board, self.rank, self.world, self.generation
         )
         self._formed = False
+        self.queues = {
+            name: self._open_queue(name)
+            for name, queue in self.shape.queues.items()
+            if self.rank in queue.users
+        }
+
+    def _open_queue(self, name: str) -> Queue:
+        told = self.shape.queues[name]
+        if told.via == "rendezvous":
+            return MetQueue(self.meeting.aside, name, told.depth)
+        return open_queue(told.via, Place(self.directory, self.generation, told.index, told.depth))
 
     def _init(self, alone: bool = False) -> None:
         explicit = any(entry.do == "init_group" for entry in self.shape.init)

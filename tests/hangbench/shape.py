@@ -12,6 +12,7 @@ from typing import Any
 import tests.hangbench.throttles  # noqa: F401  # its actions, too
 from stagewatch.stages import STAGES
 from tests.hangbench.actions import ACTIONS
+from tests.hangbench.queues import BROKERED, VIAS
 
 try:
     import tomllib
@@ -34,12 +35,13 @@ FAULTS = _words("init collective compute io process pipeline lock livelock strag
 HEALTHY = _words("pause eval checkpoint compile data elastic suspend end service variance")
 CONDITIONS = _words("do ranks at every from until stage substage trigger")
 HEAD = _words(
-    "title source taken kind healthy seed backend report wait poll_seconds world nodes jitter "
+    "title source taken kind healthy seed backend report wait via poll_seconds world nodes jitter "
     "steps watch cores blind_spot groups role init step final expect slow"
 )
 LEVELS = ("must", "may", "must not")
 WORLD = "world"
 MAX_WORLD = 16
+MAX_GROUPS, MAX_QUEUES = 16, 32
 MAX_WATCH = 270.0
 MAX_BARE_WATCH = 420.0
 """Of a job without the client nothing but its stillness tells, which takes minutes to be odd."""
@@ -74,6 +76,17 @@ class Entry:
             and (not self.first or step >= self.first)
             and (not self.last or step <= self.last)
         )
+
+
+@dataclass(frozen=True)
+class QueueOf:
+    """A queue of a job."""
+
+    index: int
+    via: str
+    depth: int
+    users: frozenset[int]
+    """Processes that put or get."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +140,8 @@ class Shape:
     backend: str = "client"
     report: str = ""
     wait: str = "block"
+    via: str = ""
+    """What queues go over that do not say it themselves; empty: see `queues`."""
     poll_seconds: float = 0.001
     nodes: int = 1
     jitter: float = 0.1
@@ -143,6 +158,33 @@ class Shape:
     def entries(self) -> tuple[Entry, ...]:
         """The whole programme."""
         return self.init + self.step + self.final
+
+    @cached_property
+    def queues(self) -> dict[str, QueueOf]:
+        """Its queues by name.  One that does not say what it goes over is a pipe where all its
+        users are on one node, and else reached over TCP."""
+        found = {}
+        entries = [entry for entry in self.entries if entry.do in ("put", "get")]
+        for index, name in enumerate(sorted({entry.arguments["queue"] for entry in entries})):
+            uses = [entry for entry in entries if entry.arguments["queue"] == name]
+            everybody = frozenset(range(MAX_WORLD))
+            users = frozenset[int]().union(
+                *(everybody if entry.ranks is None else entry.ranks for entry in uses)
+            )
+            vias = {entry.arguments.get("via", "") for entry in uses} - {""}
+            depths = {entry.arguments.get("depth", 2) for entry in uses if entry.do == "put"}
+            if len(vias) > 1 or len(depths) > 1:
+                raise ValueError(f"all who use queue {name} say the same via and depth")
+            nodes = {self.node_of(rank) for rank in users if rank < self.world}
+            usual = self.via or ("pipe" if len(nodes) <= 1 else "tcp")
+            via = vias.pop() if vias else usual
+            found[name] = QueueOf(index, via, depths.pop() if depths else 1, users)
+        return found
+
+    @property
+    def brokered(self) -> bool:
+        """Whether a process keeps some of its queues."""
+        return any(queue.via in BROKERED for queue in self.queues.values())
 
     def uses(self, *names: str) -> bool:
         """Whether any of these actions is in the programme."""
@@ -229,6 +271,7 @@ class _Reader:
         self._choice("backend", ("client", "torch", "bare"))
         self._choice("report", ("with", "call"))
         self._choice("wait", ("block", "spin", "poll"))
+        self._choice("via", tuple(sorted(VIAS)))
         seed, healthy = table.get("seed", 0), table.get("healthy", False)
         shape = Shape(
             name=self._file.stem,
@@ -243,6 +286,7 @@ class _Reader:
             backend=table.get("backend", "client"),
             report=table.get("report", "call" if seed % 2 else "with"),
             wait=table.get("wait", "block"),
+            via=table.get("via", ""),
             poll_seconds=table.get("poll_seconds", 0.001),
             nodes=table.get("nodes", 1),
             jitter=table.get("jitter", 0.1),
@@ -372,6 +416,12 @@ class _Reader:
             ),
             "bare jobs are on one node": shape.backend == "bare" and shape.nodes != 1,
             "ddp is for torch": shape.uses("ddp") and shape.backend != "torch",
+            f"at most {MAX_GROUPS} groups and {MAX_QUEUES} queues": (
+                len(shape.groups) > MAX_GROUPS or len(shape.queues) > MAX_QUEUES
+            ),
+            f"via is one of {', '.join(sorted(VIAS))}": any(
+                queue.via not in VIAS for queue in shape.queues.values()
+            ),
             "groups are named in [groups]": any(
                 entry.arguments.get("group", WORLD) not in {WORLD, *shape.groups}
                 for entry in shape.entries

@@ -1,0 +1,86 @@
+"""Where a queue is, and how processes that nobody has introduced find the parts of it."""
+
+from __future__ import annotations
+
+import _multiprocessing
+import contextlib
+import fcntl
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.synchronize import SEM_VALUE_MAX
+from pathlib import Path
+from typing import Any
+
+
+_SHARED_MEMORY = Path("/dev/shm")
+_SEMAPHORE = 1
+"""`multiprocessing.synchronize.SEMAPHORE`: whoever likes may release it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A queue of one generation of a job."""
+
+    directory: Path
+    """Of the job."""
+    generation: int
+    index: int
+    """Of the queue among those of the job."""
+    depth: int
+    """How many may wait in it."""
+
+    @property
+    def key(self) -> str:
+        """What a broker calls it."""
+        return f"{self.generation}.{self.index}"
+
+    @contextlib.contextmanager
+    def locked(self, what: str) -> Iterator[Path]:
+        """The path of a file of this queue, while no other process is in here."""
+        path = self.directory / f"queue.{self.key}.{what}"
+        with path.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield path
+
+
+def pipe(place: Place) -> tuple[int, int]:
+    """Descriptors of both ends of the queue's pipe, which the first process makes and every other
+    opens anew through one that has it, so that nobody but them holds it."""
+    with place.locked("pipe") as path:
+        for line in path.read_text().splitlines():
+            pid, reader, writer = line.split()
+            with contextlib.suppress(OSError):
+                there = Path("/proc", pid, "fd")
+                ends = os.open(there / reader, os.O_RDONLY), os.open(there / writer, os.O_WRONLY)
+                break
+        else:
+            ends = os.pipe()
+        with path.open("a") as file:
+            file.write(f"{os.getpid()} {ends[0]} {ends[1]}\n")
+    return ends
+
+
+def semaphore_name(place: Place, what: str) -> str:
+    """The name of one of the queue's semaphores, which no other job has."""
+    return f"{_prefix(place.directory)}{place.key}.{what}"
+
+
+def semaphore(place: Place, what: str, value: int) -> Any:
+    """A semaphore of `multiprocessing`, in shared memory; the first process sets its value."""
+    name = semaphore_name(place, what)
+    with place.locked("semaphores"):
+        if (_SHARED_MEMORY / f"sem.{name[1:]}").exists():
+            return _multiprocessing.SemLock._rebuild(-1, _SEMAPHORE, SEM_VALUE_MAX, name)
+        return _multiprocessing.SemLock(_SEMAPHORE, value, SEM_VALUE_MAX, name, False)
+
+
+def clean(directory: Path) -> None:
+    """Remove the semaphores of a job that has ended."""
+    for file in _SHARED_MEMORY.glob(f"sem.{_prefix(directory)[1:]}*"):
+        file.unlink(missing_ok=True)
+
+
+def _prefix(directory: Path) -> str:
+    return f"/hangbench-{zlib.crc32(os.fsencode(directory)):08x}-"

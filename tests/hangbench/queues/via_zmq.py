@@ -1,0 +1,40 @@
+"""ZeroMQ to the broker: a rank waits for a thread of the library, and that for the network."""
+
+from __future__ import annotations
+
+import zmq
+
+from tests.hangbench.queues.broker import ports
+from tests.hangbench.queues.place import Place
+
+
+class Zmq:
+    """A queue of the broker, asked by a request socket."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._socket = zmq.Context.instance().socket(zmq.REQ)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.connect(f"tcp://127.0.0.1:{ports(place.directory)[1]}")
+
+    def put(self) -> None:
+        """Add something once there is room."""
+        self._ask(f"put {self._place.key} {self._place.depth}")
+
+    def get(self, timeout: float | None = None) -> bool:
+        """Take something once there is something."""
+        seconds = -1 if timeout is None else timeout
+        return self._ask(f"get {self._place.key} {self._place.depth} {seconds}") == "ok"
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def _ask(self, request: str) -> str:
+        self._socket.send_string(request)
+        return self._socket.recv_string()
+
+
+def open_queue(place: Place) -> Zmq:
+    """Connect."""
+    return Zmq(place)
