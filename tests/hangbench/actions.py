@@ -18,8 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import requests
+
 import stagewatch
 from stagewatch.core.processes import die_with_parent
+from tests.hangbench.server import address
 
 Rank = Any
 """A `process.Rank`, which knows this vocabulary."""
@@ -308,6 +311,38 @@ def get(
 
 
 @action
+def call(
+    me: Rank,
+    server: str,
+    timeout: float = 0.0,
+    tries: int = 1,
+    pause: float = 1.0,
+    beat: bool = False,
+    otherwise: str = "raise",
+) -> None:
+    """Ask a server over HTTP, and wait for its answer; after an error or a time-out once more, up
+    to so many times (0: for ever), with a mark of progress between them where it has a beat."""
+    session: requests.Session = me.kept.setdefault("session", requests.Session())
+    host, port = address(me.directory, server)
+    tried = 0
+    while True:
+        try:
+            answer = session.post(f"http://{host}:{port}/work", timeout=timeout or None)
+            answer.raise_for_status()
+        except requests.RequestException as error:
+            problem = str(error)
+        else:
+            return
+        tried += 1
+        if tried == tries:
+            _without(f"{server} has given no answer: {problem}", otherwise)
+            return
+        if beat:
+            me.mark()
+        time.sleep(pause)
+
+
+@action
 def ddp(me: Rank, branch: bool = False) -> None:
     """Forward and backward of a model under DistributedDataParallel."""
     began = time.time_ns()
@@ -385,6 +420,13 @@ def slow(
 def finish(me: Rank) -> None:
     """Leave the loop."""
     raise Finish
+
+
+@action
+def fail(me: Rank, server: str, how: str, seconds: float = 0.0) -> None:
+    """Break a server, in one of its ways."""
+    host, port = address(me.directory, server)
+    requests.post(f"http://{host}:{port}/fail/{how}/{seconds}", timeout=10).raise_for_status()
 
 
 @action

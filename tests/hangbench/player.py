@@ -71,6 +71,8 @@ class Played:
     """Names of the nodes of the shape, by their index."""
     placed: dict[int, str]
     """Node of each process."""
+    server_pids: list[int] = field(default_factory=list, kw_only=True)
+    """Of each server, by its index."""
     began: float
     triggered: float = 0.0
     ended: float = 0.0
@@ -129,6 +131,10 @@ class Play:
         self.probing: Future[Probe] | None = None
         if shape.brokered:
             self._launch_other("tests.hangbench.queues.broker", str(self.directory))
+        for server in shape.servers:
+            told = server.name, str(self.directory), str(server.seconds), server.calls
+            process = self._launch_other("tests.hangbench.server", *told)
+            self.played.server_pids.append(process.pid)
         for rank in range(shape.world):
             self._launch(rank, 0, 0, False)
 
@@ -290,6 +296,10 @@ class Play:
         ranks = [rank for rank, name in self.played.placed.items() if name == node]
         self._killed.update(ranks)
         self._signal(ranks, signal.SIGKILL)
+        for server, pid in zip(self.shape.servers, self.played.server_pids, strict=True):
+            if server.node == event["node"]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
 
     def _signal(self, ranks: list[int], number: signal.Signals) -> None:
         for rank in ranks:

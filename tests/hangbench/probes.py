@@ -35,6 +35,8 @@ class Probe:
     stalled: bool = False
     culprits: set[tuple[str, int]] = field(default_factory=set)
     """Role and rank of those that `inspect` names."""
+    outsiders: set[int] = field(default_factory=set)
+    """Pids of processes that it names and that are no ranks."""
     evidence: set[str] = field(default_factory=set)
     sentences: list[str] = field(default_factory=list)
     problem: str = ""
@@ -83,9 +85,14 @@ def _inspect(seen: Probe, job_id: str, record_dir: Path, incident_dir: Path) -> 
         seen.problem = (done.stdout + done.stderr)[-300:]
     else:
         for verdict in verdicts:
-            culprits = {(one["role"], one["rank"]) for one in verdict["culprits"]}
-            seen.stalled |= bool(verdict["stalled"] or culprits)
+            ranks = [one for one in verdict["culprits"] if one.get("rank") is not None]
+            culprits = {(one["role"], one["rank"]) for one in ranks}
+            seen.stalled |= bool(verdict["stalled"] or verdict["culprits"])
             seen.culprits |= culprits
+            outsiders = verdict.get("outsiders", [])
+            seen.outsiders |= {
+                one["pid"] for one in [*verdict["culprits"], *outsiders] if one not in ranks
+            }
             seen.evidence |= {verdict["evidence"]} - {""}
             seen.sentences.append(verdict["sentence"])
 

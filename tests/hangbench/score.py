@@ -13,7 +13,7 @@ from stagewatch.judgement.case_file import Member, Truth
 from stagewatch.prometheus.api import PrometheusApi, Track
 from tests.hangbench.player import Played
 from tests.hangbench.probes import LAG_SECONDS
-from tests.hangbench.shape import MAX_WORLD
+from tests.hangbench.shape import MAX_WORLD, server_number
 
 ACTIVE, CULPRIT = "job:rl_stall:active", "job:rl_stall:culprit"
 BUDGET = "rank:rl_stall:budget_seconds"
@@ -26,6 +26,8 @@ SLOWNESS = ("Straggler", "SlowRank", "SlowNode")
 STEP_SECONDS = 1.0
 STRANGER = -1
 """Stands for a rank that was named and is none of the job's."""
+SERVER = "server "
+"""Begins what stands for the role of a process that is no rank; its rank is its number."""
 
 RIGHT, PARTIAL, WITHDRAWN = "right", "partial", "withdrawn"
 INNOCENT, ABSTAINED, MISSED = "innocents", "abstained", "missed"
@@ -122,6 +124,8 @@ def _budget(api: PrometheusApi, played: Played, suspected: float) -> float | Non
 def named_by(track: Track, played: Played) -> frozenset[int]:
     """The processes that a series names by its labels: a rank, or all of a node."""
     labels = track.labels
+    if "rank" not in labels and "pid" in labels:
+        return outsiders(played, {int(labels["pid"])})
     if "rank" in labels and played.shape.backend == "bare":  # nobody has told its role
         return frozenset({int(labels["rank"])})
     if "rank" in labels:
@@ -129,6 +133,12 @@ def named_by(track: Track, played: Played) -> frozenset[int]:
     if labels.get("node") in played.nodes:
         return frozenset(on_node(played, labels["node"]))
     return frozenset()
+
+
+def outsiders(played: Played, pids: set[int]) -> frozenset[int]:
+    """The numbers of servers by their pids; a process that is none is a stranger."""
+    known = played.server_pids
+    return frozenset(server_number(known.index(pid)) if pid in known else STRANGER for pid in pids)
 
 
 def process(played: Played, role: str, rank: int) -> int:
@@ -234,6 +244,9 @@ def truth_of(played: Played) -> Truth:
     shape = played.shape
 
     def member(number: int) -> Member:
+        if number < STRANGER:
+            server = shape.servers[server_number(number)]
+            return f"{SERVER}{server.name}", number, played.nodes[server.node]
         role, rank, _ = shape.role_of(number, MAX_WORLD)
         return role, rank, played.placed.get(number, "")
 
@@ -256,6 +269,8 @@ def truth_of(played: Played) -> Truth:
 
 def number_of(truth: Truth, role: str, rank: int) -> int:
     """The number of the process that is reported as this rank of this role."""
+    if role.startswith(SERVER):
+        return rank
     known = [one[:2] for one in truth.processes]
     return known.index((role, rank)) if (role, rank) in known else STRANGER
 
@@ -313,6 +328,7 @@ def _inspected(
     look = played.probe
     assert look is not None
     named = frozenset(process(played, role, rank) for role, rank in look.culprits)
+    named |= outsiders(played, look.outsiders)
     scored.inspect_named, scored.inspect_problem = sorted(named), look.problem
     scored.inspect_stood = look.stood
     if played.shape.healthy:

@@ -13,6 +13,7 @@ import tests.hangbench.throttles  # noqa: F401  # its actions, too
 from stagewatch.stages import STAGES
 from tests.hangbench.actions import ACTIONS
 from tests.hangbench.queues import BROKERED, VIAS
+from tests.hangbench.server import FAULTS as SERVER_FAULTS
 
 try:
     import tomllib
@@ -36,7 +37,7 @@ HEALTHY = _words("pause eval checkpoint compile data elastic suspend end service
 CONDITIONS = _words("do ranks at every from until stage substage trigger")
 HEAD = _words(
     "title source taken kind healthy seed backend report wait via poll_seconds world nodes jitter "
-    "steps watch cores blind_spot groups role init step final expect slow"
+    "steps watch cores blind_spot groups role server init step final expect slow"
 )
 LEVELS = ("must", "may", "must not")
 WORLD = "world"
@@ -90,11 +91,23 @@ class QueueOf:
 
 
 @dataclass(frozen=True)
+class Server:
+    """A process that is no rank, and answers them."""
+
+    name: str
+    seconds: float = 0.1
+    """What an answer takes."""
+    calls: str = ""
+    """Another server, which it asks before each answer."""
+    node: int = 0
+
+
+@dataclass(frozen=True)
 class Expectation:
     """The right answer."""
 
     sets: tuple[frozenset[int], ...]
-    """Each of them is right; the empty one stands for nobody."""
+    """Each of them is right; the empty one stands for nobody. Servers have negative numbers."""
     evidence: tuple[str, ...]
     suspicion: str
     page: str
@@ -151,6 +164,7 @@ class Shape:
     blind_spot: str = ""
     groups: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     roles: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    servers: tuple[Server, ...] = ()
     slow: Slow | None = None
     """In shapes about slow ranks, which are played by `make bench ARGS=slow`."""
 
@@ -234,6 +248,11 @@ class Shape:
         raise KeyError(f"process {rank} is in no group {name}")
 
 
+def server_number(index: int) -> int:
+    """What stands for the server with this index where processes are numbered; -1 is a stranger."""
+    return -2 - index
+
+
 def load(file: Path) -> Shape:
     """The shape in a file.  Raises `ShapeError`."""
     try:
@@ -302,6 +321,7 @@ class _Reader:
             step=self._entries("step"),
             final=self._entries("final"),
             expect=self._expectation(healthy),
+            servers=self._servers(),
             slow=self._slow(),
         )
         self._check(shape)
@@ -322,6 +342,16 @@ class _Reader:
         if slow.course not in COURSES:
             raise ValueError(f"slow: course is one of {', '.join(sorted(COURSES))}")
         return slow
+
+    def _servers(self) -> tuple[Server, ...]:
+        return tuple(Server(**table) for table in self._table.get("server", ()))
+
+    def _numbers(self, processes: list[int | str]) -> frozenset[int]:
+        """Numbers of processes, of which some may be servers by their names."""
+        names = [server.name for server in self._servers()]
+        return frozenset(
+            server_number(names.index(one)) if isinstance(one, str) else one for one in processes
+        )
 
     def _cores(self) -> float:
         dear = {"spin": 0.3, "torch": 0.2}
@@ -366,14 +396,14 @@ class _Reader:
         table = dict(self._table.get("expect", {}))
         culprits = table.pop("culprits", "nobody" if healthy else None)
         node = table.pop("node", -1)
-        sets = [frozenset(ranks) for ranks in table.pop("accept", ())]
+        sets = [self._numbers(some) for some in table.pop("accept", ())]
         if culprits == "nobody":
             sets.insert(0, frozenset())
         elif culprits == "node":
             if node < 0:
                 raise ValueError('culprits = "node" needs node = INDEX')
         elif isinstance(culprits, list):
-            sets.insert(0, frozenset(culprits))
+            sets.insert(0, self._numbers(culprits))
         else:
             raise ValueError('expect: culprits is a list of processes, "nobody" or "node"')
         expectation = Expectation(
@@ -391,6 +421,11 @@ class _Reader:
         return expectation
 
     def _check(self, shape: Shape) -> None:
+        names = [server.name for server in shape.servers]
+        asked = [
+            entry.arguments["server"] for entry in shape.entries if entry.do in ("call", "fail")
+        ]
+        asked += [server.calls for server in shape.servers if server.calls]
         kinds = HEALTHY if shape.healthy else FAULTS
         if shape.slow is not None:
             kinds = SLOW_HEALTHY if shape.healthy else SLOW_FAULTS
@@ -413,6 +448,14 @@ class _Reader:
                     any(factor != shape.slow.factor for factor in factors)
                     or (shape.slow.factor == 1.0) != shape.healthy
                 )
+            ),
+            "servers are named in [[server]], each once": (
+                not set(asked) <= set(names) or len(set(names)) < len(names)
+            ),
+            f"a server fails in one of {', '.join(SERVER_FAULTS)}": any(
+                entry.arguments["how"] not in SERVER_FAULTS
+                for entry in shape.entries
+                if entry.do == "fail"
             ),
             "bare jobs are on one node": shape.backend == "bare" and shape.nodes != 1,
             "ddp is for torch": shape.uses("ddp") and shape.backend != "torch",

@@ -13,7 +13,6 @@ from multiprocessing.synchronize import SEM_VALUE_MAX
 from pathlib import Path
 from typing import Any
 
-
 _SHARED_MEMORY = Path("/dev/shm")
 _SEMAPHORE = 1
 """`multiprocessing.synchronize.SEMAPHORE`: whoever likes may release it."""
