@@ -14,11 +14,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import requests
 
 import stagewatch
 from stagewatch.core.processes import die_with_parent
@@ -244,9 +242,11 @@ def collective(
     op: str = "all_reduce",
     elements: int = 1000,
     lost: bool = False,
+    beat: float = 0.0,
     **more: bool,
 ) -> None:
-    """Meet the other members; `async` returns at once, and `wait` ends it."""
+    """Meet the other members; `async` returns at once, and `wait` ends it; with a beat it looks
+    every so many seconds if all are there, and marks progress each time."""
     if set(more) - {"async"}:
         raise TypeError(f"unknown arguments {sorted(more)}")
     if more.get("async"):
@@ -256,7 +256,14 @@ def collective(
     with me.reported(group, op=op, elements=elements):
         if lost:
             me.meeting.lose(group, op, elements)
-        me.meeting.collective(group, op, elements)
+        if beat:
+            me.meeting.begin_async(group, op, elements)
+            while not me.meeting.oldest_is_complete():
+                me.mark()
+                time.sleep(beat)
+            me.meeting.wait_oldest()
+        else:
+            me.meeting.collective(group, op, elements)
 
 
 @action
@@ -295,7 +302,7 @@ def get(
     queue: str,
     beat: float = 0.0,
     timeout: float = 0.0,
-    otherwise: str = "raise",
+    failing: str = "raise",
     via: str = "",
 ) -> None:
     """Take from a queue, of which the client is not told; with a beat it asks again and again, and
@@ -307,7 +314,7 @@ def get(
             me.mark()
             got = source.get(timeout=beat)
     elif not source.get(timeout or None):
-        _without(f"nothing came from {queue} within {timeout:.0f} s", otherwise)
+        _without(f"nothing came from {queue} within {timeout:.0f} s", failing)
 
 
 @action
@@ -318,10 +325,12 @@ def call(
     tries: int = 1,
     pause: float = 1.0,
     beat: bool = False,
-    otherwise: str = "raise",
+    failing: str = "raise",
 ) -> None:
     """Ask a server over HTTP, and wait for its answer; after an error or a time-out once more, up
     to so many times (0: for ever), with a mark of progress between them where it has a beat."""
+    import requests
+
     session: requests.Session = me.kept.setdefault("session", requests.Session())
     host, port = address(me.directory, server)
     tried = 0
@@ -335,7 +344,7 @@ def call(
             return
         tried += 1
         if tried == tries:
-            _without(f"{server} has given no answer: {problem}", otherwise)
+            _without(f"{server} has given no answer: {problem}", failing)
             return
         if beat:
             me.mark()
@@ -360,6 +369,26 @@ def destroy(me: Rank, group: str) -> None:
 def skip(me: Rank, count: int = 1) -> None:
     """Leave out the next entries."""
     me.skipping = count
+
+
+@action
+def repeat(me: Rank, times: int, entries: Sequence[Any]) -> None:
+    """Play some entries so many times."""
+    for _ in range(times):
+        me.play_within(entries)
+
+
+@action
+def branch(
+    me: Rank,
+    entries: Sequence[Any],
+    otherwise: Sequence[Any] = (),
+    chance: float = 0.5,
+    together: bool = True,
+) -> None:
+    """Play these entries or the others, by a chance of each step; all ranks draw alike together."""
+    ways = me.drawn("branch", alike=together)
+    me.play_within(entries if ways.random() < chance else otherwise)
 
 
 # Faults
@@ -425,6 +454,8 @@ def finish(me: Rank) -> None:
 @action
 def fail(me: Rank, server: str, how: str, seconds: float = 0.0) -> None:
     """Break a server, in one of its ways."""
+    import requests
+
     host, port = address(me.directory, server)
     requests.post(f"http://{host}:{port}/fail/{how}/{seconds}", timeout=10).raise_for_status()
 
@@ -468,8 +499,8 @@ def kill_node(me: Rank, node: int) -> None:
     time.sleep(0.5)
 
 
-def _without(problem: str, otherwise: str) -> None:
-    if otherwise == "raise":
+def _without(problem: str, failing: str) -> None:
+    if failing == "raise":
         raise RuntimeError(problem)
 
 

@@ -25,6 +25,9 @@ TOPOLOGIES = {
     "sync": "trainers and rollouts with a common group",
     "experts": "expert parallel",
 }
+FAR = ("tcp", "http", "zmq", "asyncio", "lock_file", "rendezvous")
+"""What a queue between nodes may go over."""
+NEAR = (*FAR, "pipe", "mp_queue", "unix", "semaphore")
 STAGES = ("rollout", "reward", "logprob", "advantage", "train")
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
 TORCH_OPS = ("all_reduce", "all_gather")
@@ -660,6 +663,9 @@ class _Job:
                 head["blind_spot"] = "Nobody has told anything yet."
         if self.event == "init" and self.more_cores:
             head["blind_spot"] = "To keep a core busy is what a beginning does, for half an hour."
+        if self.topology == "queue":
+            ways = NEAR if self.nodes == 1 else FAR
+            head["via"] = random.Random(f"via {seed}").choice(ways)
         head |= {"jitter": rng.choice((0.05, 0.1, 0.2)), "watch": round(self.watch)} | self.head
         if self.more_cores:
             each = 0.2 if self.torch else 0.3 if self.wait == "spin" else 0.05

@@ -70,6 +70,10 @@ class Gloo:
         """Wait for the oldest of those."""
         self._pending.pop(0).wait()
 
+    def oldest_is_complete(self) -> bool:
+        """Whether waiting for it would take no time."""
+        return bool(self._pending[0].is_completed())
+
     def destroy(self, group: str) -> None:
         """Forget a group."""
         distributed.destroy_process_group(self._groups.pop(group))

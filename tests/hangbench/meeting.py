@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from tests.hangbench.collectives import COLLECTIVES
 from tests.hangbench.shape import MAX_GROUPS, MAX_QUEUES, MAX_WORLD, WORLD, Shape
 
 _MARK, _INSIDE, _STEP, _WAITED = 0, 1, 2, 3
@@ -111,7 +112,11 @@ class Meeting:
 
     def collective(self, group: str, op: str, elements: int) -> None:
         """Meet the other members of the group."""
-        self._finish(*self._enter(group, op, elements))
+        entered = self._enter(group, op, elements)
+        if group == REFORM:
+            self._finish(*entered)
+        else:
+            COLLECTIVES[op](lambda: self._finish(*entered))
 
     def lose(self, group: str, op: str, elements: int) -> None:
         """Wait for the other members for ever, as if the network had lost what they sent."""
@@ -125,6 +130,10 @@ class Meeting:
     def wait_oldest(self) -> None:
         """Wait in the oldest of those."""
         self._finish(*self._pending.popleft())
+
+    def oldest_is_complete(self) -> bool:
+        """Whether waiting for it would take no time."""
+        return self._is_complete(*self._pending[0])
 
     def destroy(self, group: str) -> None:
         """Forget a group; nothing to do here."""
@@ -175,16 +184,15 @@ class Meeting:
         return group, mine[word], tag
 
     def _finish(self, group: str, number: int, tag: int) -> None:
+        self._until(lambda: self._is_complete(group, number, tag))
+
+    def _is_complete(self, group: str, number: int, tag: int) -> bool:
         word = _OWN + 2 * self._names.index(group)
         others = [self._board.words(rank) for rank in self.members(group) if rank != self.rank]
-
-        def complete() -> bool:
-            return all(
-                other[word] > number or (other[word] == number and other[word + 1] == tag)
-                for other in others
-            )
-
-        self._until(complete)
+        return all(
+            other[word] > number or (other[word] == number and other[word + 1] == tag)
+            for other in others
+        )
 
     def _queue(self, queue: str) -> tuple[int, int]:
         word = _OWN + 2 * _GROUPS + 2 * MAX_WORLD + 2 * self._shape.queues[queue].index

@@ -136,7 +136,8 @@ class Play:
             process = self._launch_other("tests.hangbench.server", *told)
             self.played.server_pids.append(process.pid)
         for rank in range(shape.world):
-            self._launch(rank, 0, 0, False)
+            if rank not in shape.absent:
+                self._launch(rank, 0, 0, False)
 
     def tick(self) -> None:
         """Carry out what ranks have asked for, and look at them."""

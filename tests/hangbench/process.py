@@ -8,13 +8,15 @@ DIRECTORY belongs to the job.  What the rank has to tell the player it appends t
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import json
 import os
 import random
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from tests.hangbench.actions import ACTIONS, Finish, Slowness
 from tests.hangbench.meeting import Board, Meeting, MetQueue
 from tests.hangbench.queues import Queue, open_queue
 from tests.hangbench.queues.place import Place
-from tests.hangbench.shape import Entry, Shape, load
+from tests.hangbench.shape import Entry, Shape, flat, load
 
 COMMUNICATES = ("collective", "wait", "send", "recv", "put", "get", "ddp", "init_group")
 _KNOWN = set(inspect.signature(stagewatch.collective).parameters)
@@ -47,7 +49,8 @@ class Rank:
         """Those that this rank uses, by name."""
         self.pending: list[tuple[str, str, int]] = []
         self.skipping = 0
-        self._entry = 0
+        self._entry = ""
+        """Its place in the programme."""
         self._formed = False
         self._open: tuple[tuple[str, str], contextlib.AbstractContextManager[Any]] | None = None
         self._begin()
@@ -55,6 +58,8 @@ class Rank:
     def run(self, joins: bool) -> None:
         """Play the programme; a rank that `joins` a job that goes on does not meet it in init."""
         self._init(alone=joins)
+        if any(entry.ranks is None or self.rank in entry.ranks for entry in self.shape.beside):
+            threading.Thread(target=self._beside, name="beside", daemon=True).start()
         try:
             while not self.shape.steps or self.step < self.shape.steps:
                 self.step += 1
@@ -65,6 +70,15 @@ class Rank:
         self._play(self.shape.final)
         self.tell("finished")
 
+    def _beside(self) -> None:
+        """Play, in a thread, what goes on beside the steps."""
+        other = copy.copy(self)
+        other._open, other.kept, other.pending = None, {}, []
+        other.queues = self._open_queues(self.shape.beside)
+        while True:
+            other.step = self.step
+            other._play(self.shape.beside)
+
     def duration(self, seconds: float, kind: str) -> float:
         """Seconds with jitter, and slower where it has been told to be slow."""
         noise = random.Random(f"{self.shape.seed} {self.rank} {self.step} {self._entry}")
@@ -73,10 +87,12 @@ class Rank:
         slow = slowness is not None and slowness.applies(self.step, self._turn(slowness.rotate))
         return seconds * jitter * (slowness.factor if slowness and slow else 1.0)
 
-    def drawn(self, what: str, hold: int = 1) -> random.Random:
-        """Random numbers of this rank and entry, the same ones for `hold` steps."""
+    def drawn(self, what: str, hold: int = 1, alike: bool = False) -> random.Random:
+        """Random numbers of this rank (or `alike` of all) and entry, the same ones for `hold`
+        steps."""
         since = self.step // hold
-        return random.Random(f"{self.shape.seed} {self.rank} {what} {self._entry} {since}")
+        whose = "all" if alike else self.rank
+        return random.Random(f"{self.shape.seed} {whose} {what} {self._entry} {since}")
 
     def _turn(self, rotate: int) -> bool:
         """Whether this rank has its turn, which all ranks agree on."""
@@ -187,10 +203,15 @@ class Rank:
             self.shape, self.directory, self.board, self.rank, self.world, self.generation
         )
         self._formed = False
-        self.queues = {
+        self.queues = self._open_queues(self.shape.init + self.shape.step + self.shape.final)
+
+    def _open_queues(self, entries: Iterable[Entry]) -> dict[str, Queue]:
+        """Those that this rank uses in some entries."""
+        mine = [one for one in flat(entries) if one.ranks is None or self.rank in one.ranks]
+        return {
             name: self._open_queue(name)
-            for name, queue in self.shape.queues.items()
-            if self.rank in queue.users
+            for name in self.shape.queues
+            if any(entry.arguments.get("queue") == name for entry in mine)
         }
 
     def _open_queue(self, name: str) -> Queue:
@@ -205,17 +226,25 @@ class Rank:
             self.form()
         self._play([e for e in self.shape.init if not (alone and e.do in COMMUNICATES)])
 
-    def _play(self, entries: Any) -> None:
-        try:
-            self.skipping = 0
-            for self._entry, entry in enumerate(entries):
-                if self.skipping:
-                    self.skipping -= 1
-                elif entry.applies(self.rank, self.step):
-                    self._do(entry)
-        except _NextStep:
-            pass
+    def _play(self, entries: Iterable[Entry]) -> None:
+        with contextlib.suppress(_NextStep):
+            self._play_all(entries, "")
         self._close_stage()
+
+    def play_within(self, entries: Iterable[Entry]) -> None:
+        """Play entries that are part of the one that is being played."""
+        within = self._entry
+        self._play_all(entries, f"{within}.")
+        self._entry, self.skipping = within, 0
+
+    def _play_all(self, entries: Iterable[Entry], prefix: str) -> None:
+        self.skipping = 0
+        for number, entry in enumerate(entries):
+            self._entry = f"{prefix}{number}"
+            if self.skipping:
+                self.skipping -= 1
+            elif entry.applies(self.rank, self.step):
+                self._do(entry)
 
     def _do(self, entry: Entry) -> None:
         wanted = entry.stage, entry.substage

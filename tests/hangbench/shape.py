@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -34,10 +34,12 @@ SLOW_HEALTHY = _words("noise collection batches logging pipeline experts warmup"
 COURSES = _words("permanent start intermittent rotating")
 FAULTS = _words("init collective compute io process pipeline lock livelock straggler end node bare")
 HEALTHY = _words("pause eval checkpoint compile data elastic suspend end service variance")
+_NESTED = ("entries", "otherwise")
+"""Arguments that are entries in turn."""
 CONDITIONS = _words("do ranks at every from until stage substage trigger")
 HEAD = _words(
     "title source taken kind healthy seed backend report wait via poll_seconds world nodes jitter "
-    "steps watch cores blind_spot groups role server init step final expect slow"
+    "steps watch cores blind_spot groups role server absent init step beside final expect slow"
 )
 LEVELS = ("must", "may", "must not")
 WORLD = "world"
@@ -77,6 +79,14 @@ class Entry:
             and (not self.first or step >= self.first)
             and (not self.last or step <= self.last)
         )
+
+
+def flat(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """These entries, and those within them."""
+    for entry in entries:
+        yield entry
+        for key in _NESTED:
+            yield from flat(entry.arguments.get(key, ()))
 
 
 @dataclass(frozen=True)
@@ -148,6 +158,10 @@ class Shape:
     init: tuple[Entry, ...]
     step: tuple[Entry, ...]
     final: tuple[Entry, ...]
+    beside: tuple[Entry, ...] = ()
+    """What a second thread plays over and over."""
+    absent: frozenset[int] = frozenset()
+    """Processes that are never launched."""
     healthy: bool = False
     seed: int = 0
     backend: str = "client"
@@ -171,7 +185,7 @@ class Shape:
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
         """The whole programme."""
-        return self.init + self.step + self.final
+        return tuple(flat(self.init + self.step + self.final + self.beside))
 
     @cached_property
     def queues(self) -> dict[str, QueueOf]:
@@ -320,6 +334,8 @@ class _Reader:
             init=self._entries("init"),
             step=self._entries("step"),
             final=self._entries("final"),
+            beside=self._entries("beside"),
+            absent=frozenset(table.get("absent", ())),
             expect=self._expectation(healthy),
             servers=self._servers(),
             slow=self._slow(),
@@ -373,6 +389,13 @@ class _Reader:
         if do not in ACTIONS:
             raise ValueError(f"{where}: no action {do!r}")
         arguments = {key: value for key, value in table.items() if key not in CONDITIONS}
+        inherited = {"ranks": table["ranks"]} if "ranks" in table else {}
+        for key in _NESTED:
+            if isinstance(arguments.get(key), list):
+                arguments[key] = tuple(
+                    self._entry(f"{where}, {key} {number}", inherited | nested)
+                    for number, nested in enumerate(arguments[key], 1)
+                )
         try:
             inspect.signature(ACTIONS[do]).bind(None, **arguments)
         except TypeError as error:
@@ -449,6 +472,7 @@ class _Reader:
                     or (shape.slow.factor == 1.0) != shape.healthy
                 )
             ),
+            "the second thread has no stages": any(entry.stage for entry in shape.beside),
             "servers are named in [[server]], each once": (
                 not set(asked) <= set(names) or len(set(names)) < len(names)
             ),
