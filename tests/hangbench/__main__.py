@@ -18,7 +18,7 @@ from tests.hangbench.drawn import write
 from tests.hangbench.field import Field
 from tests.hangbench.player import Played, lacks, play
 from tests.hangbench.recorded import RECORDED, cases
-from tests.hangbench.shape import Shape, ShapeError, find, load
+from tests.hangbench.shape import Shape, ShapeError, find, find_programs, load
 from tests.hangbench.slow_score import own_work, slowness, unsound
 
 REHEARSAL_SECONDS = 25.0
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
         print(ablate(list(cases(given.files[0] if given.files else RECORDED))))
         return 0
     try:
-        shapes = [load(file) for file in given.files] if given.files else find("all") + find("slow")
+        shapes = [load(file) for file in given.files] if given.files else find_all()
     except ShapeError as error:
         print(error, file=sys.stderr)
         return 1
@@ -52,6 +52,11 @@ def main(arguments: list[str]) -> int:
         print(f"{len(shapes)} shapes are well formed")
         return 0
     return _rehearse(shapes, given.seconds, given.jobs)
+
+
+def find_all() -> list[Shape]:
+    """Every shape, and every program."""
+    return find("all") + find("slow") + find_programs()
 
 
 def _rehearse(shapes: list[Shape], seconds: float, jobs: int) -> int:

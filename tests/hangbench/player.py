@@ -23,7 +23,7 @@ from tests.hangbench.field import OWN, SHARED, Field
 from tests.hangbench.meeting import Board
 from tests.hangbench.probes import Probe, probe
 from tests.hangbench.queues import place
-from tests.hangbench.shape import Shape
+from tests.hangbench.shape import DIRECTORY, PROGRAMS, SHAPE, Server, Shape
 from tests.lab.lab import AT_WORK, NICE
 from tests.running import clean_environ
 
@@ -130,11 +130,8 @@ class Play:
         self._board = Board(self.directory, 0)
         self.probing: Future[Probe] | None = None
         if shape.brokered:
-            self._launch_other("tests.hangbench.queues.broker", str(self.directory))
-        for server in shape.servers:
-            told = server.name, str(self.directory), str(server.seconds), server.calls
-            process = self._launch_other("tests.hangbench.server", *told)
-            self.played.server_pids.append(process.pid)
+            self._launch_other("-m", "tests.hangbench.queues.broker", str(self.directory))
+        self.played.server_pids = list(map(self._launch_server, shape.servers))
         for rank in range(shape.world):
             if rank not in shape.absent:
                 self._launch(rank, 0, 0, False)
@@ -216,20 +213,36 @@ class Play:
 
     def _launch(self, rank: int, generation: int, step: int, joins: bool) -> None:
         shape = self.shape
-        command = ["-m", "tests.hangbench.process", str(shape.file)]
-        command += [str(self.directory), str(rank), str(self._world), str(generation), str(step)]
         more = {"STAGEWATCH_DIR": str(self._field.record_dir(self.played.placed[rank]))}
+        if shape.program:
+            command = [str(PROGRAMS / shape.program), *shape.arguments]
+            more |= {DIRECTORY: str(self.directory), SHAPE: str(shape.file), "RANK": str(rank)}
+            more["WORLD_SIZE"] = str(self._world)
+        else:
+            command = ["-m", "tests.hangbench.process", str(shape.file), str(self.directory)]
+            command += [str(rank), str(self._world), str(generation), str(step)]
+            command += ["joins" if joins else ""]
         if shape.backend == "bare":
             more |= {"SLURM_JOB_ID": shape.name, "RANK": str(rank), "LOCAL_RANK": str(rank)}
             more["WORLD_SIZE"] = str(self._world)
-        process = self._start([*command, "joins" if joins else ""], f"log.{rank}", more)
+        process = self._start(command, f"log.{rank}", more)
         self._processes.append((rank, process))
         self._current[rank] = process
 
-    def _launch_other(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _launch_server(self, server: Server) -> int:
+        """The pid; 0 where a rank will start it."""
+        where = server.name, str(self.directory)
+        if server.child:
+            return 0
+        if server.program:
+            return self._launch_other(str(PROGRAMS / server.program), "server", *where)
+        told = *where, str(server.seconds), server.calls
+        return self._launch_other("-m", "tests.hangbench.server", *told)
+
+    def _launch_other(self, *arguments: str) -> int:
         """Start a process that is no rank."""
-        self._others.append(self._start(["-m", module, *arguments], "log.others", {}))
-        return self._others[-1]
+        self._others.append(self._start([*arguments], "log.others", {}))
+        return self._others[-1].pid
 
     def _start(
         self, arguments: list[str], log: str, environ: dict[str, str]
@@ -257,6 +270,12 @@ class Play:
     def _on_trigger(self, event: dict[str, Any]) -> None:
         first = self.played.triggered
         self.played.triggered = min(first, event["time"]) if first else event["time"]
+
+    def _on_process(self, event: dict[str, Any]) -> None:
+        """A rank has started one that the shape calls a server."""
+        names = [server.name for server in self.shape.servers]
+        if event["name"] in names:
+            self.played.server_pids[names.index(event["name"])] = event["pid"]
 
     def _on_finished(self, event: dict[str, Any]) -> None:
         self.played.finished.add(event["rank"])

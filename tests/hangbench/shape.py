@@ -21,6 +21,9 @@ except ImportError:  # Python 3.10
     import tomli as tomllib
 
 SHAPES = Path(__file__).with_name("shapes")
+DIRECTORY, SHAPE = "HANGBENCH_DIRECTORY", "HANGBENCH_SHAPE"
+"""Variables that programs get: the directory of the job, and the file of the shape."""
+PROGRAMS = Path(__file__).with_name("programs")
 ABOUT_HANGS = ("open", "held", "fresh", "later", "newest", "latest", "next", "further", "eighth")
 """The folders of shapes about hangs; that of slow ranks is apart."""
 
@@ -39,7 +42,8 @@ _NESTED = ("entries", "otherwise")
 CONDITIONS = _words("do ranks at every from until stage substage trigger")
 HEAD = _words(
     "title source taken kind healthy seed backend report wait via poll_seconds world nodes jitter "
-    "steps watch cores blind_spot groups role server absent init step beside final expect slow"
+    "steps watch cores blind_spot groups role server absent init step beside final expect slow "
+    "program arguments"
 )
 LEVELS = ("must", "may", "must not")
 WORLD = "world"
@@ -110,6 +114,10 @@ class Server:
     calls: str = ""
     """Another server, which it asks before each answer."""
     node: int = 0
+    program: str = ""
+    """A script of `programs` that is this server; empty: HangBench's own."""
+    child: bool = False
+    """Whether a rank starts it, and tells its pid."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +168,10 @@ class Shape:
     final: tuple[Entry, ...]
     beside: tuple[Entry, ...] = ()
     """What a second thread plays over and over."""
+    program: str = ""
+    """A script of `programs` that each rank runs instead."""
+    arguments: tuple[str, ...] = ()
+    """Of the script."""
     absent: frozenset[int] = frozenset()
     """Processes that are never launched."""
     healthy: bool = False
@@ -290,6 +302,12 @@ def find(which: str, only: tuple[str, ...] = ()) -> list[Shape]:
     return shapes
 
 
+def find_programs(only: tuple[str, ...] = ()) -> list[Shape]:
+    """The programs that are no programmes of HangBench's own, by name."""
+    files = sorted(PROGRAMS.glob("*.toml"))
+    return [load(file) for file in files if not only or any(word in file.stem for word in only)]
+
+
 class _Reader:
     """Turns the tables of one file into a shape."""
 
@@ -335,6 +353,8 @@ class _Reader:
             step=self._entries("step"),
             final=self._entries("final"),
             beside=self._entries("beside"),
+            program=table.get("program", ""),
+            arguments=tuple(table.get("arguments", ())),
             absent=frozenset(table.get("absent", ())),
             expect=self._expectation(healthy),
             servers=self._servers(),
@@ -445,6 +465,7 @@ class _Reader:
 
     def _check(self, shape: Shape) -> None:
         names = [server.name for server in shape.servers]
+        scripts = [one.program for one in (shape, *shape.servers) if one.program]
         asked = [
             entry.arguments["server"] for entry in shape.entries if entry.do in ("call", "fail")
         ]
@@ -462,8 +483,12 @@ class _Reader:
             "title and taken say something": not (shape.title and shape.taken),
             f"world is 1 to {MAX_WORLD}": not 1 <= shape.world <= MAX_WORLD,
             "nodes is 1 or 2": shape.nodes not in (1, 2),
-            "an action has trigger = true": not any(entry.trigger for entry in shape.entries),
-            "there are steps": not shape.step,
+            "an action has trigger = true": not (
+                shape.program or any(entry.trigger for entry in shape.entries)
+            ),
+            "there are steps, or a program": bool(shape.step) == bool(shape.program),
+            "a program is a script of tests/hangbench/programs": bool(scripts)
+            and not all((PROGRAMS / script).is_file() for script in scripts),
             f"watch is at most {longest:.0f}": shape.watch > longest,
             "slow: factor is that of the programme, and 1 where nobody is slow": (
                 shape.slow is not None
