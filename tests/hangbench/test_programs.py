@@ -1,0 +1,192 @@
+"""Small real programs are well formed and cited, and do as they say when they are played; shapes
+have servers, threads, branches and ranks that never come."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stagewatch.core.processes import Children
+from stagewatch.prometheus.api import Track
+from tests.hangbench.field import Field
+from tests.hangbench.player import Played, lacks, play
+from tests.hangbench.probes import Probe
+from tests.hangbench.score import RIGHT, STRANGER, Seen, judge, named_by
+from tests.hangbench.server import FAULTS, address
+from tests.hangbench.shape import PROGRAMS, Shape, ShapeError, find_programs, load, server_number
+
+needs_prometheus = pytest.mark.skipif(
+    shutil.which("prometheus") is None, reason="a field needs prometheus on the PATH"
+)
+
+
+def test_there_are_programs_with_faults_and_each_has_a_healthy_twin() -> None:
+    programs = find_programs()
+    faults = [shape for shape in programs if not shape.healthy]
+    assert len(faults) >= 10
+    assert sorted(shape.program for shape in faults) == sorted(
+        shape.program for shape in programs if shape.healthy
+    )
+    for shape in programs:
+        assert re.fullmatch(r"https://[\w.-]+\.[a-z]+/\S+", shape.source)
+        assert shape.title and len(shape.taken.split()) > 5
+    assert len({shape.source for shape in faults}) == len(faults)
+
+
+def test_every_program_is_played_by_some_case() -> None:
+    scripts = {file.name for file in PROGRAMS.glob("*.py")} - {"__init__.py", "part.py"}
+    assert scripts == {shape.program for shape in find_programs()}
+
+
+TALK = """
+title = "Ranks and servers"
+source = "https://example.org/"
+taken = "For a test."
+kind = "pipeline"
+world = 4
+absent = [3]
+step = [
+    { do = "fail", server = "reward", how = "silent", ranks = [0], at = 4, trigger = true },
+    { do = "repeat", times = 2, ranks = [0], entries = [
+        { do = "call", server = "engine", timeout = 2, tries = 0, beat = true },
+        { do = "put", queue = "answers", depth = 9 },
+        { do = "put", queue = "scores", depth = 9 },
+    ] },
+    { do = "branch", chance = 0.5, ranks = [1], entries = [
+        { do = "sleep", seconds = 0.1 },
+    ], otherwise = [
+        { do = "loop", seconds = 0.1 },
+    ] },
+    { do = "get", queue = "answers", ranks = [1] },
+    { do = "get", queue = "ready", ranks = [2], via = "thread" },
+]
+beside = [
+    { do = "get", queue = "scores", ranks = [2] },
+    { do = "put", queue = "ready", ranks = [2], via = "thread" },
+]
+[[server]]
+name = "engine"
+calls = "reward"
+[[server]]
+name = "reward"
+[expect]
+culprits = ["reward"]
+"""
+
+
+@pytest.fixture
+def talk(tmp_path: Path) -> Shape:
+    file = tmp_path / "talk.toml"
+    file.write_text(TALK)
+    return load(file)
+
+
+@needs_prometheus
+@pytest.mark.xdist_group("live")
+def test_a_server_that_waits_for_another_that_is_silent_stops_all_who_ask_it(talk: Shape) -> None:
+    (played,) = rehearse([dataclasses.replace(talk, watch=12)])
+    steps = [step for _, _, step in played.looks[-1].ranks]
+    assert steps == [4, 7, 7, 0], played.log
+    assert not played.statuses
+
+
+def test_a_server_is_named_by_its_pid_and_a_process_that_is_none_is_a_stranger(talk: Shape) -> None:
+    played = Played(talk, ["node-a"], {}, 90.0, triggered=100.0, ended=200.0, server_pids=[11, 12])
+    named = [named_by(Track({"pid": pid}, []), played) for pid in ("12", "13")]
+    assert named == [frozenset({server_number(1)}), frozenset({STRANGER})]
+    assert talk.expect.sets == (named[0],)
+    played.probe = Probe(130.0, 134.0, stalled=True, outsiders={12})
+    seen = Seen(suspected=120.0, named={float(time): named[0] for time in range(120, 201)})
+    scored = judge(played, seen)
+    assert (scored.answer, scored.inspect) == (RIGHT, RIGHT)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ('server = "engine"', 'server = "motor"', r"servers are named in \[\[server\]\]"),
+        ('how = "silent"', 'how = "sulk"', "a server fails in one of"),
+        ('culprits = ["reward"]', 'culprits = ["nobody"]', "'nobody' is not in list"),
+        ('do = "sleep"', 'do = "dream"', "no action 'dream'"),
+        ("absent = [3]", 'program = "no.py"', "there are steps, or a program"),
+        (
+            '{ do = "get", queue = "scores", ranks = [2] },',
+            '{ do = "get", queue = "scores", ranks = [2], stage = "train" },',
+            "the second thread has no stages",
+        ),
+    ],
+)
+def test_a_mistake_in_what_ranks_talk_to_is_told(
+    old: str, new: str, complaint: str, tmp_path: Path
+) -> None:
+    assert old in TALK
+    file = tmp_path / "bad.toml"
+    file.write_text(TALK.replace(old, new))
+    with pytest.raises(ShapeError, match=complaint):
+        load(file)
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    children = Children()
+
+    def start(name: str, other: str = "") -> str:
+        command = ["-m", "tests.hangbench.server", name, str(tmp_path), "0", other]
+        children.start([sys.executable, *command])
+        host, port = address(tmp_path, name)
+        return f"http://{host}:{port}"
+
+    yield start
+    children.stop(patience=0.1)
+
+
+def ask(url: str, timeout: float = 30.0) -> str:
+    """The status, or why there is none."""
+    request = urllib.request.Request(url, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
+            return str(answer.status)
+    except urllib.error.HTTPError as error:
+        return str(error.code)
+    except TimeoutError:
+        return "none"
+    except (ConnectionError, urllib.error.URLError) as error:
+        return "none" if "timed out" in str(error) else "gone"
+
+
+@pytest.mark.parametrize("how", FAULTS)
+def test_a_server_answers_until_it_fails(serve: Callable[..., str], how: str) -> None:
+    url = serve("engine")
+    assert ask(f"{url}/work") == "200"
+    assert ask(f"{url}/fail/{how}/9") == "200"
+    after = {"error": "500", "die": "gone", "drop": "gone"}.get(how, "none")
+    while how in ("die", "hang", "stop") and ask(f"{url}/work", timeout=0.3) == "200":
+        pass  # which comes once the request to fail has been answered
+    assert ask(f"{url}/work", timeout=0.5 if after == "none" else 30.0) == after
+
+
+@needs_prometheus
+@pytest.mark.xdist_group("live")
+@pytest.mark.timeout(900)
+def test_programs_do_as_they_say() -> None:
+    brief = [shape for shape in find_programs() if not lacks(shape) and shape.backend != "torch"]
+    some = [shape for shape in brief if not shape.healthy][::3]
+    shapes = [dataclasses.replace(shape, watch=25.0) for shape in some]
+    for played in rehearse(shapes):
+        assert played.sound() == "", (played.shape.name, played.log)
+
+
+def rehearse(shapes: list[Shape]) -> list[Played]:
+    """Play without a detector."""
+    played: list[Played] = []
+    with Field(watched=False) as field:
+        play(shapes, field, 4, 4.0, lambda _: None, played.append)
+    return played
