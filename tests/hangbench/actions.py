@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -454,10 +455,10 @@ def finish(me: Rank) -> None:
 @action
 def fail(me: Rank, server: str, how: str, seconds: float = 0.0) -> None:
     """Break a server, in one of its ways."""
-    import requests
-
     host, port = address(me.directory, server)
-    requests.post(f"http://{host}:{port}/fail/{how}/{seconds}", timeout=10).raise_for_status()
+    request = urllib.request.Request(f"http://{host}:{port}/fail/{how}/{seconds}", method="POST")
+    with urllib.request.urlopen(request, timeout=10):
+        pass
 
 
 @action

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import shutil
@@ -14,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def torch_python() -> str:
     frameworks = _ROOT / ".venv-frameworks" / "bin" / "python"
     if given := os.environ.get(TORCH_PYTHON):
         return given
-    if importlib.util.find_spec("torch"):
+    if find_spec("torch"):
         return sys.executable
     return str(frameworks) if frameworks.exists() else ""
 
@@ -48,6 +48,8 @@ def lacks(shape: Shape) -> str:
     """What this machine lacks to play a shape, empty if nothing."""
     if shape.backend == "torch" and not torch_python():
         return f"needs PyTorch (make test-frameworks sets it up, or {TORCH_PYTHON} names a python)"
+    if any(queue.via == "zmq" for queue in shape.queues.values()) and not find_spec("zmq"):
+        return "needs pyzmq"
     return (missing() if shape.mounts else "") or throttles.missing(shape.uses)
 
 

@@ -465,7 +465,7 @@ class _Reader:
 
     def _check(self, shape: Shape) -> None:
         names = [server.name for server in shape.servers]
-        scripts = [one.program for one in (shape, *shape.servers) if one.program]
+        scripts = {shape.program, *(server.program for server in shape.servers)} - {""}
         asked = [
             entry.arguments["server"] for entry in shape.entries if entry.do in ("call", "fail")
         ]
@@ -487,8 +487,9 @@ class _Reader:
                 shape.program or any(entry.trigger for entry in shape.entries)
             ),
             "there are steps, or a program": bool(shape.step) == bool(shape.program),
-            "a program is a script of tests/hangbench/programs": bool(scripts)
-            and not all((PROGRAMS / script).is_file() for script in scripts),
+            "a program is a script of tests/hangbench/programs": not all(
+                (PROGRAMS / script).is_file() for script in scripts
+            ),
             f"watch is at most {longest:.0f}": shape.watch > longest,
             "slow: factor is that of the programme, and 1 where nobody is slow": (
                 shape.slow is not None

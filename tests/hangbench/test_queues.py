@@ -45,6 +45,8 @@ class Users:
         self.via, self.directory, self.depth = via, directory, depth
         self._children = Children()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        if via == "zmq":
+            pytest.importorskip("zmq")
         if via in BROKERED:
             self._start("broker", "-m", "tests.hangbench.queues.broker", str(directory))
 

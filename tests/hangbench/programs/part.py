@@ -74,7 +74,7 @@ class Part:
 
     def struck(self) -> bool:
         """Whether this is the rank and the step at which it happens, which the player is told."""
-        happens = self.given.rank == self.process and self.given.at == self.at
+        happens: bool = self.given.rank == self.process and self.given.at == self.at
         if happens:
             self.tell("trigger", step=self.at)
         return happens

@@ -37,7 +37,7 @@ def main() -> None:
     tasks: Queue[tuple[float, bool]] = context.Queue()
     ring, scored = context.Lock(), context.Value("i", 0, lock=False)
     for number in range(SCORERS):
-        scorer = context.Process(target=score, args=(tasks, ring, scored), daemon=True)  # type: ignore[arg-type]
+        scorer = context.Process(target=score, args=(tasks, ring, scored), daemon=True)
         scorer.start()
         part.owns(f"scorer {number}", scorer.pid or 0)
     while part.step():

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import _multiprocessing
 import contextlib
 import fcntl
 import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from multiprocessing.synchronize import SEM_VALUE_MAX
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+_SemLock: Any = import_module("_multiprocessing").SemLock
 _SHARED_MEMORY = Path("/dev/shm")
 _SEMAPHORE = 1
 """`multiprocessing.synchronize.SEMAPHORE`: whoever likes may release it."""
@@ -61,18 +61,20 @@ def pipe(place: Place) -> tuple[int, int]:
     return ends
 
 
-def semaphore_name(place: Place, what: str) -> str:
-    """The name of one of the queue's semaphores, which no other job has."""
-    return f"{_prefix(place.directory)}{place.key}.{what}"
+def semaphore_state(place: Place, what: str, value: int) -> tuple[int, int, int, str]:
+    """What `multiprocessing` pickles of one of the queue's semaphores, in shared memory, which the
+    first process makes with a value: no handle, kind, greatest value, name."""
+    name = f"{_prefix(place.directory)}{place.key}.{what}"
+    most = _SemLock.SEM_VALUE_MAX
+    with place.locked("semaphores"):
+        if not (_SHARED_MEMORY / f"sem.{name[1:]}").exists():
+            _SemLock(_SEMAPHORE, value, most, name, False)
+    return -1, _SEMAPHORE, most, name
 
 
 def semaphore(place: Place, what: str, value: int) -> Any:
-    """A semaphore of `multiprocessing`, in shared memory; the first process sets its value."""
-    name = semaphore_name(place, what)
-    with place.locked("semaphores"):
-        if (_SHARED_MEMORY / f"sem.{name[1:]}").exists():
-            return _multiprocessing.SemLock._rebuild(-1, _SEMAPHORE, SEM_VALUE_MAX, name)
-        return _multiprocessing.SemLock(_SEMAPHORE, value, SEM_VALUE_MAX, name, False)
+    """A semaphore as of `multiprocessing`, without what that puts around it."""
+    return _SemLock._rebuild(*semaphore_state(place, what, value))
 
 
 def clean(directory: Path) -> None:

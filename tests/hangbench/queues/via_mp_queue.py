@@ -6,12 +6,10 @@ from __future__ import annotations
 import queue
 from multiprocessing.connection import Connection
 from multiprocessing.queues import Queue
-from multiprocessing.synchronize import SEM_VALUE_MAX, BoundedSemaphore, Lock
+from multiprocessing.synchronize import BoundedSemaphore, Lock
 from typing import Any
 
-from tests.hangbench.queues.place import Place, pipe, semaphore, semaphore_name
-
-_SEMAPHORE = 1
+from tests.hangbench.queues.place import Place, pipe, semaphore_state
 
 
 class MpQueue:
@@ -21,10 +19,10 @@ class MpQueue:
         reader, writer = pipe(place)
         reading, writing = (_rebuilt(Lock, place, name, 1) for name in ("reading", "writing"))
         room = _rebuilt(BoundedSemaphore, place, "room", place.depth)
-        self._queue: Queue[bytes] = Queue.__new__(Queue)
+        self._queue: Any = Queue.__new__(Queue)
         ends = Connection(reader, writable=False), Connection(writer, readable=False)
         # What its __getstate__ gives; the last is the pid of whoever made it.
-        self._queue.__setstate__((False, place.depth, *ends, reading, writing, room, 0))  # type: ignore[attr-defined]
+        self._queue.__setstate__((False, place.depth, *ends, reading, writing, room, 0))
 
     def put(self) -> None:
         """Add something once there is room."""
@@ -44,9 +42,8 @@ class MpQueue:
 
 
 def _rebuilt(kind: Any, place: Place, what: str, value: int) -> Any:
-    semaphore(place, what, value)
     made = kind.__new__(kind)
-    made.__setstate__((-1, _SEMAPHORE, SEM_VALUE_MAX, semaphore_name(place, what)))
+    made.__setstate__(semaphore_state(place, what, value))
     return made
 
 

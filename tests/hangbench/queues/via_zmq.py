@@ -13,7 +13,7 @@ class Zmq:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._socket = zmq.Context.instance().socket(zmq.REQ)
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.REQ)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.connect(f"tcp://127.0.0.1:{ports(place.directory)[1]}")
 
