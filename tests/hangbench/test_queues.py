@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +19,8 @@ from tests.hangbench.queues.place import Place, clean
 from tests.hangbench.shape import ShapeError, load
 from tests.waiting import wait_for
 
-OWN = sorted(VIAS - {"rendezvous"})
-"""All but the one that needs a whole job."""
+OWN = sorted(VIAS - {"rendezvous", "thread"})
+"""All but the one that needs a whole job, and the one between threads."""
 USER = """
 import os, sys, time
 from pathlib import Path
@@ -147,6 +148,16 @@ def test_another_generation_has_another_queue(two: Users, via: str) -> None:
     following.close()
 
 
+def test_threads_of_a_rank_have_a_queue_between_them(tmp_path: Path) -> None:
+    place = Place(tmp_path, 0, 0, 1)
+    one, other = open_queue("thread", place), open_queue("thread", place)
+    thread = threading.Thread(target=lambda: [one.put() for _ in range(3)])
+    thread.start()
+    assert [other.get(timeout=30) for _ in range(3)] == [True] * 3
+    thread.join()
+    assert not other.get(timeout=0)
+
+
 @pytest.mark.parametrize("via", ["pipe", "mp_queue"])
 def test_a_pipe_is_held_by_who_uses_it_and_by_nobody_else(two: Users) -> None:
     two.start("producer", "hold")
@@ -155,6 +166,33 @@ def test_a_pipe_is_held_by_who_uses_it_and_by_nobody_else(two: Users) -> None:
     pipes = [_pipes(two.processes[name].pid) for name in ("producer", "consumer")]
     assert pipes[0] == pipes[1] != set()
     assert not pipes[0] & _pipes(os.getpid())
+
+
+SYSTEM_CALLS = {
+    "pipe": "read",
+    "mp_queue": "read",
+    "semaphore": "futex",
+    "unix": "recvfrom",
+    "tcp": "recvfrom",
+    "http": "recvfrom",
+    "zmq": "poll",
+    "asyncio": "epoll_wait",
+    "lock_file": "clock_nanosleep",
+}
+NUMBERS = {"0": "read", "7": "poll", "45": "recvfrom", "202": "futex", "230": "clock_nanosleep"}
+NUMBERS |= {"232": "epoll_wait"}
+"""Of x86-64."""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="knows the system calls of x86-64")
+@pytest.mark.parametrize("via", OWN)
+def test_the_kernel_says_in_what_a_taker_waits(two: Users, via: str) -> None:
+    two.start("consumer", "get")
+    file = Path(f"/proc/{two.processes['consumer'].pid}/syscall")
+    wait_for(
+        lambda: NUMBERS.get(file.read_text().split()[0]) == SYSTEM_CALLS[via],
+        f"{SYSTEM_CALLS[via]} and not {file.read_text()}",
+    )
 
 
 def _pipes(pid: int) -> set[str]:
