@@ -22,7 +22,7 @@ from tests.hangbench import throttles
 from tests.hangbench.field import OWN, SHARED, Field
 from tests.hangbench.meeting import Board
 from tests.hangbench.probes import Probe, probe
-from tests.hangbench.queues import place
+from tests.hangbench.queues import BROKERED, place
 from tests.hangbench.shape import DIRECTORY, PROGRAMS, SHAPE, Server, Shape
 from tests.lab.lab import AT_WORK, NICE
 from tests.running import clean_environ
@@ -131,8 +131,10 @@ class Play:
         self._world = shape.world
         self._board = Board(self.directory, 0)
         self.probing: Future[Probe] | None = None
-        if shape.brokered:
-            self._launch_other("-m", "tests.hangbench.queues.broker", str(self.directory))
+        for queue in shape.queues.values():
+            if queue.via in BROKERED:
+                where = str(self.directory), str(queue.index)
+                self._launch_other("-m", "tests.hangbench.queues.broker", *where, queue.via)
         self.played.server_pids = list(map(self._launch_server, shape.servers))
         for rank in range(shape.world):
             if rank not in shape.absent:

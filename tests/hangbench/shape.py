@@ -12,7 +12,7 @@ from typing import Any
 import tests.hangbench.throttles  # noqa: F401  # its actions, too
 from stagewatch.stages import STAGES
 from tests.hangbench.actions import ACTIONS
-from tests.hangbench.queues import BROKERED, VIAS
+from tests.hangbench.queues import VIAS
 from tests.hangbench.server import FAULTS as SERVER_FAULTS
 
 try:
@@ -220,11 +220,6 @@ class Shape:
             via = vias.pop() if vias else usual
             found[name] = QueueOf(index, via, depths.pop() if depths else 1, users)
         return found
-
-    @property
-    def brokered(self) -> bool:
-        """Whether a process keeps some of its queues."""
-        return any(queue.via in BROKERED for queue in self.queues.values())
 
     def uses(self, *names: str) -> bool:
         """Whether any of these actions is in the programme."""

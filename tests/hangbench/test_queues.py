@@ -49,7 +49,7 @@ class Users:
         if via == "zmq":
             pytest.importorskip("zmq")
         if via in BROKERED:
-            self._start("broker", "-m", "tests.hangbench.queues.broker", str(directory))
+            self._start("broker", "-m", "tests.hangbench.queues.broker", str(directory), "0", via)
 
     def start(self, name: str, *acts: str) -> None:
         """Start one that does so, in this order, and wait until it has opened the queue."""
@@ -129,7 +129,7 @@ def test_who_waits_goes_on_waiting_once_the_others_are_dead_and_takes_from_their
 @pytest.mark.parametrize("via", OWN)
 def test_a_time_out_ends_a_get_and_takes_nothing(two: Users, via: str) -> None:
     if via in BROKERED:
-        wait_for(lambda: (two.directory / "broker.ports").exists(), "the broker listens")
+        wait_for(lambda: (two.directory / "broker.0.port").exists(), "the broker listens")
     queue = open_queue(via, Place(two.directory, 0, 0, 2))
     assert not queue.get(timeout=0)
     assert not queue.get(timeout=0.1)

@@ -1,54 +1,69 @@
-"""The process that keeps queues which ranks reach over a network, as Redis does, or the actor of a
-queue of Ray, or the buffer server of a rollout engine.
+"""The process that keeps a queue which ranks reach over a network, as an actor of Ray does, or the
+buffer server of a rollout engine.
 
-    python -m tests.hangbench.queues.broker DIRECTORY
+    python -m tests.hangbench.queues.broker DIRECTORY INDEX VIA
 
-It takes `put QUEUE DEPTH` and `get QUEUE DEPTH SECONDS` (negative: for ever), a line each over TCP
-and a Unix socket, as a path over HTTP, and as a message of ZeroMQ where that is installed; it
-answers `ok`, or `none` where nothing came in time.
+It takes `put GENERATION DEPTH` and `get GENERATION DEPTH SECONDS` (negative: for ever), as a line
+over TCP or a Unix socket, as a path over HTTP, or as a message of ZeroMQ, and answers `ok`, or
+`none` where nothing came in time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import sys
 import time
 from collections.abc import Coroutine
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from stagewatch.core.processes import die_with_parent
+from tests.hangbench.queues.place import Place
 
-UNIX, PORTS = "broker.socket", "broker.ports"
-"""Files in the directory: the second has the ports of TCP and of ZeroMQ (0: without)."""
 _OK, _NONE = "ok", "none"
 _STARTS_SECONDS = 60.0
 
 
-def ports(directory: Path) -> tuple[int, int]:
-    """Those of TCP and of ZeroMQ, once the broker has started."""
-    limit = time.monotonic() + _STARTS_SECONDS
-    while not (directory / PORTS).exists():
+def port(place: Place) -> int:
+    """Where the broker of a queue listens, once it does; 0: at a Unix socket."""
+    file, limit = _port_file(place.directory, place.index), time.monotonic() + _STARTS_SECONDS
+    while not file.exists():
         if time.monotonic() > limit:
             raise TimeoutError("the broker has not started")
         time.sleep(0.05)
-    tcp, zmq = map(int, (directory / PORTS).read_text().split())
-    return tcp, zmq
+    return int(file.read_text())
+
+
+def put_request(place: Place) -> str:
+    """What asks the broker to add something."""
+    return f"put {place.generation} {place.depth}"
+
+
+def get_request(place: Place, timeout: float | None) -> str:
+    """What asks it for something, within so many seconds if there is a limit."""
+    return f"get {place.generation} {place.depth} {-1 if timeout is None else timeout}"
+
+
+def unix_socket(directory: Path, index: int) -> Path:
+    """That of the broker of a queue."""
+    return directory / f"broker.{index}.socket"
+
+
+def _port_file(directory: Path, index: int) -> Path:
+    return directory / f"broker.{index}.port"
 
 
 class Broker:
-    """Queues by their names."""
+    """A queue for each generation of the job."""
 
     def __init__(self) -> None:
         self._queues: dict[str, asyncio.Queue[None]] = {}
 
     async def answer(self, words: list[str]) -> str:
         """Do what a request says, and wait until it can be done."""
-        do, name, depth, *more = words
-        queue = self._queues.setdefault(name, asyncio.Queue(int(depth)))
+        do, generation, depth, *more = words
+        queue = self._queues.setdefault(generation, asyncio.Queue(int(depth)))
         if do == "put":
             await queue.put(None)
             return _OK
@@ -107,27 +122,29 @@ async def _unless_gone(
     return answer.result() if answer.done() and not answer.cancelled() else None
 
 
-async def run(directory: Path) -> None:
+async def run(directory: Path, index: int, via: str) -> None:
     """Serve until killed."""
-    broker = Broker()
-    await asyncio.start_unix_server(broker.serve, directory / UNIX)
-    server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
-    port = 0
-    if importlib.util.find_spec("zmq"):
+    broker, number = Broker(), 0
+    serving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    if via == "unix":
+        await asyncio.start_unix_server(broker.serve, unix_socket(directory, index))
+    elif via == "zmq":
         import zmq
         import zmq.asyncio
 
         socket = zmq.asyncio.Context().socket(zmq.ROUTER)
-        port = socket.bind_to_random_port("tcp://127.0.0.1")
-        serves = partial(broker.serve_zmq, socket)
+        number = socket.bind_to_random_port("tcp://127.0.0.1")
+        serving = asyncio.create_task(broker.serve_zmq(socket))
     else:
-        serves = asyncio.Event().wait  # type: ignore[assignment]
-    fresh = directory / f"{PORTS}.new"
-    fresh.write_text(f"{server.sockets[0].getsockname()[1]} {port}")
-    fresh.rename(directory / PORTS)
-    await serves()
+        server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
+        number = server.sockets[0].getsockname()[1]
+    file = _port_file(directory, index)
+    fresh = file.with_suffix(".new")
+    fresh.write_text(str(number))
+    fresh.rename(file)
+    await serving
 
 
 if __name__ == "__main__":
     die_with_parent()
-    asyncio.run(run(Path(sys.argv[1])))
+    asyncio.run(run(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))

@@ -31,14 +31,13 @@ class Place:
     """How many may wait in it."""
 
     @property
-    def key(self) -> str:
-        """What a broker calls it."""
+    def _key(self) -> str:
         return f"{self.generation}.{self.index}"
 
     @contextlib.contextmanager
     def locked(self, what: str) -> Iterator[Path]:
         """The path of a file of this queue, while no other process is in here."""
-        path = self.directory / f"queue.{self.key}.{what}"
+        path = self.directory / f"queue.{self._key}.{what}"
         with path.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield path
@@ -64,7 +63,7 @@ def pipe(place: Place) -> tuple[int, int]:
 def semaphore_state(place: Place, what: str, value: int) -> tuple[int, int, int, str]:
     """What `multiprocessing` pickles of one of the queue's semaphores, in shared memory, which the
     first process makes with a value: no handle, kind, greatest value, name."""
-    name = f"{_prefix(place.directory)}{place.key}.{what}"
+    name = f"{_prefix(place.directory)}{place.generation}.{place.index}.{what}"
     most = _SemLock.SEM_VALUE_MAX
     with place.locked("semaphores"):
         if not (_SHARED_MEMORY / f"sem.{name[1:]}").exists():

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.hangbench.queues.broker import ports
+from tests.hangbench.queues.broker import get_request, port, put_request
 from tests.hangbench.queues.place import Place
 
 
 class InLoop:
-    """A queue of the broker, asked by a task of a loop that runs while it is asked."""
+    """A queue with a broker, asked by a task of a loop that runs while it is asked."""
 
     def __init__(self, place: Place) -> None:
         self._place, self._loop = place, asyncio.new_event_loop()
-        connecting = asyncio.open_connection("127.0.0.1", ports(place.directory)[0])
+        connecting = asyncio.open_connection("127.0.0.1", port(place))
         self._reader, self._writer = self._loop.run_until_complete(connecting)
 
     def put(self) -> None:
@@ -31,11 +31,10 @@ class InLoop:
         self._loop.close()
 
     async def _put_item(self) -> None:
-        await self._ask(f"put {self._place.key} {self._place.depth}")
+        await self._ask(put_request(self._place))
 
     async def _get_item(self, timeout: float | None) -> bool:
-        seconds = -1 if timeout is None else timeout
-        return await self._ask(f"get {self._place.key} {self._place.depth} {seconds}") == b"ok\n"
+        return await self._ask(get_request(self._place, timeout)) == b"ok\n"
 
     async def _ask(self, request: str) -> bytes:
         self._writer.write(f"{request}\n".encode())

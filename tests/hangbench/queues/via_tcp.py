@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import socket
 
-from tests.hangbench.queues.broker import UNIX, ports
+from tests.hangbench.queues.broker import get_request, port, put_request, unix_socket
 from tests.hangbench.queues.place import Place
 
 
 class Asked:
-    """A queue of the broker, asked over a connection of its own."""
+    """A queue with a broker, asked over a connection of its own."""
 
     def __init__(self, place: Place, connection: socket.socket) -> None:
         self._place, self._connection = place, connection
 
     def put(self) -> None:
         """Add something once there is room."""
-        self._ask(f"put {self._place.key} {self._place.depth}")
+        self._ask(put_request(self._place))
 
     def get(self, timeout: float | None = None) -> bool:
         """Take something once there is something."""
-        seconds = -1 if timeout is None else timeout
-        return self._ask(f"get {self._place.key} {self._place.depth} {seconds}") == b"ok\n"
+        return self._ask(get_request(self._place, timeout)) == b"ok\n"
 
     def close(self) -> None:
         """Leave the broker."""
@@ -43,12 +42,12 @@ class Asked:
 
 def open_queue(place: Place) -> Asked:
     """Connect."""
-    return Asked(place, socket.create_connection(("127.0.0.1", ports(place.directory)[0])))
+    return Asked(place, socket.create_connection(("127.0.0.1", port(place))))
 
 
 def open_unix(place: Place) -> Asked:
     """Connect within the node."""
-    ports(place.directory)
+    port(place)
     connection = socket.socket(socket.AF_UNIX)
-    connection.connect(str(place.directory / UNIX))
+    connection.connect(str(unix_socket(place.directory, place.index)))
     return Asked(place, connection)

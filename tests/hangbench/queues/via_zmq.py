@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import zmq
 
-from tests.hangbench.queues.broker import ports
+from tests.hangbench.queues.broker import get_request, port, put_request
 from tests.hangbench.queues.place import Place
 
 
 class Zmq:
-    """A queue of the broker, asked by a request socket."""
+    """A queue with a broker, asked by a request socket."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.REQ)
         self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.connect(f"tcp://127.0.0.1:{ports(place.directory)[1]}")
+        self._socket.connect(f"tcp://127.0.0.1:{port(place)}")
 
     def put(self) -> None:
         """Add something once there is room."""
-        self._ask(f"put {self._place.key} {self._place.depth}")
+        self._ask(put_request(self._place))
 
     def get(self, timeout: float | None = None) -> bool:
         """Take something once there is something."""
-        seconds = -1 if timeout is None else timeout
-        return self._ask(f"get {self._place.key} {self._place.depth} {seconds}") == "ok"
+        return self._ask(get_request(self._place, timeout)) == "ok"
 
     def close(self) -> None:
         """Close the socket."""
