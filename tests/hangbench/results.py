@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.hangbench.probes import LAG_SECONDS
 from tests.hangbench.rates import shown
 from tests.hangbench.score import INNOCENT, RIGHT, SILENT, STRANGER, Outcome
+from tests.hangbench.shape import server_number
 
 ALL = "all"
 
@@ -196,4 +197,10 @@ def _seconds(value: float | None) -> str:
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    return " ".join("?" if rank == STRANGER else str(rank) for rank in ranks) or "nobody"
+    return " ".join(map(_process, ranks)) or "nobody"
+
+
+def _process(number: int) -> str:
+    if number == STRANGER:
+        return "?"
+    return str(number) if number >= 0 else f"server-{server_number(number)}"
