@@ -17,7 +17,7 @@ from tests.hangbench.player import Played, lacks, play
 from tests.hangbench.recorded import accept, cases, record, replay
 from tests.hangbench.results import agreement, good, markdown, write
 from tests.hangbench.score import Outcome, collect, judge
-from tests.hangbench.shape import ABOUT_HANGS, Shape, ShapeError, find, find_programs, load
+from tests.hangbench.shape import ABOUT_HANGS, Shape, ShapeError, bare, find, find_programs, load
 
 CORES = 5.0
 """Shapes at a time may want so much together; waiting ranks spin at the lowest priority, and shapes
@@ -30,6 +30,9 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--shapes", choices=(*ABOUT_HANGS, "all"), default="all")
     parser.add_argument(
         "--programs", action="store_true", help="play the small real programs instead of shapes"
+    )
+    parser.add_argument(
+        "--bare", action="store_true", help="play the programs without the client (not PyTorch's)"
     )
     parser.add_argument("--only", action="append", default=[], help="part of a name, repeatable")
     parser.add_argument("--jobs", type=int, default=12, help="shapes at a time (default: 12)")
@@ -69,6 +72,8 @@ def main(arguments: Sequence[str] = ()) -> None:
                 shapes = [load(file) for file in files if any(w in file.stem for w in words)]
             elif given.programs:
                 shapes = find_programs(tuple(given.only))
+                if given.bare:
+                    shapes = [bare(shape) for shape in shapes if shape.backend != "torch"]
             else:
                 shapes = find(given.shapes, tuple(given.only))
         except ShapeError as error:

@@ -23,7 +23,7 @@ from tests.hangbench.field import OWN, SHARED, Field
 from tests.hangbench.meeting import Board
 from tests.hangbench.probes import Probe, probe
 from tests.hangbench.queues import BROKERED, place
-from tests.hangbench.shape import DIRECTORY, PROGRAMS, SHAPE, Server, Shape
+from tests.hangbench.shape import BARE, DIRECTORY, PROGRAMS, SHAPE, Server, Shape
 from tests.lab.lab import AT_WORK, NICE
 from tests.running import clean_environ
 
@@ -221,7 +221,7 @@ class Play:
         if shape.program:
             command = [str(PROGRAMS / shape.program), *shape.arguments]
             more |= {DIRECTORY: str(self.directory), SHAPE: str(shape.file), "RANK": str(rank)}
-            more["WORLD_SIZE"] = str(self._world)
+            more |= {"WORLD_SIZE": str(self._world), BARE: str(shape.backend == "bare")}
         else:
             command = ["-m", "tests.hangbench.process", str(shape.file), str(self.directory)]
             command += [str(rank), str(self._world), str(generation), str(step)]

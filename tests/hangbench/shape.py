@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ except ImportError:  # Python 3.10
     import tomli as tomllib
 
 SHAPES = Path(__file__).with_name("shapes")
-DIRECTORY, SHAPE = "HANGBENCH_DIRECTORY", "HANGBENCH_SHAPE"
-"""Variables that programs get: the directory of the job, and the file of the shape."""
+DIRECTORY, SHAPE, BARE = "HANGBENCH_DIRECTORY", "HANGBENCH_SHAPE", "HANGBENCH_BARE"
+"""Variables that programs get: the directory of the job, the file of the shape, and whether they
+are to do without the client."""
 PROGRAMS = Path(__file__).with_name("programs")
 ABOUT_HANGS = ("open", "held", "fresh", "later", "newest", "latest", "next", "further", "eighth")
 """The folders of shapes about hangs; that of slow ranks is apart."""
@@ -301,6 +302,12 @@ def find_programs(only: tuple[str, ...] = ()) -> list[Shape]:
     """The programs that are no programmes of HangBench's own, by name."""
     files = sorted(PROGRAMS.glob("*.toml"))
     return [load(file) for file in files if not only or any(word in file.stem for word in only)]
+
+
+def bare(shape: Shape) -> Shape:
+    """The same job without the client, on one node, as long as its stillness takes to be odd."""
+    watch = shape.watch if shape.healthy else MAX_BARE_WATCH
+    return replace(shape, backend="bare", nodes=1, watch=watch)
 
 
 class _Reader:

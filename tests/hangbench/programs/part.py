@@ -13,7 +13,7 @@ from typing import Any
 import stagewatch
 from stagewatch.core.processes import die_with_parent
 from tests.hangbench.meeting import Board
-from tests.hangbench.shape import DIRECTORY, SHAPE, load
+from tests.hangbench.shape import BARE, DIRECTORY, SHAPE, load
 
 _WORDS = 4
 _STARTS_SECONDS = 120.0
@@ -63,7 +63,8 @@ class Part:
         self._board = Board(directory(), 0)
         self.at = 0
         self._peers: list[socket.socket] = []
-        stagewatch.init(self.role, job_id=shape.name, rank=self.rank, world_size=self.size)
+        if os.environ[BARE] == "False":
+            stagewatch.init(self.role, job_id=shape.name, rank=self.rank, world_size=self.size)
 
     def step(self) -> bool:
         """Begin the next step."""
