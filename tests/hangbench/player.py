@@ -229,7 +229,8 @@ class Play:
         if shape.backend == "bare":
             more |= {"SLURM_JOB_ID": shape.name, "RANK": str(rank), "LOCAL_RANK": str(rank)}
             more["WORLD_SIZE"] = str(self._world)
-        process = self._start(command, f"log.{rank}", more)
+        prefix = NICE if shape.wait == "spin" else AT_WORK
+        process = self._start([*prefix, *self._python(), *command], f"log.{rank}", more)
         self._processes.append((rank, process))
         self._current[rank] = process
 
@@ -245,20 +246,21 @@ class Play:
 
     def _launch_other(self, *arguments: str) -> int:
         """Start a process that is no rank."""
-        self._others.append(self._start([*arguments], "log.others", {}))
+        command = [*AT_WORK, *self._python(), *arguments]
+        self._others.append(self._start(command, "log.others", {}))
         return self._others[-1].pid
 
-    def _start(
-        self, arguments: list[str], log: str, environ: dict[str, str]
-    ) -> subprocess.Popen[bytes]:
-        shape = self.shape
-        prefix = NICE if shape.wait == "spin" else AT_WORK
-        python = torch_python() if shape.backend == "torch" else sys.executable
+    def _python(self) -> tuple[str, ...]:
         within = throttles.within(self._network) if self._network else ()
+        return (*within, torch_python() if self.shape.backend == "torch" else sys.executable)
+
+    def _start(
+        self, command: list[str], log: str, environ: dict[str, str]
+    ) -> subprocess.Popen[bytes]:
         environ["PYTHONPATH"] = f"{_ROOT}:{_ROOT / 'exporters'}"
         environ["OMP_NUM_THREADS"] = environ["OPENBLAS_NUM_THREADS"] = "1"
         return self._field.children.start(
-            [*prefix, *within, python, *arguments],
+            command,
             log=self.directory / log,
             environ=clean_environ(environ),
         )

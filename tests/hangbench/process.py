@@ -52,6 +52,8 @@ class Rank:
         self._entry = ""
         """Its place in the programme."""
         self._formed = False
+        self._first = True
+        """Whether this is the first thread, whose course the player watches."""
         self._open: tuple[tuple[str, str], contextlib.AbstractContextManager[Any]] | None = None
         self._begin()
 
@@ -73,7 +75,7 @@ class Rank:
     def _beside(self) -> None:
         """Play, in a thread, what goes on beside the steps."""
         other = copy.copy(self)
-        other._open, other.kept, other.pending = None, {}, []
+        other._open, other.kept, other._first = None, {}, False
         other.queues = self._open_queues(self.shape.beside)
         while True:
             other.step = self.step
@@ -254,7 +256,8 @@ class Rank:
                 stage: Any = self.stage(*wanted)
                 stage.__enter__()
                 self._open = wanted, stage
-        self.board.mark(self.rank, self.step)
+        if self._first:
+            self.board.mark(self.rank, self.step)
         if entry.trigger:
             self.tell("trigger", step=self.step)
         try:

@@ -46,6 +46,8 @@ HEAD = _words(
     "steps watch cores blind_spot groups role server absent init step beside final expect slow "
     "program arguments"
 )
+FIRST_THREAD = _words("collective wait send recv ddp init_group destroy reform finish")
+"""Actions of the first thread of a rank alone."""
 LEVELS = ("must", "may", "must not")
 WORLD = "world"
 MAX_WORLD = 16
@@ -500,7 +502,19 @@ class _Reader:
                     or (shape.slow.factor == 1.0) != shape.healthy
                 )
             ),
-            "the second thread has no stages": any(entry.stage for entry in shape.beside),
+            "the second thread has no stages": any(entry.stage for entry in flat(shape.beside)),
+            f"the second thread does none of {', '.join(sorted(FIRST_THREAD))}": any(
+                entry.do in FIRST_THREAD for entry in flat(shape.beside)
+            ),
+            "a second thread has no part in reform or in a rendezvous": bool(shape.beside)
+            and (
+                shape.uses("reform")
+                or any(
+                    shape.queues[entry.arguments["queue"]].via == "rendezvous"
+                    for entry in flat(shape.beside)
+                    if entry.do in ("put", "get")
+                )
+            ),
             "servers are named in [[server]], each once": (
                 not set(asked) <= set(names) or len(set(names)) < len(names)
             ),
