@@ -50,8 +50,8 @@ def probe(job_id: str, directories: Sequence[tuple[Path, Path]], pids: Mapping[i
     incidents, and py-spy at each process."""
     seen = _look(job_id, directories)
     for rank, pid in pids.items():
-        if stack := _stack(pid):
-            seen.stacks[rank] = stack
+        if found := stack(pid):
+            seen.stacks[rank] = found
     time.sleep(max(0.0, seen.ended + LAG_SECONDS - time.time()))
     again = _look(job_id, directories)
     seen.stood = bool(again.problem) or again.culprits == seen.culprits
@@ -97,17 +97,20 @@ def _inspect(seen: Probe, job_id: str, record_dir: Path, incident_dir: Path) -> 
             seen.sentences.append(verdict["sentence"])
 
 
-def _stack(pid: int) -> tuple[str, ...]:
+def stack(pid: int) -> tuple[str, ...]:
     """Functions of the main thread; empty where they cannot be read."""
     program = shutil.which("py-spy") or shutil.which(
         "py-spy", path=os.fspath(Path(sys.executable).parent)
     )
     if program is None:
         return ()
-    with contextlib.suppress(subprocess.TimeoutExpired, ValueError, LookupError):
+    with contextlib.suppress(subprocess.TimeoutExpired, ValueError, LookupError, StopIteration):
         command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
         done = subprocess.run(command, capture_output=True, timeout=_STACK_SECONDS, check=False)
         threads = json.loads(done.stdout)
-        main = next(thread for thread in threads if thread["thread_name"] == "MainThread")
-        return tuple(frame["name"] for frame in main["frames"])
+        return next(
+            tuple(frame["name"] for frame in thread["frames"])
+            for thread in threads
+            if thread["os_thread_id"] == pid
+        )
     return ()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.processes import Children
+from tests.hangbench.probes import stack
 from tests.hangbench.queues import BROKERED, VIAS, open_queue
 from tests.hangbench.queues.place import Place, clean
 from tests.hangbench.shape import ShapeError, load
@@ -168,31 +169,39 @@ def test_a_pipe_is_held_by_who_uses_it_and_by_nobody_else(two: Users) -> None:
     assert not pipes[0] & _pipes(os.getpid())
 
 
-SYSTEM_CALLS = {
-    "pipe": "read",
-    "mp_queue": "read",
-    "semaphore": "futex",
-    "unix": "recvfrom",
-    "tcp": "recvfrom",
-    "http": "recvfrom",
-    "zmq": "poll",
-    "asyncio": "epoll_wait",
-    "lock_file": "clock_nanosleep",
+WAITS = {
+    "pipe": ("read", "_read_pipe"),
+    "mp_queue": ("read", "_recv"),
+    "semaphore": ("futex", "_acquire_item"),
+    "unix": ("recvfrom", "_receive_answer"),
+    "tcp": ("recvfrom", "_receive_answer"),
+    "http": ("recvfrom", "readinto"),
+    "zmq": ("poll", "recv_string"),
+    "asyncio": ("epoll_wait", "select"),
+    "lock_file": ("clock_nanosleep", "_wait_to_look_again"),
 }
+"""System call and function in which a taker waits."""
 NUMBERS = {"0": "read", "7": "poll", "45": "recvfrom", "202": "futex", "230": "clock_nanosleep"}
 NUMBERS |= {"232": "epoll_wait"}
-"""Of x86-64."""
+"""Of the system calls of x86-64."""
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="knows the system calls of x86-64")
 @pytest.mark.parametrize("via", OWN)
-def test_the_kernel_says_in_what_a_taker_waits(two: Users, via: str) -> None:
+def test_kernel_and_stack_say_in_what_a_taker_waits(two: Users, via: str) -> None:
     two.start("consumer", "get")
-    file = Path(f"/proc/{two.processes['consumer'].pid}/syscall")
+    pid = two.processes["consumer"].pid
+    call, function = WAITS[via]
+    file = Path(f"/proc/{pid}/syscall")
     wait_for(
-        lambda: NUMBERS.get(file.read_text().split()[0]) == SYSTEM_CALLS[via],
-        f"{SYSTEM_CALLS[via]} and not {file.read_text()}",
+        lambda: NUMBERS.get(file.read_text().split()[0]) == call,
+        f"{call} and not {file.read_text()}",
     )
+    if stack(pid):  # where py-spy may read it
+        wait_for(
+            lambda: any(name.split(".")[-1] == function for name in stack(pid)),
+            f"{function} in {stack(pid)}",
+        )
 
 
 def _pipes(pid: int) -> set[str]:

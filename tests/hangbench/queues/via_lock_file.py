@@ -21,7 +21,7 @@ class LockFile:
         """Add something once there is room."""
         depth = self._place.depth
         while not self._change(lambda waiting: waiting + (waiting < depth)):
-            time.sleep(LOOK_SECONDS)
+            _wait_to_look_again()
 
     def get(self, timeout: float | None = None) -> bool:
         """Take something once there is something."""
@@ -29,7 +29,7 @@ class LockFile:
         while not self._change(lambda waiting: waiting - (waiting > 0)):
             if end is not None and time.monotonic() >= end:
                 return False
-            time.sleep(LOOK_SECONDS)
+            _wait_to_look_again()
         return True
 
     def close(self) -> None:
@@ -41,6 +41,10 @@ class LockFile:
             after = change(before)
             path.write_text(str(after))
         return after != before
+
+
+def _wait_to_look_again() -> None:
+    time.sleep(LOOK_SECONDS)
 
 
 def open_queue(place: Place) -> LockFile:

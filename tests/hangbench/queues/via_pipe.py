@@ -19,21 +19,31 @@ class Pipe:
 
     def put(self) -> None:
         """Add something once there is room."""
-        self._room.acquire()
+        self._acquire_room()
         os.write(self._writer, b"!")
 
     def get(self, timeout: float | None = None) -> bool:
         """Take something once there is something, while no other does so."""
-        if not self._lock.acquire(True, timeout):
+        if not self._acquire_reading(timeout):
             return False
         try:
             if timeout is not None and not select.select([self._reader], [], [], timeout)[0]:
                 return False
-            os.read(self._reader, 1)
+            self._read_pipe()
         finally:
             self._lock.release()
         self._room.release()
         return True
+
+    def _acquire_room(self) -> None:
+        self._room.acquire()
+
+    def _acquire_reading(self, timeout: float | None) -> bool:
+        acquired: bool = self._lock.acquire(True, timeout)
+        return acquired
+
+    def _read_pipe(self) -> None:
+        os.read(self._reader, 1)
 
     def close(self) -> None:
         """Let go of both ends."""

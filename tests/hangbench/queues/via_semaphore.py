@@ -14,15 +14,22 @@ class Semaphores:
 
     def put(self) -> None:
         """Add something once there is room."""
-        self._room.acquire()
+        self._acquire_room()
         self._there.release()
 
     def get(self, timeout: float | None = None) -> bool:
         """Take something once there is something."""
-        if not self._there.acquire(True, timeout):
+        if not self._acquire_item(timeout):
             return False
         self._room.release()
         return True
+
+    def _acquire_room(self) -> None:
+        self._room.acquire()
+
+    def _acquire_item(self, timeout: float | None) -> bool:
+        acquired: bool = self._there.acquire(True, timeout)
+        return acquired
 
     def close(self) -> None:
         """Nothing is open."""
