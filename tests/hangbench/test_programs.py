@@ -150,7 +150,11 @@ def test_who_gets_no_answer_goes_on_without_or_dies_and_who_waits_for_the_absent
 
 def test_a_server_is_named_by_its_pid_and_a_process_that_is_none_is_a_stranger(talk: Shape) -> None:
     played = Played(talk, ["node-a"], {}, 90.0, triggered=100.0, ended=200.0, server_pids=[11, 12])
-    named = [named_by(Track({"pid": pid}, []), played) for pid in ("12", "13")]
+    labels = {"evidence": "outsider", "role": "train"}
+    named = [
+        named_by(Track(labels | {"process": f"python serve.py (pid {pid} of job 7)"}, []), played)
+        for pid in (12, 13)
+    ]
     assert named == [frozenset({server_number(1)}), frozenset({STRANGER})]
     assert talk.expect.sets == (named[0],)
     played.probe = Probe(130.0, 134.0, stalled=True, outsiders={12})
