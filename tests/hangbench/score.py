@@ -127,7 +127,7 @@ def _budget(api: PrometheusApi, played: Played, suspected: float) -> float | Non
 def named_by(track: Track, played: Played) -> frozenset[int]:
     """The processes that a series names by its labels: a rank, or all of a node."""
     labels = track.labels
-    if labels.get("evidence") == OUTSIDER:
+    if labels.get("evidence") == OUTSIDER and "process" in labels:
         return outsiders(played, pids_in(labels["process"]))
     if "rank" in labels and played.shape.backend == "bare":  # nobody has told its role
         return frozenset({int(labels["rank"])})
