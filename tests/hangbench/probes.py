@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from tests.running import clean_environ
 LAG_SECONDS = 8.0
 """How long the rules may take to judge what `inspect` has seen: an agent looks every second, this
 Prometheus scrapes every 2 s, and the rules on stalls are evaluated every 5 s."""
+OUTSIDER = "outsider"
+"""Evidence that names a process which is no rank."""
 _GRACE_SECONDS = 60.0
 _STACK_SECONDS = 10.0
 
@@ -49,6 +52,7 @@ def probe(job_id: str, directories: Sequence[tuple[Path, Path]], pids: Mapping[i
     """Have `inspect` look at each node twice, by the directories of its records and of its agent's
     incidents, and py-spy at each process."""
     seen = _look(job_id, directories)
+    seen.outsiders -= set(pids.values())
     for rank, pid in pids.items():
         if found := stack(pid):
             seen.stacks[rank] = found
@@ -85,16 +89,18 @@ def _inspect(seen: Probe, job_id: str, record_dir: Path, incident_dir: Path) -> 
         seen.problem = (done.stdout + done.stderr)[-300:]
     else:
         for verdict in verdicts:
-            ranks = [one for one in verdict["culprits"] if one.get("rank") is not None]
-            culprits = {(one["role"], one["rank"]) for one in ranks}
-            seen.stalled |= bool(verdict["stalled"] or verdict["culprits"])
+            culprits = {(one["role"], one["rank"]) for one in verdict["culprits"]}
+            seen.stalled |= bool(verdict["stalled"] or culprits)
             seen.culprits |= culprits
-            outsiders = verdict.get("outsiders", [])
-            seen.outsiders |= {
-                one["pid"] for one in [*verdict["culprits"], *outsiders] if one not in ranks
-            }
+            if verdict["evidence"] == OUTSIDER:
+                seen.outsiders |= pids_in(verdict["sentence"])
             seen.evidence |= {verdict["evidence"]} - {""}
             seen.sentences.append(verdict["sentence"])
+
+
+def pids_in(text: str) -> set[int]:
+    """Those of the processes that a text speaks of."""
+    return {int(pid) for pid in re.findall(r"\bpid (\d+)", text)}
 
 
 def stack(pid: int) -> tuple[str, ...]:

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from stagewatch.judgement.case_file import Member, Truth
 from stagewatch.prometheus.api import PrometheusApi, Track
 from tests.hangbench.player import Played
-from tests.hangbench.probes import LAG_SECONDS
+from tests.hangbench.probes import LAG_SECONDS, OUTSIDER, pids_in
 from tests.hangbench.shape import MAX_WORLD, server_number
 
 ACTIVE, CULPRIT = "job:rl_stall:active", "job:rl_stall:culprit"
+UNNAMED = "rl_job_unnamed"
+"""Where no rank is named, what is known instead: of an outsider its command and pid."""
 BUDGET = "rank:rl_stall:budget_seconds"
 BARE_SECONDS = 300.0
 """How long a job without records must have been still; the rules give it no budget of its own."""
@@ -98,7 +100,8 @@ def collect(api: PrometheusApi, played: Played) -> Seen:
     ]
     lost = [track for track in alerts if "rank" not in track.labels and "node" in track.labels]
     seen.raised(suspicions, pages, trigger)
-    for track in [*culprits, *critical, *lesser, *lost]:
+    unnamed = ask(f'{UNNAMED}{{{job}, evidence="{OUTSIDER}"}}')
+    for track in [*culprits, *unnamed, *critical, *lesser, *lost]:
         ranks = named_by(track, played)
         for time, value in track.samples if ranks else ():
             if value and time >= trigger:
@@ -124,8 +127,8 @@ def _budget(api: PrometheusApi, played: Played, suspected: float) -> float | Non
 def named_by(track: Track, played: Played) -> frozenset[int]:
     """The processes that a series names by its labels: a rank, or all of a node."""
     labels = track.labels
-    if "rank" not in labels and "pid" in labels:
-        return outsiders(played, {int(labels["pid"])})
+    if labels.get("evidence") == OUTSIDER and "process" in labels:
+        return outsiders(played, pids_in(labels["process"]))
     if "rank" in labels and played.shape.backend == "bare":  # nobody has told its role
         return frozenset({int(labels["rank"])})
     if "rank" in labels:

@@ -21,7 +21,15 @@ from tests.hangbench.player import Played, lacks, play
 from tests.hangbench.probes import Probe
 from tests.hangbench.score import RIGHT, STRANGER, Seen, judge, named_by
 from tests.hangbench.server import FAULTS, address
-from tests.hangbench.shape import PROGRAMS, Shape, ShapeError, find_programs, load, server_number
+from tests.hangbench.shape import (
+    PROGRAMS,
+    Shape,
+    ShapeError,
+    bare,
+    find_programs,
+    load,
+    server_number,
+)
 
 needs_prometheus = pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="a field needs prometheus on the PATH"
@@ -98,9 +106,55 @@ def test_a_server_that_waits_for_another_that_is_silent_stops_all_who_ask_it(tal
     assert not played.statuses
 
 
+PATIENCE = """
+title = "Ranks that are tired of waiting"
+source = "https://example.org/"
+taken = "For a test."
+kind = "process"
+world = 5
+watch = 8
+absent = [4]
+step = [
+    { do = "sleep", seconds = 0.1 },
+    { do = "fail", server = "reward", how = "error", ranks = [0], at = 3, trigger = true },
+    { do = "call", server = "reward", ranks = [0], tries = 2, pause = 0.1, failing = "skip" },
+    { do = "call", server = "reward", ranks = [1], tries = 2, pause = 0.1 },
+    { do = "get", queue = "nothing", ranks = [2], timeout = 0.2, failing = "skip" },
+    { do = "collective", group = "pair", ranks = [3], at = 2, beat = 0.1 },
+]
+[[server]]
+name = "reward"
+seconds = 0
+[groups]
+pair = [[3, 4]]
+[expect]
+culprits = [1]
+"""
+
+
+@needs_prometheus
+@pytest.mark.xdist_group("live")
+def test_who_gets_no_answer_goes_on_without_or_dies_and_who_waits_for_the_absent_stays(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "patience.toml"
+    file.write_text(PATIENCE)
+    (played,) = rehearse([load(file)])
+    last = played.looks[-1].ranks
+    assert played.statuses == {1: 1}, played.log
+    assert last[0][2] > 10
+    assert last[2][2] > 10
+    assert last[3][1:] == (pytest.approx(played.triggered, abs=60), 2)
+    assert last[4] == (0, 0, 0)
+
+
 def test_a_server_is_named_by_its_pid_and_a_process_that_is_none_is_a_stranger(talk: Shape) -> None:
     played = Played(talk, ["node-a"], {}, 90.0, triggered=100.0, ended=200.0, server_pids=[11, 12])
-    named = [named_by(Track({"pid": pid}, []), played) for pid in ("12", "13")]
+    labels = {"evidence": "outsider", "role": "train"}
+    named = [
+        named_by(Track(labels | {"process": f"python serve.py (pid {pid} of job 7)"}, []), played)
+        for pid in (12, 13)
+    ]
     assert named == [frozenset({server_number(1)}), frozenset({STRANGER})]
     assert talk.expect.sets == (named[0],)
     played.probe = Probe(130.0, 134.0, stalled=True, outsiders={12})
@@ -179,6 +233,7 @@ def test_a_server_answers_until_it_fails(serve: Callable[..., str], how: str) ->
 def test_programs_do_as_they_say() -> None:
     brief = [shape for shape in find_programs() if not lacks(shape) and shape.backend != "torch"]
     some = [shape for shape in brief if not shape.healthy][::3]
+    some.append(dataclasses.replace(bare(some[0]), name=f"{some[0].name}_bare"))
     shapes = [dataclasses.replace(shape, watch=25.0) for shape in some]
     for played in rehearse(shapes):
         assert played.sound() == "", (played.shape.name, played.log)
