@@ -1,7 +1,7 @@
 """Small programs, each of which hangs in one call of a library, and what py-spy saw of them.
 
-`python -m tests.ranks.waits.blocking_programs PYTHON NAME...` runs programs by a Python that has the
-library, and writes the frames of their first thread into `blocking_calls.json`.  A program is a
+`python -m tests.ranks.waits.blocking_programs PYTHON NAME...` runs programs by a Python that has
+the library, and writes the frames of their first thread into `blocking_calls.json`.  A program is a
 user's: its frames are in `/job/train.py`.
 """
 
@@ -34,7 +34,8 @@ def fork(work):
             os._exit(0)
 def distributed(rank, work):
     import torch.distributed as dist
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port + 1}", rank=rank, world_size=2)
+    meet = f"tcp://127.0.0.1:{port + 1}"
+    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=2)
     work(dist)
 def two_ranks(work):
     fork(lambda: distributed(1, lambda dist: time.sleep(600)))
@@ -53,6 +54,10 @@ PROGRAMS = {
     "Thread.join": "t = threading.Thread(target=time.sleep, args=(600,)); t.start(); t.join()",
     "Future.result": (
         "import concurrent.futures as f; f.ThreadPoolExecutor().submit(time.sleep, 600).result()"
+    ),
+    "ThreadPoolExecutor": (
+        "import concurrent.futures as f\nwith f.ThreadPoolExecutor() as p:\n"
+        "    p.submit(time.sleep, 600)"
     ),
     "futures.wait": (
         "import concurrent.futures as f; f.wait([f.ThreadPoolExecutor().submit(time.sleep, 600)])"
@@ -155,13 +160,32 @@ PROGRAMS = {
         " grpc.server(futures.ThreadPoolExecutor()).wait_for_termination()"
     ),
     "filelock": (
-        "import filelock, tempfile; p = tempfile.mkdtemp() + '/lock';"
-        " filelock.FileLock(p).acquire(); filelock.FileLock(p).acquire()"
+        "import filelock, tempfile; p = tempfile.mkdtemp() + '/lock'\n"
+        "fork(lambda: (filelock.FileLock(p).acquire(), time.sleep(600)))\n"
+        "time.sleep(1); filelock.FileLock(p).acquire()"
+    ),
+    "joblib": "import joblib; joblib.Parallel(2)([joblib.delayed(time.sleep)(600)])",
+    "openai": (
+        "import openai; openai.OpenAI(base_url=url, api_key='x').chat.completions.create("
+        "model='m', messages=[{'role': 'user', 'content': 'x'}])"
+    ),
+    "huggingface_hub": (
+        "import huggingface_hub; huggingface_hub.hf_hub_download('a/b', 'c', endpoint=url)"
+    ),
+    "boto3": (
+        "import boto3; boto3.client('s3', endpoint_url=url, region_name='x', aws_access_key_id='x',"
+        " aws_secret_access_key='x').get_object(Bucket='b', Key='k')"
+    ),
+    "fsspec": "import fsspec; fsspec.filesystem('http').cat(url)",
+    "gunicorn": (
+        "from gunicorn.app.wsgiapp import WSGIApplication;"
+        " sys.argv = ['gunicorn', '-b', f'127.0.0.1:{port + 2}', 'http.server:test'];"
+        " WSGIApplication().run()"
     ),
     "redis": "import redis; redis.Redis(port=port, protocol=2).get('x')",
     # Ray.
-    "ray.get": "import ray; ray.init(); ray.get(ray.remote(time.sleep).remote(600))",
-    "ray.wait": "import ray; ray.init(); ray.wait([ray.remote(time.sleep).remote(600)])",
+    "ray.get": "import ray; ray.init(); ray.get(ray.remote(lambda: time.sleep(600)).remote())",
+    "ray.wait": "import ray; ray.init(); ray.wait([ray.remote(lambda: time.sleep(600)).remote()])",
     "ray.actor": (
         "import ray; ray.init()\nclass A:\n    def ask(self):\n        time.sleep(600)\n"
         "a = ray.remote(A).remote(); ray.get(a.ask.remote())"
@@ -190,6 +214,15 @@ PROGRAMS = {
     "DistributedDataParallel": (
         "import torch; two_ranks(lambda dist: torch.nn.parallel.DistributedDataParallel("
         "torch.nn.Linear(1, 1)))"
+    ),
+    "dist.checkpoint.save": (
+        "import torch.distributed.checkpoint as c, tempfile;"
+        " two_ranks(lambda dist: c.save({}, checkpoint_id=tempfile.mkdtemp()))"
+    ),
+    "fully_shard": (
+        "import torch\nfrom torch.distributed.fsdp import fully_shard\n"
+        "def work(dist):\n    m = torch.nn.Linear(8, 8)\n    fully_shard(m)\n"
+        "    m(torch.zeros(1, 8))\ntwo_ranks(work)"
     ),
     "DataLoader": (
         "import torch\nclass D(torch.utils.data.Dataset):\n    def __len__(self):\n"
@@ -228,6 +261,7 @@ def record(python: str, name: str) -> list[list[object]]:
             [python, str(file)], start_new_session=True, stdout=2, cwd=directory
         )
         try:
+            time.sleep(float(os.environ.get("SETTLE", "0")))  # for a library that takes its time
             seen: list[list[list[object]]] = []
             while program.poll() is None and len(seen) < 90:
                 time.sleep(1.0)

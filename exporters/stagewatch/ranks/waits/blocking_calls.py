@@ -53,25 +53,19 @@ peers    torch/distributed/distributed_c10d\.py  init_process_group | torch.dist
 peers    torch/distributed/(rendezvous|c10d_store)\.py  \w+ | the rendezvous of torch.distributed
 peers    torch/distributed/checkpoint/\w+\.py
          save|load|async_save|save_state_dict|load_state_dict | {} of torch.distributed.checkpoint
-peers    torch/distributed/elastic/\S+  \w*(barrier|rendezvous|synchronize)\w* | {} of torchelastic
 peers    torch/nn/parallel/distributed\.py
          __init__|forward|_\w*sync\w* | {} of DistributedDataParallel
 peers    torch/distributed/(fsdp|tensor|pipelining|_composable|_functional_collectives)\b\S*
-         \w+ | {} of torch.distributed
-peers    deepspeed/comm/\S+  (?!log_wrapper)\w+ | {} of DeepSpeed
-peers    mpi4py/\S+  \w+ | {} of mpi4py
+         \w+ | a sharded module of torch.distributed
 child    torch/utils/data/dataloader\.py  __next__|_next_data|_get_data|__init__ | the data loader
 device   torch/(cuda|xpu|npu)/\S+  synchronize|wait_event|wait_stream|query | torch.cuda.{}
 device   torch/(autograd/(__init__|graph)|_tensor)\.py
          backward|_engine_run_backward | {} of autograd
 storage  torch/(serialization|multiprocessing/reductions)\.py  load|save|_load|_save | torch.{}
-storage  safetensors/\S+  \w+ | safetensors {}
-process  ray/_private/worker\.py  get|wait | ray.{}
+process  ray/_private/worker\.py  get|wait|init | ray.{}
 process  ray/util/queue\.py  get|put | ray.util.queue {}
-process  ray/_?(private/)?\w*object_ref_generator\.py  __next__|_next_sync | the next item of a Ray task
-process  ray/_raylet\S*  __next__|_next_sync | the next item of a Ray task
-process  ray/(_private/(worker|node|services)|util/placement_group)\.py
-         init|connect|wait | ray.{}
+process  ray/\S*(object_ref_generator\.py|_raylet\S*)
+         __next__|_next_sync | the next item of a Ray task
 process  multiprocessing/queues\.py  get|put | multiprocessing.Queue.{}
 process  multiprocessing/managers\.py  _callmethod|_create|connect | a multiprocessing manager
 child    multiprocessing/pool\.py
@@ -86,7 +80,7 @@ child    (concurrent/futures/process)\.py
          _chain_from_iterable_of_lists|shutdown|__exit__ | a process pool
 child    subprocess\.py
          run|call|check_call|check_output|wait|communicate|_wait|__exit__ | subprocess.{}
-child    joblib/\S+  retrieve|_retrieve|wait_retrieval\w* | joblib
+child    joblib/\S+  _retrieve|_get_outputs|__call__ | joblib
 own      concurrent/futures/_base\.py
          result|exception|wait|as_completed|result_iterator | {} of a future
 own      concurrent/futures/thread\.py  shutdown|__exit__ | the end of a thread pool
@@ -98,19 +92,19 @@ process  requests/(api|sessions)\.py
 process  httpx/_(api|client)\.py
          get|post|put|patch|delete|head|request|stream|send | httpx.{}
 process  urllib3/\S+  request|urlopen | urllib3 {}
-process  huggingface_hub/\S+  \w+ | {} of huggingface_hub
-process  openai/\S+  request|create|_request | a request of openai
+process  huggingface_hub/\S+  \w+ | a request of huggingface_hub
+process  openai/\S+  request|create|wrapper | a request of openai
 process  (urllib/request|http/client|xmlrpc/client)\.py
          urlopen|open|getresponse|request|connect|__call__|_read_status | an HTTP request
 process  redis/\S+  execute_command|read_response|connect | redis
-process  (botocore|boto3|s3fs|fsspec|gcsfs)/\S+  \w+ | {} of object storage
+process  (botocore|fsspec)/\S+  \w+ | a request to object storage
 process  grpc/_channel\.py
          __call__|_blocking|result|_next|__next__|exception | a call of gRPC
 process  grpc/_utilities\.py  result|_block | a channel of gRPC
 anybody  grpc/_server\.py  wait_for_termination|wait | a gRPC server
 process  zmq/sugar/\w+\.py  recv\w*|send\w*|poll | zmq.{}
-storage  filelock/\S+  acquire|__enter__ | a lock of a file
-anybody  (uvicorn|hypercorn|gunicorn)/\S+  run|serve|main_loop | {} of a web server
+process  filelock/\S+  acquire|__enter__ | a lock of a file
+anybody  (uvicorn|gunicorn)/\S+  run|serve | a web server
 anybody  (socketserver|http/server)\.py  serve_forever|handle_request | a server
 anybody  (asyncio/(runners|base_events)|uvloop/\w+)\.py
          run|run_forever|run_until_complete | an event loop
@@ -156,8 +150,17 @@ def blocking_call(frames: Iterable[Frame]) -> BlockingCall | None:
 
 
 def _known(frame: Frame) -> BlockingCall | None:
-    module, function = frame.module.lstrip("/"), frame.function.rpartition(".")[2]
     for row in _TABLE:
-        if row.file.fullmatch(module) and row.function.fullmatch(function):
-            return BlockingCall(row.what.format(function), row.whom, frame)
+        if _matches(row, frame):
+            return BlockingCall(row.what.format(_name(frame)), row.whom, frame)
     return None
+
+
+def _matches(row: _Row, frame: Frame) -> bool:
+    found = row.file.fullmatch(frame.module.lstrip("/")) and row.function.fullmatch(_name(frame))
+    return found is not None
+
+
+def _name(frame: Frame) -> str:
+    """Without its class, which py-spy tells from Python 3.11 on."""
+    return frame.function.rpartition(".")[2]
