@@ -73,6 +73,15 @@ def test_threads_do_not_excuse_a_process_whose_main_thread_sleeps() -> None:
     assert found.pids == (2,)
 
 
+def test_a_thread_with_an_idle_connection_says_less_than_one_that_waits() -> None:
+    own = Wait(1, 1, Kind.OWN, "futex", 2.0)
+    kept = Connection("127.0.0.1:1", "127.0.0.1:2", (3,))
+    idle = Wait(1, 8, Kind.TCP, "epoll_wait", 2.0, Mode.ANY, (3,), connections=(kept,))
+    states = {1: W, 2: S, 3: S}
+    assert ends(look(states, own, idle, waiting(1, 2, thread=9)), [1]).pids == (2,)
+    assert ends(look(states, own, idle), [1]).pids == (3,)
+
+
 def request(pid: int, server: int, *, owed: bool) -> Wait:
     to_it = Connection("127.0.0.1:1", "127.0.0.1:2", (server,), owed=owed)
     return Wait(pid, pid, Kind.TCP, "read", 2.0, targets=(server,), connections=(to_it,))

@@ -76,6 +76,37 @@ def test_a_poll_of_nothing_is_a_sleep(program: Start, settled: Settled) -> None:
     assert look.processes[me].state is State.SLEEPING
 
 
+def test_threads_that_take_turns_at_one_loop_wait_together(
+    program: Start, settled: Settled
+) -> None:
+    running = program(
+        code("""
+        import select
+        r, w = os.pipe()
+        def write():
+            os.close(r)
+            sleep()
+        say("writer", fork(write))
+        os.close(w)
+        loop = select.epoll()
+        loop.register(r, select.EPOLLIN)
+        turn = threading.Lock()
+        def work():
+            while True:
+                with turn:
+                    loop.poll(0.1)
+                time.sleep(0.01)
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for one in threads:
+            one.start()
+        say("waiter")
+        threads[0].join()
+        """)
+    )
+    waiter, writer = running["waiter"], running["writer"]
+    settled(waiter, until=lambda look: ends(look, [waiter]).pids == (writer,))
+
+
 ASYNCIO = code("""
     import asyncio
     server = socket.create_server(("127.0.0.1", 0))

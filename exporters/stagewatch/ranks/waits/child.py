@@ -37,8 +37,8 @@ from stagewatch.ranks.waits.model import (
     as_json,
 )
 from stagewatch.ranks.waits.naming import Name, name_of
-from stagewatch.ranks.waits.system_calls import Call, calls
-from stagewatch.ranks.waits.threads import Threads, look
+from stagewatch.ranks.waits.system_calls import Call, Role, calls
+from stagewatch.ranks.waits.threads import Thread, Threads, look
 
 T = TypeVar("T")
 
@@ -277,7 +277,13 @@ class _Look:
 def _same(subject: _Subject, now: Threads, seconds: float) -> dict[int, Wait]:
     """The waits of a process that its threads are in at the second look as well."""
     before = {thread.task: thread for thread in subject.threads.threads}
-    found = {}
+    polled = {_polled(thread) for thread in now.threads}
+    # Threads may take turns to wait for the events of one loop, as those of gRPC do.
+    found = {
+        task: wait
+        for task, wait in subject.waits.items()
+        if _polled(before[task]) in polled - {None}
+    }
     for thread in now.threads:
         wait, then = subject.waits.get(thread.task), before.get(thread.task)
         if wait is None or then is None:
@@ -288,6 +294,12 @@ def _same(subject: _Subject, now: Threads, seconds: float) -> dict[int, Wait]:
         elif thread.waits_like(then) and used < BUSY:
             found[thread.task] = wait
     return found
+
+
+def _polled(thread: Thread) -> int | None:
+    """The epoll instance that a thread waits for, by its descriptor."""
+    epoll = thread.call is not None and thread.call.role is Role.EPOLL and thread.arguments
+    return thread.arguments[0] if epoll else None
 
 
 def _request(wait: Wait) -> Wait:

@@ -80,8 +80,8 @@ def waits_of(waiting: Waiting, pid: int) -> tuple[Wait, ...]:
     """The waits of a process that say why it does not go on.
 
     They are those of the thread that counts; where that waits for the process itself, or for
-    anybody, or tries again and again, those of the other threads.  A server that owes one of its
-    clients an answer is not excused by its wait for the next request.
+    anybody, or tries again and again, those of the other threads, idle connections last.  A server
+    that owes one of its clients an answer is not excused by its wait for the next request.
     """
     process = waiting.processes.get(pid)
     if process is None or process.state not in (State.WAITING, State.RETRYING, State.INWARD):
@@ -92,9 +92,14 @@ def waits_of(waiting: Waiting, pid: int) -> tuple[Wait, ...]:
         return tuple(first)
     others = tuple(wait for wait in mine if wait.outward or wait.unseen)
     if others:
-        return others
+        return tuple(wait for wait in others if not _is_idle(wait)) or others
     requests = tuple(wait for wait in mine if wait.mode is Mode.ANYBODY and wait.targets)
     return () if _owes(waiting, pid, requests) else requests
+
+
+def _is_idle(wait: Wait) -> bool:
+    """Whether all it waits for are connections that nobody owes anything on, kept for later."""
+    return bool(wait.connections) and not any(one.owed or one.unsent for one in wait.connections)
 
 
 def _owes(waiting: Waiting, pid: int, requests: Iterable[Wait]) -> bool:
