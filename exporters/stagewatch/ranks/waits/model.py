@@ -137,6 +137,16 @@ class Wait:
         return tuple(one for one in self.connections if one.leaves)
 
     @property
+    def idle(self) -> bool:
+        """Whether it may be for nothing: it looks at connections on which nobody owes anything.
+
+        They may be kept for later, or their other end has yet to send what it was not asked for.
+        """
+        looks = self.call.startswith(("epoll", "poll", "ppoll", "select", "pselect"))
+        owed = any(one.owed or one.unsent for one in self.connections)
+        return looks and bool(self.connections) and not owed
+
+    @property
     def outward(self) -> bool:
         """Whether it is for somebody else in particular."""
         return self.mode is not Mode.ANYBODY and bool(self.targets or self.remotes)
