@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -48,3 +49,24 @@ def test_who_is_of_no_job_has_none(python: Python) -> None:
     script = python("print('ready'); import time; time.sleep(600)")
     script.said("ready")
     assert name_of(Procfs(), script.pid, os.getsid(0)).job == ""
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "container", "job"),
+    [
+        (f"0::/system.slice/docker-{'ab' * 32}.scope", "abababababab", "7"),
+        (f"0::/kubepods/burstable/pod1/cri-containerd-{'cd' * 32}.scope", "cdcdcdcdcdcd", "7"),
+        ("0::/system.slice/slurmstepd.scope/job_540/step_0/user/task_0", "", "540"),
+        ("0::/user.slice", "", "7"),
+    ],
+)
+def test_control_groups_tell_the_container_and_slurms_job(
+    tmp_path: Path, cgroup: str, container: str, job: str
+) -> None:
+    process = tmp_path / "77"
+    process.mkdir()
+    (process / "cgroup").write_text(cgroup + "\n")
+    (process / "cmdline").write_bytes(b"vllm\0serve\0")
+    (process / "environ").write_bytes(b"STAGEWATCH_JOB_ID=7\0")
+    name = name_of(Procfs(tmp_path), 77, 1)
+    assert (name.container, name.job, name.arguments) == (container, job, "vllm serve")

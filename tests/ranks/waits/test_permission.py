@@ -22,7 +22,8 @@ os.setgroups([])
 os.setresgid(*[{NOBODY}] * 3)
 os.setresuid(*[{NOBODY}] * 3)
 targets = [[int(pid), 0, 0] for pid in sys.argv[1:]]
-print("told", json.dumps(answer({{"targets": targets, "connections": [], "apart": 0.3}})))
+question = {{"targets": targets, "connections": [], "connected": [], "apart": 0.3}}
+print("told", json.dumps(answer(question)))
 """
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root starts processes of others")

@@ -7,5 +7,7 @@ each source (`pipes`, `unix_sockets`, `tcp`, `events`, `several` for poll and ep
 `children`, `file_locks`, `storage`).  `holders` knows which process has which descriptor open.
 
 `model` is what comes out of it, and JSON both ways; `ends` follows the edges to those that the
-others wait for.  Nothing here knows of ranks or verdicts.  Open `model` first, then `child`.
+others wait for.  `busy` samples where threads run that do not wait, and `blocking_calls` reads from
+a Python stack what kind of call a thread is in.  Nothing here knows of verdicts.  Open `model`
+first, then `child`.
 """

@@ -92,14 +92,9 @@ def waits_of(waiting: Waiting, pid: int) -> tuple[Wait, ...]:
         return tuple(first)
     others = tuple(wait for wait in mine if wait.outward or wait.unseen)
     if others:
-        return tuple(wait for wait in others if not _is_idle(wait)) or others
+        return tuple(wait for wait in others if not wait.idle) or others
     requests = tuple(wait for wait in mine if wait.mode is Mode.ANYBODY and wait.targets)
     return () if _owes(waiting, pid, requests) else requests
-
-
-def _is_idle(wait: Wait) -> bool:
-    """Whether all it waits for are connections that nobody owes anything on, kept for later."""
-    return bool(wait.connections) and not any(one.owed or one.unsent for one in wait.connections)
 
 
 def _owes(waiting: Waiting, pid: int, requests: Iterable[Wait]) -> bool:

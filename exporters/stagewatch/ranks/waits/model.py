@@ -137,6 +137,16 @@ class Wait:
         return tuple(one for one in self.connections if one.leaves)
 
     @property
+    def idle(self) -> bool:
+        """Whether it may be for nothing: it looks at connections on which nobody owes anything.
+
+        They may be kept for later, or their other end has yet to send what it was not asked for.
+        """
+        looks = self.call.startswith(("epoll", "poll", "ppoll", "select", "pselect"))
+        owed = any(one.owed or one.unsent for one in self.connections)
+        return looks and bool(self.connections) and not owed
+
+    @property
     def outward(self) -> bool:
         """Whether it is for somebody else in particular."""
         return self.mode is not Mode.ANYBODY and bool(self.targets or self.remotes)
@@ -165,6 +175,9 @@ class Process:
     """CPU time between the looks, as a number of cores."""
     steps: int = 0
     """How many waits lead to it from the processes that were asked for."""
+    runs_in: tuple[tuple[str, float], ...] = ()
+    """Of one that runs: the libraries that its busiest thread was seen in, with its share in each;
+    `busy.doing` says what a library is busy with."""
     lacking: tuple[str, ...] = ()
     """What could not be seen, and why."""
 
@@ -228,6 +241,7 @@ def _process(told: Any) -> Process:
         thread=whole(told["thread"]),
         cores=real(told["cores"]),
         steps=whole(told["steps"]),
+        runs_in=_some(told["runs_in"], _share),
         lacking=_some(told["lacking"], text),
     )
 
@@ -268,6 +282,11 @@ def _some(told: Any, read: Callable[[Any], T]) -> tuple[T, ...]:
     if type(told) not in (list, tuple) or len(told) > MAX_ITEMS:
         raise ValueError("it is no list, or too long")
     return tuple(read(one) for one in told)
+
+
+def _share(told: Any) -> tuple[str, float]:
+    name, share = told
+    return text(name), real(share)
 
 
 def _flag(told: Any) -> bool:
