@@ -65,6 +65,17 @@ def test_all_ranks_of_the_job_are_looked_at_and_the_suspect_comes_first() -> Non
     assert majority.startswith("job 540 ranks 0, 1, 2, 4 and 3 more (train), pid 4000, majority:")
 
 
+def test_the_call_that_a_stack_is_in_is_named() -> None:
+    class Gets(Taker):
+        def take(self, ranks: Iterable[Rank]) -> dict[int, Take]:
+            get = Frame("get", "/usr/lib/python3.11/multiprocessing/queues.py", 103)
+            frames = (get, Frame("train", "/x/run.py", 7))
+            return {rank.pid: Take((("MainThread", frames),)) for rank in ranks if rank.pid}
+
+    told = shown(gather(job(8, SPINNING, rank_3=LEFT), Gets()))
+    assert "thread MainThread, in multiprocessing.Queue.get" in told
+
+
 def test_only_the_most_frequent_stack_is_that_of_the_majority() -> None:
     ranks = job(6, SPINNING | stands("a"), rank_1=stands("b"), rank_3=LEFT | stands("c"))
     heads = [line for line in shown(ranks).splitlines() if line.startswith("job ")]

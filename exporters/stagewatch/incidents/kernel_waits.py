@@ -76,7 +76,7 @@ class _Job:
         while todo:
             pid, how = todo.pop()
             waits = waits_of(self._waiting, pid)
-            if any(wait.unseen or wait.kind in (Kind.DEVICE, Kind.OTHER) for wait in waits):
+            if any(_unclear(wait) for wait in waits):
                 continue
             if not waits:
                 found |= dict.fromkeys(self._end(rank, pid, how))
@@ -136,6 +136,11 @@ class _Job:
             yield pid
             stat = self._proc.stat(pid)
             pid = stat.parent if stat else 0
+
+
+def _unclear(wait: Wait) -> bool:
+    """Whether nobody can tell from it whom the process waits for."""
+    return wait.unseen or wait.idle or wait.kind in (Kind.DEVICE, Kind.OTHER)
 
 
 def _in(state: State) -> str:

@@ -15,6 +15,7 @@ from stagewatch.judgement.words import numbers
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.stacks import NO_PROCESS, Stack, StackTaker, Take, stack
+from stagewatch.ranks.waits.blocking_calls import blocking_call
 
 APART_SECONDS = 1.0
 """Between the two looks at a stack, for which somebody waits."""
@@ -54,13 +55,23 @@ def take(
     none = Take(problem=NO_PROCESS)
     taken = {
         rank.key: with_children(
-            stack(first.get(rank.pid, none), second.get(rank.pid, none)),
+            _with_call(first.get(rank.pid, none), second.get(rank.pid, none)),
             [child for child in children if child.rank == rank.key],
             (first, second),
         )
         for rank in live
     }
     return [_with(fact, taken.get((fact.job_id, fact.role, str(fact.rank)))) for fact in facts]
+
+
+def _with_call(*takes: Take) -> Stack:
+    """A stack whose first thread is told with the blocking call of a library that it is in."""
+    found = stack(*takes)
+    call = blocking_call(takes[-1].threads[0][1]) if takes[-1].threads else None
+    if call is None or not found.threads:
+        return found
+    (name, frames), *others = found.threads
+    return replace(found, threads=((f"{name}, in {call.what}", frames), *others))
 
 
 def _with(fact: RankFacts, taken: Stack | None) -> RankFacts:
