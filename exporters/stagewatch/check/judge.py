@@ -30,8 +30,6 @@ def agent_url(value: object) -> str:
 
 XID_SECONDS = 3600.0
 """How long an XID counts against the node."""
-DRIVER_STUCK_SECONDS = 60.0
-"""How long the driver may hang before the node is drained."""
 ORPHAN_SECONDS = 60.0
 """How long a process may hold a GPU after the end of its job."""
 CLOCK_OFFSET_SECONDS = 0.01
@@ -51,6 +49,7 @@ class CheckOptions(Access):
     skip: tuple[str, ...] = option((), "checks to leave out", parse=listing(check_name))
     gpus: int = option(0, "GPUs this node must have; 0: as many as are on its PCI bus")
     gpu_type: str = option("", "model they must be, as in gpu_info's type (h200, a6000)")
+    driver_stuck: float = option(60.0, "how long the driver may hang before the node is drained")
     mounts: tuple[str, ...] = option(
         (), "directories that must be mounted and answer", parse=listing(text)
     )
@@ -129,7 +128,7 @@ def agent(facts: Facts, options: CheckOptions) -> Found:
 
 def driver(facts: Facts, options: CheckOptions) -> Found:
     stuck = facts.series.value("stagewatch_collector_stuck_seconds", collector="gpu") or 0.0
-    if stuck >= DRIVER_STUCK_SECONDS:
+    if stuck >= options.driver_stuck:
         yield Level.DRAIN, f"the NVIDIA driver has not answered for {stuck:.0f} s"
     elif stuck:
         yield Level.WARN, f"the NVIDIA driver has not answered for {stuck:.0f} s"
