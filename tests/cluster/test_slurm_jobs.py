@@ -6,15 +6,11 @@ import os
 import re
 import signal
 
-import pytest
-
 from stagewatch.core.exposition import Samples
 from stagewatch.slurm.collectors import jobs as slurm_jobs
 from stagewatch.slurm.collectors.jobs import JobsCollector
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.cluster.observing import observed
-
-pytestmark = pytest.mark.xdist_group("slurm")
 
 
 def look(slurm: SlurmCluster, *, indices: bool) -> Samples:
