@@ -122,7 +122,7 @@ def test_preempted_job_is_told_from_the_signal_on_while_it_uses_its_grace_time(
             *squeue(job, "State", "UserName", "Account", "PreemptTime"),
             env={"SLURM_TIME_FORMAT": "%s"},
         )
-        return None if "|N/A|" in shown else shown
+        return None if "|N/A|" in shown or shown.startswith("SIGNALING") else shown
 
     state, user, account, since, _ = slurm.wait(signalled, "the job to be preempted").split("|")
     found = look(slurm, indices=False).families
