@@ -12,7 +12,7 @@ demo:
 test:
 	@deploy/setup.sh tools
 	@deploy/setup.sh venv
-	$(BIN)/pytest -n 3 --dist loadgroup --durations 15 $(ARGS) || { \
+	$(BIN)/pytest -n 4 --dist loadgroup --durations 20 $(ARGS) || { \
 	    echo "$@: again, one at a time, what failed beside others on a busy machine"; \
 	    $(BIN)/pytest -n 1 --dist loadgroup $(AGAIN) $(ARGS); }
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -21,6 +23,10 @@ from tests.fakes.faultfs import FaultFs
 from tests.fakes.nvml import FakeNvml, build
 from tests.running import Python
 from tests.web.certificates import Authority
+
+# Compiled once, and not anew by each of a thousand programs under test: half of an agent's start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # How long an example takes says something of the machine, not of the code.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -38,14 +44,41 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         subprocess.run(["make", "--quiet", "rules"], cwd=Path(__file__).parents[1], check=True)
 
 
+MINUTES = ("live", "tests_cluster", "tests_lab")
+"""Groups of tests that wait for minutes; the others run beside them."""
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Let --last-failed find tests of a group in a worker, where pytest-xdist adds the group to
-    their names: files are searched before that, and tests are chosen behind it."""
+    their names: files are searched before that, and tests are chosen behind it.
+
+    Groups begin in the order of their tests here, not the largest first.
+    """
+    config.option.loadscopereorder = False
     chosen = config.pluginmanager.get_plugin("lfplugin")
     if chosen is not None and hasattr(config, "workerinput"):
         for name in list(chosen.lastfailed):
             chosen.lastfailed[re.sub(r"@\w+$", "", name)] = True
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests that share something of their module or package in one worker, which makes it
+    once; those that take longest come first."""
+    for item in items:
+        fixtures = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009
+        shared = [each[-1].baseid for each in fixtures if each[-1].scope in ("module", "package")]
+        if shared and not item.get_closest_marker("xdist_group"):
+            widest = min(shared, key=len)  # the package rather than a module of it
+            group = re.sub(r"\W+", "_", widest)
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=_comes_later)
+
+
+def _comes_later(item: pytest.Item) -> bool:
+    group = item.get_closest_marker("xdist_group")
+    return group is None or not group.args[0].startswith(MINUTES)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,9 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from stagewatch.demo.stack import free_port
+from tests.exposition import Series, series_of
 from tests.waiting import wait_for
 
 TRAINER = """
@@ -22,8 +21,6 @@ while True:
     with stagewatch.stage("train", step=step):
         time.sleep(0.05)
 """
-
-Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 class NodeAgent:
@@ -77,11 +74,7 @@ class NodeAgent:
         """Every series of `/metrics`."""
         status, body = self.get("/metrics")
         assert status == 200, body
-        return {
-            (sample.name, frozenset(sample.labels.items())): sample.value
-            for family in text_string_to_metric_families(body)
-            for sample in family.samples
-        }
+        return series_of(body)
 
     def value(self, name: str, **labels: str) -> float | None:
         """The first series of that name that has these labels."""

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import email
+import email.message
 import os
 import re
 import subprocess
 import sys
 import venv
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import stagewatch
 from stagewatch.core.processes import Children
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[1]
-pytestmark = pytest.mark.xdist_group("install")  # one worker makes the environments, once
 
 
 def run(*command: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -58,11 +60,16 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "bin"
 
 
+def metadata_of(archive: zipfile.ZipFile) -> tuple[str, email.message.Message]:
+    """The directory of the wheel's metadata, and the metadata."""
+    info = next(name.partition("/")[0] for name in archive.namelist() if ".dist-info/" in name)
+    return info, email.message_from_bytes(archive.read(f"{info}/METADATA"))
+
+
 def test_the_wheel_carries_what_belongs_to_it(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-        info = next(name.partition("/")[0] for name in names if ".dist-info/" in name)
-        metadata = email.message_from_bytes(archive.read(f"{info}/METADATA"))
+        info, told = metadata_of(archive)
         assert archive.read(f"{info}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
     assert wheel.name == f"stagewatch-{stagewatch.__version__}-py3-none-any.whl"
     assert "stagewatch/py.typed" in names
@@ -74,9 +81,9 @@ def test_the_wheel_carries_what_belongs_to_it(wheel: Path) -> None:
     alerts = {path.name for path in (ROOT / "alerts").glob("*.rules.yaml")}
     assert alerts <= {name.removeprefix("stagewatch/_assets/alerts/") for name in names}
     assert {name.split("/")[0] for name in names} == {"stagewatch", info}
-    assert metadata["License-Expression"] == "Apache-2.0"
-    assert metadata["Requires-Python"] == ">=3.10"
-    assert all("extra ==" in line for line in metadata.get_all("Requires-Dist", []))
+    assert told["License-Expression"] == "Apache-2.0"
+    assert told["Requires-Python"] == ">=3.10"
+    assert all("extra ==" in line for line in told.get_all("Requires-Dist", []))
 
 
 def test_a_trainer_needs_nothing_but_the_wheel(bare: Path, tmp_path: Path) -> None:
@@ -142,22 +149,23 @@ def test_the_rules_are_found_in_the_wheel(bare: Path) -> None:
 
 
 EXTRAS = ("node", "slurm", "web-config", "dashboards", "report", "demo", "evidence", "top")
-EVERY = frozenset(EXTRAS)
 NOWHERE = "http://127.0.0.1:9"
+BARE: dict[tuple[str, ...], int] = {
+    ("assets", "export", "{tmp}/assets"): 0,
+    ("fault", "list", "--fault-dir", "{tmp}", "--undo-dir", "{tmp}/undo"): 0,
+    (
+        *("fault", "inject", "cpu", "--target", "all", "--for", "1s", "--dry-run"),
+        *("--fault-dir", "{tmp}", "--undo-dir", "{tmp}/undo"),
+    ): 0,
+    ("check", "--list"): 0,
+}
+"""Commands that need no extra, and their exit status."""
 COMMANDS: dict[tuple[str, ...], tuple[frozenset[str], int]] = {
-    ("inspect", "--job", "none", "--record-dir", "{tmp}"): (EVERY, 0),
     ("inspect", "--job", "1", "--prometheus", NOWHERE): (
         frozenset({"slurm", "report", "demo", "top"}),
         1,
     ),
     ("top", "--record-dir", "{tmp}"): (frozenset({"top"}), 2),  # there is no terminal
-    ("assets", "export", "{tmp}/assets"): (EVERY, 0),
-    ("fault", "list", "--fault-dir", "{tmp}", "--undo-dir", "{tmp}/undo"): (EVERY, 0),
-    (
-        *("fault", "inject", "cpu", "--target", "all", "--for", "1s", "--dry-run"),
-        *("--fault-dir", "{tmp}", "--undo-dir", "{tmp}/undo"),
-    ): (EVERY, 0),
-    ("check", "--list"): (EVERY, 0),
     ("check-config",): (frozenset({"node", "slurm", "demo"}), 0),
     ("check-config", "--agent", "slurm"): (frozenset({"node", "slurm", "demo"}), 0),
     ("demo", "--scenario", "list"): (frozenset({"slurm", "report", "demo", "top"}), 0),
@@ -169,21 +177,68 @@ COMMANDS: dict[tuple[str, ...], tuple[frozenset[str], int]] = {
 """Commands, the extras with any of which each works, and its exit status then."""
 
 
+def test_a_command_that_needs_no_extra_works_from_the_bare_wheel(
+    bare: Path, tmp_path: Path
+) -> None:
+    for words, status in BARE.items():
+        done = run(bare / "stagewatch", *(word.format(tmp=tmp_path) for word in words))
+        assert (done.returncode, done.stderr) == (status, ""), words
+
+
+def needed(wheel: Path, extra: str) -> dict[str, metadata.Distribution]:
+    """What pip installs for an extra, by name, as this environment has it."""
+    with zipfile.ZipFile(wheel) as archive:
+        _, told = metadata_of(archive)
+    found: dict[str, metadata.Distribution] = {}
+    seen: set[tuple[str, str]] = set()
+    waiting = [(told, extra)]
+    while waiting:
+        content, wanted = waiting.pop()
+        for text in content.get_all("Requires-Dist", []):
+            one = Requirement(text)
+            if one.marker and not one.marker.evaluate({"extra": wanted}):
+                continue
+            try:
+                package = metadata.distribution(one.name)
+            except metadata.PackageNotFoundError:
+                pytest.skip(f"needs {one.name}, of the extra {extra}")
+            assert one.specifier.contains(package.version, prereleases=True), text
+            own = one.name == "stagewatch"  # one extra may ask for another
+            for more in ("", *one.extras):
+                if (one.name, more) not in seen:
+                    seen.add((one.name, more))
+                    waiting.append((told if own else package.metadata, more))  # type: ignore[arg-type]
+            found |= {} if own else {one.name: package}
+    return found
+
+
 @pytest.fixture(scope="module", params=EXTRAS)
 def installed(
-    request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    wheel: Path,
+    bare: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[str, Path]:
-    """An extra, and the `bin` of an environment in which it alone was installed."""
+    """An extra, and the `bin` of an environment that holds the wheel and what the extra needs.
+
+    Links lead to the packages of this environment: pip has put these there for all extras.
+    """
     extra: str = request.param
     directory = tmp_path_factory.mktemp(extra)
     venv.create(directory, symlinks=True)
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    python = directory / "bin" / "python"
-    # Python compiles what the commands import, which is a small part of it all.
-    done = run(*pip, "--python", python, "install", "--no-compile", f"{wheel}[{extra}]")
-    if done.returncode and "No matching distribution" in done.stderr:
-        pytest.skip("needs an index of packages")
-    assert done.returncode == 0, done.stderr
+    (site,) = directory.glob("lib/python*/site-packages")
+    (own,) = bare.parent.glob("lib/python*/site-packages")
+    tops = {path.name: path for path in own.glob("stagewatch*")}
+    for package in needed(wheel, extra).values():
+        names = {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}
+        tops |= {name: Path(str(package.locate_file(name))) for name in names}
+    for name, path in tops.items():
+        (site / name).symlink_to(path)
+    script = directory / "bin" / "stagewatch"
+    script.write_text(
+        f"#!{directory}/bin/python\nimport sys\nfrom stagewatch.cli import main\nsys.exit(main())\n"
+    )
+    script.chmod(0o755)
     return extra, directory / "bin"
 
 

@@ -60,10 +60,9 @@ def play(
     expected: Sequence[tuple[str, str, Mapping[str, float]]],
     *,
     interval: str = "2s",
-    backwards: bool = False,
 ) -> None:
     """Assert what an expression has at a time, of input series given in promtool's notation."""
-    check(write(directory, rules, given, expected, interval=interval, backwards=backwards))
+    check(write(directory, rules, given, expected, interval=interval))
 
 
 def write(
@@ -73,17 +72,16 @@ def write(
     expected: Sequence[tuple[str, str, Mapping[str, float]]],
     *,
     interval: str = "2s",
-    backwards: bool = False,
 ) -> Path:
     """A test for promtool of what an expression has at a time, of series in its notation.
 
-    Groups are evaluated as they follow each other in the files, or the last one first.
+    Groups are evaluated as they follow each other in the files.
     """
     order = [group for name in rules for group in group_names(ALERTS / name)]
     test: dict[str, Any] = {
         "rule_files": [str(ALERTS / name) for name in rules],
         "evaluation_interval": interval,
-        "group_eval_order": order[::-1] if backwards else order,
+        "group_eval_order": order,
         "tests": [
             {
                 "interval": interval,

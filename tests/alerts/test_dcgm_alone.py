@@ -6,24 +6,20 @@ docs/gpu.md lists those that cannot; the tests hold the page to it.
 from __future__ import annotations
 
 import re
-from functools import partial
 from pathlib import Path
-
-import pytest
 
 from stagewatch.gpu.model_names import gpu_type
 from stagewatch.gpu.xids import catalogue
+from tests.alerts.courses import Case, play_together
 from tests.alerts.dcgm_series import RELEASES, Release, gpu
 from tests.alerts.promtool import needs_promtool, series
-from tests.alerts.promtool import play as play_every
 from tests.alerts.rule_files import every_rule
 from tests.dashboards.boards import NAMES, ROOT, Query, panel_queries
 
-RULES = ("limits.rules.yaml", "dcgm.rules.yaml", "gpu.rules.yaml")
+RULES = ("limits.rules.yaml", "dcgm.rules.yaml", "gpu.rules.yaml", "jobs.rules.yaml")
 PAGE = (ROOT / "docs/gpu.md").read_text()
 pytestmark = needs_promtool
-every_release = pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.name)
-play = partial(play_every, interval="30s")
+Expected = list[tuple[str, str, dict[str, float]]]
 
 HEALTHY = {
     "DEV_SM_CLOCK": "1755x400",
@@ -93,8 +89,7 @@ def cannot(heading: str) -> set[str]:
     return set(re.findall(r"`([^`]+)`", part))
 
 
-@every_release
-def test_each_alert_fires_for_its_sick_gpu_alone(tmp_path: Path, release: Release) -> None:
+def each_alert_fires_for_its_sick_gpu_alone(release: Release) -> Case:
     given: dict[str, str] = {}
     samples = {}
     for alert, sick in SICK.items():
@@ -102,22 +97,18 @@ def test_each_alert_fires_for_its_sick_gpu_alone(tmp_path: Path, release: Releas
         given |= gpu(release, 1, HEALTHY | sick, node=alert)
         samples[f'{{alertname="{alert}", gpu="1", node="{alert}"}}'] = 1.0
     fired = 'sum by (alertname, gpu, node) (ALERTS{alertstate="firing"})'
-    play(tmp_path, RULES, given, [(fired, "30m", samples)])
+    return Case(given, [(fired, "30m", samples)])
 
 
-@every_release
-def test_no_alert_fires_for_healthy_gpus(tmp_path: Path, release: Release) -> None:
+def no_alert_fires_for_healthy_gpus(release: Release) -> Case:
     given = gpu(release, 0, HEALTHY) | gpu(release, 1, HEALTHY)
-    play(tmp_path, RULES, given, [("ALERTS", "30m", {})])
+    return Case(given, [("ALERTS", "30m", {})])
 
 
-@every_release
-def test_a_gpu_that_is_gone_while_its_neighbour_answers_is_lost(
-    tmp_path: Path, release: Release
-) -> None:
+def a_gpu_that_is_gone_while_its_neighbour_answers_is_lost(release: Release) -> Case:
     gone = {name: values.replace("x400", "x20") for name, values in HEALTHY.items()}
     slurm = {series("slurm_node_gpus", node="n1", cluster="c", model="h100"): "2x400"}
-    expected: list[tuple[str, str, dict[str, float]]] = [
+    expected: Expected = [
         (firing("GPULost"), "10m", {}),
         (firing("GPULost"), "20m", {'{alertname="GPULost", gpu="1", node="n1"}': 1.0}),
         (
@@ -127,13 +118,13 @@ def test_a_gpu_that_is_gone_while_its_neighbour_answers_is_lost(
         ),
     ]
     given = gpu(release, 0, HEALTHY) | gpu(release, 1, gone) | slurm
-    play(tmp_path, RULES, given, expected)
+    return Case(given, expected)
 
 
-def test_an_exporter_that_is_gone_loses_no_gpu(tmp_path: Path) -> None:
+def an_exporter_that_is_gone_loses_no_gpu() -> Case:
     gone = {name: values.replace("x400", "x20") for name, values in HEALTHY.items()}
     given = gpu(RELEASES[0], 0, gone) | gpu(RELEASES[0], 1, gone)
-    play(tmp_path, RULES, given, [("gpu_up", "20m", {}), ("ALERTS", "20m", {})])
+    return Case(given, [("gpu_up", "20m", {}), ("ALERTS", "20m", {})])
 
 
 def test_every_alert_on_gpus_is_proven_or_listed_as_one_that_cannot_work() -> None:
@@ -144,8 +135,7 @@ def test_every_alert_on_gpus_is_proven_or_listed_as_one_that_cannot_work() -> No
     assert not proven & cannot("These alerts cannot")
 
 
-@every_release
-def test_units_are_ours(tmp_path: Path, release: Release) -> None:
+def units_are_ours(release: Release) -> Case:
     at = 'cluster="c", node="n1", gpu="0", uuid="GPU-0"'
     expected = {
         f"gpu_clock_hertz{{{at}, domain='sm'}}": 1.755e9,
@@ -161,9 +151,7 @@ def test_units_are_ours(tmp_path: Path, release: Release) -> None:
     checks.append((f"round(rate(gpu_energy_joules_total{{{at}}}[1m]), 0.001)", 1.0))
     labels = f"{{{at}}}"
     clock = f'{{{at}, domain="sm"}}'
-    play(
-        tmp_path,
-        RULES,
+    return Case(
         gpu(release, 0, HEALTHY),
         [
             (check, "10m", {clock if "domain" in check else labels: float(value)})
@@ -172,22 +160,21 @@ def test_units_are_ours(tmp_path: Path, release: Release) -> None:
     )
 
 
-def test_nanoseconds_of_throttling_become_seconds_and_ring_the_same_bell(tmp_path: Path) -> None:
+def nanoseconds_of_throttling_become_seconds_and_ring_the_same_bell() -> Case:
     hot = {"DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN_NS": "0+6000000000x400"}
     given = gpu(RELEASES[0], 1, HEALTHY | hot)
     alert = "GPUThrottledByHeat"
-    expected: list[tuple[str, str, dict[str, float]]] = [
+    expected: Expected = [
         ("sum by (reason) (rate(gpu_throttle_seconds_total[5m]))", "20m",
          {'{reason="hw_thermal"}': 0.2}),
         (firing(alert), "20m", {f'{{alertname="{alert}", gpu="1", node="n1"}}': 1.0}),
     ]  # fmt: skip
-    play(tmp_path, RULES, given, expected)
+    return Case(given, expected)
 
 
-@every_release
-def test_mig_readings_of_the_whole_gpu_count_once_and_those_of_instances_add_up(
-    tmp_path: Path, release: Release
-) -> None:
+def mig_readings_of_the_whole_gpu_count_once_and_those_of_instances_add_up(
+    release: Release,
+) -> Case:
     fields = HEALTHY | {"DEV_FB_USED": "1000x400", "DEV_FB_FREE": "9000x400"}
     given = gpu(release, 0, fields, instances=("1", "2", "5"))
     at = '{cluster="c", node="n1", gpu="0", uuid="GPU-0"}'
@@ -202,25 +189,21 @@ def test_mig_readings_of_the_whole_gpu_count_once_and_those_of_instances_add_up(
         ("count by (gpu) (gpu_up)", {'{gpu="0"}': 1.0}),
         ("ALERTS", {}),
     ]
-    play(tmp_path, RULES, given, [(e, "20m", s) for e, s in expected])
+    return Case(given, [(e, "20m", s) for e, s in expected])
 
 
-@every_release
-def test_a_gpu_without_a_sensor_has_no_reading_and_no_limit(
-    tmp_path: Path, release: Release
-) -> None:
+def a_gpu_without_a_sensor_has_no_reading_and_no_limit(release: Release) -> Case:
     sensors = "DEV_MEMORY_TEMP DEV_SLOWDOWN_TEMP DEV_ENFORCED_POWER_LIMIT"
     none = dict.fromkeys(f"{sensors} DEV_PCIE_LINK_WIDTH DEV_PCIE_MAX_LINK_GEN".split(), "0x400")
-    names = (
-        "gpu_memory_temperature_celsius|gpu_temperature_slowdown_celsius|gpu_power_limit_watts|"
-        "gpu_pcie_link_width|gpu_pcie_link_generation_max"
+    absent = (
+        "gpu_memory_temperature_celsius or gpu_temperature_slowdown_celsius"
+        " or gpu_power_limit_watts or gpu_pcie_link_width or gpu_pcie_link_generation_max"
     )
-    absent = f'{{__name__=~"{names}"}}'
-    expected = [(absent, "10m", {}), ("ALERTS", "20m", {})]
-    play(tmp_path, RULES, gpu(release, 0, HEALTHY | none), expected)
+    expected: Expected = [(absent, "10m", {}), ("ALERTS", "20m", {})]
+    return Case(gpu(release, 0, HEALTHY | none), expected)
 
 
-def test_the_models_type_is_that_of_the_agent(tmp_path: Path) -> None:
+def the_models_type_is_that_of_the_agent() -> Case:
     """Names as `nvidia-smi -L` gives them, of cards that are, and of some that are not yet."""
     models = [
         "NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA H200",
@@ -243,10 +226,10 @@ def test_the_models_type_is_that_of_the_agent(tmp_path: Path) -> None:
     for number, model in enumerate(models):
         given |= gpu(RELEASES[2], number, {"DEV_GPU_TEMP": "60x8"}, model=model)
     samples = {f'{{model="{model}", type="{gpu_type(model)}"}}': 1.0 for model in models}
-    play(tmp_path, RULES, given, [("sum by (model, type) (gpu_info)", "1m", samples)])
+    return Case(given, [("sum by (model, type) (gpu_info)", "1m", samples)])
 
 
-def test_a_model_of_no_known_family_has_no_type_and_is_there_all_the_same(tmp_path: Path) -> None:
+def a_model_of_no_known_family_has_no_type_and_is_there_all_the_same() -> Case:
     models = ("NVIDIA Graphics Device", "NVIDIA RTX 9090 Turbo", "")
     given: dict[str, str] = {}
     for number, model in enumerate(models):
@@ -254,27 +237,24 @@ def test_a_model_of_no_known_family_has_no_type_and_is_there_all_the_same(tmp_pa
     samples = {f'{{model="{model}"}}': 1.0 for model in models if model} | {"{}": 1.0}
     # At the third evaluation as at the first: the record reads what it recorded before.
     expected = [("sum by (model, type) (gpu_info)", when, samples) for when in ("1m", "3m")]
-    play(tmp_path, RULES, given, expected)
+    return Case(given, expected)
 
 
-def test_a_name_that_fits_two_families_takes_no_other_gpu_with_it(tmp_path: Path) -> None:
+def a_name_that_fits_two_families_takes_no_other_gpu_with_it() -> Case:
     given = gpu(RELEASES[2], 0, {"DEV_GPU_TEMP": "60x8"}, model="NVIDIA H100 A100")
     given |= gpu(RELEASES[2], 1, {"DEV_GPU_TEMP": "60x8"}, model="NVIDIA H200")
     expected = {'{gpu="0"}': 1.0, '{gpu="1"}': 1.0}
-    play(tmp_path, RULES, given, [("count by (gpu) (gpu_info)", "1m", expected)])
+    return Case(given, [("count by (gpu) (gpu_info)", "1m", expected)])
 
 
-@every_release
-def test_an_xid_that_no_table_has_is_a_warning_that_says_so(
-    tmp_path: Path, release: Release
-) -> None:
+def an_xid_that_no_table_has_is_a_warning_that_says_so(release: Release) -> Case:
     given = gpu(release, 0, HEALTHY | {"DEV_XID_ERRORS": "0x10 999x390"})
     found = 'sum by (xid, severity, action, meaning) (ALERTS{alertname="GPUXidWarning"})'
     labels = '{xid="999", severity="warning", action="look_up", meaning="not in the table"}'
-    play(tmp_path, RULES, given, [(found, "15m", {labels: 1.0})])
+    return Case(given, [(found, "15m", {labels: 1.0})])
 
 
-def test_every_xid_of_the_table_has_its_severity_and_its_text(tmp_path: Path) -> None:
+def every_xid_of_the_table_has_its_severity_and_its_text() -> Case:
     given: dict[str, str] = {}
     samples = {}
     for xid, known in catalogue().items():
@@ -285,10 +265,10 @@ def test_every_xid_of_the_table_has_its_severity_and_its_text(tmp_path: Path) ->
         "count by (xid, severity, action, meaning) (gpu_xid_last_timestamp_seconds"
         " * on (cluster, node, xid) group_left (action, meaning) gpu_xid_info)"
     )
-    play(tmp_path, RULES, given, [(joined, "10m", samples)])
+    return Case(given, [(joined, "10m", samples)])
 
 
-def test_a_repeated_xid_counts_where_the_exporter_counts(tmp_path: Path) -> None:
+def a_repeated_xid_counts_where_the_exporter_counts() -> Case:
     given = gpu(RELEASES[1], 0, {"DEV_XID_ERRORS": "0x10 79x300"})
     counted = gpu(RELEASES[1], 0, {"DEV_GPU_TEMP": "60x300"}, instances=("1", "2"), xid="79")
     given |= {
@@ -303,7 +283,7 @@ def test_a_repeated_xid_counts_where_the_exporter_counts(tmp_path: Path) -> None
         ("time() - max by (xid) (gpu_xid_last_timestamp_seconds) < bool 900", "40m",
          {'{xid="79"}': 1.0}),
     ]  # fmt: skip
-    play(tmp_path, RULES, given, expected)
+    return Case(given, expected)
 
 
 def gpu_panels() -> list[Query]:
@@ -311,8 +291,7 @@ def gpu_panels() -> list[Query]:
     return [query for query in queries if re.search(r"(?<![\w:])gpu[_:][\w:]+[{\[]", query.expr)]
 
 
-@every_release
-def test_panels_have_data(tmp_path: Path, release: Release) -> None:
+def panels_have_data(release: Release) -> Case:
     """All but those that the page lists; Slurm tells jobs, and `or vector(0)` alone is no data."""
     listed = cannot("These panels cannot")
     sick = {
@@ -334,4 +313,29 @@ def test_panels_have_data(tmp_path: Path, release: Release) -> None:
         needs = {f"{query.board}: {title}", *re.findall(r"\bgpu_\w+(?=[{\[])", text)}
         samples = {} if needs & listed else {"{}": 1.0}
         expected.append((f"group(({text}))", "20m", samples))
-    play(tmp_path, (*RULES, "jobs.rules.yaml"), given, expected)
+    return Case(given, expected)
+
+
+def test_alerts_and_panels_work_with_what_each_release_serves(tmp_path: Path) -> None:
+    of_each = (
+        each_alert_fires_for_its_sick_gpu_alone,
+        no_alert_fires_for_healthy_gpus,
+        a_gpu_that_is_gone_while_its_neighbour_answers_is_lost,
+        units_are_ours,
+        mig_readings_of_the_whole_gpu_count_once_and_those_of_instances_add_up,
+        a_gpu_without_a_sensor_has_no_reading_and_no_limit,
+        an_xid_that_no_table_has_is_a_warning_that_says_so,
+        panels_have_data,
+    )
+    of_one = (
+        an_exporter_that_is_gone_loses_no_gpu,
+        nanoseconds_of_throttling_become_seconds_and_ring_the_same_bell,
+        the_models_type_is_that_of_the_agent,
+        a_model_of_no_known_family_has_no_type_and_is_there_all_the_same,
+        a_name_that_fits_two_families_takes_no_other_gpu_with_it,
+        every_xid_of_the_table_has_its_severity_and_its_text,
+        a_repeated_xid_counts_where_the_exporter_counts,
+    )
+    cases = {f"{case.__name__}, {each.name}": case(each) for case in of_each for each in RELEASES}
+    cases |= {case.__name__: case() for case in of_one}
+    play_together(tmp_path, RULES, cases, interval="30s")

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import http.server
+import contextlib
 import json
 import shutil
-import threading
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from stagewatch.core.processes import Children
-from stagewatch.demo.stack import free_port
 from stagewatch.gpu.collector import INFO, UP
 from stagewatch.gpu.readings import GPU, METRICS
+from tests.deploy.store import Pages, Prometheus
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -27,70 +23,28 @@ NODES = {"gpu-node-7", "gpu-node-8"}
 UUID = "GPU-dc900000-0000-4000-8000-00000000000"
 
 
-class Exporter(http.server.BaseHTTPRequestHandler):
-    """Serves each exposition at its name, as dcgm-exporter does."""
-
-    def do_GET(self) -> None:
-        body = (EXPOSITIONS / Path(self.path).name).read_bytes()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Quiet."""
-
-
-class Prometheus:
-    """A server to query."""
-
-    def __init__(self, port: int) -> None:
-        self._url = f"http://127.0.0.1:{port}/api/v1/query?query="
-
-    def query(self, expression: str) -> list[dict[str, Any]]:
-        url = self._url + urllib.parse.quote(expression)
-        try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
-                result: list[dict[str, Any]] = json.load(answer)["data"]["result"]
-                return result
-        except OSError:
-            return []
-
-    def one(self, expression: str) -> float:
-        (found,) = self.query(expression)
-        return float(found["value"][1])
-
-
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Has scraped the expositions and evaluated the rules."""
     if shutil.which("prometheus") is None:
         pytest.skip("needs prometheus")
-    directory = tmp_path_factory.mktemp("prometheus")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Exporter) as server, Children() as run:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        config = directory / "prometheus.yml"
-        config.write_text(
-            "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\n"
-            f"rule_files: [{RULES}]\n"
-            "scrape_configs:\n"
-            + "".join(
-                f"  - job_name: {file.stem}\n"
-                f"    metrics_path: /{file.name}\n"
-                "    static_configs:\n"
-                f"      - targets: ['127.0.0.1:{server.server_port}']\n"
-                "        labels: {cluster: lab}\n"
-                for file in EXPOSITIONS.glob("*.prom")
-            )
-        )
-        port = free_port()
-        run.start(
-            ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={directory / 'tsdb'}",
-             f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"],
-            log=directory / "prometheus.log",
-        )  # fmt: skip
-        found = Prometheus(port)
+    exporter = Pages({f"/{file.name}": file.read_text for file in EXPOSITIONS.glob("*.prom")})
+    labels = {"cluster": "lab"}
+    config = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(RULES)],
+        "scrape_configs": [
+            {
+                "job_name": file.stem,
+                "metrics_path": f"/{file.name}",
+                "static_configs": [{"targets": [exporter.address], "labels": labels}],
+            }
+            for file in EXPOSITIONS.glob("*.prom")
+        ],
+    }
+    with Children() as children, contextlib.closing(exporter):
+        directory = tmp_path_factory.mktemp("dcgm") / "prometheus"
+        found = Prometheus(children, directory, json.dumps(config))
         for last in (  # of each group
             *(f'gpu_info{{node="{node}"}}' for node in NODES),
             "gpu_xid_last_timestamp_seconds",
@@ -98,54 +52,56 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
             evaluated = f"count_over_time({last}[1m]) > 2"
             wait_for(lambda query=evaluated: found.query(query), "the rules are evaluated")
         yield found
-        server.shutdown()
 
 
-@pytest.mark.parametrize(
-    ("expression", "value"),
-    [
-        (f'gpu_temperature_celsius{{uuid="{UUID}0"}}', 71),
-        (f'gpu_memory_temperature_celsius{{uuid="{UUID}0"}}', 66),
-        (f'gpu_temperature_slowdown_celsius{{uuid="{UUID}0"}}', 88),
-        (f'gpu_power_watts{{uuid="{UUID}0"}}', 512.345),
-        (f'gpu_power_limit_watts{{uuid="{UUID}0"}}', 700),
-        (f'gpu_energy_joules_total{{uuid="{UUID}0"}}', 123456789),
-        (f'gpu_utilization_ratio{{uuid="{UUID}0"}}', 0.97),
-        (f'gpu_memory_used_bytes{{uuid="{UUID}0"}}', 60441 * 2**20),
-        (f'gpu_memory_total_bytes{{uuid="{UUID}0"}}', (60441 + 20559 + 559) * 2**20),
-        (f'gpu_memory_total_bytes{{uuid="{UUID}2",mig="9"}}', (1024 + 8704) * 2**20),
-        (f'gpu_clock_hertz{{uuid="{UUID}0",domain="sm"}}', 1.755e9),
-        (f'gpu_sm_active_ratio{{uuid="{UUID}0"}}', 0.941),
-        (f'gpu_tensor_active_ratio{{uuid="{UUID}0"}}', 0.57),
-        (f'gpu_dram_active_ratio{{uuid="{UUID}0"}}', 0.553),
-        (f'gpu_pcie_throughput_bytes_per_second{{uuid="{UUID}0",direction="tx"}}', 1572864000),
-        (f'gpu_pcie_replays_total{{uuid="{UUID}0"}}', 3),
-        (f'gpu_nvlink_errors_total{{uuid="{UUID}0",kind="crc_flit"}}', 5),
-        (
-            f'gpu_ecc_errors_total{{uuid="{UUID}0",memory="all",kind="uncorrected",'
-            'scope="volatile"}',
-            1,
-        ),
-        (f'gpu_remapped_rows{{uuid="{UUID}0",kind="corrected"}}', 2),
-        (f'gpu_throttle_active{{uuid="{UUID}0",reason="hw_thermal"}}', 1),
-        (f'gpu_throttle_active{{uuid="{UUID}1",reason="hw_thermal"}}', 0),
-        (f'gpu_info{{uuid="{UUID}0",type="h100",minor="0",driver="550.90.07",source="dcgm"}}', 1),
-        # In Kubernetes: further labels, some of which come and go.
-        (f'gpu_temperature_celsius{{uuid="{UUID}9"}}', 57),
-        (f'gpu_power_watts{{uuid="{UUID}9"}}', 211.25),
-        (f'gpu_energy_joules_total{{uuid="{UUID}9"}}', 987654.321),
-        (f'gpu_memory_used_bytes{{uuid="{UUID}9"}}', 15000 * 2**20),
-        (f'gpu_memory_total_bytes{{uuid="{UUID}9"}}', (15000 + 30000 + 600) * 2**20),
-        (f'gpu_clock_hertz{{uuid="{UUID}9",domain="sm"}}', 2.52e9),
-        (f'gpu_pcie_throughput_bytes_per_second{{uuid="{UUID}9",direction="rx"}}', 25000000),
-        (f'gpu_remap_failed{{uuid="{UUID}9"}}', 0),
-        (f'gpu_info{{uuid="{UUID}9",type="l40s",driver="570.00.00",source="dcgm"}}', 1),
-    ],
-)
-def test_every_reading_has_our_name_and_base_unit(
-    prometheus: Prometheus, expression: str, value: float
-) -> None:
-    assert prometheus.one(expression) == pytest.approx(value)
+def value(prometheus: Prometheus, expression: str) -> float:
+    """The value of the only series."""
+    (found,) = prometheus.query(expression)
+    return float(found["value"][1])
+
+
+READINGS = [
+    (f'gpu_temperature_celsius{{uuid="{UUID}0"}}', 71),
+    (f'gpu_memory_temperature_celsius{{uuid="{UUID}0"}}', 66),
+    (f'gpu_temperature_slowdown_celsius{{uuid="{UUID}0"}}', 88),
+    (f'gpu_power_watts{{uuid="{UUID}0"}}', 512.345),
+    (f'gpu_power_limit_watts{{uuid="{UUID}0"}}', 700),
+    (f'gpu_energy_joules_total{{uuid="{UUID}0"}}', 123456789),
+    (f'gpu_utilization_ratio{{uuid="{UUID}0"}}', 0.97),
+    (f'gpu_memory_used_bytes{{uuid="{UUID}0"}}', 60441 * 2**20),
+    (f'gpu_memory_total_bytes{{uuid="{UUID}0"}}', (60441 + 20559 + 559) * 2**20),
+    (f'gpu_memory_total_bytes{{uuid="{UUID}2",mig="9"}}', (1024 + 8704) * 2**20),
+    (f'gpu_clock_hertz{{uuid="{UUID}0",domain="sm"}}', 1.755e9),
+    (f'gpu_sm_active_ratio{{uuid="{UUID}0"}}', 0.941),
+    (f'gpu_tensor_active_ratio{{uuid="{UUID}0"}}', 0.57),
+    (f'gpu_dram_active_ratio{{uuid="{UUID}0"}}', 0.553),
+    (f'gpu_pcie_throughput_bytes_per_second{{uuid="{UUID}0",direction="tx"}}', 1572864000),
+    (f'gpu_pcie_replays_total{{uuid="{UUID}0"}}', 3),
+    (f'gpu_nvlink_errors_total{{uuid="{UUID}0",kind="crc_flit"}}', 5),
+    (
+        f'gpu_ecc_errors_total{{uuid="{UUID}0",memory="all",kind="uncorrected",scope="volatile"}}',
+        1,
+    ),
+    (f'gpu_remapped_rows{{uuid="{UUID}0",kind="corrected"}}', 2),
+    (f'gpu_throttle_active{{uuid="{UUID}0",reason="hw_thermal"}}', 1),
+    (f'gpu_throttle_active{{uuid="{UUID}1",reason="hw_thermal"}}', 0),
+    (f'gpu_info{{uuid="{UUID}0",type="h100",minor="0",driver="550.90.07",source="dcgm"}}', 1),
+    # In Kubernetes: further labels, some of which come and go.
+    (f'gpu_temperature_celsius{{uuid="{UUID}9"}}', 57),
+    (f'gpu_power_watts{{uuid="{UUID}9"}}', 211.25),
+    (f'gpu_energy_joules_total{{uuid="{UUID}9"}}', 987654.321),
+    (f'gpu_memory_used_bytes{{uuid="{UUID}9"}}', 15000 * 2**20),
+    (f'gpu_memory_total_bytes{{uuid="{UUID}9"}}', (15000 + 30000 + 600) * 2**20),
+    (f'gpu_clock_hertz{{uuid="{UUID}9",domain="sm"}}', 2.52e9),
+    (f'gpu_pcie_throughput_bytes_per_second{{uuid="{UUID}9",direction="rx"}}', 25000000),
+    (f'gpu_remap_failed{{uuid="{UUID}9"}}', 0),
+    (f'gpu_info{{uuid="{UUID}9",type="l40s",driver="570.00.00",source="dcgm"}}', 1),
+]
+
+
+def test_every_reading_has_our_name_and_base_unit(prometheus: Prometheus) -> None:
+    found = {expression: value(prometheus, expression) for expression, _ in READINGS}
+    assert found == pytest.approx(dict(READINGS))
 
 
 def test_recorded_series_carry_our_labels_and_no_others(prometheus: Prometheus) -> None:
@@ -172,4 +128,4 @@ def test_xid_has_its_severity_and_a_time(prometheus: Prometheus) -> None:
     (found,) = prometheus.query("gpu_xid_last_timestamp_seconds")
     labels = found["metric"]
     assert (labels["uuid"], labels["xid"], labels["severity"]) == (UUID + "1", "79", "critical")
-    assert prometheus.one("time() - gpu_xid_last_timestamp_seconds") < 3600
+    assert value(prometheus, "time() - gpu_xid_last_timestamp_seconds") < 3600

@@ -9,21 +9,19 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from dataclasses import replace
-
-import pytest
+from pathlib import Path
 
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.slurm.collectors import holdings, jobs
 from stagewatch.slurm.model import Job, Node
 from stagewatch.slurm.notation import NodeGpus
-from tests.alerts.courses import Case, Courses, patient
+from tests.alerts.courses import Case, play_together
 from tests.alerts.promtool import needs_promtool, series
 from tests.slurm.ledger_scene import job as base_job
 from tests.slurm.test_holdings import BASE_NODE
 
-pytestmark = [needs_promtool, patient, pytest.mark.xdist_group("goodput_courses")]
+pytestmark = needs_promtool
 
-played = Courses(("goodput.rules.yaml",))
 LENGTH = 10
 """Looks in a course, two seconds apart."""
 ALL = "job:goodput_gpus:count or cluster:goodput_gpus:count"
@@ -163,7 +161,7 @@ def random_case(seed: int) -> Case:
     return Case(given, expected)
 
 
-@played(*((seed,) for seed in range(60)))
-def test_the_states_of_a_random_cluster_add_up_to_what_is_configured(seed: int) -> Case:
+def test_the_states_of_a_random_cluster_add_up_to_what_is_configured(tmp_path: Path) -> None:
     """By model; no state is below zero; and each job has what Slurm says it has."""
-    return random_case(seed)
+    cases = {f"seed {seed}": random_case(seed) for seed in range(60)}
+    play_together(tmp_path, ["goodput.rules.yaml"], cases)

@@ -1,19 +1,20 @@
-"""Every alert about a job tells whose job it is, wherever a Slurm agent lists the job."""
+"""Every alert about a job tells whose job it is, wherever a Slurm agent lists the job.
+
+`test_rules.py` plays the cases that are made here beside those of each file.
+"""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
-from tests.alerts.promtool import ALERTS, groups_of, needs_promtool, series
-from tests.alerts.side_by_side import SideBySide, seconds
+from tests.alerts.promtool import ALERTS, groups_of, series
+from tests.alerts.side_by_side import seconds
 
 WITHOUT_OWNER = {
     "FaultInJob": "tells Alertmanager to hold back the pages of a job with an injected fault",
@@ -109,20 +110,3 @@ def test_what_needs_no_owner_notifies_nobody() -> None:
         if rule.get("labels", {}).get("notify") == "nobody" and "alert" in rule
     }
     assert WITHOUT_OWNER.keys() <= silent
-
-
-@needs_promtool
-@pytest.mark.parametrize(
-    "path",
-    [path for path in FILES if any(cases_with_owners(path))],
-    ids=lambda path: path.name.partition(".")[0],
-)
-def test_an_alert_on_a_job_tells_user_and_account(path: Path, tmp_path: Path) -> None:
-    content, _ = cases_of(path)
-    derived = content | {
-        "rule_files": [str((path.parent / name).resolve()) for name in content["rule_files"]],
-        "tests": list(cases_with_owners(path)),
-    }
-    file = tmp_path / "owners.test.yaml"
-    file.write_text(json.dumps(derived))  # JSON is YAML
-    SideBySide(file).check(tmp_path)

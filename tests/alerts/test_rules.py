@@ -15,6 +15,7 @@ import yaml
 from tests.alerts.promtool import groups_of, needs_promtool
 from tests.alerts.rule_files import every_rule
 from tests.alerts.side_by_side import SideBySide, seconds
+from tests.alerts.test_owners import cases_with_owners
 from tests.dashboards.boards import GENERATED, ROOT, load
 
 ALERTS = ROOT / "alerts"
@@ -175,5 +176,7 @@ def test_promtool_finds_nothing_to_complain_about() -> None:
 @pytest.mark.parametrize(
     "path", sorted((ALERTS / "tests").glob("*.test.yaml")), ids=lambda path: path.stem
 )
-def test_alerts_fire_and_resolve_when_they_should(path: Path, tmp_path: Path) -> None:
-    SideBySide(path).check(tmp_path)
+def test_alerts_fire_and_resolve_when_they_should_and_tell_whose_job_it_is(
+    path: Path, tmp_path: Path
+) -> None:
+    SideBySide(path, cases_with_owners(path)).check(tmp_path)

@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 
 from stagewatch.judgement.judge import failed
-from tests.alerts.courses import Case, Courses, patient
+from tests.alerts.courses import Case, play_together
 from tests.alerts.promtool import needs_promtool, play, series
 from tests.judgement.jobs import job
 from tests.judgement.series import series_of
 
-pytestmark = [needs_promtool, patient, pytest.mark.xdist_group("stage_courses")]
+pytestmark = needs_promtool
 
 RULES = ("stages.rules.yaml", "stalls.rules.yaml")
-played = Courses(RULES)
 JOB = {"cluster": "c", "job_id": "7", "role": "train"}
 SLOW = "count by (rank) (rank:rl_straggler:ratio)"
 
@@ -42,23 +41,14 @@ def stages(slow: int, *, completed: int = 40) -> dict[str, str]:
     return given
 
 
-@played((1, {'{rank="3"}': 1.0}), (2, {}), (3, {}), ids=["one", "half", "most"])
-def test_only_a_minority_is_slow_beside_its_peers(slow: int, named: dict[str, float]) -> Case:
+def few_slow(slow: int, named: dict[str, float]) -> Case:
+    """So many of four are slow."""
     return Case(stages(slow), [(SLOW, "100s", named)])
 
 
-@played(
-    (False, None, {}),
-    (True, None, {'{rank="3"}': 1.0}),
-    (True, 20, {}),
-    (True, 50, {'{rank="3"}': 1.0}),
-    ids=["not", "nothing-known", "waits-for-its-peers", "its-peers-are-done"],
-)
-def test_a_rank_that_was_started_again_is_behind_only_where_its_peers_have_gone_on(
-    again: bool, peers_done: int | None, named: dict[str, float]
-) -> Case:
-    """It entered at 30 s, has completed the stage thrice and they five hundred times; they were
-    done for the last time at `peers_done`, and have not come to the stage again."""
+def started_again(again: bool, peers_done: int | None, named: dict[str, float]) -> Case:
+    """A rank entered at 30 s, has completed the stage thrice and its peers five hundred times;
+    they were done for the last time at `peers_done`, and have not come to the stage again."""
     stage = {"stage": "weights_update"}
     given = {series("rl_stage_duration_seconds_count", **JOB, node="n", **stage): "40x200"}
     for rank in range(4):
@@ -79,16 +69,32 @@ def test_a_rank_that_was_started_again_is_behind_only_where_its_peers_have_gone_
     return Case(given, [(SLOW, "80s", named)])
 
 
-@played((2, {}), (3, {'{rank="3"}': 1.0}), ids=["two", "three"])
-def test_there_is_no_baseline_before_three_completions(
-    completed: int, named: dict[str, float]
-) -> Case:
+def taught(completed: int, named: dict[str, float]) -> Case:
+    """The job has completed the stage so often."""
     baseline = {'{stage="rollout"}': 4.0} if named else {}
     median = "max by (stage) (job_role_stage:rl_stage_baseline_median:seconds)"
     return Case(
         stages(1, completed=completed),
         [(SLOW, "100s", named), (median, "100s", baseline)],
     )
+
+
+def test_who_is_slow_beside_its_peers(tmp_path: Path) -> None:
+    """A minority, once a baseline is made of three completions; and of those that were started
+    again, one whose peers have gone on."""
+    third = {'{rank="3"}': 1.0}
+    cases = {
+        "one is slow": few_slow(1, third),
+        "half are slow": few_slow(2, {}),
+        "most are slow": few_slow(3, {}),
+        "not started again": started_again(False, None, {}),
+        "peers not seen": started_again(True, None, third),
+        "peers wait": started_again(True, 20, {}),
+        "peers are done": started_again(True, 50, third),
+        "two completions": taught(2, {}),
+        "three completions": taught(3, third),
+    }
+    play_together(tmp_path, RULES, cases)
 
 
 @pytest.mark.parametrize(

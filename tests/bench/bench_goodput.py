@@ -21,7 +21,6 @@ from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.attempts import find_attempts
 from stagewatch.report.ledger import JOBS, NOT_OBSERVED, OUTSIDE, read_ledger
 from stagewatch.report.periods import Period
-from stagewatch.report.progress import Progress
 from stagewatch_lab.slurm.lab import SlurmLab
 from tests.bench.day_count import Count, Piece, Row, lost, outside, read_absences, read_runs
 from tests.bench.goodput_day import GPUS, INTERVAL, NODES, SPEC, Day
@@ -90,13 +89,12 @@ def compare(api: PrometheusApi, day: Day, times: list[float]) -> list[Compared]:
     """The ledger beside the count, over the time that evaluations stand for."""
     period = Period(times[0], times[-1])
     observed = [(when - INTERVAL, when) for when in times[1:]]
-    quiet = Progress()
-    ledger = read_ledger(api, period, {}, {}, quiet)
+    ledger = read_ledger(api, period, {}, {})
     assert ledger is not None
     seen: defaultdict[Row, float] = defaultdict(float)
     for key, seconds in ledger.rows.items():
         seen[key.job_id, key.state] += seconds
-    for attempt in find_attempts(api, ledger, {}, quiet):
+    for attempt in find_attempts(api, ledger, {}):
         seen[attempt.job_id, "lost"] += attempt.lost or 0.0
     counted, bounds = count(day, period, observed)
     gaps = [later - when for when, later in pairwise(times) if later - when > 1.5 * INTERVAL]

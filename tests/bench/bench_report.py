@@ -15,7 +15,6 @@ from stagewatch.core.processes import Children
 from stagewatch.prometheus.api import PrometheusApi, Track
 from stagewatch.report import figures, pages, records
 from stagewatch.report.experiment import Wanted, make_experiment
-from stagewatch.report.progress import Progress
 from tests.bench.table import row
 from tests.report.filled import Past, filled_prometheus
 
@@ -61,7 +60,7 @@ def main() -> None:
 def _measure(url: str, send: object) -> None:
     began = time.perf_counter()
     api = Timed(url, timeout=300)
-    experiment = make_experiment(api, Wanted("bench", baseline="15m-before"), Progress())
+    experiment = make_experiment(api, Wanted("bench", baseline="15m-before"))
     drawn = figures.experiment_figures(experiment)
     inline = {name: [each.inline() for each in widths] for name, widths in drawn.items()}
     pages.experiment_page(experiment, inline)

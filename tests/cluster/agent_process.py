@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import requests
-from prometheus_client.parser import text_string_to_metric_families
 
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from stagewatch_lab.slurm.keeping import Keeper
 from stagewatch_lab.slurm.services import free_ports
 from tests.cluster.independent import Numbers
+from tests.exposition import samples
 from tests.waiting import wait_for
 
 
@@ -74,13 +74,12 @@ class AgentProcess:
         return self.log.read_text() if self.log.exists() else ""
 
     def scrape(self) -> Numbers:
-        """The exposition, parsed by Prometheus' own library."""
+        """The exposition: numbers by name and labels."""
         answer = requests.get(self.url("/metrics"), timeout=30)
         answer.raise_for_status()
         return {
-            (sample.name, *sample.labels.values()): sample.value
-            for family in text_string_to_metric_families(answer.text)
-            for sample in family.samples
+            (name, *(label for _, label in labels)): value
+            for name, labels, value in samples(answer.text)
         }
 
     def value(self, *key: str) -> float | None:

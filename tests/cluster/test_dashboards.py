@@ -16,7 +16,6 @@ from tests.fakes.nvml import FakeNvml
 from tests.waiting import wait_for
 
 pytestmark = [
-    pytest.mark.xdist_group("slurm"),
     pytest.mark.timeout(1200),
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus on the PATH"),
     pytest.mark.skipif(

@@ -16,8 +16,6 @@ from stagewatch_lab.slurm.cluster import SlurmCluster
 from stagewatch_lab.slurm.keeping import Keeper
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.xdist_group("slurm")
-
 
 class Faults:
     """`stagewatch fault` on the cluster, kept by the keeper: what it starts ends with the tests."""

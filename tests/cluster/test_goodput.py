@@ -7,14 +7,10 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 
-import pytest
-
 from stagewatch.slurm.collectors import holdings
 from stagewatch.slurm.collectors.holdings import HELD, UNHELD
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.cluster.observing import observed
-
-pytestmark = pytest.mark.xdist_group("slurm")
 
 CONFIGURED = {"h200": 3 * 8 + 2, "a100": 2}
 ROUNDING = 1.0

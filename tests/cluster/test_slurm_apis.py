@@ -26,7 +26,6 @@ from tests.cluster.agent_process import AgentProcess
 from tests.cluster.independent import Numbers
 from tests.cluster.observing import cli, numbers, settled
 
-pytestmark = pytest.mark.xdist_group("slurm")
 AGES = ("slurm_pending_age_seconds",)
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from stagewatch_lab.slurm.configuration import ClusterSpec, NodeSpec
 from stagewatch_lab.slurm.keeping import Keeper
 from stagewatch_lab.slurm.services import Munge
 from tests.cluster.observing import cli
-
-pytestmark = pytest.mark.xdist_group("slurm")
 
 
 def test_backup_that_does_not_answer_is_told_from_the_primary_that_does(

@@ -19,8 +19,6 @@ from tests.cluster import independent
 from tests.cluster.independent import Numbers
 from tests.cluster.observing import numbers, observed, settled
 
-pytestmark = pytest.mark.xdist_group("slurm")
-
 
 class Watch:
     """An events collector that is driven by hand."""

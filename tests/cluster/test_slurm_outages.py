@@ -15,7 +15,6 @@ from tests.cluster.agent_process import AgentProcess
 from tests.cluster.independent import Numbers
 from tests.cluster.observing import cli
 
-pytestmark = pytest.mark.xdist_group("slurm")
 READ = ("jobs", "nodes", "diagnostics")
 CONTROLLER = (*READ, "ping")
 ACCOUNTING = ("accounting_jobs", "accounting_nodes")

@@ -18,7 +18,6 @@ from tests.cluster.observing import cli
 from tests.fake_clock import Clock
 from tests.slurm.scene import REQUESTS
 
-pytestmark = pytest.mark.xdist_group("slurm")
 CYCLE = 15
 CYCLES = 20  # 5 minutes, after which the least frequent source comes round again
 

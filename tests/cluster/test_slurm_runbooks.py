@@ -7,13 +7,10 @@ import signal
 import subprocess
 import time
 
-import pytest
 import yaml
 
 from stagewatch.assets import assets
 from stagewatch_lab.slurm.cluster import SlurmCluster
-
-pytestmark = pytest.mark.xdist_group("slurm")
 
 
 def confirm(alert: str, slurm: SlurmCluster, **names: str) -> str:

@@ -16,8 +16,6 @@ from stagewatch.slurm.transport.text import environment
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.cluster.observing import observed
 
-pytestmark = pytest.mark.xdist_group("slurm")
-
 
 def steps(slurm: SlurmCluster, method: str) -> StepsCollector:
     """A collector over the jobs that run now."""

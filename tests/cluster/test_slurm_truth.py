@@ -5,15 +5,12 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-import pytest
-
 from stagewatch.slurm.collectors import nodes as slurm_nodes
 from stagewatch.slurm.collectors import queue as slurm_queue
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.cluster import independent
 from tests.cluster.observing import cli, numbers, settled
 
-pytestmark = pytest.mark.xdist_group("slurm")
 AGES = ("slurm_pending_age_seconds",)
 WHY = ("slurm_node_unavailable_info", "slurm_node_unavailable_since_timestamp_seconds")
 

@@ -13,8 +13,6 @@ from stagewatch.slurm.collectors.events import EventsCollector
 from stagewatch_lab.slurm.cluster import SlurmCluster
 from tests.cluster.observing import cli, observed
 
-pytestmark = pytest.mark.xdist_group("slurm")
-
 
 def test_gpus_are_counted_though_slurm_does_not_track_them(bare: SlurmCluster) -> None:
     """Without gres/gpu in AccountingStorageTRES the job's own request says how many."""

@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import requests
-from prometheus_client.parser import text_string_to_metric_families
 
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
+from tests.exposition import Series, series_of
 from tests.waiting import wait_for
-
-Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 class Agent:
@@ -42,11 +40,7 @@ class Agent:
         """All its series."""
         answer = requests.get(f"http://127.0.0.1:{self.port}/metrics", timeout=30)
         answer.raise_for_status()
-        return {
-            (sample.name, frozenset(sample.labels.items())): sample.value
-            for family in text_string_to_metric_families(answer.text)
-            for sample in family.samples
-        }
+        return series_of(answer.text)
 
     def value(self, metric: str, **labels: str) -> float | None:
         """One series, `None` while it is absent; an empty label is the same as none."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from stagewatch.core.collector import Collector
 from stagewatch.core.exposition import render
 from stagewatch.gpu.collector import GpuCollector
+from tests.exposition import Series, series_of
 
-Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 MakeGpu = Callable[..., GpuCollector]
 INTERVALS = {"fast": 1.0, "medium": 10.0, "slow": 60.0}
 UUID = "GPU-fa4e0000-0000-4000-8000-00000000000"
@@ -19,12 +17,7 @@ UUID = "GPU-fa4e0000-0000-4000-8000-00000000000"
 
 def metrics(collector: Collector) -> Series:
     """What a scrape would show of one collection."""
-    text = render(collector.collect()).decode()
-    return {
-        (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+    return series_of(render(collector.collect()).decode())
 
 
 def of(series: Series, name: str, **labels: str) -> list[float]:

@@ -9,16 +9,16 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from stagewatch.clock.collector import ClockCollector
 from stagewatch.core.runner import Job, Runner
 from stagewatch.gpu.collector import GpuCollector
 from stagewatch.gpu.reader import GpuReader
 from stagewatch.web.agent_server import AgentServer
+from tests.exposition import Series, series_of
 from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml
-from tests.gpu.gpu_scene import MakeGpu, Series, metrics, of
+from tests.gpu.gpu_scene import MakeGpu, metrics, of
 from tests.gpu.test_support import CALLS, EVENTS, IDENTITY, INSTANCES, PROFILING
 from tests.waiting import wait_for
 
@@ -77,12 +77,7 @@ class Node:
 
     def scrape(self) -> Series:
         with urlopen(f"http://127.0.0.1:{self.server.port}/metrics", timeout=30) as answer:
-            text = answer.read().decode()
-        return {
-            (sample.name, frozenset(sample.labels.items())): sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-        }
+            return series_of(answer.read().decode())
 
     def recovered(self) -> bool:
         """Whether a scrape shows all GPUs and the one instance, and nothing stuck any more."""

@@ -155,7 +155,7 @@ def test_a_hang_is_named_and_a_healthy_job_is_left_alone(tmp_path: Path) -> None
     from tests.bench.bench_accuracy import run
     from tests.hangbench.results import write
 
-    hang = SMALL.format(kind="process", fault=KILLED).replace("world", "watch = 60\nworld")
+    hang = SMALL.format(kind="process", fault=KILLED).replace("world", "watch = 40\nworld")
     calm = SMALL.format(kind="variance", fault=LATE).replace("world", "watch = 20\nworld")
     shapes = [
         load(written(tmp_path, "hang", f"{hang}[expect]\nculprits = [1]\npage = 'may'\n")),

@@ -19,8 +19,7 @@ LAB_NODES = 8
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests that share a lab in one worker, and give them time to wait for each other.
 
-    So are those of the RL system, since either can fill a small machine; those of Slurm, which
-    mostly waits, have a group of their own.
+    So are those of the RL system, since either can fill a small machine.
     """
     here = Path(__file__).parent
     for item in items:

@@ -145,9 +145,8 @@ def requeue(job: Job) -> None:
 
 
 SCENES = {
-    # The sync stall, at three sizes.
+    # The sync stall, at two sizes.
     "s0_8": Scene(on("s0-8", 8, 2), order("lap leave", 3)),
-    "s0_16": Scene(on("s0-16", 16, 4), order("lap leave", 9)),
     "s0_64": Scene(on("s0-64", 64, 8), order("lap leave", 42)),
     "node_leaves": Scene(on("node-leaves", 8, 4), order("lap leave", 6, 7)),
     # One rank that the others wait for.
@@ -176,17 +175,17 @@ SCENES = {
     ),
     # Healthy, whatever it looks like.
     "compile_first": Scene(
-        train("compile-first", 2, prefix=AT_WORK, orders="train compile 180"), nothing, armed=False
+        train("compile-first", 2, prefix=AT_WORK, orders="train compile 100"), nothing, armed=False
     ),
     "compile_again": Scene(
-        train("compile-again", 3, prefix=AT_WORK), order("train compile 180", 0)
+        train("compile-again", 3, prefix=AT_WORK, wait="park"), order("train compile 100", 0)
     ),
-    "checkpoint": Scene(train("checkpoint", 3, wait="park"), order("lap checkpoint 150")),
-    "evaluation": Scene(train("evaluation", 3), order("lap evaluate 150", 0)),
+    "checkpoint": Scene(train("checkpoint", 3, wait="park"), order("lap checkpoint 100")),
+    "evaluation": Scene(train("evaluation", 3), order("lap evaluate 100", 0)),
     "first_step": Scene(
-        train("first-step", 3, wait="park", orders="init sleep 120"), nothing, armed=False
+        train("first-step", 3, wait="park", orders="init sleep 100"), nothing, armed=False
     ),
-    "idle": Scene(train("idle", 3, wait="park"), order("lap sleep 150")),
+    "idle": Scene(train("idle", 3, wait="park"), order("lap sleep 100")),
     "data_pause": Scene(train("data-pause", 3, wait="park", pause=8.0), nothing),
     "debugger": Scene(train("debugger", 3), debug, lacks=cannot_trace),
     "requeued": Scene(lambda lab: lab.job("requeued", lab.nodes[:3], wait="park"), requeue),

@@ -14,7 +14,6 @@ from tests.lab.lab import Job
 
 NAMED = {
     "s0_8": {(3, "left_loop_early")},
-    "s0_16": {(9, "left_loop_early")},
     "s0_64": {(42, "left_loop_early")},
     "node_leaves": {(6, "left_loop_early"), (7, "left_loop_early")},
     "behind_spin": {(5, "awaited")},

@@ -28,7 +28,7 @@ from stagewatch_lab.slurm.story import Story
 from tests.waiting import wait_for
 
 DEMONSTRATED = "requeue-loop"
-pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

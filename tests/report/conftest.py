@@ -13,7 +13,7 @@ from tests.report.filled import filled_prometheus, filled_store
 from tests.report.hyperpod import hyperpod
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def children() -> Iterator[Children]:
     """Ended with the tests, and by the kernel if these are killed."""
     with Children() as children:
@@ -26,21 +26,21 @@ def needs_tool(name: str) -> None:
         pytest.skip(f"needs {name}, from Debian's package of that name")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def contention_url(children: Children, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Prometheus that has seen S1 #2."""
     needs_tool("prometheus")
     return filled_prometheus(children, tmp_path_factory.mktemp("s1") / "p", contention())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def hyperpod_url(children: Children, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Prometheus that has seen S3."""
     needs_tool("prometheus")
     return filled_prometheus(children, tmp_path_factory.mktemp("s3") / "p", hyperpod())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def store_url(children: Children, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A VictoriaMetrics that has seen both."""
     needs_tool("victoria-metrics")

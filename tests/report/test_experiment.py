@@ -15,11 +15,10 @@ from stagewatch.cli import main
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.experiment import Experiment, Wanted, make_experiment, telling
 from stagewatch.report.history import column_runs
-from stagewatch.report.progress import Progress
 from tests.report import contention as past
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def experiment(contention_url: str) -> Experiment:
     """What Prometheus knows of it."""
     return made(contention_url)
@@ -29,7 +28,7 @@ def made(url: str) -> Experiment:
     """The experiment that a server's history holds."""
     api = PrometheusApi(url)
     try:
-        return make_experiment(api, Wanted("cpu-1"), Progress())
+        return make_experiment(api, Wanted("cpu-1"))
     finally:
         api.close()
 

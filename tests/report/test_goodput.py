@@ -24,7 +24,6 @@ from stagewatch.report.ledger import DAY, NOT_OBSERVED, split
 from stagewatch.report.pages import goodput_page
 from stagewatch.report.periods import Period, month
 from stagewatch.report.prices import Prices
-from stagewatch.report.progress import Progress
 from stagewatch.slurm.collectors import holdings
 from stagewatch.slurm.notation import node_availability
 from tests.report import paid as past
@@ -50,7 +49,7 @@ def made(url: str, period: Period = OCTOBER, **jobs: str) -> Goodput:
     words = ("October 2026", "In October 2026", "September 2026")
     asked = Asked(period, SEPTEMBER, *words, prices=PRICES, **whose)
     with closing(PrometheusApi(url, timeout=60)) as api:
-        return make_goodput(api, asked, Progress())
+        return make_goodput(api, asked)
 
 
 @pytest.fixture(scope="module")

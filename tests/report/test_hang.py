@@ -78,6 +78,7 @@ def url(children: Children, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_experiment_says_where_the_culprit_hung(url: str, tmp_path: Path) -> None:
     given = ["report", "experiment", "--prometheus", url, "--fault", "stop-1"]
+    given += ["--format", "html,json,svg"]
     assert main([*given, "--output", str(tmp_path)]) == 0
     full = json.loads((tmp_path / "report.json").read_text())["views"]["full"]
     assert full["hung"] == [{"time": T + STACKS, "component": "train 1", "frame": FRAME}]
@@ -94,6 +95,7 @@ def test_experiment_says_where_the_culprit_hung(url: str, tmp_path: Path) -> Non
 
 def test_recovery_says_where_the_culprit_hung(url: str, tmp_path: Path) -> None:
     given = ["report", "recovery", "--prometheus", url, "--from", str(T - 600)]
+    given += ["--format", "json,csv,svg"]
     assert main([*given, "--to", str(T + 300), "--output", str(tmp_path)]) == 0
     (cluster,) = json.loads((tmp_path / "report.json").read_text())["clusters"]
     (incident,) = cluster["incidents"]

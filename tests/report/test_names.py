@@ -13,7 +13,6 @@ from stagewatch.core.processes import Children
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.experiment import Wanted, make_experiment
 from stagewatch.report.periods import Period
-from stagewatch.report.progress import Progress
 from stagewatch.report.recovery import Asked, make_recovery
 from tests.report.filled import Past, Value, filled_prometheus
 from tests.report.hyperpod import T
@@ -85,7 +84,7 @@ def server(children: Children, directory: Path, name: str) -> PrometheusApi:
 
 
 def test_any_name_of_a_node_is_found_in_an_experiment(api: PrometheusApi, name: str) -> None:
-    found = make_experiment(api, Wanted("f-1"), Progress())
+    found = make_experiment(api, Wanted("f-1"))
     assert (found.job_id, found.nodes) == (name, (name,))
     used = [each for each in found.full.view.findings if each.signal.name == "GPU utilisation"]
     assert [each.peak for each in used] == [0.1]
@@ -93,7 +92,7 @@ def test_any_name_of_a_node_is_found_in_an_experiment(api: PrometheusApi, name: 
 
 def test_any_name_of_a_node_is_found_in_a_recovery(api: PrometheusApi, name: str) -> None:
     period = Period(T - 600, T + 600)
-    (incident,) = make_recovery(api, Asked(period, period), Progress()).clusters[0].incidents
+    (incident,) = make_recovery(api, Asked(period, period)).clusters[0].incidents
     assert incident.incident.nodes == (name,)
     assert incident.drained == ENDED
     assert [job.job_id for job in incident.jobs] == [name]
@@ -103,5 +102,5 @@ def test_throughput_is_a_scalar_of_any_name(children: Children, tmp_path: Path) 
     period = Period(T - 600, T + 600)
     asked = Asked(period, period, throughput="JOBS a second")
     with closing(server(children, tmp_path, "plain")) as api:
-        (incident,) = make_recovery(api, asked, Progress()).clusters[0].incidents
+        (incident,) = make_recovery(api, asked).clusters[0].incidents
     assert [job.throughput_before for job in incident.jobs] == [7.0]

@@ -240,8 +240,8 @@ class Terminal(io.StringIO):
 def test_progress_is_shown_on_a_terminal_alone() -> None:
     for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
         progress = Progress(stream)
-        progress.step("first")
-        progress.step("second")
+        progress.step("first{}")
+        progress.step('max by (node) (last_over_time(second{node="n"}[1m]))')
         progress.close()
         assert ("query 2: second" in stream.getvalue()) is shown
         assert stream.getvalue().endswith("\r\033[K") is shown

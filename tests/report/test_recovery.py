@@ -15,7 +15,6 @@ from stagewatch.cli import main
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.periods import Period, moment
 from stagewatch.report.phases import Phases
-from stagewatch.report.progress import Progress
 from stagewatch.report.recovery import Asked, ClusterRecovery, judge, make_recovery
 from tests.report import hyperpod as past
 
@@ -28,14 +27,12 @@ def made(url: str) -> ClusterRecovery:
     """What a server knows of the cluster."""
     api = PrometheusApi(url)
     try:
-        return make_recovery(api, Asked(PERIOD, MONTH, cluster=past.CLUSTER), Progress()).clusters[
-            0
-        ]
+        return make_recovery(api, Asked(PERIOD, MONTH, cluster=past.CLUSTER)).clusters[0]
     finally:
         api.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def recovery(hyperpod_url: str) -> ClusterRecovery:
     """From Prometheus."""
     return made(hyperpod_url)

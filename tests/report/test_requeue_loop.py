@@ -10,7 +10,6 @@ import pytest
 from stagewatch.core.processes import Children
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.periods import Period
-from stagewatch.report.progress import Progress
 from stagewatch.report.recovery import Asked, make_recovery
 from tests.report.filled import Past, filled_prometheus
 from tests.report.hyperpod import T
@@ -44,7 +43,7 @@ def test_alert_on_a_job_that_never_ran_counts_as_detected(
     api = PrometheusApi(filled_prometheus(children, tmp_path / "p", looping()))
     try:
         period = Period(T - 300, T + 300)
-        found = make_recovery(api, Asked(period, period), Progress()).clusters[0].incidents
+        found = make_recovery(api, Asked(period, period)).clusters[0].incidents
     finally:
         api.close()
     assert [each.incident.jobs for each in found] == [(JOB,)]

@@ -12,7 +12,6 @@ from stagewatch.core.processes import Children
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.report.periods import Period
 from stagewatch.report.phases import Phases
-from stagewatch.report.progress import Progress
 from stagewatch.report.recovery import Asked, make_recovery
 from tests.report.filled import Past, filled_prometheus
 from tests.report.hyperpod import T
@@ -44,7 +43,7 @@ def found(children: Children, directory: Path, step: Callable[[float], float]) -
     api = PrometheusApi(filled_prometheus(children, directory / "p", given_up(step)))
     try:
         period = Period(T - 600, T + 600)
-        (incident,) = make_recovery(api, Asked(period, period), Progress()).clusters[0].incidents
+        (incident,) = make_recovery(api, Asked(period, period)).clusters[0].incidents
         return incident
     finally:
         api.close()

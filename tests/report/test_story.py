@@ -26,7 +26,6 @@ from stagewatch.report.experiment import Cost, Experiment, Wanted, make_experime
 from stagewatch.report.history import Grid, Line
 from stagewatch.report.jobs import _mean, _pace
 from stagewatch.report.periods import Period
-from stagewatch.report.progress import Progress
 from stagewatch.report.recovery import Asked, Recovery, make_recovery
 from stagewatch.report.series import experiment_series, recovery_series, written
 from stagewatch.report.story import captions, entries, experiment_opening, recovery_opening
@@ -39,7 +38,7 @@ def experiment(contention_url: str) -> Experiment:
     """What Prometheus knows of it."""
     api = PrometheusApi(contention_url)
     try:
-        return make_experiment(api, Wanted("cpu-1"), Progress())
+        return make_experiment(api, Wanted("cpu-1"))
     finally:
         api.close()
 
@@ -50,7 +49,7 @@ def recovery(hyperpod_url: str) -> Recovery:
     api = PrometheusApi(hyperpod_url)
     period = Period(hyperpod.T + hyperpod.START, hyperpod.T + hyperpod.END)
     try:
-        return make_recovery(api, Asked(period, period, cluster=hyperpod.CLUSTER), Progress())
+        return make_recovery(api, Asked(period, period, cluster=hyperpod.CLUSTER))
     finally:
         api.close()
 

@@ -14,8 +14,7 @@ from stagewatch.prometheus.api import PrometheusApi, Series
 from stagewatch.prometheus.selectors import select
 from stagewatch.report.history import Labels, milliseconds
 from stagewatch.report.ledger import AT_RISK, JOBS, LOST, OUTSIDE, Ledger, window
-from stagewatch.report.periods import Period, minute
-from stagewatch.report.progress import Progress
+from stagewatch.report.periods import Period
 
 STALLS = ("JobStalled", "StalledHeartbeat")
 DEAD = ("process_gone", "missing", "node_lost")
@@ -80,9 +79,7 @@ class Attempt:
         return (self.gpus or 0.0) * (self.queued or 0.0)
 
 
-def find_attempts(
-    api: PrometheusApi, ledger: Ledger, cluster: Labels, progress: Progress
-) -> list[Attempt]:
+def find_attempts(api: PrometheusApi, ledger: Ledger, cluster: Labels) -> list[Attempt]:
     """The runs that ended by failure, by their ends; of the ledger's jobs only."""
     jobs = {(key.cluster, key.job_id) for key in ledger.rows if key.job_id}
     requeues: dict[Job, set[float]] = {}
@@ -91,7 +88,6 @@ def find_attempts(
     newest: dict[str, float] = {}
     fired: dict[Job, dict[str, float]] = {}
     for each in ledger.bins:
-        progress.step(f"ends of runs, {minute(each.start)}")
         for job, when in _values(api, each, "slurm_job_requeue_timestamp_seconds", cluster):
             requeues.setdefault(job, set()).add(when)
         if back := sorted({job_id for _, job_id in requeues}):
@@ -119,7 +115,6 @@ def find_attempts(
         gone = when < newest.get(job[0], when) - LAST_STEP
         if job in jobs and names and gone and not again:
             ended.append(Attempt(*job, when, min(names, key=HOW.index)))
-    progress.step("work at risk")
     return [
         _costed(api, ledger, each, starts.get((each.cluster, each.job_id), set()))
         for each in sorted(ended, key=lambda each: each.ended)

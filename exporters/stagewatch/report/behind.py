@@ -10,7 +10,6 @@ from stagewatch.report.causes import Cause
 from stagewatch.report.history import History, Intervals
 from stagewatch.report.incidents import Incident, Sign, find_signs, incidents_of
 from stagewatch.report.ledger import LOST, Ledger
-from stagewatch.report.progress import Progress
 
 SIGNS = {
     "stalled": ("stall", "hung", "rank_gone"),
@@ -40,9 +39,7 @@ class Behind:
     incident: Incident
 
 
-def find_behind(
-    api: PrometheusApi, ledger: Ledger, causes: Sequence[Cause], progress: Progress
-) -> list[Behind]:
+def find_behind(api: PrometheusApi, ledger: Ledger, causes: Sequence[Cause]) -> list[Behind]:
     """The incidents of the period behind any of some causes, by their start; the longest ones."""
     named = [cause for cause in causes if cause.state in SIGNS]
     found: list[tuple[str, Incident]] = []
@@ -52,7 +49,6 @@ def find_behind(
         history = History(
             api,
             ledger.period,
-            progress,
             intervals=Intervals(scrape=look, slurm=look, rules=rules),
             columns=COLUMNS,
         )

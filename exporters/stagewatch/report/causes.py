@@ -12,7 +12,6 @@ from stagewatch.report.attempts import Attempt
 from stagewatch.report.history import Labels
 from stagewatch.report.ledger import LOST, Key, Ledger, shared, window
 from stagewatch.report.periods import Period, minute
-from stagewatch.report.progress import Progress
 
 CAUSES = {
     "stalled": "Stalled jobs",
@@ -74,7 +73,6 @@ def find_causes(
     ledger: Ledger,
     attempts: Sequence[Attempt],
     cluster: Labels,
-    progress: Progress,
 ) -> list[Cause]:
     """All causes, the costliest first.  `attempts` are those whose lost work has been moved."""
     causes: dict[tuple[str, str], Cause] = {}
@@ -92,7 +90,6 @@ def find_causes(
         rows = by_start.get(each.start, {})
         if not rows:
             continue
-        progress.step(f"causes, {minute(each.start)}")
         named = {
             "stalled": _culprits(api, each, cluster),
             "slowed": _slow(api, each, cluster),

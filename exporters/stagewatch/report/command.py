@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +39,8 @@ from stagewatch.report.series import (
 if TYPE_CHECKING:
     from stagewatch.report.drawing import Drawing
 
+Drawn = Mapping[str, Sequence["Drawing"]]
+"""Figures by name, in each width."""
 Files = dict[str, str | bytes]
 """Contents by the name of the file."""
 
@@ -165,9 +168,10 @@ def run(arguments: argparse.Namespace) -> int:
         import_module(needed)  # a lack of it is told before the server is asked
     api = PrometheusApi.of(options_of(arguments, PrometheusOptions, "prometheus"))
     progress = Progress()
+    api.on_query = progress.step
     try:
         make = {"experiment": _experiment, "recovery": _recovery, "goodput": _goodput}
-        files = make[arguments.report](api, arguments, progress, wanted)
+        files = _files(make[arguments.report](api, arguments), wanted)
     finally:
         progress.close()
         api.close()
@@ -179,52 +183,50 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _experiment(
-    api: PrometheusApi, arguments: argparse.Namespace, progress: Progress, formats: Sequence[str]
-) -> Files:
-    """The report, its values, and its figures."""
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A report, and how each of its files is made."""
+
+    drawn: Callable[[], Drawn]
+    page: Callable[[Mapping[str, Sequence[str]]], str]
+    json: Callable[[], str]
+    csv: Callable[[], str]
+    series: Callable[[], Iterable[Series]]
+
+
+def _experiment(api: PrometheusApi, arguments: argparse.Namespace) -> Made:
     from stagewatch.report.figures import experiment_figures
 
     wanted = options_of(arguments, Wanted, "report.experiment")
-    experiment = make_experiment(api, wanted, progress)
-    drawn = experiment_figures(experiment) if {"html", *FIGURES} & set(formats) else {}
-    files: Files = {}
-    if "html" in formats:
-        files["report.html"] = pages.experiment_page(experiment, _inline(drawn))
-    if "json" in formats:
-        files["report.json"] = records.experiment_json(experiment)
-    if "csv" in formats:
-        files["report.csv"] = records.experiment_csv(experiment)
-    return files | _values(experiment_series(experiment), formats) | _figures(drawn, formats)
+    experiment = make_experiment(api, wanted)
+    return Made(
+        partial(experiment_figures, experiment),
+        partial(pages.experiment_page, experiment),
+        partial(records.experiment_json, experiment),
+        partial(records.experiment_csv, experiment),
+        partial(experiment_series, experiment),
+    )
 
 
-def _recovery(
-    api: PrometheusApi, arguments: argparse.Namespace, progress: Progress, formats: Sequence[str]
-) -> Files:
-    """The report, its values, and its figures."""
+def _recovery(api: PrometheusApi, arguments: argparse.Namespace) -> Made:
     from stagewatch.report.figures import recovery_figures
 
     options = options_of(arguments, RecoveryOptions, "report.recovery")
     period, budget = _period(options)
     slo = round(options.slo / 100, 12)
     asked = Asked(period, budget, slo, options.cluster, options.throughput)
-    recovery = make_recovery(api, asked, progress)
-    drawn = recovery_figures(recovery) if {"html", *FIGURES} & set(formats) else {}
+    recovery = make_recovery(api, asked)
     title = options.month or f"{iso(period.start)[:16]} to {iso(period.end)[:16]}"
-    files: Files = {}
-    if "html" in formats:
-        files["report.html"] = pages.recovery_page(recovery, title, _inline(drawn))
-    if "json" in formats:
-        files["report.json"] = records.recovery_json(recovery)
-    if "csv" in formats:
-        files["report.csv"] = records.recovery_csv(recovery)
-    return files | _values(recovery_series(recovery), formats) | _figures(drawn, formats)
+    return Made(
+        partial(recovery_figures, recovery),
+        lambda drawn: pages.recovery_page(recovery, title, drawn),
+        partial(records.recovery_json, recovery),
+        partial(records.recovery_csv, recovery),
+        partial(recovery_series, recovery),
+    )
 
 
-def _goodput(
-    api: PrometheusApi, arguments: argparse.Namespace, progress: Progress, formats: Sequence[str]
-) -> Files:
-    """The report, its values, and its figure."""
+def _goodput(api: PrometheusApi, arguments: argparse.Namespace) -> Made:
     from stagewatch.report.figures import goodput_figures
 
     options = options_of(arguments, GoodputOptions, "report.goodput")
@@ -254,30 +256,30 @@ def _goodput(
             partition=options.partition,
             prices=prices,
         ),
-        progress,
     )
-    drawn = goodput_figures(goodput) if {"html", *FIGURES} & set(formats) else {}
+    return Made(
+        partial(goodput_figures, goodput),
+        partial(pages.goodput_page, goodput),
+        partial(records.goodput_json, goodput),
+        partial(records.goodput_csv, goodput),
+        partial(goodput_series, goodput),
+    )
+
+
+def _files(made: Made, formats: Sequence[str]) -> Files:
+    """The report, its values, and its figures."""
+    drawn = made.drawn() if {"html", *FIGURES} & set(formats) else {}
     files: Files = {}
     if "html" in formats:
-        files["report.html"] = pages.goodput_page(goodput, _inline(drawn))
+        inline = {name: [each.inline() for each in widths] for name, widths in drawn.items()}
+        files["report.html"] = made.page(inline)
     if "json" in formats:
-        files["report.json"] = records.goodput_json(goodput)
+        files["report.json"] = made.json()
     if "csv" in formats:
-        files["report.csv"] = records.goodput_csv(goodput)
-    return files | _values(goodput_series(goodput), formats) | _figures(drawn, formats)
-
-
-def _inline(drawn: Mapping[str, Sequence[Drawing]]) -> dict[str, list[str]]:
-    return {name: [each.inline() for each in widths] for name, widths in drawn.items()}
-
-
-def _values(series: Iterable[Series], formats: Sequence[str]) -> dict[str, bytes]:
-    chosen = [each for each in LONG if each in formats]
-    return written(series, chosen) if chosen else {}
-
-
-def _figures(drawn: Mapping[str, Sequence[Drawing]], formats: Sequence[str]) -> dict[str, bytes]:
-    return {
+        files["report.csv"] = made.csv()
+    if long := [each for each in LONG if each in formats]:
+        files |= written(made.series(), long)
+    return files | {
         f"{each.name}.{format}": each.file(format)
         for widths in drawn.values()
         for each in widths

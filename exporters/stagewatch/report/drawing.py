@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import NamedTuple, ParamSpec
 
 import matplotlib.style
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -100,6 +101,17 @@ class Drawing:
         self.title = title
         self.width = width
         self.figure = Figure(figsize=(width, height), layout="constrained")
+
+    def legend(self, handles: Sequence[Artist], columns: int, **more: float) -> None:
+        """What colours mean, below the plot."""
+        self.figure.legend(
+            handles=handles,
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+            handlelength=1.2,
+            **more,
+        )
 
     @cached_property
     def svg(self) -> str:

@@ -9,8 +9,6 @@ from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.prometheus.selectors import select
 from stagewatch.report.history import Labels, milliseconds
 from stagewatch.report.ledger import PIECE, Ledger, split, window
-from stagewatch.report.periods import minute
-from stagewatch.report.progress import Progress
 
 HOURLY_LOOK, DAILY_LOOK = 600.0, 1800.0
 """Seconds between two looks at who holds a GPU, in a short period and in a long one: its energy
@@ -29,7 +27,7 @@ class Energy:
     recorded: int = 0
 
 
-def read_energy(api: PrometheusApi, ledger: Ledger, cluster: Labels, progress: Progress) -> Energy:
+def read_energy(api: PrometheusApi, ledger: Ledger, cluster: Labels) -> Energy:
     """What the counters of GPUs (NVML's or DCGM's) and `gpu_job_info` tell.
 
     A GPU that several jobs share (MIG, MPS) counts for the cluster only.
@@ -43,7 +41,6 @@ def read_energy(api: PrometheusApi, ledger: Ledger, cluster: Labels, progress: P
     shared = f"count by (cluster, uuid) ({held}) > 1"
     look = HOURLY_LOOK if ledger.hourly else DAILY_LOOK
     for each in ledger.bins:
-        progress.step(f"energy, {minute(each.start)}")
         length = window(each)
         # Joins are what costs most: none for recordings where there is none.
         real = f"unless on (cluster, uuid) last_over_time({replayed}[{length}])"

@@ -221,7 +221,7 @@ def hung_lines(history: History, labels: Labels, by: str) -> list[Line]:
     named = history.last("job:rl_stall:culprit", labels)
     frames = history.last("rl_rank_stack_frame_info", labels)
     culprits = f"{frames} and on (cluster, node, job_id, role, rank) ({named})"
-    return history.lines(f"max by ({by}) ({culprits})", "stacks of culprits")
+    return history.lines(f"max by ({by}) ({culprits})")
 
 
 def _staged(event: Event, first: Sequence[Event]) -> Event:
@@ -242,7 +242,7 @@ def _stamped(
     by = "role, rank, stage, error, pattern, node, gpu, uuid, xid, sxid, server, kind, scope"
     return [
         Event(value, kind, component_of(line.labels), line.labels.get("stage", ""), _text(line))
-        for line in history.most(metric, labels, f"{by}, job_id", kind)
+        for line in history.most(metric, labels, f"{by}, job_id")
         if line.labels.get("uuid") not in without
         for value in {value for _, value in line.known()}
     ]
@@ -256,7 +256,7 @@ def _later_failures(
     known = {(event.component.role, event.stage, event.text) for event in first}
     failures = []
     by = "role, stage, error"
-    for line in history.most("rl_stage_failures_total", job, by, "failures", "sum"):
+    for line in history.most("rl_stage_failures_total", job, by, "sum"):
         role, stage = line.labels.get("role", ""), line.labels.get("stage", "")
         error = line.labels.get("error", "")
         if (role, stage, error) in known:
@@ -270,7 +270,7 @@ def _later_failures(
 
 
 def _gone(history: History, job: Labels) -> list[Event]:
-    lines = history.most("rl_rank_up", job, "role, rank", "ranks that died", "min")
+    lines = history.most("rl_rank_up", job, "role, rank", "min")
     return [
         _seen(history, line, line.values.index(0.0), "gone", "process gone")
         for line in lines
@@ -279,7 +279,7 @@ def _gone(history: History, job: Labels) -> list[Event]:
 
 
 def _oom_kills(history: History, job: Labels) -> list[Event]:
-    lines = history.most("rl_rank_cgroup_oom_kills_total", job, "role, rank", "OOM kills")
+    lines = history.most("rl_rank_cgroup_oom_kills_total", job, "role, rank")
     return [
         _seen(history, line, at, "oom_kill", "OOM kill in its cgroup")
         for line in lines
@@ -295,7 +295,7 @@ def _seen(history: History, line: Line, at: int, kind: str, text: str) -> Event:
 def _job_end(history: History, job: Labels) -> list[Event]:
     """The end of the job: Slurm answers, and no longer lists it as running."""
     grid = history.grid
-    lines = history.most("slurm_job_info", job, "", "the job in Slurm")
+    lines = history.most("slurm_job_info", job, "")
     if not lines:
         return []
     last = lines[0].known()[-1][0]

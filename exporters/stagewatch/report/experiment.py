@@ -38,7 +38,6 @@ from stagewatch.report.events import (
 from stagewatch.report.history import Grid, History, Labels, Values, measure, milliseconds
 from stagewatch.report.jobs import live
 from stagewatch.report.periods import Period, baseline_period, iso
-from stagewatch.report.progress import Progress
 from stagewatch.stages import STAGES
 
 LEAD_SECONDS = 60.0
@@ -156,7 +155,7 @@ def telling(side: Side) -> list[Finding]:
     return chosen
 
 
-def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> Experiment:
+def make_experiment(api: PrometheusApi, wanted: Wanted) -> Experiment:
     """Ask the server and put the experiment together.  Raises `StagewatchError`."""
     if not wanted.fault:
         raise ConfigError("--fault: must be the id of a fault's marker")
@@ -165,9 +164,9 @@ def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> E
     end = min(time.time(), (fault.end or time.time()) + wanted.after)
     intervals = measure(api, fault.cluster, (fault.start + 1, end))
     run = Period(fault.start - min(LEAD_SECONDS, baseline.seconds), end)
-    run = _seen(History(api, run, progress, intervals=intervals), fault)
+    run = _seen(History(api, run, intervals=intervals), fault)
     job_id = wanted.job or _only_job(api, fault)
-    history = History(api, run, progress, intervals=intervals)
+    history = History(api, run, intervals=intervals)
     past = history.of(baseline)
     job = {"cluster": fault.cluster, "job_id": job_id}
     members = _members(api, fault, job, run)
@@ -178,8 +177,8 @@ def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> E
     findings: list[Finding] = []
     seen_since = baseline.end
     for signal in SIGNALS:
-        before = past.lines(signal.expression(past, job, nodes), f"{signal.name}, baseline")
-        during = history.lines(signal.expression(history, job, nodes), signal.name)
+        before = past.lines(signal.expression(past, job, nodes))
+        during = history.lines(signal.expression(history, job, nodes))
         firsts = [past.grid.time(line.known()[0][0]) for line in before if line.known()]
         seen_since = min([seen_since, *firsts])
         findings += findings_of(signal, before, during, scene)
@@ -192,7 +191,7 @@ def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> E
         kernel=kernel_events(history, nodes, fault.start),
     )
     target = target_of(wanted.origin or fault.target)
-    running = history.most("slurm_job_info", job, "", "job state")
+    running = history.most("slurm_job_info", job, "")
 
     def side(view: View) -> Side:
         seen = milestones(fault, target, view)
@@ -222,7 +221,7 @@ def make_experiment(api: PrometheusApi, wanted: Wanted, progress: Progress) -> E
 
 def _seen(history: History, fault: Fault) -> Period:
     """The time of the run until nothing was scraped any more."""
-    scrapes = history.most("up", {"cluster": fault.cluster}, "", "scrapes", "count")
+    scrapes = history.most("up", {"cluster": fault.cluster}, "", "count")
     last = max((at for line in scrapes for at, _ in line.known()), default=history.grid.count - 1)
     end = history.grid.time(last + 1)
     return Period(history.period.start, min(history.period.end, max(end, fault.start + 1)))
@@ -232,15 +231,13 @@ def _cost(history: History, past: History, job: Labels, since: float) -> Cost:
     """The longest time after the injection in which the job completed no step."""
 
     def steps(asked: History) -> list[float]:
-        lines = asked.lines(f"max ({live(asked, 'rl_rank_step', job)})", "steps")
+        lines = asked.lines(f"max ({live(asked, 'rl_rank_step', job)})")
         return [asked.grid.time(at) for line in lines for at, _ in line.rises()]
 
     before, after = steps(past), [when for when in steps(history) if when >= since]
     usual = [later - earlier for earlier, later in itertools.pairwise(before)]
     times = [*before[-1:], *after, history.grid.end]
-    wasted = history.total(
-        "increase", "job:rl_wasted_gpu_seconds:total", job, "job_id", "wasted GPU time"
-    )
+    wasted = history.total("increase", "job:rl_wasted_gpu_seconds:total", job, "job_id")
     if not usual:
         return Cost()
     begin, end = max(itertools.pairwise(times), key=lambda pair: pair[1] - pair[0])
@@ -302,7 +299,7 @@ def _stages(history: History, job: Labels) -> dict[Component, list[str | None]]:
             None if value is None or not 0 <= value < len(STAGES) else STAGES[int(value)]
             for value in line.values
         ]
-        for line in history.most("rl_rank_stage_code", job, "role, rank", "stages")
+        for line in history.most("rl_rank_stage_code", job, "role, rank")
     }
 
 
@@ -327,10 +324,10 @@ def _firings(
     """Alerts and verdicts on the job, its nodes or the whole cluster that began with the fault;
     none on GPUs (by uuid) that are recorded."""
     alerts = select("ALERTS", alertstate="firing", cluster=fault.cluster)
-    tracks = history.samples(alerts, "alerts")
+    tracks = history.samples(alerts)
     for verdict in VERDICTS:
         chosen = select(verdict, cluster=fault.cluster, job_id=job_id)
-        tracks += history.samples(chosen, verdict)
+        tracks += history.samples(chosen)
     return [
         each
         for each in firings(tracks, history.grid.end)

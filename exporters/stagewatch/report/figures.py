@@ -149,13 +149,7 @@ def propagation(experiment: Experiment, side: Side, width: float = TWO_COLUMNS) 
     legend.append(_patch("no data", "gap"))
     if any(row.error is not None for row in rows):
         legend.append(Line2D([], [], marker="x", color="black", ls="", label="first event"))
-    drawing.figure.legend(
-        handles=legend,
-        loc="outside lower center",
-        ncols=8 if width == TWO_COLUMNS else 3,
-        frameon=False,
-        handlelength=1.2,
-    )
+    drawing.legend(legend, 8 if width == TWO_COLUMNS else 3)
     return drawing
 
 
@@ -426,13 +420,7 @@ def timeline(phases: Phases, name: str, width: float = TWO_COLUMNS) -> Drawing:
     zero = f"after {clock(phases.began)} UTC"
     time_axis(drawing, [axes], start - phases.began, end - phases.began, zero, marks)
     if legend:
-        drawing.figure.legend(
-            handles=legend,
-            loc="outside lower center",
-            ncols=columns,
-            frameon=False,
-            handlelength=1.2,
-        )
+        drawing.legend(legend, columns)
     return drawing
 
 
@@ -537,12 +525,7 @@ def hours(goodput: Goodput, width: float = TWO_COLUMNS) -> Drawing:
         words = [date(begin)[8:].lstrip("0") for begin in begins]
         axes.set_xlabel(f"day (UTC), from {date(ledger.period.start)}", labelpad=2)
     axes.set_xticks([place + 0.5 for place in ticks], words)
-    drawing.figure.legend(
-        handles=[_patch(*USES[group]) for group in shown],
-        loc="outside lower center",
-        ncols=min(columns, len(shown)),
-        frameon=False,
-        handlelength=1.2,
-        columnspacing=1.2,
+    drawing.legend(
+        [_patch(*USES[group]) for group in shown], min(columns, len(shown)), columnspacing=1.2
     )
     return drawing

@@ -23,7 +23,6 @@ from stagewatch.report.ledger import (
 )
 from stagewatch.report.periods import Period
 from stagewatch.report.prices import Prices
-from stagewatch.report.progress import Progress
 
 MAX_CAUSES = 10
 MAX_PLACES = 5
@@ -174,15 +173,15 @@ DIMENSIONS: dict[str, Callable[[Key], str]] = {
 """The tables, and what one row of each has in common."""
 
 
-def make_goodput(api: PrometheusApi, asked: Asked, progress: Progress) -> Goodput:
+def make_goodput(api: PrometheusApi, asked: Asked) -> Goodput:
     """Ask the server.  Raises `StagewatchError`, also where the rules are not loaded."""
-    read = _read(api, asked, asked.period, progress)
+    read = _read(api, asked, asked.period)
     if read is None:
         raise missing(asked.period)
     ledger, attempts = read
-    energy = read_energy(api, ledger, asked.clusters, progress)
-    causes = find_causes(api, ledger, attempts, asked.clusters, progress)
-    before = _read(api, asked, asked.before, progress)
+    energy = read_energy(api, ledger, asked.clusters)
+    causes = find_causes(api, ledger, attempts, asked.clusters)
+    before = _read(api, asked, asked.before)
     total = _use(asked, ledger.rows.items())
     total.attempts += attempts
     if energy.by_cluster and not asked.jobs:
@@ -203,7 +202,7 @@ def make_goodput(api: PrometheusApi, asked: Asked, progress: Progress) -> Goodpu
         total=total,
         tables=tables,
         causes=causes,
-        incidents=find_behind(api, ledger, causes[:MAX_CAUSES], progress),
+        incidents=find_behind(api, ledger, causes[:MAX_CAUSES]),
         attempts=attempts,
         energy=energy,
         before=_use(asked, before[0].rows.items()) if before else None,
@@ -211,14 +210,12 @@ def make_goodput(api: PrometheusApi, asked: Asked, progress: Progress) -> Goodpu
     )
 
 
-def _read(
-    api: PrometheusApi, asked: Asked, period: Period, progress: Progress
-) -> tuple[Ledger, list[Attempt]] | None:
+def _read(api: PrometheusApi, asked: Asked, period: Period) -> tuple[Ledger, list[Attempt]] | None:
     """A ledger in which lost work has been moved, and the runs that lost it."""
-    ledger = read_ledger(api, period, asked.clusters, asked.jobs, progress)
+    ledger = read_ledger(api, period, asked.clusters, asked.jobs)
     if ledger is None:
         return None
-    attempts = find_attempts(api, ledger, asked.clusters, progress)
+    attempts = find_attempts(api, ledger, asked.clusters)
     move_lost(ledger, attempts)
     return ledger, attempts
 

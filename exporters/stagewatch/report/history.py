@@ -12,7 +12,6 @@ from stagewatch.core.errors import SourceError
 from stagewatch.prometheus.api import PrometheusApi, Track
 from stagewatch.prometheus.selectors import Wanted, select
 from stagewatch.report.periods import Period, iso
-from stagewatch.report.progress import Progress
 
 MAX_COLUMNS = 1500
 """Times that a report looks at; a longer period is looked at in larger steps."""
@@ -95,7 +94,6 @@ class History:
         self,
         api: PrometheusApi,
         period: Period,
-        progress: Progress,
         *,
         intervals: Intervals,
         columns: int = MAX_COLUMNS,
@@ -106,11 +104,10 @@ class History:
         self.period = period
         self.intervals = intervals
         self.grid = Grid(start, step, int((period.end - start) / step) + 1)
-        self.progress = progress
 
     def of(self, period: Period, columns: int = MAX_COLUMNS) -> History:
         """The same server, asked for another period."""
-        return History(self.api, period, self.progress, intervals=self.intervals, columns=columns)
+        return History(self.api, period, intervals=self.intervals, columns=columns)
 
     def last(self, metric: str, labels: Labels) -> str:
         """PromQL for the sample in force of each series."""
@@ -126,28 +123,23 @@ class History:
         series = f"{select(metric, **labels)}[{self._window(metric, 5)}]"
         return f"rate({series}) and {self.last(metric, labels)}"
 
-    def most(self, metric: str, labels: Labels, by: str, what: str, how: str = "max") -> list[Line]:
+    def most(self, metric: str, labels: Labels, by: str, how: str = "max") -> list[Line]:
         """The samples in force, the largest (or `how`) by some labels."""
         by = f" by ({by})" if by else ""
-        return self.lines(f"{how}{by} ({self.last(metric, labels)})", what)
+        return self.lines(f"{how}{by} ({self.last(metric, labels)})")
 
-    def lines(self, expression: str, what: str) -> list[Line]:
+    def lines(self, expression: str) -> list[Line]:
         """The series that an expression yields."""
-        self.progress.step(what)
         tracks = self.api.query_range(expression, self.grid.start, self.grid.end, self.grid.step)
         return [self._line(track) for track in tracks]
 
-    def samples(self, selector: str, what: str) -> list[Track]:
+    def samples(self, selector: str) -> list[Track]:
         """Series as they were stored."""
-        self.progress.step(what)
         return self.api.samples(selector, self.grid.start, self.grid.end)
 
-    def total(
-        self, function: str, metric: str, labels: Labels, by: str, what: str
-    ) -> dict[str, float]:
+    def total(self, function: str, metric: str, labels: Labels, by: str) -> dict[str, float]:
         """A function of a range (such as `increase`) over the whole period, by a label; the server
         is asked day by day."""
-        self.progress.step(what)
         totals: dict[str, float] = {}
         for seconds, end in self._days():
             window = milliseconds(seconds)

@@ -81,13 +81,13 @@ def unavailable(history: History, labels: Labels, by: str) -> list[Line]:
     """Nodes while Slurm calls them drained, down or failing, by the rule or by Slurm's agent."""
     rule = history.last("node:slurm_unavailable:info", labels)
     agent = history.last("slurm_node_unavailable_info", labels)
-    return history.lines(f"max by ({by}) ({rule} or {agent})", "nodes out of service")
+    return history.lines(f"max by ({by}) ({rule} or {agent})")
 
 
 def silent(history: History, labels: Labels) -> list[Line]:
     """Nodes while their agent does not answer."""
     up = history.over("max", "up", {**labels, "job": "stagewatch"})
-    return history.lines(f"max by (node) ({up}) == 0", "silent agents")
+    return history.lines(f"max by (node) ({up}) == 0")
 
 
 def find_signs(history: History, cluster: str) -> list[Sign]:
@@ -110,18 +110,18 @@ def find_signs(history: History, cluster: str) -> list[Sign]:
     for line in silent(history, chosen):
         add(line, "silent", "its agent does not answer", SILENT_COLUMNS)
     by = "node, id, fault_type, target_worker"
-    for line in history.most("fault_injection_active", chosen, by, "faults"):
+    for line in history.most("fault_injection_active", chosen, by):
         what = (line.labels.get("fault_type"), line.labels.get("target_worker"))
         add(line, "fault", " on ".join(filter(None, what)))
-    for line in history.most("job:rl_stall:active", chosen, "job_id", "stalls"):
+    for line in history.most("job:rl_stall:active", chosen, "job_id"):
         add(line, "stall", "no rank makes progress")
     for line in hung_lines(history, chosen, "job_id, role, rank, frame"):
         frame = line.labels.get("frame", "")
         add(line, "hung", f"{component_of(line.labels).label} at {frame}")
     gone = {**chosen, "evidence": "process_gone"}
-    for line in history.most("job:rl_stall:culprit", gone, "node, job_id", "ranks gone"):
+    for line in history.most("job:rl_stall:culprit", gone, "node, job_id"):
         add(line, "rank_gone", "a rank's process ended without closing its record")
-    for line in history.most("slurm_job_restarts", chosen, "job_id", "restarts"):
+    for line in history.most("slurm_job_restarts", chosen, "job_id"):
         job = line.labels.get("job_id", "")
         for at, value in line.rises():
             when = history.grid.time(at)

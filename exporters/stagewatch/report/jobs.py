@@ -97,13 +97,13 @@ def stories(
     grid, began = history.grid, near.start
     jobs: Labels = {"cluster": cluster, "job_id": tuple(running)}
     step = live(history, "rl_rank_step", jobs)
-    steps = by_job(history.lines(f"max by (job_id) ({step})", "steps"))
+    steps = by_job(history.lines(f"max by (job_id) ({step})"))
     scalars = live(history, "rl_scalar", {**jobs, "name": throughput})
-    rates = by_job(history.lines(f"sum by (job_id) ({scalars})", "throughput"))
-    held = by_job(history.most("rl_rank_info", jobs, "job_id", "GPUs of ranks", "count"))
-    held |= by_job(history.most("slurm_job_gpus", jobs, "job_id", "GPUs"))
-    requeued = by_job(history.most("slurm_job_requeue_timestamp_seconds", jobs, "job_id", "runs"))
-    started = by_job(history.most("slurm_job_start_timestamp_seconds", jobs, "job_id", "runs"))
+    rates = by_job(history.lines(f"sum by (job_id) ({scalars})"))
+    held = by_job(history.most("rl_rank_info", jobs, "job_id", "count"))
+    held |= by_job(history.most("slurm_job_gpus", jobs, "job_id"))
+    requeued = by_job(history.most("slurm_job_requeue_timestamp_seconds", jobs, "job_id"))
+    started = by_job(history.most("slurm_job_start_timestamp_seconds", jobs, "job_id"))
     jobs_told = []
     for job, values in running.items():
         ended, resumed = _stops(grid, values, near)

@@ -16,8 +16,7 @@ from stagewatch.core.errors import StagewatchError
 from stagewatch.prometheus.api import PrometheusApi
 from stagewatch.prometheus.selectors import matchers, select
 from stagewatch.report.history import DAY, Labels, milliseconds, usual_gap
-from stagewatch.report.periods import Period, iso, minute
-from stagewatch.report.progress import Progress
+from stagewatch.report.periods import Period, iso
 
 T = TypeVar("T")
 
@@ -163,7 +162,6 @@ def read_ledger(
     period: Period,
     cluster: Labels,
     jobs: Labels,
-    progress: Progress,
 ) -> Ledger | None:
     """The ledger of a period; None where the rules were never evaluated in it.
 
@@ -173,7 +171,6 @@ def read_ledger(
     ledger = Ledger(period, [], {}, {}, {})
     ledger.bins.extend(split(period, ledger.step))
     for each in ledger.bins:
-        progress.step(f"hours by state, {minute(each.start)}")
         _observe(api, ledger, each, matchers(**cluster))
         _add(api, ledger, each, select(JOBS, **cluster, **jobs), allocated=True)
         if not jobs:

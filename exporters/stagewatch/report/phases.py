@@ -154,7 +154,7 @@ def _jobs(history: History, here: Labels, incident: Incident) -> tuple[str, ...]
         for metric in ("slurm_job_node", "rl_rank_info"):
             jobs |= {
                 line.labels.get("job_id", "")
-                for line in history.most(metric, {**here, "node": incident.nodes}, "job_id", "jobs")
+                for line in history.most(metric, {**here, "node": incident.nodes}, "job_id")
                 if any(at < column for at, _ in line.known())
             }
     return tuple(sorted(jobs - {""}))
@@ -164,7 +164,7 @@ def _injected(history: History, here: Labels, incident: Incident) -> float | Non
     """When the first marker of the incident was written."""
     if not any(sign.kind == "fault" for sign in incident.signs):
         return None
-    lines = history.most("fault_injection_start_timestamp_seconds", here, "id", "markers")
+    lines = history.most("fault_injection_start_timestamp_seconds", here, "id")
     times = {value for line in lines for _, value in line.known()}
     return min((when for when in times if when >= incident.start - 120), default=None)
 
@@ -180,7 +180,7 @@ def _outages(
     since = "slurm_node_unavailable_since_timestamp_seconds"
     exact = {
         (line.labels.get("node", ""), line.labels.get("kind", "")): line.known()[0][1]
-        for line in history.most(since, nodes, "node, kind", "since when")
+        for line in history.most(since, nodes, "node, kind")
         if line.known()
     }
     outages: dict[tuple[str, str], tuple[float, float | None]] = {}
@@ -203,11 +203,11 @@ def _running(history: History, here: Labels, jobs: Sequence[str]) -> dict[str, l
     if not jobs:
         return {}
     chosen: Labels = {**here, "job_id": jobs}
-    slurm = by_job(history.most("slurm_job_info", chosen, "job_id", "jobs in Slurm"))
-    ranks = by_job(history.most("rl_rank_up", chosen, "job_id", "ranks", "sum"))
+    slurm = by_job(history.most("slurm_job_info", chosen, "job_id"))
+    ranks = by_job(history.most("rl_rank_up", chosen, "job_id", "sum"))
     source = {**here, "source": "jobs"}
-    asked = history.most("slurm_source_success", source, "cluster", "Slurm")
-    agents = history.most("up", {**here, "job": "stagewatch"}, "cluster", "agents")
+    asked = history.most("slurm_source_success", source, "cluster")
+    agents = history.most("up", {**here, "job": "stagewatch"}, "cluster")
     none: list[float | None] = [None] * history.grid.count
     running = {}
     for job in jobs:
@@ -234,7 +234,7 @@ def _detected(
     end = grid.index(incident.end + JOIN_SECONDS)
     firing = {**here, "alertstate": "firing"}
     alerts = []
-    for line in history.most("ALERTS", firing, "alertname, node, job_id, rank", "alerts"):
+    for line in history.most("ALERTS", firing, "alertname, node, job_id, rank"):
         name = line.labels.get("alertname", "")
         node, job = line.labels.get("node"), line.labels.get("job_id")
         about = node in incident.nodes or job in jobs

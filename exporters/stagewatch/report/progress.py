@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TextIO
 
@@ -13,10 +14,11 @@ class Progress:
         self._stream = sys.stderr if stream is None else stream
         self._queries = 0
 
-    def step(self, what: str) -> None:
-        """Begin the next query."""
+    def step(self, expression: str) -> None:
+        """Show the number of a query, and the first metric that it reads."""
         self._queries += 1
-        self._show(f"query {self._queries}: {what[:48]}")
+        metric = re.search(r"([\w:]+)\{", expression)
+        self._show(f"query {self._queries}: {metric[1][:60] if metric else 'metrics'}")
 
     def close(self) -> None:
         """Clear the line."""

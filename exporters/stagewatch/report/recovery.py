@@ -12,7 +12,6 @@ from stagewatch.report.history import History, Labels, Line, measure, millisecon
 from stagewatch.report.incidents import Incident, find_signs, incidents_of
 from stagewatch.report.periods import Period, iso, union
 from stagewatch.report.phases import Phases, absorbed, phases_of
-from stagewatch.report.progress import Progress
 
 SWEEP_COLUMNS = 45_000
 """A month at a minute."""
@@ -163,10 +162,10 @@ class Recovery:
         return [(*each, f"timeline-{at}") for at, each in enumerate(chosen, 1)]
 
 
-def make_recovery(api: PrometheusApi, asked: Asked, progress: Progress) -> Recovery:
+def make_recovery(api: PrometheusApi, asked: Asked) -> Recovery:
     """Ask the server.  Raises `StagewatchError`, also where nothing was scraped at all."""
     names = [asked.cluster] if asked.cluster else _clusters(api, asked.period)
-    return Recovery(asked, [_cluster(api, asked, name, progress) for name in names])
+    return Recovery(asked, [_cluster(api, asked, name) for name in names])
 
 
 def _clusters(api: PrometheusApi, period: Period) -> list[str]:
@@ -182,7 +181,7 @@ def _clusters(api: PrometheusApi, period: Period) -> list[str]:
     return names
 
 
-def _cluster(api: PrometheusApi, asked: Asked, cluster: str, progress: Progress) -> ClusterRecovery:
+def _cluster(api: PrometheusApi, asked: Asked, cluster: str) -> ClusterRecovery:
     period = asked.period
     here = {"cluster": cluster}
     seen = _seen(api, cluster, period)
@@ -190,21 +189,19 @@ def _cluster(api: PrometheusApi, asked: Asked, cluster: str, progress: Progress)
     intervals = measure(api, cluster, (seen[-1], seen[len(seen) // 2], seen[0]), step)
     first = max(period.start, seen[0] - _step(period))
     period = Period(first, period.end)
-    history = History(api, period, progress, intervals=intervals, columns=SWEEP_COLUMNS)
+    history = History(api, period, intervals=intervals, columns=SWEEP_COLUMNS)
     incidents = incidents_of(find_signs(history, cluster))
     close = sorted(incidents, key=lambda each: (not each.jobs, -each.start))[:MAX_INCIDENTS]
     looked_at = absorbed([phases_of(history, each, cluster, asked.throughput) for each in close])
 
     def by_job(metric: str) -> list[Line]:
         jobs = f"count by (job_id) ({history.last(metric, here)})"
-        return history.lines(f"count ({jobs})", "jobs")
+        return history.lines(f"count ({jobs})")
 
     running = by_job("slurm_job_info") or by_job("rl_rank_up")
     jobs = round(max((n for line in running for _, n in line.known()), default=0))
-    wasted = history.total(
-        "increase", "job:rl_wasted_gpu_seconds:total", here, "job_id", "wasted GPU time"
-    )
-    requeues = history.total("increase", "slurm_job_requeues_total", here, "cluster", "requeues")
+    wasted = history.total("increase", "job:rl_wasted_gpu_seconds:total", here, "job_id")
+    requeues = history.total("increase", "slurm_job_requeues_total", here, "cluster")
     idle = [job.without_gpus for each in looked_at for job in each.jobs]
     interrupted = [seconds for seconds in idle if seconds is not None]
     down = union(each.downtime for each in looked_at if each.downtime)
@@ -226,7 +223,7 @@ def _cluster(api: PrometheusApi, asked: Asked, cluster: str, progress: Progress)
         node_hours_out=_node_hours(incidents),
         stalled_gpu_hours=sum(wasted.values()) / 3600 if wasted else None,
         interrupted_gpu_hours=sum(interrupted) / 3600 if interrupted else None,
-        runs_ended=history.total("increase", "slurm_jobs_ended_total", here, "state", "ends"),
+        runs_ended=history.total("increase", "slurm_jobs_ended_total", here, "state"),
         requeues=sum(requeues.values()) if requeues else None,
         first_seen=first,
     )
@@ -251,9 +248,9 @@ def _seen(api: PrometheusApi, cluster: str, period: Period) -> list[float]:
 
 def _scrapes(history: History, here: Labels) -> list[Scrapes]:
     """By scrape job, those with most targets first."""
-    present = history.most("up", here, "job", "scrapes", "count")
-    succeeded = history.total("sum_over_time", "up", here, "job", "successes")
-    attempted = history.total("count_over_time", "up", here, "job", "attempts")
+    present = history.most("up", here, "job", "count")
+    succeeded = history.total("sum_over_time", "up", here, "job")
+    attempted = history.total("count_over_time", "up", here, "job")
     scrapes = []
     for line in present:
         job = line.labels.get("job", "")
@@ -272,7 +269,7 @@ def _scrapes(history: History, here: Labels) -> list[Scrapes]:
 
 def _unseen_seconds(history: History, here: Labels) -> float:
     """Time in which no agent of the cluster was scraped."""
-    lines = history.most("up", {**here, "job": _AGENTS}, "", "blind time", "count")
+    lines = history.most("up", {**here, "job": _AGENTS}, "", "count")
     known = len(lines[0].known()) if lines else 0
     return (history.grid.count - known) * history.grid.step
 

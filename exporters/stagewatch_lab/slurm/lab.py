@@ -31,7 +31,7 @@ GPUS = 2
 RANKS_PER_NODE = 2
 TRY_AGAIN = 75
 """Exit status for which this cluster requeues a job (RequeueExit)."""
-SRUN_WAIT_SECONDS = 60
+SRUN_WAIT_SECONDS = 40
 """How long srun lets a step's other tasks live after one has ended."""
 SPEC = ClusterSpec(
     nodes=(NodeSpec(NODES, gpus=(("h200", GPUS),)),),
