@@ -9,6 +9,7 @@ import pytest
 
 from stagewatch.dashboards.panels import above_zero, distribution, expand, heat_rows
 from tests.alerts.promtool import needs_promtool, play, series
+from tests.dashboards.boards import data_panels, load
 
 pytestmark = needs_promtool
 
@@ -71,3 +72,24 @@ def test_of_errors_those_above_zero_are_shown_and_their_sum(
     expr = above_zero("sum by (node) (errors{CLUSTER})", "sum(errors{CLUSTER})", "all")
     given = {series("errors", node=node, cluster="c"): each for node, each in errors.items()}
     answers(tmp_path, expr, given, {f'{{node="{n}"}}': each for n, each in samples.items()})
+
+
+def test_of_firing_alerts_the_newest_critical_one_is_asked_for_however_many_fire_for_long(
+    tmp_path: Path,
+) -> None:
+    (panel,) = (
+        panel for panel in data_panels(load("overview")) if panel["title"] == "Firing alerts"
+    )
+    (target,) = panel["targets"]
+    given: dict[str, float] = {}
+    for node in range(60):
+        labels = {"alertname": "Old", "severity": "warning", "node": f"n{node}", "cluster": "c"}
+        given[series("ALERTS_FOR_STATE", **labels)] = -86400.0 - node
+        given[series("ALERTS", **labels, alertstate="firing")] = 1.0
+    labels = {"alertname": "New", "severity": "critical", "node": "n0", "cluster": "c"}
+    given[series("ALERTS_FOR_STATE", **labels)] = 0.0
+    given[series("ALERTS", **labels, alertstate="firing")] = 1.0
+    count = f"count by (alertname) ({target['expr']})"
+    counts = {'{alertname="New"}': 1.0, '{alertname="Old"}': 49.0}
+    answers(tmp_path, count, given, counts)
+    assert [each["displayName"] for each in panel["options"]["sortBy"]] == ["Severity", "For"]
