@@ -93,3 +93,20 @@ def test_of_firing_alerts_the_newest_critical_one_is_asked_for_however_many_fire
     counts = {'{alertname="New"}': 1.0, '{alertname="Old"}': 49.0}
     answers(tmp_path, count, given, counts)
     assert [each["displayName"] for each in panel["options"]["sortBy"]] == ["Severity", "For"]
+
+
+def test_an_engine_whose_job_changed_hands_breaks_no_panel(tmp_path: Path) -> None:
+    """A join that finds two owners of one address is an error of the whole panel."""
+    (expr,) = (
+        target["expr"]
+        for panel in data_panels(load("engines"))
+        for target in panel["targets"]
+        if target["expr"].startswith("topk(50, sum by (job_id, user, account) (engine:owner:info")
+    )
+    here = {"cluster": "c", "node": "n", "instance": "n:1"}
+    given = {series("engine:tokens_generated:rate1m", **here, engine="vllm"): 5.0}
+    for user in ("a", "b"):
+        owner = here | {"job_id": "7", "user": user, "account": "x"}
+        given[series("engine:owner:info", **owner)] = 1.0
+    samples = {f'{{account="x", job_id="7", user="{user}"}}': 5.0 for user in ("a", "b")}
+    answers(tmp_path, expr.replace('"$node"', '".*"'), given, samples)
