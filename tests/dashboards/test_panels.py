@@ -110,3 +110,22 @@ def test_an_engine_whose_job_changed_hands_breaks_no_panel(tmp_path: Path) -> No
         given[series("engine:owner:info", **owner)] = 1.0
     samples = {f'{{account="x", job_id="7", user="{user}"}}': 5.0 for user in ("a", "b")}
     answers(tmp_path, expr.replace('"$node"', '".*"'), given, samples)
+
+
+def test_a_node_of_several_partitions_is_out_of_service_once(tmp_path: Path) -> None:
+    out = {
+        panel["title"]: panel["targets"][0]["expr"]
+        for panel in data_panels(load("slurm-jobs"))
+        if panel["type"] == "stat"
+    }
+    node = {"cluster": "c", "node": "n1", "kind": "down", "reason": "r", "reason_class": "x"}
+    given = {series("slurm_node_unavailable_info", **node): 1.0}
+    for partition in ("a", "b"):
+        each = {"cluster": "c", "partition": partition}
+        given[series("slurm_nodes", **each, availability="down")] = 1.0
+        given[series("slurm_gpus", **each, gpu_type="h100", state="allocated")] = 8.0
+    given[series("slurm_gpus", cluster="c", partition="b", gpu_type="h100", state="free")] = 8.0
+    for state in ("allocated", "free"):
+        given[series("slurm_cluster_gpus", cluster="c", gpu_type="h100", state=state)] = 8.0
+    answers(tmp_path, out["Nodes out of service"], given, {"{}": 1.0})
+    answers(tmp_path, out["GPUs allocated"], given, {"{}": 0.5})
