@@ -23,7 +23,9 @@ from tests.waiting import wait_for
 
 QUEUES = """
 import multiprocessing, os
+from stagewatch.core.processes import die_with_parent
 def rollout(orders, results):
+    die_with_parent()
     while True:
         orders.get()
         results.put(1)
