@@ -26,7 +26,8 @@ def _lines(title: str, description: str, record: str, unit: str = "short") -> Pa
 def _of_jobs(record: str) -> str:
     return (
         'sum by (job_id, user, account) (engine:owner:info{NODE, job_id!=""}'
-        f" * on (cluster, node, instance) sum by (cluster, node, instance) ({record}{{NODE}}))"
+        " * on (cluster, node, instance) group_left ()"  # of a job that changed hands two are known
+        f" sum by (cluster, node, instance) ({record}{{NODE}}))"
     )
 
 

@@ -12,6 +12,15 @@ recovery.  A number that is missing was not measured; it is never shown as zero.
 
 AGENTS = 'up{NODE, job="stagewatch"}'
 FIRING = 'ALERTS{CLUSTER, alertstate="firing", notify=""}'
+NEWEST = """
+max by (severity, alertname, cluster, node, gpu, job_id, rank, mount, partition) (
+  (
+    ALERTS_FOR_STATE{CLUSTER, notify="", severity="critical"} + 1e10
+    or ALERTS_FOR_STATE{CLUSTER, notify="", severity="warning"}
+  ) and ignoring (alertstate) ALERTS{CLUSTER, alertstate="firing", notify=""}
+)
+"""
+"""When each alert began, and later for what is critical."""
 
 dashboard = draw.board(
     "Overview",
@@ -105,7 +114,7 @@ dashboard = draw.board(
             ),
             draw.table(
                 "Firing alerts",
-                "Those that fire for longest, at most 50.",
+                "Critical ones first, of these the newest: at most 50 that somebody is told of.",
                 {
                     "severity": "Severity",
                     "alertname": "Alert",
@@ -126,8 +135,8 @@ dashboard = draw.board(
                         unit="s",
                     )
                 ],
-                order="For",
-                sort="For",
+                order=NEWEST,
+                sort=(("Severity", False), ("For", False)),
                 width=16,
                 rows=9,
             ),
@@ -158,10 +167,12 @@ dashboard = draw.board(
             ),
             draw.state_timeline(
                 "Alerts over time",
-                "How many of each alert fired; what began first is the leftmost.",
-                'sum by (alertname) (ALERTS{CLUSTER, alertstate="firing", notify=""})',
+                "When each alert fired, by severity; what began first is the leftmost.",
+                "max by (alertname) ("
+                f"2 * {FIRING[:-1]}, severity='critical'}}"
+                f" or {FIRING[:-1]}, severity='warning'}} or 0 * {FIRING})",
                 "{{alertname}}",
-                thresholds=draw.steps((1, draw.AMBER), (5, draw.RED)),
+                mappings=draw.SEVERITY_CODES,
                 width=12,
                 rows=8,
             ),

@@ -46,14 +46,17 @@ dashboard = draw.board(
             ),
             draw.stat(
                 "GPUs allocated",
-                "Share of the configured GPUs that jobs hold.",
-                'sum(slurm_gpus{PARTITION, state="allocated"}) / sum(slurm_gpus{PARTITION})',
+                "Share of the configured GPUs of the whole cluster that jobs hold, each GPU once.",
+                'sum(slurm_cluster_gpus{CLUSTER, state="allocated"})'
+                " / sum(slurm_cluster_gpus{CLUSTER})",
                 unit="percentunit",
             ),
             draw.stat(
                 "Nodes out of service",
-                "Nodes that are drained, down or failing.",
-                'sum(slurm_nodes{PARTITION, availability!="available"}) or vector(0)',
+                "Nodes of the whole cluster that are drained, down or failing, each once however "
+                "many partitions it is in.",
+                "count(group by (cluster, node) (slurm_node_unavailable_info{CLUSTER}))"
+                " or vector(0)",
                 thresholds=draw.ANY_IS_AMBER,
             ),
             draw.stat(

@@ -20,7 +20,7 @@ from tests.alerts.promtool import ALERTS, groups_of, needs_promtool, series
 from tests.waiting import wait_for
 
 SHARES = (0.0123456, 0.8765432)
-FRACTIONS = (0.0123456, 43.98765, 8787.123456)
+FRACTIONS = (0.0123456, 8.123456, 43.98765, 8787.123456)
 WHOLE = (1.0, 3.0, 8787.0)
 COUNTED = {
     "FailedButNotEnded",
@@ -47,8 +47,8 @@ MAY_LACK = {
     "EngineKVCacheExhausted": {"dp_rank", "job_id", "model"},
     "EnginePreemptionStorm": {"job_id", "model"},
     "FaultInjected": {"scenario", "target_worker"},
-    "GPUXidCritical": {"gpu"},
-    "GPUXidWarning": {"gpu"},
+    "GPUXidCritical": {"gpu", "pci_bus_id"},
+    "GPUXidWarning": {"gpu", "pci_bus_id"},
     "JobStalled": {"confidence", "pid"},
     "LogErrorsRepeat": {"role"},
     "OutOfMemoryKill": {"rank", "role"},

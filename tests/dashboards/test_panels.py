@@ -9,6 +9,7 @@ import pytest
 
 from stagewatch.dashboards.panels import above_zero, distribution, expand, heat_rows
 from tests.alerts.promtool import needs_promtool, play, series
+from tests.dashboards.boards import data_panels, load
 
 pytestmark = needs_promtool
 
@@ -71,3 +72,60 @@ def test_of_errors_those_above_zero_are_shown_and_their_sum(
     expr = above_zero("sum by (node) (errors{CLUSTER})", "sum(errors{CLUSTER})", "all")
     given = {series("errors", node=node, cluster="c"): each for node, each in errors.items()}
     answers(tmp_path, expr, given, {f'{{node="{n}"}}': each for n, each in samples.items()})
+
+
+def test_of_firing_alerts_the_newest_critical_one_is_asked_for_however_many_fire_for_long(
+    tmp_path: Path,
+) -> None:
+    (panel,) = (
+        panel for panel in data_panels(load("overview")) if panel["title"] == "Firing alerts"
+    )
+    (target,) = panel["targets"]
+    given: dict[str, float] = {}
+    for node in range(60):
+        labels = {"alertname": "Old", "severity": "warning", "node": f"n{node}", "cluster": "c"}
+        given[series("ALERTS_FOR_STATE", **labels)] = -86400.0 - node
+        given[series("ALERTS", **labels, alertstate="firing")] = 1.0
+    labels = {"alertname": "New", "severity": "critical", "node": "n0", "cluster": "c"}
+    given[series("ALERTS_FOR_STATE", **labels)] = 0.0
+    given[series("ALERTS", **labels, alertstate="firing")] = 1.0
+    count = f"count by (alertname) ({target['expr']})"
+    counts = {'{alertname="New"}': 1.0, '{alertname="Old"}': 49.0}
+    answers(tmp_path, count, given, counts)
+    assert [each["displayName"] for each in panel["options"]["sortBy"]] == ["Severity", "For"]
+
+
+def test_an_engine_whose_job_changed_hands_breaks_no_panel(tmp_path: Path) -> None:
+    """A join that finds two owners of one address is an error of the whole panel."""
+    (expr,) = (
+        target["expr"]
+        for panel in data_panels(load("engines"))
+        for target in panel["targets"]
+        if target["expr"].startswith("topk(50, sum by (job_id, user, account) (engine:owner:info")
+    )
+    here = {"cluster": "c", "node": "n", "instance": "n:1"}
+    given = {series("engine:tokens_generated:rate1m", **here, engine="vllm"): 5.0}
+    for user in ("a", "b"):
+        owner = here | {"job_id": "7", "user": user, "account": "x"}
+        given[series("engine:owner:info", **owner)] = 1.0
+    samples = {f'{{account="x", job_id="7", user="{user}"}}': 5.0 for user in ("a", "b")}
+    answers(tmp_path, expr.replace('"$node"', '".*"'), given, samples)
+
+
+def test_a_node_of_several_partitions_is_out_of_service_once(tmp_path: Path) -> None:
+    out = {
+        panel["title"]: panel["targets"][0]["expr"]
+        for panel in data_panels(load("slurm-jobs"))
+        if panel["type"] == "stat"
+    }
+    node = {"cluster": "c", "node": "n1", "kind": "down", "reason": "r", "reason_class": "x"}
+    given = {series("slurm_node_unavailable_info", **node): 1.0}
+    for partition in ("a", "b"):
+        each = {"cluster": "c", "partition": partition}
+        given[series("slurm_nodes", **each, availability="down")] = 1.0
+        given[series("slurm_gpus", **each, gpu_type="h100", state="allocated")] = 8.0
+    given[series("slurm_gpus", cluster="c", partition="b", gpu_type="h100", state="free")] = 8.0
+    for state in ("allocated", "free"):
+        given[series("slurm_cluster_gpus", cluster="c", gpu_type="h100", state=state)] = 8.0
+    answers(tmp_path, out["Nodes out of service"], given, {"{}": 1.0})
+    answers(tmp_path, out["GPUs allocated"], given, {"{}": 0.5})

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.skipif(py_spy() is None, reason="needs py-spy, of the e
 
 LOADER = """
 import multiprocessing, sys, threading
+from stagewatch.core.processes import die_with_parent
 
 class Dataset:
     lock = threading.Lock()
@@ -28,11 +29,9 @@ class Dataset:
                 return index
 
 def worker(dataset, queue):
+    die_with_parent()
     queue.put("started")
     queue.put(dataset[0])
-
-def idle(queue):
-    queue.get()
 
 fork = multiprocessing.get_context("fork")
 queue, never = fork.Queue(), fork.Queue()

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from stagewatch.core.errors import SourceError
 from stagewatch.core.processes import Children
-from stagewatch.host.procfs import ProcessStat
+from stagewatch.host.procfs import ProcessStat, Procfs
 from stagewatch.inspect import command
 from stagewatch.inspect.command import InspectOptions
-from stagewatch.inspect.processes import stand_still
+from stagewatch.inspect.processes import Commands, stand_still
 from stagewatch.judgement.limits import DEFAULT
 from stagewatch.run import stillness
 from stagewatch.run.stillness import Stillness
@@ -22,7 +23,9 @@ from tests.waiting import wait_for
 
 QUEUES = """
 import multiprocessing, os
+from stagewatch.core.processes import die_with_parent
 def rollout(orders, results):
+    die_with_parent()
     while True:
         orders.get()
         results.put(1)
@@ -59,6 +62,18 @@ def test_a_trainer_and_a_worker_that_wait_at_plain_queues_are_shown(
     assert "it exited with status 7" in told
     if command.StackTaker().installed:
         assert " in collect" in told and " in rollout" in told
+
+
+def test_a_reader_of_proc_that_does_not_answer_ends_no_look() -> None:
+    class Silent:
+        def read(self, file: str, pids: object, prefixes: object = ()) -> dict[int, bytes]:
+            raise SourceError("the reader of /proc does not answer")
+
+        def blocked(self, file: str) -> frozenset[int]:
+            return frozenset()
+
+    found = Commands(Procfs(), Silent()).untold((), ())
+    assert (found.lines, found.still) == ([], False)
 
 
 STAT = ProcessStat("python", "S", 1, 1, 1.0, 0.0, 1, 1, 1)

@@ -82,3 +82,9 @@ STATE_COLORS = STAGE_COLORS | {
 """The states of GPUs (docs/goodput.md); those that are stages have the colours of stages."""
 STAGE_NAMES = mapping({str(code): (name, STAGE_COLORS[name]) for name, code in CODES.items()})
 """`rl_rank_stage_code` as text, in the colours that every board uses for stages."""
+SEVERITIES = mapping(
+    {"critical": ("critical", RED), "warning": ("warning", AMBER), "info": ("info", BLUE)}
+)
+"""The severity of an alert, in its colour."""
+SEVERITY_CODES = mapping({"2": ("critical", RED), "1": ("warning", AMBER), "0": ("info", BLUE)})
+"""The same as a number."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stagewatch.dashboards.look import GPU_HOURS, NEUTRAL, Threshold, threshold_json
+from stagewatch.dashboards.look import GPU_HOURS, NEUTRAL, SEVERITIES, Threshold, threshold_json
 from stagewatch.dashboards.modern import Panel, Target
 
 _CLUSTER = 'cluster=~"$cluster"'
@@ -307,17 +307,19 @@ def table(
     keys: Mapping[str, str],
     columns: Sequence[Column],
     *,
-    sort: str = "",
+    sort: str | Sequence[tuple[str, bool]] = "",
     order: str = "",
     width: int = 24,
     rows: int = 8,
 ) -> Panel:
     """Rows by the labels in `keys` (label -> title), a column for each query.
 
-    `sort` is a column's title, its largest values first.  `order` is a column's title, too, or an
+    `sort` is a column's title, its largest values first; or several, each with whether that is so.
+    `order` is a column's title, too, or an
     expression by labels that all columns have: only the rows where it is the largest are asked
     for.  Nodes and jobs lead to their boards.
     """
+    sorts = [(sort, True)] if isinstance(sort, str) and sort else sort or []
     queries = [Query(expr) for expr in _largest(columns, order)]
     targets = _targets(queries, instant=True, format="table")
     values = {
@@ -333,6 +335,8 @@ def table(
         "renameByName": names,
     }
     overrides = [_override(column.title, _cell(column)) for column in columns]
+    if "severity" in keys:
+        overrides.append(_override(keys["severity"], _coloured(SEVERITIES)))
     overrides += [
         _override(keys[label], {"links": [_link(label, "__value.text")]})
         for label in _BOARD_OF
@@ -342,7 +346,7 @@ def table(
         "cellHeight": "sm",
         "footer": {"show": False, "reducer": ["sum"], "countRows": False, "fields": ""},
         "showHeader": True,
-        "sortBy": [{"displayName": sort, "desc": True}] if sort else [],
+        "sortBy": [{"displayName": name, "desc": down} for name, down in sorts],
     }
     field = {"custom": {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True}}
     panel = _panel("table", title, description, targets, width, rows, field, options)
@@ -452,6 +456,10 @@ def _cell(column: Column) -> dict[str, Any]:
     if column.thresholds:
         properties["thresholds"] = threshold_json(column.thresholds)
     return properties
+
+
+def _coloured(mappings: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {"mappings": list(mappings), "custom.cellOptions": {"type": "color-text"}}
 
 
 def _override(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -99,13 +99,23 @@ def _told(kept: set[int], facts: Iterable[RankFacts]) -> bool:
 
 
 def _commands(proc: Procfs, files: Files) -> list[Command]:
-    read = files.read("environ", proc.pids(), (RUN_ID,))
+    read = _read(files, "environ", proc.pids(), (RUN_ID,))
     found: dict[str, list[int]] = {}
     for pid, environ in sorted(read.items()):
         name = environ.decode("utf-8", "replace").strip("\0").removeprefix(RUN_ID)
         if re.fullmatch(r"run-\d{1,10}-[\w.-]{1,64}", name):
             found.setdefault(name, []).append(pid)
     return [Command(name, tuple(pids)) for name, pids in found.items()]
+
+
+def _read(
+    files: Files, file: str, pids: Iterable[int], prefixes: Sequence[str] = ()
+) -> Mapping[int, bytes]:
+    """The file of each process; of none where the reader does not answer."""
+    try:
+        return files.read(file, pids, prefixes)
+    except StagewatchError:
+        return {}
 
 
 def stand_still(
@@ -126,7 +136,8 @@ def lines(pids: Iterable[int], proc: Procfs, files: Files, taker: StackTaker) ->
     """A line for each process: its state, what it sleeps in, its command, where it stands."""
     shown = sorted(pids)[:MAX_SHOWN]
     stats = proc.stats(shown)
-    texts = files.read("cmdline", [pid for pid, stat in stats.items() if stat.state not in "ZX"])
+    living = [pid for pid, stat in stats.items() if stat.state not in "ZX"]
+    texts = _read(files, "cmdline", living)
     places = _places(stats, taker) if taker.installed else {}
     rows = [_TITLES]
     for pid, stat in stats.items():

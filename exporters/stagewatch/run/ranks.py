@@ -223,10 +223,12 @@ class Ranks:
             self._moves(_step(living))
             return
         self._moves_since = None
+        names = {record.name for record in living}
+        if self._hang is not None and not names <= self._hang.living:
+            self._hang = None  # ranks have begun since
         hang = self._hang
         if hang is not None and (
-            (hang.progress != progress and quiet < AFRESH_SECONDS)
-            or {record.name for record in living} < hang.living
+            (hang.progress != progress and quiet < AFRESH_SECONDS) or names < hang.living
         ):
             return  # who moves or ends after a hang is being ended
         if time.monotonic() - self._judged_at < AGAIN_SECONDS * (1 if hang is None else 3):
