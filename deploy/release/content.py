@@ -1,8 +1,8 @@
 """Writes what sites load into other programs: `content.py DIRECTORY`.
 
 DIRECTORY/stagewatch is the Helm chart, with the manifests of deploy/kubernetes, the rules and the
-boards in it; stagewatch-mixin beside it holds rules and boards for jsonnet, and stagewatch-boards the
-boards for an import by hand, which asks for a data source first.
+boards in it; stagewatch-mixin beside it holds rules and boards for jsonnet, and stagewatch-boards
+the boards for an import by hand, which asks for a data source first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 #!/bin/sh
 # What the packages do beside putting files in place; build.sh adds a line that says when.
-# shellcheck disable=SC2086 # one word a unit
+# shellcheck disable=SC2012,SC2086 # one word a unit
 set -eu
-units="stagewatch-node.service stagewatch-slurm.service stagewatch-judge.service"
 faults=/var/lib/stagewatch-faults
 home=/opt/stagewatch
 
@@ -17,7 +16,7 @@ before_installing() {
 
 installed() {
     systemd-sysusers stagewatch.conf
-    systemd-tmpfiles --create stagewatch.conf
+    systemd-tmpfiles --create stagewatch.conf || true # in an image without /proc: when it boots
     # The system's Python may be too old where a newer one stands beside it, as on RHEL 9.
     for python in python3 python3.13 python3.12 python3.11 python3.10; do
         ln -sfn "/usr/bin/$python" $home/bin/python
@@ -26,7 +25,7 @@ installed() {
     $home/bin/python -m compileall -q $home/lib/python3 || true # only makes starting faster
     running || return 0
     systemctl daemon-reload
-    systemctl try-restart $units # those that run, after an upgrade
+    systemctl try-restart 'stagewatch-*.service' # those that run, after an upgrade
 }
 
 before_removing() {
@@ -36,6 +35,7 @@ before_removing() {
         echo "stagewatch: faults are in force: end them by stagewatch fault clear --all" >&2
         exit 1
     done
+    units=$(cd /usr/lib/systemd/system && ls -d ./*stagewatch* | cut -c 3-)
     now=
     ! running || now=--now
     ! command -v systemctl >/dev/null || systemctl --quiet disable $now $units
@@ -45,7 +45,8 @@ before_removing() {
 forget_compiled() { find $home/lib -type d -name __pycache__ -exec rm -rf {} +; }
 
 removed() {
-    rm -rf $home /run/stagewatch
+    rm -rf $home
+    rm -rf /run/stagewatch || true # ranks may keep records there
     ! running || systemctl daemon-reload
 }
 
