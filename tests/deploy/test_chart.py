@@ -205,6 +205,7 @@ prometheus: {serviceAccount: prometheus-k8s}
         ("node.enabld=true", "'enabld' not allowed"),
         ("judge.replicas=3", "maximum"),
         ("judge.env.PROMETHEUS=prometheus:9090", "does not match pattern"),
+        ("judge.env.PROMETHEUS=null", "missing property 'PROMETHEUS'"),
         ("gpuOperator=maybe", "must be one of"),
         ("node.pod.containers[0].name=other", "/node/pod/containers"),
         ("slurm.secret=", "minLength"),
