@@ -25,6 +25,7 @@ test-frameworks: # the hooks in the real TRL, verl, AReaL, miles and Ray, and Py
 	set -- .venv-frameworks/bin/pytest $(ARGS) tests/client "tests/lab/test_culprits.py::$(GLOO)"; \
 	"$$@" || { echo "$@: again what failed"; "$$@" $(AGAIN); }
 
+.PHONY: release test-release
 release: # all that is published, into dist/
 	@deploy/setup.sh release
 	@deploy/release/build.sh
