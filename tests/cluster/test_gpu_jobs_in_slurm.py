@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,6 +105,21 @@ def test_the_lines_for_slurm_conf_name_the_scripts_that_are_installed() -> None:
     text = (SCRIPTS / "stagewatch.conf").read_text()
     named = re.findall(r"=/opt/stagewatch/share/slurm/(.+)", text)
     assert sorted(named) == sorted(file.name for file in SCRIPTS.glob("*.sh"))
+
+
+def test_slurm_takes_the_line_that_includes_them(lab: PrologLab, tmp_path: Path) -> None:
+    """Without a controller: what asks for one has read the whole configuration."""
+    lines = [
+        "ClusterName=none",
+        "SlurmctldHost=localhost",
+        "NodeName=n1",
+        "PartitionName=p Nodes=n1",
+    ]
+    lines += [f"include {SCRIPTS}/stagewatch.conf", ""]
+    (file := tmp_path / "slurm.conf").write_text("\n".join(lines))
+    done = subprocess.run(["scontrol", "ping"], env=os.environ | {"SLURM_CONF": str(file)},
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert "is DOWN" in done.stdout, done.stderr
 
 
 def test_environment_of_a_real_step_tells_the_same_gpus(lab: PrologLab) -> None:
