@@ -39,6 +39,12 @@ def dist() -> Path:
     return Path(directory)
 
 
+@pytest.fixture(scope="module")
+def deb(dist: Path) -> Path:
+    architecture = output("dpkg", "--print-architecture").strip()
+    return dist / f"stagewatch_{VERSION}_{architecture}.deb"
+
+
 def sums(directory: Path) -> dict[str, str]:
     """The checksums that are published, by file."""
     lines = (directory / "SHA256SUMS").read_text().splitlines()
@@ -101,6 +107,28 @@ def test_a_deb_has_the_libraries_of_its_architecture(
     assert len(libraries) > 3
     found = {file: int.from_bytes(file.read_bytes()[18:20], "little") for file in libraries}
     assert set(found.values()) == {machine}, found
+
+
+@pytest.mark.parametrize("minor", range(10, 16))
+def test_the_environment_runs_under_whichever_python_a_machine_has(
+    deb: Path, minor: int, tmp_path: Path
+) -> None:
+    found = subprocess.run(
+        [f"python3.{minor}", "-c", "import sys; print(sys.executable)"],
+        capture_output=True, text=True, check=False,
+    ) if shutil.which(f"python3.{minor}") else None  # fmt: skip
+    if found is None or found.returncode:
+        pytest.skip(f"needs python3.{minor} on the PATH")
+    output("dpkg-deb", "-x", deb, tmp_path)
+    home = tmp_path / "opt" / "stagewatch"
+    (home / "bin" / "python").unlink()
+    (home / "bin" / "python").symlink_to(python := Path(found.stdout.strip()))
+    settings = home / "pyvenv.cfg"
+    settings.write_text(settings.read_text().replace("/usr/bin", str(python.parent)))
+    code = "import bcrypt, jinja2, psutil, pynvml, requests, sys, tomli, yaml; print(sys.prefix)"
+    assert output(home / "bin" / "python", "-c", code).strip() == str(home)
+    for agent in ("node", "slurm", "judge"):
+        assert output(home / "bin" / "python", "-m", "stagewatch", agent, "--help")
 
 
 def test_the_chart_that_is_packed_is_of_this_version(dist: Path) -> None:
@@ -188,12 +216,6 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Debian]:
         parent.chmod(parent.stat().st_mode | 0o055)
     yield Debian(root)
     shutil.rmtree(root)
-
-
-@pytest.fixture(scope="module")
-def deb(dist: Path) -> Path:
-    architecture = output("dpkg", "--print-architecture").strip()
-    return dist / f"stagewatch_{VERSION}_{architecture}.deb"
 
 
 class TestDeb:
