@@ -148,7 +148,9 @@ def test_the_wheel_works_in_an_environment_of_its_own(dist: Path, tmp_path: Path
     assert "command ended" in subprocess.run(
         [command, "run", "--", "true"], capture_output=True, text=True, check=True
     ).stderr  # fmt: skip
-    assert output(command, "inspect", "--job", "none").startswith("No rank of job none")
+    inspect = [command, "inspect", "--job", "none", "--record-dir", tmp_path]
+    told = subprocess.run(inspect, capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stdout[:19]) == (1, "No rank of job none")
 
 
 def older(package: Path, directory: Path) -> Path:
