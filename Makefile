@@ -3,6 +3,7 @@
 BIN := .venv/bin
 GLOO := test_the_culprit_is_named_with_its_node_and_the_evidence[torch]
 AGAIN := --last-failed --last-failed-no-failures none
+export PATH := $(CURDIR)/.cache/kubernetes:$(PATH)
 LOCK := --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-header
 
 demo:
@@ -12,6 +13,7 @@ demo:
 test:
 	@deploy/setup.sh tools
 	@deploy/setup.sh venv
+	@deploy/setup.sh kubernetes
 	$(BIN)/pytest -n 4 --dist loadgroup --durations 20 $(ARGS) || { \
 	    echo "$@: again, one at a time, what failed beside others on a busy machine"; \
 	    $(BIN)/pytest -n 1 --dist loadgroup $(AGAIN) $(ARGS); }
@@ -22,6 +24,16 @@ test-frameworks: # the hooks in the real TRL, verl, AReaL, miles and Ray, and Py
 	export STAGEWATCH_FRAMEWORKS=$(CURDIR)/.venv-frameworks/frameworks; \
 	set -- .venv-frameworks/bin/pytest $(ARGS) tests/client "tests/lab/test_culprits.py::$(GLOO)"; \
 	"$$@" || { echo "$@: again what failed"; "$$@" $(AGAIN); }
+
+.PHONY: release test-release
+release: # all that is published, into dist/
+	@deploy/setup.sh release
+	@deploy/release/build.sh
+
+test-release: release # the packages in a bare Debian; two builds are equal
+	@deploy/setup.sh tools
+	@deploy/setup.sh venv
+	STAGEWATCH_DIST=$(CURDIR)/dist $(BIN)/pytest $(ARGS) tests/deploy/test_release.py
 
 check:
 	@deploy/setup.sh tools
@@ -57,3 +69,4 @@ lock: # after a change of dependencies
 	$(BIN)/uv pip compile $(LOCK) --extra dev --output-file requirements.lock pyproject.toml
 	$(BIN)/uv pip compile $(LOCK) --extra node --extra slurm --extra web-config --extra demo --extra evidence \
 	    --output-file deploy/requirements.lock pyproject.toml
+	$(BIN)/uv pip compile $(LOCK) --group release --output-file deploy/release/requirements.lock

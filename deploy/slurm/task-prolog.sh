@@ -1,0 +1,10 @@
+#!/bin/sh
+# TaskProlog of slurm.conf: watches every task of every job as `stagewatch run` does.  slurmd adds the
+# line that this prints to the environment of the task; a user opts out by STAGEWATCH_OFF=1.  Run as
+# the user of the job.
+home=${0%/share/slurm/*}
+for loader in "$home"/lib/python3*/site-packages/stagewatch/client/loader; do
+    [ -d "$loader" ] || continue
+    printf 'export PYTHONPATH=%s\n' "$loader${PYTHONPATH:+:$PYTHONPATH}"
+    break
+done

@@ -1,0 +1,388 @@
+"""What `make release` builds: looked into here, and installed in a bare Debian.
+
+`make test-release` runs these: building takes a minute of a core, and so does the Debian.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import stagewatch
+from stagewatch.core.processes import Children
+from stagewatch.demo.stack import free_port
+from tests.deploy.engine import ROOT, need
+from tests.waiting import wait_for
+
+VERSION = stagewatch.__version__
+TOOLS = ROOT / ".venv-release" / "bin"
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("release")]
+
+
+@pytest.fixture(scope="module")
+def dist() -> Path:
+    """Where the release is."""
+    directory = os.environ.get("STAGEWATCH_DIST")
+    if not directory:
+        pytest.skip("needs a release in $STAGEWATCH_DIST: make test-release")
+    return Path(directory)
+
+
+@pytest.fixture(scope="module")
+def deb(dist: Path) -> Path:
+    architecture = output("dpkg", "--print-architecture").strip()
+    return dist / f"stagewatch_{VERSION}_{architecture}.deb"
+
+
+def sums(directory: Path) -> dict[str, str]:
+    """The checksums that are published, by file."""
+    lines = (directory / "SHA256SUMS").read_text().splitlines()
+    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+
+
+def output(*command: str | Path) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_everything_is_there_and_has_its_checksum(dist: Path) -> None:
+    assert {file.name for file in dist.iterdir()} == {
+        "SHA256SUMS",
+        f"stagewatch-{VERSION}-py3-none-any.whl",
+        f"stagewatch-{VERSION}.tar.gz",
+        f"stagewatch_{VERSION}_amd64.deb",
+        f"stagewatch_{VERSION}_arm64.deb",
+        f"stagewatch-{VERSION}-1.x86_64.rpm",
+        f"stagewatch-{VERSION}-1.aarch64.rpm",
+        f"stagewatch-{VERSION}.tgz",
+        f"stagewatch-mixin-{VERSION}.tar.gz",
+        f"stagewatch-boards-{VERSION}.tar.gz",
+        f"stagewatch-{VERSION}.cdx.json",
+    }
+    assert sums(dist) == {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in dist.iterdir()
+        if file.name != "SHA256SUMS"
+    }
+
+
+def test_another_build_is_the_same_byte_for_byte(dist: Path, tmp_path: Path) -> None:
+    """Of another user's files, at another time, with another umask."""
+    script = f"umask 077; exec {ROOT}/deploy/release/build.sh {tmp_path}/again"
+    output("sh", "-c", script)
+    assert sums(tmp_path / "again") == sums(dist)
+
+
+def test_the_bill_of_materials_has_all_that_the_packages_bring(dist: Path) -> None:
+    bill = json.loads((dist / f"stagewatch-{VERSION}.cdx.json").read_text())
+    assert bill["bomFormat"] == "CycloneDX"
+    listed = {each["name"].lower().replace("_", "-"): each for each in bill["components"]}
+    lock = (ROOT / "deploy" / "requirements.lock").read_text()
+    locked = dict(re.findall(r"^([\w.-]+)==([\w.]+)", lock, re.MULTILINE))
+    assert {name: each["version"] for name, each in listed.items()} == locked
+    whole = bill["metadata"]["component"]
+    assert (whole["name"], whole["version"]) == ("stagewatch", VERSION)
+    assert all(each.get("licenses") and each["purl"] for each in listed.values())
+
+
+@pytest.mark.parametrize(("architecture", "machine"), [("amd64", 62), ("arm64", 183)])
+def test_a_deb_has_the_libraries_of_its_architecture(
+    dist: Path, architecture: str, machine: int, tmp_path: Path
+) -> None:
+    """The number is that of the ELF header, e_machine."""
+    output("dpkg-deb", "-x", dist / f"stagewatch_{VERSION}_{architecture}.deb", tmp_path)
+    libraries = [*tmp_path.rglob("*.so"), tmp_path / "opt/stagewatch/bin/py-spy"]
+    assert len(libraries) > 3
+    found = {file: int.from_bytes(file.read_bytes()[18:20], "little") for file in libraries}
+    assert set(found.values()) == {machine}, found
+
+
+@pytest.mark.parametrize("minor", range(10, 16))
+def test_the_environment_runs_under_whichever_python_a_machine_has(
+    deb: Path, minor: int, tmp_path: Path
+) -> None:
+    found = subprocess.run(
+        [f"python3.{minor}", "-c", "import sys; print(sys.executable)"],
+        capture_output=True, text=True, check=False,
+    ) if shutil.which(f"python3.{minor}") else None  # fmt: skip
+    if found is None or found.returncode:
+        pytest.skip(f"needs python3.{minor} on the PATH")
+    output("dpkg-deb", "-x", deb, tmp_path)
+    home = tmp_path / "opt" / "stagewatch"
+    (home / "bin" / "python").unlink()
+    (home / "bin" / "python").symlink_to(python := Path(found.stdout.strip()))
+    settings = home / "pyvenv.cfg"
+    settings.write_text(settings.read_text().replace("/usr/bin", str(python.parent)))
+    code = "import bcrypt, jinja2, psutil, pynvml, requests, sys, tomli, yaml; print(sys.prefix)"
+    assert output(home / "bin" / "python", "-c", code).strip() == str(home)
+    for agent in ("node", "slurm", "judge"):
+        assert output(home / "bin" / "python", "-m", "stagewatch", agent, "--help")
+
+
+def test_the_chart_that_is_packed_is_of_this_version(dist: Path) -> None:
+    need("helm")
+    shown = output("helm", "show", "chart", dist / f"stagewatch-{VERSION}.tgz")
+    assert f"\nversion: {VERSION}\n" in shown and f"appVersion: {VERSION}\n" in shown
+    assert "kind: DaemonSet" in output("helm", "template", dist / f"stagewatch-{VERSION}.tgz")
+
+
+def test_the_wheel_works_in_an_environment_of_its_own(dist: Path, tmp_path: Path) -> None:
+    output(TOOLS / "uv", "venv", "--quiet", tmp_path / "venv")
+    [wheel] = dist.glob("*.whl")
+    python = tmp_path / "venv" / "bin" / "python"
+    output(TOOLS / "uv", "pip", "install", "--quiet", "--python", python, wheel)
+    command = tmp_path / "venv" / "bin" / "stagewatch"
+    assert output(command, "--version").strip() == VERSION
+    assert "command ended" in subprocess.run(
+        [command, "run", "--", "true"], capture_output=True, text=True, check=True
+    ).stderr  # fmt: skip
+    inspect = [command, "inspect", "--job", "none", "--record-dir", tmp_path]
+    told = subprocess.run(inspect, capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stdout[:19]) == (1, "No rank of job none")
+
+
+def older(package: Path, directory: Path) -> Path:
+    """The deb of the version before, as far as an upgrade can tell."""
+    output("dpkg-deb", "-R", package, directory / "older")
+    control = directory / "older" / "DEBIAN" / "control"
+    control.write_text(control.read_text().replace(f"Version: {VERSION}", "Version: 0.0.9"))
+    (directory / "older/opt/stagewatch/share/gone").write_text("of the version before\n")
+    output("dpkg-deb", "--root-owner-group", "-Zgzip", "-b", directory / "older", directory)
+    [built] = directory.glob("*.deb")
+    return built
+
+
+class Debian:
+    """A Debian of nothing but the required packages, in a directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        output(
+            "mmdebstrap", "--quiet", "--variant=minbase", "--components=main", "bookworm", str(root)
+        )
+        shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
+        (root / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n")
+        (root / "usr/sbin/policy-rc.d").chmod(0o755)
+
+    def command(self, *words: str) -> list[str]:
+        """A command in there, with processes of its own, which end with it."""
+        inside = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-euc"]
+        mounts = 'mount -t proc proc "$0/proc"; mount -t tmpfs tmp "$0/tmp"; exec chroot "$0" "$@"'
+        return [*inside, mounts, str(self.root), *words]
+
+    def run(self, script: str) -> subprocess.CompletedProcess[str]:
+        """Run a shell script there."""
+        return subprocess.run(
+            self.command("sh", "-euc", script),
+            capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive"},
+        )  # fmt: skip
+
+    def __call__(self, script: str) -> str:
+        """Its output."""
+        done = self.run(script)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.strip()
+
+    def left(self) -> set[str]:
+        """Whatever bears our name, but for what dpkg knows of a package."""
+        others = "-not -path '/var/lib/dpkg/*' -not -path '/ansible/*'"
+        return set(self(f"find / -xdev -name '*stagewatch*' {others}").split())
+
+    def unit(self, agent: str) -> dict[str, str]:
+        """What the unit says; the last of each name."""
+        text = (self.root / f"usr/lib/systemd/system/stagewatch-{agent}.service").read_text()
+        return dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Debian]:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, for a Debian in a directory")
+    need("mmdebstrap")
+    root = tmp_path_factory.mktemp("debian")
+    root.chmod(0o755)
+    for parent in list(root.parents)[:3]:
+        parent.chmod(parent.stat().st_mode | 0o055)
+    yield Debian(root)
+    shutil.rmtree(root)
+
+
+class TestDeb:
+    """One Debian from the first installation to the purge: the order matters."""
+
+    def test_one_command_installs_the_version_before(
+        self, debian: Debian, deb: Path, tmp_path: Path
+    ) -> None:
+        shutil.copy(older(deb, tmp_path), debian.root / "older.deb")
+        shutil.copy(deb, debian.root / "newer.deb")
+        debian("apt-get -qq update && apt-get -qq install -y --no-install-recommends /older.deb")
+        assert debian("stagewatch --version") == VERSION
+        assert debian("id -un stagewatch") == "stagewatch"
+        assert debian("stat -c %a%U /run/stagewatch/ranks") == "1777stagewatch"
+
+    def test_an_upgrade_keeps_what_a_site_has_set_and_nothing_of_the_old(
+        self, debian: Debian
+    ) -> None:
+        debian("echo STAGEWATCH_LOG_LEVEL=debug >> /etc/stagewatch/node.env")
+        debian("touch /var/lib/stagewatch/state")
+        debian("apt-get -qq install -y /newer.deb")
+        assert debian("dpkg-query -W -f '${Version} ${db:Status-Abbrev}' stagewatch") == (
+            f"{VERSION} ii"
+        )
+        assert "LOG_LEVEL=debug" in debian("cat /etc/stagewatch/node.env")
+        assert debian("ls /var/lib/stagewatch") == "state"
+        assert "gone" not in debian("ls /opt/stagewatch/share")
+        assert debian("dpkg --verify stagewatch") == "??5?????? c /etc/stagewatch/node.env"
+
+    def test_systemd_finds_nothing_wrong_with_the_units(self, debian: Debian) -> None:
+        assert debian("systemd-analyze verify /usr/lib/systemd/system/stagewatch-*.service") == ""
+
+    @pytest.mark.parametrize("agent", ["node", "judge"])
+    def test_an_agent_runs_as_its_unit_says_and_is_scraped(
+        self, debian: Debian, agent: str, children: Children, tmp_path: Path
+    ) -> None:
+        """systemd itself runs in no directory: user, capabilities, options and command do."""
+        unit = debian.unit(agent)
+        names = [each.removeprefix("CAP_").lower() for each in
+                 unit.get("AmbientCapabilities", "").split()]  # fmt: skip
+        held = ",".join(["-all", *(f"+{name}" for name in names)])
+        prefix = "STAGEWATCH_JUDGE" if agent == "judge" else "STAGEWATCH"
+        port = free_port()
+        script = (
+            f"set -a; . {unit['EnvironmentFile'].lstrip('-')}; {prefix}_LISTEN=127.0.0.1:{port}; "
+            f"exec setpriv --reuid={unit['User']} --regid={unit['Group']} --init-groups "
+            f"--inh-caps={held} --ambient-caps={held} --bounding-set={held} --no-new-privs "
+            + unit["ExecStart"]
+        )
+        agent_process = children.start(debian.command("sh", "-euc", script), log=tmp_path / "log")
+
+        def metrics() -> str:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                    return str(answer.read().decode())
+            except OSError:
+                return ""
+
+        wait_for(lambda: "stagewatch_collector_success" in metrics(), "the agent is scraped")
+        agent_process.kill()  # unshare takes no notice of SIGTERM; those in its namespace go too
+
+    def test_each_command_runs(self, debian: Debian) -> None:
+        helped = debian("stagewatch --help")
+        commands = re.findall(r"^    ([a-z-]+)  ", helped, re.MULTILINE)
+        assert len(commands) > 10
+        for command in commands:
+            debian(f"stagewatch {command} --help")
+        assert debian("stagewatch check-config --agent node")
+        assert debian("stagewatch assets export /tmp/out")
+        assert debian("/opt/stagewatch/bin/py-spy --version").startswith("py-spy")
+        path = debian("/opt/stagewatch/share/slurm/task-prolog.sh")
+        assert (debian.root / path.partition("=/")[2] / "sitecustomize.py").exists()
+
+    def test_nothing_is_removed_while_a_fault_is_in_force(self, debian: Debian) -> None:
+        debian("mkdir -p /var/lib/stagewatch-faults; touch /var/lib/stagewatch-faults/cpu-1.undo")
+        refused = debian.run("dpkg --remove stagewatch")
+        assert refused.returncode != 0 and "stagewatch fault clear --all" in refused.stderr
+        assert debian("stagewatch --version") == VERSION
+        debian("rm /var/lib/stagewatch-faults/cpu-1.undo")
+
+    def test_removing_keeps_options_and_state_and_purging_leaves_nothing(
+        self, debian: Debian
+    ) -> None:
+        debian("dpkg --remove stagewatch")
+        kept = {"/etc/stagewatch", "/var/lib/stagewatch", "/var/lib/stagewatch-faults"}
+        assert debian.left() == kept
+        assert "LOG_LEVEL=debug" in debian("cat /etc/stagewatch/node.env")
+        debian("dpkg --purge stagewatch")
+        assert debian.left() == set()
+        assert debian("dpkg -l | grep stagewatch || true") == ""
+
+    def test_a_checkout_that_was_installed_is_not_overwritten(self, debian: Debian) -> None:
+        debian("mkdir -p /opt/stagewatch/bin; touch /opt/stagewatch/bin/pip")
+        refused = debian.run("dpkg --install /newer.deb")
+        assert refused.returncode != 0 and "install.sh --uninstall first" in refused.stderr
+        debian("dpkg --purge stagewatch; rm -rf /opt/stagewatch")
+        assert debian.left() == set()
+
+
+class TestRpm:
+    """The rpm in that Debian, after the deb: no registry that is reached has a Fedora."""
+
+    def test_it_installs_upgrades_and_goes(self, debian: Debian, dist: Path) -> None:
+        need("rpm")
+        debian(
+            "apt-get -qq update && apt-get -qq install -y --no-install-recommends python3 systemd"
+        )
+        package = dist / f"stagewatch-{VERSION}-1.{os.uname().machine}.rpm"
+        inside = ["unshare", "--mount", "sh", "-euc", 'mount -t proc proc "$0/proc"; exec "$@"']
+        rpm = [*inside, str(debian.root), "rpm", f"--root={debian.root}", "--nodeps"]
+        output(*rpm, "-i", package)
+        assert debian("stagewatch --version") == VERSION
+        assert debian("stat -c %U /run/stagewatch/ranks") == "stagewatch"
+        debian("echo STAGEWATCH_LOG_LEVEL=debug >> /etc/stagewatch/node.env")
+        output(*rpm, "-U", "--force", package)
+        assert "LOG_LEVEL=debug" in debian("cat /etc/stagewatch/node.env")
+        verified = subprocess.run([*rpm, "-V", "stagewatch"], capture_output=True, text=True,
+                                  check=False).stdout  # fmt: skip
+        assert [line.split()[-1] for line in verified.splitlines()] == ["/etc/stagewatch/node.env"]
+        output(*rpm, "-e", "stagewatch")
+        assert debian.left() == {"/etc/stagewatch", "/var/lib/stagewatch"}
+        assert debian("ls /etc/stagewatch") == "node.env.rpmsave"
+        debian("rm -rf /etc/stagewatch /var/lib/stagewatch")
+
+
+def test_the_archives_hold_plain_files_of_root(dist: Path) -> None:
+    for file in (*dist.glob("*.tgz"), *dist.glob("stagewatch-[bm]*.tar.gz")):
+        with tarfile.open(file) as archive:
+            members = archive.getmembers()
+        assert {(each.uid, each.gid, each.uname) for each in members} == {(0, 0, "")}
+        assert {each.mode for each in members if each.isfile()} == {0o644}
+        assert len({each.mtime for each in members}) == 1
+
+
+class TestAnsible:
+    """The role, against localhost in that Debian."""
+
+    def test_the_role_is_clean(self) -> None:
+        output(
+            TOOLS / "uv", "tool", "run", "--from", "ansible-lint==26.10.1", "ansible-lint",
+            "--offline", "--strict", ROOT / "deploy" / "ansible",
+        )  # fmt: skip
+
+    def test_it_says_what_it_would_do_does_it_and_has_nothing_more_to_do(
+        self, debian: Debian, deb: Path
+    ) -> None:
+        shutil.copy(deb, debian.root / "newer.deb")
+        debian("apt-get -qq update && apt-get -qq install -y --no-install-recommends ansible-core")
+        shutil.copytree(ROOT / "deploy" / "ansible", debian.root / "ansible")
+        (debian.root / "etc/slurm").mkdir()
+        (debian.root / "etc/slurm/slurm.conf").write_text("ClusterName=berlin\n")
+        (debian.root / "ansible/values.yml").write_text(
+            "stagewatch_package: /newer.deb\n"
+            "stagewatch_options: {STAGEWATCH_LOG_LEVEL: debug}\n"
+            "stagewatch_slurm_conf: /etc/slurm/slurm.conf\n"
+        )
+        (debian.root / "ansible/hosts").write_text(
+            "[stagewatch_nodes]\nlocalhost ansible_connection=local\n"
+        )
+        play = "cd /ansible; LC_ALL=C.UTF-8 ansible-playbook -i hosts -e @values.yml site.yml"
+        assert "failed=0" in debian(f"{play} --check")
+        assert debian.left() == set()
+        debian(play)
+        assert "LOG_LEVEL=debug" in debian("cat /etc/stagewatch/node.env")
+        assert "include /opt/stagewatch/" in debian("cat /etc/slurm/slurm.conf")
+        assert debian("stagewatch --version") == VERSION
+        assert "changed=0 " in debian(play)
+        debian("dpkg --purge stagewatch; rm -rf /ansible /etc/slurm")
