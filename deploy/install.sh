@@ -106,7 +106,7 @@ echo "Without it, by hand (once after each boot, first: systemd-tmpfiles --creat
 for agent in $agents; do
     as="setpriv --reuid=stagewatch --regid=stagewatch --init-groups"
     held=-all
-    [ "$agent" != node ] || held=$held,+sys_ptrace,+syslog # those of the unit
+    [ "$agent" != node ] || held=$held,+sys_ptrace,+dac_read_search,+syslog # those of the unit
     as="$as --inh-caps=$held --ambient-caps=$held"
     echo "  sh -c 'set -a; . /etc/stagewatch/$agent.env; exec $as stagewatch $agent'"
 done

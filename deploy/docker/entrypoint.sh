@@ -2,7 +2,7 @@
 # Runs `stagewatch ARGUMENTS` as the user `stagewatch`, whoever starts the container.
 #
 # An engine gives added capabilities to root alone.  So the node agent's container starts as root,
-# makes what systemd-tmpfiles makes elsewhere, and goes on as `stagewatch` with no more than the two
+# makes what systemd-tmpfiles makes elsewhere, and goes on as `stagewatch` with no more than the three
 # capabilities of the systemd unit; see deploy/systemd/stagewatch-node.service.
 set -eu
 
@@ -17,6 +17,7 @@ install -d -m 0755 $run/jobs
 # A container without them (no cap_add) sees its own user's processes only.
 wanted=-all
 held=$(sed -n 's/^CapEff:\t*//p' /proc/self/status)
+if [ $((0x$held >> 2 & 1)) = 1 ]; then wanted=$wanted,+dac_read_search; fi
 if [ $((0x$held >> 19 & 1)) = 1 ]; then wanted=$wanted,+sys_ptrace; fi
 if [ $((0x$held >> 34 & 1)) = 1 ]; then wanted=$wanted,+syslog; fi
 

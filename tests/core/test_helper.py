@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from stagewatch.core.children.helper import Helper, JobSpec
-from stagewatch.core.children.supervisor import PACKAGES
+from stagewatch.core.children.start import PACKAGES
 from stagewatch.core.errors import SourceError, Stuck
 from tests.waiting import wait_for
 

@@ -14,6 +14,7 @@ from stagewatch.ranks import sockets as net
 from stagewatch.ranks.held_sockets import RankSockets, listen_overflows
 from stagewatch.ranks.socket_diag import namespace_of
 from stagewatch.ranks.sockets import NetCollector
+from tests.fakes.open_files import OpenFiles
 from tests.ranks.fakes import FakeRanks, families, program
 from tests.waiting import wait_for
 
@@ -49,7 +50,7 @@ def server() -> Iterator[socket.socket]:
 @pytest.fixture
 def collector() -> Iterator[tuple[NetCollector, FakeRanks]]:
     ranks = FakeRanks()
-    with closing(RankSockets(families(ranks), Path("/proc"))) as sockets:
+    with closing(RankSockets(families(ranks), PROC, OpenFiles(PROC))) as sockets:
         yield NetCollector(sockets), ranks
 
 
@@ -172,7 +173,9 @@ def test_a_rank_whose_namespace_may_not_be_entered_is_counted(tmp_path: Path) ->
     (tmp_path / "9" / "stat").write_text("9 (x) S 1 " + "0 " * 15 + "1 0 5 0 0")
     ranks = FakeRanks()
     ranks.add(9, 0)
-    out = NetCollector(RankSockets(families(ranks, tmp_path), tmp_path)).collect()
+    out = NetCollector(
+        RankSockets(families(ranks, tmp_path), tmp_path, OpenFiles(tmp_path))
+    ).collect()
     assert out.value(net.UNREADABLE) == 1
     assert net.BYTES not in out.families
     assert namespace_of(PROC, "self") == before, "the agent is where it was"

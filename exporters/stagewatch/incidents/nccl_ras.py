@@ -34,7 +34,7 @@ def facts(targets: Sequence[dict[str, Any]], timeout: float = DEADLINE_SECONDS) 
     """
     for target in targets:
         environ = target["environ"]
-        if environ.get("NCCL_RAS_ENABLE", "1") != "0" and _in_our_network(target["pid"]):
+        if environ.get("NCCL_RAS_ENABLE", "1") != "0" and target["reachable"]:
             for address in _listeners(target["uid"], _port(environ)):
                 try:
                     answer = _ask(*address, timeout)
@@ -153,12 +153,6 @@ def _address(local: str) -> str:
 def _port(environ: dict[str, str]) -> int:
     number = environ.get("NCCL_RAS_ADDR", "").rpartition(":")[2]
     return int(number) if number.isascii() and number.isdigit() else PORT
-
-
-def _in_our_network(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/ns/net").samefile("/proc/self/ns/net")
-    return False
 
 
 def _pids(pid: int) -> Iterator[int]:

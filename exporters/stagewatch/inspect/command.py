@@ -43,7 +43,7 @@ from stagewatch.core.config import (
 )
 from stagewatch.core.errors import ConfigError
 from stagewatch.core.terminal import colours, columns, wrapped
-from stagewatch.core.words import printable, whole
+from stagewatch.core.words import denied, printable, whole
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.departures import left_lately
@@ -231,6 +231,8 @@ def _look(options: InspectOptions, limits: Limits) -> int:
         print(f"{count} files in {record_dir} passed over: {reason}", file=sys.stderr)
     for pid in sorted(census.unread or ()):
         print(f"process {pid} passed over: its environment does not answer", file=sys.stderr)
+    if census.denied:
+        print(f"{denied(len(census.denied))}; root sees them", file=sys.stderr)
     if options.job and not ranks and not untold.lines:
         return 1
     return 3 if untold.still or any(verdict.wrong for verdict in verdicts) else 0

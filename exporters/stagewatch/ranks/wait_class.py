@@ -110,7 +110,12 @@ class Sampler:
         """The last look at each rank that is in uninterruptible sleep or in a storage wait."""
 
     def take(self, rank: Rank, now: float) -> Sample | None:
-        """One look at the thread that trains; `None` if it is gone or hidden."""
+        """One whole look at the thread that trains; `None` if it is gone or hidden."""
+        [sample] = self.complete([(rank, self.look(rank, now))])
+        return sample
+
+    def look(self, rank: Rank, now: float) -> Sample | None:
+        """The same without what it sleeps in, which `complete` asks for all ranks at once."""
         lane = rank.record.training if rank.record else None
         task = self._task(rank, lane.thread) if rank.record and lane else rank.pid
         stat = self._proc.stat(rank.pid, task)
@@ -120,12 +125,10 @@ class Sampler:
         scheduling = self._proc.scheduling(rank.pid, task)
         if stat is None or scheduling is None:
             return None
-        key = rank.pid, rank.start_ticks
-        before = self._asleep.pop(key, None)
-        sample = Sample(
+        return Sample(
             time=now,
             state=stat.state,
-            channel=self._proc.wait_channel(rank.pid, task),
+            channel="",
             run_seconds=stat.user_seconds + stat.system_seconds,
             voluntary=scheduling.voluntary,
             involuntary=scheduling.involuntary,
@@ -136,11 +139,27 @@ class Sampler:
             swapped_bytes=scheduling.swapped_bytes,
             task=task,
         )
+
+    def complete(self, looks: Sequence[tuple[Rank, Sample | None]]) -> list[Sample | None]:
+        """Those looks with what each thread sleeps in, and since when it does."""
+        asleep = [
+            (rank.pid, sample.task) for rank, sample in looks if sample and sample.state != "R"
+        ]
+        channels = self._proc.wait_channels(asleep)
+        return [
+            sample
+            and self._asleep_since(rank, replace(sample, channel=channels.get(sample.task, "")))
+            for rank, sample in looks
+        ]
+
+    def _asleep_since(self, rank: Rank, sample: Sample) -> Sample:
+        key = rank.pid, rank.start_ticks
+        before = self._asleep.pop(key, None)
         if not (sample.state == "D" or _in_storage(sample)):
             return sample
         if len(self._asleep) >= MAX_TASKS_KNOWN:
             self._asleep.clear()
-        since = before.asleep_since if before and _has_not_run(before, sample) else now
+        since = before.asleep_since if before and _has_not_run(before, sample) else sample.time
         self._asleep[key] = replace(sample, asleep_since=since)
         return self._asleep[key]
 
