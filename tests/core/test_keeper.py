@@ -47,7 +47,7 @@ def test_what_is_not_on_its_list_is_refused(python: Python) -> None:
         except KeyError:
             print("refused")
         process = keeper.start(reader)
-        process.stdin.write(b'{"file": "io", "pids": [1], "prefixes": []}\\n')
+        process.stdin.write(b'{"file": "io", "pids": [%d], "prefixes": []}\\n' % os.getpid())
         print("read" if b"rchar" in process.stdout.readline() else "nothing")
         process.terminate()
         print(process.wait(60))

@@ -67,7 +67,7 @@ def test_the_other_number_of_a_call_on_x86_does_not_pass() -> None:
     assert decide(program("x86_64"), AUDIT["x86_64"], 0x40000000) == errno.ENOSYS
 
 
-@pytest.mark.parametrize(("which", "machine"), enumerate(HEADERS))
+@pytest.mark.parametrize(("which", "machine"), list(enumerate(HEADERS)))
 def test_the_numbers_are_those_of_the_kernel(which: int, machine: str) -> None:
     if not HEADERS[machine].exists():
         pytest.skip("needs the kernel's headers")

@@ -13,7 +13,7 @@ import pytest
 
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.guarded_child import Pool
-from stagewatch.host.procfs import variables
+from stagewatch.host.procfs import Procfs, variables
 from tests.fakes.faultfs import FaultFs
 from tests.fakes.stuck import get_stuck, getting_stuck
 from tests.running import Python
@@ -131,6 +131,19 @@ def test_what_a_process_holds_open_is_told_by_number_alone(files: GuardedFiles) 
     assert files.read("ns/net", [os.getpid()]) == {
         os.getpid(): bytes(Path("/proc/self/ns/net").readlink())
     }
+
+
+def test_what_a_task_sleeps_in_is_told_by_the_reader_where_the_agent_may_not_look(
+    python: Python, files: GuardedFiles
+) -> None:
+    script = python("print('ready'); import time; time.sleep(600)")
+    script.said("ready")
+    pid = script.pid
+    asked = Procfs(Path("/proc"), files)
+    wait_for(
+        lambda: asked.wait_channel(pid, pid) == Procfs().wait_channel(pid, pid) != "", "it sleeps"
+    )
+    assert asked.wait_channels([(pid, pid), (1 << 22, 1 << 22)])[1 << 22] == ""
 
 
 def test_one_user_cannot_make_an_answer_too_long(python: Python, files: GuardedFiles) -> None:

@@ -167,9 +167,8 @@ def test_overflows_are_read_by_name(tmp_path: Path) -> None:
 
 def test_a_rank_whose_namespace_may_not_be_entered_is_counted(tmp_path: Path) -> None:
     before = namespace_of(PROC, "self")
-    for pid in ("9", "self"):
-        (tmp_path / pid / "ns").mkdir(parents=True)
-        (tmp_path / pid / "ns" / "net").write_text("a file, and no namespace")
+    (tmp_path / "9" / "ns").mkdir(parents=True)
+    (tmp_path / "9" / "ns" / "net").symlink_to("net:[7]")  # which cannot be opened
     (tmp_path / "9" / "stat").write_text("9 (x) S 1 " + "0 " * 15 + "1 0 5 0 0")
     ranks = FakeRanks()
     ranks.add(9, 0)

@@ -1,8 +1,8 @@
 """The process that keeps the privileges; `keeper` is the agent's side of it.
 
 It forks the children that were named when it was started, and opens the kernel's log; it answers
-nothing else, whoever has taken the agent.  A child shares its memory with this process, as the helper's
-workers do (`children.worker`): so this has one thread, and imports little.
+nothing else, whoever has taken the agent.  A child shares its memory with this process, as the
+helper's workers do (`children.worker`): so this has one thread, and imports little.
 
 A message is one packet on the socket pair that it was started with, and so is the answer.  Once
 the agent has ended, so does this process, and with it its children.
