@@ -7,7 +7,6 @@ JSON from 2.28.7 on.  Every process of a job answers for all of it, on a port of
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import json
 import socket
 import time
@@ -15,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from stagewatch.core.listeners import address_of
 from stagewatch.incidents.flight_recorder import have
 
 DEADLINE_SECONDS = 2.0
@@ -141,10 +141,8 @@ def _listeners(uid: int, port: int) -> Iterator[tuple[str, int]]:
 
 
 def _address(local: str) -> str:
-    """Of words in the byte order of the machine; where any address is meant, the loopback one."""
-    words = bytes.fromhex(local)
-    packed = b"".join(words[start : start + 4][::-1] for start in range(0, len(words), 4))
-    address = ipaddress.ip_address(packed)
+    """An address to call; where any is meant, the loopback one."""
+    address = address_of(local)
     if address.is_unspecified:
         return "127.0.0.1" if address.version == 4 else "::1"
     return str(address)
