@@ -9,7 +9,9 @@ set -eu
 [ "$(id -u)" = 0 ] || exec stagewatch "$@"
 
 run=/run/stagewatch
-install -d -m 0755 -o stagewatch -g stagewatch $run
+# Root writes below it, so nobody else may put a link there, nor may one be left from before that.
+install -d -m 0755 -o root -g root $run
+for name in ranks faults jobs; do if [ -h $run/$name ]; then rm $run/$name; fi; done
 install -d -m 1777 -o stagewatch -g stagewatch $run/ranks
 install -d -m 0775 -o stagewatch -g stagewatch $run/faults
 install -d -m 0755 $run/jobs

@@ -165,7 +165,7 @@ class TestInstalled:
     @pytest.mark.parametrize(
         ("agent", "directories"),
         [
-            ("node", {"/run/stagewatch", "/var/lib/stagewatch"}),
+            ("node", {"/run/stagewatch/ranks", "/var/lib/stagewatch"}),
             ("judge", {"/var/lib/stagewatch/cases"}),
         ],
     )
