@@ -100,6 +100,8 @@ class RankSockets:
         self._proc = proc
         self._clock = clock
         self._files = files
+        self._places: dict[int, int] = {}
+        """The namespace of each rank by its process."""
         self._sockets = NamespaceSockets(proc)
         self._owners = SocketOwners(files)
         self._lock = threading.Lock()
@@ -120,14 +122,21 @@ class RankSockets:
         """Close the netlink sockets."""
         self._sockets.keep(())
 
+    def _learn_places(self, ranks: list[int]) -> set[int]:
+        """Learn the namespaces of ranks that are new; those that hide theirs."""
+        self._places = {pid: self._places[pid] for pid in ranks if pid in self._places}
+        links = self._files.read("ns/net", [pid for pid in ranks if pid not in self._places])
+        for pid, link in links.items():
+            if number := _NUMBER.search(link or b""):  # net:[4026531840]
+                self._places[pid] = int(number[0])
+        return {pid for pid, link in links.items() if link is None}
+
     def _look(self) -> SocketsLook:
         members = self._families.look().members
         self._owners.begin(members)
         ranks = [pids[0] for pids in members.values()]
-        links = self._files.read("ns/net", ranks)  # net:[4026531840]
-        found = {pid: _NUMBER.search(link or b"") for pid, link in links.items()}
-        namespaces = {int(number[0]): pid for pid, number in found.items() if number}
-        hidden = {pid for pid, link in links.items() if link is None}
+        hidden = self._learn_places(ranks)
+        namespaces = {namespace: pid for pid, namespace in self._places.items()}
         overflows = {"host": listen_overflows(self._proc, "self")}
         own = namespace_of(self._proc, "self")
         sockets: list[TcpSocket] = []

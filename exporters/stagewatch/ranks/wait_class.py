@@ -107,7 +107,7 @@ class Sampler:
         self._proc = proc
         self._tasks: dict[tuple[int, int | None, int], int | None] = {}
         self._asleep: dict[tuple[int, int | None], Sample] = {}
-        """The last look at each rank that is in uninterruptible sleep or in a storage wait."""
+        """The last look at each rank that sleeps."""
 
     def take(self, rank: Rank, now: float) -> Sample | None:
         """One whole look at the thread that trains; `None` if it is gone or hidden."""
@@ -141,27 +141,43 @@ class Sampler:
         )
 
     def complete(self, looks: Sequence[tuple[Rank, Sample | None]]) -> list[Sample | None]:
-        """Those looks with what each thread sleeps in, and since when it does."""
+        """Those looks with what each thread sleeps in, and since when it does.
+
+        A thread that has not run since the last look still sleeps where it did.
+        """
         asleep = [
-            (rank.pid, sample.task) for rank, sample in looks if sample and sample.state != "R"
+            (rank.pid, sample.task)
+            for rank, sample in looks
+            if sample and sample.state != "R" and not self._channel_before(rank, sample)
         ]
         channels = self._proc.wait_channels(asleep)
         return [
-            sample
-            and self._asleep_since(rank, replace(sample, channel=channels.get(sample.task, "")))
+            sample and self._completed(rank, sample, channels.get(sample.task, ""))
             for rank, sample in looks
         ]
 
-    def _asleep_since(self, rank: Rank, sample: Sample) -> Sample:
-        key = rank.pid, rank.start_ticks
-        before = self._asleep.pop(key, None)
-        if not (sample.state == "D" or _in_storage(sample)):
-            return sample
+    def _completed(self, rank: Rank, sample: Sample, channel: str) -> Sample:
+        before = self._before(rank, sample)
+        sample = replace(sample, channel=self._channel_before(rank, sample) or channel)
+        if sample.state == "D" or _in_storage(sample):
+            since = before.asleep_since if before else None
+            sample = replace(sample, asleep_since=sample.time if since is None else since)
         if len(self._asleep) >= MAX_TASKS_KNOWN:
             self._asleep.clear()
-        since = before.asleep_since if before and _has_not_run(before, sample) else sample.time
-        self._asleep[key] = replace(sample, asleep_since=since)
-        return self._asleep[key]
+        key = rank.pid, rank.start_ticks
+        self._asleep.pop(key, None)
+        if sample.state != "R":
+            self._asleep[key] = sample
+        return sample
+
+    def _channel_before(self, rank: Rank, sample: Sample) -> str:
+        before = self._before(rank, sample)
+        return before.channel if before else ""
+
+    def _before(self, rank: Rank, sample: Sample) -> Sample | None:
+        """The last look at the same sleep; None where there is none."""
+        before = self._asleep.get((rank.pid, rank.start_ticks))
+        return before if before and _has_not_run(before, sample) else None
 
     def _task(self, rank: Rank, thread: int) -> int:
         if rank.record is None or rank.record.pid_namespace == self._proc.pid_namespace():
