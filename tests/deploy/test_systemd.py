@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from stagewatch.demo.stack import free_port
+from stagewatch.incidents import libraries_child
+from stagewatch.ranks import stacks_child
 from tests.deploy.engine import (
     CERTIFICATES,
     ROOT,
@@ -51,6 +55,15 @@ def test_the_judge_sees_no_process_of_others_and_writes_case_files_alone() -> No
     assert (held["ProtectProc"], held["LimitCORE"]) == ("invisible", "0")
     assert held["StateDirectory"] == "stagewatch/cases" and "ReadWritePaths" not in held
     assert held["UMask"] == "0077"
+
+
+@pytest.mark.parametrize("child", [stacks_child, libraries_child])
+def test_no_child_of_the_node_agent_may_take_more_than_the_unit_has(child: Any) -> None:
+    text = (ROOT / "deploy" / "systemd" / "stagewatch-node.service").read_text()
+    [most] = re.findall(r"^MemoryMax=(\d+)M$", text, re.MULTILINE)
+    assert child.MEMORY_BYTES < int(most) << 20
+    for line in ("OOMPolicy=continue", "LimitCORE=0", "RemoveIPC=yes", "PrivateMounts=yes"):
+        assert line in text.splitlines()
 
 
 class Machine:

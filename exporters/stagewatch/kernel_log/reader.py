@@ -67,11 +67,15 @@ class Kmsg:
         """
         if self._file is None:
             self._open()
+        newest = None
         for _ in range(MAX_BATCH):
             raw = self._next()
             if raw is None:
+                if newest is not None and self.last is not None and newest < self.last:
+                    self.last = newest  # numbers only grow: what was kept was none of this log's
                 return
             record = self._parse(raw)
+            newest = newest if record is None else record.sequence
             if record is None or (self.last is not None and record.sequence <= self.last):
                 continue
             if self.last is not None:

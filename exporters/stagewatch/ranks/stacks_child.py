@@ -29,7 +29,7 @@ ANSWER_SECONDS = 20.0
 CPU_SECONDS = 5
 """CPU time of one run of py-spy; it usually takes 0.03 s."""
 OPTIONS = ("dump", "--json", "--nonblocking", "--pid")
-MEMORY_BYTES = 1 << 30
+MEMORY_BYTES = 384 << 20
 """Address space of py-spy, and of this process."""
 MAX_OUTPUT = 8 << 20
 """Bytes taken of what py-spy writes: some ten thousand threads."""

@@ -97,6 +97,8 @@ def parse_head(head: bytes) -> Request:
             raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers")
         name = header[1].decode("ascii").lower()
         value = header[2].decode("latin-1").strip(" \t")
+        if name == "host" and name in headers:
+            raise Refused(HTTPStatus.BAD_REQUEST, "two Host headers")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
         position = header.end()
     if line[3] == b"1" and "host" not in headers:
