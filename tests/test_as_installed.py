@@ -54,13 +54,14 @@ while True:
     time.sleep(0.05)
 """
 HANGS = """
-import sys, time, stagewatch
+import subprocess, sys, time, stagewatch
+silent = subprocess.Popen(["sleep", "3600"], stdout=subprocess.PIPE)
 stagewatch.init(job_id=sys.argv[1], rank=0, world_size=2)
 with stagewatch.stage("train"):
     for step in range(100):
         stagewatch.heartbeat(step=step)
         time.sleep(0.005)
-    time.sleep(3600)
+    silent.stdout.read()
 """
 FIRST_UID = 60_000
 """Of users that no machine has."""
@@ -225,6 +226,7 @@ def test_the_agent_sees_of_other_users_what_root_sees(node: Node, installed: Ins
             ("rl_rank_open_files", node.jobs[1]),
             ("rl_rank_processes", node.jobs[0]),
             ("rl_rank_stack_frame_info", node.jobs[2]),
+            ("rl_rank_waits_for", node.jobs[2]),
         )
     }
     seen: list[set[tuple[str, frozenset[tuple[str, str]]]]] = [set(), set()]

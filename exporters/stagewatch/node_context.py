@@ -25,6 +25,7 @@ from stagewatch.ranks.family_io import FamilyIo
 from stagewatch.ranks.held_sockets import RankSockets
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.stacks import py_spy, taker
+from stagewatch.ranks.waits.look import READER
 from stagewatch.record import DEFAULT_DIRECTORY
 
 
@@ -106,7 +107,7 @@ def privileged_children(options: NodeOptions) -> dict[str, Child]:
 
     Whoever takes the agent over can ask these children whatever they answer.
     """
-    return {"reader": reader(options.proc), "stacks": taker(py_spy())}
+    return {"reader": reader(options.proc), "stacks": taker(py_spy()), "waits": READER}
 
 
 def node_context(options: NodeOptions) -> NodeContext:

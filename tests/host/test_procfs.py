@@ -78,6 +78,8 @@ def test_many_processes_are_told_as_each_alone_is() -> None:
     began = {pid: stats[pid].start_ticks for pid in stats}
     assert proc.running(began) == {os.getpid(), os.getppid()}, "a zombie does not run"
     assert proc.running({os.getpid(): began[os.getpid()] + 1}) == set()
+    own = proc.network_namespace(os.getpid())
+    assert proc.network_namespaces([os.getpid(), 1 << 30]) == {os.getpid(): own}
     ended.wait()
 
 

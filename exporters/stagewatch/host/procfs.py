@@ -199,6 +199,10 @@ class Procfs:
         path = f"{self._root}/{pid}/ns/net"
         return self.patiently(pid, lambda: os.stat(path).st_ino)  # noqa: PTH116 - followed on purpose
 
+    def network_namespaces(self, pids: Iterable[int]) -> dict[int, int]:
+        """The same of many processes, as far as they tell it."""
+        return self._told(pids, lambda pid: os.stat(f"{self._root}/{pid}/ns/net").st_ino)  # noqa: PTH116
+
     def each(self, reads: Sequence[tuple[int, Callable[[], T]]]) -> list[T | None]:
         """What each read of its process tells, as `patiently` does, for less than that takes."""
         return _patience.ask_each([(f"{self._root}/{pid}", read) for pid, read in reads])

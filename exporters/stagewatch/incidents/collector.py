@@ -189,10 +189,11 @@ class IncidentsCollector(Collector):
         findings: Findings | None = None,
         files: Files | None = None,
         open_kernel_log: Callable[[], int] | None = None,
+        waits: Waits | None = None,
     ) -> None:
         self._ranks = ranks
         self._proc = proc
-        self._waits = Waits()
+        self._waits = waits or Waits()
         self._thread = ThreadPoolExecutor(1, "waits")
         self._asked: _Question | None = None
         self._observer = Observer(proc)
@@ -487,6 +488,7 @@ def _build(options: IncidentsOptions, context: NodeContext) -> IncidentsCollecto
         findings=context.findings,
         files=context.files,
         open_kernel_log=context.open_kernel_log,
+        waits=Waits(start=context.start),
     )
 
 

@@ -75,12 +75,13 @@ class _Rule(NamedTuple):
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _NAMESPACES = 0x7E020080  # CLONE_NEW...
-_FIOCLEX = (0x5450, 0x5451, 0x5401)  # FIONCLEX, FIOCLEX, TCGETS: what Python asks of descriptors
+_ASKED = (0x5450, 0x5451, 0x5401, 0x5421)
+"""What Python asks of descriptors: FIONCLEX, FIOCLEX, TCGETS, FIONBIO."""
 _RULES = (
     _Rule((257, 56), 2, without=_WRITES),  # openat
     _Rule((2, None), 1, without=_WRITES),  # open
     _Rule((56, 220), 0, without=_NAMESPACES),  # clone
-    _Rule((16, 29), 1, one_of=_FIOCLEX),  # ioctl
+    _Rule((16, 29), 1, one_of=_ASKED),  # ioctl
 )
 _ASK = _Rule((41, 198), 0, one_of=(16,))  # socket of AF_NETLINK
 
