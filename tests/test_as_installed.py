@@ -54,14 +54,14 @@ while True:
     time.sleep(0.05)
 """
 HANGS = """
-import subprocess, sys, time, stagewatch
-silent = subprocess.Popen(["sleep", "3600"], stdout=subprocess.PIPE)
+import socket, sys, time, stagewatch
+peer = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
 stagewatch.init(job_id=sys.argv[1], rank=0, world_size=2)
 with stagewatch.stage("train"):
     for step in range(100):
         stagewatch.heartbeat(step=step)
         time.sleep(0.005)
-    silent.stdout.read()
+    peer.recv(1)
 """
 FIRST_UID = 60_000
 """Of users that no machine has."""
@@ -93,7 +93,7 @@ MOVING = {
     "rl_rank_storage_wait_seconds",
     "rl_stage_failures_total",
 }
-"""Series that come and go with what a rank does at the moment: compared by their name alone."""
+"""Series that come and go with what a rank does at the moment, whoever looks."""
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +107,7 @@ def node() -> Iterator[Node]:
         socket.create_server(("127.0.0.1", 0), backlog=8) as server,
         Children() as children,
     ):
+        server.settimeout(60)
         directory = Path(name)
         directory.chmod(0o1777)
         (directory / "root").mkdir()
@@ -117,18 +118,21 @@ def node() -> Iterator[Node]:
             (FIRST_UID, RECORDED, (jobs[0], port), {"STAGEWATCH_DIR": str(root.ranks)}),
             (FIRST_UID + 1, UNRECORDED, (port,),
              {"RANK": "1", "WORLD_SIZE": "2", "SLURM_JOB_ID": jobs[1]}),
-            (FIRST_UID, HANGS, (jobs[2],), {"STAGEWATCH_DIR": str(root.ranks)}),
+            (FIRST_UID, HANGS, (jobs[2], port), {"STAGEWATCH_DIR": str(root.ranks)}),
         ):  # fmt: skip
             children.start(
                 as_user(directory / f"rank-{uid}", uid, sys.executable, "-c", code, *given),
                 environ=clean_environ({"HOME": "/", **more}),
                 log=directory / "ranks.log",
             )
+        peers = [server.accept()[0] for _ in range(3)]
         root.start()
         try:
             yield Node(directory, jobs, root, children)
         finally:
             root.stop()
+            for peer in peers:
+                peer.close()
 
 
 def arguments(directory: Path) -> list[str]:
