@@ -37,7 +37,7 @@ from tests.waiting import wait_for
 RECORDED = """
 import os, socket, subprocess, sys, time, stagewatch
 peer = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
-child = subprocess.Popen(["sleep", "600"])
+child = subprocess.Popen(["setpriv", "--pdeathsig=KILL", "sleep", "600"])
 stagewatch.init(job_id=sys.argv[1], rank=0, world_size=2)
 step = 0
 while True:
