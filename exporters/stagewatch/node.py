@@ -10,6 +10,7 @@ from stagewatch.clock import collector as clock
 from stagewatch.core.collector import AnySpec
 from stagewatch.core.context import Route
 from stagewatch.core.errors import SourceError
+from stagewatch.core.privileges import capabilities
 from stagewatch.core.words import denied
 from stagewatch.faults import collector as faults
 from stagewatch.gpu import collector as gpu
@@ -62,7 +63,9 @@ def _routes(context: NodeContext) -> Mapping[str, Route]:
 
 
 def _warnings(options: NodeOptions) -> Iterator[str]:
-    """What an agent of the user who asks would not see."""
+    """What an agent of the user who asks would not see, where he lacks what it takes."""
+    if {capabilities.SYS_PTRACE, capabilities.DAC_READ_SEARCH} <= capabilities.held():
+        return
     with contextlib.suppress(SourceError):
         if count := denied_here(Procfs(options.proc)):
             yield denied(count)
