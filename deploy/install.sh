@@ -14,6 +14,7 @@ wrong() { echo "install: $1" >&2; usage >&2; exit 2; }
 prefix=/opt/stagewatch
 units=/etc/systemd/system
 faults=/var/lib/stagewatch-faults
+mount=run-stagewatch-ranks.mount
 agents=
 uninstall=
 purge=
@@ -39,6 +40,17 @@ cd "$(dirname "$0")/.."
 
 # systemctl only where systemd runs: images are built without it.
 running() { [ -d /run/systemd/system ]; }
+
+# The records of ranks get memory of their own, unless that would hide some that are in use.
+own_memory() {
+    systemctl enable $mount
+    if [ "$(ls -A /run/stagewatch/ranks)" ] && ! systemctl --quiet is-active $mount; then
+        echo "install: ranks keep records now: /run/stagewatch/ranks is limited from the next boot on"
+        return
+    fi
+    systemctl start $mount || echo "install: /run/stagewatch/ranks has no limit of its own" >&2
+    systemd-tmpfiles --create stagewatch.conf # whose the new directory is
+}
 reload() { if running; then systemctl daemon-reload; fi; }
 
 if [ "$uninstall" ]; then
@@ -55,6 +67,10 @@ if [ "$uninstall" ]; then
         if running; then systemctl disable --now $unit; fi
         rm $units/$unit
     done
+    if [ -e $units/$mount ]; then
+        if running; then systemctl disable --now $mount || umount --lazy /run/stagewatch/ranks; fi
+        rm $units/$mount
+    fi
     rm -rf $prefix /usr/local/bin/stagewatch /run/stagewatch
     rm -f /usr/lib/sysusers.d/stagewatch.conf /usr/lib/tmpfiles.d/stagewatch.conf
     [ -z "$purge" ] || rm -rf /etc/stagewatch /var/lib/stagewatch $faults
@@ -92,7 +108,9 @@ for agent in $agents; do
     [ -e "/etc/stagewatch/$agent.env" ] ||
         install -D -m 644 "deploy/systemd/$agent.env" "/etc/stagewatch/$agent.env"
     install -D -m 644 "deploy/systemd/$unit" "$units/$unit"
+    if [ $agent = node ]; then install -m 644 deploy/systemd/$mount $units/$mount; fi
     reload
+    if running && [ "$start" ] && [ $agent = node ]; then own_memory; fi
     if running && [ "$start" ]; then
         systemctl enable "$unit"
         systemctl restart "$unit"
@@ -108,7 +126,7 @@ echo "Without it, by hand (once after each boot, first: systemd-tmpfiles --creat
 for agent in $agents; do
     as="setpriv --reuid=stagewatch --regid=stagewatch --init-groups"
     held=-all
-    [ "$agent" != node ] || held=$held,+sys_ptrace,+syslog # those of the unit
+    [ "$agent" != node ] || held=$held,+sys_ptrace,+dac_read_search,+syslog # those of the unit
     as="$as --inh-caps=$held --ambient-caps=$held"
     echo "  sh -c 'set -a; . /etc/stagewatch/$agent.env; exec $as stagewatch $agent'"
 done

@@ -7,5 +7,6 @@ directory=${STAGEWATCH_JOBS_DIR:-/run/stagewatch/jobs}
 case $SLURM_JOB_ID in
     '' | *[!0-9]*) exit 0 ;;
 esac
+[ ! -h "$directory" ] || exit 0 # root follows no link of somebody else's
 rm -f "$directory/$SLURM_JOB_ID" "$directory/.$SLURM_JOB_ID.new" 2>/dev/null
 exit 0

@@ -13,6 +13,9 @@ case $SLURM_JOB_ID in
     '' | *[!0-9]*) exit 0 ;;
 esac
 mkdir -p "$directory" 2>/dev/null || exit 0
+# Root follows no link of somebody else's: the directory and the one above are root's own.
+mine() { [ ! -h "$1" ] && [ "$(stat -c %u "$1")" = "$(id -u)" ]; }
+mine "$directory" && mine "$(dirname "$directory")" || exit 0
 : > "$directory/.in-use" || exit 0
 
 # Only a list of MIG instances or GPUs by UUID says more than the numbers.

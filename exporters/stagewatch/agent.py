@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, NoReturn, TypeVar
 
@@ -78,6 +78,8 @@ class AgentCommand(Generic[OptionsT, ContextT]):
     routes: Callable[[ContextT], Mapping[str, Route]] = lambda context: {}
     lookups: Callable[[ContextT], Mapping[str, Lookup]] = lambda context: {}
     """Pages by the path before the last slash, slash included."""
+    warnings: Callable[[OptionsT], Iterable[str]] = lambda options: ()
+    """What `check-config` has to say of this machine."""
     sources: Callable[[ContextT], PageSources] = lambda context: NO_SOURCES
     """What the status page tells beyond the series."""
     env: str = PREFIX

@@ -240,7 +240,8 @@ def _add_agent(parser: argparse.ArgumentParser, name: str) -> None:
             status: int = agent.run(config)
             return status
         config.check()
-        for warning in (*warnings, *_unchecked(arguments.config, name)):
+        told = (*warnings, *_unchecked(arguments.config, name), *agent.warnings(config.options))
+        for warning in told:
             print(f"stagewatch: warning: {warning}", file=sys.stderr)
         print(config.describe() or "all defaults")
         return 0

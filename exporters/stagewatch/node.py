@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 
 from stagewatch.agent import AgentCommand
 from stagewatch.clock import collector as clock
 from stagewatch.core.collector import AnySpec
 from stagewatch.core.context import Route
+from stagewatch.core.errors import SourceError
+from stagewatch.core.privileges import capabilities
+from stagewatch.core.words import denied
 from stagewatch.faults import collector as faults
 from stagewatch.gpu import collector as gpu
 from stagewatch.gpu import jobs as gpu_jobs
+from stagewatch.host.procfs import Procfs
 from stagewatch.incidents import collector as incidents
 from stagewatch.kernel_log import collector as kmsg
 from stagewatch.logs import collector as logs
@@ -18,6 +23,7 @@ from stagewatch.network import infiniband, probe
 from stagewatch.node_context import NodeContext, NodeOptions, node_context
 from stagewatch.ranks import activity, blocked_tasks, census, processes, sockets, stages, work
 from stagewatch.ranks import io as rank_io
+from stagewatch.ranks.environment_scan import denied_here
 from stagewatch.storage import canary, checkpoints, io, nfs
 from stagewatch.web.events import events_page
 from stagewatch.web.facts import PageSources
@@ -56,6 +62,15 @@ def _routes(context: NodeContext) -> Mapping[str, Route]:
     return {"/events": events_page(context.ranks, options.fault_dir, options.title())}
 
 
+def _warnings(options: NodeOptions) -> Iterator[str]:
+    """What an agent of the user who asks would not see, where he lacks what it takes."""
+    if {capabilities.SYS_PTRACE, capabilities.DAC_READ_SEARCH} <= capabilities.held():
+        return
+    with contextlib.suppress(SourceError):
+        if count := denied_here(Procfs(options.proc)):
+            yield denied(count)
+
+
 def _sources(context: NodeContext) -> PageSources:
     return PageSources(context.findings.latest, Strips(context.ranks), context.gpu_history)
 
@@ -68,5 +83,6 @@ COMMAND = AgentCommand(
     specs=collector_specs,
     context=node_context,
     routes=_routes,
+    warnings=_warnings,
     sources=_sources,
 )

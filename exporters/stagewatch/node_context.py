@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from stagewatch.core.children.helper import Helper
+from stagewatch.core.children.start import Child, Start, plainly
 from stagewatch.core.config import address, option
 from stagewatch.core.context import AgentOptions
 from stagewatch.core.findings import Findings
+from stagewatch.core.privileges.keeper import Keeper, keep
 from stagewatch.gpu.directory import GpuDirectory
 from stagewatch.gpu.history import GpuHistory
 from stagewatch.gpu.xids import XidLedger
-from stagewatch.host.guarded import GuardedFiles
+from stagewatch.host.guarded import GuardedFiles, reader
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory, records_of_node
 from stagewatch.ranks.environment_scan import EnvironmentScan
@@ -21,6 +24,8 @@ from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.family_io import FamilyIo
 from stagewatch.ranks.held_sockets import RankSockets
 from stagewatch.ranks.record_directory import RecordDirectory
+from stagewatch.ranks.stacks import py_spy, taker
+from stagewatch.ranks.waits.look import READER
 from stagewatch.record import DEFAULT_DIRECTORY
 
 
@@ -74,6 +79,18 @@ class NodeContext:
     gpus: GpuDirectory = field(default_factory=GpuDirectory)
     gpu_history: GpuHistory = field(default_factory=GpuHistory)
     helper: Helper = field(default_factory=Helper)
+    keeper: Keeper | None = None
+    """What has taken over this agent's privileges, if it had any."""
+
+    @property
+    def start(self) -> Start:
+        """Starts a child that looks at processes of other users: one of those listed below."""
+        return plainly if self.keeper is None else self.keeper.start
+
+    @property
+    def open_kernel_log(self) -> Callable[[], int] | None:
+        """Opens the kernel's log, where the agent itself may not."""
+        return None if self.keeper is None else self.keeper.open_kernel_log
 
     def close(self) -> None:
         """End the helper process with its workers, and close stage records and sockets."""
@@ -81,16 +98,27 @@ class NodeContext:
         self.files.close()
         self.sockets.close()
         self.records.close()
+        if self.keeper is not None:
+            self.keeper.close()
+
+
+def privileged_children(options: NodeOptions) -> dict[str, Child]:
+    """All that may be started with the agent's privileges, by a name for its keeper.
+
+    Whoever takes the agent over can ask these children whatever they answer.
+    """
+    return {"reader": reader(options.proc), "stacks": taker(py_spy()), "waits": READER}
 
 
 def node_context(options: NodeOptions) -> NodeContext:
-    """The shared parts, out of the agent's options."""
-    proc = Procfs(options.proc)
+    """The shared parts, out of the agent's options; without its privileges from here on."""
+    keeper = keep(privileged_children(options))
+    files = GuardedFiles(options.proc, start=plainly if keeper is None else keeper.start)
+    proc = Procfs(options.proc, None if keeper is None else files)
     records = records_of_node(options.record_dir, proc)
-    files = GuardedFiles(options.proc)
     scan = EnvironmentScan(proc, files) if options.ranks_by_environment else None
     ranks = RankDirectory(records, scan)
     families = ProcessFamilies(ranks.ranks, proc)
     io = FamilyIo(families, files)
-    sockets = RankSockets(families, options.proc)
-    return NodeContext(options, proc, files, records, ranks, families, io, sockets)
+    sockets = RankSockets(families, options.proc, files)
+    return NodeContext(options, proc, files, records, ranks, families, io, sockets, keeper=keeper)

@@ -85,13 +85,13 @@ def main() -> None:
         cost = _cpu(look.look)
         row(f"one look at {count} processes, shared, every 4 s", cost / 4 * 100, "%core", 0.5)
         still = ProcessFamilies(ranks, Procfs(), fresh_for=1e9)
-        sockets = RankSockets(still, PROC)
+        files = GuardedFiles()
+        stack.callback(files.close)
+        sockets = RankSockets(still, PROC, files)
         stack.callback(sockets.close)
         with_statistics = _measure("net", NetCollector(sockets), SPECS["net"], 2.0)
         peer = _cpu(lambda: psutil.net_connections("tcp"), 3)
         row("  beside psutil.net_connections, without statistics", peer / with_statistics, "times")
-        files = GuardedFiles()
-        stack.callback(files.close)
         counters = FamilyIo(still, files, fresh_for=0.0)
         _measure("rank_io", RankIoCollector(counters), SPECS["rank_io"], 0.2)
         last = FamilyIo(still, files, fresh_for=1e9)
@@ -99,7 +99,7 @@ def main() -> None:
         _measure(
             "blocked_tasks", BlockedTasksCollector(still, Procfs()), SPECS["blocked_tasks"], 0.1
         )
-        _measure("processes", ProcessesCollector(still, PROC), SPECS["processes"], 0.1)
+        _measure("processes", ProcessesCollector(still, PROC, files), SPECS["processes"], 0.1)
         _measure("io", IoCollector(PROC, Path("/sys")), SPECS["io"], 0.1)
 
 

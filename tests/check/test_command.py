@@ -11,10 +11,13 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from stagewatch.check.facts import gpus_on_bus, mount_points
+from stagewatch.check.facts import agent_users, gpus_on_bus, mount_points
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
 from tests.fakes.nvml import FakeNvml
+from tests.ranks.record_scene import as_root
+from tests.records import SECOND_USER
+from tests.running import Python
 from tests.waiting import wait_for
 from tests.web.certificates import Authority
 
@@ -142,6 +145,79 @@ def test_node_without_an_agent_is_a_warning_and_its_mounts_are_still_looked_at(
     assert slow("--mounts", str(tmp_path)).stdout == (
         f"drain: {tmp_path} is not mounted; the node agent does not answer\n"
     )
+
+
+IMPOSTOR = r"""
+import os, socket, sys, time
+server = socket.create_server(("127.0.0.1", 0))
+if len(sys.argv) > 1:
+    os.setgroups([])
+    os.setgid(int(sys.argv[1]))
+    os.setuid(int(sys.argv[1]))
+    server.close()
+    server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
+page = b'stagewatch_collector_stuck_seconds{collector="gpu"} 99\n'
+while True:
+    link, _ = server.accept()
+    try:
+        if len(sys.argv) > 1:
+            link.sendall(head + page.ljust(1000000, b"\n"))
+            print("asked:", link.recv(4096), flush=True)
+        else:
+            for byte in head + page:
+                link.send(bytes([byte]))
+                time.sleep(0.3)
+    except OSError:
+        pass
+    link.close()
+"""
+"""Serves a page as another user, or as the same a byte now and then."""
+
+
+@as_root
+def test_who_has_taken_the_port_of_an_agent_that_is_down_is_not_believed(
+    python: Python, tmp_path: Path
+) -> None:
+    impostor = python(IMPOSTOR, SECOND_USER)
+    impostor.said("\n")
+    (password := tmp_path / "password").write_text("slurm:s3cret\n")
+    port = int(impostor.output().split()[0])
+    done = slow("--skip", "clock", "--basic-auth-file", str(password), port=port)
+    assert (done.stdout, done.returncode) == (
+        f"warn: port {port} is held by user {SECOND_USER}, and not by the node agent's: nothing of "
+        "what answers there is believed\n",
+        1,
+    )
+    assert "Authorization" not in impostor.output(), "nor is he told the password"
+    done = slow("--skip", "clock", "--agent-user", str(SECOND_USER), port=port)
+    assert done.stdout.startswith("drain: the NVIDIA driver has not answered for 99 s")
+    done = slow("--agent-user", "nobody-of-that-name", port=port)
+    assert (done.returncode, done.stdout) == (3, "")
+
+
+def test_an_agent_that_sends_a_byte_now_and_then_does_not_hold_up_the_check(
+    python: Python,
+) -> None:
+    """Each read comes back in time; what counts is all of them together."""
+    impostor = python(IMPOSTOR)
+    impostor.said("\n")
+    done = check("--skip", "clock", port=int(impostor.output().split()[0]))
+    assert done.stdout == "warn: the node agent does not answer\n"
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o777])
+def test_the_agents_user_is_whom_root_gave_the_directory_of_records(
+    tmp_path: Path, mode: int
+) -> None:
+    (records := tmp_path / "ranks").mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("giving a directory away needs root")
+    os.chown(records, SECOND_USER, SECOND_USER)
+    tmp_path.chmod(mode)  # where others may write, one of them may have made it
+    expected = {0, SECOND_USER} if mode == 0o755 else {0}
+    assert agent_users("", records) == expected
 
 
 def test_options_come_from_the_file_and_variables(agent: int, tmp_path: Path) -> None:

@@ -249,3 +249,19 @@ def test_endless_reasons_are_cut() -> None:
 @given(st.text(max_size=300))
 def test_no_text_of_an_agent_upsets_the_checks(text: str) -> None:
     judge(Facts(parse(text), NOW, 0), CheckOptions())
+
+
+def test_what_an_agent_says_cannot_speak_to_the_terminal() -> None:
+    page = 'gpu_xid_last_timestamp_seconds{gpu="\x1b[2J0",xid="79",severity="critical"} 1.8e9\n'
+    facts = Facts(parse(page), NOW, on_bus=0)
+    findings = judge(facts, CheckOptions(skip=("agent", "clock", "driver")))
+    assert line(findings, facts, Level.DRAIN) == "drain: XID 79 on GPU ?[2J0"
+
+
+def test_labels_that_are_missing_end_no_check() -> None:
+    names = (
+        "gpu_xid_last_timestamp_seconds", "gpu_nvlink_up", "gpu_fabric_unhealthy",
+        "gpu_orphaned_process_seconds", "gpu_info", "gpu_pcie_link_width",
+    )  # fmt: skip
+    page = "".join(f'{name} 1.8e9\n{name}{{gpu="1"}} 0\n' for name in names)
+    assert judge(Facts(parse(page), NOW, on_bus=0), CheckOptions())

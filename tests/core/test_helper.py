@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from stagewatch.core.children.helper import Helper, JobSpec
-from stagewatch.core.children.supervisor import PACKAGES
+from stagewatch.core.children.start import PACKAGES, popen
 from stagewatch.core.errors import SourceError, Stuck
 from tests.waiting import wait_for
 
@@ -203,7 +203,7 @@ def test_where_no_process_can_be_started_it_is_said_once_and_goes_on_afterwards(
     start: Start, capfd: pytest.CaptureFixture[str]
 ) -> None:
     helper = start({"a": job("count"), "b": job("count")})
-    helper._command = lambda: [sys.executable, "-c", NO_MORE, str(PACKAGES), str(ROOT)]
+    helper._start = lambda: popen([sys.executable, "-c", NO_MORE, str(PACKAGES), str(ROOT)])
     wait_for(lambda: helper.states()["a"].runs > 1, "two runs")
     pid = helper.pid
     assert pid is not None
@@ -230,10 +230,10 @@ def test_a_child_that_cannot_be_started_is_a_failure_of_the_source(
     tmp_path: Path, start: Start
 ) -> None:
     helper = start({"a": job("count")}, restart_after=0.01)
-    command, helper._command = helper._command, lambda: [str(tmp_path / "missing")]
+    begin, helper._start = helper._start, lambda: popen([str(tmp_path / "missing")])
     with pytest.raises(SourceError, match="cannot be started: No such file"):
         helper.states()
-    helper._command = command
+    helper._start = begin
     wait_for(lambda: _answers(helper), "the helper is started again")
 
 

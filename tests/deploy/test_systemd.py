@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stagewatch.demo.stack import free_port
+from stagewatch.incidents import libraries_child
+from stagewatch.ranks import stacks_child
+from stagewatch.record import DEFAULT_DIRECTORY
+from tests.as_installed import need_users
 from tests.deploy.engine import (
     CERTIFICATES,
     ROOT,
@@ -24,8 +31,8 @@ from tests.waiting import wait_for
 
 EXPOSURE = {"node": 35, "slurm": 20, "judge": 14}
 """Tenths of the most that `systemd-analyze security` may find, out of 100."""
-CAPABILITIES = 1 << 19 | 1 << 34
-"""CAP_SYS_PTRACE and CAP_SYSLOG."""
+CAPABILITIES = 1 << 2 | 1 << 19 | 1 << 34
+"""CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE and CAP_SYSLOG, which a child takes over."""
 SOURCES = ("alerts", "dashboards", "deploy", "exporters", "pyproject.toml", "README.md", "LICENSE")
 
 
@@ -51,6 +58,40 @@ def test_the_judge_sees_no_process_of_others_and_writes_case_files_alone() -> No
     assert (held["ProtectProc"], held["LimitCORE"]) == ("invisible", "0")
     assert held["StateDirectory"] == "stagewatch/cases" and "ReadWritePaths" not in held
     assert held["UMask"] == "0077"
+
+
+FILLS = """
+set -eu
+mount -t tmpfs -o size=512M none "$1"
+mkdir "$1/ranks"
+mount -t "$2" -o "$3" none "$1/ranks"
+dd if=/dev/zero of="$1/ranks/file" bs=1M count=400 2>/dev/null && echo filled
+seq --format="$1/ranks/%.0f" 5000 | xargs touch 2>/dev/null || true
+[ "$(ls "$1/ranks" | wc -l)" -lt 5000 ] && echo limited
+df --output=used -BM "$1" | tail -1
+"""
+
+
+def test_who_fills_the_directory_of_records_fills_nothing_else(tmp_path: Path) -> None:
+    """Every user may write there, and /run is the machine's."""
+    need_users()
+    unit = (ROOT / "deploy" / "systemd" / "run-stagewatch-ranks.mount").read_text()
+    told = dict(line.split("=", 1) for line in unit.splitlines() if "=" in line)
+    assert told["Where"] == DEFAULT_DIRECTORY
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", FILLS, "sh", tmp_path, told["Type"], told["Options"]],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == ["limited", "0M"], done.stderr
+
+
+@pytest.mark.parametrize("child", [stacks_child, libraries_child])
+def test_no_child_of_the_node_agent_may_take_more_than_the_unit_has(child: Any) -> None:
+    text = (ROOT / "deploy" / "systemd" / "stagewatch-node.service").read_text()
+    [most] = re.findall(r"^MemoryMax=(\d+)M$", text, re.MULTILINE)
+    assert int(most) << 20 > child.MEMORY_BYTES
+    for line in ("OOMPolicy=continue", "LimitCORE=0", "RemoveIPC=yes", "PrivateMounts=yes"):
+        assert line in text.splitlines()
 
 
 class Machine:
@@ -137,7 +178,7 @@ class TestInstalled:
     """One machine from installation to removal: the order matters."""
 
     def test_systemd_finds_nothing_wrong_with_the_units(self, machine: Machine) -> None:
-        assert machine("systemd-analyze verify /etc/systemd/system/stagewatch-*.service 2>&1") == ""
+        assert machine("systemd-analyze verify /etc/systemd/system/*stagewatch-* 2>&1") == ""
 
     @pytest.mark.parametrize("agent", EXPOSURE)
     def test_the_agent_serves(self, machine: Machine, agent: str) -> None:
@@ -157,14 +198,15 @@ class TestInstalled:
     ) -> None:
         status = machine.status(agent)
         assert "0" not in status["Uid"].split()
-        assert {int(status[name], 16) for name in ("CapEff", "CapBnd", "CapPrm")} == {held}
+        assert {int(status[name], 16) for name in ("CapEff", "CapPrm", "CapAmb")} == {0}
+        assert int(status["CapBnd"], 16) == held
         assert status["NoNewPrivs"] == "1"
         assert status["Seccomp"] == "2"
 
     @pytest.mark.parametrize(
         ("agent", "directories"),
         [
-            ("node", {"/run/stagewatch", "/var/lib/stagewatch"}),
+            ("node", {"/run/stagewatch/ranks", "/var/lib/stagewatch"}),
             ("judge", {"/var/lib/stagewatch/cases"}),
         ],
     )
@@ -205,7 +247,8 @@ class TestInstalled:
         machine("sh /tmp/by-hand > /tmp/by-hand.log 2>&1 &")
         wait_for(lambda: machine.metrics("node"), "the agent serves")
         status = machine("cat /proc/$(cat /tmp/agent)/status")
-        assert int(status.partition("CapEff:\t")[2].split()[0], 16) == CAPABILITIES
+        assert int(status.partition("CapPrm:\t")[2].split()[0], 16) == 0
+        assert "stagewatch_processes_denied 0" in machine.metrics("node")
         assert "0" not in status.partition("Uid:\t")[2].partition("\n")[0].split()
         machine("kill $(cat /tmp/agent)")
         wait_for(lambda: not machine.metrics("node"), "its end")

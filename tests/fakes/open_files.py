@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+
+from stagewatch.host.guarded_child import FILES
 
 
 class OpenFiles:
@@ -14,10 +17,14 @@ class OpenFiles:
 
     def read(
         self, file: str, pids: Iterable[int], prefixes: Sequence[str] = ()
-    ) -> Mapping[int, bytes]:
+    ) -> Mapping[int, bytes | None]:
         """Everything, whatever the prefixes."""
-        paths = ((pid, self._root / str(pid) / file) for pid in pids)
-        return {pid: path.read_bytes() if path.exists() else b"" for pid, path in paths}
+        name, read = FILES[file]
+        found: dict[int, bytes | None] = dict.fromkeys(pids, b"")
+        for pid in found:
+            with contextlib.suppress(OSError):
+                found[pid] = read(f"{self._root}/{pid}/{name}")
+        return found
 
     def blocked(self, file: str) -> frozenset[int]:
         """None of them."""

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.core.errors import NoData, SourceError
+from stagewatch.core.errors import NoData, SourceError, StagewatchError
 from stagewatch.faults.markers import (
     MAX_BYTES,
+    MAX_FILES,
     MAX_MARKERS,
     Marker,
     close_marker,
+    open_marker,
     parse_marker,
     read_markers,
     write_marker,
@@ -169,11 +171,30 @@ def test_free_text_is_cut_and_made_printable() -> None:
 
 
 def test_only_so_many_markers_are_read(tmp_path: Path) -> None:
-    for number in range(MAX_MARKERS + 10):
-        (tmp_path / f"{number:04}.json").write_bytes(DOCUMENTED if number % 2 else b"{")
+    for number in range(MAX_FILES + 10):
+        (tmp_path / f"{number:04}.json").write_bytes(DOCUMENTED if number < MAX_MARKERS else b"{")
     found, skipped = read_markers(tmp_path)
-    assert len(found) == MAX_MARKERS / 2
-    assert skipped == {"invalid": MAX_MARKERS / 2, "too_many": 10}
+    assert len(found) == MAX_MARKERS
+    assert skipped == {"invalid": MAX_FILES - MAX_MARKERS, "too_many": 10}
+
+
+def test_an_open_marker_is_seen_and_closed_however_many_are_closed(tmp_path: Path) -> None:
+    for number in range(MAX_MARKERS + 5):
+        write_marker(tmp_path, Marker(f"a{number}", "x", start=number, end=number + 0.5))
+    write_marker(tmp_path, Marker("z", "x", start=0.0))
+    found, skipped = read_markers(tmp_path)
+    assert "z" in {marker.id for marker in found} and len(found) == MAX_MARKERS
+    assert skipped == {"too_many": 6}
+    open_marker(Marker("new", "x", start=1e9), tmp_path)
+    assert {"z", "new"} <= {marker.id for marker in read_markers(tmp_path)[0]}
+    assert len(list(tmp_path.iterdir())) == MAX_MARKERS + 6, "the longest closed one gives way"
+
+
+def test_one_more_than_can_be_seen_is_refused(tmp_path: Path) -> None:
+    for number in range(MAX_MARKERS):
+        write_marker(tmp_path, Marker(f"a{number}", "x", start=number))
+    with pytest.raises(StagewatchError, match="256 faults are open: close some"):
+        open_marker(Marker("new", "x", start=1e9), tmp_path)
 
 
 @pytest.mark.parametrize("id", ["", "../x", "a/b", ".hidden", "a b", "x" * 101, "a\n", "é"])

@@ -16,6 +16,7 @@ from stagewatch.ranks import sockets as net
 from stagewatch.ranks.held_sockets import RankSockets
 from stagewatch.ranks.sockets import NetCollector
 from tests.fakes.network import Hosts, missing
+from tests.fakes.open_files import OpenFiles
 from tests.ranks.fakes import FakeRanks, families, program
 from tests.waiting import wait_for
 
@@ -23,6 +24,7 @@ RANKS = 32
 BAD = 5
 PORT = 8123
 
+PROC = Path("/proc")
 SERVER = """
 import http.server
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -73,7 +75,7 @@ class Job:
 
     def __init__(self, hosts: Hosts, stack: ExitStack, addresses: list[tuple[str, str]]) -> None:
         ranks = FakeRanks()
-        sockets = stack.enter_context(closing(RankSockets(families(ranks), Path("/proc"))))
+        sockets = stack.enter_context(closing(RankSockets(families(ranks), PROC, OpenFiles(PROC))))
         self._collector = NetCollector(sockets)
         trainers = [
             stack.enter_context(program(TRAINER, *pair, prefix=hosts.enter(hosts.a)))

@@ -16,6 +16,7 @@ from stagewatch.ranks import processes
 from stagewatch.ranks.processes import ProcessesCollector
 from stagewatch_lab.rl import memory_limit
 from stagewatch_lab.rl.memory_limit import MemoryLimit
+from tests.fakes.open_files import OpenFiles
 from tests.ranks.fakes import FakeRanks, families, program
 from tests.waiting import wait_for
 
@@ -58,7 +59,7 @@ def test_the_oom_killers_victim_is_named_by_rank(victim: str) -> None:
         pytest.skip(f"a memory cgroup: {reason}")
     ranks = FakeRanks()
     look = families(ranks)
-    of_node = ProcessesCollector(look, Path("/proc"))
+    of_node = ProcessesCollector(look, Path("/proc"), OpenFiles(Path("/proc")))
     log = Kmsg()
     log.last = last_sequence()
     of_log = KmsgCollector(log, XidLedger(), ranks=lambda: look.look().rank_of)

@@ -43,6 +43,18 @@ def test_prolog_and_epilog_never_keep_a_job_from_starting(
     node.prolog(script, **environ)
 
 
+@pytest.mark.parametrize("script", ["prolog.sh", "epilog.sh"])
+def test_root_follows_no_link_that_somebody_has_put_there(node: Node, script: str) -> None:
+    """The directory above once belonged to the agent's user, who may be taken over."""
+    (victim := node.root / "victim").mkdir()
+    for name in (".in-use", "540", ".540.new"):
+        (victim / name).write_text("kept")
+    (node.root / "jobs").rmdir() if (node.root / "jobs").exists() else None
+    (node.root / "jobs").symlink_to(victim)
+    node.prolog(script, SLURM_JOB_ID="540", SLURM_JOB_GPUS="0")
+    assert [file.read_text() for file in victim.iterdir()] == ["kept"] * 3
+
+
 def test_mig_instances_are_told_by_uuid(node: Node) -> None:
     node.mig = True
     node.prolog(SLURM_JOB_ID="7", SLURM_JOB_GPUS="0", CUDA_VISIBLE_DEVICES=MIG)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from stagewatch.host.guarded import GuardedFiles
-from stagewatch.host.procfs import variables
+from stagewatch.host.guarded_child import Pool
+from stagewatch.host.procfs import Procfs, variables
 from tests.fakes.faultfs import FaultFs
 from tests.fakes.stuck import get_stuck, getting_stuck
 from tests.running import Python
@@ -90,3 +93,62 @@ def test_a_stuck_process_that_is_killed_is_forgotten(
     script.finish(None)
     files.read("environ", [os.getpid()])
     assert not files.blocked("environ")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"file": "mem"},
+        {"file": "../../etc/shadow"},
+        {"file": "root/etc/shadow"},
+        {"file": ["environ"]},
+        {"pids": ["self"]},
+        {"pids": ["1/../.."]},
+        {"pids": [True]},
+        {"pids": [-1]},
+        {"pids": 1},
+        {"prefixes": [1]},
+        {"prefixes": None},
+        {"root": "/"},
+        {"program": "/bin/sh"},
+    ],
+)
+def test_what_is_not_on_the_readers_list_is_refused(change: dict[str, object]) -> None:
+    """It may read every file, and so takes no name of one from anybody."""
+    question = {"file": "environ", "pids": [os.getpid()], "prefixes": []}
+    assert Pool("/proc").answer(question)["read"]
+    assert Pool("/proc").answer(question | change).keys() == {"refused"}
+    assert Pool("/proc").answer([]).keys() == {"refused"}  # type: ignore[arg-type]
+
+
+def test_what_a_process_holds_open_is_told_by_number_alone(files: GuardedFiles) -> None:
+    with socket.socket() as held:
+        told = files.read("sockets", [os.getpid()])[os.getpid()] or b""
+        assert str(Path(f"/proc/self/fd/{held.fileno()}").readlink()) in {
+            f"socket:[{inode.decode()}]" for inode in told.split()
+        }
+    assert int(files.read("descriptors", [os.getpid()])[os.getpid()] or 0) > 3
+    assert files.read("ns/net", [os.getpid()]) == {
+        os.getpid(): bytes(Path("/proc/self/ns/net").readlink())
+    }
+
+
+def test_what_a_task_sleeps_in_is_told_by_the_reader_where_the_agent_may_not_look(
+    python: Python, files: GuardedFiles
+) -> None:
+    script = python("print('ready'); import time; time.sleep(600)")
+    script.said("ready")
+    pid = script.pid
+    asked = Procfs(Path("/proc"), files)
+    wait_for(
+        lambda: asked.wait_channel(pid, pid) == Procfs().wait_channel(pid, pid) != "", "it sleeps"
+    )
+    assert asked.wait_channels([(pid, pid), (1 << 22, 1 << 22)])[1 << 22] == ""
+
+
+def test_one_user_cannot_make_an_answer_too_long(python: Python, files: GuardedFiles) -> None:
+    """A character that JSON escapes takes six; see MAX_LINE of the supervisor."""
+    script = python("print('ready'); import time; time.sleep(600)", RANK="\x01" * 60_000)
+    script.said("ready")
+    many = [script.pid] * 400
+    assert files.read("environ", many, ["RANK="]).keys() == {script.pid}

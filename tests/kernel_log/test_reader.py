@@ -43,6 +43,18 @@ def test_reading_goes_on_after_the_last_one_known(tmp_path: Path) -> None:
     log.close()
 
 
+def test_a_place_that_no_record_has_reached_silences_nothing(tmp_path: Path) -> None:
+    """As a state file may hold that somebody has changed."""
+    file = tmp_path / "kmsg"
+    write(file, (1, "one"), (2, "two"))
+    log = Kmsg(file)
+    log.last = 2**60
+    assert list(log.read()) == []
+    write(file, (3, "three"))
+    assert [record.text for record in log.read()] == ["three"]
+    log.close()
+
+
 def test_overwritten_records_are_counted(tmp_path: Path) -> None:
     file = tmp_path / "kmsg"
     write(file, (10, "ten"))

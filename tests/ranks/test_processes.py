@@ -9,8 +9,11 @@ from stagewatch.host.cgroups import Cgroups
 from stagewatch.host.mounts import Mount
 from stagewatch.ranks import processes
 from stagewatch.ranks.processes import HOLD_SECONDS, ProcessesCollector
+from tests.fakes.open_files import OpenFiles
 from tests.ranks.fakes import FakeRanks, families, program
 from tests.waiting import wait_for
+
+PROC = Path("/proc")
 
 RANK = ("7", "train", "0")
 HOLDER = """
@@ -27,7 +30,7 @@ for line in sys.stdin:
 
 
 def test_this_node_has_figures_for_the_whole_of_it() -> None:
-    out = ProcessesCollector(families(FakeRanks()), Path("/proc")).collect()
+    out = ProcessesCollector(families(FakeRanks()), PROC, OpenFiles(PROC)).collect()
     for metric in (
         processes.OOM_KILLS,
         processes.TASKS,
@@ -44,7 +47,7 @@ def test_pages_of_another_numa_node_are_told_apart(tmp_path: Path) -> None:
         (directory / "numastat").write_text(
             f"numa_hit 999\nnuma_miss 0\nlocal_node {local}\nother_node {other}\n"
         )
-    collector = ProcessesCollector(families(FakeRanks()), Path("/proc"), sys=tmp_path)
+    collector = ProcessesCollector(families(FakeRanks()), PROC, OpenFiles(PROC), sys=tmp_path)
     assert collector.collect().families[processes.NUMA_PAGES] == {("local",): 300, ("other",): 12}
     (directory / "numastat").unlink()  # a node with one NUMA node has no other one
     assert processes.NUMA_PAGES not in collector.collect().families
@@ -52,7 +55,7 @@ def test_pages_of_another_numa_node_are_told_apart(tmp_path: Path) -> None:
 
 def test_open_files_of_a_rank_stand_beside_their_limit() -> None:
     ranks = FakeRanks()
-    collector = ProcessesCollector(families(ranks), Path("/proc"))
+    collector = ProcessesCollector(families(ranks), PROC, OpenFiles(PROC))
     with program(HOLDER) as rank:
         ranks.add(rank.pid, 0)
         rank.ask("nothing")
@@ -67,7 +70,7 @@ def test_open_files_of_a_rank_stand_beside_their_limit() -> None:
 
 def test_children_that_nobody_reaps_show_as_zombies_of_their_rank() -> None:
     ranks = FakeRanks()
-    collector = ProcessesCollector(families(ranks), Path("/proc"))
+    collector = ProcessesCollector(families(ranks), PROC, OpenFiles(PROC))
     with program(HOLDER) as rank:
         ranks.add(rank.pid, 0)
         rank.ask("zombie")
@@ -90,6 +93,7 @@ def test_kills_in_a_cgroup_are_shown_a_while_after_the_rank_is_gone(tmp_path: Pa
     collector = ProcessesCollector(
         families(ranks, proc),
         proc,
+        OpenFiles(proc),
         cgroups=Cgroups(proc, [Mount(str(tmp_path / "cg"), "cgroup2", "x", "0:1")]),
         clock=lambda: now[0],
     )

@@ -14,6 +14,7 @@ from stagewatch.ranks import sockets as net
 from stagewatch.ranks.held_sockets import RankSockets, listen_overflows
 from stagewatch.ranks.socket_diag import namespace_of
 from stagewatch.ranks.sockets import NetCollector
+from tests.fakes.open_files import OpenFiles
 from tests.ranks.fakes import FakeRanks, families, program
 from tests.waiting import wait_for
 
@@ -49,7 +50,7 @@ def server() -> Iterator[socket.socket]:
 @pytest.fixture
 def collector() -> Iterator[tuple[NetCollector, FakeRanks]]:
     ranks = FakeRanks()
-    with closing(RankSockets(families(ranks), Path("/proc"))) as sockets:
+    with closing(RankSockets(families(ranks), PROC, OpenFiles(PROC))) as sockets:
         yield NetCollector(sockets), ranks
 
 
@@ -166,13 +167,14 @@ def test_overflows_are_read_by_name(tmp_path: Path) -> None:
 
 def test_a_rank_whose_namespace_may_not_be_entered_is_counted(tmp_path: Path) -> None:
     before = namespace_of(PROC, "self")
-    for pid in ("9", "self"):
-        (tmp_path / pid / "ns").mkdir(parents=True)
-        (tmp_path / pid / "ns" / "net").write_text("a file, and no namespace")
+    (tmp_path / "9" / "ns").mkdir(parents=True)
+    (tmp_path / "9" / "ns" / "net").symlink_to("net:[7]")  # which cannot be opened
     (tmp_path / "9" / "stat").write_text("9 (x) S 1 " + "0 " * 15 + "1 0 5 0 0")
     ranks = FakeRanks()
     ranks.add(9, 0)
-    out = NetCollector(RankSockets(families(ranks, tmp_path), tmp_path)).collect()
+    out = NetCollector(
+        RankSockets(families(ranks, tmp_path), tmp_path, OpenFiles(tmp_path))
+    ).collect()
     assert out.value(net.UNREADABLE) == 1
     assert net.BYTES not in out.families
     assert namespace_of(PROC, "self") == before, "the agent is where it was"

@@ -198,7 +198,7 @@ print(json.dumps([{THREAD!r} | {{"thread_name": str([os.nice(0), *limits])}}]))
     taker = program(tmp_path, body)
     told = taker.take([rank(os.getpid())])[os.getpid()]
     taker.close()
-    assert json.loads(told.threads[0][0]) == [19, 1 << 30, 5]
+    assert json.loads(told.threads[0][0]) == [19, 384 << 20, 5]
 
 
 def test_a_missing_program_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:

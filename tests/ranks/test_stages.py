@@ -22,10 +22,12 @@ from stagewatch.ranks.stages import (
     DURATIONS,
     FAILURES,
     FIRST_FAILURE,
+    FOLDED,
     GAPS,
     JOB,
     MAX_NAMES,
     MAX_RETIRED,
+    MAX_ROLES_PER_USER,
     PROGRESS_AGE,
     RETIRED_SECONDS,
     SKIPPED,
@@ -293,12 +295,38 @@ def test_jobs_without_end_do_not_fill_the_agents_memory(clock: Clock, record: Ra
     stages = collector(shown, clock)
     for number in range(MAX_RETIRED + 50):
         clock.now += 1
-        shown.records = [dataclasses.replace(record, job_id=f"job{number}", name=str(number))]
+        one = dataclasses.replace(record, job_id=f"job{number}", name=str(number), uid=number)
+        shown.records = [one]
         found = stages.collect()
     jobs = {labels[0] for labels in found.families[DURATIONS]}
     assert len(jobs) == MAX_RETIRED + 1
     assert "job0" not in jobs
     assert f"job{MAX_RETIRED + 49}" in jobs
+
+
+def test_one_user_fills_neither_the_page_nor_the_places_of_others(
+    clock: Clock, record: RankRecord
+) -> None:
+    """Records without end, each of a job of its own; one of another user has ended before."""
+    shown = Shown()
+    stages = collector(shown, clock)
+    honest = [
+        dataclasses.replace(record, job_id=job, name=job, uid=1) for job in ("ended", "lives")
+    ]
+    shown.records = honest
+    stages.collect()
+    for number in range(3 * MAX_ROLES_PER_USER):
+        clock.now += 1
+        many = [
+            dataclasses.replace(record, job_id=f"j{number}-{each}", name=f"{number}-{each}", uid=2)
+            for each in range(40)
+        ]
+        shown.records = [*many, honest[1]]
+        found = stages.collect()
+    jobs = [labels[0] for labels in {labels[:2]: labels for labels in found.families[DURATIONS]}]
+    assert {"ended", "lives"} <= set(jobs)
+    assert len(jobs) == 2 * MAX_ROLES_PER_USER + 2
+    assert (found.value(FOLDED, "role") or 0) > 0
 
 
 def test_the_collector_is_on_by_default_once_a_second() -> None:

@@ -23,8 +23,10 @@ from stagewatch.ranks.work import (
     WorkCollector,
 )
 from tests.fake_clock import Clock
+from tests.fakes.open_files import OpenFiles
 from tests.ranks.fakes import FakeRanks, Program, families, family_io, program
 
+PROC = Path("/proc")
 RANK = """
 import os, socket, subprocess, sys, time
 def busy(seconds, work):
@@ -90,7 +92,7 @@ class Watched:
 def watched(clock: Clock) -> Iterator[Watched]:
     ranks = FakeRanks()
     with (
-        closing(RankSockets(families(ranks), Path("/proc"), clock=clock)) as sockets,
+        closing(RankSockets(families(ranks), PROC, OpenFiles(PROC), clock=clock)) as sockets,
         program(RANK) as rank,
     ):
         collector = WorkCollector(ranks, family_io(ranks), sockets, clock=clock)

@@ -29,6 +29,8 @@ def test_a_fault_of_the_page_is_read() -> None:
         {"ranks": [{"file": "", "boot_ns": float("inf"), "wall_ns": 0, "life": "alive"}]},
         {"faults": [{**FAULT, "start": "yesterday"}]},
         {"faults": [{**FAULT, "end": 10**400}]},
+        {"faults": [{**FAULT, "start": 1e308}]},
+        {"faults": [{**FAULT, "start": -1.0}]},
         {"faults": [{**FAULT, "id": 7}]},
         {"faults": [{**FAULT, "color": "red"}]},
     ],

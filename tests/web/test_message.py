@@ -105,3 +105,9 @@ def test_the_date_of_an_answer_is_one_that_clients_read() -> None:
     date = next(line for line in head.splitlines() if line.startswith("Date: "))
     moment = email.utils.parsedate_to_datetime(date.removeprefix("Date: "))
     assert date == f"Date: {email.utils.format_datetime(moment, usegmt=True)}"
+
+
+def test_two_host_headers_are_refused() -> None:
+    """RFC 9112, section 3.2; what stands before an agent may take the other one."""
+    with pytest.raises(Refused, match="two Host headers"):
+        parse_head(b"GET / HTTP/1.1\r\nHost: a\r\nhost: b\r\n\r\n")

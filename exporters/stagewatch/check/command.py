@@ -17,6 +17,7 @@ from stagewatch.check.facts import Facts, gather
 from stagewatch.check.judge import CHECKS, CheckOptions, Finding, Level, judge
 from stagewatch.core.config import add_options, options_of
 from stagewatch.core.errors import ConfigError
+from stagewatch.core.words import printable
 
 BROKEN = 3
 """Exit status of a check that could not be made; it must not drain a node."""
@@ -38,7 +39,7 @@ def run_arguments(arguments: argparse.Namespace) -> int:
     try:
         options = options_of(arguments, CheckOptions, "check")
         mounts = () if "mounts" in options.skip else options.mounts
-        facts = gather(options.agent, options, mounts, options.timeout)
+        facts = gather(options.agent, options, mounts, options.timeout, user=options.agent_user)
     except ConfigError as error:
         print(f"stagewatch: {error}", file=sys.stderr)
         return BROKEN
@@ -65,7 +66,7 @@ def line(findings: Sequence[Finding], facts: Facts, level: Level) -> str:
         gpus = sum(gpu.value > 0 for gpu in facts.series("gpu_up") if "mig" not in gpu.labels)
         return f"ok: {gpus} GPUs"
     reasons = "; ".join(dict.fromkeys(finding.reason for finding in findings))
-    text = " ".join(f"{level.name.lower()}: {reasons}".split())
+    text = printable(" ".join(f"{level.name.lower()}: {reasons}".split()))
     return text if len(text) <= MAX_LINE else text[: MAX_LINE - 3] + "..."
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import pwd
 import re
+import stat
 import subprocess
 import time
 from collections.abc import Iterable
@@ -12,7 +15,8 @@ from pathlib import Path
 
 from stagewatch.core.access import Access
 from stagewatch.core.agent_page import fetch
-from stagewatch.core.errors import SourceError
+from stagewatch.core.errors import ConfigError, SourceError
+from stagewatch.record import DEFAULT_DIRECTORY
 
 MAX_TEXT = 64 << 20
 _DISPLAY_CLASSES = ("0x0300", "0x0302")
@@ -35,6 +39,10 @@ class Sample:
     def uuid(self) -> str:
         """The GPU's UUID."""
         return self.labels.get("uuid", "")
+
+    def label(self, name: str) -> str:
+        """The value of a label; empty for none."""
+        return self.labels.get(name, "")
 
     @property
     def gpu(self) -> str:
@@ -107,17 +115,24 @@ def gather(
     mounts: Iterable[str],
     timeout: float,
     sys: Path = Path("/sys"),
+    *,
+    user: str = "",
 ) -> Facts:
-    """Gather the facts within `timeout` seconds; `agent` is the URL of this node's agent.
+    """Gather the facts within `timeout` seconds; `agent` is the URL of this node's agent, which
+    `user` runs.
 
-    Raises `ConfigError` where a file that `access` names is of no use.
+    Raises `ConfigError` where a file that `access` names is of no use, or there is no such user.
     """
+    users = agent_users(user)
     limit = time.monotonic() + timeout
     probes = {path: _probe(path) for path in mounts}
     problem, series = "", Series()
     try:
         left = max(0.05, (limit - time.monotonic()) / 2)
-        page = fetch(agent, "/metrics", access, left, MAX_TEXT, accept="text/plain")
+        page = fetch(
+            agent, "/metrics", access, left, MAX_TEXT, accept="text/plain",
+            users=users, in_all=True,
+        )  # fmt: skip
         series = parse(page.decode("utf-8", "replace"))
     except SourceError as error:
         problem = str(error)
@@ -125,6 +140,26 @@ def gather(
     for probe in probes.values():
         probe.kill()
     return Facts(series, time.time(), gpus_on_bus(sys), outcomes, problem)
+
+
+def agent_users(name: str, records: Path = Path(DEFAULT_DIRECTORY)) -> set[int]:
+    """Who may be this node's agent: root, whoever asks, and `name`.
+
+    If none is given, that is the user to whom root has given the directory of records, as the
+    installer and the image's entry point do.  Raises `ConfigError` where there is no such user.
+    """
+    users = {0, os.geteuid()}
+    if name:
+        try:
+            users.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
+        except KeyError as error:
+            raise ConfigError(f"--agent-user = {name!r}: there is no such user") from error
+    else:
+        with contextlib.suppress(OSError):
+            above, here = records.parent.lstat(), records.lstat()
+            if above.st_uid == 0 and not above.st_mode & 0o022 and stat.S_ISDIR(here.st_mode):
+                users.add(here.st_uid)
+    return users
 
 
 def gpus_on_bus(sys: Path) -> int:

@@ -45,6 +45,11 @@ class CheckOptions(Access):
         "this node's agent, as HOST:PORT, or https://HOST:PORT where it has TLS",
         parse=agent_url,
     )
+    agent_user: str = option(
+        "",
+        "user that runs it, by name or number; nobody else's answer is believed. If none, whoever "
+        "owns /run/stagewatch/ranks",
+    )
     timeout: float = option(1.5, "answer within this time, whatever hangs")
     skip: tuple[str, ...] = option((), "checks to leave out", parse=listing(check_name))
     gpus: int = option(0, "GPUs this node must have; 0: as many as are on its PCI bus")
@@ -165,9 +170,9 @@ def xid(facts: Facts, options: CheckOptions) -> Found:
     for sample in facts.series("gpu_xid_last_timestamp_seconds"):
         if facts.now - sample.value > XID_SECONDS:
             continue
-        severity, number = sample.labels["severity"], sample.labels["xid"]
+        severity, number = sample.label("severity"), sample.label("xid")
         info = facts.series("gpu_xid_info", xid=number)
-        meaning = f" ({info[0].labels['meaning']})" if info else ""
+        meaning = f" ({info[0].label('meaning')})" if info else ""
         if severity == "critical":
             yield Level.DRAIN, f"XID {number} on {sample.gpu}{meaning}"
         elif severity in ("warning", "unknown"):
@@ -239,7 +244,7 @@ def nvlink(facts: Facts, options: CheckOptions) -> Found:
     best = max(counts.values(), default=0)  # a board without a bridge has none at all, rightly
     for gpu, count in counts.items():
         if count < best:
-            down = [sample.labels["link"] for sample in active[gpu] if not sample.value]
+            down = [sample.label("link") for sample in active[gpu] if not sample.value]
             yield Level.DRAIN, f"NVLink {', '.join(down)} of {gpu} down ({count} of {best} up)"
 
 
@@ -249,7 +254,7 @@ def fabric(facts: Facts, options: CheckOptions) -> Found:
     if waiting := [sample for sample in facts.series("gpu_fabric_state") if sample.value < 3]:
         yield Level.DRAIN, f"{_gpus(waiting)} not in the NVSwitch fabric: is its manager running?"
     for sample in facts.series.nonzero("gpu_fabric_unhealthy"):
-        yield Level.WARN, f"fabric of {sample.gpu}: {sample.labels['condition']}"
+        yield Level.WARN, f"fabric of {sample.gpu}: {sample.label('condition')}"
 
 
 def pcie(facts: Facts, options: CheckOptions) -> Found:
@@ -275,7 +280,7 @@ def persistence(facts: Facts, options: CheckOptions) -> Found:
 def orphans(facts: Facts, options: CheckOptions) -> Found:
     for sample in facts.series("gpu_orphaned_process_seconds"):
         if sample.value >= ORPHAN_SECONDS:
-            pid, job = sample.labels["pid"], sample.labels["job_id"]
+            pid, job = sample.label("pid"), sample.label("job_id")
             yield Level.DRAIN, f"process {pid} of ended job {job} holds {sample.gpu}"
 
 

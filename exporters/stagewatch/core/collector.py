@@ -27,7 +27,7 @@ class Collector(ABC):
 
         Raises `NoData` where the node has nothing of the kind, `Stuck` when a call was given up
         at its deadline, and another `StagewatchError` for any other failure.  Partial data beats
-        an error: whatever can be read is returned.
+        an error: whatever can be read is returned, with `denied` where some may not be.
         """
 
     def release(self) -> None:  # noqa: B027 - most collectors hold no device

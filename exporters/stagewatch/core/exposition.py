@@ -73,6 +73,8 @@ class Samples:
 
     families: dict[Metric, dict[Labels, float | Histogram]] = field(default_factory=dict)
     dropped: int = 0
+    denied: int = 0
+    """Processes of which nothing is here since the agent may not look at them."""
 
     def add(self, metric: Metric, value: float | None, *labels: object) -> None:
         """Record one value.  `None`, NaN and infinities are left out: absent, never a sentinel."""

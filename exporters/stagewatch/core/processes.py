@@ -7,13 +7,16 @@ import ctypes
 import functools
 import os
 import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import subprocess
 
 _PR_SET_PDEATHSIG = 1
+_DEVNULL = -3  # subprocess.DEVNULL
 _libc = ctypes.CDLL(None)  # loaded here: a child between fork and exec should not
 
 
@@ -39,11 +42,13 @@ class Children:
         *,
         log: Path | None = None,
         environ: Mapping[str, str] | None = None,
-        stdin: int | IO[Any] | None = subprocess.DEVNULL,
+        stdin: int | IO[Any] | None = _DEVNULL,
     ) -> subprocess.Popen[bytes]:
         """Start a process in its own session; its output goes to `log`."""
+        import subprocess  # half a MiB of every child that imports this file for `die_with_parent`
+
         with contextlib.ExitStack() as stack:
-            output: Any = stack.enter_context(log.open("ab")) if log else subprocess.DEVNULL
+            output: Any = stack.enter_context(log.open("ab")) if log else _DEVNULL
             process = subprocess.Popen(
                 list(command),
                 stdin=stdin,
@@ -59,13 +64,15 @@ class Children:
 
     def stop(self, patience: float = 5.0) -> None:
         """SIGTERM to all, SIGKILL to those that are left after `patience` seconds."""
+        from subprocess import TimeoutExpired
+
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
         for process in self._processes:
             try:
                 process.wait(timeout=patience)
-            except subprocess.TimeoutExpired:
+            except TimeoutExpired:
                 patience = 0.1
                 process.kill()
                 process.wait()

@@ -16,6 +16,7 @@ from stagewatch.core.collector import Collector
 from stagewatch.core.errors import NoData, StagewatchError, Stuck
 from stagewatch.core.exposition import Renderer, Samples, counter, gauge
 from stagewatch.core.shortage import SHORTAGES, is_shortage
+from stagewatch.core.words import denied
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,8 @@ STALE_AFTER = 3
 _LABEL = ("collector",)
 SUCCESS = gauge(
     "stagewatch_collector_success",
-    "1 if the collector's last call succeeded, 0 if it failed; absent where it has no data.",
+    "1 if the collector's last call succeeded, 0 if it failed or may not look at what belongs to "
+    "other users; absent where it has no data.",
     _LABEL,
 )
 NO_DATA = gauge(
@@ -165,7 +167,12 @@ class Job:
             samples = self.collector.collect()
             self.snapshot = Snapshot(samples, self._renderer.render(samples), self._clock())
             self.dropped += samples.dropped
-            self._succeeded(no_data=False)
+            if samples.denied:
+                self._stuck_since = None
+                self._answered = self._clock()
+                self._failed(denied(samples.denied))
+            else:
+                self._succeeded(no_data=False)
         except NoData as error:
             self.snapshot = None
             self.nothing = str(error)

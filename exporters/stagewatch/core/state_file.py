@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 MAX_BYTES = 256 << 20
 MAX_WHOLE = 2**63
+MAX_MOMENT = 1e11
+"""Seconds since 1970, in the year 5138."""
 MAX_TEXT = 4096
 
 BROKEN = (
@@ -59,6 +61,13 @@ def real(value: Any) -> float:
     if type(value) not in (int, float) or not math.isfinite(value):
         raise ValueError(f"{value!r:.40} is no number")
     return float(value)
+
+
+def moment(value: Any) -> float:
+    """A time, in seconds since 1970, that a clock may show.  Raises `ValueError`."""
+    if not 0 <= (when := real(value)) < MAX_MOMENT:
+        raise ValueError(f"{value!r:.40} is no time")
+    return when
 
 
 def text(value: Any) -> str:

@@ -54,6 +54,13 @@ def size(amount: float) -> str:
     return f"{amount:.1f} GiB"
 
 
+def denied(processes: int) -> str:
+    """That so many processes are hidden from us, and what it takes to see them."""
+    whose = "process of another user" if processes == 1 else "processes of other users"
+    takes = "that takes CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"
+    return f"{processes} {whose} cannot be read: {takes}"
+
+
 def printable(text: str, limit: int | None = None, *, substitute: str = "?") -> str:
     """Text that others wrote, with every control character and surrogate replaced.
 

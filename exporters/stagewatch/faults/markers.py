@@ -26,6 +26,9 @@ from stagewatch.core.words import printable
 from stagewatch.host.mounts import mount_id, pin, reopen
 
 MAX_MARKERS = 256
+"""Told of at once; open ones come before closed ones, and late ones before early ones."""
+MAX_FILES = 4096
+"""Looked at."""
 MAX_BYTES = 16 * 1024
 _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})\.json")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -88,7 +91,7 @@ def read_markers(directory: Path) -> tuple[list[Marker], Counter[str]]:
             if name.endswith(".json"):
                 skipped["name"] += 1
             continue
-        if looked_at >= MAX_MARKERS:
+        if looked_at >= MAX_FILES:
             skipped["too_many"] += 1
             continue
         looked_at += 1
@@ -98,6 +101,10 @@ def read_markers(directory: Path) -> tuple[list[Marker], Counter[str]]:
             skipped["invalid"] += 1
         except OSError:
             skipped["unreadable"] += 1
+    markers.sort(key=lambda marker: (marker.end is None, marker.start))
+    if len(markers) > MAX_MARKERS:
+        skipped["too_many"] += len(markers) - MAX_MARKERS
+        del markers[:-MAX_MARKERS]
     return sorted(markers, key=lambda marker: marker.start), skipped
 
 
@@ -184,13 +191,24 @@ def check_id(id: str) -> None:
 
 
 def open_marker(marker: Marker, directory: Path) -> None:
-    """Write a new marker.  Raises `StagewatchError`."""
+    """Write a new marker, in the place of a closed one where there are too many.
+
+    Raises `StagewatchError`.
+    """
     check_id(marker.id)
     if not marker.fault_type:
         raise ConfigError("TYPE must not be empty")
-    if marker.id in {present.id for present in markers_in(directory)}:
+    present = markers_in(directory)
+    if marker.id in {one.id for one in present}:
         raise StagewatchError(f"there is a marker {marker.id} already: give another --id")
+    closed = [one for one in present if one.end is not None]
+    if len(present) >= MAX_MARKERS and not closed:
+        raise StagewatchError(
+            f"{len(present)} faults are open: close some (stagewatch fault clear)"
+        )
     try:
+        if len(present) >= MAX_MARKERS:
+            (directory / f"{closed[0].id}.json").unlink(missing_ok=True)
         write_marker(directory, marker)
     except OSError as error:
         raise StagewatchError(f"{directory}: {error.strerror}") from error

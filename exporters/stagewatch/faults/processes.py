@@ -77,7 +77,7 @@ def tagged(id: str) -> list[Identity]:
     helpers = []
     for pid, environ in _files().read("environ", Procfs().pids(), (f"{TAG}=",)).items():
         with contextlib.suppress(Gone):
-            if pid != os.getpid() and variables(environ).get(TAG) == id:
+            if pid != os.getpid() and variables(environ or b"").get(TAG) == id:
                 helpers.append(Identity.of(pid))
     return helpers
 

@@ -165,6 +165,7 @@ class GpuJobsCollector(Collector):
         self._found: dict[Path, Job] = {}
         self._written_down: set[str] = set()
         self._looked = float("-inf")
+        self._denied: set[int] = set()
 
     def collect(self) -> Samples:
         """Raises `NoData` on a node without Slurm's jobs or without GPUs."""
@@ -191,6 +192,7 @@ class GpuJobsCollector(Collector):
                 job_id = self._job_of(pid)
                 if job_id and job_id not in running:
                     conditions.append((ORPHAN, (*gpu.labels, job_id, str(pid))))
+        out.denied = len(self._denied)
         now = self._clock()
         self._since = {condition: self._since.get(condition, now) for condition in conditions}
         for (metric, labels), since in self._since.items():
@@ -213,6 +215,7 @@ class GpuJobsCollector(Collector):
         if self._clock() - self._looked >= LOOK_AGAIN_SECONDS:
             self._looked = self._clock()
             self._found.clear()
+            self._denied.clear()
         paths = {cgroup.path for cgroup in cgroups}
         self._found = {path: job for path, job in self._found.items() if path in paths}
         jobs: dict[str, Job] = {}
@@ -248,7 +251,9 @@ class GpuJobsCollector(Collector):
 
     def _environs(self, pids: Sequence[int]) -> Mapping[int, Mapping[str, str]]:
         read = self._files.read("environ", pids, ("SLURM_", "CUDA_VISIBLE_DEVICES="))
-        return {pid: variables(environ) for pid, environ in read.items()}
+        denied = {pid for pid, environ in read.items() if environ is None}
+        self._denied = (self._denied - read.keys()) | denied
+        return {pid: variables(environ or b"") for pid, environ in read.items()}
 
 
 def _build(options: GpuJobsOptions, context: NodeContext) -> GpuJobsCollector:

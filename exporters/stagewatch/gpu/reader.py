@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from stagewatch.core.children.start import popen
 from stagewatch.core.children.supervisor import Supervisor
 from stagewatch.core.errors import NoData, SourceError, StagewatchError
 
@@ -41,9 +42,8 @@ class GpuReader(Supervisor):
     ) -> None:
         super().__init__(
             "the GPU reader",
-            command,
+            lambda: popen(command(), errors=True),
             answerer="the NVIDIA driver",
-            errors=True,
             timeout=timeout,
             start_timeout=start_timeout,
             backoff=backoff,

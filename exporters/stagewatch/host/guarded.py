@@ -5,24 +5,24 @@ reads its `environ` or `cmdline` waits along (`access_remote_vm` in the kernel's
 and its kin do too).  One that is stuck in execve(2), while it closes a file on such a mount, holds
 its `exec_update_lock`, for which `io` waits as well (`do_io_accounting` in fs/proc/base.c).  So a
 child reads them, and the agent waits for a moment at most.
+
+That child has the privileges that it takes to read them of processes of other users, which the
+agent has not: see `core.privileges`.  It reads what `guarded_child.FILES` lists and nothing else.
 """
 
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from stagewatch.core.children.supervisor import PACKAGES, Supervisor
+from stagewatch.core.children.start import Child, Start, plainly
+from stagewatch.core.children.supervisor import Supervisor
+from stagewatch.core.errors import SourceError
 
 log = logging.getLogger(__name__)
-
-_START = (
-    "import sys; sys.path += sys.argv[1:]; from stagewatch.host.guarded_child import main; main()"
-)
 
 
 class Files(Protocol):
@@ -30,11 +30,16 @@ class Files(Protocol):
 
     def read(
         self, file: str, pids: Iterable[int], prefixes: Sequence[str] = ()
-    ) -> Mapping[int, bytes]:
+    ) -> Mapping[int, bytes | None]:
         """The file of each process that answers; see `GuardedFiles.read`."""
 
     def blocked(self, file: str) -> frozenset[int]:
         """The processes whose file does not answer."""
+
+
+def reader(root: Path = Path("/proc")) -> Child:
+    """The child that reads the process filesystem mounted there."""
+    return Child("stagewatch.host.guarded_child", (str(root),))
 
 
 class GuardedFiles:
@@ -44,19 +49,24 @@ class GuardedFiles:
     had to be replaced meanwhile, before the process has ended.
     """
 
-    def __init__(self, root: Path = Path("/proc"), *, timeout: float = 10.0) -> None:
+    def __init__(
+        self, root: Path = Path("/proc"), *, timeout: float = 10.0, start: Start = plainly
+    ) -> None:
         self._root = root
-        start = [sys.executable, "-I", "-S", "-c", _START, str(PACKAGES)]
         self._child = Supervisor(
-            "the reader of /proc", lambda: start, timeout=timeout, start_timeout=timeout
+            "the reader of /proc",
+            lambda: start(reader(root)),
+            timeout=timeout,
+            start_timeout=timeout,
         )
         self._lock = threading.Lock()
         self._blocked: set[tuple[str, int]] = set()
 
     def read(
         self, file: str, pids: Iterable[int], prefixes: Sequence[str] = ()
-    ) -> Mapping[int, bytes]:
-        """The file of each process that answers, empty where it may not be read.
+    ) -> Mapping[int, bytes | None]:
+        """The file of each process that answers, empty of one that is gone; None where the agent
+        may not read it.
 
         Of a file whose items end with a zero byte, only items with one of the prefixes are kept;
         at most 64 KiB of a file.  Raises `Stuck` or `SourceError` where the child does not answer.
@@ -64,19 +74,18 @@ class GuardedFiles:
         with self._lock:
             self._blocked = {each for each in self._blocked if (self._root / str(each[1])).exists()}
             question = {
-                "root": str(self._root),
                 "file": file,
                 "pids": [pid for pid in pids if (file, pid) not in self._blocked],
                 "prefixes": list(prefixes),
             }
             if not question["pids"]:
                 return {}
-            answer = self._child.ask(question, dict)
+            answer = self._child.ask(question, _answer)
             self._note(answer)
             if answer["full"]:
                 self._child.dismiss()
             return {
-                pid: content.encode("latin-1")
+                pid: None if content is None else content.encode("latin-1")
                 for name, pid, content in answer["read"]
                 if name == file
             }
@@ -98,3 +107,9 @@ class GuardedFiles:
                 *(self._root, pid, file),
             )
         self._blocked = (self._blocked | now) - {(file, pid) for file, pid, _ in answer["read"]}
+
+
+def _answer(answer: dict[str, Any]) -> dict[str, Any]:
+    if "refused" in answer:
+        raise SourceError(f"the reader of /proc refuses: {answer['refused']}")
+    return answer

@@ -3,11 +3,15 @@
 Each read is done by a thread.  One that does not come back within a moment is left to wait, and
 others go on with the remaining processes; what it brings in the end is told with a later answer.
 
-It speaks lines of JSON, uses the standard library only, and ends when its input does.
+It may have privileges that the agent has not, so it reads what `FILES` lists and refuses all else,
+whoever asks.  It speaks lines of JSON, uses the standard library only, and ends when its input
+does.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import signal
@@ -15,6 +19,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 MOMENT_SECONDS = 0.25
@@ -26,18 +31,82 @@ MAX_THREADS = 64
 MAX_BYTES = 1 << 20
 """Bytes read of one file."""
 MAX_KEPT = 1 << 16
-"""Bytes told of one file."""
+"""Bytes told of one file: of a process's sockets, some seven thousand."""
+MAX_TOLD = 8 << 20
+"""Bytes that one reader tells, which JSON may make six times as many; the rest is left out."""
+MAX_DESCRIPTORS = 65_536
+"""Descriptors looked at of one process."""
 
-Read = tuple[str, int, str]
-"""File, process, and content, of which each byte is a character; empty where it is not readable."""
+Read = tuple[str, int, str | None]
+"""File, process, and content, of which each byte is a character: empty of a process that is gone,
+None where it may not be read."""
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - thousands of them
+        parts = []
+        left = MAX_BYTES
+        while left > 0 and (part := file.read(min(left, 1 << 16))):
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)
+
+
+def _link(path: str) -> bytes:
+    return os.fsencode(os.readlink(path))  # noqa: PTH115
+
+
+def _sockets(path: str) -> bytes:
+    inodes = []
+    for name in os.listdir(path)[:MAX_DESCRIPTORS]:  # noqa: PTH208 - thousands of names
+        with contextlib.suppress(OSError):
+            target = os.readlink(f"{path}/{name}")  # noqa: PTH115
+            if target.startswith("socket:["):
+                inodes.append(target[len("socket:[") : -1])
+    return " ".join(inodes).encode()
+
+
+def _count(path: str) -> bytes:
+    count = os.stat(path).st_size or len(os.listdir(path))  # noqa: PTH116, PTH208 - Linux 6.2 has it
+    return str(count).encode()
+
+
+FILES: dict[str, tuple[str, Callable[[str], bytes]]] = {
+    "environ": ("environ", _content),
+    "cmdline": ("cmdline", _content),
+    "io": ("io", _content),
+    "wchan": ("wchan", _content),
+    "ns/net": ("ns/net", _link),
+    "sockets": ("fd", _sockets),
+    "descriptors": ("fd", _count),
+}
+"""What may be asked of a process, which file of it tells that, and how it is read.  Of a thread,
+whose number may stand for a process, `wchan` is its own."""
+
+
+def refusal(question: Any) -> str:
+    """Why a question is none of the list; empty for one that is."""
+    if not isinstance(question, dict) or question.keys() != {"file", "pids", "prefixes"}:
+        return "this is no question"
+    if not isinstance(question["file"], str) or question["file"] not in FILES:
+        return "no such file"
+    pids, prefixes = question["pids"], question["prefixes"]
+    if not isinstance(pids, list) or not all(type(pid) is int and pid > 0 for pid in pids):
+        return "no such process"
+    if not isinstance(prefixes, list) or not all(isinstance(each, str) for each in prefixes):
+        return "no such prefix"
+    return ""
 
 
 class _Reader(threading.Thread):
     """Reads one process after another, until none is left or one blocks."""
 
-    def __init__(self, question: dict[str, Any], todo: deque[int], results: deque[Read]) -> None:
+    def __init__(
+        self, root: str, question: dict[str, Any], todo: deque[int], results: deque[Read]
+    ) -> None:
         super().__init__(daemon=True)
-        self._root: str = question["root"]
+        self._root = root
+        self._told = 0
         self._prefixes = tuple(prefix.encode() for prefix in question["prefixes"])
         self._todo = todo
         self._results = results
@@ -49,14 +118,23 @@ class _Reader(threading.Thread):
         self.start()
 
     def run(self) -> None:
+        file, read = FILES[self.file]
         while self._todo:
             try:
                 pid = self._todo.popleft()
             except IndexError:  # another reader took the last one
                 break
             self.pid, self.since = pid, time.monotonic()
-            content = self._kept(_content(f"{self._root}/{pid}/{self.file}"))
-            self._results.append((self.file, pid, content.decode("latin-1")))
+            content: str | None = ""
+            try:
+                content = self._kept(read(f"{self._root}/{pid}/{file}")).decode("latin-1")
+            except OSError as error:
+                if error.errno in (errno.EACCES, errno.EPERM):
+                    content = None
+            self._results.append((self.file, pid, content))
+            self._told += len(content or "")
+            if self._told > MAX_TOLD:
+                self._todo.clear()
 
     @property
     def waits(self) -> bool:
@@ -72,12 +150,18 @@ class _Reader(threading.Thread):
 class Pool:
     """The readers of all questions so far that still wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: str) -> None:
+        self._root = root
         self._results: deque[Read] = deque()
         self._waiting: list[_Reader] = []
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        """What could be read, also for earlier questions; which reads wait; whether all do."""
+        """What could be read, also for earlier questions; which reads wait; whether all do.
+
+        To a question that is none of the list it tells why it is refused.
+        """
+        if why := refusal(question):
+            return {"refused": why}
         todo = deque(question["pids"])
         end = time.monotonic() + ANSWER_SECONDS
         self._waiting = [reader for reader in self._waiting if reader.is_alive()]
@@ -86,7 +170,7 @@ class Pool:
         while time.monotonic() < end:
             room = MAX_THREADS - len(self._waiting) - len(readers)
             for _ in range(min(wanted - len(readers), room, len(todo))):
-                readers.append(_Reader(question, todo, self._results))
+                readers.append(_Reader(self._root, question, todo, self._results))
             if not readers:
                 break
             readers[0].join(MOMENT_SECONDS)
@@ -106,24 +190,11 @@ class Pool:
         }
 
 
-def _content(path: str) -> bytes:
-    try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - thousands of them
-            parts = []
-            left = MAX_BYTES
-            while left > 0 and (part := file.read(min(left, 1 << 16))):
-                parts.append(part)
-                left -= len(part)
-            return b"".join(parts)
-    except OSError:
-        return b""
-
-
 def main() -> None:
     """Answer questions until the input ends."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):  # the agent decides on these
         signal.signal(number, signal.SIG_IGN)
-    pool = Pool()
+    pool = Pool(sys.argv[1])
     try:
         for line in sys.stdin:
             print(json.dumps(pool.answer(json.loads(line))), flush=True)

@@ -1,7 +1,8 @@
 """Processes as `/proc` shows them; see proc(5).
 
 Processes end between two reads all the time, so every reader returns `None` for one that is gone
-or that the agent may not look at: reading another user's takes CAP_SYS_PTRACE.
+or that the agent may not look at.  Where it has no privileges, a child that has them reads where a
+task of another user sleeps in the kernel; see `guarded`.
 
 No file read here waits for the memory map of the process it tells of; `guarded` reads those.  What
 waits for an execve of that process is asked for with `patience`.
@@ -20,6 +21,7 @@ from typing import TypeVar
 
 from stagewatch.core.errors import SourceError
 from stagewatch.core.shortage import is_shortage
+from stagewatch.host.guarded import Files
 from stagewatch.host.patience import MOMENT_SECONDS, Patience
 
 T = TypeVar("T")
@@ -66,11 +68,15 @@ class Scheduling:
 
 
 class Procfs:
-    """One process filesystem, usually the one at `/proc`."""
+    """One process filesystem, usually the one at `/proc`.
 
-    def __init__(self, root: Path = Path("/proc")) -> None:
+    What takes privileges is asked of the `privileged` files, where there are such.
+    """
+
+    def __init__(self, root: Path = Path("/proc"), privileged: Files | None = None) -> None:
         self.root = root
         self._root = str(root)
+        self._privileged = privileged
 
     def pids(self) -> list[int]:
         """All process ids, empty where the filesystem cannot be listed."""
@@ -150,11 +156,33 @@ class Procfs:
             return None
         return number(fields[_EXIT_CODE])
 
+    def wait_channels(self, tasks: Iterable[tuple[int, int]]) -> dict[int, str]:
+        """The kernel function that each task of a process sleeps in, by the task.
+
+        Empty for one that runs or is hidden.
+        """
+        wanted = list(tasks)
+        raws: Mapping[int, bytes | None] = {}
+        if self._privileged is None:
+            answers = self.each(
+                [
+                    (pid, partial(read_bytes, f"{self._root}/{pid}/task/{task}/wchan"))
+                    for pid, task in wanted
+                ]
+            )
+            raws = {task: raw for (_, task), raw in zip(wanted, answers, strict=True)}
+        else:
+            with contextlib.suppress(SourceError):  # other collectors tell it
+                raws = self._privileged.read("wchan", [task for _, task in wanted])
+        names = {
+            task: (raws.get(task) or b"").decode("ascii", "replace").strip("\0\n ")
+            for _, task in wanted
+        }
+        return {task: "" if name == "0" else name for task, name in names.items()}
+
     def wait_channel(self, pid: int, task: int) -> str:
-        """The kernel function that a task sleeps in; empty if it runs or is hidden."""
-        raw = self.read_patiently(pid, f"task/{task}/wchan") or b""
-        name = raw.decode("ascii", "replace").strip("\0\n ")
-        return "" if name == "0" else name
+        """The kernel function that one task sleeps in; empty if it runs or is hidden."""
+        return self.wait_channels([(pid, task)])[task]
 
     def cgroups(self, pid: int) -> list[str]:
         """Paths of the cgroups a process is in, one per hierarchy; empty if it is gone."""

@@ -188,10 +188,12 @@ class IncidentsCollector(Collector):
         fault_dir: Path | None = None,
         findings: Findings | None = None,
         files: Files | None = None,
+        open_kernel_log: Callable[[], int] | None = None,
+        waits: Waits | None = None,
     ) -> None:
         self._ranks = ranks
         self._proc = proc
-        self._waits = Waits()
+        self._waits = waits or Waits()
         self._thread = ThreadPoolExecutor(1, "waits")
         self._asked: _Question | None = None
         self._observer = Observer(proc)
@@ -199,6 +201,7 @@ class IncidentsCollector(Collector):
         self._directory = directory
         self._taker = taker
         self._kernel_log = kernel_log
+        self._open_kernel_log = open_kernel_log
         self._fault_dir = fault_dir
         self._findings = findings or Findings()
         self._libraries = Libraries(files)
@@ -416,7 +419,7 @@ class IncidentsCollector(Collector):
 
     def _kernel_lines(self) -> list[str]:
         """The last lines on hardware, memory and storage, where the log may be read."""
-        kmsg = Kmsg(self._kernel_log)
+        kmsg = Kmsg(self._kernel_log, privileged=self._open_kernel_log)
         since = time.time() - KERNEL_SECONDS
         lines = []
         with contextlib.closing(kmsg), contextlib.suppress(StagewatchError):
@@ -480,10 +483,12 @@ def _build(options: IncidentsOptions, context: NodeContext) -> IncidentsCollecto
         context.ranks,
         context.proc,
         IncidentDirectory(options.dir),
-        StackTaker(),
+        StackTaker(start=context.start),
         fault_dir=context.options.fault_dir,
         findings=context.findings,
         files=context.files,
+        open_kernel_log=context.open_kernel_log,
+        waits=Waits(start=context.start),
     )
 
 

@@ -2,17 +2,21 @@
 
 Both are asked in a child, since pipes, dumps, ports and what comes out of them belong to the user
 of the job.  They add facts to an incident, and no verdict needs them.
+
+That child has no privileges, as it speaks to what the user has put there.  So NCCL is asked for
+every user, and the flight recorder's pipe only where the agent's own user may write to it.
 """
 
 from __future__ import annotations
 
 import logging
-import sys
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stagewatch.core.children.supervisor import PACKAGES, Supervisor
+from stagewatch.core.children.start import Child, plainly
+from stagewatch.core.children.supervisor import Supervisor
 from stagewatch.core.errors import StagewatchError
 from stagewatch.core.words import printable
 from stagewatch.host.guarded import Files
@@ -34,10 +38,7 @@ VARIABLES = (
 )
 """What a process was started with; what it has set since is not seen."""
 
-_START = (
-    "import sys; sys.path += sys.argv[1:]; "
-    "from stagewatch.incidents.libraries_child import main; main()"
-)
+_CHILD = Child("stagewatch.incidents.libraries_child")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,11 @@ class Libraries:
     ) -> None:
         self._files = files
         self._ras_timeout = ras_timeout
-        start = [sys.executable, "-I", "-S", "-c", _START, str(PACKAGES)]
         self._child = Supervisor(
-            "what asks PyTorch and NCCL", lambda: start, timeout=timeout, start_timeout=timeout
+            "what asks PyTorch and NCCL",
+            lambda: plainly(_CHILD),
+            timeout=timeout,
+            start_timeout=timeout,
         )
 
     def ask(self, ranks: Sequence[Rank]) -> Asked:
@@ -100,15 +103,18 @@ class Libraries:
         if self._files is None or not by_pid:
             return []
         prefixes = [f"{name}=" for name in VARIABLES]
+        here = os.readlink("/proc/self/ns/net").encode()  # noqa: PTH115
+        networks = self._files.read("ns/net", by_pid)
         return [
             {
                 "pid": pid,
                 "start": by_pid[pid].start_ticks or 0,
                 "rank": by_pid[pid].rank,
                 "uid": by_pid[pid].uid,
+                "reachable": networks.get(pid) == here,
                 "environ": dict(
                     item.split("=", 1)
-                    for item in content.decode("utf-8", "surrogateescape").split("\0")
+                    for item in (content or b"").decode("utf-8", "surrogateescape").split("\0")
                     if "=" in item
                 ),
             }

@@ -17,7 +17,7 @@ from stagewatch.core.processes import die_with_parent
 from stagewatch.incidents import flight_recorder, nccl_ras
 
 CPU_SECONDS = 20
-MEMORY_BYTES = 1 << 30
+MEMORY_BYTES = 384 << 20
 """Address space of this process, and with it what a hostile dump may take."""
 
 

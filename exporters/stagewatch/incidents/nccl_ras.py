@@ -7,7 +7,6 @@ JSON from 2.28.7 on.  Every process of a job answers for all of it, on a port of
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import json
 import socket
 import time
@@ -15,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from stagewatch.core.listeners import address_of
 from stagewatch.incidents.flight_recorder import have
 
 DEADLINE_SECONDS = 2.0
@@ -34,7 +34,7 @@ def facts(targets: Sequence[dict[str, Any]], timeout: float = DEADLINE_SECONDS) 
     """
     for target in targets:
         environ = target["environ"]
-        if environ.get("NCCL_RAS_ENABLE", "1") != "0" and _in_our_network(target["pid"]):
+        if environ.get("NCCL_RAS_ENABLE", "1") != "0" and target["reachable"]:
             for address in _listeners(target["uid"], _port(environ)):
                 try:
                     answer = _ask(*address, timeout)
@@ -141,10 +141,8 @@ def _listeners(uid: int, port: int) -> Iterator[tuple[str, int]]:
 
 
 def _address(local: str) -> str:
-    """Of words in the byte order of the machine; where any address is meant, the loopback one."""
-    words = bytes.fromhex(local)
-    packed = b"".join(words[start : start + 4][::-1] for start in range(0, len(words), 4))
-    address = ipaddress.ip_address(packed)
+    """An address to call; where any is meant, the loopback one."""
+    address = address_of(local)
     if address.is_unspecified:
         return "127.0.0.1" if address.version == 4 else "::1"
     return str(address)
@@ -153,12 +151,6 @@ def _address(local: str) -> str:
 def _port(environ: dict[str, str]) -> int:
     number = environ.get("NCCL_RAS_ADDR", "").rpartition(":")[2]
     return int(number) if number.isascii() and number.isdigit() else PORT
-
-
-def _in_our_network(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/ns/net").samefile("/proc/self/ns/net")
-    return False
 
 
 def _pids(pid: int) -> Iterator[int]:

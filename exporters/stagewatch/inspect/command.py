@@ -43,7 +43,7 @@ from stagewatch.core.config import (
 )
 from stagewatch.core.errors import ConfigError
 from stagewatch.core.terminal import colours, columns, wrapped
-from stagewatch.core.words import printable, whole
+from stagewatch.core.words import denied, printable, whole
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.departures import left_lately
@@ -61,7 +61,7 @@ from stagewatch.judgement.limits import Limits, site_limits
 from stagewatch.judgement.memory import Moment
 from stagewatch.judgement.sentence import sentence
 from stagewatch.prometheus.options import PrometheusOptions, server_at
-from stagewatch.ranks.directory import rank_directory
+from stagewatch.ranks.directory import Census, rank_directory
 from stagewatch.ranks.record_directory import GRACE_SECONDS
 from stagewatch.ranks.stacks import StackTaker
 from stagewatch.ranks.wait_class import WaitClass
@@ -227,13 +227,20 @@ def _look(options: InspectOptions, limits: Limits) -> int:
         _say(options.nothing(options.job), options)
     if not options.json:
         print("\n".join([*untold.lines, *ended]), end="\n" if untold.lines or ended else "")
+    _say_unseen(census, record_dir)
+    if options.job and not ranks and not untold.lines:
+        return 1
+    return 3 if untold.still or any(verdict.wrong for verdict in verdicts) else 0
+
+
+def _say_unseen(census: Census, record_dir: Path) -> None:
+    """Print what may hide a rank."""
     for reason, count in sorted(census.skipped.items()):
         print(f"{count} files in {record_dir} passed over: {reason}", file=sys.stderr)
     for pid in sorted(census.unread or ()):
         print(f"process {pid} passed over: its environment does not answer", file=sys.stderr)
-    if options.job and not ranks and not untold.lines:
-        return 1
-    return 3 if untold.still or any(verdict.wrong for verdict in verdicts) else 0
+    if census.denied:
+        print(f"{denied(len(census.denied))}; root sees them", file=sys.stderr)
 
 
 def _over(ranks: Sequence[RankFacts]) -> set[str]:

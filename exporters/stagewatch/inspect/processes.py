@@ -102,7 +102,7 @@ def _commands(proc: Procfs, files: Files) -> list[Command]:
     read = _read(files, "environ", proc.pids(), (RUN_ID,))
     found: dict[str, list[int]] = {}
     for pid, environ in sorted(read.items()):
-        name = environ.decode("utf-8", "replace").strip("\0").removeprefix(RUN_ID)
+        name = (environ or b"").decode("utf-8", "replace").strip("\0").removeprefix(RUN_ID)
         if re.fullmatch(r"run-\d{1,10}-[\w.-]{1,64}", name):
             found.setdefault(name, []).append(pid)
     return [Command(name, tuple(pids)) for name, pids in found.items()]
@@ -142,7 +142,7 @@ def lines(pids: Iterable[int], proc: Procfs, files: Files, taker: StackTaker) ->
     rows = [_TITLES]
     for pid, stat in stats.items():
         gone = stat.state in "ZX"
-        words = texts.get(pid, b"").replace(b"\0", b" ").decode("utf-8", "replace").strip()
+        words = (texts.get(pid) or b"").replace(b"\0", b" ").decode("utf-8", "replace").strip()
         status = proc.exit_status(pid) if gone else None
         rows.append(
             (

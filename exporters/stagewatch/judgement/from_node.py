@@ -71,9 +71,9 @@ class Observer:
     def look(self, ranks: Iterable[Rank]) -> None:
         """Take a sample of each, and forget all others."""
         windows, self._windows = self._windows, {}
-        for rank in ranks:
-            alive = rank.life is Life.ALIVE
-            sample = self._sampler.take(rank, time.monotonic()) if alive else None
+        alive = [rank for rank in ranks if rank.life is Life.ALIVE]
+        looks = [(rank, self._sampler.look(rank, time.monotonic())) for rank in alive]
+        for rank, sample in zip(alive, self._sampler.complete(looks), strict=True):
             if sample is not None:
                 window = windows.get(rank.pid) or deque(maxlen=WINDOW_SAMPLES)
                 self._windows[rank.pid] = window

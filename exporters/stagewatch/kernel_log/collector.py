@@ -361,7 +361,7 @@ def _build(options: KmsgOptions, context: NodeContext) -> KmsgCollector:
         return own | dict(context.families.look().rank_of)
 
     return KmsgCollector(
-        Kmsg(options.path),
+        Kmsg(options.path, privileged=context.open_kernel_log),
         context.xids,
         ranks=ranks,
         state_file=options.state_file,

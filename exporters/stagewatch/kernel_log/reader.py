@@ -19,6 +19,7 @@ from stagewatch.core.errors import SourceError
 
 _HEAD = re.compile(rb"(\d{1,10}),(\d{1,20}),(\d{1,20}),[^;]*;(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\x([0-9a-f]{2})")
+KERNEL_LOG = Path("/dev/kmsg")
 MAX_RECORD = 8192
 MAX_BATCH = 20_000
 """Most records read in one call; the next calls catch up with a flood."""
@@ -37,12 +38,20 @@ class KernelRecord:
 
 
 class Kmsg:
-    """The log from a sequence number on.  An ordinary file works too, one record a line."""
+    """The log from a sequence number on.  An ordinary file works too, one record a line.
+
+    Whoever has the privilege opens the kernel's own, where the agent has not: `privileged`.
+    """
 
     def __init__(
-        self, path: Path = Path("/dev/kmsg"), *, uptime: Callable[[], float] = time.monotonic
+        self,
+        path: Path = KERNEL_LOG,
+        *,
+        privileged: Callable[[], int] | None = None,
+        uptime: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
+        self._privileged = privileged if path == KERNEL_LOG else None
         self._uptime = uptime
         self._file: int | None = None
         self._rest = b""
@@ -58,11 +67,15 @@ class Kmsg:
         """
         if self._file is None:
             self._open()
+        newest = None
         for _ in range(MAX_BATCH):
             raw = self._next()
             if raw is None:
+                if newest is not None and self.last is not None and newest < self.last:
+                    self.last = newest  # numbers only grow: what was kept was none of this log's
                 return
             record = self._parse(raw)
+            newest = newest if record is None else record.sequence
             if record is None or (self.last is not None and record.sequence <= self.last):
                 continue
             if self.last is not None:
@@ -78,7 +91,10 @@ class Kmsg:
 
     def _open(self) -> None:
         try:
-            self._file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            if self._privileged is not None:
+                self._file = self._privileged()
+            else:
+                self._file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             hint = " (needs CAP_SYSLOG)" if error.errno in (errno.EPERM, errno.EACCES) else ""
             raise SourceError(f"{self._path}: {error.strerror}{hint}") from error

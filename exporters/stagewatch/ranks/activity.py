@@ -92,10 +92,13 @@ class RanksCollector(Collector):
         windows, self._windows = self._windows, {}
         out = Samples()
         looks = self._proc.each([(rank.pid, partial(self._look, rank)) for rank in ranks])
-        for rank, look in zip(ranks, looks, strict=True):
+        samples = self._sampler.complete(
+            [(rank, look[1] if look else None) for rank, look in zip(ranks, looks, strict=True)]
+        )
+        for rank, look, sample in zip(ranks, looks, samples, strict=True):
             key = rank.pid, rank.start_ticks
             window = self._windows[key] = windows.get(key) or deque(maxlen=WINDOW_SAMPLES)
-            self._one(out, rank, look, window)
+            self._one(out, rank, (look[0], sample) if look and sample else None, window)
         return out
 
     def _look(self, rank: Rank) -> _Look | None:
@@ -103,7 +106,7 @@ class RanksCollector(Collector):
         if rank.life is Life.GONE:
             return None
         process = self._proc.stat(rank.pid)
-        sample = self._sampler.take(rank, self._clock())
+        sample = self._sampler.look(rank, self._clock())
         return None if process is None or sample is None else (process, sample)
 
     def _one(self, out: Samples, rank: Rank, look: _Look | None, window: deque[Sample]) -> None:

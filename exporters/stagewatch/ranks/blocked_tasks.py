@@ -114,19 +114,21 @@ class BlockedTasksCollector(Collector):
         families = self._families.look()
         counted = delays_are_counted(self._proc.root)
         out = Samples()
-        waits: list[tuple[RankKey | None, str]] = []
+        blocked: list[tuple[RankKey | None, int, int]] = []
         leaders = set()
         for key, (leader, *_) in families.members.items():
             leaders.add(leader)
             tasks = read_tasks(self._proc.root, leader, MAX_THREADS)
-            waits += [(key, self._wait(leader, task.tid)) for task in tasks if task.state == "D"]
+            blocked += [(key, leader, task.tid) for task in tasks if task.state == "D"]
             if counted and tasks:
                 delay = sum(task.block_delay_seconds for task in tasks)
                 out.add(DELAY, self._delays.update(key, leader, delay), *key)
         self._delays.forget_unseen()
         for pid, process in families.processes.items():
             if process.state == "D" and pid not in leaders:
-                waits.append((families.rank_of.get(pid), self._wait(pid, pid)))
+                blocked.append((families.rank_of.get(pid), pid, pid))
+        channels = self._proc.wait_channels((pid, task) for _, pid, task in blocked)
+        waits = [(owner, waits_for(channels[task])) for owner, _, task in blocked]
         by_class = Counter(name for _, name in waits)
         for name in CLASSES:
             out.add(BLOCKED, by_class[name], name)
@@ -134,9 +136,6 @@ class BlockedTasksCollector(Collector):
             if owner is not None:
                 out.add(RANK_BLOCKED, count, *owner, name)
         return out
-
-    def _wait(self, pid: int, tid: int) -> str:
-        return waits_for(self._proc.wait_channel(pid, tid))
 
 
 def _build(options: NoOptions, node: NodeContext) -> BlockedTasksCollector:

@@ -18,6 +18,12 @@ UNREAD = gauge(
     "Processes that may be ranks, but whose environment does not answer, as while they are stuck "
     "in mmap on a silent mount; none is read again before it answers.",
 )
+DENIED = gauge(
+    "stagewatch_processes_denied",
+    "Processes of other users that the agent may not read: of these nobody knows whether they are "
+    "ranks, what they move and which sockets they hold. More than 0 says that the agent lacks "
+    "CAP_SYS_PTRACE or CAP_DAC_READ_SEARCH.",
+)
 
 
 class CensusCollector(Collector):
@@ -32,6 +38,7 @@ class CensusCollector(Collector):
         out.add(AVAILABLE, census.available_bytes)
         if census.unread is not None:
             out.add(UNREAD, len(census.unread))
+            out.add(DENIED, len(census.denied))
         if not out.families:
             raise NoData("no directory for stage records, and ranks are not found otherwise")
         return out

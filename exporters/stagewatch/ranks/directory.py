@@ -37,6 +37,8 @@ class Census:
     """Room for further records, which each take `FILE_SIZE`; `None` where it is not known."""
     unread: frozenset[int] | None = None
     """Processes that may be ranks, but whose environment does not answer; `None` without a scan."""
+    denied: frozenset[int] = frozenset()
+    """Processes that may be ranks, but that we may not read."""
 
     @property
     def full(self) -> bool:
@@ -123,6 +125,7 @@ class RankDirectory:
             unreadable=unreadable,
             available_bytes=self._records.available_bytes(),
             unread=self._scan.blocked if self._scan else None,
+            denied=self._scan.denied if self._scan else frozenset(),
         )
 
     def _latest(self, records: list[RankRecord]) -> list[RankRecord]:

@@ -8,12 +8,13 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.core.shortage import SHORTAGES, is_shortage
 from stagewatch.core.words import printable
-from stagewatch.host.guarded import Files
+from stagewatch.host.guarded import Files, GuardedFiles
 from stagewatch.host.procfs import Procfs, variables
 from stagewatch.identity import VARIABLES, identify, rank_variables
 from stagewatch.ranks.model import Rank, RankKey
@@ -34,6 +35,9 @@ MAX_TEXT = 64
 """Characters kept of a job's id or a GPU's UUID."""
 
 _PREFIXES = tuple(f"{name}=" for name in VARIABLES)
+
+_KERNEL = 2
+"""The parent of the kernel's own threads, which nobody's environment belongs to."""
 
 _BY_NODE = "SLURM_PROCID"
 """Counts ranks, or nodes where the one task of each node is a launcher."""
@@ -74,6 +78,7 @@ class EnvironmentScan:
         self._done.set()
         self._said = ""
         self._seen: set[int] = set()
+        self._denied: frozenset[int] = frozenset()
         self._candidates: dict[int, _Candidate] = {}
         """Those of the last scan that has ended; replaced as a whole."""
         self._scanned_at = float("-inf")
@@ -85,6 +90,11 @@ class EnvironmentScan:
     def blocked(self) -> frozenset[int]:
         """The processes that do not let their environment, or anything else, be read."""
         return self._files.blocked("environ") | self._proc.silent()
+
+    @property
+    def denied(self) -> frozenset[int]:
+        """The processes that we may not read, and that may be ranks therefore."""
+        return self._denied
 
     def ranks(self, recorded: Iterable[int]) -> list[Rank]:
         """One process per rank, as of the last scan that has ended.
@@ -144,9 +154,10 @@ class EnvironmentScan:
         read = self._files.read("environ", sorted(pids - seen - recorded), _PREFIXES)
         for pid, environ in read.items():
             candidates.pop(pid, None)
-            candidate = self._candidate(pid, variables(environ))
+            candidate = self._candidate(pid, variables(environ or b""))
             if candidate is not None:
                 candidates[pid] = candidate
+        self._denied = (self._denied & pids - read.keys()) | denied(self._proc, read)
         self._seen = seen | read.keys()
         self._candidates = candidates
 
@@ -227,6 +238,21 @@ class EnvironmentScan:
             pid = stat.parent
             ancestors.add(pid)
         return ancestors
+
+
+def denied(proc: Procfs, read: Mapping[int, bytes | None]) -> frozenset[int]:
+    """Of processes whose environment was to be read, those of other users that may not be."""
+    stats = proc.stats(pid for pid, environ in read.items() if environ is None)
+    return frozenset(pid for pid, stat in stats.items() if _KERNEL not in (pid, stat.parent))
+
+
+def denied_here(proc: Procfs) -> int:
+    """How many processes this process itself may not read.
+
+    Raises `SourceError` where the child that reads them does not answer.
+    """
+    with closing(GuardedFiles(proc.root)) as files:
+        return len(denied(proc, files.read("environ", proc.pids(), _PREFIXES)))
 
 
 def _rank_variable(environ: Mapping[str, str]) -> str | None:

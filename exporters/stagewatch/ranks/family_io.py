@@ -40,6 +40,8 @@ class FamilyCounters:
 
     families: Families
     by_pid: Mapping[int, IoCounters]
+    denied: int = 0
+    """Members whose counters may not be read."""
 
 
 class FamilyIo:
@@ -70,7 +72,8 @@ class FamilyIo:
             if self._last is None or now - self._last[0] >= self._fresh_for:
                 families = self._families.look()
                 read = self._files.read("io", families.rank_of)
-                counters = ((pid, parse_io(raw)) for pid, raw in read.items())
+                counters = ((pid, parse_io(raw or b"")) for pid, raw in read.items())
                 by_pid = {pid: found for pid, found in counters if found is not None}
-                self._last = now, FamilyCounters(families, by_pid)
+                denied = sum(raw is None for raw in read.values())
+                self._last = now, FamilyCounters(families, by_pid, denied)
             return self._last[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -10,19 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stagewatch.core.errors import SourceError
-from stagewatch.host.procfs import Procfs
+from stagewatch.host.guarded import Files
 from stagewatch.ranks.families import ProcessFamilies
 from stagewatch.ranks.model import RankKey
 from stagewatch.ranks.socket_diag import NamespaceSockets, TcpSocket, dump, namespace_of
 
-MAX_DESCRIPTORS = 65_536
-"""Descriptors looked at of one process."""
-SEARCH_SECONDS = 2.0
-"""How long that may take."""
-
 Members = Mapping[RankKey, tuple[int, ...]]
 
-_SOCKET = "socket:["
+_NUMBER = re.compile(rb"\d+")
 
 
 class SocketOwners:
@@ -31,12 +26,14 @@ class SocketOwners:
     One round: `begin`, `is_wanted` for every socket there is, `owners` of those that were wanted.
     """
 
-    def __init__(self, proc: Path) -> None:
-        self._proc = proc
+    def __init__(self, files: Files) -> None:
+        self._files = files
         self._members: Members = {}
         self._owners: dict[int, RankKey] = {}
         self._foreign: set[int] = set()
         self._seen: set[int] = set()
+        self.denied: frozenset[int] = frozenset()
+        """Processes whose descriptors could not be read for want of permission."""
 
     def begin(self, members: Members) -> None:
         """Take the ranks' processes as they are now; a new one may hold sockets seen before."""
@@ -44,6 +41,7 @@ class SocketOwners:
             self._members = dict(members)
             self._owners = {}
             self._foreign = set()
+            self.denied = frozenset()
         self._seen = set()
 
     def is_wanted(self, inode: int) -> bool:
@@ -52,14 +50,20 @@ class SocketOwners:
         return inode not in self._foreign
 
     def owners(self, inodes: Collection[int]) -> dict[int, RankKey]:
-        """The owner of each of these sockets that a rank holds."""
+        """The owner of each of these sockets that a rank holds.
+
+        Raises `SourceError` where the child that reads descriptors does not answer.
+        """
         unknown = set(inodes) - self._owners.keys()
         if unknown:
+            members = [pid for pids in self._members.values() for pid in pids]
+            held = self._files.read("sockets", members)
+            self.denied = frozenset(pid for pid, inodes in held.items() if inodes is None)
             self._owners = {
-                inode: key
+                int(inode): key
                 for key, pids in self._members.items()
                 for pid in pids
-                for inode in _patient_inodes(self._proc, pid)
+                for inode in (held.get(pid) or b"").split()
             }
         # Numbers are used again, so neither set remembers sockets that are closed.
         self._foreign = (self._foreign | (unknown - self._owners.keys())) & self._seen
@@ -77,6 +81,8 @@ class SocketsLook:
     """Connections dropped since a listening queue was full, by network namespace."""
     unreadable: int
     """Namespaces that may not be entered."""
+    denied: int
+    """Processes of ranks whose namespace or descriptors may not be read."""
 
 
 class RankSockets:
@@ -86,14 +92,18 @@ class RankSockets:
         self,
         families: ProcessFamilies,
         proc: Path,
+        files: Files,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._families = families
         self._proc = proc
         self._clock = clock
+        self._files = files
+        self._places: dict[int, int] = {}
+        """The namespace of each rank by its process."""
         self._sockets = NamespaceSockets(proc)
-        self._owners = SocketOwners(proc)
+        self._owners = SocketOwners(files)
         self._lock = threading.Lock()
         self._last: tuple[float, SocketsLook] | None = None
 
@@ -112,12 +122,21 @@ class RankSockets:
         """Close the netlink sockets."""
         self._sockets.keep(())
 
+    def _learn_places(self, ranks: list[int]) -> set[int]:
+        """Learn the namespaces of ranks that are new; those that hide theirs."""
+        self._places = {pid: self._places[pid] for pid in ranks if pid in self._places}
+        links = self._files.read("ns/net", [pid for pid in ranks if pid not in self._places])
+        for pid, link in links.items():
+            if number := _NUMBER.search(link or b""):  # net:[4026531840]
+                self._places[pid] = int(number[0])
+        return {pid for pid, link in links.items() if link is None}
+
     def _look(self) -> SocketsLook:
         members = self._families.look().members
         self._owners.begin(members)
         ranks = [pids[0] for pids in members.values()]
-        places = Procfs(self._proc).network_namespaces(ranks)
-        namespaces = {namespace: pid for pid, namespace in places.items()}
+        hidden = self._learn_places(ranks)
+        namespaces = {namespace: pid for pid, namespace in self._places.items()}
         overflows = {"host": listen_overflows(self._proc, "self")}
         own = namespace_of(self._proc, "self")
         sockets: list[TcpSocket] = []
@@ -141,7 +160,7 @@ class RankSockets:
         for socket in sockets:
             if socket.inode in owners:
                 owned[owners[socket.inode]].append(socket)
-        return SocketsLook(owned, overflows, unreadable)
+        return SocketsLook(owned, overflows, unreadable, len(self._owners.denied | hidden))
 
 
 def listen_overflows(proc: Path, pid: int | str) -> int | None:
@@ -160,25 +179,3 @@ def listen_overflows(proc: Path, pid: int | str) -> int | None:
         if value.isdecimal():
             return int(value)
     return None
-
-
-def _patient_inodes(proc: Path, pid: int) -> list[int]:
-    return Procfs(proc).patiently(pid, lambda: _socket_inodes(proc, pid), SEARCH_SECONDS) or []
-
-
-def _socket_inodes(proc: Path, pid: int) -> list[int]:
-    """The sockets a process holds open; empty if it is gone or hidden."""
-    directory = f"{proc}/{pid}/fd"
-    inodes = []
-    try:
-        names = os.listdir(directory)  # noqa: PTH208 - thousands of names
-    except OSError:
-        return []
-    for name in names[:MAX_DESCRIPTORS]:
-        try:
-            target = os.readlink(f"{directory}/{name}")  # noqa: PTH115
-        except OSError:
-            continue
-        if target.startswith(_SOCKET):
-            inodes.append(int(target[len(_SOCKET) : -1]))
-    return inodes

@@ -29,7 +29,7 @@ class RankIoCollector(Collector):
         look = self._io.look()
         if not look.families.members:
             raise NoData("no rank on this node")
-        out = Samples()
+        out = Samples(denied=look.denied)
         for key, pids in look.families.members.items():
             own = look.by_pid.get(pids[0])
             if own is None:  # without the rank itself, a sum would say something else

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from stagewatch.core.collector import Collector, CollectorSpec, NoOptions
+from stagewatch.core.errors import SourceError
 from stagewatch.core.exposition import Samples, counter, gauge
 from stagewatch.host.cgroups import Cgroups, oom_kills
+from stagewatch.host.guarded import Files
 from stagewatch.host.procfs import read_bytes
 from stagewatch.node_context import NodeContext
 from stagewatch.ranks.families import Families, ProcessFamilies
@@ -98,6 +100,7 @@ class ProcessesCollector(Collector):
         self,
         families: ProcessFamilies,
         proc: Path,
+        files: Files,
         *,
         sys: Path = Path("/sys"),
         cgroups: Cgroups | None = None,
@@ -105,6 +108,7 @@ class ProcessesCollector(Collector):
     ) -> None:
         self._families = families
         self._proc = proc
+        self._files = files
         self._sys = sys
         self._cgroups = cgroups or Cgroups(proc)
         self._clock = clock
@@ -112,10 +116,16 @@ class ProcessesCollector(Collector):
 
     def collect(self) -> Samples:
         families = self._families.look()
-        out = Samples()
+        files: Mapping[int, bytes | None] = {}
+        with contextlib.suppress(SourceError):
+            files = self._files.read("descriptors", [pids[0] for pids in families.members.values()])
+        out = Samples(denied=sum(count is None for count in files.values()))
         self._node(out)
         for key, pids in families.members.items():
             self._rank(out, key, pids, families)
+            if count := files.get(pids[0]):
+                out.add(RANK_FILES, int(count), *key)
+                out.add(RANK_FILES_LIMIT, _files_limit(self._proc, pids[0]), *key)
         self._oom_kills(out, families.members)
         return out
 
@@ -136,10 +146,6 @@ class ProcessesCollector(Collector):
         out.add(RANK_PROCESSES, len(pids), *key)
         states = Counter(families.processes[pid].state for pid in pids)
         out.add(RANK_ZOMBIES, states["Z"], *key)
-        files = _open_files(self._proc, rank)
-        if files is not None:
-            out.add(RANK_FILES, files[0], *key)
-            out.add(RANK_FILES_LIMIT, files[1], *key)
         for controller, used, limit in (
             ("memory", RANK_MEMORY, RANK_MEMORY_LIMIT),
             ("pids", RANK_TASKS, RANK_TASKS_LIMIT),
@@ -183,23 +189,17 @@ def _numa_pages(sys: Path) -> Counter[str]:
     return pages
 
 
-def _open_files(proc: Path, pid: int) -> tuple[int, int | None] | None:
-    """Open descriptors of a process and their soft limit, which is `None` for no limit."""
-    try:
-        count = os.stat(f"{proc}/{pid}/fd").st_size  # noqa: PTH116 - the number, since Linux 6.2
-        if not count:
-            count = len(os.listdir(f"{proc}/{pid}/fd"))  # noqa: PTH208
-    except OSError:
-        return None
+def _files_limit(proc: Path, pid: int) -> int | None:
+    """The soft limit of open descriptors of a process; `None` for no limit."""
     for line in (read_bytes(f"{proc}/{pid}/limits") or b"").splitlines():
         if line.startswith(b"Max open files"):
             soft = line.split()[3]
-            return count, int(soft) if soft.isdigit() else None
+            return int(soft) if soft.isdigit() else None
     return None
 
 
 def _build(options: NoOptions, node: NodeContext) -> ProcessesCollector:
-    return ProcessesCollector(node.families, node.options.proc, sys=node.options.sys)
+    return ProcessesCollector(node.families, node.options.proc, node.files, sys=node.options.sys)
 
 
 SPEC = CollectorSpec(

@@ -87,7 +87,7 @@ class NetCollector(Collector):
 
     def collect(self) -> Samples:
         look = self._sockets.look()
-        out = Samples()
+        out = Samples(denied=look.denied)
         for namespace, dropped in look.overflows.items():
             out.add(OVERFLOWS, dropped, namespace)
         out.add(UNREADABLE, look.unreadable)

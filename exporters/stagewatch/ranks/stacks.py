@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from stagewatch.core.children.supervisor import PACKAGES, Supervisor
+from stagewatch.core.children.start import Child, Start, plainly
+from stagewatch.core.children.supervisor import Supervisor
 from stagewatch.core.errors import StagewatchError
+from stagewatch.core.privileges.seccomp import RUN
 from stagewatch.core.words import printable
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.stacks_child import ANSWER_SECONDS
@@ -27,9 +29,6 @@ NO_PROCESS = "its process is in a PID namespace not seen from here: run this on 
 MAX_FRAME = 120
 """Characters of a frame in a label."""
 
-_START = (
-    "import sys; sys.path += sys.argv[1:]; from stagewatch.ranks.stacks_child import main; main()"
-)
 _STANDARD = r"^<(?!string>|stdin>)|/lib(?:64)?/python3[^/]*/(?!(?:site|dist)-packages/)"
 _OURS = r"/stagewatch/(?:client/|record\.py)|/torchinductor_"
 _ROOT = re.compile(r".*/(?:(?:site|dist)-packages|lib(?:64)?/python3[^/]*)/")
@@ -94,12 +93,12 @@ class Stack:
 class StackTaker:
     """Takes stacks in a child, which it starts when asked and dismisses on `rest`."""
 
-    def __init__(self, *, program: str | None = None) -> None:
+    def __init__(self, *, program: str | None = None, start: Start = plainly) -> None:
         self._program = program or py_spy()
-        start = [sys.executable, "-I", "-S", "-c", _START, str(PACKAGES)]
+        child = taker(self._program)
         patience = ANSWER_SECONDS + 10.0
         self._child = Supervisor(
-            "the taker of stacks", lambda: start, timeout=patience, start_timeout=patience
+            "the taker of stacks", lambda: start(child), timeout=patience, start_timeout=patience
         )
         self._hung: set[tuple[int, int]] = set()
 
@@ -116,7 +115,6 @@ class StackTaker:
         hung = [pid for pid, rank in wanted.items() if (pid, rank.start_ticks or 0) in self._hung]
         takes = dict.fromkeys(hung, Take(problem="py-spy hung on it before, and is kept from it"))
         question = {
-            "program": [self._program, "dump", "--json", "--nonblocking"],
             "targets": [
                 {"pid": pid, "start": rank.start_ticks or 0, "thread": rank.thread}
                 for pid, rank in wanted.items()
@@ -143,6 +141,11 @@ class StackTaker:
     def close(self) -> None:
         """End the child for good."""
         self._child.close()
+
+
+def taker(program: str | None) -> Child:
+    """The child that runs this py-spy, and no other program."""
+    return Child("stagewatch.ranks.stacks_child", (program or "",), (RUN,))
 
 
 def py_spy() -> str | None:

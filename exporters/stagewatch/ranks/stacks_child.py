@@ -16,7 +16,6 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from stagewatch.core.children.worker import identity
@@ -29,7 +28,8 @@ ANSWER_SECONDS = 20.0
 """Time for all of them; those not reached by then are told of as such."""
 CPU_SECONDS = 5
 """CPU time of one run of py-spy; it usually takes 0.03 s."""
-MEMORY_BYTES = 1 << 30
+OPTIONS = ("dump", "--json", "--nonblocking", "--pid")
+MEMORY_BYTES = 384 << 20
 """Address space of py-spy, and of this process."""
 MAX_OUTPUT = 8 << 20
 """Bytes taken of what py-spy writes: some ten thousand threads."""
@@ -50,13 +50,24 @@ Thread = tuple[str, list[tuple[str, str, int]]]
 """Name, and function, file and line of each frame, the innermost first."""
 
 
-def answer(question: dict[str, Any]) -> list[dict[str, Any]]:
-    """The threads of each process asked about, or why there are none."""
+def answer(program: str, question: dict[str, Any]) -> list[dict[str, Any]]:
+    """The threads of each process asked about, or why there are none.
+
+    Raises `ValueError` where a question asks for anything else.
+    """
     end = time.monotonic() + ANSWER_SECONDS
-    return [_process(question["program"], target, end) for target in question["targets"]]
+    return [_process(program, target, end) for target in map(_checked, question["targets"])]
 
 
-def _process(program: Sequence[str], target: dict[str, int], end: float) -> dict[str, Any]:
+def _checked(target: dict[str, Any]) -> dict[str, int]:
+    if target.keys() != {"pid", "start", "thread"} or {type(one) for one in target.values()} != {
+        int
+    }:
+        raise ValueError("no such process")
+    return target
+
+
+def _process(program: str, target: dict[str, int], end: float) -> dict[str, Any]:
     pid, start = target["pid"], target["start"]
     told: dict[str, Any] = {"pid": pid, "threads": [], "problem": "", "hung": False}
     now = identity(pid)
@@ -66,9 +77,9 @@ def _process(program: Sequence[str], target: dict[str, int], end: float) -> dict
     if seconds <= 0:
         return told | {"problem": "no time was left for it"}
     try:
-        status, output, error = _run([*program, "--pid", str(pid)], seconds)
+        status, output, error = _run([program, *OPTIONS, str(pid)], seconds)
     except OSError as failure:
-        return told | {"problem": f"{program[0]}: {failure.strerror}"}
+        return told | {"problem": f"{program}: {failure.strerror}"}
     except TimeoutError as failure:
         return told | {"problem": f"py-spy {failure}", "hung": True}
     if status is None or status:
@@ -85,13 +96,14 @@ def _run(command: list[str], seconds: float) -> tuple[int | None, bytes, bytes]:
     Raises `TimeoutError` where it does not end even so.
     """
     parent, end = os.getpid(), time.monotonic() + seconds
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=lambda: _limit(parent),  # noqa: PLW1509 - this process has one thread
-    )
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - for reading: it may open no file else
+        process = subprocess.Popen(
+            command,
+            stdin=nothing,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=lambda: _limit(parent),  # noqa: PLW1509 - this process has one thread
+        )
     assert process.stdout is not None and process.stderr is not None  # noqa: S101
     output: dict[int, bytearray] = {
         pipe.fileno(): bytearray() for pipe in (process.stdout, process.stderr)
@@ -171,5 +183,5 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for line in sys.stdin:
-        sys.stdout.write(json.dumps(answer(json.loads(line))) + "\n")
+        sys.stdout.write(json.dumps(answer(sys.argv[1], json.loads(line))) + "\n")
         sys.stdout.flush()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
@@ -24,6 +24,9 @@ RETIRED_SECONDS = 900.0
 """How long the totals of ended ranks still count after a job's last rank on this node."""
 MAX_RETIRED = 256
 """Most (job, role) pairs whose ended ranks count; the one longest without a rank goes first."""
+MAX_ROLES_PER_USER = 32
+"""Roles of all jobs of one user whose totals are shown on a node, and as many of jobs that have
+ended: each has some six hundred series."""
 INSIDE_AFTER_SECONDS = 1.0
 """Shorter collectives show no series: those of a healthy job would come and go all the time."""
 STEP_AFTER_SECONDS = 10.0
@@ -253,26 +256,7 @@ class StagesCollector(Collector):
 
     def _totals(self, out: Samples, records: tuple[RankRecord, ...], now: float) -> None:
         """Histograms and failures; a rank that ended keeps counting, so that nothing drops."""
-        current = {record.name: record for record in records}
-        for name, record in self._last.items():
-            if name not in current:
-                retired = self._retired.setdefault((record.job_id, record.role), Totals(now))
-                retired.add(record, self._names)
-        self._last = current
-        sums: dict[tuple[str, str], Totals] = defaultdict(Totals)
-        for record in records:
-            sums[record.job_id, record.role].add(record, self._names)
-        for key, retired in list(self._retired.items()):
-            if key in sums:
-                retired.fade(now)
-            elif now - retired.seen > RETIRED_SECONDS:
-                del self._retired[key]
-        by_age = sorted(self._retired, key=lambda key: self._retired[key].seen)
-        for key in by_age[:-MAX_RETIRED]:
-            del self._retired[key]
-        for key, retired in self._retired.items():
-            sums[key].add_all(retired.stages, retired.failures, retired.calls)
-        for (job_id, role), totals in sums.items():
+        for (job_id, role), totals in self._sums(records, now).items():
             for stage, total in totals.stages.items():
                 labels = job_id, role, stage
                 _histogram(out, DURATIONS, total.durations, total.duration_seconds, *labels)
@@ -284,6 +268,52 @@ class StagesCollector(Collector):
                 out.add(FAILURES, count, job_id, role, stage, error)
             _ended_calls(out, totals.calls, job_id, role)
 
+    def _sums(self, records: tuple[RankRecord, ...], now: float) -> dict[tuple[str, str], Totals]:
+        """Over the ranks of each role, those that have ended included, as far as there is room."""
+        sums: dict[tuple[str, str], Totals] = defaultdict(Totals)
+        for record in sorted(records, key=lambda one: (one.life is not Life.ALIVE, one.created)):
+            sums[record.job_id, record.role].uid = record.uid
+            sums[record.job_id, record.role].add(record, self._names)
+        self._retire(records, now, sums)
+        for key in _beyond(list(sums), sums):
+            del sums[key]
+            self._names.leave_out("role")
+        for key, ended in self._retired.items():
+            sums[key].add_all(ended.stages, ended.failures, ended.calls)
+        return sums
+
+    def _retire(
+        self, records: tuple[RankRecord, ...], now: float, live: Collection[tuple[str, str]]
+    ) -> None:
+        """Keep the totals of ranks that have ended since the last look, for a while."""
+        current = {record.name: record for record in records}
+        for name, record in self._last.items():
+            if name not in current:
+                key = record.job_id, record.role
+                self._retired.setdefault(key, Totals(now, record.uid)).add(record, self._names)
+        self._last = current
+        for key, retired in list(self._retired.items()):
+            if key in live:
+                retired.fade(now)
+            elif now - retired.seen > RETIRED_SECONDS:
+                del self._retired[key]
+        by_age = sorted(self._retired, key=lambda key: -self._retired[key].seen)
+        for key in {*_beyond(by_age, self._retired), *by_age[MAX_RETIRED:]}:
+            del self._retired[key]
+
+
+def _beyond(
+    keys: list[tuple[str, str]], totals: Mapping[tuple[str, str], Totals]
+) -> list[tuple[str, str]]:
+    """Those for which their user has no room, the first ones coming first."""
+    users: Counter[int] = Counter()
+    beyond = []
+    for key in keys:
+        users[totals[key].uid] += 1
+        if users[totals[key].uid] > MAX_ROLES_PER_USER:
+            beyond.append(key)
+    return beyond
+
 
 @dataclass(slots=True)
 class Totals:
@@ -291,6 +321,8 @@ class Totals:
 
     seen: float = 0.0
     """When a rank was last there, on the clock that counts suspend."""
+    uid: int = -1
+    """Whose ranks these are."""
     stages: dict[str, StageTotals] = field(default_factory=dict)
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)
     calls: dict[str, Calls] = field(default_factory=dict)
@@ -383,6 +415,10 @@ class Vocabulary:
             return False
         names.add(name)
         return True
+
+    def leave_out(self, kind: str) -> None:
+        """Count a name that found no room."""
+        self._folded[kind] += 1
 
     def show(self, out: Samples) -> None:
         """Add how often a name was left out."""

@@ -107,10 +107,15 @@ class Sampler:
         self._proc = proc
         self._tasks: dict[tuple[int, int | None, int], int | None] = {}
         self._asleep: dict[tuple[int, int | None], Sample] = {}
-        """The last look at each rank that is in uninterruptible sleep or in a storage wait."""
+        """The last look at each rank that sleeps."""
 
     def take(self, rank: Rank, now: float) -> Sample | None:
-        """One look at the thread that trains; `None` if it is gone or hidden."""
+        """One whole look at the thread that trains; `None` if it is gone or hidden."""
+        [sample] = self.complete([(rank, self.look(rank, now))])
+        return sample
+
+    def look(self, rank: Rank, now: float) -> Sample | None:
+        """The same without what it sleeps in, which `complete` asks for all ranks at once."""
         lane = rank.record.training if rank.record else None
         task = self._task(rank, lane.thread) if rank.record and lane else rank.pid
         stat = self._proc.stat(rank.pid, task)
@@ -120,12 +125,10 @@ class Sampler:
         scheduling = self._proc.scheduling(rank.pid, task)
         if stat is None or scheduling is None:
             return None
-        key = rank.pid, rank.start_ticks
-        before = self._asleep.pop(key, None)
-        sample = Sample(
+        return Sample(
             time=now,
             state=stat.state,
-            channel=self._proc.wait_channel(rank.pid, task),
+            channel="",
             run_seconds=stat.user_seconds + stat.system_seconds,
             voluntary=scheduling.voluntary,
             involuntary=scheduling.involuntary,
@@ -136,13 +139,45 @@ class Sampler:
             swapped_bytes=scheduling.swapped_bytes,
             task=task,
         )
-        if not (sample.state == "D" or _in_storage(sample)):
-            return sample
+
+    def complete(self, looks: Sequence[tuple[Rank, Sample | None]]) -> list[Sample | None]:
+        """Those looks with what each thread sleeps in, and since when it does.
+
+        A thread that has not run since the last look still sleeps where it did.
+        """
+        asleep = [
+            (rank.pid, sample.task)
+            for rank, sample in looks
+            if sample and sample.state != "R" and not self._channel_before(rank, sample)
+        ]
+        channels = self._proc.wait_channels(asleep)
+        return [
+            sample and self._completed(rank, sample, channels.get(sample.task, ""))
+            for rank, sample in looks
+        ]
+
+    def _completed(self, rank: Rank, sample: Sample, channel: str) -> Sample:
+        before = self._before(rank, sample)
+        sample = replace(sample, channel=self._channel_before(rank, sample) or channel)
+        if sample.state == "D" or _in_storage(sample):
+            since = before.asleep_since if before else None
+            sample = replace(sample, asleep_since=sample.time if since is None else since)
         if len(self._asleep) >= MAX_TASKS_KNOWN:
             self._asleep.clear()
-        since = before.asleep_since if before and _has_not_run(before, sample) else now
-        self._asleep[key] = replace(sample, asleep_since=since)
-        return self._asleep[key]
+        key = rank.pid, rank.start_ticks
+        self._asleep.pop(key, None)
+        if sample.state != "R":
+            self._asleep[key] = sample
+        return sample
+
+    def _channel_before(self, rank: Rank, sample: Sample) -> str:
+        before = self._before(rank, sample)
+        return before.channel if before else ""
+
+    def _before(self, rank: Rank, sample: Sample) -> Sample | None:
+        """The last look at the same sleep; None where there is none."""
+        before = self._asleep.get((rank.pid, rank.start_ticks))
+        return before if before and _has_not_run(before, sample) else None
 
     def _task(self, rank: Rank, thread: int) -> int:
         if rank.record is None or rank.record.pid_namespace == self._proc.pid_namespace():

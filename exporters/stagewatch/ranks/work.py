@@ -110,7 +110,7 @@ class WorkCollector(Collector):
         recorded = {rank.key for rank in self._ranks() if rank.record is not None}
         connections = self._connections()
         known, self._known = self._known, {}
-        out = Samples()
+        out = Samples(denied=look.denied)
         for key, pids in look.families.members.items():
             rank = known.get(key)
             first = rank is None or rank.pid != pids[0]

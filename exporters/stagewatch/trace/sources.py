@@ -72,8 +72,8 @@ def read_page(raw: bytes) -> Node:
 
 def _marker(*, start: Any, end: Any, **texts: Any) -> Marker:
     checked = {name: state_file.text(value) for name, value in texts.items()}
-    ended = state_file.optional(state_file.real)(end)
-    return Marker(start=state_file.real(start), end=ended, **checked)
+    ended = state_file.optional(state_file.moment)(end)
+    return Marker(start=state_file.moment(start), end=ended, **checked)
 
 
 def _recordings(ranks: list[dict[str, Any]]) -> Iterator[Recording]:

@@ -6,6 +6,8 @@ import gzip
 import logging
 import re
 import threading
+import time
+import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from http import HTTPStatus
@@ -32,6 +34,10 @@ from stagewatch.web.status import StatusPage
 
 log = logging.getLogger(__name__)
 
+SHARED_SECONDS = 1.0
+"""How old a response may be that others are still taking, for somebody else to be sent it too."""
+SHARED_FROM = 256 << 10
+"""Bytes of a response from which that is worth while."""
 _GZIP_FROM = 1024
 """Compression saves nothing on bodies below this many bytes."""
 
@@ -105,13 +111,25 @@ class AgentServer:
         if request.method not in ("GET", "HEAD"):
             allowed = {"Allow": "GET, HEAD"}
             return plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD", allowed)
-        return _compressed(page.answer(request), request)
+        return page.answer(request)
+
+
+class _Sent:
+    """A response that somebody still sends, and when it was made."""
+
+    __slots__ = ("__weakref__", "made", "response")
+
+    def __init__(self, response: Response) -> None:
+        self.response = response
+        self.made = time.monotonic()
 
 
 class _Page:
     """One path; it makes a limited number of answers at once.
 
-    So a page that hangs holds a few connections, never all of them.
+    So a page that hangs holds a few connections, never all of them.  Whoever asks while others
+    still take a response that has just been made is sent the same bytes: sixty slow readers of a
+    long page take memory for a few of them, and a page that takes long to make is made once.
     """
 
     def __init__(self, path: str, make: Answer, limits: Limits) -> None:
@@ -120,13 +138,25 @@ class _Page:
         self._places = threading.BoundedSemaphore(limits.at_once)
         self._wait = limits.wait_seconds
         self._last_error = ""
+        self._sent: weakref.WeakValueDictionary[tuple[str, bool], _Sent]
+        self._sent = weakref.WeakValueDictionary()
 
     def answer(self, request: Request) -> Response:
+        """The page, in gzip where that saves bytes and the client takes it."""
+        key = request.path, accepts_gzip(request.headers.get("accept-encoding", ""))
+        sent = self._sent_now(key)
+        if sent is not None:
+            return replace(sent.response, held=sent)
         if not self._places.acquire(timeout=self._wait):
             later = {"Retry-After": "1"}
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, "this page is busy", later)
         try:
-            return self._make(request)
+            sent = self._sent_now(key)  # others have made it meanwhile
+            if sent is None:
+                sent = _Sent(_compressed(self._make(request), in_gzip=key[1]))
+                if len(sent.response.body) >= SHARED_FROM:
+                    self._sent[key] = sent
+            return replace(sent.response, held=sent)
         except Refused as refusal:
             return plain(refusal.status, str(refusal))
         except NoData as error:
@@ -142,14 +172,19 @@ class _Page:
         finally:
             self._places.release()
 
+    def _sent_now(self, key: tuple[str, bool]) -> _Sent | None:
+        sent = self._sent.get(key)
+        fresh = sent is not None and time.monotonic() - sent.made <= SHARED_SECONDS
+        return sent if fresh else None
 
-def _compressed(response: Response, request: Request) -> Response:
-    """The response in gzip where that saves bytes and the client takes it."""
+
+def _compressed(response: Response, *, in_gzip: bool) -> Response:
+    """The response in gzip where that saves bytes, if the client takes it."""
     if len(response.body) < _GZIP_FROM:
         return response
     vary = ", ".join(filter(None, (response.headers.get("Vary"), "Accept-Encoding")))
     headers = {**response.headers, "Vary": vary}
-    if not accepts_gzip(request.headers.get("accept-encoding", "")):
+    if not in_gzip:
         return replace(response, headers=headers)
     headers["Content-Encoding"] = "gzip"
     return replace(response, body=gzip.compress(response.body, 1, mtime=0), headers=headers)

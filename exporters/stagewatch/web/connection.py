@@ -125,14 +125,19 @@ class Connection:
         except TimeoutError:
             return None
 
-    def send(self, data: bytes) -> None:
-        """Send all of it within the limit.  Raises `TimeoutError` or another `OSError`."""
+    def send(self, head: bytes, body: bytes = b"") -> None:
+        """Send both within the limit; the body is not copied, since many may send the same one.
+
+        Raises `TimeoutError` or another `OSError`.
+        """
         self.owing_from = time.monotonic() + _SEND_GRACE
         deadline = time.monotonic() + self._limits.send_seconds
-        view = memoryview(data)
-        while view:  # not sendall: over TLS its time-out starts afresh with every record
-            self._sock.settimeout(self._left(deadline))
-            view = view[self._sock.send(view[:_PIECE]) :]
+        first = head + body[:_PIECE]  # in one piece: a client may wait before it takes a second
+        for data in (first, memoryview(body)[_PIECE:]):
+            view = memoryview(data)
+            while view:  # not sendall: over TLS its time-out starts afresh with every record
+                self._sock.settimeout(self._left(deadline))
+                view = view[self._sock.send(view[:_PIECE]) :]
 
     def answered(self) -> None:
         """Note that the client has its response and may send the next request."""

@@ -232,6 +232,8 @@ class NodeFacts:
     """Whether this agent has somebody who judges them."""
     jobs: Sequence[JobRanks] = field(default_factory=list)
     """What is wrong comes first, then what lives, then what has ended."""
+    denied: int = 0
+    """Processes of other users that the agent may not read."""
 
     def live(self) -> list[JobRanks]:
         """The jobs of which a rank lives, or of which something is told."""
@@ -332,6 +334,7 @@ def facts_of(runner: Runner, sources: PageSources = NO_SOURCES) -> NodeFacts:
         findings,
         sources.findings is not None and _judges(jobs),
         _jobs(ranks, findings or ()),
+        int(sum(count for _, count in series.of("stagewatch_processes_denied"))),
     )
 
 

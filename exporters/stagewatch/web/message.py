@@ -51,9 +51,15 @@ class Response:
     content_type: str
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
+    held: object = None
+    """What lives as long as somebody sends this response, also with other headers."""
 
     def encode(self, *, keep_alive: bool, head_only: bool) -> bytes:
-        """The bytes to send; `head_only` for HEAD, whose headers are those of GET."""
+        """All bytes to send; `head_only` for HEAD, whose headers are those of GET."""
+        return self.head(keep_alive=keep_alive) + (b"" if head_only else self.body)
+
+    def head(self, *, keep_alive: bool) -> bytes:
+        """Those in front of the body."""
         lines = [
             f"HTTP/1.1 {self.status.value} {self.status.phrase}",
             f"Date: {formatdate(usegmt=True)}",
@@ -65,8 +71,7 @@ class Response:
             f"Connection: {'keep-alive' if keep_alive else 'close'}",
             *(f"{name}: {value}" for name, value in self.headers.items()),
         ]
-        head = "\r\n".join(lines) + "\r\n\r\n"
-        return head.encode("latin-1") + (b"" if head_only else self.body)
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
 Answer = Callable[[Request], Response]
@@ -97,6 +102,8 @@ def parse_head(head: bytes) -> Request:
             raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers")
         name = header[1].decode("ascii").lower()
         value = header[2].decode("latin-1").strip(" \t")
+        if name == "host" and name in headers:
+            raise Refused(HTTPStatus.BAD_REQUEST, "two Host headers")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
         position = header.end()
     if line[3] == b"1" and "host" not in headers:

@@ -206,7 +206,8 @@ class HTTPServer:
         request = parse_head(head)
         keep_alive = request.keep_alive and not self._closing.is_set()
         response = self._answer(request)
-        connection.send(response.encode(keep_alive=keep_alive, head_only=request.method == "HEAD"))
+        body = b"" if request.method == "HEAD" else response.body
+        connection.send(response.head(keep_alive=keep_alive), body)
         return keep_alive
 
 

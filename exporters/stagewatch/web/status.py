@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import stagewatch
 from stagewatch.core.runner import Runner
-from stagewatch.core.words import duration, printable, size
+from stagewatch.core.words import denied, duration, printable, size
 from stagewatch.stages import STAGES
 from stagewatch.web.facts import (
     FAULT_SHOWN_SECONDS,
@@ -149,7 +149,9 @@ class StatusPage:
         )
         for show in (duration, size, percent, moment, shares):
             environment.filters[show.__name__] = _or_nothing(show)
-        environment.filters |= {"curve": curve, "between": between, "data_url": data_url}
+        environment.filters |= {
+            "curve": curve, "between": between, "data_url": data_url, "denied": denied,
+        }  # fmt: skip
         return environment
 
 

@@ -6,17 +6,13 @@ system or a network, only for the helper itself, and for that not longer than a 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from stagewatch.core.children.supervisor import PACKAGES, Supervisor
-
-_START = (
-    "import sys; sys.path += sys.argv[1:]; from stagewatch.core.children.worker import main; main()"
-)
+from stagewatch.core.children.start import PACKAGES, bare_python, popen
+from stagewatch.core.children.supervisor import Supervisor
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +75,10 @@ class Helper(Supervisor):
         timeout: float = 5.0,
         restart_after: float = 10.0,
     ) -> None:
-        start = [sys.executable, "-I", "-S", "-c", _START, *(str(p.resolve()) for p in packages)]
+        command = bare_python("stagewatch.core.children.worker", packages=packages)
         super().__init__(
             "the helper",
-            lambda: start,
+            lambda: popen(command),
             greeting=self._work,
             timeout=timeout,
             backoff=(restart_after, restart_after),

@@ -19,17 +19,13 @@ import select
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-import stagewatch
+from stagewatch.core.children.start import Process
 from stagewatch.core.errors import NoData, SourceError, StagewatchError, Stuck
 
 T = TypeVar("T")
-
-PACKAGES = Path(stagewatch.__path__[0]).resolve().parent
-"""Where this very package lies, for the child to import."""
 
 MAX_LINE = 64 << 20
 """Longest answer in bytes; more than that is no answer."""
@@ -41,20 +37,19 @@ SHORT = 0.3
 class Supervisor:
     """Starts the child with the first question, and again after it has ended or was given up.
 
-    `name` is what messages call it, and `answerer` whom it asks in turn.  A `greeting` is told to
-    each new child.  With `errors` its standard error becomes the reason why it has ended; without,
-    it is the agent's.  Any thread may ask; the one that starts a child must live as long as the
+    `name` is what messages call it, and `answerer` whom it asks in turn.  `start` starts it; where
+    its standard error is a pipe, that tells the reason why it has ended.  A `greeting` is told to
+    each new child.  Any thread may ask; the one that starts a child must live as long as the
     child where that has asked the kernel to die with its parent.
     """
 
     def __init__(
         self,
         name: str,
-        command: Callable[[], Sequence[str]],
+        start: Callable[[], Process],
         *,
         answerer: str = "",
         greeting: Callable[[], object] | None = None,
-        errors: bool = False,
         timeout: float = 5.0,
         start_timeout: float = 30.0,
         backoff: tuple[float, float] = (5.0, 300.0),
@@ -63,9 +58,8 @@ class Supervisor:
     ) -> None:
         self._name = name
         self._answerer = answerer or name
-        self._command = command
+        self._start = start
         self._greeting = greeting
-        self._errors = errors
         self._timeout = timeout
         self._start_timeout = start_timeout
         self._backoff = backoff
@@ -163,9 +157,10 @@ class Supervisor:
         self._answered = False
         self._leave_by = None
         try:
-            self._child = _Child(
-                self._name, self._command(), errors=self._errors, clock=self._clock
-            )
+            self._child = _Child(self._name, self._start(), self._clock)
+        except SourceError as error:
+            self._failed(error)
+            raise
         except OSError as error:  # the limit of processes, of descriptors or of memory
             failure = SourceError(f"{self._name} cannot be started: {error.strerror}")
             self._failed(failure)
@@ -213,23 +208,12 @@ class Supervisor:
 
 
 class _Child:
-    """One process from its start until it is reaped.  It sees this very package."""
+    """One process from its start until it is reaped."""
 
-    def __init__(
-        self, name: str, command: Sequence[str], *, errors: bool, clock: Callable[[], float]
-    ) -> None:
-        path = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH", "")]))
+    def __init__(self, name: str, process: Process, clock: Callable[[], float]) -> None:
         self._name = name
         self._clock = clock
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if errors else None,
-            bufsize=0,
-            cwd="/",  # `python -m` imports from the working directory first
-            env={**os.environ, "PYTHONPATH": path},
-        )
+        self._process = process
         pipes = (self._process.stdin, self._process.stdout, self._process.stderr)
         self._pipes = [pipe for pipe in pipes if pipe is not None]
         self._input, self._output, *self._errors = (pipe.fileno() for pipe in self._pipes)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 
-from stagewatch.core.children.supervisor import PACKAGES, Supervisor
+from stagewatch.core.children.start import Child, Start, plainly
+from stagewatch.core.children.supervisor import Supervisor
 from stagewatch.core.errors import SourceError, StagewatchError
+from stagewatch.core.privileges.seccomp import NETLINK
 from stagewatch.core.state_file import BROKEN
 from stagewatch.ranks.waits.child import ANSWER_SECONDS
 from stagewatch.ranks.waits.model import Process, State, Waiting, from_json
@@ -15,9 +16,7 @@ APART_SECONDS = 2.0
 """Between the two looks."""
 MAX_PIDS = 256
 
-_START = (
-    "import sys; sys.path += sys.argv[1:]; from stagewatch.ranks.waits.child import main; main()"
-)
+READER = Child("stagewatch.ranks.waits.child", may=(NETLINK,))
 
 
 class Waits:
@@ -26,12 +25,11 @@ class Waits:
     Only for a job that is suspected: it costs some tenths of a second of CPU time.
     """
 
-    def __init__(self, *, apart: float = APART_SECONDS) -> None:
-        start = [sys.executable, "-I", "-S", "-c", _START, str(PACKAGES)]
+    def __init__(self, *, apart: float = APART_SECONDS, start: Start = plainly) -> None:
         patience = ANSWER_SECONDS + apart + 10.0
         self._apart = apart
         self._child = Supervisor(
-            "the reader of waits", lambda: start, timeout=patience, start_timeout=patience
+            "the reader of waits", lambda: start(READER), timeout=patience, start_timeout=patience
         )
 
     def look(

@@ -1,0 +1,182 @@
+"""Agents with the user, capabilities and limits of the shipped files, and ranks of other users.
+
+No systemd, engine or cluster is needed: what those would set is parsed out of the unit,
+compose.yaml and the manifest, and set by setpriv(1) and prlimit(1) in a mount namespace in which
+the agent's user exists and may read the interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stagewatch.core.processes import Children
+from stagewatch.demo.stack import free_port
+from tests.deploy.engine import ROOT, need
+from tests.node_agent import NodeAgent
+from tests.running import clean_environ
+from tests.waiting import wait_for
+
+_UNIT = ROOT / "deploy" / "systemd" / "stagewatch-node.service"
+_ENTRYPOINT = "deploy/docker/entrypoint.sh"
+_LIMITS = {"LimitNOFILE": "nofile", "LimitCORE": "core", "LimitNPROC": "nproc", "TasksMax": "nproc"}
+
+# What lies in a home directory that is closed to others, such as the interpreter, moves out of it.
+_NAMESPACE = """
+set -eu
+scratch=$1 interpreter=$2 checkout=$3
+shift 3
+for file in passwd group; do
+    if [ -e "$scratch/$file" ]; then mount --bind "$scratch/$file" "/etc/$file"; fi
+done
+if [ "$1" = container ]; then mount -t tmpfs -o mode=755 none /run; fi
+shift
+mkdir -p "$scratch/interpreter" "$scratch/checkout"
+mount --rbind "$interpreter" "$scratch/interpreter"
+mount --rbind "$checkout" "$scratch/checkout"
+case $interpreter$checkout in */root/*) mount -t tmpfs -o mode=755 none /root ;; esac
+mkdir -p "$interpreter" "$checkout"
+mount --rbind "$scratch/interpreter" "$interpreter"
+mount --rbind "$scratch/checkout" "$checkout"
+exec "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """How one of the shipped files has the node agent started."""
+
+    name: str
+    user: str
+    command: tuple[str, ...]
+    """What sets the rest, then the agent with its arguments."""
+    environ: dict[str, str] = field(default_factory=dict)
+    container: bool = False
+
+
+def _capabilities(text: str) -> str:
+    """CAP_SYSLOG CAP_SYS_PTRACE, as setpriv takes them."""
+    names = [name.removeprefix("CAP_").lower() for name in text.split()]
+    return ",".join(["-all", *(f"+{name}" for name in names)])
+
+
+def systemd() -> Installation:
+    """By the unit."""
+    lines = [line for line in _UNIT.read_text().splitlines() if not line.startswith("#")]
+    set_to = {name: value for name, _, value in (line.partition("=") for line in lines) if value}
+    ambient = _capabilities(set_to["AmbientCapabilities"])
+    command = ["setpriv", f"--reuid={set_to['User']}", f"--regid={set_to['Group']}"]
+    command += ["--init-groups", f"--bounding-set={_capabilities(set_to['CapabilityBoundingSet'])}"]
+    command += [f"--inh-caps={ambient}", f"--ambient-caps={ambient}"]
+    if set_to.get("NoNewPrivileges") == "yes":
+        command.append("--no-new-privs")
+    limits = [f"--{_LIMITS[name]}={value}" for name, value in set_to.items() if name in _LIMITS]
+    if limits:
+        command = ["prlimit", *limits, *command]
+    agent = set_to["ExecStart"].split()[1:]
+    return Installation(
+        "systemd", set_to["User"], (*command, sys.executable, "-m", "stagewatch.cli", *agent)
+    )
+
+
+def _container(
+    name: str, user: object, added: Sequence[str], arguments: Sequence[str], environ: dict[str, str]
+) -> Installation:
+    """An engine starts the entry point as this user, and bounds what it may do."""
+    assert user in ("root", 0), "an engine gives capabilities to root alone"
+    bounds = _capabilities(" ".join(added))
+    # Root's permitted ones are all that are in the bounding set, as an engine has it.
+    command = ("setpriv", f"--bounding-set={bounds}", "--no-new-privs", f"{ROOT}/{_ENTRYPOINT}")
+    return Installation(name, "stagewatch", (*command, *arguments), environ, container=True)
+
+
+def compose() -> Installation:
+    """By compose.yaml."""
+    service = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["node"]
+    assert service["cap_drop"] == ["ALL"]
+    return _container("compose", service["user"], service["cap_add"], service["command"], {})
+
+
+def kubernetes() -> Installation:
+    """By the manifest of the DaemonSet."""
+    manifests = yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "node.yaml").read_text())
+    [daemon] = [one for one in manifests if one["kind"] == "DaemonSet"]
+    [agent] = daemon["spec"]["template"]["spec"]["containers"]
+    context = agent["securityContext"]
+    assert context["capabilities"]["drop"] == ["ALL"] and not context["allowPrivilegeEscalation"]
+    added = context["capabilities"]["add"]
+    return _container("kubernetes", context["runAsUser"], added, agent["args"], {})
+
+
+INSTALLATIONS = {"systemd": systemd, "compose": compose, "kubernetes": kubernetes}
+
+
+def need_users() -> None:
+    """Skip where processes cannot be started as other users."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip("needs root on Linux: processes of several users")
+    need("unshare", "setpriv", "prlimit", "mount")
+    done = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"needs a mount namespace: {done.stderr.decode()}")
+
+
+def in_namespace(scratch: Path, *command: str, container: bool = False) -> list[str]:
+    """A command for which the interpreter and the checkout lie where any user may read them."""
+    kind = "container" if container else "host"
+    where = (str(scratch), sys.base_prefix, str(ROOT), kind)
+    return ["unshare", "--mount", "sh", "-c", _NAMESPACE, "sh", *where, *command]
+
+
+def as_user(scratch: Path, uid: int, *command: str) -> list[str]:
+    """A command of another user, who has no privileges."""
+    scratch.mkdir(exist_ok=True)
+    whose = [f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+    return in_namespace(scratch, "setpriv", *whose, "--pdeathsig=KILL", *command)
+
+
+def start(
+    installation: Installation, agent: NodeAgent, children: Children, uid: int, **environ: str
+) -> None:
+    """Start an agent as installed, with this number for its user, and wait until it answers."""
+    scratch = agent.directory
+    for name, line in {"passwd": f"{uid}:{uid}::/:/bin/false", "group": f"{uid}:"}.items():
+        known = [
+            line
+            for line in Path("/etc", name).read_text().splitlines()
+            if not line.startswith(f"{installation.user}:")
+        ]
+        (scratch / name).write_text("\n".join([*known, f"{installation.user}:x:{line}", ""]))
+    for path in (scratch, agent.ranks, agent.faults):
+        path.chmod(0o1777)
+    agent.port = free_port()
+    agent.process = children.start(
+        in_namespace(
+            scratch,
+            *installation.command,
+            *("--listen", f"127.0.0.1:{agent.port}"),
+            *agent.arguments,
+            container=installation.container,
+        ),
+        log=agent.log,
+        environ=clean_environ(
+            {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+            | installation.environ
+            | environ
+        ),
+    )
+    wait_for(agent.healthy, "the agent answers")
+
+
+def status(pid: int, task: int | None = None) -> dict[str, str]:
+    """`/proc/<pid>/status` of a process, or of a thread."""
+    text = Path(f"/proc/{pid}/task/{task or pid}/status").read_text()
+    return dict(re.findall(r"^(\w+):\t(.*)$", text, re.MULTILINE))

@@ -1,0 +1,317 @@
+"""What the agent sees as installed of other users' ranks, beside what root sees.
+
+Every other test runs as root, or looks at processes of its own user.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from stagewatch.core.privileges import capabilities
+from stagewatch.core.processes import Children
+from tests.as_installed import (
+    INSTALLATIONS,
+    Installation,
+    as_user,
+    need_users,
+    start,
+    status,
+    systemd,
+)
+from tests.node_agent import NodeAgent, Series
+from tests.running import clean_environ
+from tests.waiting import wait_for
+
+RECORDED = """
+import os, socket, subprocess, sys, time, stagewatch
+peer = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+child = subprocess.Popen(["setpriv", "--pdeathsig=KILL", "sleep", "600"])
+stagewatch.init(job_id=sys.argv[1], rank=0, world_size=2)
+step = 0
+while True:
+    step += 1
+    with stagewatch.stage("train", step=step):
+        open("/dev/null", "wb", buffering=0).write(bytes(1 << 20))
+        time.sleep(0.05)
+"""
+UNRECORDED = """
+import socket, sys, time
+peer = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+while True:
+    open("/dev/null", "wb", buffering=0).write(bytes(1 << 20))
+    time.sleep(0.05)
+"""
+HANGS = """
+import socket, sys, time, stagewatch
+peer = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+stagewatch.init(job_id=sys.argv[1], rank=0, world_size=2)
+with stagewatch.stage("train"):
+    for step in range(100):
+        stagewatch.heartbeat(step=step)
+        time.sleep(0.005)
+    peer.recv(1)
+"""
+FIRST_UID = 60_000
+"""Of users that no machine has."""
+
+
+@dataclass
+class Node:
+    """Ranks of two users, and an agent of root's that sees all there is."""
+
+    directory: Path
+    jobs: tuple[str, str, str]
+    root: NodeAgent
+    children: Children
+
+    def of_jobs(self, agent: NodeAgent) -> set[tuple[str, frozenset[tuple[str, str]]]]:
+        """Names and labels of what an agent tells of the jobs; what moves by itself left out."""
+        return {
+            (name, pairs)
+            for (name, pairs) in agent.series()
+            if dict(pairs).get("job_id") in self.jobs and name not in MOVING
+        }
+
+
+MOVING = {
+    "rl_rank_at_work",
+    "rl_rank_wait_class",
+    "rl_rank_blocked_tasks",
+    "rl_rank_still_seconds",
+    "rl_rank_storage_wait_seconds",
+    "rl_stage_failures_total",
+}
+"""Series that come and go with what a rank does at the moment, whoever looks."""
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    """A directory that any user may write to, three ranks, and root's agent."""
+    need_users()
+    number = os.getpid()
+    jobs = (f"recorded-{number}", str(number + 7_000_000), f"hangs-{number}")
+    with (
+        tempfile.TemporaryDirectory(prefix="sw-", ignore_cleanup_errors=True) as name,
+        socket.create_server(("127.0.0.1", 0), backlog=8) as server,
+        Children() as children,
+    ):
+        server.settimeout(60)
+        directory = Path(name)
+        directory.chmod(0o1777)
+        (directory / "root").mkdir()
+        root = NodeAgent(directory / "root", *arguments(directory / "root"))
+        root.ranks.chmod(0o1777)
+        port = str(server.getsockname()[1])
+        for uid, code, given, more in (
+            (FIRST_UID, RECORDED, (jobs[0], port), {"STAGEWATCH_DIR": str(root.ranks)}),
+            (FIRST_UID + 1, UNRECORDED, (port,),
+             {"RANK": "1", "WORLD_SIZE": "2", "SLURM_JOB_ID": jobs[1]}),
+            (FIRST_UID, HANGS, (jobs[2], port), {"STAGEWATCH_DIR": str(root.ranks)}),
+        ):  # fmt: skip
+            children.start(
+                as_user(directory / f"rank-{uid}", uid, sys.executable, "-c", code, *given),
+                environ=clean_environ({"HOME": "/", **more}),
+                log=directory / "ranks.log",
+            )
+        peers = [server.accept()[0] for _ in range(3)]
+        root.start()
+        try:
+            yield Node(directory, jobs, root, children)
+        finally:
+            root.stop()
+            for peer in peers:
+                peer.close()
+
+
+def arguments(directory: Path) -> list[str]:
+    """Of both agents."""
+    return [
+        *("--collector.kmsg.state-file", str(directory / "kmsg.json")),
+        *("--collector.incidents.dir", str(directory / "incidents")),
+    ]
+
+
+@dataclass
+class Installed:
+    """An agent as installed."""
+
+    how: Installation
+    agent: NodeAgent
+
+    @property
+    def keeper(self) -> psutil.Process:
+        """The process that keeps the privileges."""
+        [found] = [
+            child
+            for child in psutil.Process(self.agent.process.pid).children()
+            if "stagewatch.core.privileges.keeper_child" in child.cmdline()
+        ]
+        return found
+
+
+@pytest.fixture(scope="module")
+def blind(node: Node) -> Iterator[NodeAgent]:
+    """An agent of the unit's user that was given no capability."""
+    how = replace(
+        systemd(),
+        command=tuple(
+            re.sub(r"(caps|bounding-set)=.*", r"\1=-all", part) for part in systemd().command
+        ),
+    )
+    (directory := node.directory / "blind").mkdir()
+    agent = NodeAgent(directory, *arguments(directory), "--record-dir", str(node.root.ranks))
+    with Children() as children:
+        start(how, agent, children, FIRST_UID + 20)
+        yield agent
+
+
+def test_without_capabilities_the_agent_tells_what_it_cannot_see(
+    node: Node, blind: NodeAgent
+) -> None:
+    wait_for(lambda: blind.value("stagewatch_processes_denied"), "processes that are denied")
+    for collector in ("rank_io", "net", "work"):
+        wait_for(
+            lambda name=collector: blind.value("stagewatch_collector_success", collector=name) == 0,
+            f"{collector} fails",
+        )
+    page = blind.get("/")[1]
+    assert "processes of other users cannot be read: that takes CAP_SYS_PTRACE and" in page
+    assert blind.value("rl_rank_step", job_id=node.jobs[0]), "what can be seen is shown"
+
+
+@pytest.mark.parametrize("command", ["inspect", "check-config"])
+def test_commands_of_a_user_tell_what_he_cannot_see(node: Node, command: str) -> None:
+    told = subprocess.run(
+        as_user(node.directory / f"user-{command}", FIRST_UID + 21,
+                sys.executable, "-m", "stagewatch.cli", command),
+        capture_output=True, text=True, env=clean_environ({"HOME": "/"}), check=False,
+    )  # fmt: skip
+    assert re.search(r"\d+ processes of other users cannot be read: that takes CAP_", told.stderr)
+    assert "Traceback" not in told.stderr
+
+
+@pytest.fixture(scope="module", params=INSTALLATIONS)
+def installed(request: pytest.FixtureRequest, node: Node) -> Iterator[Installed]:
+    """By each of the three ways."""
+    how = INSTALLATIONS[request.param]()
+    directory = node.directory / how.name
+    directory.mkdir()
+    agent = NodeAgent(directory, *arguments(directory), "--record-dir", str(node.root.ranks))
+    (directory / "incidents").mkdir()
+    (directory / "incidents").chmod(0o1777)
+    with Children() as children:
+        start(how, agent, children, FIRST_UID + 10 + list(INSTALLATIONS).index(how.name))
+        yield Installed(how, agent)
+
+
+pytestmark = [pytest.mark.xdist_group("as_installed"), pytest.mark.timeout(600)]
+
+
+def test_the_agent_sees_of_other_users_what_root_sees(node: Node, installed: Installed) -> None:
+    telling = {
+        (name, job)
+        for name, job in (
+            ("rl_rank_io_bytes_total", node.jobs[0]),
+            ("rl_rank_io_bytes_total", node.jobs[1]),  # found by its environment
+            ("rl_rank_tcp_connections", node.jobs[0]),
+            ("rl_rank_tcp_connections", node.jobs[1]),
+            ("rl_rank_open_files", node.jobs[1]),
+            ("rl_rank_processes", node.jobs[0]),
+            ("rl_rank_stack_frame_info", node.jobs[2]),
+            ("rl_rank_waits_for", node.jobs[2]),
+        )
+    }
+    seen: list[set[tuple[str, frozenset[tuple[str, str]]]]] = [set(), set()]
+
+    def agree() -> bool:
+        seen[:] = node.of_jobs(node.root), node.of_jobs(installed.agent)
+        here = {(name, dict(pairs)["job_id"]) for name, pairs in seen[1]}
+        return seen[0] == seen[1] and telling <= here
+
+    try:
+        wait_for(agree, "the same series", limit=90)
+    except AssertionError:
+        lacking, more = (
+            sorted(map(str, one))[:20] for one in (seen[0] - seen[1], seen[1] - seen[0])
+        )
+        pytest.fail(f"installed by {installed.how.name} it lacks {lacking} and has {more} instead")
+
+
+def test_every_collector_succeeds_that_does_as_root(node: Node, installed: Installed) -> None:
+    def states(series: Series) -> dict[tuple[str, str], float]:
+        return {
+            (name, dict(pairs)["collector"]): value
+            for (name, pairs), value in series.items()
+            if name in ("stagewatch_collector_success", "stagewatch_collector_no_data")
+        }
+
+    wait_for(
+        lambda: states(node.root.series()) == states(installed.agent.series()),
+        "the same collectors succeed",
+    )
+    for name in ("stagewatch_kmsg_readable", "stagewatch_processes_denied"):
+        wait_for(
+            lambda name=name: node.root.value(name) == installed.agent.value(name),  # type: ignore[misc]
+            f"the same {name}",
+        )
+
+
+def test_the_process_with_the_socket_has_no_capability(installed: Installed) -> None:
+    pid = installed.agent.process.pid
+    listening = [one for one in psutil.Process(pid).net_connections() if one.status == "LISTEN"]
+    assert [one.laddr.port for one in listening] == [installed.agent.port]
+    for thread in psutil.Process(pid).threads():
+        held = status(pid, thread.id)
+        assert {int(held[name], 16) for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")} == {0}
+        assert held["NoNewPrivs"] == "1"
+    assert "0" not in status(pid)["Uid"].split()
+
+
+def test_who_has_capabilities_has_no_socket_and_no_more_calls_than_it_needs(
+    installed: Installed,
+) -> None:
+    wanted = sum(1 << number for number in capabilities.NAMES)
+    keeper = installed.keeper
+    everybody = psutil.Process(installed.agent.process.pid).children(recursive=True)
+    able = [one for one in everybody if int(status(one.pid)["CapPrm"], 16)]
+    assert {one.pid for one in able} == {keeper.pid, *(one.pid for one in keeper.children())}
+    assert int(status(keeper.pid)["CapPrm"], 16) == wanted
+    for one in able:
+        assert not int(status(one.pid)["CapPrm"], 16) & ~wanted
+        assert status(one.pid)["Seccomp"] == "2"
+        assert not one.net_connections("inet")
+
+
+def test_a_child_with_privileges_is_started_anew(installed: Installed) -> None:
+    def children() -> set[int]:
+        return {child.pid for child in installed.keeper.children()}
+
+    before = wait_for(children, "the reader of /proc")
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: children() - before, "another one")
+    wait_for(
+        lambda: installed.agent.value("stagewatch_collector_success", collector="rank_io") == 1,
+        "it reads",
+    )
+
+
+def test_without_its_keeper_the_agent_ends_to_be_begun_anew(installed: Installed) -> None:
+    """The last one: systemd and engines start it again."""
+    keeper = installed.keeper
+    for child in (*keeper.children(), keeper):
+        child.kill()
+    wait_for(lambda: installed.agent.process.poll() is not None, "the end of the agent")
+    assert "the keeper of privileges has ended" in installed.agent.log.read_text()
