@@ -102,7 +102,7 @@ def _commands(proc: Procfs, files: Files) -> list[Command]:
     read = _read(files, "environ", proc.pids(), (RUN_ID,))
     found: dict[str, list[int]] = {}
     for pid, environ in sorted(read.items()):
-        name = (environ or b"").decode("utf-8", "replace").strip("\0").removeprefix(RUN_ID)
+        name = environ.decode("utf-8", "replace").strip("\0").removeprefix(RUN_ID)
         if re.fullmatch(r"run-\d{1,10}-[\w.-]{1,64}", name):
             found.setdefault(name, []).append(pid)
     return [Command(name, tuple(pids)) for name, pids in found.items()]
@@ -111,11 +111,12 @@ def _commands(proc: Procfs, files: Files) -> list[Command]:
 def _read(
     files: Files, file: str, pids: Iterable[int], prefixes: Sequence[str] = ()
 ) -> Mapping[int, bytes]:
-    """The file of each process; of none where the reader does not answer."""
+    """The file of each process that may be read; of none where the reader does not answer."""
     try:
-        return files.read(file, pids, prefixes)
+        read = files.read(file, pids, prefixes)
     except StagewatchError:
         return {}
+    return {pid: content for pid, content in read.items() if content is not None}
 
 
 def stand_still(
