@@ -52,7 +52,7 @@ PROCESS_CPU_SECONDS = 0.5
 """And of it, for what one process waits for."""
 LIFE_CPU_SECONDS = 120
 """CPU time of all answers."""
-MEMORY_BYTES = 1 << 30
+MEMORY_BYTES = 384 << 20
 MAX_STEPS = 3
 """From the processes asked for to the last that is followed."""
 MAX_PROCESSES = 256
