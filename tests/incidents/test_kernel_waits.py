@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stagewatch.host.procfs import Procfs
-from stagewatch.incidents.kernel_waits import far_ends, kernel_waits
+from stagewatch.incidents.kernel_waits import NOTHING, far_ends, kernel_waits
 from stagewatch.judgement.facts import KernelWait, RankFacts
 from stagewatch.judgement.from_prometheus import JobSeries, moment
 from stagewatch.judgement.judge import judge
@@ -61,7 +61,7 @@ def test_the_worker_of_a_queue_is_named_without_its_own_word(
     reads = told["540", "train", "0"]
     assert {(wait.role, wait.rank) for wait in reads} == {("train", n) for n in (1, 2, 3)}
     assert {wait.how for wait in reads} == {"a read of a pipe"}
-    assert ("540", "train", "2") not in told
+    assert told["540", "train", "2"] == (NOTHING,)
     assert hung(ranks, told) == [("awaited", 2)]
 
 
@@ -72,7 +72,9 @@ def test_a_rank_that_waits_for_its_own_helper_waits_for_nobody_else(
     running = program(QUEUES, "fork")
     trainer, worker = running["trainer"], running["worker1"]
     look = settled(trainer, until=lambda look: ends(look, [trainer]).pids == (worker,))
-    assert kernel_waits(look, [rank("train", 0, trainer)], Procfs()) == {}
+    assert kernel_waits(look, [rank("train", 0, trainer)], Procfs()) == {
+        ("540", "train", "0"): (NOTHING,)
+    }
 
 
 ASKS = code("""
@@ -128,7 +130,8 @@ def test_a_queue_server_leads_to_the_ranks_that_may_have_to_fill_it() -> None:
         ("540", "train", "0"): (
             KernelWait(how, through=name),
             KernelWait(how, "rollout", 1, through=name),
-        )
+        ),
+        ("540", "rollout", "1"): (NOTHING,),
     }
 
 

@@ -33,9 +33,9 @@ from stagewatch.incidents.files import (
     Witness,
     with_evidence,
 )
-from stagewatch.incidents.kernel_waits import far_ends, kernel_waits
+from stagewatch.incidents.kernel_waits import NOTHING, far_ends, kernel_waits
 from stagewatch.incidents.libraries import Asked, Libraries
-from stagewatch.judgement.facts import RankFacts, as_json
+from stagewatch.judgement.facts import KernelWait, RankFacts, as_json
 from stagewatch.judgement.from_node import Observer
 from stagewatch.judgement.headline import findings_of
 from stagewatch.judgement.judge import judge
@@ -406,7 +406,11 @@ class IncidentsCollector(Collector):
             waits = kernel_waits(waiting, asked.ranks, self._proc)
             ends = far_ends(waiting, asked.ranks)
             ranks = [
-                replace(one, waits=waits.get(key, one.waits), ends=ends.get(key, one.ends))
+                replace(
+                    one,
+                    waits=_latest(one.waits, waits.get(key, ())),
+                    ends=ends.get(key, one.ends),
+                )
                 for one in incident.ranks
                 if (key := (incident.job_id, one.role, str(one.rank)))
             ]
@@ -441,6 +445,11 @@ class IncidentsCollector(Collector):
             for marker in markers
             if marker.active(time.time())
         ][:MAX_LINES]
+
+
+def _latest(before: Sequence[KernelWait], now: Sequence[KernelWait]) -> Sequence[KernelWait]:
+    """What the kernel shows now, or did before if it shows nothing now: nobody has moved."""
+    return now if now and (NOTHING not in now or not before) else before
 
 
 def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts]) -> None:

@@ -20,6 +20,8 @@ MAX_WAITS = 16
 MAX_NAME = 80
 MAX_ANCESTORS = 16
 
+NOTHING = KernelWait("")
+"""The kernel shows nothing of whom a rank waits for."""
 _WRITES = ("write", "writev", "sendto", "sendmsg", "sendfile", "splice")
 _IN = {
     Kind.PIPE: "a read of a pipe",
@@ -45,9 +47,13 @@ _STUCK = (State.INWARD, State.STORAGE)
 def kernel_waits(
     waiting: Waiting, ranks: Iterable[Rank], proc: Procfs
 ) -> dict[RankKey, tuple[KernelWait, ...]]:
-    """By rank; of one of which nothing is seen, nothing is told."""
+    """By rank, of all that were looked at."""
     job = _Job(waiting, ranks, proc)
-    return {rank.key: told for rank in job.ranks.values() if (told := job.waits(rank))}
+    return {
+        rank.key: job.waits(rank) or (NOTHING,)
+        for rank in job.ranks.values()
+        if rank.pid in waiting.processes
+    }
 
 
 def far_ends(waiting: Waiting, ranks: Iterable[Rank]) -> dict[RankKey, tuple[str, ...]]:

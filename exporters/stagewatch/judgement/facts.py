@@ -34,7 +34,7 @@ class KernelWait:
     no rank, or an address on another node.  With none of these it waits for nobody."""
 
     how: str
-    """In words: `reads a pipe`."""
+    """In words: `a read of a pipe`; empty where the kernel was asked, and shows nothing."""
     role: str = ""
     rank: int | None = None
     process: str = ""
@@ -138,7 +138,8 @@ class RankFacts:
     @property
     def stands_alone(self) -> bool:
         """Whether the kernel shows that it waits for nobody."""
-        return bool(self.kernel_waits) and all(wait.nobody for wait in self.kernel_waits)
+        waits = self.kernel_waits
+        return bool(waits) and all(wait.nobody and wait.how for wait in waits)
 
     @property
     def overdue(self) -> bool:
