@@ -380,8 +380,8 @@ def _word_at(raw: bytearray, at: int) -> bytearray:
 
 
 def _looks_like_record(raw: bytes | bytearray) -> bool:
-    """Whether it is a record that its writer has completed, with or without what lies behind it."""
-    return len(raw) in (RECORD_SIZE, FILE_SIZE) and raw.startswith(layout.MAGIC)
+    """Whether it is a record that its writer has completed: alone, with its events, or the file."""
+    return len(raw) in (RECORD_SIZE, WORK_AT, FILE_SIZE) and raw.startswith(layout.MAGIC)
 
 
 def parse(raw: bytes, rest: bytes = b"") -> RankRecord:
