@@ -27,16 +27,19 @@ from tests.waiting import wait_for
 VERSION = stagewatch.__version__
 TOOLS = ROOT / ".venv-release" / "bin"
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("release")]
+DIST = os.environ.get("STAGEWATCH_DIST", "")
+
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("release"),
+    pytest.mark.skipif(not DIST, reason="needs a release in $STAGEWATCH_DIST: make test-release"),
+]
 
 
 @pytest.fixture(scope="module")
 def dist() -> Path:
     """Where the release is."""
-    directory = os.environ.get("STAGEWATCH_DIST")
-    if not directory:
-        pytest.skip("needs a release in $STAGEWATCH_DIST: make test-release")
-    return Path(directory)
+    return Path(DIST)
 
 
 @pytest.fixture(scope="module")

@@ -135,7 +135,7 @@ def test_an_agent_tells_where_the_ranks_of_a_job_hang(
     content = json.loads(file.read_text())
     (sentence,) = content["sentences"]
     assert f"rank 2 (pid {pids[2]})" in sentence
-    assert f"at {reward}: it is in other code than all others" in sentence
+    assert f"at {reward}; it is in other code than all others" in sentence
     assert content["ranks"][2]["facts"]["wait_class"] == "parked"
     assert [one["stack"]["still"] for one in content["ranks"]] == [True] * 4
     assert content["faults"][0].startswith("cpu-1: cpu_contention r2, since ")

@@ -277,7 +277,7 @@ def test_who_waits_in_a_barrier_that_nobody_else_comes_to_is_named(
     assert [(one["rank"], one["pid"], one["evidence"]) for one in named["culprits"]] == [
         (0, first, "mismatch")
     ]
-    assert f"rank 0 (pid {first}) holds up the job: parked" in named["sentence"]
+    assert f"rank 0 (pid {first}) has been parked" in named["sentence"]
     assert (
         "and waits in barrier of world, to which nobody else comes: ranks 1, 2, 3 left, "
         in (named["sentence"])

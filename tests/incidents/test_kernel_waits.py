@@ -153,3 +153,18 @@ def test_a_connection_between_two_nodes_is_joined_by_the_judge() -> None:
         job.by[metric].append((mine | labels, 1.0))
     waits_of = {one.role: one.kernel_waits for one in moment("540", job, 1e9).ranks}
     assert waits_of["train"] == (KernelWait("a receive from a connection", "rollout", 3),)
+
+
+def test_a_send_to_a_server_that_takes_what_comes_blames_neither() -> None:
+    server, sends = NO_PROCESS, NO_PROCESS + 1
+    connection = Connection("127.0.0.1:2", "127.0.0.1:1", holders=(server,), unsent=1 << 20)
+    look = looked(
+        (server, State.WAITING),
+        (sends, State.WAITING),
+        waits=[
+            Wait(server, server, Kind.TCP, "recvfrom", 1.0, Mode.ANYBODY, (sends,)),
+            Wait(sends, sends, Kind.TCP, "sendto", 1.0, Mode.ALL, (server,), "", (connection,)),
+        ],
+    )
+    told = kernel_waits(look, [rank("rollout", 3, sends)], Procfs())
+    assert told == {("540", "rollout", "3"): (NOTHING,)}

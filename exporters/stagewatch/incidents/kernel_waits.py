@@ -111,6 +111,8 @@ class _Job:
         if pid != rank.pid and self._owner(pid) is not rank:
             name = _name(process)
             requests = [one for one in self._waiting.of(pid) if one.mode is Mode.ANYBODY]
+            if requests and how in _OUT.values():
+                return  # it takes what comes: what is slow lies between the two
             yield KernelWait(how, through=name) if requests else KernelWait(how, process=name)
             for other in self._clients(requests):
                 if other is not rank:
