@@ -142,7 +142,7 @@ def test_an_agent_tells_where_the_ranks_of_a_job_hang(
 
     said = run_inspect("--record-dir", str(agent.ranks), "--incident-dir", str(kept))
     assert said.returncode == 3
-    assert f"at {reward}: it is in other code than all others" in said.stdout
+    assert f"at {reward}; it is in other code than all others" in said.stdout
 
     # A restart takes the incident up, and looks at nobody again.
     agent.stop()

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -240,7 +241,8 @@ def _say_unseen(census: Census, record_dir: Path) -> None:
     for pid in sorted(census.unread or ()):
         print(f"process {pid} passed over: its environment does not answer", file=sys.stderr)
     if census.denied:
-        print(f"{denied(len(census.denied))}; root sees them", file=sys.stderr)
+        more = "; root sees them" if os.geteuid() else ""
+        print(f"{denied(len(census.denied))}{more}", file=sys.stderr)
 
 
 def _over(ranks: Sequence[RankFacts]) -> set[str]:
