@@ -51,6 +51,8 @@ class Past:
     """At the last look."""
     suspended: frozenset[str] = frozenset()
     """All of whose ranks were stopped a moment ago."""
+    asking: bool = False
+    """Whether agents ask the kernel once the job is suspected, so that more will be known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +296,8 @@ class _Job:
         case = self.cases[role]
         awaited = bool(case.charges) and all(one.evidence == "awaited" for one in case.charges)
         asked = any(charge.rank.kernel_waits for charge in case.charges)
-        return awaited and not asked and self.stuck[role] and _late(case.live) < ASKING_SECONDS
+        soon = self.past.asking and self.stuck[role] and _late(case.live) < ASKING_SECONDS
+        return awaited and not asked and soon
 
     def _early(self, role: str) -> bool:
         """Whether another role may still show better evidence."""

@@ -83,6 +83,7 @@ class Course:
         past = Past(
             frozenset(name for name, role in self._roles.items() if role.since is not None),
             frozenset(self._suspended(moment)),
+            asking=True,
         )
         jobs = {rank.job_id: past for rank in ranks}
         verdicts = judge(ranks, jobs, self._limits)
