@@ -175,17 +175,17 @@ SCENES = {
     ),
     # Healthy, whatever it looks like.
     "compile_first": Scene(
-        train("compile-first", 2, prefix=AT_WORK, orders="train compile 100"), nothing, armed=False
+        train("compile-first", 2, prefix=AT_WORK, orders="train compile 180"), nothing, armed=False
     ),
     "compile_again": Scene(
-        train("compile-again", 3, prefix=AT_WORK, wait="park"), order("train compile 100", 0)
+        train("compile-again", 3, prefix=AT_WORK, wait="park"), order("train compile 180", 0)
     ),
-    "checkpoint": Scene(train("checkpoint", 3, wait="park"), order("lap checkpoint 100")),
-    "evaluation": Scene(train("evaluation", 3), order("lap evaluate 100", 0)),
+    "checkpoint": Scene(train("checkpoint", 3, wait="park"), order("lap checkpoint 150")),
+    "evaluation": Scene(train("evaluation", 3), order("lap evaluate 150", 0)),
     "first_step": Scene(
-        train("first-step", 3, wait="park", orders="init sleep 100"), nothing, armed=False
+        train("first-step", 3, wait="park", orders="init sleep 120"), nothing, armed=False
     ),
-    "idle": Scene(train("idle", 3, wait="park"), order("lap sleep 100")),
+    "idle": Scene(train("idle", 3, wait="park"), order("lap sleep 150")),
     "data_pause": Scene(train("data-pause", 3, wait="park", pause=8.0), nothing),
     "debugger": Scene(train("debugger", 3), debug, lacks=cannot_trace),
     "requeued": Scene(lambda lab: lab.job("requeued", lab.nodes[:3], wait="park"), requeue),

@@ -52,14 +52,9 @@ def test_a_healthy_job_is_left_in_peace(scene: str, job: Job) -> None:
 
 
 def told(job: Job, seconds: float) -> list[dict[str, str]]:
-    """The alerts that somebody was told of, but that ranks want for cores, as they do where tests
-    share a machine."""
+    """The alerts that somebody was told of."""
     fired = job.ever("ALERTS", seconds, alertstate="firing")
-    return [
-        found.labels
-        for found in fired
-        if found.labels["severity"] != "info" and found.labels["alertname"] != "RankStarved"
-    ]
+    return [found.labels for found in fired if found.labels["severity"] != "info"]
 
 
 @pytest.fixture
