@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -63,6 +62,14 @@ with stagewatch.stage("train"):
         time.sleep(0.005)
     peer.recv(1)
 """
+PEER = """
+import socket, sys, time
+server = socket.create_server(("127.0.0.1", 0), backlog=8)
+print(server.getsockname()[1], flush=True)
+accepted = [server.accept() for _ in range(3)]
+time.sleep(3600)
+"""
+"""The far end of all their connections: asleep, so that it is the same whoever looks and when."""
 FIRST_UID = 60_000
 """Of users that no machine has."""
 
@@ -104,16 +111,16 @@ def node() -> Iterator[Node]:
     jobs = (f"recorded-{number}", str(number + 7_000_000), f"hangs-{number}")
     with (
         tempfile.TemporaryDirectory(prefix="sw-", ignore_cleanup_errors=True) as name,
-        socket.create_server(("127.0.0.1", 0), backlog=8) as server,
         Children() as children,
     ):
-        server.settimeout(60)
         directory = Path(name)
         directory.chmod(0o1777)
         (directory / "root").mkdir()
         root = NodeAgent(directory / "root", *arguments(directory / "root"))
         root.ranks.chmod(0o1777)
-        port = str(server.getsockname()[1])
+        children.start([sys.executable, "-c", PEER], log=directory / "peer.log")
+        wait_for(lambda: (directory / "peer.log").read_text().endswith("\n"), "a port to talk to")
+        port = (directory / "peer.log").read_text().strip()
         for uid, code, given, more in (
             (FIRST_UID, RECORDED, (jobs[0], port), {"STAGEWATCH_DIR": str(root.ranks)}),
             (FIRST_UID + 1, UNRECORDED, (port,),
@@ -125,14 +132,11 @@ def node() -> Iterator[Node]:
                 environ=clean_environ({"HOME": "/", **more}),
                 log=directory / "ranks.log",
             )
-        peers = [server.accept()[0] for _ in range(3)]
         root.start()
         try:
             yield Node(directory, jobs, root, children)
         finally:
             root.stop()
-            for peer in peers:
-                peer.close()
 
 
 def arguments(directory: Path) -> list[str]:
