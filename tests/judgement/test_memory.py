@@ -171,3 +171,18 @@ def test_a_judge_that_starts_later_says_the_same() -> None:
                     whole.verdict.stalled,
                     whole.paged,
                 )
+
+
+def test_one_mark_after_a_long_silence_is_no_retry() -> None:
+    """As where a time-out ends the stage: the rank that was held up is not at fault for the end."""
+    silent = {"collectives": {}, "step_age_seconds": 60.0}
+    waiting = job(4, SPINNING | silent)
+    marks = {"progress_age_seconds": 1.0, "inside": {}}
+    one_marks = job(4, SPINNING | silent, rank_1=SPINNING | silent | marks)
+
+    def evidence(*moments: Moment) -> str:
+        return course(*moments).verdict.evidence
+
+    assert evidence(*every(5, 60, waiting), at(65, one_marks)) != "livelock"
+    assert evidence(*every(5, 60, waiting), *every(5, 90, one_marks)[12:]) == "livelock"
+    assert evidence(*every(5, 60, one_marks)) == "livelock"

@@ -12,7 +12,6 @@ from stagewatch.judgement.graph import Edge
 from stagewatch.judgement.limits import (
     ABSENT_SECONDS,
     LATER_SECONDS,
-    MIN_SECONDS,
     RETRIES_SECONDS,
     STEPLESS_SECONDS,
     YOUNG_GAPS,
@@ -236,8 +235,7 @@ class Case:
     def retries(self, seconds: float) -> bool:
         """Whether all make marks of progress, and no step for a minute and about that long."""
         return self.steps_in_place(seconds) and all(
-            rank.progress_age_seconds is not None
-            and rank.progress_age_seconds <= MIN_SECONDS
+            rank.keeps_marking
             and (rank.step_age_seconds or 0.0) > RETRIES_SECONDS
             and not (rank.overdue or rank.at_work)
             for rank in self.live

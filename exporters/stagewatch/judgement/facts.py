@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from stagewatch.judgement.limits import MIN_SECONDS, STILL_SECONDS
+from stagewatch.judgement.limits import MARKING_SECONDS, MIN_SECONDS, STILL_SECONDS
 from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.wait_class import WaitClass
 
@@ -131,6 +131,9 @@ class RankFacts:
     dead_seconds: float | None = None
     """Of a rank that has died: for how long that has been seen; `None` where nobody has looked
     before."""
+    marking_seconds: float | None = None
+    """For how long it has made marks of progress without a pause, where it has begun to only
+    lately."""
     gpu: str = ""
     kernel_waits: tuple[KernelWait, ...] = ()
     """What it waits in and for whom, where an agent has asked the kernel."""
@@ -140,6 +143,17 @@ class RankFacts:
         """Whether the kernel shows that it waits for nobody."""
         waits = self.kernel_waits
         return bool(waits) and all(wait.nobody and wait.how for wait in waits)
+
+    @property
+    def marks(self) -> bool:
+        """Whether it has just made a mark of progress."""
+        return self.progress_age_seconds is not None and self.progress_age_seconds <= MIN_SECONDS
+
+    @property
+    def keeps_marking(self) -> bool:
+        """Whether it makes marks again and again: one alone may be the end of what it was in."""
+        lately = self.marking_seconds is not None and self.marking_seconds < MARKING_SECONDS
+        return self.marks and not lately
 
     @property
     def overdue(self) -> bool:
@@ -174,7 +188,7 @@ def silent_seconds(
 
 _OF_A_CLUSTER = (
     *("node", "node_lost", "behind", "unmarked", "apart_before", "dead_seconds", "gpu"),
-    "kernel_waits",
+    *("kernel_waits", "marking_seconds"),
 )
 """What one look at a node does not tell."""
 

@@ -144,7 +144,7 @@ def _holding(live: Sequence[RankFacts], graph: Graph, charged: set[int]) -> dict
         if place not in others
         and (
             live[place].overdue
-            or (_marks(live[place]) and not patient)
+            or (live[place].marks and not patient)
             or (place in graph.nowhere and _tells_nothing(live[place]))
         )
     }
@@ -246,10 +246,6 @@ def _tells_nothing(rank: RankFacts) -> bool:
     return rank.progress_age_seconds is None and is_still(rank) and not rank.at_work
 
 
-def _marks(rank: RankFacts) -> bool:
-    return rank.progress_age_seconds is not None and rank.progress_age_seconds <= MIN_SECONDS
-
-
 def _livelock(live: Sequence[RankFacts], graph: Graph) -> set[int]:
     """Ranks that mark progress without a step, for longer than they may be silent in their stage,
     while all others wait."""
@@ -258,7 +254,7 @@ def _livelock(live: Sequence[RankFacts], graph: Graph) -> set[int]:
     stepless = {
         place
         for place, rank in enumerate(live)
-        if _marks(rank)
+        if rank.keeps_marking
         and ages[place] < last - LATER_SECONDS
         and (rank.step_age_seconds or 0.0) > (rank.budget_seconds or STEPLESS_SECONDS)
         and not rank.at_work

@@ -117,7 +117,9 @@ compilers and loaders."""
 YOUNGER_SECONDS = 60.0
 """A record begun so long after the median of its peers is of another life than theirs."""
 STEPLESS_SECONDS = STEP_AFTER_SECONDS
-"""A rank that makes marks at the same step for so long makes no progress with them."""
+"""A rank that makes marks at the same step for so long makes no progress with them ..."""
+MARKING_SECONDS = 20.0
+"""... once it has made them for so long: a time-out that ends a stage is a mark, too."""
 LATER_SECONDS = 5.0
 """How much later than those of the others they must be: nodes are not looked at at one moment."""
 EARLY_SECONDS = 30.0

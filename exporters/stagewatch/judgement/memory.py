@@ -15,6 +15,7 @@ from stagewatch.judgement.judge import Past, Verdict, judge
 from stagewatch.judgement.limits import (
     DEFAULT,
     LASTING_SECONDS,
+    MARKING_SECONDS,
     SPURT_SECONDS,
     SUSPENDED_SECONDS,
     Limits,
@@ -57,6 +58,10 @@ class State:
         return len({rank.gpu for rank in live if rank.gpu}) or len(live)
 
 
+_Since = dict[tuple[str, int, str], float]
+"""Unix seconds, by role, rank and node."""
+
+
 @dataclass(slots=True)
 class _Role:
     """What is remembered of a role: Unix seconds."""
@@ -74,11 +79,12 @@ class Course:
         self._watched = watched
         self._limits = limits
         self._roles: dict[str, _Role] = {}
-        self._died: dict[tuple[str, int, str], float] = {}
+        self._died: _Since = {}
+        self._marking: _Since = {}
 
     def look(self, moment: Moment) -> list[State]:
         """Judge the job at this moment; moments come in order of time."""
-        ranks = self._with_deaths(moment)
+        ranks = self._with_past(moment)
         self._note_suspended(moment)
         past = Past(
             frozenset(name for name, role in self._roles.items() if role.since is not None),
@@ -91,23 +97,23 @@ class Course:
         self._roles = {name: role for name, role in self._roles.items() if name in known}
         return [self._state(verdict, moment) for verdict in verdicts]
 
-    def _with_deaths(self, moment: Moment) -> tuple[RankFacts, ...]:
-        """The ranks, those that have died with how long ago that was seen.  Who was dead when
-        somebody first looked has been so for long, as far as anybody knows."""
-        dead = {
-            (rank.role, rank.rank, rank.node)
-            for rank in moment.ranks
-            if rank.wait_class is WaitClass.GONE and rank.left_seconds is None
-        }
+    def _with_past(self, moment: Moment) -> tuple[RankFacts, ...]:
+        """The ranks, with how long ago they were seen to die, or to begin to make marks.  What was
+        so when somebody first looked has been so for long, as far as anybody knows."""
         first = moment.time if self._watched else 0.0
-        self._watched = True
+        dead = {_key(rank) for rank in moment.ranks if _dead(rank)}
         self._died = {key: self._died.get(key, first) for key in dead}
-        return tuple(
-            replace(rank, dead_seconds=moment.time - self._died[key])
-            if (key := (rank.role, rank.rank, rank.node)) in dead
-            else rank
-            for rank in moment.ranks
-        )
+        marking = {_key(rank) for rank in moment.ranks if rank.marks}
+        self._marking = {key: self._marking.get(key, first) for key in marking}
+        self._watched = True
+        return tuple(self._as_seen(rank, moment.time) for rank in moment.ranks)
+
+    def _as_seen(self, rank: RankFacts, now: float) -> RankFacts:
+        key = _key(rank)
+        if _dead(rank):
+            return replace(rank, dead_seconds=now - self._died[key])
+        seconds = now - self._marking.get(key, 0.0)
+        return replace(rank, marking_seconds=seconds) if seconds < MARKING_SECONDS else rank
 
     def _note_suspended(self, moment: Moment) -> None:
         """No rank stops all others: whoever did is somebody outside."""
@@ -150,6 +156,14 @@ class Course:
             patience,
             bool(lasts and ages and patience is not None and silent > patience),
         )
+
+
+def _key(rank: RankFacts) -> tuple[str, int, str]:
+    return rank.role, rank.rank, rank.node
+
+
+def _dead(rank: RankFacts) -> bool:
+    return rank.wait_class is WaitClass.GONE and rank.left_seconds is None
 
 
 def _live(ranks: Sequence[RankFacts]) -> dict[str, list[RankFacts]]:

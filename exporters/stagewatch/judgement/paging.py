@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from stagewatch.judgement.case import Case
-from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.limits import (
     LONG_STAGES,
-    MIN_SECONDS,
     NOTHING_SHOWN,
     RECOVERED_FACTOR,
     RECOVERED_SECONDS,
@@ -47,11 +45,9 @@ def works(verdict: Verdict) -> bool:
     case = verdict.case
     retries = {id(charge.rank) for charge in case.charges if charge.evidence == "livelock"}
     holding = [rank for at in case.holding if id(rank := case.live[at]) not in retries]
-    return any(rank.late_seconds is not None for rank in case.workers) or any(map(_marks, holding))
-
-
-def _marks(rank: RankFacts) -> bool:
-    return rank.progress_age_seconds is not None and rank.progress_age_seconds <= MIN_SECONDS
+    return any(rank.late_seconds is not None for rank in case.workers) or any(
+        rank.marks for rank in holding
+    )
 
 
 def _recovered(case: Case, shown: Stages) -> float:
