@@ -9,12 +9,10 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-import pyarrow.parquet
 import pytest
 
 from stagewatch.cli import main
@@ -26,8 +24,8 @@ from stagewatch.report.experiment import Cost, Experiment, Wanted, make_experime
 from stagewatch.report.history import Grid, Line
 from stagewatch.report.jobs import _mean, _pace
 from stagewatch.report.periods import Period
+from stagewatch.report.records import experiment_csv, recovery_csv
 from stagewatch.report.recovery import Asked, Recovery, make_recovery
-from stagewatch.report.series import experiment_series, recovery_series, written
 from stagewatch.report.story import captions, entries, experiment_opening, recovery_opening
 from tests.report import contention as past
 from tests.report import hyperpod
@@ -220,14 +218,13 @@ def test_no_throughput_is_made_of_seconds(end: float, each: float, pace: float |
     assert (_mean(line(end, each), GRID, 0.0, GRID.end) is None) == (end < 60)
 
 
-def rows(files: Mapping[str, bytes]) -> list[dict[str, str]]:
-    """Those of series.csv."""
-    return list(csv.DictReader(io.StringIO(files["series.csv"].decode())))
+def rows(text: str) -> list[dict[str, str]]:
+    """Those of report.csv."""
+    return list(csv.DictReader(io.StringIO(text)))
 
 
 def test_series_are_handed_on_in_long_form(experiment: Experiment) -> None:
-    files = written(experiment_series(experiment), ["csv", "parquet"])
-    table = rows(files)
+    table = rows(experiment_csv(experiment))
     assert list(table[0]) == ["time", "metric", "labels", "value", "unit"]
     who = {"name": "batch_size", "rank": "1", "role": "train"}
     sizes = {
@@ -248,21 +245,8 @@ def test_series_are_handed_on_in_long_form(experiment: Experiment) -> None:
     assert [json.loads(labels)["uuid"] for labels in recorded] == [past.RECORDED]
 
 
-def test_parquet_holds_the_same_as_csv(experiment: Experiment) -> None:
-    files = written(experiment_series(experiment), ["csv", "parquet"])
-    table = pyarrow.parquet.read_table(io.BytesIO(files["series.parquet"]))
-    assert table.column_names == ["time", "metric", "labels", "value", "unit"]
-    theirs = rows(files)
-    assert table.num_rows == len(theirs) > 10_000
-    for at in (0, len(theirs) // 2, len(theirs) - 1):
-        ours = {name: table.column(name)[at].as_py() for name in table.column_names}
-        assert ours["value"] == float(theirs[at]["value"])
-        assert ours["time"] == datetime.fromisoformat(theirs[at]["time"].replace("Z", "+00:00"))
-        assert (ours["metric"], ours["labels"]) == (theirs[at]["metric"], theirs[at]["labels"])
-
-
 def test_a_recovery_hands_on_whether_jobs_ran_and_how_fast(recovery: Recovery) -> None:
-    table = rows(written(recovery_series(recovery), ["csv"]))
+    table = rows(recovery_csv(recovery))
     ran = [row["value"] for row in table if row["metric"] == "job_running"]
     assert {"0", "1"} == set(ran)
     fast = {float(row["value"]) for row in table if row["metric"] == "samples_per_second"}
@@ -274,7 +258,7 @@ def test_libraries_for_figures_and_values_are_loaded_by_a_report_alone() -> None
         "import sys, stagewatch.cli as cli\n"
         "try: cli.main(['report', 'experiment', '--help'])\n"
         "except SystemExit: pass\n"
-        "print(sorted({'matplotlib', 'pyarrow', 'numpy'} & set(sys.modules)))"
+        "print(sorted({'matplotlib', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
