@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -30,26 +29,6 @@ def complaint(done: subprocess.CompletedProcess[str]) -> str:
     assert len(lines) == 1, done.stderr
     assert done.stdout == ""
     return lines[0]
-
-
-def test_the_package_runs_as_a_module() -> None:
-    command = [sys.executable, "-m", "stagewatch"]
-    help = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
-    assert help == stagewatch("--help").stdout
-    done = subprocess.run(
-        [*command, "check-config", "--listen=9947"], capture_output=True, check=False
-    )
-    assert done.returncode == 2
-
-
-def test_a_port_in_use_is_named() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        line = complaint(stagewatch("node", "--listen", address))
-    assert address in line
-    assert "in use" in line
 
 
 @pytest.mark.parametrize(

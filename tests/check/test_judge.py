@@ -120,16 +120,6 @@ FAULTS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "check", "level", "reason"), FAULTS)
-def test_each_fault_is_found_and_can_be_left_out(
-    text: str, check: str, level: Level, reason: str
-) -> None:
-    (finding,) = found(text)
-    assert (finding.check, finding.level) == (check, level)
-    assert reason in finding.reason
-    assert found(text, CheckOptions(skip=(check,))) == []
-
-
 def test_each_check_is_left_out_by_its_name_and_takes_no_other_along() -> None:
     text = "\n".join(text for text, *_ in FAULTS if "released" not in text)
     everything = {

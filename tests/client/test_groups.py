@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 
 import stagewatch
-from stagewatch.client import _api
-from stagewatch.ranks.records import Group
 from stagewatch.record import COLLECTIVES, OPS
 from tests.client.conftest import Client, Clock
 
@@ -91,22 +89,6 @@ def test_groups_beyond_those_that_fit_are_counted_as_dropped(client: Client) -> 
     assert record.dropped == 3
 
 
-def test_a_forgotten_group_makes_room_and_begins_at_zero(client: Client) -> None:
-    for number in range(COLLECTIVES):
-        stagewatch.collective(f"tp:{number}", op="send", size=2, elements=5, peer=7)
-    recorder: Any = _api._recorder
-    recorder.forget("tp:5")
-    recorder.join("dp", 8)
-    groups = client.record().groups
-    assert "tp:5" not in groups
-    assert groups["dp"] == Group(0, 0.0, 0.0, False, 8, "unknown", None, None)
-    recorder.forget("dp")
-    stagewatch.collective("tp:5")
-    assert client.record().groups["tp:5"].sequence == 1
-    recorder.forget("never there")
-    assert client.record().dropped == 0
-
-
 def test_a_forked_child_does_not_end_what_its_parent_is_inside_of(client: Client) -> None:
     block = stagewatch.collective("world")
     block.__enter__()
@@ -145,32 +127,6 @@ def test_an_announced_pause_lasts_over_marks_until_it_is_withdrawn(
 def test_a_pause_that_is_no_time_announces_nothing(client: Client, seconds: Any) -> None:
     stagewatch.expect(seconds)
     assert client.record().expected_until == 0
-
-
-def test_the_longest_gap_holds_the_first_and_the_recent_one_fades_with_time(
-    clock: Clock, client: Client
-) -> None:
-    def gap(seconds: float) -> None:
-        clock.forward(seconds)
-        stagewatch.heartbeat()
-
-    def train() -> tuple[float, float]:
-        totals = client.record().totals["train"]
-        return totals.longest_gap, totals.recent_gap
-
-    with stagewatch.stage("train"):
-        gap(90)  # the compiler
-        assert train() == (90, 0)
-        gap(8)
-        assert train() == (90, 8)
-        for _ in range(1000):
-            gap(1)
-        assert train() == (90, pytest.approx(8, rel=0.01))  # of a thousand gaps, in 17 minutes
-        for _ in range(27):
-            gap(3600)  # half is gone in 27 hours, and these are longer by now
-        assert train() == (3600, 3600)
-        gap(2**47 / 1e9 * 2)
-        assert train()[1] == 2**47 / 1e9 * 2
 
 
 def test_a_pause_that_comes_back_twice_a_day_is_not_forgotten(clock: Clock, client: Client) -> None:

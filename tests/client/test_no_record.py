@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 import stagewatch
-from stagewatch.client._recorder import Recorder
-from stagewatch.identity import Identity
 from stagewatch.record import RECORD_SIZE
 from tests.running import Python
 
@@ -118,20 +116,6 @@ def test_without_init_nothing_happens(caplog: pytest.LogCaptureFixture) -> None:
         stagewatch.collective()
     stagewatch.close()
     assert caplog.records == []
-
-
-def test_a_record_that_cannot_be_completed_is_removed(
-    record_dir: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in a sandbox that hides parts of /proc."""
-
-    def hidden(recorder: Recorder, identity: Identity) -> None:
-        raise FileNotFoundError(2, "No such file or directory", "/proc/self/stat")
-
-    monkeypatch.setattr(Recorder, "_write_header", hidden)
-    stagewatch.init(directory=record_dir)
-    assert list(record_dir.iterdir()) == []
-    assert "/proc/self/stat" in warnings(caplog)
 
 
 def test_beginning_again_and_again_leaks_no_descriptor(record_dir: Path) -> None:

@@ -118,20 +118,6 @@ def test_a_bare_call_whose_end_nobody_tells_is_no_wait(clock: Clock, client: Cli
     assert own_work(client, clock)["train"] == [5, 0]
 
 
-def test_another_thread_s_waiting_is_not_the_training_thread_s(
-    clock: Clock, client: Client
-) -> None:
-    def wait() -> None:
-        with all_reduce():
-            clock.forward(7)
-
-    with stagewatch.stage("train"):
-        helper = threading.Thread(target=wait)
-        helper.start()
-        helper.join()
-    assert own_work(client, clock)["train"] == [7, 0]
-
-
 def test_an_asynchronous_call_is_waited_for_in_its_wait(clock: Clock, client: Client) -> None:
     group = Group("world", 4, waits=True)
     with stagewatch.stage("train"):
@@ -179,20 +165,6 @@ def test_an_end_that_is_told_twice_counts_once(clock: Clock, client: Client) -> 
     assert own_work(client, clock)["train"] == [1, 1]
 
 
-def test_one_that_is_entered_again_inside_of_another_does_not_end_the_others_wait(
-    clock: Clock, client: Client
-) -> None:
-    with stagewatch.stage("train"):
-        again = all_reduce()
-        with again:
-            clock.forward(1)
-        with all_reduce():
-            with again:
-                clock.forward(1)
-            clock.forward(1)
-    assert own_work(client, clock)["train"] == [0, 3]
-
-
 def test_the_thread_that_takes_a_lane_over_does_not_wait(clock: Clock, client: Client) -> None:
     recorder = _api._recorder
     assert recorder is not None
@@ -204,23 +176,6 @@ def test_the_thread_that_takes_a_lane_over_does_not_wait(clock: Clock, client: C
         lane.adopt(17)
         clock.forward(5)
     assert client.record().lanes[0].times["train"][1] == 3e9
-
-
-def test_counters_never_decrease_when_a_look_was_ahead_of_the_record(
-    clock: Clock, client: Client
-) -> None:
-    """What was under way counts up to the look; the record may have ended it before."""
-    seen = OwnWork()
-    with stagewatch.stage("train"):
-        with all_reduce():
-            clock.forward(10)
-            early = dataclasses.replace(client.record(), name="1")
-            clock.forward(0.1)
-        out = Samples()
-        seen.add(out, [early], clock.now / 1e9 + 0.5)
-        assert own_work(client, clock, seen)["train"] == [0, 10.6]
-        clock.forward(1)
-        assert own_work(client, clock, seen)["train"] == [1, 10.6]
 
 
 def data_wait(client: Client, clock: Clock, seen: OwnWork | None = None) -> float | None:
@@ -247,27 +202,6 @@ def test_waiting_for_a_batch_counts_while_it_lasts_and_is_work_too(
         clock.forward(0.6)
         assert data_wait(client, clock, seen) == pytest.approx(0.4)
     assert own_work(client, clock)["train"] == [1.0, 0.0]
-
-
-def test_a_batch_that_a_thread_never_got_does_not_count_for_the_next_thread(
-    clock: Clock, client: Client
-) -> None:
-    recorder = _api._recorder
-    assert recorder is not None
-
-    def wait_for_ever() -> None:
-        with stagewatch.stage("rollout"):
-            recorder.wait_for_batch()
-
-    def work() -> None:
-        with stagewatch.stage("rollout"):
-            clock.forward(5)
-
-    for run in (wait_for_ever, work):
-        thread = threading.Thread(target=run)
-        thread.start()
-        thread.join()
-    assert data_wait(client, clock) is None
 
 
 def test_a_thread_without_a_stage_takes_no_lane_to_wait_for_a_batch(client: Client) -> None:
@@ -376,22 +310,6 @@ def test_a_step_that_begins_inside_of_a_collective_is_left_out(
         else:
             stagewatch.heartbeat(step)
     assert step_sums(client, clock) == sums_of(*[(1, 1)] * 2)
-
-
-def test_a_thread_s_first_step_begins_when_it_takes_the_lane_over(
-    clock: Clock, client: Client
-) -> None:
-    def work() -> None:
-        for step in range(3):
-            stagewatch.heartbeat(step)
-            clock.forward(1)
-
-    for _ in range(2):
-        helper = threading.Thread(target=work)
-        helper.start()
-        helper.join()
-        clock.forward(60)
-    assert step_sums(client, clock) == sums_of(*[(1, 1)] * 4)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**63 - 1), st.integers(-(2**63), 2**63 - 1))))

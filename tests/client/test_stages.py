@@ -42,20 +42,6 @@ def test_a_frameworks_own_name_is_a_substage_of_other(client: Client) -> None:
     assert (frame.stage, frame.substage) == ("rollout", "vLLM.generate")
 
 
-def test_completed_stages_are_counted_by_how_long_they_took(clock: Clock, client: Client) -> None:
-    for seconds in (0.001, 0.02, 3.0, 10_000.0):
-        with stagewatch.stage("rollout"):
-            clock.forward(seconds)
-    totals = client.record().totals["rollout"]
-    assert totals.duration_seconds == pytest.approx(10_003.021)
-    assert {bucket: n for bucket, n in enumerate(totals.durations) if n} == {
-        0: 1,
-        1: 1,
-        8: 1,
-        19: 1,
-    }
-
-
 def test_a_long_rollout_that_beats_has_short_gaps(clock: Clock, client: Client) -> None:
     with stagewatch.stage("rollout"):
         for step in range(120):
@@ -108,43 +94,6 @@ def test_an_exception_is_counted_once_however_many_stages_it_leaves(client: Clie
         "loss is nan",
         4,
     )
-
-
-def test_the_first_failure_is_kept_when_others_follow(client: Client) -> None:
-    for stage, error in (
-        ("train", MemoryError("CUDA out of memory")),
-        ("cleanup", TimeoutError("Request timeout")),
-        ("cleanup", TimeoutError("Request timeout again")),
-    ):
-        with pytest.raises(type(error)), stagewatch.stage(stage):
-            raise error
-    record = client.record()
-    assert record.failures == {("train", "MemoryError"): 1, ("cleanup", "TimeoutError"): 2}
-    assert record.first_failure is not None
-    assert record.last_failure is not None
-    assert (record.first_failure.stage, record.first_failure.error) == ("train", "MemoryError")
-    assert record.last_failure.message == "Request timeout again"
-    assert record.first_failure.time <= record.last_failure.time
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        SystemExit(0),
-        SystemExit(),
-        KeyboardInterrupt(),
-        GeneratorExit(),
-        StopIteration(),
-        StopAsyncIteration(),
-        asyncio.CancelledError(),
-    ],
-    ids=repr,
-)
-def test_what_steers_the_flow_is_no_failure(client: Client, error: BaseException) -> None:
-    with pytest.raises(type(error)), stagewatch.stage("rollout"):
-        raise error
-    assert client.record().failures == {}
-    assert client.record().first_failure is None
 
 
 def test_an_exit_with_a_status_is_a_failure(client: Client) -> None:

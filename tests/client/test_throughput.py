@@ -39,20 +39,6 @@ def test_a_stage_may_be_named_and_one_of_another_name_is_other(client: Client) -
     }
 
 
-@pytest.mark.parametrize(
-    "amount",
-    [math.nan, math.inf, -1, 10**400, "many", None, [1], object()],
-    ids=["nan", "infinite", "negative", "huge", "word", "nothing", "list", "object"],
-)
-def test_what_is_no_amount_is_left_out_with_one_warning(
-    client: Client, amount: object, caplog: pytest.LogCaptureFixture
-) -> None:
-    for name in ("tokens", "flops", "samples"):
-        stagewatch.throughput(**{"tokens": 1, name: amount})  # type: ignore[arg-type]
-    assert client.record().work == {}
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-
-
 def test_without_a_record_nothing_happens() -> None:
     assert _api._recorder is None
     stagewatch.throughput(tokens=1)

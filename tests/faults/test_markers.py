@@ -54,21 +54,6 @@ def test_the_documented_form() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        "2024-11-24T14:30:00Z",
-        "2024-11-24T14:30:00+00:00",
-        "2024-11-24T15:30:00+01:00",
-        "2024-11-24T14:30:00.000",
-        "2024-11-24 14:30:00",
-    ],
-)
-def test_a_time_without_a_zone_is_utc(start: str) -> None:
-    raw = json.dumps({"fault_type": "x", "fault_injection_start": start}).encode()
-    assert parse_marker("f1", raw).start == START
-
-
 @given(markers)
 def test_what_is_written_reads_back(
     tmp_path_factory: pytest.TempPathFactory, marker: Marker
@@ -110,23 +95,6 @@ def test_any_content_is_a_marker_or_an_error_that_names_the_file(raw: bytes) -> 
         assert str(error).startswith("marker f1: ")
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ("[]", "must be a JSON object"),
-        ("{", "Expecting property name"),
-        ('{"fault_injection_start": "2024-11-24T14:30:00Z"}', "fault_type must be a string"),
-        ('{"fault_type": "x"}', "fault_injection_start must be a string"),
-        ('{"fault_type": "x", "fault_injection_start": "soon"}', "soon"),
-        ('{"fault_type": 7, "fault_injection_start": "2024-11-24"}', "fault_type must be"),
-        ("[" * 5000, "recursion"),
-    ],
-)
-def test_what_is_wrong_is_said(content: str, problem: str) -> None:
-    with pytest.raises(SourceError, match=problem):
-        parse_marker("f1", content.encode())
-
-
 def test_no_directory_is_no_data(tmp_path: Path) -> None:
     with pytest.raises(NoData):
         read_markers(tmp_path / "absent")
@@ -157,37 +125,12 @@ def test_hostile_files_are_counted_and_harm_nothing(tmp_path: Path) -> None:
     assert skipped == {"invalid": 4, "unreadable": 1, "name": 3}
 
 
-def test_free_text_is_cut_and_made_printable() -> None:
-    raw = json.dumps(
-        {
-            "fault_type": "x" * 500,
-            "fault_injection_start": "2024-11-24",
-            "scenario": "two\nlines\x1b[31m",
-        }
-    ).encode()
-    marker = parse_marker("f1", raw)
-    assert len(marker.fault_type) == 128
-    assert marker.scenario == "two?lines?[31m"
-
-
 def test_only_so_many_markers_are_read(tmp_path: Path) -> None:
     for number in range(MAX_FILES + 10):
         (tmp_path / f"{number:04}.json").write_bytes(DOCUMENTED if number < MAX_MARKERS else b"{")
     found, skipped = read_markers(tmp_path)
     assert len(found) == MAX_MARKERS
     assert skipped == {"invalid": MAX_FILES - MAX_MARKERS, "too_many": 10}
-
-
-def test_an_open_marker_is_seen_and_closed_however_many_are_closed(tmp_path: Path) -> None:
-    for number in range(MAX_MARKERS + 5):
-        write_marker(tmp_path, Marker(f"a{number}", "x", start=number, end=number + 0.5))
-    write_marker(tmp_path, Marker("z", "x", start=0.0))
-    found, skipped = read_markers(tmp_path)
-    assert "z" in {marker.id for marker in found} and len(found) == MAX_MARKERS
-    assert skipped == {"too_many": 6}
-    open_marker(Marker("new", "x", start=1e9), tmp_path)
-    assert {"z", "new"} <= {marker.id for marker in read_markers(tmp_path)[0]}
-    assert len(list(tmp_path.iterdir())) == MAX_MARKERS + 6, "the longest closed one gives way"
 
 
 def test_one_more_than_can_be_seen_is_refused(tmp_path: Path) -> None:

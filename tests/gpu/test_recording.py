@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -47,17 +46,6 @@ def test_frames_follow_one_another_and_counters_never_fall(tmp_path: Path) -> No
     assert energies == [1000 + 100 * step for step in range(20)]
 
 
-def test_recording_replaced_while_in_use_is_read_again(tmp_path: Path) -> None:
-    first = {"recording": 1, "interval": 1}
-    file = write(tmp_path / "a.jsonl", first, frame(gpu_power_watts=300))
-    reader = RecordedReader(file)
-    before = reader.read(("fast", "slow"))
-    assert before["tiers"]["fast"]["gpus"][0]["values"] == {"gpu_power_watts": 300.0}
-    write(file, first, frame(gpu_power_watts=90))
-    after = reader.read(("fast",))
-    assert after["tiers"]["fast"]["gpus"][0]["values"] == {"gpu_power_watts": 90.0}
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -96,17 +84,6 @@ def test_hostile_text_never_ends_in_anything_but_a_clear_error(
     file.write_text('{"recording": 1, "interval": 1}\n' + "\n".join(lines), "utf-8")
     with pytest.raises(ConfigError):
         load(file)
-
-
-@pytest.mark.parametrize("node", ["a", "b"])
-def test_shipped_recordings_say_that_nothing_was_measured(node: str) -> None:
-    with files("stagewatch").joinpath(f"recordings/h200-node-{node}.jsonl").open() as lines:
-        header = json.loads(next(lines))
-        assert "No GPU was measured" in header["comment"]
-        recording = load(Path(lines.name))
-    for place in range(len(recording.frames)):
-        rows = recording.at(place * recording.interval)["tiers"]["fast"]["gpus"]
-        assert [row["gpu"] for row in rows] == ["0", "1", "2", "3"]
 
 
 def test_what_was_recorded_is_replayed_without_its_serials(nvml: FakeNvml, tmp_path: Path) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
-from stagewatch.gpu.collector import GpuCollector
 from stagewatch.gpu.nvml.fields import fields_by_tier
 from stagewatch.gpu.nvml.gpm import METRICS as GPM_METRICS
-from stagewatch.gpu.nvml.gpm import SHORTEST
 from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml, build
-from tests.gpu.gpu_scene import MakeGpu, Series, metrics, of
+from tests.gpu.gpu_scene import MakeGpu, metrics, of
 
 CALLS = {
     "nvmlDeviceGetTemperature": "gpu_temperature_celsius",
@@ -68,76 +65,6 @@ INSTANCES = (
 )
 REPLACED = ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3")
 """Where an older function steps in."""
-
-
-@pytest.mark.parametrize("call", CALLS)
-def test_what_one_gpu_does_not_support_is_absent_and_counted(
-    nvml: FakeNvml, make_gpu: MakeGpu, call: str
-) -> None:
-    nvml.set(f"gpu.5.return.{call}", 3)
-    clock = Clock()
-    collector = make_gpu(clock)
-    metrics(collector)
-    clock.now += 1
-    shown = metrics(collector)
-    assert of(shown, CALLS[call], gpu="5") == []
-    assert of(shown, CALLS[call], gpu="4") != []
-    unsupported = of(shown, "gpu_driver_unsupported")
-    assert unsupported[5] > unsupported[4]
-    assert of(shown, "gpu_driver_call_errors_total", gpu="5") == [0]
-
-
-@pytest.mark.parametrize("call", IDENTITY)
-def test_gpu_without_a_serial_is_still_identified(
-    nvml: FakeNvml, make_gpu: MakeGpu, call: str
-) -> None:
-    nvml.set(f"return.{call}", 3)
-    shown = metrics(make_gpu())
-    assert of(shown, "gpu_info", type="h200") == [1] * 8
-    infos = [dict(key) for (name, key) in shown if name == "gpu_info"]
-    assert not [info for info in infos if IDENTITY[call] in info]
-
-
-@pytest.mark.parametrize("call", PROFILING)
-def test_profiling_that_is_refused_is_absent_and_counted(
-    nvml: FakeNvml, make_gpu: MakeGpu, call: str
-) -> None:
-    for id in GPM_METRICS:
-        nvml.set(f"gpm.{id}.return", 0)
-    everything = profiled(make_gpu())
-    nvml.set(f"return.{call}", 3)
-    shown = profiled(make_gpu())
-    assert len(of(everything, "gpu_sm_active_ratio")) == 8
-    assert not [name for name, _ in shown if "_active" in name and "throttle" not in name]
-    before, after = (of(series, "gpu_driver_unsupported") for series in (everything, shown))
-    assert [b - a for a, b in zip(before, after, strict=True)] == [len(GPM_METRICS)] * 8
-    assert of(shown, "gpu_temperature_celsius") == list(range(50, 58))
-    assert of(shown, "gpu_driver_call_errors_total") == [0] * 8
-
-
-def profiled(collector: GpuCollector) -> Series:
-    """What a scrape shows when the averages of profiling are in and what is refused is known."""
-    for _ in range(2):
-        metrics(collector)
-        time.sleep(SHORTEST)
-    return metrics(collector)
-
-
-@pytest.mark.parametrize("call", [*EVENTS, *INSTANCES])
-def test_driver_without_events_or_instances_gives_all_readings(
-    nvml: FakeNvml, make_gpu: MakeGpu, call: str
-) -> None:
-    if call != "nvmlDeviceGetMigMode":
-        nvml.set("gpu.0.mig", 1)
-    nvml.set(f"return.{call}", 3)
-    clock = Clock()
-    collector = make_gpu(clock)
-    metrics(collector)
-    clock.now += 60  # looked for anew
-    shown = metrics(collector)
-    assert of(shown, "gpu_up") == [1] * (9 if call in EVENTS else 8)
-    assert of(shown, "gpu_temperature_celsius") == list(range(50, 58))
-    assert of(shown, "gpu_driver_call_errors_total", gpu="1") == [0]
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from stagewatch.host.procfs import PAGE_SIZE, TICKS_PER_SECOND, Procfs, number
+from stagewatch.host.procfs import PAGE_SIZE, TICKS_PER_SECOND, Procfs
 from tests.golden import FIXTURES
-from tests.running import Python
 
 FIXED = Procfs(FIXTURES / "proc")
 
@@ -66,46 +62,3 @@ def test_a_stat_that_is_no_stat_is_none(stat: bytes, tmp_path: Path) -> None:
 def test_a_wait_channel_of_zero_is_none() -> None:
     assert FIXED.wait_channel(4242, 4242) == ""
     assert FIXED.wait_channel(4243, 4243) == "futex_do_wait"
-
-
-def test_many_processes_are_told_as_each_alone_is() -> None:
-    proc = Procfs()
-    ended = subprocess.Popen(["true"])
-    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-    pids = [os.getpid(), os.getppid(), ended.pid, 1 << 30]
-    stats = proc.stats(pids)
-    assert stats.keys() == {os.getpid(), os.getppid(), ended.pid}
-    began = {pid: stats[pid].start_ticks for pid in stats}
-    assert proc.running(began) == {os.getpid(), os.getppid()}, "a zombie does not run"
-    assert proc.running({os.getpid(): began[os.getpid()] + 1}) == set()
-    own = proc.network_namespace(os.getpid())
-    assert proc.network_namespaces([os.getpid(), 1 << 30]) == {os.getpid(): own}
-    ended.wait()
-
-
-def test_this_process_is_read_as_it_is(python: Python) -> None:
-    proc = Procfs()
-    script = python("print('ready'); input()", NAME="värde", EMPTY="")
-    found = proc.stat(os.getpid())
-    assert found is not None
-    assert found.parent == os.getppid()
-    assert found.session == os.getsid(0)
-    assert proc.uid(os.getpid()) == os.geteuid()
-    assert proc.is_running(os.getpid(), found.start_ticks)
-    assert not proc.is_running(os.getpid(), found.start_ticks + 1)
-    assert os.getpid() in proc.pids()
-    assert proc.pid_namespace() == Path("/proc/self/ns/pid").stat().st_ino
-    assert proc.boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    script.finish(None)
-
-
-def test_numbers_that_were_read_are_not_kept() -> None:
-    """The kernel's counters never come back, so each of them would stay for ever."""
-    tracemalloc.start()
-    try:
-        for value in range(10**12, 10**12 + 50_000):
-            number(str(value))
-        kept, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert kept < 1 << 20

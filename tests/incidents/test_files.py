@@ -154,26 +154,6 @@ def test_a_damaged_file_is_set_aside_with_a_line(
     assert file.with_name(file.name + ".corrupt").exists()
 
 
-@pytest.mark.parametrize("end", [0, 1, 100, -1])
-def test_a_file_that_was_cut_is_set_aside(
-    end: int, directory: IncidentDirectory, files: Path
-) -> None:
-    directory.keep(incident(), None)
-    (file,) = files.iterdir()
-    file.write_bytes(file.read_bytes()[:end])
-    assert directory.load() == {}
-
-
-def test_files_of_others_are_left_alone(directory: IncidentDirectory, files: Path) -> None:
-    directory.keep(incident(), None)
-    other = files / "notes.txt"
-    other.write_text("mine")
-    for number in range(incidents.MAX_INCIDENTS + 5):
-        directory.keep(incident(f"j{number}", time.time() - 10 + number / 100), None)
-    assert other.read_text() == "mine"
-    assert len(list(files.glob("*.json"))) == incidents.MAX_INCIDENTS
-
-
 def test_old_ones_and_too_many_bytes_are_removed(
     directory: IncidentDirectory, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from stagewatch.cli import main
 from stagewatch.inspect.explain import text
-from stagewatch.inspect.reasons import reasons
 from stagewatch.judgement.case_file import CaseFile, as_json, packed, read
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.limits import DEFAULT, Limits
 from stagewatch.judgement.memory import Moment
 from stagewatch.judgement.waits import waits_of
 from tests.judgement.cases import (
-    CASES,
     PARKED,
-    ROLES,
     SPIN,
     hang,
     inside,
@@ -33,7 +26,6 @@ from tests.judgement.cases import (
     ranks_of,
 )
 from tests.judgement.jobs import LEFT, SPINNING, job
-from tests.running import clean_environ
 
 BEGAN = 1_700_000_000.0
 EARLY = job(8, SPINNING | {"node": "gpu-17"}, rank_5=LEFT)
@@ -136,37 +128,6 @@ def test_a_role_that_gives_way_says_to_whom_and_why(explain: Explain) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ROLES)
-def test_every_role_that_gives_way_has_a_reason(name: str) -> None:
-    one = case(ranks_of(name))
-    states = one.states()
-    told = reasons(one.moments[-1], states, DEFAULT)
-    for state in states:
-        if state.verdict.evidence == "other_role":
-            (step,) = [step for step in told[state.verdict.role] if "outweigh" in step.question]
-            assert step.answer == "Yes: it gives way"
-            assert step.grounds
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("one-saves", "No: long stage.\n     - rank 0 (pid 4000) is in checkpoint, which may take"),
-        ("a-debugger", "No: debugger.\n     - a debugger holds rank 5 (pid 4005)"),
-        ("suspended", "No: suspended."),
-        ("one-is-within-its-budget", "- rank 0 is within what the stage may take, the last"),
-        ("all-inside", "all members have come, so that nobody waits for a rank"),
-        ("a-cycle-of-a-pair-with-counts-of-its-own", "whoever is waited for waits in turn"),
-        ("weak-evidence-just-after-one-left", "others may come to wait for it within 30 s"),
-        ("one-left", "who has left, and nodes that are lost: rank 5 left, and the others wait"),
-        ("a-stack-of-its-own", "stacks: rank 5 is in other code than all others"),
-        ("the-world-has-shrunk", "rank 7, but the world does not count on it any more"),
-    ],
-)
-def test_what_decides_is_told(explain: Explain, name: str, expected: str) -> None:
-    assert expected in explain(case(CASES[name].ranks("540")))
-
-
 def test_512_ranks_are_a_few_lines_in_a_moment(explain: Explain) -> None:
     late = member(("world", 219, 512)) | PARKED
     ranks = [
@@ -225,19 +186,6 @@ def test_what_inspect_writes_is_a_case(tmp_path: Path, capsys: pytest.CaptureFix
     assert complaint(capsys, str(file), "--job", "9") == (
         "stagewatch: it holds no case of job 9, but of 7, 8"
     )
-
-
-def test_standard_input_is_read() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "stagewatch.cli", "explain", "-"],
-        input=packed(as_json(case(EARLY))),
-        capture_output=True,
-        env=clean_environ({}),
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0
-    assert b"rank 5 left the loop early" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -304,13 +252,3 @@ def test_a_case_is_judged_by_the_limits_of_its_site(tmp_path: Path) -> None:
     one = read(tmp_path / "f")
     assert one.limits == patient
     assert [(state.patience_seconds, state.paged) for state in one.states()] == [(600.0, False)]
-
-
-def test_a_plain_file_is_read_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    content: dict[str, Any] = as_json(case(EARLY))
-    (tmp_path / "plain").write_text(json.dumps(content))
-    (tmp_path / "packed").write_bytes(gzip.compress(json.dumps(content).encode()))
-    assert main(["explain", str(tmp_path / "plain")]) == 0
-    plain = capsys.readouterr().out
-    assert main(["explain", str(tmp_path / "packed")]) == 0
-    assert capsys.readouterr().out == plain

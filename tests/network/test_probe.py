@@ -78,35 +78,6 @@ def test_a_web_server_that_answers_is_timed_in_every_phase(start: Start) -> None
     assert probe.FAILURES not in out.families
 
 
-def test_a_web_server_in_trouble_shows_its_status(start: Start) -> None:
-    with web_server(503) as port:
-        name = f"http://127.0.0.1:{port}/health?x=1"
-        collector = start(name)
-        out = result(collector)
-        assert out.value(probe.SUCCESS, name) == 0
-        assert out.value(probe.ERROR, name, "http", "status_503") == 1
-        wait_for(
-            lambda: (
-                (collector.collect().value(probe.FAILURES, name, "http", "status_503") or 0) > 1
-            ),
-            "failures are counted",
-        )
-
-
-def test_a_server_that_says_something_else_is_no_web_server(start: Start) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        threading.Thread(
-            target=lambda: [
-                (peer := server.accept()[0]).sendall(b"SSH-2.0-x\r\n"),
-                peer.recv(1000),
-                peer.close(),
-            ],
-            daemon=True,
-        ).start()
-        name = f"http://127.0.0.1:{server.getsockname()[1]}/"
-        assert result(start(name)).value(probe.ERROR, name, "http", "no_http") == 1
-
-
 def test_a_server_that_accepts_and_stays_silent_times_out(start: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         name = f"http://127.0.0.1:{server.getsockname()[1]}/"

@@ -15,7 +15,6 @@ import certifi
 import pytest
 
 from stagewatch.core.errors import ConfigError, SourceError
-from stagewatch.demo.stack import free_port
 from stagewatch.prometheus.api import MAX_POINTS, Alert, PrometheusApi, Series, Track
 from stagewatch.prometheus.options import PrometheusOptions
 from tests.web.certificates import Authority, Issued
@@ -103,26 +102,6 @@ def test_an_error_of_the_server_is_told(server: Server, api: PrometheusApi) -> N
     server.body = json.dumps({"status": "error", "error": "parse error: unexpected <eof>"}).encode()
     with pytest.raises(SourceError, match="parse error: unexpected <eof>"):
         api.query("up{")
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"<html>Bad gateway</html>", b"[]", b"null", b"{}", b'{"status": "success"}']
-)
-def test_something_else_at_the_url_is_told(server: Server, api: PrometheusApi, body: bytes) -> None:
-    server.status, server.body = 502, body
-    with pytest.raises(SourceError) as caught:
-        api.query("up")
-    assert str(caught.value) == f"{server.url} is no Prometheus API: HTTP status 502 Bad Gateway"
-
-
-def test_nobody_at_the_url_is_told() -> None:
-    url = f"http://127.0.0.1:{free_port()}"
-    api = PrometheusApi(url.replace("//", "//me:secret@"))
-    with pytest.raises(SourceError) as caught:
-        api.query("up")
-    assert str(caught.value) == f"{url} does not answer: connection refused"
-    assert not api.ready()
-    api.close()
 
 
 @pytest.mark.parametrize("url", ["foo", "localhost:9090", "http://", "http://x:port", "http://[x"])

@@ -14,7 +14,7 @@ from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.environment_scan import EnvironmentScan
 from stagewatch.ranks.record_directory import LINGER_SECONDS, RecordDirectory
 from stagewatch.ranks.records import Life
-from stagewatch.record import H_CLOSED, H_CREATED_WALL, H_RANK, S_ROLE
+from stagewatch.record import H_CLOSED, H_CREATED_WALL
 from tests.fake_clock import Clock
 from tests.fakes.open_files import OpenFiles
 from tests.golden import FIXTURES
@@ -80,20 +80,6 @@ def test_a_killed_rank_does_not_come_back_when_its_successor_has_finished(
     file.unlink()
     clock.now += LINGER_SECONDS
     assert shown(directory, clock) == []
-
-
-def test_a_rank_number_may_occur_in_several_roles(
-    directory: RankDirectory, clock: Clock, record_dir: Path, raw: bytes
-) -> None:
-    at, size = S_ROLE
-    place(record_dir, raw, 1)
-    place(record_dir, raw[:at] + b"rollout".ljust(size, b"\0") + raw[at + size :], 2)
-    place(record_dir, patched(raw, {H_RANK: 11}), 3)
-    assert shown(directory, clock) == [
-        ("rollout", 3, Life.GONE),
-        ("train", 3, Life.GONE),
-        ("train", 11, Life.GONE),
-    ]
 
 
 def test_a_node_without_a_record_directory_still_shows_ranks_by_environment(

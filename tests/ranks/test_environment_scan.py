@@ -10,7 +10,7 @@ import pytest
 
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.environment_scan import RESCAN_SECONDS, SCAN_SECONDS, EnvironmentScan
+from stagewatch.ranks.environment_scan import EnvironmentScan
 from stagewatch.ranks.model import Rank
 from tests.fake_clock import Clock
 from tests.fakes.open_files import OpenFiles
@@ -147,42 +147,6 @@ def test_a_variable_that_is_no_number_makes_no_rank(
     script = python(SLEEP, STAGEWATCH_JOB_ID=job, RANK=rank)
     script.said("ready")
     assert of_job(job, scan.ranks([])) == []
-
-
-def test_an_ended_process_is_dropped_at_once_and_a_new_one_found_at_the_next_scan(
-    python: Python, scan: EnvironmentScan, clock: Clock, job: str
-) -> None:
-    first = python(SLEEP, STAGEWATCH_JOB_ID=job, RANK="0")
-    first.said("ready")
-    assert [rank.pid for rank in of_job(job, scan.ranks([]))] == [first.pid]
-    first.kill()
-    assert of_job(job, scan.ranks([])) == []
-    second = python(SLEEP, STAGEWATCH_JOB_ID=job, RANK="0")
-    second.said("ready")
-    assert of_job(job, scan.ranks([])) == []
-    clock.now += SCAN_SECONDS
-    assert [rank.pid for rank in of_job(job, scan.ranks([]))] == [second.pid]
-
-
-def test_a_process_that_became_a_rank_by_exec_is_found_in_the_end(
-    python: Python, scan: EnvironmentScan, clock: Clock, job: str
-) -> None:
-    script = python(
-        f"""
-        import os, sys, time
-        print("waiting", flush=True)
-        while not os.path.exists(__file__ + ".go"):
-            time.sleep(0.01)
-        os.execve(sys.executable, [sys.executable, "-c", {SLEEP!r}], os.environ | {{"RANK": "4"}})
-        """,
-        STAGEWATCH_JOB_ID=job,
-    )
-    script.said("waiting")
-    assert of_job(job, scan.ranks([])) == []
-    script.log.with_name(script.log.stem + ".py.go").touch()
-    script.said("ready")
-    clock.now += RESCAN_SECONDS
-    assert [rank.rank for rank in of_job(job, scan.ranks([]))] == [4]
 
 
 def test_a_fixed_tree() -> None:

@@ -7,8 +7,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.families import ProcessFamilies, RankCounter
+from stagewatch.ranks.families import RankCounter
 from tests.ranks.fakes import FakeRanks, families, program
 from tests.waiting import wait_for
 
@@ -91,28 +90,6 @@ def test_a_rank_that_is_gone_has_no_family() -> None:
         ranks.add(rank.pid, 0)
         assert look().members
     wait_for(lambda: not look().members, "no family")
-
-
-def test_looking_is_shared_and_costs_a_bounded_share_of_time() -> None:
-    now = [0.0]
-
-    class SlowProcfs(Procfs):
-        looks = 0
-
-        def pids(self) -> list[int]:
-            self.looks += 1
-            now[0] += 1.0  # a second a look
-            return super().pids()
-
-    proc = SlowProcfs()
-    found = ProcessFamilies(FakeRanks(), proc, fresh_for=2.0, clock=lambda: now[0])
-    found.look()
-    now[0] += 100
-    found.look()
-    assert proc.looks == 1, "one second in a hundred is too much"
-    now[0] += 150
-    found.look()
-    assert proc.looks == 2
 
 
 def test_what_a_member_had_counted_stays_when_it_ends() -> None:

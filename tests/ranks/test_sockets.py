@@ -87,26 +87,6 @@ def test_a_rank_that_calls_shows_the_port_it_calls(
             assert out.value(net.RECEIVE_QUEUE, *labels) == len(b"answer")
 
 
-def test_a_rank_that_is_called_shows_its_own_port(
-    collector: tuple[NetCollector, FakeRanks],
-) -> None:
-    found, ranks = collector
-    with program(CLIENT) as rank:
-        ranks.add(rank.pid, 0)
-        port = int(rank.ask("listen 3"))
-        with socket.create_connection(("127.0.0.1", port)) as peer:
-            out = found.collect()
-            assert out.value(net.LISTEN_QUEUE, *RANK, str(port)) == 1
-            assert out.value(net.LISTEN_LIMIT, *RANK, str(port)) == 3
-            rank.ask("accept -")
-            peer.sendall(b"x" * 1000)
-            out = wait_for(
-                lambda: sent(out := found.collect(), "server", port, "received") == 1000 and out,
-                "1,000 bytes",
-            )
-            assert out.value(net.LISTEN_QUEUE, *RANK, str(port)) == 0
-
-
 def test_what_a_closed_connection_had_counted_stays(
     collector: tuple[NetCollector, FakeRanks], server: socket.socket
 ) -> None:

@@ -13,8 +13,7 @@ import pytest
 from stagewatch.core.processes import Children
 from stagewatch.ranks import stacks
 from stagewatch.ranks.model import Rank
-from stagewatch.ranks.stacks import MAX_FRAME, Frame, Stack, StackTaker, Take, stack, users_own
-from stagewatch.ranks.stacks_child import MAX_THREADS
+from stagewatch.ranks.stacks import Frame, Stack, StackTaker, Take, stack, users_own
 from tests.running import Python, Script
 from tests.waiting import wait_for
 
@@ -84,40 +83,6 @@ def test_ranks_in_the_same_place_are_of_one_group_and_another_is_not(
     wait, again, other = (stack(takes[pid], takes[pid]).group for pid in pids)
     assert wait == again != other
     assert len(wait) == 8
-
-
-def test_names_that_lie_stay_on_their_line(taker: StackTaker, python: Python) -> None:
-    evil = 'x"} 1\nrl_rank_up{job_id="7"} 0\x1b[31m' + "y" * 500
-    program = f"""
-import time
-def f():
-    print("ready", flush=True)
-    time.sleep(600)
-f.__code__ = f.__code__.replace(co_name={evil!r}, co_filename="/a\\nb/c\\nd.py")
-f()
-"""
-    (found,) = both(taker, ready(python(program)))
-    assert found.frame.isprintable()
-    assert len(found.frame) <= MAX_FRAME
-    assert all(line.isprintable() for _, frames in found.threads for line in frames)
-
-
-def test_of_hundreds_of_threads_the_main_one_comes_first(taker: StackTaker, python: Python) -> None:
-    program = """
-import threading, time
-def work():
-    time.sleep(600)
-threading.stack_size(65536)
-for _ in range(400):
-    threading.Thread(target=work, daemon=True).start()
-def length_reward():
-    print("ready", flush=True)
-    time.sleep(600)
-length_reward()
-"""
-    (found,) = both(taker, ready(python(program)))
-    assert found.frame.endswith("in length_reward")
-    assert len(found.threads) == MAX_THREADS
 
 
 def test_a_process_that_ends_meanwhile_costs_a_line(taker: StackTaker, python: Python) -> None:

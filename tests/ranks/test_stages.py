@@ -26,7 +26,6 @@ from stagewatch.ranks.stages import (
     GAPS,
     JOB,
     MAX_NAMES,
-    MAX_RETIRED,
     MAX_ROLES_PER_USER,
     PROGRESS_AGE,
     RETIRED_SECONDS,
@@ -35,7 +34,6 @@ from stagewatch.ranks.stages import (
     STAGE_OPEN,
     STEP,
     STEP_AGE,
-    UNMARKED,
     UP,
     StagesCollector,
 )
@@ -171,21 +169,6 @@ def test_how_long_a_rank_has_been_at_its_step_is_told_from_ten_seconds_on(
     assert found.value(STEP_AGE, "540", "train", "3") == (told and pytest.approx(told))
 
 
-def test_a_rank_that_only_tells_of_collectives_is_in_init_since_the_last(
-    clock: Clock, record: RankRecord
-) -> None:
-    group = dataclasses.replace(record.groups["world"], entered=BOOT - 50, left=BOOT - 40)
-    lane = dataclasses.replace(record.lanes[0], frames=(), progress=0.0, marks=0, step=None)
-    for lanes in ((lane,), ()):
-        only = dataclasses.replace(record, lanes=lanes, groups={"world": group})
-        found = collector(Shown(only), clock).collect()
-        key = ("540", "train", "3")
-        assert found.value(UNMARKED, *key) == 1
-        assert found.value(PROGRESS_AGE, *key) == 40
-        assert found.value(STAGE_OPEN, *key, "init", "") == 40
-    assert collector(Shown(record), clock).collect().value(UNMARKED, *key) is None
-
-
 def test_what_found_no_room_in_the_record_is_told(clock: Clock, record: RankRecord) -> None:
     found = collector(Shown(dataclasses.replace(record, dropped=12)), clock).collect()
     assert found.value(DROPPED, "540", "train", "3") == 12
@@ -288,20 +271,6 @@ def test_the_client_tells_what_the_launcher_calls_the_job(
     assert shown.isprintable()
     assert shown.startswith("grpo") and shown.endswith("x")
     assert len(shown) == 64
-
-
-def test_jobs_without_end_do_not_fill_the_agents_memory(clock: Clock, record: RankRecord) -> None:
-    shown = Shown()
-    stages = collector(shown, clock)
-    for number in range(MAX_RETIRED + 50):
-        clock.now += 1
-        one = dataclasses.replace(record, job_id=f"job{number}", name=str(number), uid=number)
-        shown.records = [one]
-        found = stages.collect()
-    jobs = {labels[0] for labels in found.families[DURATIONS]}
-    assert len(jobs) == MAX_RETIRED + 1
-    assert "job0" not in jobs
-    assert f"job{MAX_RETIRED + 49}" in jobs
 
 
 def test_one_user_fills_neither_the_page_nor_the_places_of_others(

@@ -11,7 +11,7 @@ import pytest
 
 from stagewatch.cli import main
 from stagewatch.prometheus.api import PrometheusApi
-from stagewatch.report.experiment import Experiment, Wanted, make_experiment, telling
+from stagewatch.report.experiment import Experiment, Wanted, make_experiment
 from stagewatch.report.history import column_runs
 from tests.report import contention as past
 
@@ -76,34 +76,10 @@ def test_it_began_elsewhere_than_it_surfaced(experiment: Experiment) -> None:
     assert experiment.fault.expected_stage == "train"
 
 
-def test_one_place_to_look_at_instead_of_five_logs(experiment: Experiment) -> None:
-    assert experiment.full.suspects[0].component.label == "rollout 2"
-    assert experiment.full.diagnosis.places_ranked == 1
-    assert experiment.full.diagnosis.places_unranked == 1 + 4  # the controller, the rollout role
-
-
 def test_alerts_that_fired_before_and_those_about_the_marker_detect_nothing(
     experiment: Experiment,
 ) -> None:
     assert [each.name for each in experiment.full.view.firings] == ["Straggler", "JobStalled"]
-
-
-def test_a_constant_baseline_is_what_it_is(experiment: Experiment) -> None:
-    baseline = series(experiment, "train 1", "scalar (batch_size)").baseline
-    assert baseline.count == 301
-    assert (baseline.mean, baseline.deviation, baseline.two_sigma) == (
-        1600.0,
-        0.0,
-        (1600.0, 1600.0),
-    )
-    assert (baseline.median, baseline.mad) == (1600.0, 0.0)
-
-
-def test_a_deviation_has_its_time_and_its_size(experiment: Experiment) -> None:
-    finding = series(experiment, "train 1", "scalar (batch_size)")
-    assert finding.deviated == past.T + past.GONE
-    assert finding.peak == 1500.0
-    assert finding.severity == pytest.approx(100 / (0.05 * 1600))
 
 
 @pytest.mark.parametrize("title", ["stage open (rollout)", "run-queue wait"])
@@ -124,19 +100,6 @@ def test_a_rank_that_is_gone_is_an_event_of_its_time(experiment: Experiment) -> 
     assert [(each.component.label, each.time - past.T) for each in gone] == [
         ("rollout 2", past.GONE)
     ]
-
-
-def test_a_line_of_a_log_has_the_stage_of_the_exception_of_its_moment(
-    experiment: Experiment,
-) -> None:
-    (line,) = (each for each in experiment.full.view.events if each.kind == "log")
-    assert (line.component.label, line.stage) == ("train 0", "train")
-
-
-def test_the_figure_shows_the_origin_first_and_no_series_twice(experiment: Experiment) -> None:
-    shown = telling(experiment.full)
-    assert shown[0].component.label == "rollout 2"
-    assert len({(each.component, each.title) for each in shown}) == len(shown)
 
 
 def test_victoriametrics_tells_the_same(experiment: Experiment, store_url: str) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
-import time
 from pathlib import Path
 
 import pytest
 
 from stagewatch.cli import main
 from stagewatch.prometheus.api import PrometheusApi
-from stagewatch.report.periods import Period, moment
+from stagewatch.report.periods import Period
 from stagewatch.report.phases import Phases
 from stagewatch.report.recovery import Asked, ClusterRecovery, judge, make_recovery
 from tests.report import hyperpod as past
@@ -61,13 +59,6 @@ def test_downtime_is_from_the_injection_to_the_first_step_after(recovery: Cluste
     assert recovery.slo.budget == pytest.approx(43.2 * 60)
     assert recovery.slo.verdict == "met"
     assert recovery.slo.left == pytest.approx(43.2 * 60 - past.FIRST_STEP)
-
-
-def test_throughput_before_and_after_is_compared(recovery: ClusterRecovery) -> None:
-    job = the_failure(recovery).jobs[0]
-    assert (job.throughput_before, job.throughput_after) == (1250.0, 1180.0)
-    assert job.throughput_change == pytest.approx(-0.056)
-    assert job.steps_lost == 10
 
 
 def test_wasted_gpu_hours_are_those_that_stood_still_and_those_without_the_job(
@@ -121,14 +112,6 @@ def test_the_command_writes_all_for_a_period(hyperpod_url: str, tmp_path: Path) 
     assert second["downtime"]["end"] - second["downtime"]["start"] == 1125
 
 
-def test_a_month_has_the_budget_of_the_whole_month(hyperpod_url: str, tmp_path: Path) -> None:
-    month = time.strftime("%Y-%m", time.gmtime(past.T))
-    given = ["report", "recovery", "--prometheus", hyperpod_url, "--month", month]
-    assert main([*given, "--format", "json", "--output", str(tmp_path)]) == 0
-    cluster = json.loads((tmp_path / "report.json").read_text())["clusters"][0]
-    assert cluster["slo"]["budget"] in [pytest.approx(days * 86.4) for days in (28, 29, 30, 31)]
-
-
 @pytest.mark.parametrize(
     ("more", "status", "text"),
     [
@@ -156,15 +139,6 @@ def test_what_cannot_be_reported_is_said_in_a_line(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and text in lines[0]
     assert not list(tmp_path.iterdir())
-
-
-def test_both_ends_may_be_given_as_so_long_ago(
-    hyperpod_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = ["report", "recovery", "--prometheus", hyperpod_url, "--output", str(tmp_path / "o")]
-    assert main([*given, "--cluster", "other", "--from", "12h", "--to", "2h"]) == 1
-    begin, end = re.findall(r"\d{4}-\S+Z", capsys.readouterr().err)
-    assert moment(end, "") - moment(begin, "") == 10 * 3600
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,9 @@ import pytest
 
 from stagewatch.cli import main
 from stagewatch.prometheus.api import PrometheusApi
-from stagewatch.report.deviations import steady
-from stagewatch.report.diagnosis import Milestone, told_firing
+from stagewatch.report.diagnosis import Milestone
 from stagewatch.report.events import Firing
-from stagewatch.report.experiment import Cost, Experiment, Wanted, make_experiment
+from stagewatch.report.experiment import Experiment, Wanted, make_experiment
 from stagewatch.report.history import Grid, Line
 from stagewatch.report.jobs import _mean, _pace
 from stagewatch.report.periods import Period
@@ -63,16 +62,6 @@ def test_the_time_line_is_in_the_order_of_time_and_has_the_kernels_kills(
     assert told.index(kill) < told.index(gone)
     assert (18.25, "kernel", "node node-b: OOM kill (cgroup, no rank's)") in told
     assert not [what for when, _, what in told if when < 0]
-
-
-def test_a_kill_of_no_rank_is_told_and_accuses_nobody(experiment: Experiment) -> None:
-    assert "node node-b" not in [each.component.label for each in experiment.full.suspects]
-
-
-def test_a_moment_and_its_evidence_are_one_entry(experiment: Experiment) -> None:
-    straggler = [each for each in entries(experiment) if "Straggler" in each.what]
-    assert [each.words for each in straggler] == ["detected, localised, alert"]
-    assert len({(each.time, each.what) for each in entries(experiment)}) == len(entries(experiment))
 
 
 def test_what_is_recorded_shows_nothing_of_the_run(experiment: Experiment) -> None:
@@ -134,45 +123,6 @@ def test_who_is_looked_at_first_is_not_called_the_first_to_deviate(experiment: E
     spread = captions(told)["propagation"]
     assert "Rollout 2, in bold, is the one to look at" in spread
     assert f"{name} from {seen} on" in spread
-
-
-def test_the_caption_counts_all_that_the_figure_colours(experiment: Experiment) -> None:
-    first, other = experiment.full.suspects[:2]
-    coloured = {each.component for each in steady(experiment.full.view.findings)}
-    told = replace(experiment, full=replace(experiment.full, suspects=[first, other]))
-    assert first.time < other.time
-    assert "is the first, after" in captions(told)["propagation"]
-    idle = len(coloured - {first.component, other.component})
-    assert (
-        f"; 1 other follows within {other.time - past.T:.1f} s; {idle} idle"
-        in (captions(told)["propagation"])
-    )
-
-
-def test_a_verdict_is_not_taken_for_an_alert(experiment: Experiment) -> None:
-    full = experiment.full
-    alert = full.view.firings[0]
-    labels = {**alert.labels, "severity": ""}
-    verdict = replace(alert, name="straggler", labels=labels, start=alert.start - 2)
-    told = replace(
-        full,
-        view=replace(full.view, firings=[verdict, *full.view.firings]),
-        milestones=replace(full.milestones, localised=told_firing(verdict)),
-    )
-    showed = experiment_opening(replace(experiment, full=told))[1]
-    assert "he verdict straggler: rollout 2 was the first to name the place" in showed
-    assert "the first alert was Straggler: rollout 2" in showed
-
-
-def test_a_step_shorter_than_the_time_between_two_looks_has_no_length(
-    experiment: Experiment,
-) -> None:
-    still = Period(past.T, past.T + 60)
-    looks, longer = (
-        experiment_opening(replace(experiment, cost=Cost(usual, still)))[2] for usual in (2.0, 8.0)
-    )
-    assert "a step usually takes at most 2.0 s" in looks
-    assert "a step usually takes 8.0 s" in longer
 
 
 def test_a_recoverys_sentences_say_whether_where_when_and_what_it_cost(recovery: Recovery) -> None:

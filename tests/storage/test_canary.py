@@ -82,18 +82,6 @@ def test_where_little_is_free_nothing_is_written(start: Start, tmp_path: Path) -
     assert {phase for _, phase in out.families[canary.SECONDS]} == {"statvfs"}
 
 
-def test_a_larger_file_measures_bandwidth_now_and_then(start: Start, tmp_path: Path) -> None:
-    collector = start(options(tmp_path, large_bytes=20 << 20, large_every=3600))
-    out = wait_for_metric(collector, canary.BANDWIDTH)
-    for direction in ("write", "read"):
-        rate = out.value(canary.BANDWIDTH, str(tmp_path), direction)
-        assert rate is not None
-        assert rate > 0
-    assert {phase for _, phase in out.families[canary.SECONDS]} == PHASES
-    later = wait_for_metric(collector, canary.BANDWIDTH)
-    assert later.families[canary.BANDWIDTH] == out.families[canary.BANDWIDTH]
-
-
 def test_a_missing_directory_is_an_error_with_its_errno(start: Start, tmp_path: Path) -> None:
     out = wait_for_metric(start(options(tmp_path / "absent")), canary.ERROR)
     assert out.value(canary.ERROR, str(tmp_path / "absent"), "statvfs", "ENOENT") == 1

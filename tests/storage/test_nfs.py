@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.core.errors import NoData, SourceError
+from stagewatch.core.errors import NoData
 from stagewatch.storage import nfs
 from stagewatch.storage.nfs import NfsCollector
 
@@ -59,18 +59,6 @@ def test_a_mount_that_vanishes_takes_its_series_along(tmp_path: Path) -> None:
     assert set(collector.collect().families[nfs.SENDS]) == {("/ckpt",)}
     path.write_text("")
     with pytest.raises(NoData):
-        collector.collect()
-
-
-def test_a_descriptor_is_read_anew_each_time_and_stays_open(tmp_path: Path) -> None:
-    path = tmp_path / "mountstats"
-    path.write_text(DEAD.format(sent=1))
-    with path.open("rb") as file:
-        collector = NfsCollector(file.fileno())
-        assert collector.collect().value(nfs.SENDS, "/ckpt") == 1
-        path.write_text(DEAD.format(sent=2))
-        assert collector.collect().value(nfs.SENDS, "/ckpt") == 2
-    with pytest.raises(SourceError, match="descriptor"):
         collector.collect()
 
 

@@ -28,20 +28,6 @@ def write(tmp_path: Path) -> Write:
     return write
 
 
-@pytest.mark.parametrize("text", ["", "---\n", "# nothing\n", "tls_server_config:\n", "{}"])
-def test_an_empty_file_asks_for_nothing(write: Write, text: str) -> None:
-    config = read_web_config(write(text))
-    assert (config.tls, config.users, config.headers) == (None, {}, {})
-
-
-def test_relative_files_start_from_the_directory_of_the_file(write: Write, tmp_path: Path) -> None:
-    tls = read_web_config(
-        write("tls_server_config: {cert_file: a.pem, key_file: /etc/ssl/b.key}")
-    ).tls
-    assert tls is not None
-    assert (tls.cert_file, tls.key_file) == (tmp_path / "a.pem", Path("/etc/ssl/b.key"))
-
-
 TLS = "tls_server_config:\n  cert_file: a\n  key_file: b\n  "
 
 

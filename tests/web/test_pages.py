@@ -12,7 +12,7 @@ import pytest
 from stagewatch.web.connection import Limits
 from tests.waiting import wait_for
 from tests.web.http_helpers import Serve
-from tests.web.status_scenes import Hangs, fails, gpus, no_data
+from tests.web.status_scenes import Hangs, fails, gpus
 
 
 def test_healthy_answers_whatever_the_collectors_do(serve: Serve) -> None:
@@ -22,10 +22,6 @@ def test_healthy_answers_whatever_the_collectors_do(serve: Serve) -> None:
 def test_ready_once_a_collector_answers(settled: Serve) -> None:
     reply = settled({"gpu": gpus, "clock": fails}).get("/-/ready")
     assert (reply.status, reply.text) == (200, "ready\n")
-
-
-def test_a_node_with_nothing_to_report_is_ready(settled: Serve) -> None:
-    assert settled({"gpu": no_data}).get("/-/ready").status == 200
 
 
 def test_not_ready_before_anything_was_collected(serve: Serve) -> None:
@@ -94,14 +90,6 @@ def test_other_methods_are_refused(serve: Serve, method: str) -> None:
     assert reply.headers["Allow"] == "GET, HEAD"
 
 
-def test_a_further_page_is_served(serve: Serve) -> None:
-    agent = serve(routes={"/sd": lambda: ("application/json", b'[{"targets": []}]')})
-    reply = agent.get("/sd?x=1")
-    assert (reply.status, reply.body) == (200, b'[{"targets": []}]')
-    assert reply.headers["Content-Type"] == "application/json"
-    assert '<a href="/sd">' in agent.get("/").text
-
-
 def test_a_failing_page_harms_no_other_and_is_logged_once(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -166,14 +154,3 @@ def test_slow_readers_of_a_long_page_share_it(serve: Serve) -> None:
         assert len(made) < len(readers) / 2
     fresh = len(made)
     wait_for(lambda: agent.get("/long").status == 200 and len(made) > fresh, "a page of its own")
-
-
-def test_a_short_page_is_made_for_everybody(serve: Serve) -> None:
-    made: list[int] = []
-
-    def counted() -> tuple[str, bytes]:
-        made.append(1)
-        return "text/plain", b"%d" % len(made)
-
-    agent = serve("nothing", routes={"/counted": counted})
-    assert [agent.get("/counted").text for _ in range(3)] == ["1", "2", "3"]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
 from stagewatch.core.errors import SourceError
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.socket_diag import TcpSocket, TcpStatistics, dump, open_diag
+from stagewatch.ranks.socket_diag import TcpSocket, TcpStatistics
 from stagewatch.ranks.waits.ends import ends
 from stagewatch.ranks.waits.holders import Holders
 from stagewatch.ranks.waits.look import Waits
@@ -21,10 +20,7 @@ from stagewatch.ranks.waits.tcp import (
     Table,
     TcpTables,
     describe,
-    local,
     parse,
-    parse_table,
-    remote,
     text,
 )
 from tests.ranks.waits.conftest import Settled
@@ -184,24 +180,6 @@ def test_containers_on_one_node_are_joined_by_their_addresses(
     finally:
         subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
         subprocess.run(["ip", "link", "delete", f"{name}a"], check=False, capture_output=True)
-
-
-def test_the_table_of_proc_says_the_same_as_the_diagnostics() -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as server,
-        socket.create_connection(server.getsockname()) as client,
-    ):
-        accepted, _ = server.accept()
-        with accepted, open_diag() as diag:
-            inodes = {os.fstat(one.fileno()).st_ino for one in (server, client, accepted)}
-            told = {one.inode: one for one in dump(diag) if one.inode in inodes}
-            raw = Path("/proc/self/net/tcp").read_bytes()
-            read = {one.inode: one for one in parse_table(raw) if one.inode in inodes}
-    assert told.keys() == read.keys() == inodes
-    for inode in inodes:
-        assert local(told[inode]) == local(read[inode])
-        assert remote(told[inode]) == remote(read[inode])
-        assert told[inode].state == read[inode].state
 
 
 @pytest.mark.parametrize("told", ["10.0.0.1:443", "[fd00::1]:80", "127.0.0.1:1"])

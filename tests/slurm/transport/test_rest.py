@@ -241,16 +241,3 @@ def test_server_that_drips_is_given_up_in_time_and_asked_once() -> None:
         listener.close()
     assert reader._call is not None
     wait_for(reader._call.done.is_set, "the given-up request to end")
-
-
-def test_nobody_there_is_said_plainly() -> None:
-    """With the address, and the same each time."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    said = set()
-    for _ in range(2):
-        with pytest.raises(SourceError) as caught:
-            HttpReader(f"http://127.0.0.1:{port}").get("/x", 10)
-        said.add(str(caught.value))
-    assert said == {f"http://127.0.0.1:{port} cannot be asked: Connection refused"}
