@@ -9,9 +9,8 @@ import pytest
 
 from stagewatch.ranks.waits.ends import ends
 from stagewatch.ranks.waits.holders import MAX_DESCRIPTORS
-from stagewatch.ranks.waits.look import Waits
 from stagewatch.ranks.waits.model import State, Waiting
-from tests.ranks.waits.conftest import Settled
+from tests.ranks.waits.conftest import Looking, Settled
 from tests.ranks.waits.programs import code
 from tests.ranks.waits.test_pipes import WRITERS, Start
 
@@ -72,7 +71,7 @@ def test_a_name_that_lies_stays_on_its_line(program: Start, settled: Settled) ->
     assert ends(look, [waiter]).pids == (holder,)
 
 
-def test_a_process_that_ends_and_begins_all_the_time(program: Start, waits: Waits) -> None:
+def test_a_process_that_ends_and_begins_all_the_time(program: Start, waits: Looking) -> None:
     me = program(
         code("""
         say("me")
@@ -84,7 +83,7 @@ def test_a_process_that_ends_and_begins_all_the_time(program: Start, waits: Wait
         assert me in waits.look([me]).processes
 
 
-def test_a_child_that_is_killed_costs_a_line(waits: Waits) -> None:
+def test_a_child_that_is_killed_costs_a_line(waits: Looking) -> None:
     waits.look([])
     child = waits._child.pid
     assert child is not None

@@ -14,7 +14,6 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.socket_diag import TcpSocket, TcpStatistics
 from stagewatch.ranks.waits.ends import ends
 from stagewatch.ranks.waits.holders import Holders
-from stagewatch.ranks.waits.look import Waits
 from stagewatch.ranks.waits.model import Kind, State
 from stagewatch.ranks.waits.tcp import (
     Table,
@@ -23,7 +22,7 @@ from stagewatch.ranks.waits.tcp import (
     parse,
     text,
 )
-from tests.ranks.waits.conftest import Settled
+from tests.ranks.waits.conftest import Looking, Settled
 from tests.ranks.waits.programs import code
 from tests.ranks.waits.test_pipes import Start
 from tests.waiting import wait_for
@@ -112,7 +111,7 @@ def test_a_writer_waits_for_who_does_not_read(program: Start, settled: Settled) 
 
 
 def test_who_holds_a_connection_is_told_to_who_asks_from_the_other_node(
-    program: Start, waits: Waits
+    program: Start, waits: Looking
 ) -> None:
     running = program(HTTP)
     client, server = running["client"], running["server"]
@@ -133,7 +132,7 @@ def test_who_holds_a_connection_is_told_to_who_asks_from_the_other_node(
 
 
 def test_containers_on_one_node_are_joined_by_their_addresses(
-    program: Start, settled: Settled, waits: Waits
+    program: Start, settled: Settled, waits: Looking
 ) -> None:
     if os.getuid() != 0:
         pytest.skip("only root makes network namespaces")
