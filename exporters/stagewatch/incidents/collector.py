@@ -496,6 +496,7 @@ def _build(options: IncidentsOptions, context: NodeContext) -> IncidentsCollecto
 
 SPEC = CollectorSpec(
     name="incidents",
+    page="verdicts",
     help="stacks of the ranks of a job that seems to hang, which are kept as an incident",
     interval=1.0,
     options=IncidentsOptions,
