@@ -84,28 +84,6 @@ def test_help_names_defaults_and_variables() -> None:
     assert "[default: 1s; STAGEWATCH_COLLECTOR_STAGES_INTERVAL]" in text
 
 
-@pytest.mark.parametrize("command", ["node", "slurm", "check-config"])
-def test_help_of_an_agent_begins_with_what_it_does(command: str) -> None:
-    lines = stagewatch(command, "--help").stdout.splitlines()
-    assert lines[:2] == [f"usage: stagewatch {command} [options]", ""]
-    assert lines[2] != ""
-    assert not lines[2].startswith(("options", " "))
-
-
-def test_help_shows_durations_and_sizes_with_units() -> None:
-    text = " ".join(stagewatch("node", "--help").stdout.split())
-    assert "[default: 2d; STAGEWATCH_COLLECTOR_CHECKPOINTS_" in text
-    assert "[default: 1GiB; STAGEWATCH_COLLECTOR_CANARY_FLOOR]" in text
-    assert "[default: 64KiB; STAGEWATCH_COLLECTOR_CANARY_BYTES]" in text
-    assert "[default: 64MiB; STAGEWATCH_COLLECTOR_CANARY_LARGE_BYTES]" in text
-
-
-def test_an_unknown_command_lists_the_known_ones() -> None:
-    done = stagewatch("nod")
-    assert done.returncode == 2
-    assert "node" in done.stderr
-
-
 @pytest.fixture(params=[True, False], ids=["buffered", "unbuffered"])
 def environ(request: pytest.FixtureRequest) -> dict[str, str]:
     """With and without the variable that has Python write at once."""

@@ -35,11 +35,6 @@ def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_nothing_differs() -> None:
-    done = run("check-config")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "all defaults\n", "")
-
-
 @pytest.mark.parametrize("command", ["check-config", "node"])
 @pytest.mark.parametrize(
     ("arguments", "environ", "line"),
@@ -117,27 +112,6 @@ def test_no_variable_that_the_project_reads_is_taken_for_a_mistake() -> None:
     }
     example = {"STAGEWATCH_INTERVAL"}  # in the docstring of config.py
     assert list(unknown_variables(named - example, options)) == []
-
-
-ENVIRONMENT_FILE = "# options\nSTAGEWATCH_LISTEN=:9947\n"
-
-
-@pytest.mark.parametrize("content", [ENVIRONMENT_FILE, 'STAGEWATCH_LISTEN=":9947"\n'])
-def test_a_file_of_variables_is_told_from_toml_with_how_to_check_it(
-    content: str, tmp_path: Path
-) -> None:
-    (file := tmp_path / "node.env").write_text(content)
-    done = run("check-config", "--config", str(file))
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
-    assert line.startswith(f"stagewatch: --config {file}: is no TOML but an environment file")
-    advice = re.search(r"\(set -a; \. .*\)", line)
-    assert advice is not None
-    command = advice[0].replace("stagewatch check", f"{sys.executable} -m stagewatch.cli check")
-    followed = subprocess.run(
-        ["sh", "-c", command], capture_output=True, text=True, env=clean_environ({}), check=False
-    )
-    assert followed.stdout == "listen = :9947\n"
 
 
 @pytest.mark.parametrize(

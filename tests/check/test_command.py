@@ -11,7 +11,7 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from stagewatch.check.facts import agent_users, gpus_on_bus, mount_points
+from stagewatch.check.facts import agent_users, gpus_on_bus
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
 from tests.fakes.nvml import FakeNvml
@@ -130,11 +130,6 @@ def test_healthy_node(agent: int) -> None:
 def test_lost_gpu_drains_with_one_line(agent: int, nvml: FakeNvml) -> None:
     nvml.set("gpu.3.lost", 1)
     assert told(agent, "drain: the driver has lost GPU 3\n") == 2
-
-
-def test_warning_has_its_own_status(agent: int, nvml: FakeNvml) -> None:
-    nvml.set("gpu.6.field.144", 1)
-    assert told(agent, "warn: row remapping pending on GPU 6") == 1
 
 
 IMPOSTOR = r"""
@@ -268,8 +263,3 @@ def test_gpus_on_the_bus_are_counted(tmp_path: Path) -> None:
         (device / "class").write_text(kind + "\n")
     assert gpus_on_bus(tmp_path) == 2
     assert gpus_on_bus(tmp_path / "nothing") == 0
-
-
-def test_mount_points_with_spaces(tmp_path: Path) -> None:
-    (table := tmp_path / "mounts").write_text("nas:/a /mnt/my\\040data nfs4 rw 0 0\nbroken\n")
-    assert mount_points(table) == {"/mnt/my data"}

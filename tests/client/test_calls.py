@@ -9,17 +9,12 @@ import random
 import signal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import stagewatch
-from stagewatch.client import _api
-from stagewatch.ranks.records import Calls, parse
-from stagewatch.record import BATCHES_END, CALLS, CALLS_AT, RECORD_SIZE, WORK_AT
+from stagewatch.ranks.records import Calls
 from tests.client.conftest import Client
 from tests.client.conftest import Clock as Turned
 from tests.client.test_threads import eager_switching
-from tests.records import real_file
 
 __all__ = ["eager_switching"]
 
@@ -86,29 +81,6 @@ def test_tasks_that_overlap_and_are_cancelled_leave_none_open(client: Client) ->
     assert (calls.open, ended(calls), calls.errors) == (0, 51, 0)
 
 
-def test_names_without_room_are_counted_together(client: Client) -> None:
-    for number in range(5000):
-        with stagewatch.call(f"tool {number}"):
-            pass
-    calls = client.record().calls
-    assert set(calls) == {f"tool {number}" for number in range(CALLS - 1)} | {"other"}
-    assert ended(calls["other"]) == 5000 - (CALLS - 1)
-    recorder = _api._recorder
-    assert recorder is not None
-    assert len(recorder.calls._entries) < 5000, "names that never come back fill no memory"
-
-
-class Hostile:
-    def __str__(self) -> str:
-        raise RuntimeError("no name")
-
-
-def test_a_name_that_cannot_be_text_is_left_out(client: Client) -> None:
-    with stagewatch.call(Hostile()):  # type: ignore[arg-type]
-        pass
-    assert client.record().calls == {}
-
-
 def test_without_a_record_and_across_its_end_nothing_happens(client: Client) -> None:
     across = stagewatch.call("search")
     with across:
@@ -163,16 +135,3 @@ def test_a_time_out_that_interrupts_at_any_point_leaves_no_call_open(client: Cli
     assert interrupted == 300
     assert calls.open == 0
     assert ended(calls) > 0
-
-
-@given(st.binary(min_size=BATCHES_END - CALLS_AT, max_size=BATCHES_END - CALLS_AT))
-def test_any_bytes_are_read(real: bytes, noise: bytes) -> None:
-    rest = real[WORK_AT:CALLS_AT] + noise
-    for name, calls in parse(real[:RECORD_SIZE], rest).calls.items():
-        assert name.isprintable()
-        assert min(*calls.durations, calls.seconds, calls.errors, calls.open, calls.oldest) >= 0
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    return real_file(tmp_path_factory.mktemp("ranks"))

@@ -58,19 +58,6 @@ def test_a_beating_helper_thread_does_not_hide_a_wedged_training_thread(client: 
     assert client.record().training == before
 
 
-def test_a_lane_is_used_again_by_the_next_thread_and_keeps_its_totals(client: Client) -> None:
-    def rollout() -> None:
-        with stagewatch.stage("rollout", step=5):
-            pass
-
-    for _ in range(50):
-        in_thread(rollout)
-    record = client.record()
-    assert len(record.lanes) == 2
-    assert sum(record.totals["rollout"].durations) == 50
-    assert record.dropped == 0
-
-
 def test_a_thread_that_ends_inside_a_stage_leaves_none_open_for_the_next(client: Client) -> None:
     def abandon() -> None:
         stagewatch.stage("rollout", step=5).__enter__()

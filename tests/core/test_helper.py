@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from stagewatch.core.children.helper import Helper, JobSpec
-from stagewatch.core.children.start import PACKAGES, popen
+from stagewatch.core.children.start import PACKAGES
 from stagewatch.core.errors import SourceError, Stuck
 from tests.waiting import wait_for
 
@@ -55,11 +55,6 @@ def test_jobs_run_again_and_again_each_in_a_process_of_its_own(start: Start) -> 
         return found is not None and found["pid"] != first["pid"]
 
     wait_for(another, "another process")
-
-
-def test_what_a_run_keeps_is_found_by_the_next(start: Start) -> None:
-    helper = start({"a": job("count")})
-    wait_for(lambda: (helper.states()["a"].result or {}).get("before", 0) >= 3, "a count of three")
 
 
 def test_a_crash_costs_only_its_own_run(start: Start, capfd: pytest.CaptureFixture[str]) -> None:
@@ -163,20 +158,3 @@ def test_collectors_share_one_process_and_see_their_own_jobs(start: Start) -> No
     assert one.states().keys() == {"/a", "/b"}
     assert (two.states()["/a"].result or {})["x"] == 2
     assert (one.states()["/a"].result or {})["parent"] == helper.pid
-
-
-def test_a_child_that_cannot_be_started_is_a_failure_of_the_source(
-    tmp_path: Path, start: Start
-) -> None:
-    helper = start({"a": job("count")}, restart_after=0.01)
-    begin, helper._start = helper._start, lambda: popen([str(tmp_path / "missing")])
-    with pytest.raises(SourceError, match="cannot be started: No such file"):
-        helper.states()
-    helper._start = begin
-    wait_for(lambda: _answers(helper), "the helper is started again")
-
-
-def _answers(helper: Helper) -> bool:
-    with suppress(SourceError):
-        return bool(helper.states())
-    return False

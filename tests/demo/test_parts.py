@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from stagewatch.core.errors import StagewatchError
-from stagewatch.demo.prometheus import prometheus_command, write_config
+from stagewatch.demo.prometheus import prometheus_command
 from stagewatch.demo.rank import Board
 from stagewatch.demo.sync_stall import DemoCluster
 
@@ -38,20 +36,6 @@ def test_the_time_to_stop_is_told_through_the_board(tmp_path: Path) -> None:
     assert theirs.stop_at() == 0
     mine.set_stop(1_732_458_600.5)
     assert theirs.stop_at() == 1_732_458_600.5
-
-
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
-def test_the_configuration_is_one_that_prometheus_takes(tmp_path: Path) -> None:
-    file = write_config(tmp_path, {"node-a": "127.0.0.1:1", "node-b": "127.0.0.1:2"})
-    done = subprocess.run(["promtool", "check", "config", file], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "stalls.rules.yaml" in done.stdout
-
-
-def test_a_prometheus_on_the_path_is_taken(path: Path, tmp_path: Path) -> None:
-    program(path, "prometheus", "exit 0")
-    assert prometheus_command(tmp_path / "cache") == [str(path / "prometheus")]
-    assert not (tmp_path / "cache").exists()
 
 
 def test_the_distributions_package_is_fetched_once_and_unpacked(path: Path, tmp_path: Path) -> None:

@@ -10,14 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.core.errors import NoData, SourceError, StagewatchError
+from stagewatch.core.errors import NoData, SourceError
 from stagewatch.faults.markers import (
     MAX_BYTES,
     MAX_FILES,
     MAX_MARKERS,
     Marker,
-    close_marker,
-    open_marker,
     parse_marker,
     read_markers,
     write_marker,
@@ -100,14 +98,6 @@ def test_no_directory_is_no_data(tmp_path: Path) -> None:
         read_markers(tmp_path / "absent")
 
 
-def test_a_closed_marker_is_active_until_its_end(tmp_path: Path) -> None:
-    marker = Marker(id="f1", fault_type="x", start=1000.0)
-    write_marker(tmp_path, marker)
-    close_marker(tmp_path, marker, 1060.0)
-    ((found,), _) = read_markers(tmp_path)
-    assert [found.active(now) for now in (999, 1000, 1059, 1060)] == [False, True, True, False]
-
-
 def test_hostile_files_are_counted_and_harm_nothing(tmp_path: Path) -> None:
     (tmp_path / "good.json").write_bytes(DOCUMENTED)
     (tmp_path / "large.json").write_bytes(DOCUMENTED + b" " * MAX_BYTES)
@@ -133,22 +123,8 @@ def test_only_so_many_markers_are_read(tmp_path: Path) -> None:
     assert skipped == {"invalid": MAX_FILES - MAX_MARKERS, "too_many": 10}
 
 
-def test_one_more_than_can_be_seen_is_refused(tmp_path: Path) -> None:
-    for number in range(MAX_MARKERS):
-        write_marker(tmp_path, Marker(f"a{number}", "x", start=number))
-    with pytest.raises(StagewatchError, match="256 faults are open: close some"):
-        open_marker(Marker("new", "x", start=1e9), tmp_path)
-
-
 @pytest.mark.parametrize("id", ["", "../x", "a/b", ".hidden", "a b", "x" * 101, "a\n", "é"])
 def test_an_id_that_is_no_file_name_is_refused(id: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="must be letters, digits"):
         write_marker(tmp_path, Marker(id=id, fault_type="x", start=0.0))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_marker_that_cannot_be_written_leaves_no_draft(tmp_path: Path) -> None:
-    (tmp_path / "f1.json").mkdir()
-    with pytest.raises(OSError, match="f1"):
-        write_marker(tmp_path, Marker(id="f1", fault_type="x", start=0.0))
-    assert [file.name for file in tmp_path.iterdir()] == ["f1.json"]

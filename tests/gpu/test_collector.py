@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from stagewatch.core.errors import SourceError
 from stagewatch.core.runner import STUCK, SUCCESS, Job, Runner
 from stagewatch.gpu.collector import SPEC, GpuCollector, GpuOptions
 from stagewatch.node_context import NodeOptions, node_context
 from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml
-from tests.gpu.gpu_scene import INTERVALS, UUID, MakeGpu, metrics, of
+from tests.gpu.gpu_scene import UUID, MakeGpu, metrics, of
 from tests.waiting import wait_for
 
 
@@ -80,28 +75,6 @@ def test_gpu_that_left_the_bus_is_down_and_those_behind_it_keep_their_names(
     assert of(shown, "gpu_temperature_celsius", uuid=UUID + "4", gpu="3") == [54]
 
 
-def test_failing_call_is_absent_and_counted_and_tried_again(
-    nvml: FakeNvml, make_gpu: MakeGpu
-) -> None:
-    clock = Clock()
-    collector = make_gpu(clock)
-    nvml.set("gpu.1.return.nvmlDeviceGetPowerUsage", 999)
-    for expected in (1, 2, 3):
-        shown = metrics(collector)
-        assert of(shown, "gpu_power_watts", gpu="1") == []
-        assert of(shown, "gpu_driver_call_errors_total", gpu="1") == [expected]
-        clock.now += 1
-    nvml.clear()
-    assert of(metrics(collector), "gpu_power_watts", gpu="1") == [351]
-
-
-def test_release_on_a_signal_lasts_for_its_time(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
-    collector = make_gpu()
-    metrics(collector)
-    collector.release()
-    assert of(metrics(collector), "stagewatch_gpu_reader_released") == [1]
-
-
 def test_hanging_driver_takes_its_series_along_and_nothing_else(
     nvml: FakeNvml, make_gpu: MakeGpu
 ) -> None:
@@ -124,26 +97,6 @@ def test_hanging_driver_takes_its_series_along_and_nothing_else(
     finally:
         runner.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "collect-gpu"]
-
-
-@pytest.mark.parametrize(
-    "key", ["gpu_flux_capacity_watts", "gpu_power_watts/sm", "gpu_clock_hertz"]
-)
-def test_reading_without_a_declaration_is_an_error_not_silence(key: str) -> None:
-    class OtherVersion:
-        """A reader process of another version than the agent's."""
-
-        def read(self, tiers: Sequence[str]) -> dict[str, Any]:
-            row = {"gpu": "0", "uuid": UUID + "0", "values": {"gpu_power_watts": 300.0, key: 1.0}}
-            return {"driver": "", "tiers": {"fast": {"seconds": 0.0, "gpus": [row]}}}
-
-        def release(self, seconds: float) -> None: ...
-
-        def close(self) -> None: ...
-
-    collector = GpuCollector(OtherVersion(), source="nvml", intervals=INTERVALS)
-    with pytest.raises(SourceError, match=f"'{key}' is no reading of this version"):
-        collector.collect()
 
 
 def test_recording_stands_in_and_is_labelled_so(tmp_path: Path) -> None:

@@ -80,32 +80,3 @@ def test_mig_instances_are_gpus_of_their_own(nvml: FakeNvml, make_gpu: MakeGpu) 
     assert of(shown, "gpu_temperature_celsius", **instance) == []
     assert of(shown, "gpu_up", **instance) == [1]
     assert len(of(shown, "gpu_temperature_celsius")) == 8
-
-
-def test_mig_instances_come_and_go(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
-    clock = Clock()
-    nvml.set("gpu.0.mig", 2)
-    collector = make_gpu(clock)
-    assert len(of(metrics(collector), "gpu_up", gpu="0")) == 3
-    nvml.set("gpu.0.mig", 1)
-    clock.now += 60
-    assert len(of(metrics(collector), "gpu_up", gpu="0")) == 2
-    nvml.clear()
-    clock.now += 60
-    assert len(of(metrics(collector), "gpu_up", gpu="0")) == 1
-
-
-def test_profiling_gives_shares_and_throughputs(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
-    collector = make_gpu()
-    first = metrics(collector)
-    assert of(first, "gpu_sm_active_ratio") == []  # one sample makes no average
-    time.sleep(SHORTEST)
-    shown = metrics(collector)
-    assert of(shown, "gpu_sm_active_ratio") == [0.94] * 8
-    assert of(shown, "gpu_sm_occupancy_ratio") == [0.41] * 8
-    assert of(shown, "gpu_tensor_active_ratio") == [0.57] * 8
-    assert of(shown, "gpu_dram_active_ratio") == [0.55] * 8
-    assert of(shown, "gpu_pcie_throughput_bytes_per_second", gpu="0") == [1500 * 2**20] * 2
-    assert of(shown, "gpu_nvlink_throughput_bytes_per_second", direction="tx", gpu="0") == [
-        200_000 * 2**20
-    ]

@@ -180,23 +180,6 @@ def test_machine_without_a_driver_has_no_data(
         make_reader().read(FAST)
 
 
-def test_no_data_is_not_asked_again_at_once(nvml: FakeNvml, make_reader: Make) -> None:
-    reader = make_reader(backoff=(FOREVER, FOREVER))
-    nvml.set("count", 0)
-    with pytest.raises(NoData):
-        reader.read(FAST)
-    nvml.clear()
-    with pytest.raises(NoData):
-        reader.read(FAST)
-    assert reader.pid is None
-
-
-def test_driver_upgraded_underneath_says_what_to_do(nvml: FakeNvml, make_reader: Make) -> None:
-    nvml.set("return.nvmlInitWithFlags", 18)
-    with pytest.raises(SourceError, match="differ in version: reboot"):
-        make_reader().read(FAST)
-
-
 @pytest.mark.parametrize(
     ("script", "message"),
     [

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from stagewatch.gpu.nvml.fields import fields_by_tier
-from stagewatch.gpu.nvml.gpm import METRICS as GPM_METRICS
 from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml, build
 from tests.gpu.gpu_scene import MakeGpu, metrics, of
@@ -120,25 +119,6 @@ def test_what_was_not_supported_for_a_while_is_found_again(
     shown = metrics(collector)
     assert of(shown, "gpu_utilization_ratio") == [0.97] * 8
     assert of(shown, "gpu_memory_temperature_celsius") == [61] * 8
-
-
-def test_driver_that_lacks_newer_functions_gives_all_it_has(
-    nvml: FakeNvml, make_gpu: MakeGpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(build(tmp_path / "old", "FAKE_OLD")))
-    nvml.set("driver", "470.256.02")
-    nvml.set("gpu.2.processes", "4242:1073741824")
-    collector = make_gpu()
-    shown = metrics(collector)
-    shown |= metrics(collector)
-    assert of(shown, "gpu_memory_used_bytes", gpu="0") == [90600 * 2**20]  # reserve included
-    assert of(shown, "gpu_memory_reserved_bytes") == []
-    assert of(shown, "gpu_process_memory_bytes", gpu="2", pid="4242") == [2**30]
-    assert of(shown, "gpu_sm_active_ratio") == []
-    assert min(of(shown, "gpu_driver_unsupported")) > len(GPM_METRICS)
-    assert of(shown, "gpu_fabric_state") == []
-    assert of(shown, "gpu_temperature_celsius") == list(range(50, 58))
-    assert of(shown, "gpu_driver_call_errors_total") == [0] * 8
 
 
 @pytest.mark.parametrize("half", [0, 1])

@@ -68,12 +68,6 @@ def test_the_cpu_limit_that_stops_a_process_most_counts(tmp_path: Path) -> None:
     assert groups.throttled_seconds(9) == 2.5
 
 
-def test_a_group_without_a_cpu_limit_is_not_stopped(tmp_path: Path) -> None:
-    groups = v2(tmp_path)
-    write(tmp_path / "cg/job_7/cpu.stat", CPU_STAT.format(periods=0, stopped=0))
-    assert groups.throttled_seconds(9) is None
-
-
 def test_version_1_counts_nanoseconds(tmp_path: Path) -> None:
     write(tmp_path / "proc/9/cgroup", "3:cpu,cpuacct:/x\n0::/")
     write(tmp_path / "cpu/x/cpu.stat", "nr_periods 7\nnr_throttled 4\nthrottled_time 1500000000")
@@ -100,9 +94,3 @@ def test_a_real_limit_stops_a_process(tmp_path: Path) -> None:
         child.wait()
         wait_for(lambda: not (group / "cgroup.procs").read_text(), "the group is empty")
         group.rmdir()
-
-
-def test_a_process_that_is_gone_has_no_group(tmp_path: Path) -> None:
-    groups = v2(tmp_path)
-    assert groups.usage(10, "memory") is None
-    assert groups.oom_file(10) is None

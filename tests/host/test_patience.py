@@ -83,27 +83,12 @@ def test_one_that_does_not_answer_keeps_no_other_from_being_read(silent: Silent)
     wait_for(lambda: asked.ask_each(reads)[2] == "late", "it answers again")
 
 
-def test_more_reads_than_fit_a_batch_are_all_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stagewatch.host.patience.BATCH_SECONDS", 0.0)
-    asked = Patience(lambda process: 0)
-    reads = [(f"/proc/{number}", partial(int, number)) for number in range(5)]
-    assert asked.ask_each(reads) == [*range(5)]
-
-
 def test_a_crowd_of_one_user_costs_nobody_else(silent: Silent) -> None:
     asked = Patience(lambda process: 1000 if process.startswith("/proc/1") else 1001)
     for number in range(100):
         assert asked.ask(f"/proc/1{number}", silent.read, 0.01) is None
     assert silent.begun == MAX_WAITING_PER_USER
     assert asked.ask("/proc/2", lambda: "answer", 60) == "answer"
-
-
-def test_a_forked_child_asks_with_threads_of_its_own() -> None:
-    assert Procfs().stat(os.getpid()) is not None
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if Procfs().stat(os.getppid()) is not None else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_process_stuck_in_exec_is_asked_once_and_still_runs(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,18 +11,14 @@ from typing import Any
 import pytest
 
 from stagewatch.core.processes import Children
-from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.departures import (
     NAME,
-    Departure,
     Departures,
-    left_lately,
     read,
 )
 from stagewatch.ranks.model import Rank
 from tests.fake_clock import Clock
 from tests.inspect.test_command import run_inspect
-from tests.judgement.cases import GONE
 from tests.judgement.jobs import job
 from tests.node_agent import NodeAgent
 from tests.running import clean_environ
@@ -72,26 +67,6 @@ def test_who_is_not_there_any_more_has_left(seen: Departures, clock: Clock) -> N
     assert told(seen) == {1: 41.0, 2: 1.0, 3: 41.0}
 
 
-def test_who_comes_back_has_not_left(seen: Departures) -> None:
-    seen.look(ranks(0, 2))
-    seen.look(ranks(0, 1, 2))
-    assert told(seen).keys() == {3}
-
-
-def test_a_rank_that_is_here_has_not_left_be_it_dead(seen: Departures) -> None:
-    seen.look(ranks(0))
-    facts = job(4, rank_1=GONE)
-    assert seen.facts(facts) == []
-    assert seen.facts([*facts[:2], facts[3]])[0].rank == 2
-
-
-def test_a_job_that_has_no_rank_left_is_forgotten(seen: Departures) -> None:
-    seen.look(ranks(0))
-    seen.look([])
-    seen.look(ranks(0))
-    assert told(seen) == {}
-
-
 def test_an_agent_that_starts_again_still_knows_but_not_after_a_boot(
     seen: Departures, clock: Clock, file: Path
 ) -> None:
@@ -118,13 +93,6 @@ def kept(*departures: object, **changes: object) -> dict[str, Any]:
     return {"version": 1, "boot_id": BOOT, "departures": list(departures)} | changes
 
 
-def test_what_an_agent_has_kept_is_read(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_text(json.dumps(kept(GOOD, GOOD | {"world_size": None, "user": None})))
-    first, second = read(tmp_path / NAME, BOOT)
-    assert first == Departure(**GOOD)
-    assert (second.world_size, second.user) == (None, None)
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -142,11 +110,6 @@ def test_what_an_agent_has_kept_is_read(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_used_tells_nothing(content: object, tmp_path: Path) -> None:
     (tmp_path / NAME).write_text(json.dumps(content))
     assert read(tmp_path / NAME, BOOT) == ()
-
-
-def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / NAME)
-    assert left_lately(tmp_path, job(2), Procfs()) == []
 
 
 TRAINER = """

@@ -18,7 +18,6 @@ from stagewatch.core.processes import Children
 from stagewatch.demo.rank import Board
 from stagewatch.inspect.command import as_json
 from stagewatch.judgement.judge import judge
-from stagewatch.record import DEFAULT_DIRECTORY
 from tests.judgement.jobs import PARKED, SPINNING, job
 from tests.running import Python, clean_environ
 from tests.waiting import wait_for
@@ -171,21 +170,6 @@ def test_a_directory_that_was_named_and_does_not_exist_is_an_error(tmp_path: Pat
     )
 
 
-@pytest.mark.skipif(Path(DEFAULT_DIRECTORY).exists(), reason="ranks have run on this machine")
-def test_a_node_where_nothing_was_ever_set_up() -> None:
-    done = run_inspect("--job", "none")
-    assert done.stdout.startswith("No rank of job none on this node")
-    assert done.returncode == 1
-
-
-def test_help_tells_the_exit_statuses_and_the_mark() -> None:
-    said = run_inspect("--help").stdout
-    assert "A ! behind PROGRESS marks" in said
-    assert [line[:5] for line in said.split("exit status:")[1].splitlines()[1:5]] == [
-        f"  {status}  " for status in range(4)
-    ]
-
-
 def test_it_looks_again_and_again_where_it_is_to_watch(inspect: Inspect) -> None:
     command = [sys.executable, "-m", "stagewatch.cli", "inspect", inspect.job_id, "--json"]
     command += ["--watch", "100ms", "--record-dir", str(inspect.record_dir)]
@@ -212,12 +196,6 @@ def test_a_rank_without_a_record_is_shown_by_its_environment(
     assert rank["wait_class"] == "parked"
     assert rank["record"] == "none"
     assert "no rank keeps a stage record, so progress cannot be judged" in inspect()
-
-
-def test_files_that_were_passed_over_are_told(inspect: Inspect) -> None:
-    (inspect.record_dir / "core").touch()
-    inspect()
-    assert f"1 files in {inspect.record_dir} passed over: name\n" in inspect.warnings
 
 
 def test_json_has_a_fixed_form() -> None:

@@ -19,7 +19,6 @@ from stagewatch.judgement.memory import Moment
 from stagewatch.judgement.waits import waits_of
 from tests.judgement.cases import (
     PARKED,
-    SPIN,
     hang,
     inside,
     member,
@@ -142,13 +141,6 @@ def test_512_ranks_are_a_few_lines_in_a_moment(explain: Explain) -> None:
     assert "511 ranks (0-76, 78-511) wait in all_reduce 220 of world for rank 77" in said
 
 
-def test_512_ranks_that_have_nothing_in_common_are_cut(explain: Explain) -> None:
-    chain = {n: {"stage": f"s{n}", "step": n} for n in range(512)}
-    said = explain(case(hang(512, SPIN | {"collectives": {}}, chain, {}).ranks("540")))
-    assert "... and 480 more ranks, unlike these and each other" in said
-    assert len(said.splitlines()) < 60
-
-
 def test_hostile_names_do_not_reach_the_terminal(explain: Explain) -> None:
     common = inside(HOSTILE, 220, 8, HOSTILE) | {"node": HOSTILE}
     late = member((HOSTILE, 219, 8)) | PARKED | {"stage": HOSTILE, "calls": {HOSTILE: 400.0}}
@@ -223,11 +215,6 @@ def test_damage_anywhere_is_one_line_and_status_1(
         complaint(capsys, str(tmp_path / "f"))
 
 
-def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "No such file" in complaint(capsys, str(tmp_path / "absent"))
-    assert "Is a directory" in complaint(capsys, str(tmp_path))
-
-
 @pytest.mark.parametrize("at", ["first", "-3", "1e400", "nan", ""])
 def test_a_time_that_is_none_is_one_line_and_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], at: str
@@ -236,14 +223,6 @@ def test_a_time_that_is_none_is_one_line_and_status_2(
     assert "must be last, or seconds" in complaint(
         capsys, str(tmp_path / "f"), f"--at={at}", status=2
     )
-
-
-def test_a_time_before_the_case_says_when_it_begins(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "f").write_bytes(packed(as_json(case(EARLY))))
-    line = complaint(capsys, str(tmp_path / "f"), "--at", "1600000000")
-    assert line.endswith("begins later, at 2023-11-14 22:13:20 UTC")
 
 
 def test_a_case_is_judged_by_the_limits_of_its_site(tmp_path: Path) -> None:

@@ -20,8 +20,3 @@ def test_the_table_marks_who_is_overdue_and_colours_who_is_named() -> None:
     assert coloured[0].startswith("\033[1mJOB")
     assert [line.startswith("\033[31m") for line in coloured[1:5]] == [False, True, False, False]
     assert coloured[-1].startswith("\033[1;31mjob 540")
-
-
-def test_a_mark_that_nobody_has_is_not_explained() -> None:
-    ranks = job(2)
-    assert "!" not in table(ranks, judge(ranks), colour=False)

@@ -99,13 +99,6 @@ def test_log_that_may_not_be_read_leaves_the_events(nvml: FakeNvml, tmp_path: Pa
     assert of(shown, "gpu_xid_errors_total", gpu="0", xid="48") == [1]
 
 
-def test_lines_of_programs_are_heeded_only_in_a_drill(log: Log) -> None:
-    log.say("NVRM: Xid (PCI:0000:3b:00): 79, made up by a user through the system log", facility=1)
-    assert of(metrics(collector(log)), "gpu_xid_errors_total") == []
-    drill = collector(log, from_user_space=True)
-    assert of(metrics(drill), "gpu_xid_errors_total", xid="79") == [1]
-
-
 @pytest.mark.parametrize("lines", ["kept", "overwritten"])
 def test_place_and_counters_survive_a_restart(log: Log, tmp_path: Path, lines: str) -> None:
     state = tmp_path / "kmsg.json"
@@ -152,23 +145,6 @@ def test_counters_begin_anew_after_a_reboot(log: Log, tmp_path: Path) -> None:
     shown = metrics(after)
     assert of(shown, "gpu_xid_errors_total", xid="48") == []
     assert of(shown, "gpu_xid_errors_total", xid="13") == [1]
-
-
-@pytest.mark.parametrize("content", ["", "{}", "[]", f'{{"boot_id": "{BOOT}"}}', "\x00"])
-def test_broken_state_is_an_empty_one(log: Log, tmp_path: Path, content: str) -> None:
-    state = tmp_path / "kmsg.json"
-    state.write_text(content)
-    log.say("NVRM: Xid (PCI:0000:3b:00): 48, DBE")
-    assert of(metrics(collector(log, state_file=state)), "gpu_xid_errors_total") == [1]
-
-
-def test_missing_directory_for_the_state_is_said_and_harms_nothing(
-    log: Log, tmp_path: Path
-) -> None:
-    log.say("NVRM: Xid (PCI:0000:3b:00): 48, DBE")
-    shown = metrics(collector(log, state_file=tmp_path / "missing" / "kmsg.json"))
-    assert of(shown, "stagewatch_kmsg_state_saved") == [0]
-    assert of(shown, "gpu_xid_errors_total") == [1]
 
 
 def test_killed_rank_is_named_by_its_process(log: Log) -> None:

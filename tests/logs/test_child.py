@@ -37,15 +37,6 @@ def test_labels_come_from_the_path(tmp_path: Path) -> None:
     }
 
 
-def test_a_line_counts_when_it_has_ended(log: Path) -> None:
-    reader = Reader(log)
-    reader.read()
-    append(log, "CUDA out of")
-    assert total(reader.read()) == 0
-    append(log, " memory\n")
-    assert total(reader.read()) == 1
-
-
 def test_nothing_is_lost_or_counted_twice_over_a_rotation(log: Path) -> None:
     for pattern in (log, f"{log}*"):
         reader = Reader(pattern)
@@ -58,15 +49,6 @@ def test_nothing_is_lost_or_counted_twice_over_a_rotation(log: Path) -> None:
         assert total(reader.read()) == 3
         assert total(reader.read()) == 3
         Path(f"{log}.1").unlink()
-
-
-def test_a_truncated_file_is_read_from_its_beginning(log: Path) -> None:
-    reader = Reader(log)
-    reader.read()
-    append(log, OOM * 10)
-    reader.read()
-    log.write_text(OOM)
-    assert total(reader.read()) == 11
 
 
 def test_the_time_of_a_line_is_the_one_it_says(log: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from stagewatch.core.errors import NoData
 from stagewatch.network import infiniband
-from stagewatch.network.infiniband import InfinibandCollector, rate
+from stagewatch.network.infiniband import InfinibandCollector
 
 GBIT = 1e9 / 8
 
@@ -121,15 +121,6 @@ def test_efa_counts_in_bytes(tmp_path: Path) -> None:
     assert errors == {"rx_drops", "retrans_pkts", "retrans_timeout_events"}
 
 
-def test_a_configured_rate_counts_before_what_was_seen(tmp_path: Path) -> None:
-    port(tmp_path, "mlx5_0", speed="100 Gb/sec (2X HDR)")
-    port(tmp_path, "mlx5_1", speed="100 Gb/sec (2X HDR)")
-    rates = [rate("200"), rate("mlx5_1=400")]
-    out = InfinibandCollector(tmp_path, rates=rates).collect()
-    assert out.value(infiniband.EXPECTED, "mlx5_0", "1") == 200 * GBIT
-    assert out.value(infiniband.EXPECTED, "mlx5_1", "1") == 400 * GBIT
-
-
 def test_a_flap_is_counted_also_where_the_hardware_does_not(tmp_path: Path) -> None:
     port(tmp_path, "mlx5_0")
     collector = InfinibandCollector(tmp_path)
@@ -142,18 +133,3 @@ def test_a_flap_is_counted_also_where_the_hardware_does_not(tmp_path: Path) -> N
     assert out.value(infiniband.EXPECTED, "mlx5_0", "1") == 400 * GBIT, "what it had before"
     port(tmp_path, "mlx5_0")
     assert collector.collect().value(infiniband.CHANGES, "mlx5_0", "1") == 2
-
-
-def test_unreadable_parts_are_absent(tmp_path: Path) -> None:
-    (tmp_path / "class/infiniband/odd_0/ports/1").mkdir(parents=True)
-    out = InfinibandCollector(tmp_path).collect()
-    assert out.value(infiniband.INFO, "odd_0", "1", "", "", "", "", "") == 1
-    assert infiniband.STATE not in out.families
-    assert infiniband.RATE not in out.families
-    assert infiniband.EXPECTED not in out.families
-
-
-@pytest.mark.parametrize("refused", ["x", "=4", "mlx5_0=", "-1", "nan", "0"])
-def test_rates_that_make_no_sense_are_refused(refused: str) -> None:
-    with pytest.raises(ValueError):
-        rate(refused)

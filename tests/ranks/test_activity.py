@@ -62,12 +62,6 @@ def test_the_odd_rank_shows_by_its_class(collector: RanksCollector) -> None:
     assert wait_class(found, "541", "unknown", "3") == "io"
 
 
-def test_too_few_looks_are_no_picture(collector: RanksCollector) -> None:
-    found = looked(collector, MIN_SAMPLES - 1)
-    assert wait_class(found, "540", "train", "0") == "unknown"
-    assert wait_class(found, "540", "rollout", "1") == "gone"  # which its record alone tells
-
-
 def test_a_gone_rank_has_its_identity_and_no_process_facts(collector: RanksCollector) -> None:
     found = looked(collector, 1)
     key = ("540", "rollout", "1")
@@ -94,13 +88,6 @@ def test_a_rank_that_ended_well_is_shown_no_more(record_dir: Path, tmp_path: Pat
     proc = Procfs(tmp_path)
     ranks = RankDirectory(RecordDirectory(record_dir, proc))
     assert [rank.life for rank in ranks.ranks()] == [Life.CLOSED]
-    with pytest.raises(NoData):
-        RanksCollector(ranks, proc).collect()
-
-
-def test_no_rank_is_no_data(tmp_path: Path) -> None:
-    proc = Procfs(tmp_path)
-    ranks = RankDirectory(RecordDirectory(tmp_path, proc))
     with pytest.raises(NoData):
         RanksCollector(ranks, proc).collect()
 

@@ -24,18 +24,6 @@ print("ready", flush=True)
 time.sleep(600)
 """
 
-LAUNCHER = """
-import os, subprocess, sys, time
-from stagewatch.core.processes import die_with_parent
-for rank in sys.argv[1:]:
-    subprocess.Popen(
-        [sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(600)"],
-        env=os.environ | {"RANK": rank, "WORLD_SIZE": "16"},
-        preexec_fn=die_with_parent,
-    )
-time.sleep(600)
-"""
-
 
 @pytest.fixture
 def job() -> str:
@@ -98,18 +86,6 @@ def test_workers_that_inherit_the_variables_are_not_counted_again(
     assert rank.pid == script.pid
 
 
-def test_a_launcher_that_slurm_numbers_by_node_is_no_rank(
-    python: Python, scan: EnvironmentScan, job: str
-) -> None:
-    """`srun python -m torch.distributed.run` on the second node: ranks 8 and 9, but no rank 1."""
-    script = python(LAUNCHER, 8, 9, STAGEWATCH_JOB_ID=job, SLURM_PROCID="1", SLURM_NTASKS="2")
-    wait_for(lambda: script.output().count("ready") == 2, "two workers")
-    found = of_job(job, scan.ranks([]))
-    assert [rank.rank for rank in found] == [8, 9]
-    assert script.pid not in {rank.pid for rank in found}
-    assert {rank.world_size for rank in found} == {16}
-
-
 def test_a_worker_of_ray_is_a_rank_by_its_frameworks_number_alone(
     python: Python, scan: EnvironmentScan, job: str
 ) -> None:
@@ -120,16 +96,6 @@ def test_a_worker_of_ray_is_a_rank_by_its_frameworks_number_alone(
     idle.said("ready")
     worker.said("ready")
     assert [(rank.rank, rank.pid) for rank in of_job(job, scan.ranks([]))] == [(6, worker.pid)]
-
-
-def test_what_is_above_and_below_a_rank_with_a_record_is_left_out(
-    python: Python, scan: EnvironmentScan, job: str
-) -> None:
-    script = python(LAUNCHER, 8, STAGEWATCH_JOB_ID=job, SLURM_PROCID="1")
-    script.said("ready")
-    (worker,) = of_job(job, scan.ranks([]))
-    assert of_job(job, scan.ranks([worker.pid])) == []
-    assert of_job(job, scan.ranks([script.pid])) == []
 
 
 def test_without_a_job_the_session_of_the_process_names_it(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import struct
 import time
@@ -65,43 +64,6 @@ def test_a_stage_leaves_its_entry_with_substage_and_step_and_its_end(rank: Path)
     assert enter.boot_ns <= leave.boot_ns
 
 
-def test_a_heartbeat_is_an_event_where_its_step_is_new(rank: Path) -> None:
-    for step in (1, 1, None, 2):
-        stagewatch.heartbeat(step)
-    assert [(event.kind, event.step) for event in read(rank)] == [(Kind.STEP, 1), (Kind.STEP, 2)]
-
-
-def test_a_scalar_is_an_event_where_it_has_changed(rank: Path) -> None:
-    for value in (0.0, 0.0, 0.5, 0.5, math.inf):
-        stagewatch.scalar("loss", value)
-    events = read(rank)
-    assert {(event.kind, event.name) for event in events} == {(Kind.SCALAR, "loss")}
-    assert [event.value for event in events] == [0.0, 0.5, math.inf]
-
-
-def test_an_exception_leaves_its_type_and_stage(rank: Path) -> None:
-    with pytest.raises(MemoryError), stagewatch.stage("train", step=9):
-        raise MemoryError("CUDA out of memory")
-    failure = read(rank)[-1]
-    assert (failure.kind, failure.stage, failure.name, failure.step) == (
-        Kind.FAILURE,
-        "train",
-        "MemoryError",
-        9,
-    )
-
-
-def test_a_group_that_is_gone_gives_its_name_to_none_of_the_next(rank: Path) -> None:
-    from stagewatch.client import _api
-
-    recorder = _api._recorder
-    assert recorder is not None
-    stagewatch.collective("old")
-    recorder.forget("old")
-    stagewatch.collective("new")
-    assert [event.name for event in read(rank)] == ["", "new"]
-
-
 def test_the_ring_keeps_the_latest_events(rank: Path) -> None:
     for step in range(EVENTS + 100):
         stagewatch.heartbeat(step)
@@ -131,12 +93,6 @@ def test_an_event_that_was_cut_off_in_the_middle_is_left_out(real: bytes) -> Non
     overwritten = bytearray(real)
     overwritten[EVENTS_AT : EVENTS_AT + 8] = struct.pack("<q", whole[-1].boot_ns + 1)
     assert parse_events(bytes(overwritten), LATER) == whole[1:]
-
-
-def test_the_clock_bounds_what_counts(real: bytes) -> None:
-    events = parse_events(real, LATER)
-    middle = events[len(events) // 2].boot_ns
-    assert parse_events(real, middle) == [event for event in events if event.boot_ns <= middle]
 
 
 def well_formed(event: Event) -> None:

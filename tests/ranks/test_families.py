@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from stagewatch.ranks.families import RankCounter
 from tests.ranks.fakes import FakeRanks, families, program
-from tests.waiting import wait_for
 
 TREE = """
 import subprocess, sys
@@ -81,29 +80,6 @@ def test_a_rank_started_by_a_rank_is_its_own() -> None:
         assert found.members["7", "train", "0"] == (rank.pid,)
         assert found.members["7", "train", "1"] == (child,)
         rank.ask("end")
-
-
-def test_a_rank_that_is_gone_has_no_family() -> None:
-    ranks = FakeRanks()
-    look = families(ranks).look
-    with program(TREE) as rank:
-        ranks.add(rank.pid, 0)
-        assert look().members
-    wait_for(lambda: not look().members, "no family")
-
-
-def test_what_a_member_had_counted_stays_when_it_ends() -> None:
-    counter = RankCounter()
-    assert counter.update("rank 0", 100, 50) == 50
-    assert counter.update("rank 0", 100, 70) == 70
-    assert counter.update("rank 0", 100, 30) == 70, "a member with 40 ended"
-    assert counter.update("rank 0", 100, 35) == 75
-
-
-def test_a_new_process_of_a_rank_starts_afresh() -> None:
-    counter = RankCounter()
-    counter.update("rank 0", 100, 50)
-    assert counter.update("rank 0", 200, 5) == 5
 
 
 def test_ranks_that_are_gone_are_forgotten() -> None:

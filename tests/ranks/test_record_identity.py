@@ -15,7 +15,6 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.records import Life
 from stagewatch.record import (
-    H_CLOSED,
     H_LOCAL_RANK,
     H_RANK,
     H_START_TICKS,
@@ -44,13 +43,6 @@ def test_a_record_that_takes_number_after_number_is_dropped(
     assert len(reader.read()) == 1
     place(record_dir, patched(raw, {word: 12}))
     assert reader.read() == []
-
-
-def test_what_a_rank_does_may_change(reader: RecordDirectory, record_dir: Path, raw: bytes) -> None:
-    place(record_dir, raw)
-    assert [record.life for record in reader.read()] == [Life.GONE]
-    place(record_dir, patched(raw, {H_CLOSED: 1}))
-    assert [record.life for record in reader.read()] == [Life.CLOSED]
 
 
 def test_a_rank_is_still_seen_when_its_directory_is_taken_away(

@@ -232,18 +232,6 @@ def test_a_rank_of_slurms_cannot_state_another_job(
 
 
 @as_root
-@pytest.mark.parametrize("job", ["540", "541", "667"])
-def test_a_component_of_a_heterogeneous_job_states_its_leader(
-    job: str, shared: Path, clock: Clock, start_rank: Start
-) -> None:
-    """Of at most 128; see https://slurm.schedmd.com/heterogeneous_jobs.html."""
-    proc = SlurmProcfs()
-    proc.jobs[start_rank(3).pid] = job
-    with closing(RecordDirectory(shared, proc, clock=clock)) as reader:
-        assert [record.job_id for record in reader.read()] == ["540"]
-
-
-@as_root
 @pytest.mark.parametrize("known", [True, False])
 def test_who_was_first_takes_no_job_from_whom_slurm_runs_it_for(
     known: bool, shared: Path, clock: Clock, start_rank: Start

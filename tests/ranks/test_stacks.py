@@ -93,13 +93,6 @@ def test_a_process_that_ends_meanwhile_costs_a_line(taker: StackTaker, python: P
     assert takes[alive.pid].threads
 
 
-def test_a_process_that_got_the_number_of_another_is_not_looked_at(
-    taker: StackTaker, python: Python
-) -> None:
-    script = ready(python(STUCK))
-    assert taker.take([rank(script.pid, start=1)])[script.pid].problem == "it has ended"
-
-
 def test_a_process_without_python_costs_a_line(taker: StackTaker, python: Python) -> None:
     script = python("import os; print('ready', flush=True); os.execvp('sleep', ['sleep', '600'])")
     script.said("ready")
@@ -200,13 +193,6 @@ def test_libraries_are_not_the_users_own_code(file: str, own: bool) -> None:
     assert users_own([inner, outer]) == (inner if own else outer)
 
 
-def test_a_framework_that_is_all_there_is_tells_more_than_nothing() -> None:
-    wrapper = Frame("wrapper", f"{SITE}/torch/distributed/c10d_logger.py", 83)
-    framework = Frame("fit", f"{SITE}/verl/trainer/ppo/ray_trainer.py", 900)
-    assert users_own([wrapper, framework]) == framework
-    assert users_own([wrapper]) is None
-
-
 def take(*frames: tuple[str, int]) -> Take:
     """A look at one thread, the innermost frame first."""
     return Take((("MainThread", tuple(Frame(name, "/x/run.py", line) for name, line in frames)),))
@@ -223,26 +209,6 @@ def test_what_both_looks_share_counts_of_a_rank_that_moves() -> None:
         moving.group
         == stack(take(("reward", 25), ("main", 9)), take(("reward", 25), ("main", 9))).group
     )
-
-
-def test_another_line_of_the_same_function_is_another_place_and_a_callers_line_is_none() -> None:
-    here, there = take(("reward", 25), ("main", 9)), take(("reward", 26), ("main", 9))
-    later = take(("reward", 25), ("main", 10))
-    assert stack(here, here).group != stack(there, there).group
-    assert stack(here, here).group == stack(later, later).group
-    assert not stack(here, there).still
-
-
-def test_how_a_rank_was_started_makes_no_difference() -> None:
-    first = take(("reward", 25), ("<module>", 9))
-    spawned = take(("reward", 25), ("run", 108), ("_bootstrap", 314), ("<module>", 1))
-    assert stack(first, first).group == stack(spawned, spawned).group
-
-
-def test_one_look_tells_where_a_rank_is_and_not_that_it_stays() -> None:
-    here = take(("reward", 25), ("main", 9))
-    once = stack(Take(problem="it was asleep"), here)
-    assert (once.frame, once.still) == ("run.py:25 in reward", False)
 
 
 def test_what_most_looks_saw_counts_of_a_rank_that_was_elsewhere_once() -> None:
@@ -266,10 +232,3 @@ def test_a_rank_that_goes_round_in_a_loop_stays_where_it_is() -> None:
     assert stack(line, other, line, other).still
     assert not stack(line, other).still
     assert not stack(line, other, take(("poll", 365), ("main", 9))).still
-
-
-def test_a_look_that_failed_takes_nothing_away() -> None:
-    here = take(("wait", 5), ("main", 9))
-    failed = Take(problem="py-spy did not answer")
-    assert stack(failed, here, here) == stack(here, here)
-    assert stack(here, failed).problem == failed.problem

@@ -46,14 +46,6 @@ def test_nothing_of_a_baseline_deviates_from_it(values: list[float | None]) -> N
         assert not any(judge.deviates(value) for value in values if value is not None)
 
 
-@given(some.lists(NUMBERS, min_size=5, max_size=30), some.lists(some.integers(0, 30), max_size=8))
-def test_gaps_change_no_statistics(values: list[float], places: list[int]) -> None:
-    gappy: list[float | None] = list(values)
-    for place in places:
-        gappy.insert(min(place, len(gappy)), None)
-    assert baseline_of(gappy) == baseline_of(values)
-
-
 def flags(text: str) -> list[bool | None]:
     """`1` deviates, `0` does not, `.` is not known."""
     return [{"1": True, "0": False, ".": None}[c] for c in text]

@@ -11,10 +11,9 @@ from hypothesis import strategies as some
 
 from stagewatch.core.errors import ConfigError
 from stagewatch.report.components import Component, component_of, target_of
-from stagewatch.report.history import runs
 from stagewatch.report.incidents import Incident, Sign, incidents_of
 from stagewatch.report.jobs import JobStory
-from stagewatch.report.periods import Period, baseline_period, moment, month, number, union
+from stagewatch.report.periods import Period, baseline_period, moment, month, number
 from stagewatch.report.phases import Phases, absorbed
 from stagewatch.report.progress import Progress
 
@@ -46,11 +45,6 @@ def test_a_target_is_understood_as_people_write_it(
     text: str, component: Component, right: bool
 ) -> None:
     assert target_of(text).matches(component) is right
-
-
-@given(some.text(), some.text(), some.text())
-def test_any_target_can_be_asked_about_any_rank(text: str, role: str, rank: str) -> None:
-    target_of(text).matches(Component("rank", role, rank))
 
 
 def test_labels_name_the_most_exact_part() -> None:
@@ -97,12 +91,6 @@ def test_numbers_have_their_units() -> None:
     assert (number(999_999), number(1e6)) == ("999,999", "1.000e+06")
 
 
-def test_runs_of_samples_end_at_a_hole() -> None:
-    assert runs([0, 2, 4, 20, 22, 24]) == [(0, 4), (20, 24)]
-    assert runs([7]) == [(7, 7)]
-    assert runs([]) == []
-
-
 def test_a_node_and_the_job_on_it_make_one_incident_with_the_marker() -> None:
     fault = Sign("fault", 0, 60, False, "n1")
     drain = Sign("drain", 225, 1050, False, "n1")
@@ -143,13 +131,6 @@ def test_every_sign_is_in_one_incident(raw: list[tuple[int, int, str]]) -> None:
     assert sorted(sign.start for each in found for sign in each.signs) == sorted(
         sign.start for sign in signs
     )
-
-
-@given(some.lists(some.tuples(some.integers(0, 100), some.integers(0, 50))))
-def test_time_counts_once(raw: list[tuple[int, int]]) -> None:
-    periods = [Period(start, start + length) for start, length in raw]
-    seconds = {second for start, length in raw for second in range(start, start + length)}
-    assert sum(each.seconds for each in union(periods)) == len(seconds)
 
 
 class Terminal(io.StringIO):

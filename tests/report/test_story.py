@@ -64,16 +64,6 @@ def test_the_time_line_is_in_the_order_of_time_and_has_the_kernels_kills(
     assert not [what for when, _, what in told if when < 0]
 
 
-def test_what_is_recorded_shows_nothing_of_the_run(experiment: Experiment) -> None:
-    (replayed,) = (each for each in experiment.full.view.findings if each.recorded)
-    assert replayed.labels["uuid"] == past.RECORDED
-    assert replayed.deviated is not None  # by the numbers it did
-    assert replayed.component not in [each.component for each in experiment.full.suspects]
-    assert not [each for each in experiment.full.view.events if each.kind == "xid"]
-    assert "GPUNearSlowdown" not in [each.name for each in experiment.full.view.firings]
-    assert experiment.recorded == 1
-
-
 def test_three_sentences_say_who_where_when_and_what_it_cost(experiment: Experiment) -> None:
     began, showed, cost = experiment_opening(experiment)
     assert began.startswith("Rollout 2 of job 530 (cluster lab) went wrong first, in rollout, at ")

@@ -61,18 +61,6 @@ def test_source_that_keeps_failing_is_left_alone_for_longer_and_longer(
     assert server.asked == before + 1
 
 
-def test_there_being_nothing_is_no_failure(server: Server, clock: Clock) -> None:
-    """Accounting that is not there, for example; old data goes."""
-    source = make(server, clock)
-    source.refresh()
-    server.error = NoData("no accounting")
-    with pytest.raises(NoData):
-        source.refresh()
-    assert source.status().success
-    assert source.reading is None
-    assert source.nothing
-
-
 def test_interval_and_phase_spread_requests(server: Server, clock: Clock) -> None:
     """Asked for often, it asks on its own grid."""
     source = make(server, clock, interval=30, phase=15)

@@ -38,26 +38,6 @@ from tests.slurm.scene import PARTS, Canned, big_cluster, series
 T = 1750000000
 
 
-def test_no_cycle_asks_the_controller_for_more_than_four_requests() -> None:
-    """With default intervals, over a day of 15 s cycles, the start included."""
-    clock, client = Clock(0.0), Canned()
-    cluster = Cluster(client, Timing(), clock=clock)
-    often = (cluster.jobs, cluster.diagnostics, cluster.ping)
-    total, cycles = 0, 24 * 3600 // 15
-    for cycle in range(cycles):
-        clock.now = cycle * 15 + 0.003
-        client.requests = 0
-        for source in (*often, *((cluster.nodes,) if cycle % 2 == 0 else ())):
-            try:
-                source.refresh()
-            except NoData:
-                assert cycle < 8
-        assert client.requests <= 4, f"in cycle {cycle}"
-        total += client.requests
-    assert total > 3 * cycles
-    assert all(source.reading is not None for source in cluster.sources[:4])
-
-
 def test_all_collectors_together_ask_no_more_than_one_reader_of_each_source(
     tmp_path: Path,
 ) -> None:
@@ -146,23 +126,6 @@ def test_largest_cluster_stays_below_thirty_thousand_series() -> None:
     assert running.value(slurm_jobs.HIDDEN) == 19_000
 
 
-def test_flag_of_nearly_every_node_gives_way_whole() -> None:
-    """10,000 nodes with three flags: nothing is cut at random, and what is left out is told."""
-    base = slurm_json.nodes(PARTS["nodes"]).items[0]
-    usual = frozenset({"CLOUD", "DYNAMIC_NORM", "NOT_RESPONDING"})
-    nodes = [replace(base, name=f"n{i}", flags=usual) for i in range(9_999)]
-    nodes.append(replace(base, name="n9999", flags=usual | {"DRAIN"}))
-    found = slurm_nodes.measure(nodes)
-    assert found.dropped == 0
-    assert found.value(slurm_nodes.FLAG, "n9999", "DRAIN") == 1
-    shown = {flag for _, flag in found.families[slurm_nodes.FLAG]}
-    hidden = {flag for (flag,) in found.families[slurm_nodes.HIDDEN_FLAGS]}
-    assert shown | hidden == usual | {"DRAIN"}
-    assert not shown & hidden
-    assert "NOT_RESPONDING" in shown  # alerts ask for it
-    assert set(found.families[slurm_nodes.HIDDEN_FLAGS].values()) == {10_000}
-
-
 def test_claims_are_believed_only_where_they_add_up() -> None:
     """A claim too many, a GPU twice, a job that is not there."""
     on_node = replace(
@@ -227,27 +190,6 @@ def test_job_beside_one_that_we_know_no_gpus_of_is_not_given_the_whole_node() ->
     pair = [node, gpu_node("n2", "h200", (0, 1))]
     found = slurm_jobs.measure([gpu_job("n[1-2]", 4)], pair)
     assert found.value(slurm_jobs.NODE, "1", "n2", "") == 1
-
-
-@pytest.mark.parametrize(
-    ("fields", "held"),
-    [
-        ({"tres_per_node": "gres/gpu:3"}, {"h200": 3, "a100": 3}),
-        (
-            {"gres_detail": ["gpu:h200:4(IDX:0-3)", "gpu:2(IDX:0-1)"]},
-            {"h200": 4, "a100": 2},
-        ),
-        ({"tres_per_job": "gres/gpu:6"}, {"unknown": 6}),
-    ],
-)
-def test_untyped_gpus_over_nodes_of_two_types_are_booked_by_node(
-    fields: dict[str, object], held: dict[str, int]
-) -> None:
-    """By what the job has on each node; where nobody says, under no type."""
-    types = slurm_queue.only_types([gpu_node("n1", "h200", ()), gpu_node("n2", "a100", ())])
-    found = slurm_queue.measure([gpu_job("n[1-2]", 6, **fields)], now=T, top=5, types=types)
-    for kind in ("h200", "a100", "unknown"):
-        assert found.value(slurm_queue.QUEUE_GPUS, "gpu", "RUNNING", kind) == held.get(kind)
 
 
 def test_heaviest_users_are_named_and_the_rest_is_other() -> None:

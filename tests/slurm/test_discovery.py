@@ -6,11 +6,9 @@ import json
 import stat
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.core.errors import NoData
 from stagewatch.slurm.discovery import Discovery, Exporter, Target, targets_of
 from stagewatch.slurm.model import Node
 from stagewatch.slurm.notation import NodeGpus
@@ -84,20 +82,6 @@ def test_the_last_good_list_outlives_the_agent(tmp_path: Path) -> None:
     assert Discovery(EXPORTERS, cluster="b", memory=tmp_path).targets is None
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"a": [[1]]}', b'{"a": 5}', b"\xff" * 9])
-def test_memory_that_cannot_be_used_is_ignored(
-    content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is said once, and the next list replaces it."""
-    (tmp_path / "discovery.json").write_bytes(content)
-    discovery = Discovery(EXPORTERS, cluster="a", memory=tmp_path)
-    assert len(caplog.messages) == 1
-    with pytest.raises(NoData):
-        discovery.routes()["/sd"]()
-    discovery.update(targets_of([node("n1")]))
-    assert Discovery(EXPORTERS, cluster="a", memory=tmp_path).targets == discovery.targets
-
-
 def test_files_for_file_sd_are_whole_and_change_only_with_the_list(tmp_path: Path) -> None:
     """One for each exporter, readable by Prometheus."""
     directory = tmp_path / "sd"
@@ -112,18 +96,6 @@ def test_files_for_file_sd_are_whole_and_change_only_with_the_list(tmp_path: Pat
     assert path.stat().st_ino == before
     discovery.update(targets_of([node("n1"), node("n2")]))
     assert path.stat().st_ino != before
-
-
-def test_directory_that_cannot_be_written_is_said_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """HTTP goes on."""
-    (tmp_path / "file").write_text("in the way")
-    discovery = Discovery(EXPORTERS, directory=tmp_path / "file" / "sd")
-    for number in range(3):
-        discovery.update(targets_of([node(f"n{number}")]))
-    assert len(caplog.messages) == 1
-    assert len(served(discovery, "/sd/dcgm")) == 1  # type: ignore[arg-type]
 
 
 @given(st.text(max_size=20), st.lists(st.text(max_size=8), max_size=3))

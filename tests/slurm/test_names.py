@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stagewatch.slurm.notation import (
     REASON_CLASSES,
-    exit_class,
     expand,
     gpus_of_tres,
     job_state,
     node_gpus,
     node_state,
-    node_state_of_list,
     pending_reason,
     reason_class,
 )
@@ -66,27 +62,6 @@ def test_host_list(text: str, hosts: tuple[str, ...]) -> None:
     assert expand(text) == hosts
 
 
-@pytest.mark.parametrize(
-    "text", ["n[1-", "n1]", "n[a-b]", "n[1-999999999]", "n[[1]]", "a b", "a,,b"]
-)
-def test_host_list_that_is_none_is_refused(text: str) -> None:
-    """So is one that would fill the memory."""
-    with pytest.raises(ValueError, match=r".+"):
-        expand(text)
-
-
-def test_long_host_lists_do_not_fill_the_memory() -> None:
-    """Names that are read again and again are kept, but not those of a hundred long lists."""
-    tracemalloc.start()
-    try:
-        for number in range(100):
-            assert len(expand(f"m{number}n[1-10000]")) == 10_000
-        held, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert held < 100 * 10_000 * len("m99n10000") * 2  # a name takes six times its length
-
-
 @given(st.text("n1[]-,0 x", max_size=30))
 def test_no_host_list_is_fatal(text: str) -> None:
     """A list or a ValueError."""
@@ -117,13 +92,6 @@ def test_no_host_list_is_fatal(text: str) -> None:
 def test_node_state(text: str, state: str, flags: set[str]) -> None:
     """A base and flags, whether spelt out or as sinfo's suffixes; new ones are kept."""
     assert node_state(text) == (state, flags)
-
-
-def test_node_state_of_a_list_finds_the_base_wherever_it_stands() -> None:
-    """JSON gives no order."""
-    assert node_state_of_list(["DRAIN", "IDLE"]) == ("IDLE", {"DRAIN"})
-    assert node_state_of_list(["DRAIN", "HIBERNATING"]) == ("HIBERNATING", {"DRAIN"})
-    assert node_state_of_list([]) == ("UNKNOWN", frozenset())
 
 
 @pytest.mark.parametrize(
@@ -215,21 +183,3 @@ def test_reasons_are_bounded_names(text: str) -> None:
 def test_reason_class(reason: str, expected: str) -> None:
     """Coarse, by the words that Slurm and administrators use."""
     assert reason_class(reason) == expected
-
-
-@pytest.mark.parametrize(
-    ("code", "signal", "expected"),
-    [
-        (1, 0, "exit_1"),
-        (0, 9, "SIGKILL"),
-        (137, 0, "SIGKILL"),
-        (139, 0, "SIGSEGV"),
-        (7, 0, "exit_other"),
-        (127, 0, "exit_127"),
-        (0, 63, "signal_other"),
-        (0, 0, "exit_0"),
-    ],
-)
-def test_exit_class(code: int, signal: int, expected: str) -> None:
-    """What a shell reports as 128 + n is the signal n."""
-    assert exit_class(code, signal) == expected

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.core.errors import SourceError
-from stagewatch.storage.mountstats import NfsMount, parse_mountstats, read_mountstats
+from stagewatch.storage.mountstats import NfsMount, parse_mountstats
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "nfs"
 TEXT = (FIXTURES / "mountstats").read_text()
@@ -62,18 +61,6 @@ def test_connections_of_one_mount_are_added_up(mounts: dict[str, NfsMount]) -> N
     assert mounts["/checkpoints"].sent == sum(sends)
 
 
-def test_udp_has_no_fields_of_connections(mounts: dict[str, NfsMount]) -> None:
-    assert (mounts["/mnt/udp"].sent, mounts["/mnt/udp"].received) == (8423, 8420)
-
-
-def test_old_kernels_count_no_errors(mounts: dict[str, NfsMount]) -> None:
-    old, new = mounts["/mnt/udp"].operations, mounts["/home"].operations
-    assert old is not None
-    assert new is not None
-    assert old["READ"].errors is None
-    assert new["READ"].errors == 0
-
-
 def test_the_upper_of_two_mounts_on_one_point_counts() -> None:
     text = (
         "device a:/x mounted on /m with fstype nfs statvers=1.1\n\topts:\tvers=3\n"
@@ -81,20 +68,6 @@ def test_the_upper_of_two_mounts_on_one_point_counts() -> None:
     )
     [mount] = parse_mountstats(text)
     assert (mount.server, mount.version) == ("b", "4.2")
-
-
-def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="No such file"):
-        read_mountstats(tmp_path / "mountstats")
-
-
-def test_a_file_that_is_not_utf8_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "mountstats"
-    path.write_bytes(
-        b"device s:/e mounted on /m\xff with fstype nfs statvers=1.1\n\topts:\tvers=3\n"
-    )
-    [mount] = read_mountstats(path)
-    assert (mount.mount, mount.version) == ("/m\ufffd", "3")
 
 
 @given(st.integers(0, len(TEXT)))

@@ -60,9 +60,3 @@ def test_a_mount_that_vanishes_takes_its_series_along(tmp_path: Path) -> None:
     path.write_text("")
     with pytest.raises(NoData):
         collector.collect()
-
-
-def test_errors_are_absent_where_the_kernel_does_not_count_them() -> None:
-    out = NfsCollector(FIXTURES / "mountstats").collect()
-    assert out.value(nfs.ERRORS, "/mnt/udp", "READ") is None
-    assert out.value(nfs.ERRORS, "/home", "READ") is not None

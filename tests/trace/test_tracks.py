@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import stagewatch
 from stagewatch.ranks.records import CorruptRecord, Recording, parse
-from stagewatch.record import EVENT_SIZE, EVENTS, EVENTS_AT
+from stagewatch.record import EVENT_SIZE, EVENTS_AT
 from stagewatch.trace.tracks import Slice, Trace, rank_name, rank_parts
 from tests.records import forget_names, real_file
 from tests.trace.trace_format import Event, checked, names_of
@@ -77,15 +77,6 @@ def test_a_stage_that_is_open_lasts_until_the_copy(rank: Path) -> None:
     assert event["ts"] + event["dur"] == recording.wall_ns // 1000
 
 
-def test_an_open_stage_from_before_the_oldest_event_is_shown(rank: Path) -> None:
-    with stagewatch.stage("eval", step=1):
-        for step in range(EVENTS + 1):
-            stagewatch.heartbeat(step)
-        events = of(rank)
-    (event,) = [event for event in events if event["ph"] == "X"]
-    assert (event["name"], event["args"]) == ("eval", {"step": 1, "open": True})
-
-
 def test_times_are_unix_times(rank: Path) -> None:
     before = time.time()
     stagewatch.heartbeat(1)
@@ -107,21 +98,6 @@ def test_a_collective_that_the_rank_is_inside_of_is_open(rank: Path) -> None:
     with stagewatch.collective("world", op="barrier"):
         (event,) = [event for event in of(rank) if event["ph"] == "X"]
     assert event["args"] == {"sequence": 1, "open": True}
-
-
-def test_a_collective_without_an_end_is_an_instant(rank: Path) -> None:
-    stagewatch.collective("world", op="barrier")
-    stagewatch.heartbeat()
-    assert [(event["ph"], event["name"]) for event in of(rank) if event["ph"] in "Xi"] == [
-        ("i", "barrier")
-    ]
-
-
-def test_an_exception_is_an_instant_of_its_thread(rank: Path) -> None:
-    with pytest.raises(ValueError, match="mismatch"), stagewatch.stage("train", step=4):
-        raise ValueError("batch size mismatch")
-    (event,) = [event for event in of(rank) if event["ph"] == "i"]
-    assert (event["name"], event["args"]) == ("ValueError", {"stage": "train", "step": 4})
 
 
 def test_only_the_last_seconds_where_that_is_asked(rank: Path) -> None:

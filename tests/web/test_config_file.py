@@ -81,34 +81,11 @@ def test_a_missing_file_is_said_in_one_line(tmp_path: Path) -> None:
         WebSecurity(tmp_path / "web.yml")
 
 
-def test_a_missing_certificate_is_named(write: Write, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=f"{tmp_path}/a: No such file"):
-        WebSecurity(write(TLS))
-
-
-def test_a_key_of_another_certificate_is_refused(write: Write, authority: Authority) -> None:
-    one, other = authority.issue(), authority.issue()
-    text = f"tls_server_config: {{cert_file: {one.certificate}, key_file: {other.key}}}"
-    with pytest.raises(ConfigError, match="not a certificate and its key"):
-        WebSecurity(write(text))
-
-
 def test_an_encrypted_key_is_refused_without_asking(write: Write, authority: Authority) -> None:
     issued = authority.issue(password=b"secret")
     text = f"tls_server_config: {{cert_file: {issued.certificate}, key_file: {issued.key}}}"
     with pytest.raises(ConfigError, match="must not be encrypted"):
         WebSecurity(write(text))
-
-
-def test_a_file_that_is_no_authority_is_refused(write: Write, authority: Authority) -> None:
-    issued = authority.issue()
-    with pytest.raises(ConfigError, match="not a certificate authority's file"):
-        WebSecurity(
-            write(
-                f"tls_server_config: {{cert_file: {issued.certificate}, key_file: {issued.key}, "
-                f"client_auth_type: RequireAndVerifyClientCert, client_ca_file: {issued.key}}}"
-            )
-        )
 
 
 @pytest.mark.parametrize(

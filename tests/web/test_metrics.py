@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import http.client
 
 import pytest
 
 from tests.web.http_helpers import Serve
-from tests.web.status_scenes import Hangs, gpus, ranks
+from tests.web.status_scenes import Hangs, ranks
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/"])
@@ -23,43 +22,6 @@ def test_gzip_is_served_where_it_is_accepted(settled: Serve, path: str) -> None:
     assert "Accept-Encoding" in plain.headers["Vary"]
     assert len(packed.body) < len(plain.body) / 3
     assert b"gpu" in gzip.decompress(packed.body)
-
-
-@pytest.mark.parametrize(
-    ("accepted", "expected"),
-    [
-        ("gzip", True),
-        ("deflate, gzip;q=1.0, *;q=0.5", True),
-        ("*", True),
-        ("gzip;q=0", False),
-        ("gzip; q = 0.000", False),
-        ("*, gzip;q=0", False),
-        ("br", False),
-        ("gzipped", False),
-        ("", False),
-    ],
-)
-def test_a_refusal_of_gzip_is_understood(settled: Serve, accepted: str, expected: bool) -> None:
-    reply = settled("hang").get("/metrics", Accept_Encoding=accepted)
-    assert (reply.headers["Content-Encoding"] == "gzip") is expected
-
-
-def test_head_has_the_headers_of_get_and_no_body(settled: Serve) -> None:
-    agent = settled({"gpu": gpus})
-    head = agent.get("/-/healthy", method="HEAD")
-    assert (head.status, head.body) == (200, b"")
-    assert head.headers["Content-Length"] == agent.get("/-/healthy").headers["Content-Length"]
-
-
-def test_one_connection_serves_many_scrapes(settled: Serve) -> None:
-    client = http.client.HTTPConnection(*settled("healthy").address, timeout=30)
-    client.connect()
-    sock = client.sock
-    for _ in range(5):
-        client.request("GET", "/metrics")
-        assert client.getresponse().read()
-        assert client.sock is sock
-    client.close()
 
 
 def test_a_stuck_collector_is_absent_and_named_while_the_others_are_served(serve: Serve) -> None:

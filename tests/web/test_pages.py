@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-import socket
 import threading
-from contextlib import ExitStack
 
 import pytest
 
 from stagewatch.web.connection import Limits
-from tests.waiting import wait_for
 from tests.web.http_helpers import Serve
 from tests.web.status_scenes import Hangs, fails, gpus
 
@@ -35,28 +32,6 @@ def test_not_ready_while_every_collector_fails_and_it_says_how(settled: Serve) -
     reply = settled({"clock": fails}).get("/-/ready")
     assert reply.status == 503
     assert "clock: failing: chronyd: cannot open" in reply.text
-
-
-def test_not_ready_once_the_last_answer_is_stale(serve: Serve) -> None:
-    calls: list[int] = []
-    block = threading.Event()
-
-    def once() -> object:
-        calls.append(1)
-        if len(calls) > 1:
-            block.wait()
-        return gpus()
-
-    agent = serve({"gpu": once}, interval=0.05)
-    wait_for(lambda: agent.get("/-/ready").status == 503, "the last answer is stale")
-    wait_for(lambda: "gpu: stuck" in agent.get("/-/ready").text, "the collector is called stuck")
-    assert "gpu_info" not in agent.get("/metrics").text
-    block.set()
-    wait_for(lambda: agent.get("/-/ready").status == 200, "the agent is ready again")
-
-
-def test_not_ready_without_collectors(serve: Serve) -> None:
-    assert "no collector is enabled" in serve({}).get("/-/ready").text
 
 
 @pytest.mark.parametrize(
@@ -131,26 +106,3 @@ def test_a_hanging_page_leaves_places_for_the_others(serve: Serve) -> None:
         assert sock.recv(100).startswith(b"HTTP/1.1 200 OK")
         sock.close()
     assert agent.get("/sd").status == 200
-
-
-def test_slow_readers_of_a_long_page_share_it(serve: Serve) -> None:
-    """Each took a copy of its own, and two: 64 readers of 8.5 MB took 519 MiB."""
-    made: list[int] = []
-    given: list[bytes] = []
-
-    def long() -> tuple[str, bytes]:
-        made.append(1)
-        given.append(b"x" * (8 << 20))
-        return "text/plain", given.pop()
-
-    agent = serve("nothing", routes={"/long": long})
-    readers = []
-    with ExitStack() as stack:
-        for _ in range(12):
-            readers.append(stack.enter_context(agent.connect()))
-            readers[-1].sendall(b"GET /long HTTP/1.1\r\nHost: x\r\n\r\n")
-        for reader in readers:
-            assert reader.recv(1, socket.MSG_PEEK)
-        assert len(made) < len(readers) / 2
-    fresh = len(made)
-    wait_for(lambda: agent.get("/long").status == 200 and len(made) > fresh, "a page of its own")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,15 +12,13 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.findings import Finding
-from stagewatch.faults.collector import HOLD_SECONDS
-from stagewatch.web.facts import FAULT_SHOWN_SECONDS, PageSources, Segment, next_steps
+from stagewatch.web.facts import PageSources, Segment, next_steps
 from tests.waiting import wait_for
-from tests.web.http_helpers import GENEROUS, Serve
+from tests.web.http_helpers import Serve
 from tests.web.status_scenes import (
     HOSTILE,
     SCENES,
     Hangs,
-    fails,
     gpus,
     hang,
     nothing,
@@ -151,16 +147,6 @@ def test_a_hang_that_was_looked_at_shows_where_each_rank_is(settled: Serve) -> N
     assert "Hangs at" not in page_of(settled, "hang").rows("Ranks")[0]
 
 
-def test_a_rank_that_is_gone_comes_first_with_what_it_failed_of(settled: Serve) -> None:
-    rows = page_of(settled, "failed").rows("Ranks")
-    assert [row["Rank"] for row in rows] == ["5", "0", "1", "2", "3", "4", "6", "7"]
-    assert (rows[0]["Wait class"], rows[0]["First failure"]) == (
-        "gone",
-        "CUDAOutOfMemory in rollout",
-    )
-    assert {row["First failure"] for row in rows[1:]} == {"–"}
-
-
 def test_gpus_show_their_readings_and_what_is_missing(settled: Serve) -> None:
     rows = page_of(settled, "hang").rows("GPUs")
     assert rows[0] == {
@@ -222,10 +208,6 @@ def test_open_faults_are_shown(settled: Serve) -> None:
     }
 
 
-def test_the_page_and_the_collector_agree_on_how_long_a_fault_is_shown() -> None:
-    assert FAULT_SHOWN_SECONDS == HOLD_SECONDS
-
-
 def test_an_empty_node_says_so_in_words(settled: Serve) -> None:
     page = page_of(settled, "nothing", record_dir=Path("/run/stagewatch/ranks"))
     assert page.said["Ranks"] == (
@@ -234,13 +216,6 @@ def test_an_empty_node_says_so_in_words(settled: Serve) -> None:
     )
     assert page.said["GPUs"] == "No GPU on this node."
     assert page.said["Open or recent faults"] == "No fault is marked as open."
-
-
-def test_a_failing_collector_is_not_taken_for_an_empty_node(settled: Serve) -> None:
-    page = page_of(settled, {"faults": fails, "ranks": nothing})
-    assert page.said["Open or recent faults"].startswith(
-        "Nothing is known: the collector faults fails: chr"
-    )
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -286,11 +261,6 @@ def test_the_policy_admits_the_pages_own_style_and_nothing_else(settled: Serve) 
     assert policy["frame-ancestors"] == "'none'"
 
 
-def test_an_agent_whose_page_nobody_looks_at_holds_no_template_engine() -> None:
-    code = "import stagewatch.web.agent_server, sys; sys.exit('jinja2' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=GENEROUS).returncode == 0
-
-
 def finding(
     headline: str = "Job 540 has hung since 08:03 UTC: rank 3 left the loop early.",
 ) -> Finding:
@@ -333,32 +303,11 @@ def test_a_healthy_node_says_that_all_ranks_make_progress(settled: Serve) -> Non
     assert set(page.row_classes["Ranks"]) == {""}
 
 
-def test_a_rank_that_takes_long_is_not_told_to_make_progress(settled: Serve) -> None:
-    parts = {"ranks": lambda: ranks(age=400), "incidents": nothing}
-    page = page_of(settled, parts, sources=judged())
-    told = "No job hangs: 1 job with 8 ranks here; one has made no progress for 6 min 41 s."
-    assert page.banners == [("banner good", told)]
-
-
-def test_an_idle_node_says_so(settled: Serve) -> None:
-    parts = {"ranks": nothing, "incidents": nothing}
-    assert page_of(settled, parts, sources=judged()).banners == [
-        ("banner good", "No job runs here.")
-    ]
-
-
 def test_without_a_judgement_the_page_does_not_say_that_all_is_well(settled: Serve) -> None:
     page = page_of(settled, PARTS, sources=PageSources(lambda: None))
     assert [kind for kind, _ in page.banners] == ["banner warn"]
     assert "not known" in page.banners[0][1]
     assert page_of(settled, {"ranks": ranks}, sources=judged()).banners == []
-
-
-def test_a_job_that_has_lost_a_rank_is_no_healthy_one(settled: Serve) -> None:
-    page = page_of(settled, SCENES["failed"]() | {"incidents": nothing}, sources=judged())
-    assert page.banners == [
-        ("banner warn", "Job 540 goes on, but 1 rank ended without closing its record.")
-    ]
 
 
 def test_a_gpu_has_small_curves_of_its_last_ten_minutes(settled: Serve) -> None:

@@ -62,11 +62,6 @@ def served_serial(agent: Agent, authority: Authority) -> object:
         return sock.getpeercert()["serialNumber"]
 
 
-def test_plain_http_is_told_to_use_https_and_gets_nothing_else(secure: Secure) -> None:
-    reply = secure().get("/metrics")
-    assert (reply.status, reply.text) == (400, "this port speaks HTTPS\n")
-
-
 def verifying(authority: Authority) -> dict[str, object]:
     return {"client_auth_type": "RequireAndVerifyClientCert", "client_ca_file": authority.file}
 
@@ -95,13 +90,6 @@ def test_a_client_without_a_valid_certificate_is_refused(
     with pytest.raises(OSError):
         get(agent, trusting(authority, client))
     assert get(agent, trusting(authority, authority.issue())) == 200
-
-
-def test_only_clients_of_the_allowed_names_are_served(secure: Secure, authority: Authority) -> None:
-    client = trusting(authority, authority.issue())
-    with pytest.raises(OSError):
-        get(secure(**verifying(authority), client_allowed_sans="[prometheus.example]"), client)
-    assert get(secure(**verifying(authority), client_allowed_sans="[localhost]"), client) == 200
 
 
 def test_a_resumed_session_does_not_outlive_the_clients_certificate(

@@ -108,15 +108,6 @@ def test_a_link_or_a_strangers_file_is_not_removed(tmp_path: Path) -> None:
     assert remove(tmp_path / "absent") == []
 
 
-@pytest.mark.parametrize("target", ["relative", "/no/such/place", "/proc/version", ""])
-def test_what_is_no_directory_is_refused(injector: Injector, target: str) -> None:
-    status = 2 if target in ("relative", "") else 1
-    said = injector.refused(
-        "inject", "disk-fill", f"--target={target}", "--size=1MiB", "--for=5s", status=status
-    )
-    assert "--target" in said
-
-
 def test_writers_write_and_leave_nothing(injector: Injector, tmp_path: Path) -> None:
     if shutil.which("stress-ng") is None:
         pytest.skip("needs stress-ng (Debian package stress-ng)")
@@ -136,8 +127,3 @@ def test_writers_write_and_leave_nothing(injector: Injector, tmp_path: Path) -> 
     injector.run("clear", "--all")
     injector.gone()
     assert not list(place.iterdir())
-
-
-def test_writers_that_would_fill_the_disk_are_refused(injector: Injector, small: Small) -> None:
-    argv = ("inject", "disk-io", f"--target={small.path}", "--size=20MiB", "--for=5s")
-    assert "too little for 2 times" in injector.run(*argv, prefix=small.enter, status=1)

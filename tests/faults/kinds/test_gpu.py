@@ -54,9 +54,3 @@ def test_memory_of_a_gpu_is_held_until_the_fault_ends(injector: Injector, cuda: 
     script.process.send_signal(signal.SIGINT)
     script.finish(130)
     injector.gone()
-
-
-@pytest.mark.parametrize("target", ["x", "0:x", "-1", "GPU-", "0,1", ""])
-def test_what_names_no_gpu_is_a_usage_error(injector: Injector, target: str) -> None:
-    argv = ("inject", "gpu-memory", f"--target={target}", "--size=1MiB", "--for=5s")
-    injector.refused(*argv, status=2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -53,22 +52,8 @@ def test_memory_is_held_and_given_back_when_the_time_is_over(injector: Injector)
     injector.gone()
 
 
-def test_a_hog_that_is_killed_by_somebody_ends_the_fault(injector: Injector) -> None:
-    script = injector.hold("memory", "--target=50MiB")
-    for helper in injector.helpers():
-        helper.send(signal.SIGKILL)
-    assert "stress-ng has ended" in script.finish(1)
-    injector.gone()
-
-
 def test_more_memory_than_the_floor_allows_is_refused(injector: Injector) -> None:
     asked = available_memory() - (512 << 20)
     said = injector.refused("inject", "memory", f"--target={asked}", "--for=5s", status=1)
     assert "are to be left (--leave)" in said
     assert not injector.markers()
-
-
-def test_a_machine_that_tells_no_memory_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal: 1 kB\n")
-    with pytest.raises(Exception, match="does not tell"):
-        available_memory(tmp_path / "meminfo")

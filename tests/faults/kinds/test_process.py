@@ -105,14 +105,3 @@ def test_the_agent_that_watches_is_not_stopped(
     wait_for(lambda: b"stagewatch.cli" in line.read_bytes(), "the agent's command line")
     said = injector.run("inject", "process-stop", f"--target={agent.pid}", "--for=5s", status=1)
     assert "belongs to stagewatch" in said
-
-
-@pytest.mark.parametrize("target", ["x", "-1", "1:2:3:4", ":5", "540:", "540:x", "12345678901", ""])
-def test_what_names_no_process_is_a_usage_error(injector: Injector, target: str) -> None:
-    said = injector.refused("inject", "process-kill", f"--target={target}", status=2)
-    assert "--target" in said
-
-
-def test_a_process_that_does_not_exist(injector: Injector) -> None:
-    said = injector.refused("inject", "process-stop", "--target=4194303", "--for=5s", status=1)
-    assert "there is no process 4194303" in said

@@ -57,29 +57,9 @@ def test_who_waits_for_somebody_unseen_is_no_end() -> None:
     assert (found.pids, found.unseen) == ((), (2,))
 
 
-def test_who_was_not_looked_at_is_no_end() -> None:
-    found = ends(look({1: W}, waiting(1, 2)), [1])
-    assert (found.pids, found.unseen) == ((), (2,))
-
-
 def test_a_thread_within_counts_where_the_main_one_waits_for_it() -> None:
     own = Wait(1, 1, Kind.OWN, "futex", 2.0)
     assert ends(look({1: W, 2: S}, own, waiting(1, 2, thread=9)), [1]).pids == (2,)
-
-
-def test_threads_do_not_excuse_a_process_whose_main_thread_sleeps() -> None:
-    asleep = Wait(2, 2, Kind.SLEEP, "nanosleep", 2.0)
-    found = ends(look({1: W, 2: S, 3: S}, waiting(1, 2), asleep, waiting(2, 3, thread=9)), [1])
-    assert found.pids == (2,)
-
-
-def test_a_thread_with_an_idle_connection_says_less_than_one_that_waits() -> None:
-    own = Wait(1, 1, Kind.OWN, "futex", 2.0)
-    kept = Connection("127.0.0.1:1", "127.0.0.1:2", (3,))
-    idle = Wait(1, 8, Kind.TCP, "epoll_wait", 2.0, Mode.ANY, (3,), connections=(kept,))
-    states = {1: W, 2: S, 3: S}
-    assert ends(look(states, own, idle, waiting(1, 2, thread=9)), [1]).pids == (2,)
-    assert ends(look(states, own, idle), [1]).pids == (3,)
 
 
 def request(pid: int, server: int, *, owed: bool) -> Wait:

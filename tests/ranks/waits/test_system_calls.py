@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stagewatch.ranks.waits.system_calls import Role, calls, role_of_channel
-
-
-def test_another_machine_has_none() -> None:
-    assert calls("riscv128") == {}
+from stagewatch.ranks.waits.system_calls import Role, role_of_channel
 
 
 @pytest.mark.parametrize(

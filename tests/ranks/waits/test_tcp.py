@@ -20,7 +20,6 @@ from stagewatch.ranks.waits.tcp import (
     TcpTables,
     describe,
     parse,
-    text,
 )
 from tests.ranks.waits.conftest import Looking, Settled
 from tests.ranks.waits.programs import code
@@ -181,13 +180,6 @@ def test_containers_on_one_node_are_joined_by_their_addresses(
         subprocess.run(["ip", "link", "delete", f"{name}a"], check=False, capture_output=True)
 
 
-@pytest.mark.parametrize("told", ["10.0.0.1:443", "[fd00::1]:80", "127.0.0.1:1"])
-def test_an_address_is_written_and_read(told: str) -> None:
-    at = parse(told)
-    assert at is not None
-    assert text(at) == told
-
-
 def end(at: str, to: str, inode: int, **more: Any) -> TcpSocket:
     """One end of a connection."""
     (address, port), (other, other_port) = parse(at) or (b"", 0), parse(to) or (b"", 0)
@@ -257,9 +249,3 @@ def test_another_node_is_told_by_both_addresses() -> None:
     assert found.connection.leaves
     assert not found.pids
     assert found.words == "a TCP connection to 10.0.0.2:80"
-
-
-def test_what_is_no_address_is_none() -> None:
-    assert parse("nobody") is None
-    assert parse("10.0.0.1:x") is None
-    assert parse("") is None

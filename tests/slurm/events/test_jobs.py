@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stagewatch.slurm.events.jobs import GIVE_UP, OVERLAP, JobLedger
+from stagewatch.slurm.events.jobs import OVERLAP, JobLedger
 from stagewatch.slurm.model import EndedJob, Job
 from tests.slurm.ledger_scene import T, job, record
 
@@ -29,14 +29,6 @@ def test_queue_and_accounting_tell_of_the_same_run_once() -> None:
         assert ledger.run["gpu"].exposed().count == 1
 
 
-def test_what_ended_before_the_agent_began_is_not_counted() -> None:
-    """Counters begin at 0, not with the history."""
-    ledger = JobLedger(T + 1000)
-    ledger.observe_queue([job(state="FAILED")], T + 1000)
-    ledger.observe_accounting([record(2)], asked=T + 1000, complete=True)
-    assert not ledger.ended
-
-
 def test_vanished_job_is_unknown_until_accounting_tells() -> None:
     """Never failed; and the time it vanished is asked for until it comes."""
     ledger = JobLedger(T)
@@ -50,15 +42,6 @@ def test_vanished_job_is_unknown_until_accounting_tells() -> None:
     ledger.observe_accounting([record(state="TIMEOUT")], asked=T + 5 * 3600, complete=True)
     assert (ledger.unaccounted, ledger.ended) == (0, {("gpu", "TIMEOUT"): 1})
     assert ledger.window_start == T + 5 * 3600 - OVERLAP
-
-
-def test_vanished_job_that_nobody_tells_about_is_unknown_after_a_day() -> None:
-    """So that accounting is not asked for ever further back."""
-    ledger = JobLedger(T)
-    ledger.observe_queue([job()], T + 50)
-    ledger.observe_queue([], T + 100)
-    ledger.observe_accounting([], asked=T + 100 + GIVE_UP, complete=True)
-    assert (ledger.unaccounted, ledger.ended) == (0, {("gpu", "UNKNOWN"): 1})
 
 
 def test_requeued_job_has_two_runs() -> None:
@@ -91,26 +74,6 @@ def test_restarts_from_before_the_agent_do_not_count_and_later_ones_do() -> None
     assert not ledger.requeues
     ledger.observe_queue([job(restarts=8, submit=T + 10), job(2, restarts=1)], T + 20)
     assert ledger.requeues == {"gpu": 4}
-
-
-def array(state: str, tasks: int, job_id: int = 1, **changes: object) -> Job:
-    """The record that an array has for its pending tasks."""
-    return job(job_id, state, tasks=tasks, start=None, node_list="", **changes)
-
-
-def test_part_of_an_array_that_is_cancelled_is_counted() -> None:
-    """`scancel ID_[0-9]` leaves no record of them at all; tasks that began have their own."""
-    ledger = JobLedger(T)
-    ledger.observe_queue([array("PENDING", 50)], T + 50)
-    begun = [job(2, array_job_id=1), job(3, "FAILED", array_job_id=1, end=T + 60)]
-    ledger.observe_queue([array("PENDING", 38), *begun], T + 65)
-    assert ledger.ended == {("gpu", "CANCELLED"): 10, ("gpu", "FAILED"): 1}
-    ledger.observe_queue([array("PENDING", 37), job(4, array_job_id=1), *begun], T + 80)
-    held = array("PENDING", 1, 5, array_job_id=1)
-    ledger.observe_queue([array("PENDING", 36), held, job(4, array_job_id=1), *begun], T + 95)
-    assert ledger.ended == {("gpu", "CANCELLED"): 10, ("gpu", "FAILED"): 1}
-    ledger.observe_queue([job(1, "RUNNING")], T + 110)
-    assert ledger.ended["gpu", "CANCELLED"] == 10 + 35
 
 
 @st.composite

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -59,24 +57,6 @@ def test_output_comes_back_and_the_environment_is_known(
     lines = set(found.split(b"\n"))
     assert {b"SLURM_TIME_FORMAT=%s", b"SLURM_BITSTR_LEN=0", b"SLURM_CONF=/kept", b"\xff"} <= lines
     assert not [line for line in lines if line.startswith((b"SQUEUE_", b"SLURM_CLUSTERS"))]
-
-
-def test_missing_command_is_said_plainly() -> None:
-    """With the name, and the same each time."""
-    runner = slurm_runner()
-    for _ in range(2):
-        with pytest.raises(SourceError) as caught:
-            runner.run(["no-such-squeue"], 5)
-        assert str(caught.value) == "no-such-squeue is not installed, or not on PATH"
-
-
-def test_failing_command_says_what_it_said(commands: Path) -> None:
-    """The last line of its complaint."""
-    path = script(
-        commands, "squeue", "echo one >&2; echo 'squeue: error: no controller' >&2; exit 3"
-    )
-    with pytest.raises(SourceError, match=r"^squeue failed \(status 3\): no controller$"):
-        slurm_runner().run([path], 10)
 
 
 def test_command_that_never_ends_is_killed_with_its_children(
@@ -140,23 +120,6 @@ def test_close_ends_a_command_that_is_running(commands: Path, tmp_path: Path) ->
     thread.join(60)
     assert not thread.is_alive()
     assert "signal 9" in str(errors[0])
-
-
-def test_close_ends_a_command_that_is_being_started(
-    commands: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its process is there before the thread that starts it has taken note of it."""
-    runner = slurm_runner()
-    start = subprocess.Popen
-
-    def interrupted(*arguments: Any, **options: Any) -> Any:
-        process = start(*arguments, **options)
-        runner.close()
-        return process
-
-    monkeypatch.setattr(subprocess, "Popen", interrupted)
-    with pytest.raises(SourceError, match="signal 9"):
-        runner.run([script(commands, "squeue", "exec sleep 1000")], 5)
 
 
 def test_missing_accounting_is_no_failure(commands: Path) -> None:

@@ -13,16 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stagewatch.core.errors import SourceError
 from stagewatch.slurm.model import (
-    Controller,
     Job,
-    RpcCount,
     exit_status,
     number,
 )
 from stagewatch.slurm.notation import NodeGpus
-from stagewatch.slurm.transport import diagnostics
 from stagewatch.slurm.transport import json as slurm_json
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "slurm"
@@ -105,21 +101,6 @@ def test_nodes_are_the_same_in_every_shape(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_rest_is_the_same_in_every_shape(version: str) -> None:
-    """Diagnostics in seconds, and controllers."""
-    found = diagnostics.parse_json(load(version, "diag"))
-    assert found.values["schedule_cycle_last"] == pytest.approx(0.0015)
-    assert found.values["bf_cycle_last"] == pytest.approx(0.025)
-    assert found.values["dbd_agent_queue_size"] == 5
-    assert found.by_type == (RpcCount("REQUEST_JOB_INFO", 30, pytest.approx(0.06)),)
-    assert [each.name for each in found.by_user] == ["ada", "root"]
-    assert slurm_json.ping(load(version, "ping")) == (
-        Controller("ctl1", "primary", up=True),
-        Controller("ctl2", "backup", up=False),
-    )
-
-
-@pytest.mark.parametrize("version", VERSIONS)
 def test_ended_runs_are_the_same_in_every_shape(version: str) -> None:
     """One that never started has no start; one that runs has not ended."""
     found = {job.job_id: job for job in slurm_json.ended_jobs(load(version, "slurmdb_jobs")).items}
@@ -148,18 +129,3 @@ def test_records_of_unknown_shapes_are_counted_beside_good_ones(odd: list[object
     found = slurm_json.jobs({"jobs": [*odd, good]})
     assert found.items[-1].job_id == 101
     assert len(found.items) + found.malformed == len(odd) + 1
-
-
-def test_answer_that_is_cut_short_is_an_error() -> None:
-    """Half a document is no document."""
-    whole = json.dumps(load("26.05-v0.0.45", "jobs")).encode()
-    assert slurm_json.document(whole, "squeue")
-    with pytest.raises(SourceError, match="cut short"):
-        slurm_json.document(whole[: len(whole) // 2], "squeue")
-
-
-def test_error_in_the_answer_is_the_error() -> None:
-    """slurmrestd answers 200 with errors inside."""
-    answer = {"jobs": [], "errors": [{"description": "Unable to contact slurm controller"}]}
-    with pytest.raises(SourceError, match="Unable to contact slurm controller"):
-        slurm_json.document(json.dumps(answer).encode(), "slurmrestd jobs")

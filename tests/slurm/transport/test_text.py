@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.core.errors import NoData, SourceError
-from stagewatch.slurm.model import Controller
 from stagewatch.slurm.notation import NodeGpus
-from stagewatch.slurm.transport import diagnostics, text
+from stagewatch.slurm.transport import text
 from stagewatch.slurm.transport.text import FIELD, RECORD, records
 
 JOB = {
@@ -86,16 +82,6 @@ def test_gpus_of_a_job_that_slurm_does_not_track(
     assert job.gpus == gpus
 
 
-@pytest.mark.parametrize(
-    ("status", "expected"),
-    [("0", (0, 0)), ("1792", (7, 0)), ("11", (0, 11)), ("7:0", (7, 0)), ("0:9", (0, 9))],
-)
-def test_exit_code_is_a_wait_status_or_a_pair(status: str, expected: tuple[int, int]) -> None:
-    """22.05 prints the raw status, later versions code:signal."""
-    (job,) = text.parse_jobs(line(State="FAILED", exit_code=status).encode()).items
-    assert (job.exit_code, job.signal) == expected
-
-
 def test_output_cut_short_keeps_what_is_whole() -> None:
     """The last record has lost its end."""
     whole = line(JobID="1") + line(JobID="2")
@@ -118,21 +104,6 @@ def test_no_text_is_fatal_to_the_queue(parts: list[str]) -> None:
     output = RECORD.join([*parts, line().rstrip(RECORD + "\n"), ""]).encode(errors="replace")
     found = text.parse_jobs(output)
     assert [job for job in found.items if job.job_id == 7 and job.user == "ada"]
-
-
-@given(st.binary(max_size=200))
-def test_no_bytes_are_fatal(output: bytes) -> None:
-    """Every parser reads, refuses with a SourceError, or says that there is nothing."""
-    for parse in (
-        text.parse_jobs,
-        text.parse_nodes,
-        text.parse_ping,
-        diagnostics.parse_text,
-    ):
-        try:
-            parse(output)
-        except (SourceError, NoData):
-            continue
 
 
 @given(st.lists(st.lists(st.text("abc ", max_size=3), min_size=3, max_size=3), max_size=6))
@@ -209,69 +180,3 @@ def test_free_text_forges_no_field_of_a_node(label: str) -> None:
     )
     (forgery,) = text.parse_nodes(f"{NODE}{label}={forged}\n".encode()).items
     assert forgery == text.parse_nodes(NODE.encode()).items[0]
-
-
-def test_node_without_gres_used_counts_what_is_allocated_as_tres() -> None:
-    """Where --details is not honoured."""
-    shown = re.sub(r"GresUsed=\S+ ", "", NODE).replace("AllocTRES=cpu=3", "AllocTRES=gres/gpu=5")
-    (node,) = text.parse_nodes(shown.encode()).items
-    assert node.gpus == (NodeGpus("h200", 8, 5),)
-
-
-def test_controllers() -> None:
-    shown = b"Slurmctld(primary) at ctl1 is DOWN\nSlurmctld(backup) at ctl2 is UP\n"
-    assert text.parse_ping(shown) == (
-        Controller("ctl1", "primary", up=False),
-        Controller("ctl2", "backup", up=True),
-    )
-
-
-SDIAG = b"""\
-*******************************************************
-sdiag output at Sat Nov 21 07:10:24 2026 (1795245024)
-Data since      Sat Nov 21 07:09:58 2026 (1795244998)
-*******************************************************
-Server thread count:  3
-RPC queue enabled:    0
-Agent queue size:     2
-DBD Agent queue size: 17
-
-Jobs failed:    0
-
-Main schedule statistics (microseconds):
-\tLast cycle:   180
-\tTotal cycles: 2
-\tLast queue length: 9
-
-Main scheduler exit:
-\tLast cycle: 99
-
-Backfilling stats (WARNING: data obtained in the middle of backfilling execution.)
-\tTotal backfilled jobs (since last slurm start): 6
-\tLast cycle: 271
-\tLast cycle when: Sat Nov 21 07:10:24 2026 (1795245024)
-\tLast queue length: 2
-
-Latency for 1000 calls to gettimeofday(): 21 microseconds
-
-Remote Procedure Call statistics by message type
-\tREQUEST_PARTITION_INFO                  ( 2009) count:9      ave_time:176    total_time:1590
-\tREQUEST_JOB_INFO  (2003) count:1 ave_time:3 total_time:3 queued:0 cycle_last:0 dropped:0
-
-Remote Procedure Call statistics by user
-\troot            (       0) count:37     ave_time:361    total_time:13362
-\tresearch-pipeline(   10042) count:5      ave_time:10     total_time:50
-
-Pending RPC statistics
-\tREQUEST_NODE_INFO  (2007) count:1
-"""
-
-
-def test_a_number_of_sdiag_that_is_none_is_left_out() -> None:
-    """No counter has hundreds of digits: the line is damaged, and the others are not."""
-    damaged = SDIAG.replace(b"Agent queue size:     2", b"Agent queue size:     " + b"9" * 400)
-    damaged = damaged.replace(b"count:37 ", b"count:" + b"9" * 5000 + b" ")
-    found = diagnostics.parse_text(damaged)
-    assert "agent_queue_size" not in found.values
-    assert found.values["server_thread_count"] == 3
-    assert [each.name for each in found.by_user] == ["research-pipeline"]
