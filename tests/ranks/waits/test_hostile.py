@@ -7,9 +7,9 @@ import resource
 
 import pytest
 
-from stagewatch.ranks.waits.ends import ends
 from stagewatch.ranks.waits.holders import MAX_DESCRIPTORS
 from stagewatch.ranks.waits.model import State, Waiting
+from tests.ranks.waits.chain import ends
 from tests.ranks.waits.conftest import Looking, Settled
 from tests.ranks.waits.programs import code
 from tests.ranks.waits.test_pipes import WRITERS, Start

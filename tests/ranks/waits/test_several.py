@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from stagewatch.ranks.waits.ends import ends
 from stagewatch.ranks.waits.model import Connection, Kind, Mode
 from stagewatch.ranks.waits.other_end import OtherEnd
 from stagewatch.ranks.waits.several import choose
+from tests.ranks.waits.chain import ends
 from tests.ranks.waits.conftest import Settled
 from tests.ranks.waits.programs import code
 from tests.ranks.waits.test_pipes import Start

@@ -12,7 +12,6 @@ import pytest
 from stagewatch.core.errors import SourceError
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.socket_diag import TcpSocket, TcpStatistics
-from stagewatch.ranks.waits.ends import ends
 from stagewatch.ranks.waits.holders import Holders
 from stagewatch.ranks.waits.model import Kind, State
 from stagewatch.ranks.waits.tcp import (
@@ -21,6 +20,7 @@ from stagewatch.ranks.waits.tcp import (
     describe,
     parse,
 )
+from tests.ranks.waits.chain import ends
 from tests.ranks.waits.conftest import Looking, Settled
 from tests.ranks.waits.programs import code
 from tests.ranks.waits.test_pipes import Start
