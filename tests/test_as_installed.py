@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ from tests.as_installed import (
     status,
     systemd,
 )
-from tests.node_agent import NodeAgent, Series
+from tests.node_agent import NodeAgent
 from tests.running import clean_environ
 from tests.waiting import wait_for
 
@@ -195,17 +194,6 @@ def test_without_capabilities_the_agent_tells_what_it_cannot_see(
     assert blind.value("rl_rank_step", job_id=node.jobs[0]), "what can be seen is shown"
 
 
-@pytest.mark.parametrize("command", ["inspect", "check-config"])
-def test_commands_of_a_user_tell_what_he_cannot_see(node: Node, command: str) -> None:
-    told = subprocess.run(
-        as_user(node.directory / f"user-{command}", FIRST_UID + 21,
-                sys.executable, "-m", "stagewatch.cli", command),
-        capture_output=True, text=True, env=clean_environ({"HOME": "/"}), check=False,
-    )  # fmt: skip
-    assert re.search(r"\d+ processes of other users cannot be read: that takes CAP_", told.stderr)
-    assert "Traceback" not in told.stderr
-
-
 @pytest.fixture(scope="module", params=INSTALLATIONS)
 def installed(request: pytest.FixtureRequest, node: Node) -> Iterator[Installed]:
     """By each of the three ways."""
@@ -251,25 +239,6 @@ def test_the_agent_sees_of_other_users_what_root_sees(node: Node, installed: Ins
             sorted(map(str, one))[:20] for one in (seen[0] - seen[1], seen[1] - seen[0])
         )
         pytest.fail(f"installed by {installed.how.name} it lacks {lacking} and has {more} instead")
-
-
-def test_every_collector_succeeds_that_does_as_root(node: Node, installed: Installed) -> None:
-    def states(series: Series) -> dict[tuple[str, str], float]:
-        return {
-            (name, dict(pairs)["collector"]): value
-            for (name, pairs), value in series.items()
-            if name in ("stagewatch_collector_success", "stagewatch_collector_no_data")
-        }
-
-    wait_for(
-        lambda: states(node.root.series()) == states(installed.agent.series()),
-        "the same collectors succeed",
-    )
-    for name in ("stagewatch_kmsg_readable", "stagewatch_processes_denied"):
-        wait_for(
-            lambda name=name: node.root.value(name) == installed.agent.value(name),  # type: ignore[misc]
-            f"the same {name}",
-        )
 
 
 def test_the_process_with_the_socket_has_no_capability(installed: Installed) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -30,26 +29,6 @@ def complaint(done: subprocess.CompletedProcess[str]) -> str:
     assert len(lines) == 1, done.stderr
     assert done.stdout == ""
     return lines[0]
-
-
-def test_the_package_runs_as_a_module() -> None:
-    command = [sys.executable, "-m", "stagewatch"]
-    help = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
-    assert help == stagewatch("--help").stdout
-    done = subprocess.run(
-        [*command, "check-config", "--listen=9947"], capture_output=True, check=False
-    )
-    assert done.returncode == 2
-
-
-def test_a_port_in_use_is_named() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        line = complaint(stagewatch("node", "--listen", address))
-    assert address in line
-    assert "in use" in line
 
 
 @pytest.mark.parametrize(
@@ -103,28 +82,6 @@ def test_help_names_defaults_and_variables() -> None:
     text = " ".join(stagewatch("node", "--help").stdout.split())
     assert "[default: 127.0.0.1:9947; STAGEWATCH_LISTEN]" in text
     assert "[default: 1s; STAGEWATCH_COLLECTOR_STAGES_INTERVAL]" in text
-
-
-@pytest.mark.parametrize("command", ["node", "slurm", "check-config"])
-def test_help_of_an_agent_begins_with_what_it_does(command: str) -> None:
-    lines = stagewatch(command, "--help").stdout.splitlines()
-    assert lines[:2] == [f"usage: stagewatch {command} [options]", ""]
-    assert lines[2] != ""
-    assert not lines[2].startswith(("options", " "))
-
-
-def test_help_shows_durations_and_sizes_with_units() -> None:
-    text = " ".join(stagewatch("node", "--help").stdout.split())
-    assert "[default: 2d; STAGEWATCH_COLLECTOR_CHECKPOINTS_" in text
-    assert "[default: 1GiB; STAGEWATCH_COLLECTOR_CANARY_FLOOR]" in text
-    assert "[default: 64KiB; STAGEWATCH_COLLECTOR_CANARY_BYTES]" in text
-    assert "[default: 64MiB; STAGEWATCH_COLLECTOR_CANARY_LARGE_BYTES]" in text
-
-
-def test_an_unknown_command_lists_the_known_ones() -> None:
-    done = stagewatch("nod")
-    assert done.returncode == 2
-    assert "node" in done.stderr
 
 
 @pytest.fixture(params=[True, False], ids=["buffered", "unbuffered"])

@@ -46,21 +46,3 @@ def test_wrong_reading_is_told(
     (tmp_path / "scontrol_show_node.txt").write_text(NODE * 3)
     assert main([str(tmp_path)]) == 1
     assert re.search(r"nodes DRAIN +2 +3   DIFFERS", capsys.readouterr().out)
-
-
-def test_capture_that_is_not_understood_fails(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With the error, so that it can be sent to us as it is."""
-    (tmp_path / "scontrol_show_nodes.txt").write_text("slurm_load_node error: nobody there\n")
-    assert main([str(tmp_path)]) == 1
-    assert "NOT READ: SourceError" in capsys.readouterr().out
-
-
-def test_directory_without_captures_fails(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Nothing replayed is not the same as nothing wrong."""
-    assert main([str(tmp_path)]) == 1
-    assert main([str(tmp_path / "absent")]) == 2
-    assert "usage" in capsys.readouterr().err

@@ -35,23 +35,6 @@ def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_what_differs_from_the_defaults_is_shown(tmp_path: Path) -> None:
-    file = tmp_path / "stagewatch.toml"
-    file.write_text('[node]\nlisten = ":9950"\n[node.collector.clock]\nenabled = false\n')
-    done = run("check-config", "--config", str(file), STAGEWATCH_DIR="/x")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == [
-        "listen = :9950",
-        "record_dir = /x",
-        "collector.clock.enabled = false",
-    ]
-
-
-def test_nothing_differs() -> None:
-    done = run("check-config")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "all defaults\n", "")
-
-
 @pytest.mark.parametrize("command", ["check-config", "node"])
 @pytest.mark.parametrize(
     ("arguments", "environ", "line"),
@@ -112,18 +95,6 @@ def test_an_agent_that_starts_tells_of_a_misspelt_variable(tmp_path: Path) -> No
         agent.stop()
 
 
-def test_variables_of_the_client_the_other_agent_and_kubernetes_are_no_mistakes() -> None:
-    done = run(
-        "check-config",
-        STAGEWATCH_JOB_ID="540",
-        STAGEWATCH_BIN_DIR="/opt/slurm/bin",
-        STAGEWATCH_CHECK_GPUS="8",
-        STAGEWATCH_NODE_SERVICE_HOST="10.0.0.1",
-        STAGEWATCH_NODE_PORT_9947_TCP_ADDR="10.0.0.1",
-    )
-    assert (done.stdout, done.stderr) == ("all defaults\n", "")
-
-
 def test_no_variable_that_the_project_reads_is_taken_for_a_mistake() -> None:
     files = [*ROOT.glob("deploy/**/*"), *ROOT.glob("exporters/**/*.py"), ROOT / "compose.yaml"]
     named = {
@@ -141,47 +112,6 @@ def test_no_variable_that_the_project_reads_is_taken_for_a_mistake() -> None:
     }
     example = {"STAGEWATCH_INTERVAL"}  # in the docstring of config.py
     assert list(unknown_variables(named - example, options)) == []
-
-
-ENVIRONMENT_FILE = "# options\nSTAGEWATCH_LISTEN=:9947\n"
-
-
-@pytest.mark.parametrize("content", [ENVIRONMENT_FILE, 'STAGEWATCH_LISTEN=":9947"\n'])
-def test_a_file_of_variables_is_told_from_toml_with_how_to_check_it(
-    content: str, tmp_path: Path
-) -> None:
-    (file := tmp_path / "node.env").write_text(content)
-    done = run("check-config", "--config", str(file))
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
-    assert line.startswith(f"stagewatch: --config {file}: is no TOML but an environment file")
-    advice = re.search(r"\(set -a; \. .*\)", line)
-    assert advice is not None
-    command = advice[0].replace("stagewatch check", f"{sys.executable} -m stagewatch.cli check")
-    followed = subprocess.run(
-        ["sh", "-c", command], capture_output=True, text=True, env=clean_environ({}), check=False
-    )
-    assert followed.stdout == "listen = :9947\n"
-
-
-def test_a_table_that_was_not_checked_is_named(tmp_path: Path) -> None:
-    (file := tmp_path / "stagewatch.toml").write_text("[slurm]\nlistn = ':1'\n[node]\n[check]\n")
-    done = run("check-config", "--config", str(file))
-    assert (done.returncode, done.stdout) == (0, "all defaults\n")
-    assert done.stderr == (
-        f"stagewatch: warning: {file}: [slurm] was not checked; for that: --agent slurm\n"
-    )
-    assert run("check-config", "--config", str(file), "--agent", "slurm").returncode == 2
-
-
-def test_a_table_that_no_command_reads_is_named(tmp_path: Path) -> None:
-    (file := tmp_path / "stagewatch.toml").write_text("[node]\n[slrum]\n[x]\n[inspect]\n")
-    done = run("check-config", "--config", str(file))
-    assert (done.returncode, done.stdout) == (0, "all defaults\n")
-    assert done.stderr.splitlines() == [
-        f"stagewatch: warning: {file}: unknown table [slrum] has no effect; did you mean [slurm]?",
-        f"stagewatch: warning: {file}: unknown table [x] has no effect",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +15,6 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.faults.markers import Marker, write_marker
-from stagewatch.record import FILE_SIZE
 from tests.fakes.nvml import FakeNvml
 from tests.node_agent import TRAINER, NodeAgent
 from tests.waiting import wait_for
@@ -48,20 +46,6 @@ def gpu_reader(agent: NodeAgent) -> psutil.Process | None:
             if "stagewatch.gpu.nvml.driver" in child.cmdline():
                 return child
     return None
-
-
-def test_a_killed_rank_is_down_and_the_other_goes_on(
-    agent: NodeAgent, ranks: list[subprocess.Popen[bytes]]
-) -> None:
-    for rank in ("0", "1"):
-        wait_for(lambda rank=rank: agent.value("rl_rank_up", rank=rank) == 1, "the rank is seen")
-    last = agent.value("rl_rank_step", rank="0") or 0
-    ranks[0].kill()
-    wait_for(lambda: agent.value("rl_rank_up", rank="0") == 0, "the killed rank is down")
-    assert (agent.value("rl_rank_step", rank="0") or 0) >= last
-    assert agent.value("rl_rank_wait_class", rank="0", **{"class": "gone"}) == 1
-    step = agent.value("rl_rank_step", rank="1") or 0
-    wait_for(lambda: (agent.value("rl_rank_step", rank="1") or 0) > step, "the other goes on")
 
 
 def test_a_restarted_agent_takes_the_ranks_up_with_all_they_recorded(
@@ -124,53 +108,11 @@ def test_injected_faults_are_exported_while_they_are_open(agent: NodeAgent) -> N
     wait_for(lambda: agent.value("fault_injection_active", id="f1") is None, "it is closed")
 
 
-def test_hostile_records_are_counted_and_harm_nothing(
-    agent: NodeAgent, ranks: list[subprocess.Popen[bytes]]
-) -> None:
-    wait_for(lambda: agent.value("rl_rank_up", rank="0") == 1, "the rank is seen")
-    (agent.ranks / "1-00000001.rank").write_bytes(b"x" * 10)
-    (agent.ranks / "1-00000002.rank").symlink_to("/etc/passwd")
-    os.mkfifo(agent.ranks / "1-00000003.rank")
-    (agent.ranks / "1-00000004.rank").write_bytes(os.urandom(FILE_SIZE))
-    for reason in ("size", "symlink", "not_a_file", "corrupt"):
-        wait_for(
-            lambda reason=reason: agent.value("stagewatch_records_skipped", reason=reason) == 1,
-            f"the file is counted: {reason}",
-        )
-    assert agent.value("rl_rank_up", rank="0") == 1
-    assert agent.value("stagewatch_collector_success", collector="stages") == 1
-
-
 def test_sigterm_ends_the_agent_and_its_reader(agent: NodeAgent) -> None:
     reader = wait_for(lambda: gpu_reader(agent), "the reader runs")
     agent.process.send_signal(signal.SIGTERM)
     assert agent.process.wait(timeout=30) == 0
     wait_for(lambda: not reader.is_running() or reader.status() == "zombie", "the reader ended")
-
-
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool on the PATH")
-def test_promtool_finds_nothing_to_complain_about(
-    agent: NodeAgent, ranks: list[subprocess.Popen[bytes]]
-) -> None:
-    wait_for(lambda: agent.value("rl_stage_duration_seconds_count"), "stages are counted")
-    wait_for(lambda: agent.value("gpu_temperature_celsius", gpu="0"), "GPUs are read")
-    _, body = agent.get("/metrics")
-    done = subprocess.run(
-        ["promtool", "check", "metrics"], input=body, text=True, capture_output=True, check=False
-    )
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
-
-
-def test_the_page_calls_the_node_what_it_was_told_else_by_its_host(
-    agent: NodeAgent,
-) -> None:
-    assert f"<h1>{os.uname().nodename}</h1>" in agent.get("/")[1]
-    agent.stop()
-    agent.arguments += ["--node-name", "node-a <b>"]
-    agent.start()
-    page = agent.get("/")[1]
-    assert "<h1>node-a &lt;b&gt;</h1>" in page
-    assert "<title>node-a &lt;b&gt; · stagewatch</title>" in page
 
 
 def test_an_unreadable_record_directory_costs_only_what_is_about_the_records(

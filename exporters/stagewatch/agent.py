@@ -111,7 +111,7 @@ class AgentCommand(Generic[OptionsT, ContextT]):
         """The collectors that are switched on, each with its interval."""
         planned = [(spec, spec.schedule(values)) for spec in self.specs()]
         return [
-            Job(spec.name, spec.make(values, context), schedule.interval)
+            Job(spec.name, spec.make(values, context), schedule.interval, page=spec.page)
             for spec, schedule in planned
             if schedule.enabled
         ]

@@ -51,7 +51,8 @@ def _lacking(command: str, error: ModuleNotFoundError) -> int:
     """The exit status where a package is missing; tells what to install for the command."""
     if (error.name or "").startswith("stagewatch"):
         raise error
-    extra = {"judge": "slurm"}.get(command, command)
+    others = {"judge": "slurm", "inspect": "report", "trace": "report"}  # these ask a Prometheus
+    extra = others.get(command, command)
     extra = extra if extra in ("slurm", "demo", "report", "top") else "node"
     install = f"pip install 'stagewatch[{extra}]'"
     print(f"stagewatch: {command} needs {error.name}: {install}", file=sys.stderr)

@@ -11,7 +11,7 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from stagewatch.check.facts import agent_users, gpus_on_bus, mount_points
+from stagewatch.check.facts import agent_users, gpus_on_bus
 from stagewatch.core.processes import Children
 from stagewatch.demo.stack import free_port
 from tests.fakes.nvml import FakeNvml
@@ -132,21 +132,6 @@ def test_lost_gpu_drains_with_one_line(agent: int, nvml: FakeNvml) -> None:
     assert told(agent, "drain: the driver has lost GPU 3\n") == 2
 
 
-def test_warning_has_its_own_status(agent: int, nvml: FakeNvml) -> None:
-    nvml.set("gpu.6.field.144", 1)
-    assert told(agent, "warn: row remapping pending on GPU 6") == 1
-
-
-def test_node_without_an_agent_is_a_warning_and_its_mounts_are_still_looked_at(
-    tmp_path: Path,
-) -> None:
-    done = slow("--skip", "clock")
-    assert (done.stdout, done.returncode) == ("warn: the node agent does not answer\n", 1)
-    assert slow("--mounts", str(tmp_path)).stdout == (
-        f"drain: {tmp_path} is not mounted; the node agent does not answer\n"
-    )
-
-
 IMPOSTOR = r"""
 import os, socket, sys, time
 server = socket.create_server(("127.0.0.1", 0))
@@ -197,16 +182,6 @@ def test_who_has_taken_the_port_of_an_agent_that_is_down_is_not_believed(
     assert (done.returncode, done.stdout) == (3, "")
 
 
-def test_an_agent_that_sends_a_byte_now_and_then_does_not_hold_up_the_check(
-    python: Python,
-) -> None:
-    """Each read comes back in time; what counts is all of them together."""
-    impostor = python(IMPOSTOR)
-    impostor.said("\n")
-    done = check("--skip", "clock", port=int(impostor.output().split()[0]))
-    assert done.stdout == "warn: the node agent does not answer\n"
-
-
 @pytest.mark.parametrize("mode", [0o755, 0o777])
 def test_the_agents_user_is_whom_root_gave_the_directory_of_records(
     tmp_path: Path, mode: int
@@ -218,17 +193,6 @@ def test_the_agents_user_is_whom_root_gave_the_directory_of_records(
     tmp_path.chmod(mode)  # where others may write, one of them may have made it
     expected = {0, SECOND_USER} if mode == 0o755 else {0}
     assert agent_users("", records) == expected
-
-
-def test_options_come_from_the_file_and_variables(agent: int, tmp_path: Path) -> None:
-    file = tmp_path / "stagewatch.toml"
-    file.write_text('[check]\nskip = ["clock", "agent"]\ngpus = 9\ntimeout = "60s"\n')
-    wait_for(
-        lambda: check("--config", str(file), port=agent).stdout == "drain: 8 of 9 GPUs\n",
-        "the agent has read the GPUs",
-    )
-    again = check("--config", str(file), port=agent, STAGEWATCH_CHECK_GPUS="8")
-    assert again.returncode == 0
 
 
 def test_driver_that_hangs_is_known_from_the_agent(agent: int, nvml: FakeNvml) -> None:
@@ -288,25 +252,6 @@ def test_an_agent_behind_tls_and_a_password_is_asked_like_any(
     )
 
 
-def test_what_keeps_an_agent_from_answering_is_told_with_what_to_give(
-    secured: int, authority: Authority, tmp_path: Path
-) -> None:
-    flags = ["--skip", "clock", "--timeout", "60s", "--agent"]
-    url = f"https://localhost:{secured}"
-    trusted = [*flags, url, "--ca-file", str(authority.file)]
-    wait_for(lambda: "refuses access" in check_as_is(*trusted).stdout, "the agent answers")
-    assert "(HTTP status 401): --basic-auth-file" in check_as_is(*trusted).stdout
-    assert "is not accepted" in (done := check_as_is(*flags, url)).stdout
-    assert "--ca-file" in done.stdout
-    assert "refuses access" in check_as_is(*flags, url, "--insecure").stdout
-    assert "give --agent https://" in check_as_is(*flags, f"localhost:{secured}").stdout
-    bad = check_as_is(*flags, url, "--ca-file", str(tmp_path / "none.pem"))
-    assert (bad.returncode, bad.stdout) == (3, "")
-    assert (
-        bad.stderr == f"stagewatch: --ca-file {tmp_path / 'none.pem'}: No such file or directory\n"
-    )
-
-
 def test_gpus_on_the_bus_are_counted(tmp_path: Path) -> None:
     for number, (vendor, kind) in enumerate(
         [("0x10de", "0x030200"), ("0x10de", "0x030000"), ("0x10de", "0x040300"),
@@ -318,8 +263,3 @@ def test_gpus_on_the_bus_are_counted(tmp_path: Path) -> None:
         (device / "class").write_text(kind + "\n")
     assert gpus_on_bus(tmp_path) == 2
     assert gpus_on_bus(tmp_path / "nothing") == 0
-
-
-def test_mount_points_with_spaces(tmp_path: Path) -> None:
-    (table := tmp_path / "mounts").write_text("nas:/a /mnt/my\\040data nfs4 rw 0 0\nbroken\n")
-    assert mount_points(table) == {"/mnt/my data"}

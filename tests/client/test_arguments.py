@@ -96,22 +96,6 @@ def test_a_bad_step_keeps_the_last_good_one(client: Client, step: Any) -> None:
     assert client.record().lanes[0].step == 7
 
 
-def test_numbers_of_other_types_are_taken(client: Client) -> None:
-    class Tensor:
-        def __int__(self) -> int:
-            return 12
-
-        def __float__(self) -> float:
-            return 0.25
-
-    tensor: Any = Tensor()
-    stagewatch.heartbeat(tensor)
-    stagewatch.scalar("reward", tensor)
-    record = client.record()
-    assert record.lanes[0].step == 12
-    assert record.scalars == {"reward": 0.25}
-
-
 def test_a_trainers_log_gets_one_line(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     bad: Any = "seven"
     with caplog.at_level(logging.DEBUG, logger="stagewatch"):

@@ -51,12 +51,6 @@ def test_the_slowest_sample_and_the_time_in_which_few_are_left(
     }
 
 
-def test_a_batch_of_few_samples_has_no_such_share(client: Client, seconds: Seconds) -> None:
-    with Batch():
-        generate(seconds, [10.0] * 9 + [20.0])
-    assert client.record().scalars == {"rollout_tail": 2.0}
-
-
 def test_samples_of_tasks_and_threads_of_the_batch_count(client: Client) -> None:
     async def one() -> None:
         with Sample():
@@ -74,33 +68,3 @@ def test_samples_of_tasks_and_threads_of_the_batch_count(client: Client) -> None
     elsewhere.join()
     loop.close()
     assert client.record().scalars["rollout_tail"] >= 1.0
-
-
-def test_a_rollout_that_goes_on_beyond_its_batch_has_no_tail(
-    client: Client, seconds: Seconds
-) -> None:
-    going_on = Sample()
-    with Batch():
-        going_on.__enter__()
-        generate(seconds, [1.0, 2.0])
-    going_on.__exit__(None, None, None)
-    assert client.record().scalars == {}
-
-
-def test_a_batch_that_failed_or_that_is_too_large_has_no_tail(
-    client: Client, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(TimeoutError), Batch():
-        generate(seconds, [1.0, 2.0])
-        raise TimeoutError
-    monkeypatch.setattr(batches, "MAX_SAMPLES", 2)
-    with Batch():
-        generate(seconds, [1.0, 2.0, 3.0])
-    assert client.record().scalars == {}
-
-
-def test_a_sample_outside_of_any_batch_counts_nowhere(client: Client, seconds: Seconds) -> None:
-    with Batch():
-        generate(seconds, [1.0, 3.0, 1.0])
-    generate(seconds, [1.0, 9.0, 1.0])
-    assert client.record().scalars == {"rollout_tail": 3.0}

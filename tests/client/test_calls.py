@@ -7,20 +7,14 @@ import math
 import os
 import random
 import signal
-import threading
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import stagewatch
-from stagewatch.client import _api
-from stagewatch.ranks.records import Calls, parse
-from stagewatch.record import BATCHES_END, CALL_NAME_SIZE, CALLS, CALLS_AT, RECORD_SIZE, WORK_AT
+from stagewatch.ranks.records import Calls
 from tests.client.conftest import Client
 from tests.client.conftest import Clock as Turned
 from tests.client.test_threads import eager_switching
-from tests.records import real_file
 
 __all__ = ["eager_switching"]
 
@@ -87,76 +81,6 @@ def test_tasks_that_overlap_and_are_cancelled_leave_none_open(client: Client) ->
     assert (calls.open, ended(calls), calls.errors) == (0, 51, 0)
 
 
-@pytest.mark.usefixtures("eager_switching")
-def test_threads_lose_nothing_of_each_other(client: Client) -> None:
-    def work() -> None:
-        for number in range(1000):
-            with stagewatch.call(f"tool {number % 20}"):
-                pass
-
-    threads = [threading.Thread(target=work) for _ in range(12)]  # more than there are lanes
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    calls = client.record().calls
-    assert sum(map(ended, calls.values())) == 12_000
-    assert not any(one.open for one in calls.values())
-
-
-def test_names_without_room_are_counted_together(client: Client) -> None:
-    for number in range(5000):
-        with stagewatch.call(f"tool {number}"):
-            pass
-    calls = client.record().calls
-    assert set(calls) == {f"tool {number}" for number in range(CALLS - 1)} | {"other"}
-    assert ended(calls["other"]) == 5000 - (CALLS - 1)
-    recorder = _api._recorder
-    assert recorder is not None
-    assert len(recorder.calls._entries) < 5000, "names that never come back fill no memory"
-
-
-class Hostile:
-    def __str__(self) -> str:
-        raise RuntimeError("no name")
-
-
-class Unhashable:
-    def __hash__(self) -> int:
-        raise TypeError("no hash")
-
-    def __str__(self) -> str:
-        return "tool"
-
-
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("a" * 100, "a" * CALL_NAME_SIZE),
-        ("検索" * 20, "検索" * 5),
-        ("\0", "other"),
-        ("", "other"),
-        ("other", "other"),
-        (None, "None"),
-        (7, "7"),
-        (["tool"], "['tool']"),
-        (Unhashable(), "tool"),
-        ("\ud800", "?"),
-    ],
-)
-def test_any_name_is_cut_or_becomes_other(client: Client, name: object, shown: str) -> None:
-    for _ in range(2):
-        with stagewatch.call(name):  # type: ignore[arg-type]
-            assert client.record().calls[shown].open == 1
-    assert ended(client.record().calls[shown]) == 2
-
-
-def test_a_name_that_cannot_be_text_is_left_out(client: Client) -> None:
-    with stagewatch.call(Hostile()):  # type: ignore[arg-type]
-        pass
-    assert client.record().calls == {}
-
-
 def test_without_a_record_and_across_its_end_nothing_happens(client: Client) -> None:
     across = stagewatch.call("search")
     with across:
@@ -211,16 +135,3 @@ def test_a_time_out_that_interrupts_at_any_point_leaves_no_call_open(client: Cli
     assert interrupted == 300
     assert calls.open == 0
     assert ended(calls) > 0
-
-
-@given(st.binary(min_size=BATCHES_END - CALLS_AT, max_size=BATCHES_END - CALLS_AT))
-def test_any_bytes_are_read(real: bytes, noise: bytes) -> None:
-    rest = real[WORK_AT:CALLS_AT] + noise
-    for name, calls in parse(real[:RECORD_SIZE], rest).calls.items():
-        assert name.isprintable()
-        assert min(*calls.durations, calls.seconds, calls.errors, calls.open, calls.oldest) >= 0
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    return real_file(tmp_path_factory.mktemp("ranks"))

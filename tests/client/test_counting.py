@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 import stagewatch
 from stagewatch.record import BUCKET_UNIT_NS, BUCKETS
-from tests.client.conftest import Client, Clock
+from tests.client.conftest import Clock
 from tests.client.hooking import fresh_client, record
 
 EDGE = BUCKET_UNIT_NS
@@ -76,40 +75,3 @@ def test_every_pass_is_counted_once_in_its_bucket(
         totals = record(directory).totals["reward"]
     assert totals.durations == buckets(times)
     assert totals.duration_seconds == pytest.approx(sum(times) / 1e9)
-
-
-def test_a_long_pause_fades_over_short_gaps_within_a_minute(clock: Clock, client: Client) -> None:
-    """A stage with a mark every ten milliseconds must not remember one bad hour for ever."""
-    with stagewatch.stage("train"):
-        stagewatch.heartbeat()
-        clock.forward(3600)
-        stagewatch.heartbeat()
-        for _ in range(100_000):
-            clock.forward(0.01)
-            stagewatch.heartbeat()
-        recent = client.record().totals["train"].recent_gap
-    a_minute = 3600 * 60 / (2**47 / 1e9)
-    faded = 1000 / 60 * a_minute  # the gaps took a thousand seconds
-    assert faded - a_minute <= 3600 - recent <= faded
-
-
-def test_the_end_of_a_stage_whose_thread_is_gone_closes_no_other(client: Client) -> None:
-    """A generator's block may end in another thread, which may have the lane of the first now."""
-    orphan = stagewatch.stage("rollout")
-    first = threading.Thread(target=orphan.__enter__)
-    first.start()
-    first.join()
-    shown: list[list[str]] = []
-
-    def next_thread() -> None:
-        with stagewatch.stage("reward"):
-            orphan.__exit__(None, None, None)
-            shown.append([frame.stage for frame in client.record().lanes[1].frames])
-            with stagewatch.stage("eval"):
-                shown.append([frame.stage for frame in client.record().lanes[1].frames])
-        shown.append([frame.stage for frame in client.record().lanes[1].frames])
-
-    second = threading.Thread(target=next_thread)
-    second.start()
-    second.join()
-    assert shown == [["reward"], ["reward", "eval"], []]

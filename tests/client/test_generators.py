@@ -32,28 +32,6 @@ def test_a_decorated_generator_is_in_its_stage_until_its_end(client: Client) -> 
     assert completed(client.record()) == {"rollout": 1}
 
 
-def test_it_passes_on_what_is_sent_thrown_and_returned(client: Client) -> None:
-    @stagewatch.stage("rollout")
-    def echo() -> Iterator[str]:
-        try:
-            word = yield "ready"
-        except KeyError:
-            word = "thrown"
-        return word
-
-    for act, expected in (
-        (lambda generator: generator.send("sent"), "sent"),
-        (lambda generator: generator.throw(KeyError()), "thrown"),
-    ):
-        generator = echo()
-        assert next(generator) == "ready"
-        with pytest.raises(StopIteration) as end:
-            act(generator)
-        assert end.value.value == expected
-    assert completed(client.record()) == {"rollout": 2}
-    assert not client.record().failures
-
-
 def test_a_generator_that_nobody_finishes_closes_its_stage_when_it_goes(client: Client) -> None:
     @stagewatch.stage("rollout")
     def samples() -> Iterator[int]:
@@ -67,20 +45,6 @@ def test_a_generator_that_nobody_finishes_closes_its_stage_when_it_goes(client: 
     gc.collect()
     assert shown(client) == []
     assert not client.record().failures
-
-
-def test_two_generators_take_turns(client: Client) -> None:
-    def part(name: str) -> Iterator[None]:
-        with stagewatch.stage(name):
-            yield
-
-    first, second = part("rollout"), part("reward")
-    next(first)
-    next(second)
-    next(first, None)
-    assert shown(client) == ["reward"]
-    next(second, None)
-    assert shown(client) == []
 
 
 def test_a_decorated_async_generator(client: Client) -> None:

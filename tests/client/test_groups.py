@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
 
 import pytest
 
 import stagewatch
-from stagewatch.client import _api
-from stagewatch.ranks.records import Group
-from stagewatch.record import COLLECTIVES, OPS
 from tests.client.conftest import Client, Clock
 
 
@@ -76,37 +72,6 @@ def test_a_send_names_its_peer_and_is_no_sequence_to_compare(client: Client) -> 
     assert client.record().collectives == {}
 
 
-def test_an_operation_that_nobody_knows_is_unknown(client: Client) -> None:
-    for op in ("", "my_fused_all_reduce", *OPS):
-        stagewatch.collective("world", op=op)
-        assert client.record().groups["world"].op == (op if op in OPS else "unknown")
-
-
-def test_groups_beyond_those_that_fit_are_counted_as_dropped(client: Client) -> None:
-    for number in range(COLLECTIVES + 3):
-        with stagewatch.collective(f"tp:{number}"):
-            pass
-    record = client.record()
-    assert len(record.groups) == COLLECTIVES
-    assert record.dropped == 3
-
-
-def test_a_forgotten_group_makes_room_and_begins_at_zero(client: Client) -> None:
-    for number in range(COLLECTIVES):
-        stagewatch.collective(f"tp:{number}", op="send", size=2, elements=5, peer=7)
-    recorder: Any = _api._recorder
-    recorder.forget("tp:5")
-    recorder.join("dp", 8)
-    groups = client.record().groups
-    assert "tp:5" not in groups
-    assert groups["dp"] == Group(0, 0.0, 0.0, False, 8, "unknown", None, None)
-    recorder.forget("dp")
-    stagewatch.collective("tp:5")
-    assert client.record().groups["tp:5"].sequence == 1
-    recorder.forget("never there")
-    assert client.record().dropped == 0
-
-
 def test_a_forked_child_does_not_end_what_its_parent_is_inside_of(client: Client) -> None:
     block = stagewatch.collective("world")
     block.__enter__()
@@ -118,12 +83,6 @@ def test_a_forked_child_does_not_end_what_its_parent_is_inside_of(client: Client
     assert inside(client) == {"world"}
     block.__exit__(None, None, None)
     assert inside(client) == set()
-
-
-def test_without_a_record_blocks_and_pauses_do_nothing() -> None:
-    stagewatch.close()
-    with stagewatch.collective("world"):
-        stagewatch.expect(5)
 
 
 def test_an_announced_pause_lasts_over_marks_until_it_is_withdrawn(
@@ -139,48 +98,3 @@ def test_an_announced_pause_lasts_over_marks_until_it_is_withdrawn(
     assert client.record().expected_until == pytest.approx(clock.now / 1e9 + 2.5)
     stagewatch.expect(0)
     assert client.record().expected_until == 0
-
-
-@pytest.mark.parametrize("seconds", [-5, float("nan"), float("inf"), 1e300, "long"])
-def test_a_pause_that_is_no_time_announces_nothing(client: Client, seconds: Any) -> None:
-    stagewatch.expect(seconds)
-    assert client.record().expected_until == 0
-
-
-def test_the_longest_gap_holds_the_first_and_the_recent_one_fades_with_time(
-    clock: Clock, client: Client
-) -> None:
-    def gap(seconds: float) -> None:
-        clock.forward(seconds)
-        stagewatch.heartbeat()
-
-    def train() -> tuple[float, float]:
-        totals = client.record().totals["train"]
-        return totals.longest_gap, totals.recent_gap
-
-    with stagewatch.stage("train"):
-        gap(90)  # the compiler
-        assert train() == (90, 0)
-        gap(8)
-        assert train() == (90, 8)
-        for _ in range(1000):
-            gap(1)
-        assert train() == (90, pytest.approx(8, rel=0.01))  # of a thousand gaps, in 17 minutes
-        for _ in range(27):
-            gap(3600)  # half is gone in 27 hours, and these are longer by now
-        assert train() == (3600, 3600)
-        gap(2**47 / 1e9 * 2)
-        assert train()[1] == 2**47 / 1e9 * 2
-
-
-def test_a_pause_that_comes_back_twice_a_day_is_not_forgotten(clock: Clock, client: Client) -> None:
-    with stagewatch.stage("train"):
-        stagewatch.heartbeat()
-        for _ in range(3):
-            clock.forward(60)
-            stagewatch.heartbeat()
-            for _ in range(43_200 // 20):
-                clock.forward(20)
-                stagewatch.heartbeat()
-            assert 1.5 * client.record().totals["train"].recent_gap > 60
-    assert client.record().totals.keys() == {"train"}

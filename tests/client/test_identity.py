@@ -50,25 +50,9 @@ def test_arguments_win_over_variables() -> None:
     assert (found.job_id, found.role, found.rank, found.world_size) == ("9", "rollout", 1, 2)
 
 
-def test_the_role_may_come_from_a_variable() -> None:
-    assert identify({}).role == "train"
-    assert identify({"STAGEWATCH_ROLE": "rollout"}).role == "rollout"
-
-
 def test_without_a_launcher_the_shells_session_names_the_job() -> None:
     assert identify({}, session=4724).job_id == "session-4724"
     assert identify({}).job_id.startswith(f"session-{os.getsid(0)}")
-
-
-def test_torchruns_placeholder_is_no_job() -> None:
-    """Without --rdzv-id every job of the node would be called `none`."""
-    found = identify({"TORCHELASTIC_RUN_ID": "none", "RANK": "1"}, session=4724)
-    assert found.job_id == "session-4724"
-
-
-@pytest.mark.parametrize("rank", ["", "x", "-1", "1.5", "²"])
-def test_a_variable_that_is_no_number_is_no_rank(rank: str) -> None:
-    assert identify({"RANK": rank}).rank == 0
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ import stagewatch
 from stagewatch import client as package
 from stagewatch.client.hooks.span import Span
 from stagewatch.client.hooks.trl import NAMES as TRL
-from tests.client.conftest import Client, Clock
 from tests.client.hooking import completed, fresh_client, record
 
 HERE = str(Path(package.__file__).parent)
@@ -176,48 +175,6 @@ def test_a_handler_that_records_itself_disturbs_nothing(
     assert set(shown) == {"checkpoint"}
     assert completed(record(directory))["checkpoint"] == len(shown)
     assert record(directory).dropped == 0
-
-
-def test_a_handler_that_beats_after_the_time_was_read_makes_no_gap_negative(
-    clock: Clock, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stagewatch.heartbeat()
-    stagewatch.heartbeat()  # the first gap is left out
-    pending = ["a signal"]
-
-    def read_then_interrupted(which: int) -> int:
-        now = clock(which)
-        if pending:
-            pending.clear()
-            clock.forward(2)
-            stagewatch.heartbeat()
-        return now
-
-    monkeypatch.setattr("stagewatch.client._lane._read_clock", read_then_interrupted)
-    stagewatch.heartbeat()
-    assert client.record().totals["idle"].gap_seconds == 2
-
-
-def test_a_stage_that_two_time_outs_left_open_does_not_hang_the_program(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second one comes while the first is cleared up; the program enters the stage again."""
-
-    def interrupted(*_: object, **__: object) -> None:
-        raise TimeOut
-
-    stage = stagewatch.stage("rollout")
-    with monkeypatch.context() as patch:
-        patch.setattr("stagewatch.client._lane._pack_event", interrupted)
-        patch.setattr("stagewatch.client._lane.Lane.settle", interrupted)
-        with pytest.raises(TimeOut):
-            stage.__enter__()
-    with stage:
-        with monkeypatch.context() as patch:
-            patch.setattr("stagewatch.client._lane._pack_event", interrupted)
-            one_stage()  # is put in order
-        assert [frame.stage for frame in record(directory).lanes[0].frames] == ["rollout"]
-    assert record(directory).open is None
 
 
 def test_an_error_of_our_own_is_still_swallowed(

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 import stagewatch
-from stagewatch.client._recorder import Recorder
-from stagewatch.identity import Identity
 from stagewatch.record import RECORD_SIZE
 from tests.running import Python
 
@@ -63,27 +61,12 @@ def test_no_directory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert not (tmp_path / "absent").exists()
 
 
-def test_a_file_where_the_directory_should_be(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "file").write_text("")
-    use_everything(tmp_path / "file")
-    assert "Not a directory" in warnings(caplog)
-
-
 @needs_root
 def test_full_tmpfs(tiny_tmpfs: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A mapped file without its space reserved would end the trainer with SIGBUS at a write."""
     use_everything(tiny_tmpfs)
     assert "No space left on device" in warnings(caplog)
     assert list(tiny_tmpfs.iterdir()) == []
-
-
-@needs_root
-def test_read_only_file_system(tiny_tmpfs: Path, caplog: pytest.LogCaptureFixture) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", tiny_tmpfs], check=True)
-    use_everything(tiny_tmpfs)
-    assert "Read-only file system" in warnings(caplog)
 
 
 def test_no_permission(record_dir: Path, python: Python) -> None:
@@ -118,29 +101,3 @@ def test_without_init_nothing_happens(caplog: pytest.LogCaptureFixture) -> None:
         stagewatch.collective()
     stagewatch.close()
     assert caplog.records == []
-
-
-def test_a_record_that_cannot_be_completed_is_removed(
-    record_dir: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in a sandbox that hides parts of /proc."""
-
-    def hidden(recorder: Recorder, identity: Identity) -> None:
-        raise FileNotFoundError(2, "No such file or directory", "/proc/self/stat")
-
-    monkeypatch.setattr(Recorder, "_write_header", hidden)
-    stagewatch.init(directory=record_dir)
-    assert list(record_dir.iterdir()) == []
-    assert "/proc/self/stat" in warnings(caplog)
-
-
-def test_beginning_again_and_again_leaks_no_descriptor(record_dir: Path) -> None:
-    def descriptors() -> int:
-        return sum(1 for _ in Path("/proc/self/fd").iterdir())
-
-    stagewatch.init(directory=record_dir)
-    before = descriptors()
-    for _ in range(20):
-        stagewatch.init(directory=record_dir)
-    stagewatch.close()
-    assert descriptors() <= before + 1  # a map keeps one until it is collected

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import stagewatch
-from stagewatch import record as layout
 from stagewatch.client import _api
 from stagewatch.client._groups import Group, Launch
 from stagewatch.core.exposition import Metric, Samples
@@ -33,7 +31,6 @@ from stagewatch.ranks.own_work import (
     OwnWork,
     StepSums,
 )
-from stagewatch.ranks.records import parse
 from tests.client.conftest import Client, Clock
 
 MS = 0.001
@@ -111,27 +108,6 @@ def test_a_collective_inside_of_another_is_not_counted_twice(clock: Clock, clien
     assert own_work(client, clock)["train"] == [0, 3]
 
 
-def test_a_bare_call_whose_end_nobody_tells_is_no_wait(clock: Clock, client: Client) -> None:
-    with stagewatch.stage("train"):
-        stagewatch.collective("world", op="all_reduce")
-        clock.forward(5)
-    assert own_work(client, clock)["train"] == [5, 0]
-
-
-def test_another_thread_s_waiting_is_not_the_training_thread_s(
-    clock: Clock, client: Client
-) -> None:
-    def wait() -> None:
-        with all_reduce():
-            clock.forward(7)
-
-    with stagewatch.stage("train"):
-        helper = threading.Thread(target=wait)
-        helper.start()
-        helper.join()
-    assert own_work(client, clock)["train"] == [7, 0]
-
-
 def test_an_asynchronous_call_is_waited_for_in_its_wait(clock: Clock, client: Client) -> None:
     group = Group("world", 4, waits=True)
     with stagewatch.stage("train"):
@@ -153,74 +129,6 @@ def test_the_launch_on_a_device_ends_the_wait_with_the_call(clock: Clock, client
         launch.back(over=False)
         clock.forward(2)
     assert own_work(client, clock)["train"] == [2, 0.001]
-
-
-def test_a_wait_left_in_a_way_that_nobody_told_ends_with_the_exception(
-    clock: Clock, client: Client
-) -> None:
-    with pytest.raises(TimeoutError), stagewatch.stage("train"):
-        all_reduce().__enter__()
-        clock.forward(3)
-        raise TimeoutError
-    with stagewatch.stage("train"):
-        clock.forward(2)
-        with all_reduce():
-            clock.forward(1)
-    assert own_work(client, clock)["train"] == [2, 4]
-
-
-def test_an_end_that_is_told_twice_counts_once(clock: Clock, client: Client) -> None:
-    with stagewatch.stage("train"):
-        inside = all_reduce().__enter__()
-        clock.forward(1)
-        inside.__exit__(None, None, None)
-        clock.forward(1)
-        inside.__exit__(None, None, None)
-    assert own_work(client, clock)["train"] == [1, 1]
-
-
-def test_one_that_is_entered_again_inside_of_another_does_not_end_the_others_wait(
-    clock: Clock, client: Client
-) -> None:
-    with stagewatch.stage("train"):
-        again = all_reduce()
-        with again:
-            clock.forward(1)
-        with all_reduce():
-            with again:
-                clock.forward(1)
-            clock.forward(1)
-    assert own_work(client, clock)["train"] == [0, 3]
-
-
-def test_the_thread_that_takes_a_lane_over_does_not_wait(clock: Clock, client: Client) -> None:
-    recorder = _api._recorder
-    assert recorder is not None
-    lane = recorder.lane()
-    assert lane is not None
-    with stagewatch.stage("train"):
-        all_reduce().__enter__()
-        clock.forward(3)
-        lane.adopt(17)
-        clock.forward(5)
-    assert client.record().lanes[0].times["train"][1] == 3e9
-
-
-def test_counters_never_decrease_when_a_look_was_ahead_of_the_record(
-    clock: Clock, client: Client
-) -> None:
-    """What was under way counts up to the look; the record may have ended it before."""
-    seen = OwnWork()
-    with stagewatch.stage("train"):
-        with all_reduce():
-            clock.forward(10)
-            early = dataclasses.replace(client.record(), name="1")
-            clock.forward(0.1)
-        out = Samples()
-        seen.add(out, [early], clock.now / 1e9 + 0.5)
-        assert own_work(client, clock, seen)["train"] == [0, 10.6]
-        clock.forward(1)
-        assert own_work(client, clock, seen)["train"] == [1, 10.6]
 
 
 def data_wait(client: Client, clock: Clock, seen: OwnWork | None = None) -> float | None:
@@ -249,38 +157,6 @@ def test_waiting_for_a_batch_counts_while_it_lasts_and_is_work_too(
     assert own_work(client, clock)["train"] == [1.0, 0.0]
 
 
-def test_a_batch_that_a_thread_never_got_does_not_count_for_the_next_thread(
-    clock: Clock, client: Client
-) -> None:
-    recorder = _api._recorder
-    assert recorder is not None
-
-    def wait_for_ever() -> None:
-        with stagewatch.stage("rollout"):
-            recorder.wait_for_batch()
-
-    def work() -> None:
-        with stagewatch.stage("rollout"):
-            clock.forward(5)
-
-    for run in (wait_for_ever, work):
-        thread = threading.Thread(target=run)
-        thread.start()
-        thread.join()
-    assert data_wait(client, clock) is None
-
-
-def test_a_thread_without_a_stage_takes_no_lane_to_wait_for_a_batch(client: Client) -> None:
-    recorder = _api._recorder
-    assert recorder is not None
-    words: list[int] = []
-    thread = threading.Thread(target=lambda: words.append(recorder.wait_for_batch()))
-    thread.start()
-    thread.join()
-    assert words == [0]
-    assert len(client.record().lanes) == 1  # of the thread that began the record
-
-
 SUMS = STEPS, STEP_TIME, STEP_TIME_SQUARED, STEP_WORK, STEP_WORK_SQUARED, STEP_WORK_CUBED
 
 
@@ -307,15 +183,6 @@ def test_each_step_counts_with_its_time_and_its_work(clock: Clock, client: Clien
     assert step_sums(client, clock) == sums_of((0.75, 0.5), (0.75, 0.75))
     stagewatch.heartbeat(3)
     assert step_sums(client, clock) == sums_of((0.75, 0.5), (0.75, 0.75), (0.75, 0.5))
-
-
-def test_a_step_counts_once_however_often_it_is_looked_at(clock: Clock, client: Client) -> None:
-    seen = OwnWork()
-    for step in range(100):
-        stagewatch.heartbeat(step)
-        for _ in range(2):
-            assert step_sums(client, clock, seen) == sums_of(*[(0.25, 0.25)] * step)
-        clock.forward(0.25)
 
 
 def test_more_steps_than_the_record_holds_leave_the_latest(clock: Clock, client: Client) -> None:
@@ -378,22 +245,6 @@ def test_a_step_that_begins_inside_of_a_collective_is_left_out(
     assert step_sums(client, clock) == sums_of(*[(1, 1)] * 2)
 
 
-def test_a_thread_s_first_step_begins_when_it_takes_the_lane_over(
-    clock: Clock, client: Client
-) -> None:
-    def work() -> None:
-        for step in range(3):
-            stagewatch.heartbeat(step)
-            clock.forward(1)
-
-    for _ in range(2):
-        helper = threading.Thread(target=work)
-        helper.start()
-        helper.join()
-        clock.forward(60)
-    assert step_sums(client, clock) == sums_of(*[(1, 1)] * 4)
-
-
 @given(st.lists(st.tuples(st.integers(0, 2**63 - 1), st.integers(-(2**63), 2**63 - 1))))
 def test_whatever_a_record_says_of_steps_is_finite_and_grows(begun: list[tuple[int, int]]) -> None:
     steps = StepSums()
@@ -403,22 +254,3 @@ def test_whatever_a_record_says_of_steps_is_finite_and_grows(begun: list[tuple[i
         assert all(before.get(metric, 0) <= one < 1e40 for metric, one in steps.sums.items())
         assert steps.sums.get(STEP_WORK, 0) <= steps.sums.get(STEP_TIME, 0)
         before = dict(steps.sums)
-
-
-def test_two_beginnings_at_one_time_are_no_step() -> None:
-    steps = StepSums()
-    for _ in range(3):
-        steps.take(((10, 0), (10, 0)), 20)
-    assert steps.sums == {}
-
-
-def test_a_beginning_that_is_just_being_written_is_left_out(clock: Clock, client: Client) -> None:
-    for step in range(3):
-        stagewatch.heartbeat(step)
-        clock.forward(1)
-    (file,) = client.directory.glob("*.rank")
-    raw = bytearray(file.read_bytes())
-    assert len(parse(bytes(raw)).lanes[0].steps) == 4
-    newest = layout.STEPS_AT + 3 * layout.STEP_SIZE
-    raw[newest + 2 * layout.WORD : newest + 3 * layout.WORD] = bytes(layout.WORD)
-    assert len(parse(bytes(raw)).lanes[0].steps) == 3

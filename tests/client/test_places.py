@@ -47,17 +47,6 @@ def test_without_an_agent_the_record_lies_in_a_private_directory(memory: Path) -
     assert os.umask(before) == before
 
 
-def test_the_runtime_directory_comes_first(
-    memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runtime = tmp_path / "runtime"
-    runtime.mkdir(0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
-    stagewatch.init()
-    assert len(list((runtime / "stagewatch").glob("*.rank"))) == 1
-    assert not own(memory).exists()
-
-
 def test_the_agents_directory_comes_before_both(
     memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,18 +79,6 @@ def test_what_another_user_may_write_to_is_not_used(
     assert "set STAGEWATCH_DIR to a directory" in message
     assert "\n" not in message
     assert not list(place.glob("*"))
-
-
-def test_a_runtime_directory_of_somebody_else_is_not_used(
-    memory: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """`su` keeps the variable of whoever calls it."""
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / "theirs").chmod(0o777)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "theirs"))
-    stagewatch.init()
-    assert not list((tmp_path / "theirs").iterdir())
-    assert len(list(own(memory).glob("*.rank"))) == 1
 
 
 def test_records_of_killed_processes_do_not_pile_up(memory: Path, python: Python) -> None:

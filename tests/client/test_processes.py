@@ -102,44 +102,6 @@ def test_an_exception_nobody_caught_leaves_the_record_with_it(
     assert gone.failures == {("train", "MemoryError"): 1}
 
 
-def test_an_exception_outside_of_any_stage_is_the_first_failure_too(
-    python: Python, record_dir: Path
-) -> None:
-    python(
-        """
-        import stagewatch
-        stagewatch.init()
-        stagewatch.heartbeat(7)
-        raise RuntimeError("no such device")
-        """,
-        STAGEWATCH_DIR=str(record_dir),
-    ).finish(1)
-    (gone,) = records(record_dir)
-    assert gone.first_failure is not None
-    assert (gone.first_failure.stage, gone.first_failure.message) == ("idle", "no such device")
-
-
-def test_a_failure_that_was_only_caught_to_be_logged_leaves_the_record(
-    python: Python, record_dir: Path
-) -> None:
-    python(
-        """
-        import sys
-        import stagewatch
-        stagewatch.init()
-        try:
-            with stagewatch.stage("train"), stagewatch.stage("logprob"):
-                raise RuntimeError("NCCL timeout")
-        except RuntimeError as error:
-            print("training failed:", error)
-            sys.exit(1)
-        """,
-        STAGEWATCH_DIR=str(record_dir),
-    ).finish(1)
-    (gone,) = records(record_dir)
-    assert gone.life is Life.GONE
-
-
 def test_a_failure_that_the_rank_went_on_from_does_not(python: Python, record_dir: Path) -> None:
     python(
         """
@@ -155,21 +117,6 @@ def test_a_failure_that_the_rank_went_on_from_does_not(python: Python, record_di
         """,
         STAGEWATCH_DIR=str(record_dir),
     ).finish()
-    assert list(record_dir.iterdir()) == []
-
-
-@pytest.mark.parametrize("end", ["sys.exit()", "sys.exit(0)", "raise KeyboardInterrupt"])
-def test_leaving_on_purpose_removes_the_record(end: str, python: Python, record_dir: Path) -> None:
-    python(
-        f"""
-        import sys
-        import stagewatch
-        stagewatch.init()
-        with stagewatch.stage("train"):
-            {end}
-        """,
-        STAGEWATCH_DIR=str(record_dir),
-    ).finish(None)
     assert list(record_dir.iterdir()) == []
 
 

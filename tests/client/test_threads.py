@@ -58,19 +58,6 @@ def test_a_beating_helper_thread_does_not_hide_a_wedged_training_thread(client: 
     assert client.record().training == before
 
 
-def test_a_lane_is_used_again_by_the_next_thread_and_keeps_its_totals(client: Client) -> None:
-    def rollout() -> None:
-        with stagewatch.stage("rollout", step=5):
-            pass
-
-    for _ in range(50):
-        in_thread(rollout)
-    record = client.record()
-    assert len(record.lanes) == 2
-    assert sum(record.totals["rollout"].durations) == 50
-    assert record.dropped == 0
-
-
 def test_a_thread_that_ends_inside_a_stage_leaves_none_open_for_the_next(client: Client) -> None:
     def abandon() -> None:
         stagewatch.stage("rollout", step=5).__enter__()
@@ -125,35 +112,3 @@ def test_no_thread_loses_anothers_counts(client: Client) -> None:
     assert record.collectives == {"world": 12_000}
     assert len(record.scalars) == 24
     assert sum(record.totals["rollout"].durations) == 12_000
-
-
-@pytest.mark.usefixtures("eager_switching")
-def test_failures_of_many_threads_are_all_counted(client: Client) -> None:
-    def work(number: int) -> None:
-        for _ in range(200):
-            with pytest.raises(ValueError), stagewatch.stage("rollout"):
-                raise ValueError(f"worker {number}")
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert client.record().failures == {("rollout", "ValueError"): 1200}
-
-
-def test_where_the_first_thread_records_nothing_the_busiest_stands_for_the_rank(
-    client: Client,
-) -> None:
-    """As in a worker of Ray, which begins its record in one thread and trains in another."""
-
-    def train() -> None:
-        for step in range(3):
-            stagewatch.heartbeat(step)
-
-    thread = threading.Thread(target=train)
-    thread.start()
-    thread.join()
-    found = client.record().training
-    assert found is not None
-    assert (found.marks, found.step) == (3, 2)

@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import struct
-import threading
-
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 import stagewatch
-from stagewatch.client import _api
-from stagewatch.ranks.records import parse
-from stagewatch.record import BATCHES_END, RECORD_SIZE, WORK_AT
-from stagewatch.stages import STAGES
 from tests.client.conftest import Client
-from tests.records import real_file
 
 
 def test_work_belongs_to_the_stage_that_the_thread_is_in(client: Client) -> None:
@@ -37,52 +24,3 @@ def test_a_stage_may_be_named_and_one_of_another_name_is_other(client: Client) -
         "train": 2,
         "other": 3,
     }
-
-
-@pytest.mark.parametrize(
-    "amount",
-    [math.nan, math.inf, -1, 10**400, "many", None, [1], object()],
-    ids=["nan", "infinite", "negative", "huge", "word", "nothing", "list", "object"],
-)
-def test_what_is_no_amount_is_left_out_with_one_warning(
-    client: Client, amount: object, caplog: pytest.LogCaptureFixture
-) -> None:
-    for name in ("tokens", "flops", "samples"):
-        stagewatch.throughput(**{"tokens": 1, name: amount})  # type: ignore[arg-type]
-    assert client.record().work == {}
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-
-
-def test_without_a_record_nothing_happens() -> None:
-    assert _api._recorder is None
-    stagewatch.throughput(tokens=1)
-
-
-def test_threads_lose_nothing_of_each_other(client: Client) -> None:
-    def work() -> None:
-        for _ in range(2000):
-            stagewatch.throughput(tokens=1, samples=2, stage="rollout")
-
-    threads = [threading.Thread(target=work) for _ in range(12)]  # more than there are lanes
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert client.record().work == {"rollout": (24_000, 0, 48_000)}
-
-
-@given(st.binary(min_size=BATCHES_END - WORK_AT, max_size=BATCHES_END - WORK_AT))
-def test_any_bytes_are_read(real: bytes, noise: bytes) -> None:
-    assert set(parse(real[:RECORD_SIZE], noise).work) <= set(STAGES)
-
-
-def test_a_stage_without_a_positive_amount_is_absent(real: bytes) -> None:
-    size = len(STAGES) * 3
-    noise = [math.nan, -math.inf, -1.0] * (size // 3)
-    raw = real[:WORK_AT] + struct.pack(f"<{size}d", *noise) + real[WORK_AT + size * 8 :]
-    assert parse(raw).work == {}
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    return real_file(tmp_path_factory.mktemp("ranks"))

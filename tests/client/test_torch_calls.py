@@ -105,20 +105,6 @@ def test_a_work_is_the_one_that_pytorch_made(pair: Pair) -> None:
         assert rank == [[1, []], True, True, True, [2, 2], [2, 2], 1]
 
 
-def test_coalesced_calls_count_once(pair: Pair) -> None:
-    code = """
-        values = [torch.ones(2), torch.ones(3)]
-        with dist._coalescing_manager(async_ops=True) as manager:
-            for value in values:
-                dist.all_reduce(value)
-        manager.wait()
-        group = record().groups["world"]
-        say([value.tolist() for value in values], group.op, group.sequence)
-    """
-    for rank in pair(code):
-        assert rank == [[[2, 2], [2, 2, 2]], "all_reduce_coalesced", 1]
-
-
 def test_sends_and_receives_name_the_peer(pair: Pair) -> None:
     code = """
         from torch.distributed import isend, irecv  # as a pipeline's module has imported them
@@ -141,21 +127,6 @@ def test_sends_and_receives_name_the_peer(pair: Pair) -> None:
     """
     for rank, said in enumerate(pair(code)):
         assert said == [[1 - rank] * 2, "recv", 1 - rank, 6, 0]
-
-
-def test_peers_have_their_global_rank_in_a_sub_group(pair: Pair) -> None:
-    code = """
-        group = dist.new_group([1, 0])
-        alone = dist.new_group([1])
-        peer = 1 - rank
-        if rank:
-            dist.send(torch.ones(1), dst=0, group=group)
-        else:
-            dist.recv(torch.ones(1), src=1, group=group)
-        say(record().groups["p2p"].peer, len(record().groups))
-    """
-    # init, world, the pair, p2p; and of rank 1 the group that rank 0 is not a member of
-    assert pair(code) == [[1, 4], [0, 5]]
 
 
 def test_functional_collectives_count_and_are_waited_for(pair: Pair) -> None:
@@ -215,44 +186,6 @@ def test_each_backward_of_a_data_parallel_model_counts_once(pair: Pair) -> None:
     """
     for rank in pair(code):
         assert rank == [{"ddp:world": 6, "ddp:world#2": 1}, [], ["backward", "backward"]]
-
-
-def test_uneven_inputs_keep_the_models_counts_equal(pair: Pair) -> None:
-    code = """
-        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
-        with model.join():
-            for _ in range(2 + 2 * rank):
-                model(torch.ones(1, 2)).sum().backward()
-        collectives = record().collectives
-        say(collectives["ddp:world"], collectives["world"])
-    """
-    first, second = pair(code)
-    assert first == second
-    assert first[0] == 4
-
-
-def test_models_with_odd_outputs_and_unused_parameters_train_as_before(pair: Pair) -> None:
-    code = """
-        class Model(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.one, self.two = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
-
-            def forward(self, value):
-                return {"loss": self.one(value).sum(), "more": [value, None, "text"]}
-
-        DDP = torch.nn.parallel.DistributedDataParallel
-        model = DDP(Model(), find_unused_parameters=True)
-        for _ in range(2):
-            model(torch.ones(1, 2))["loss"].backward()
-        static = DDP(torch.nn.Linear(2, 2), static_graph=True)
-        for _ in range(2):
-            static(torch.ones(1, 2)).sum().backward()
-        say(record().collectives["ddp:world"], record().collectives["ddp:world#2"],
-            model.module.two.weight.grad is None, sorted(record().inside))
-    """
-    for rank in pair(code):
-        assert rank == [2, 2, True, []]
 
 
 def test_a_destroyed_group_is_forgotten_and_a_new_one_begins_at_zero(pair: Pair) -> None:

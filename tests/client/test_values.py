@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 import stagewatch
-from stagewatch.client import _api
 from stagewatch.record import COLLECTIVES, SCALARS
 from tests.client.conftest import Client
 
@@ -35,29 +32,3 @@ def test_what_finds_no_room_is_counted_and_the_rest_goes_on(client: Client) -> N
     assert record.dropped == 7
     stagewatch.scalar("loss_of_layer_0", 9.0)
     assert client.record().scalars["loss_of_layer_0"] == 9.0
-
-
-def test_a_name_without_letters_does_not_hide_the_others(client: Client) -> None:
-    stagewatch.scalar("", 1.0)
-    stagewatch.scalar("\0hidden", 1.0)
-    stagewatch.scalar("reward", 0.5)
-    stagewatch.collective("")
-    stagewatch.collective("world")
-    assert client.record().scalars == {"reward": 0.5}
-    assert client.record().collectives == {"world": 1}
-
-
-def test_long_and_foreign_names_are_cut_at_a_characters_edge(client: Client) -> None:
-    stagewatch.scalar("報酬" * 20, 1.0)
-    stagewatch.collective("a" * 31 + "é")
-    assert client.record().scalars == {"報酬" * 6 + "報": 1.0}
-    assert client.record().collectives == {"a" * 31: 1}
-
-
-def test_a_scalar_counts_as_written_only_once_its_value_is(client: Client) -> None:
-    """An agent that looks in between sees nothing, rather than a zero nobody measured."""
-    recorder = _api._recorder
-    assert recorder is not None
-    with pytest.raises(TypeError):
-        recorder.scalar("reward", object())  # type: ignore[arg-type]
-    assert client.record().scalars == {}

@@ -140,22 +140,6 @@ def test_histograms_count_every_run_that_started(watch: Watch) -> None:
         assert histogram.count == 3
 
 
-def test_vanished_job_without_a_record_is_unknown_and_never_failed(watch: Watch) -> None:
-    """A requeued run is gone from the queue at once; how it ended only accounting says."""
-    slurm = watch.slurm
-    job = slurm.submit()
-    slurm.wait_job(job, "RUNNING")
-    watch.look()
-    slurm.run("scontrol", "requeue", job)
-    slurm.wait_job(job, "PENDING", "RUNNING")
-    found = watch.look()
-    assert found.value(slurm_events.UNACCOUNTED) == 1
-    assert watch.ended("FAILED") == 0
-    assert watch.ended("UNKNOWN") == 0
-    slurm.wait(lambda: watch.ended("REQUEUED", accounting=True) == 1, "accounting's record")
-    assert watch.look().value(slurm_events.UNACCOUNTED) == 0
-
-
 def test_counters_go_on_where_they_were_after_a_restart_of_the_agent(
     watch: Watch, tmp_path: Path
 ) -> None:
@@ -170,35 +154,3 @@ def test_counters_go_on_where_they_were_after_a_restart_of_the_agent(
     successor = Watch(slurm, tmp_path / "state" / "slurm.json")
     slurm.wait(lambda: successor.ended("FAILED", accounting=True) == 2, "both failures")
     assert successor.ended("FAILED", accounting=True) == 2
-
-
-def test_node_that_is_back_before_the_next_look_counts_once(watch: Watch) -> None:
-    """With ReturnToService=2 a node set DOWN is idle two seconds later; accounting remembers."""
-    slurm = watch.slurm
-    slurm.run("scontrol", "update", "nodename=c1", "state=down", "reason=link flap on ib0")
-    slurm.wait(lambda: slurm.state("c1") == "IDLE", "c1 to return to service")
-
-    def failures() -> float | None:
-        return watch.look(accounting=True).value(slurm_events.NODE_FAILURES, "down", "network")
-
-    assert slurm.wait(failures, "the failure to be counted") == 1
-    assert failures() == 1
-
-
-def test_drain_that_a_look_saw_is_one_failure(watch: Watch) -> None:
-    """The snapshot and accounting's event are the same drain."""
-    slurm = watch.slurm
-    slurm.run("scontrol", "update", "nodename=c1", "state=drain", "reason=Xid 79")
-    watch.look()
-    slurm.run("scontrol", "update", "nodename=c1", "state=resume")
-    found = slurm.wait(
-        lambda: (
-            (samples := watch.look(accounting=True))
-            and (events := watch.cluster.node_events.reading)
-            and any(each.node == "c1" and each.end for each in events.data.items)
-            and samples
-        ),
-        "accounting's event to end",
-    )
-    assert found.value(slurm_events.NODE_FAILURES, "drain", "gpu") == 1
-    assert found.value(slurm_events.LAST_FAILURE, "c1", "drain", "gpu") is not None

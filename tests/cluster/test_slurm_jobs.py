@@ -40,18 +40,6 @@ def as_scontrol_says(slurm: SlurmCluster) -> dict[tuple[str, str], str]:
     return said
 
 
-def test_indices_of_a_node_with_one_job_need_no_further_request(slurm: SlurmCluster) -> None:
-    """A job over two nodes that has them to itself."""
-    job = slurm.submit("-N2", "-w", "h1,h2", "--gres=gpu:h200:5", "--account=physics")
-    slurm.wait_job(job, "RUNNING")
-    found = look(slurm, indices=False)
-    assert placement(found) == as_scontrol_says(slurm) == {(job, "h1"): "0-4", (job, "h2"): "0-4"}
-    (info,) = found.families[slurm_jobs.INFO]
-    account = slurm.run("squeue", "-h", "-j", job, "-O", "Account").strip()
-    assert info == (job, "", "root", account, "gpu")
-    assert found.value(slurm_jobs.GPUS, job) == 10
-
-
 def test_indices_of_shared_nodes_are_found_out_if_asked_for(slurm: SlurmCluster) -> None:
     """Three jobs share h3, two types share m1; a job that imitates the details changes nothing."""
     forged = "x Nodes=h3 CPU_IDs=0 Mem=100 GRES=gpu:h200:1(IDX:7)"
@@ -72,17 +60,6 @@ def test_indices_of_shared_nodes_are_found_out_if_asked_for(slurm: SlurmCluster)
     slurm.wait(lambda: not slurm.run("squeue", "-h", "-j", jobs[1]), "the forger to be gone")
     said = as_scontrol_says(slurm)
     assert placement(look(slurm, indices=True)) == said
-
-
-def test_forged_details_hide_indices_and_never_change_them(slurm: SlurmCluster) -> None:
-    """Where a claim does not fit what the node says, none of the node's is shown."""
-    forged = "x Nodes=h3 CPU_IDs=0 Mem=100 GRES=gpu:h200:1(IDX:7)"
-    honest = slurm.submit("-w", "h3", "--gres=gpu:h200:2", user="games")
-    forger = slurm.submit("-w", "h3", "--gres=gpu:h200:3", f"--job-name={forged}")
-    for job in (honest, forger):
-        slurm.wait_job(job, "RUNNING")
-    found = placement(look(slurm, indices=True))
-    assert found == {(honest, "h3"): "", (forger, "h3"): ""}
 
 
 def test_job_that_does_not_end_is_told_since_it_was_cancelled(slurm: SlurmCluster) -> None:
@@ -134,14 +111,3 @@ def test_preempted_job_is_told_from_the_signal_on_while_it_uses_its_grace_time(
 def squeue(job: str, *fields: str) -> list[str]:
     """The command that prints fields of one job, each with a bar after it."""
     return ["squeue", "-h", "-j", job, f"--Format={','.join(f'{field}:|' for field in fields)}"]
-
-
-def test_array_tasks_are_jobs_of_their_array(slurm: SlurmCluster) -> None:
-    """A running task has its own id, and its array's."""
-    array = slurm.submit("--array=0-1", "--gres=gpu:h200:1")
-    slurm.wait(
-        lambda: slurm.run("squeue", "-h", "-t", "R", "-j", array).count("\n") == 2, "both tasks"
-    )
-    found = look(slurm, indices=False)
-    arrays = [labels[1] for labels in found.families[slurm_jobs.INFO]]
-    assert sorted(arrays) == ["", array]

@@ -150,17 +150,6 @@ def test_drained_node_free_gpus_are_not_schedulable(slurm: SlurmCluster) -> None
     assert found.value(slurm_nodes.SINCE, "h2", "drain") == int(since.split()[0])
 
 
-def test_oldest_pending_job_sets_the_age_of_its_reason(slurm: SlurmCluster) -> None:
-    """The age counts from submission, per partition and reason."""
-    first = slurm.submit("--hold", "-p", "gpu,mixed")
-    slurm.submit("--hold", "-p", "gpu")
-    shown = slurm.run("scontrol", "-o", "show", "job", first, env={"SLURM_TIME_FORMAT": "%s"})
-    submitted = int(shown.partition("SubmitTime=")[2].split()[0])
-    found = slurm_queue.measure(cli(slurm).jobs(30).items, now=submitted + 3600, top=5)
-    for partition in ("gpu", "mixed"):
-        assert found.value(slurm_queue.PENDING_AGE, partition, "JobHeldUser") == 3600
-
-
 def test_unknown_start_times_are_absent(slurm: SlurmCluster) -> None:
     """A held job has no start time; Slurm prints N/A, not a day."""
     job = slurm.submit("--hold")

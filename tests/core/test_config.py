@@ -63,20 +63,11 @@ def refused(
     return str(caught.value)
 
 
-def test_without_anything_the_defaults_hold() -> None:
-    assert resolved() == Options()
-
-
 def test_flags_win_over_variables_and_variables_over_the_file() -> None:
     file = {"interval": "3s", "limit": 3, "listen": ":3"}
     environ = {"STAGEWATCH_INTERVAL": "2s", "STAGEWATCH_LIMIT": "2"}
     options = resolved(["--interval", "1s"], environ, file)
     assert (options.interval, options.limit, options.listen) == (1.0, 2, ("", 3))
-
-
-def test_a_setting_may_have_a_variable_of_another_name() -> None:
-    assert resolved(environ={"STAGEWATCH_DIR": "/x"}).record_dir == Path("/x")
-    assert resolved(environ={"STAGEWATCH_RECORD_DIR": "/x"}).record_dir == Path("/run/ranks")
 
 
 def test_a_switch_can_be_turned_on_and_off_from_everywhere() -> None:
@@ -182,12 +173,6 @@ def test_an_action_has_a_table_of_its_own_and_shares_another(tmp_path: Path) -> 
     story, shared = told(["--server", "http://b"], file, environ)
     assert story == Story(job="540", url="http://b", days=3.0)
     assert shared == Options(limit=3)
-
-
-def test_a_flag_may_be_left_out() -> None:
-    with pytest.raises(SystemExit):
-        told(["--quiet"])
-    assert told([], environ={"STAGEWATCH_SHARED_QUIET": "1"})[1].quiet
 
 
 @pytest.mark.parametrize(

@@ -33,20 +33,6 @@ def test_a_misspelt_table_is_not_passed_over(file: Path) -> None:
     assert refused(file) == f"{file}: unknown table [nodes]; did you mean [node]?"
 
 
-def test_a_key_outside_of_any_table_is_not_passed_over(file: Path) -> None:
-    file.write_text("interval = 5\n")
-    assert refused(file) == f"{file}: interval = 5: must stand in a table, [node]"
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [(b"[node", "not valid TOML"), (b"\xff\xfe", "not valid TOML"), (b"x = 1 1", "line 1")],
-)
-def test_what_is_no_toml(content: bytes, problem: str, file: Path) -> None:
-    file.write_bytes(content)
-    assert problem in refused(file)
-
-
 def test_a_file_that_cannot_be_read(file: Path, tmp_path: Path) -> None:
     assert refused(file) == f"--config {file}: No such file or directory"
     assert "Is a directory" in refused(tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 import pytest
 from hypothesis import given
@@ -51,19 +50,6 @@ def test_gauges_read_back_equal(values: dict[tuple[str, str], float]) -> None:
     assert len(family.samples) == len(expected)
 
 
-@given(st.dictionaries(labels, st.integers(0, 2**63), min_size=1, max_size=5))
-def test_counters_read_back_equal(values: dict[str, int]) -> None:
-    samples = Samples()
-    for key, value in values.items():
-        samples.add(COUNTER, value, key)
-    expected = {stored(key): float(value) for key, value in values.items()}
-    found = families(samples)
-    (family,) = found.values()
-    assert family.type == "counter"
-    assert {sample.name for sample in family.samples} == {"test_dives_total"}
-    assert {s.labels.get("a", ""): float(s.value) for s in family.samples} == expected
-
-
 @given(
     st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=20, unique=True).map(sorted),
     st.data(),
@@ -89,30 +75,12 @@ def test_histograms_read_back_equal(bounds: list[float], data: st.DataObject, la
     assert others == {"test_dive_seconds_sum": total, "test_dive_seconds_count": count}
 
 
-def test_help_reads_back_equal() -> None:
-    samples = Samples()
-    samples.add(GAUGE, 1, "x", "y")
-    found = families(samples)
-    assert found["test_depth_meters"].documentation == GAUGE.help
-
-
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_absent(value: float | None) -> None:
     samples = Samples()
     samples.add(PLAIN, value)
     assert samples.families == {}
     assert render(samples) == b""
-
-
-def test_truth_is_one_and_no_number_is_too_large() -> None:
-    samples = Samples()
-    samples.add(GAUGE, True, "a", "")
-    samples.add(GAUGE, 10**400, "b", "")
-    samples.add(GAUGE, 2**70, "c", "")
-    assert b'test_depth_meters{a="a"} 1\n' in render(samples)
-    assert samples.value(GAUGE, "b", "") is None
-    found = families(samples)
-    assert len(found["test_depth_meters"].samples) == 2
 
 
 def test_a_repeated_label_set_replaces_the_earlier_value() -> None:
@@ -122,41 +90,6 @@ def test_a_repeated_label_set_replaces_the_earlier_value() -> None:
     assert samples.value(COUNTER, "x") == 2
     found = families(samples)
     assert len(found["test_dives"].samples) == 1
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("x" * MAX_LABEL_LENGTH + "1", "x" * MAX_LABEL_LENGTH + "2"),
-        ("a\rb", "a b"),
-        ("a\0b", "a b"),
-        ("\ud800", "\ud801"),
-    ],
-    ids=["cut", "carriage return", "zero byte", "surrogates"],
-)
-def test_values_that_are_stored_alike_are_one_series(one: str, other: str) -> None:
-    """A series given twice makes Prometheus refuse samples."""
-    samples = Samples()
-    samples.add(COUNTER, 1, one)
-    samples.add(COUNTER, 2, other)
-    text = render(samples).decode()
-    assert len(re.findall("^test_dives_total", text, re.MULTILINE)) == 1
-    assert samples.value(COUNTER, other) == 2
-
-
-def test_labels_that_are_equal_but_read_differently_are_different_series() -> None:
-    samples = Samples()
-    for number, label in enumerate((1, True, 1.0, "1")):
-        samples.add(GAUGE, number, label, "")
-    assert set(samples.families[GAUGE]) == {("1", ""), ("True", ""), ("1.0", "")}
-
-
-def test_label_values_are_cut() -> None:
-    samples = Samples()
-    samples.add(COUNTER, 1, 'é"' * MAX_LABEL_LENGTH)
-    found = families(samples)
-    (sample,) = found["test_dives"].samples
-    assert sample.labels["a"] == 'é"' * (MAX_LABEL_LENGTH // 2)
 
 
 def test_series_beyond_the_limit_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,11 +108,3 @@ def test_series_beyond_the_limit_are_dropped_and_counted(monkeypatch: pytest.Mon
 def test_wrong_labels_are_a_defect_of_the_collector() -> None:
     with pytest.raises(ValueError, match="test_dives_total takes the labels"):
         Samples().add(COUNTER, 1)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"), [("test_dives", "counter"), ("test_depth_total", "gauge")]
-)
-def test_a_counter_is_told_by_its_name(name: str, kind: str) -> None:
-    with pytest.raises(ValueError, match="counters, and only they, end in _total"):
-        Metric(name, kind, "Help.")  # type: ignore[arg-type]

@@ -36,8 +36,3 @@ def test_a_link_that_another_user_put_there_is_replaced_and_not_followed(tmp_pat
     write_atomically(tmp_path / "state.json", b"after")
     assert precious.read_bytes() == b"before"
     assert not (tmp_path / "state.json").is_symlink()
-
-
-def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        write_atomically(tmp_path / "missing" / "state.json", b"")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ import psutil
 import pytest
 
 from stagewatch.core.children.helper import Helper, JobSpec
-from stagewatch.core.children.start import PACKAGES, popen
+from stagewatch.core.children.start import PACKAGES
 from stagewatch.core.errors import SourceError, Stuck
 from tests.waiting import wait_for
 
@@ -58,11 +57,6 @@ def test_jobs_run_again_and_again_each_in_a_process_of_its_own(start: Start) -> 
     wait_for(another, "another process")
 
 
-def test_what_a_run_keeps_is_found_by_the_next(start: Start) -> None:
-    helper = start({"a": job("count")})
-    wait_for(lambda: (helper.states()["a"].result or {}).get("before", 0) >= 3, "a count of three")
-
-
 def test_a_crash_costs_only_its_own_run(start: Start, capfd: pytest.CaptureFixture[str]) -> None:
     helper = start({"bad": job("crash"), "good": job("count")})
 
@@ -74,14 +68,6 @@ def test_a_crash_costs_only_its_own_run(start: Start, capfd: pytest.CaptureFixtu
     bad = helper.states()["bad"]
     assert (bad.result, bad.hung) == (None, None)
     assert "ValueError('on purpose')" in capfd.readouterr().err
-
-
-def test_a_flood_is_cut_off(start: Start) -> None:
-    helper = start({"flood": job("flood"), "good": job("count")})
-    wait_for(lambda: helper.states()["flood"].kills, "the flood is ended")
-    assert helper.states()["flood"].result is None
-    runs = helper.states()["good"].runs
-    wait_for(lambda: helper.states()["good"].runs > runs, "the other job goes on")
 
 
 def test_a_run_past_its_deadline_is_killed_and_the_hang_grows_until_one_ends(
@@ -172,72 +158,3 @@ def test_collectors_share_one_process_and_see_their_own_jobs(start: Start) -> No
     assert one.states().keys() == {"/a", "/b"}
     assert (two.states()["/a"].result or {})["x"] == 2
     assert (one.states()["/a"].result or {})["parent"] == helper.pid
-
-
-def test_a_helper_that_cannot_start_is_an_error_and_not_tried_at_once(
-    start: Start, capfd: pytest.CaptureFixture[str]
-) -> None:
-    helper = start({"a": JobSpec("no.such.module:run", {}, interval=1, deadline=1)})
-    for _ in range(3):
-        with pytest.raises(SourceError, match=r"has ended|has not ended yet"):
-            helper.states()
-    assert capfd.readouterr().err.count("ModuleNotFoundError") == 1
-
-
-NO_MORE = """
-import os, signal, sys
-from resource import RLIMIT_NPROC, getrlimit, setrlimit
-sys.path[:0] = sys.argv[1:]
-import tests.core.helper_jobs
-from stagewatch.core.children.worker import main
-os.getuid() or os.setuid(65534)  # a limit of processes does not bind root
-def other(*_):
-    soft, most = getrlimit(RLIMIT_NPROC)
-    setrlimit(RLIMIT_NPROC, (0 if soft else most, most))
-signal.signal(signal.SIGUSR2, other)
-main()
-"""
-
-
-def test_where_no_process_can_be_started_it_is_said_once_and_goes_on_afterwards(
-    start: Start, capfd: pytest.CaptureFixture[str]
-) -> None:
-    helper = start({"a": job("count"), "b": job("count")})
-    helper._start = lambda: popen([sys.executable, "-c", NO_MORE, str(PACKAGES), str(ROOT)])
-    wait_for(lambda: helper.states()["a"].runs > 1, "two runs")
-    pid = helper.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGUSR2)
-    said: list[str] = []
-
-    def refused() -> bool:
-        helper.states()
-        said.append(capfd.readouterr().err)
-        return "no process can be started" in "".join(said)
-
-    wait_for(refused, "the helper says that it cannot start a process")
-    before = helper.states()["a"].runs
-    os.kill(pid, signal.SIGUSR2)
-    wait_for(lambda: helper.states()["a"].runs > before + 1, "two more runs")
-    text = "".join([*said, capfd.readouterr().err])
-    assert text.count("no process can be started") == 1
-    assert text.count("processes can be started again") == 1
-    assert "Traceback" not in text
-    assert helper.pid == pid
-
-
-def test_a_child_that_cannot_be_started_is_a_failure_of_the_source(
-    tmp_path: Path, start: Start
-) -> None:
-    helper = start({"a": job("count")}, restart_after=0.01)
-    begin, helper._start = helper._start, lambda: popen([str(tmp_path / "missing")])
-    with pytest.raises(SourceError, match="cannot be started: No such file"):
-        helper.states()
-    helper._start = begin
-    wait_for(lambda: _answers(helper), "the helper is started again")
-
-
-def _answers(helper: Helper) -> bool:
-    with suppress(SourceError):
-        return bool(helper.states())
-    return False

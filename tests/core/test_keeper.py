@@ -56,20 +56,6 @@ def test_what_is_not_on_its_list_is_refused(python: Python) -> None:
     assert lines == ["refused"] * 17 + ["read", "-15"]
 
 
-def test_more_descriptors_than_a_child_takes_are_refused_and_closed(python: Python) -> None:
-    asks = """
-        before = len(os.listdir(f"/proc/{keeper.pid}/fd"))
-        for count in (1, 2, 3, 20):
-            try:
-                print(keeper.ask("start other", (0,) * count))
-            except SourceError:
-                print("refused")
-        print(len(os.listdir(f"/proc/{keeper.pid}/fd")) - before)
-    """
-    lines = python(KEEPER + textwrap.dedent(asks)).finish().splitlines()
-    assert lines == ["refused"] * 4 + ["0"]
-
-
 def test_it_ends_with_who_started_it_and_takes_its_children_along(python: Python) -> None:
     script = python(
         KEEPER

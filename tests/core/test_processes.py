@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 
 import psutil
-import pytest
 
 from stagewatch.core.processes import Children
 from tests.running import Python
@@ -55,29 +53,3 @@ def test_children_are_asked_to_end_and_forced_if_they_will_not(tmp_path: Path) -
         assert polite.returncode == -signal.SIGTERM
         assert stubborn.returncode == -signal.SIGKILL
         assert ended.returncode == 0
-
-
-def test_leaving_the_block_ends_them_whatever_happens_inside() -> None:
-    children = Children()
-    with pytest.raises(RuntimeError), children:
-        process = children.start(["sleep", "600"])
-        raise RuntimeError
-    assert process.returncode == -signal.SIGTERM
-
-
-def test_output_environment_and_session_are_its_own(tmp_path: Path) -> None:
-    with Children() as children:
-        process = children.start(
-            ["sh", "-c", 'echo "$NAME $(ps -o sid= -p $$ 2>/dev/null || echo $$)"; echo bad >&2'],
-            log=tmp_path / "log",
-            environ={"NAME": "value", "PATH": os.environ["PATH"]},
-        )
-        process.wait()
-    first, second = (tmp_path / "log").read_text().splitlines()
-    assert first.split() == ["value", str(process.pid)]
-    assert second == "bad"
-
-
-def test_a_command_that_does_not_exist_is_an_error_and_no_child() -> None:
-    with Children() as children, pytest.raises(FileNotFoundError):
-        children.start(["/nonexistent"])

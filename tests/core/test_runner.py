@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stagewatch.core.collector import Collector
-from stagewatch.core.exposition import Samples
 from stagewatch.core.runner import SKIPPED, STUCK, SUCCESS, Job, Runner
 from tests.core.runner_scene import Hangs, Scripted
 from tests.waiting import wait_for
@@ -56,18 +55,6 @@ def test_a_stuck_collector_harms_no_other(run: Callable[..., Runner]) -> None:
     assert runner.health().value(STUCK, "stuck") == 0
 
 
-def test_what_is_to_be_shown_for_long_outlasts_a_slow_run(run: Callable[..., Runner]) -> None:
-    slow, healthy = Hangs(), Scripted()
-    slow.shown_seconds = 600.0
-    job = run(slow=slow, healthy=healthy).jobs["slow"]
-    wait_for(job.fresh, "it has collected")
-    slow.inside.wait()
-    calls = healthy.calls
-    wait_for(lambda: healthy.calls > calls + 10, "ten intervals")
-    assert job.fresh() is not None
-    slow.release.set()
-
-
 def test_a_collector_that_raises_harms_no_other(run: Callable[..., Runner]) -> None:
     broken, healthy = Scripted(), Scripted()
     broken.does = RuntimeError("a defect")
@@ -99,32 +86,3 @@ def test_closing_waits_neither_for_a_stuck_call_nor_for_a_stuck_close(
     assert not [thread for thread in threading.enumerate() if thread.name == "collect-healthy"], (
         calls
     )
-
-
-def test_what_a_collector_says_when_it_is_closed_in_mid_call_is_no_news(
-    run: Callable[..., Runner], caplog: pytest.LogCaptureFixture
-) -> None:
-    class Interrupted(Collector):
-        def __init__(self) -> None:
-            self.called, self.closed = threading.Event(), threading.Event()
-
-        def collect(self) -> Samples:
-            self.called.set()
-            self.closed.wait(30)
-            raise ValueError("I/O operation on closed file")
-
-        def close(self) -> None:
-            self.closed.set()
-
-    collector = Interrupted()
-    runner = run(closed=collector)
-    assert collector.called.wait(30)
-    runner.close()
-    assert runner.jobs["closed"].error is not None
-    assert caplog.text == ""
-
-
-def test_a_runner_that_never_started_can_be_closed() -> None:
-    collector = Scripted()
-    Runner([Job("test", collector, 1.0)]).close()
-    assert (collector.calls, collector.closed) == (0, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 
 import pytest
@@ -59,13 +58,6 @@ def test_a_success_is_kept_and_told(job: Job, collector: Scripted, clock: Clock)
     assert health(job, NO_DATA) is None
     assert health(job, INTERVAL) == 1.0
     assert (health(job, STUCK), health(job, SKIPPED)) == (0, 0)
-
-
-def test_before_the_first_answer_nothing_is_claimed(job: Job) -> None:
-    assert job.fresh() is None
-    assert not Runner([job]).ready()
-    for metric in (SUCCESS, NO_DATA, DURATION, LAST_SUCCESS):
-        assert health(job, metric) is None
 
 
 def test_a_snapshot_is_dropped_after_three_intervals(job: Job, clock: Clock) -> None:
@@ -140,43 +132,6 @@ def test_stuck_grows_over_failed_calls_until_one_succeeds(
     collector.does = 1.0
     job.run_once()
     assert job.stuck_seconds() == 0
-
-
-def test_ticks_missed_by_a_long_call_are_counted_once(
-    job: Job, collector: Scripted, clock: Clock
-) -> None:
-    counts = []
-
-    class Watching(Scripted):
-        def collect(self) -> Samples:
-            for _ in range(5):
-                clock.now += 0.5
-                counts.append(job.skipped())
-            return Samples()
-
-    job.collector = Watching()
-    job.run_once()
-    counts.append(job.skipped())
-    job.collector = collector
-    job.run_once()
-    counts.append(job.skipped())
-    assert counts == [0, 1, 1, 2, 2, 2, 2]
-
-
-def test_a_defect_in_a_collector_is_an_error_with_its_type(
-    job: Job, collector: Scripted, caplog: pytest.LogCaptureFixture
-) -> None:
-    collector.does = KeyError("temperature")
-    job.run_once()
-    job.run_once()
-    assert job.error == "KeyError: 'temperature'"
-    assert health(job, SUCCESS) == 0
-    assert len(caplog.records) == 1  # not once a second
-    assert caplog.records[0].exc_info is not None
-    with caplog.at_level(logging.INFO):
-        collector.does = 1.0
-        job.run_once()
-    assert "works again" in caplog.text
 
 
 def test_series_beyond_a_metrics_limit_are_counted(

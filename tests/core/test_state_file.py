@@ -13,7 +13,7 @@ import pytest
 
 from stagewatch.core import exposition
 from stagewatch.core.collector import Collector
-from stagewatch.core.state_file import MAX_BYTES, StateFile, real, text, whole
+from stagewatch.core.state_file import MAX_BYTES, StateFile
 from stagewatch.gpu.xids import XidLedger
 from stagewatch.kernel_log.collector import KmsgCollector
 from stagewatch.kernel_log.reader import Kmsg
@@ -134,21 +134,3 @@ def test_a_directory_in_the_files_place_and_one_too_large(
         assert StateFile(tmp_path / name).load(lambda content: content) is None
         assert not (tmp_path / name).exists()
     assert len(caplog.messages) == 3
-
-
-@pytest.mark.parametrize("value", [True, -1, 2**63, 1.0, "1", None, [], float("nan")])
-def test_what_is_no_whole_number(value: object) -> None:
-    with pytest.raises(ValueError):
-        whole(value)
-
-
-@pytest.mark.parametrize("value", [True, float("inf"), float("nan"), "1", None])
-def test_what_is_no_number(value: object) -> None:
-    with pytest.raises(ValueError):
-        real(value)
-
-
-@pytest.mark.parametrize("value", [1, None, "x" * 5000, "\ud800", b"x"])
-def test_what_is_no_text(value: object) -> None:
-    with pytest.raises(ValueError):
-        text(value)

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from stagewatch.core.terminal import colours, columns, wrapped
+from stagewatch.core.terminal import colours
 
 
 class Terminal(io.StringIO):
@@ -34,15 +34,3 @@ def test_the_environment_decides_about_colours(
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     assert colours(stream) is expected
-
-
-def test_only_a_terminal_has_a_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "72")
-    assert columns(Terminal()) == 72
-    assert columns(io.StringIO()) is None
-
-
-def test_words_stay_whole_when_a_paragraph_is_wrapped() -> None:
-    text = "Culprit: rank 3 of " + 30 * "x" + " on n2"
-    assert wrapped(text, 20).split("\n") == ["Culprit: rank 3 of", 30 * "x", "on n2"]
-    assert wrapped(text, None) == text

@@ -18,8 +18,6 @@ from stagewatch.core.config import (
     integer,
     listing,
     path,
-    show,
-    show_size,
     size,
     text,
 )
@@ -39,53 +37,15 @@ def test_any_text_is_a_duration_in_range_or_refused(written: str) -> None:
         assert 0 < duration(written) <= 366 * 86400
 
 
-@given(st.floats(min_value=1e-3, max_value=366 * 86400))
-def test_a_duration_is_shown_as_it_can_be_written(seconds: float) -> None:
-    assert duration(show(seconds)) == pytest.approx(seconds, abs=1e-9, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(172800.0, "2d"), (5400.0, "90m"), (60.0, "1m"), (90.0, "90s"), (0.5, "0.5s"), (0.0, "0s")],
-)
-def test_a_duration_is_shown_in_its_largest_whole_unit(seconds: float, shown: str) -> None:
-    assert show(seconds) == shown
-
-
-@given(st.integers(0, 10**15 - 1))
-def test_a_size_is_shown_as_it_can_be_written(amount: int) -> None:
-    assert size(show_size(amount)) == amount
-
-
-def test_a_size_is_shown_in_its_largest_whole_unit() -> None:
-    sizes = (0, 1000, 64 << 10, 1 << 30, 3 << 20)
-    assert [show_size(amount) for amount in sizes] == ["0", "1000", "64KiB", "1GiB", "3MiB"]
-
-
 @given(st.text(alphabet="htps:/[].0123456789@ ", max_size=30))
 def test_any_text_is_a_url_or_refused(written: str) -> None:
     with contextlib.suppress(ValueError):
         assert http_url(written) in ("", written)
 
 
-@given(st.text(alphabet="0123456789abcdef:.[]/* ", max_size=30))
-def test_any_text_is_an_address_or_refused(written: str) -> None:
-    try:
-        host, port = address(written)
-    except ValueError:
-        return
-    assert 0 <= port <= 65535
-    assert not set(host) & set("[]/ ")
-
-
 hosts = st.just("") | st.from_regex(r"[a-z][a-z0-9.-]{0,20}", fullmatch=True)
 
 hosts |= st.ip_addresses(v=4).map(str) | st.ip_addresses(v=6).map(str)
-
-
-@given(hosts, st.integers(0, 65535))
-def test_an_address_is_shown_as_it_can_be_written(host: str, port: int) -> None:
-    assert address(show((host, port))) == (host, port)
 
 
 @pytest.mark.parametrize(
@@ -100,15 +60,6 @@ def test_an_address_is_shown_as_it_can_be_written(host: str, port: int) -> None:
 )
 def test_lists(written: object, items: tuple[str, ...]) -> None:
     assert listing(text)(written) == items
-
-
-def test_lists_keep_what_only_looks_empty() -> None:
-    assert listing(integer)([0, 1]) == (0, 1)
-    assert listing(boolean)(["no", False]) == (False, False)
-
-
-def test_what_a_list_accepts_names_its_items() -> None:
-    assert "each a whole number" in (listing(integer).__doc__ or "")
 
 
 @given(

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import subprocess
-import sys
 import tempfile
-import threading
 from pathlib import Path
 
 import pytest
 
 from stagewatch.core.errors import StagewatchError
-from stagewatch.demo.prometheus import prometheus_command, write_config
+from stagewatch.demo.prometheus import prometheus_command
 from stagewatch.demo.rank import Board
-from stagewatch.demo.scenario import Progress
-from stagewatch.demo.stack import JANITOR
 from stagewatch.demo.sync_stall import DemoCluster
-from tests.running import Python
-from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -39,47 +30,12 @@ def program(path: Path, name: str, script: str) -> None:
     file.chmod(0o755)
 
 
-def test_ranks_leave_an_all_reduce_only_together(tmp_path: Path, python: Python) -> None:
-    Board.create(tmp_path / "board", 2)
-    code = """
-        import sys
-        from pathlib import Path
-        from stagewatch.demo.rank import Board
-        board = Board(Path(sys.argv[1]), 2)
-        rank = int(sys.argv[2])
-        for lap in range(3):
-            if rank == 0:
-                sys.stdin.readline()
-            board.all_reduce(rank)
-            print("lap", lap, flush=True)
-    """
-    other = python(code, tmp_path / "board", 1)
-    wait_for(lambda: Board(tmp_path / "board", 2)._counters[1] == 1, "rank 1 has entered")
-    assert "lap" not in other.output()
-    python(code, tmp_path / "board", 0).finish()
-    assert other.finish() == "lap 0\nlap 1\nlap 2\n"
-
-
 def test_the_time_to_stop_is_told_through_the_board(tmp_path: Path) -> None:
     Board.create(tmp_path / "board", 8)
     mine, theirs = Board(tmp_path / "board", 8), Board(tmp_path / "board", 8)
     assert theirs.stop_at() == 0
     mine.set_stop(1_732_458_600.5)
     assert theirs.stop_at() == 1_732_458_600.5
-
-
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
-def test_the_configuration_is_one_that_prometheus_takes(tmp_path: Path) -> None:
-    file = write_config(tmp_path, {"node-a": "127.0.0.1:1", "node-b": "127.0.0.1:2"})
-    done = subprocess.run(["promtool", "check", "config", file], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "stalls.rules.yaml" in done.stdout
-
-
-def test_a_prometheus_on_the_path_is_taken(path: Path, tmp_path: Path) -> None:
-    program(path, "prometheus", "exit 0")
-    assert prometheus_command(tmp_path / "cache") == [str(path / "prometheus")]
-    assert not (tmp_path / "cache").exists()
 
 
 def test_the_distributions_package_is_fetched_once_and_unpacked(path: Path, tmp_path: Path) -> None:
@@ -111,44 +67,3 @@ def test_a_demo_that_cannot_begin_leaves_nothing(
     with pytest.raises(StagewatchError, match="no Prometheus: install it"):
         DemoCluster(cache=tmp_path / "cache")
     assert list((tmp_path / "tmp").iterdir()) == []
-
-
-def test_the_janitor_outlasts_late_writers(tmp_path: Path) -> None:
-    directory = tmp_path / "demo"
-    (directory / "tsdb").mkdir(parents=True)
-    janitor = subprocess.Popen(["sh", "-c", JANITOR, directory], stdin=subprocess.PIPE)
-    stop = threading.Event()
-
-    def write() -> None:
-        while not stop.wait(0.001):
-            with contextlib.suppress(FileNotFoundError):
-                (directory / "tsdb").mkdir(exist_ok=True)
-                (directory / "tsdb" / "wal").touch()
-
-    writer = threading.Thread(target=write)
-    try:
-        assert directory.exists()
-        writer.start()
-        assert janitor.stdin is not None
-        janitor.stdin.close()
-        assert janitor.wait(timeout=200) == 0
-    finally:
-        stop.set()
-        writer.join()
-        janitor.kill()
-        janitor.wait()
-    assert not directory.exists()
-
-
-def test_waiting_stays_on_one_line_of_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    answers = iter([False, False, True])
-    show = Progress()
-    show.say("FAULT: " + "one rollout worker has to share its core " * 4)
-    show.wait_until(lambda: next(answers), 60, "never", pause=0)
-    spinning = capsys.readouterr().out.split("\n")[1]
-    shown = [part for part in spinning.split("\r\033[K") if part]
-    assert len(shown) == 2
-    assert all(len(part) < 20 and part.endswith(" s]  ...") for part in shown)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,16 +11,10 @@ import pytest
 
 from stagewatch.faults.journal import decode, encode
 from stagewatch.faults.kinds import KINDS, STEPS
-from stagewatch.faults.tools import PACKAGES
 from tests.faults.injecting import Injector
 from tests.running import Python
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "fault-injection.md"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_done_without_a_target(injector: Injector, kind: str) -> None:
-    assert "--target" in injector.refused("inject", kind, "--for=5s", status=2)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -33,25 +24,9 @@ def test_the_help_of_a_kind_tells_what_its_target_is(injector: Injector, kind: s
     assert kind in injector.refused("inject", "--help", status=0)
 
 
-@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if not kind.lasts])
-def test_who_asks_for_a_kill_that_ends_is_told_that_none_does(
-    injector: Injector, kind: str
-) -> None:
-    said = injector.refused("inject", kind, "--target=0", "--for=3s", status=2)
-    assert f"{kind}: error: argument --for: not for this kind: a killed process stays dead" in said
-    said = injector.refused("inject", kind, "--help", COLUMNS="1000", status=0)
-    assert "It takes no --for: a killed process stays dead." in said
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_documented(kind: str) -> None:
     assert f"`{kind}`" in DOCUMENTATION.read_text()
-
-
-@pytest.mark.parametrize("time", ["0", "-1s", "x", "25h", "", "0.5s"])
-def test_a_time_that_is_none(injector: Injector, time: str) -> None:
-    argv = ("inject", "process-stop", f"--target={os.getpid()}", f"--for={time}")
-    assert "--for" in injector.refused(*argv, status=2)
 
 
 def test_a_dry_run_shows_all_and_touches_nothing(injector: Injector, python: Python) -> None:
@@ -64,23 +39,6 @@ def test_a_dry_run_shows_all_and_touches_nothing(injector: Injector, python: Pyt
     assert "\033" not in said and "\r" not in said, "colours are for terminals"
     assert not injector.markers() and not injector.undo.exists()
     assert "T" not in Path(f"/proc/{victim.pid}/status").read_text().partition("State:")[2][:3]
-
-
-def test_a_kinds_options_come_from_flags_variables_and_a_file(
-    injector: Injector, tmp_path: Path
-) -> None:
-    file = tmp_path / "stagewatch.toml"
-    file.write_text('[fault.disk-fill]\nsize = "1MiB"\n[node]\nnode_name = "n1"\n')
-    argv = ("inject", "disk-fill", f"--target={tmp_path}", "--for=5s", "--dry-run")
-    argv = (*argv, f"--config={file}")
-    variable = {"STAGEWATCH_FAULT_DISK_FILL_SIZE": "2MiB"}
-    assert f"--length {1 << 20} " in injector.refused(*argv, status=0)
-    assert f"--length {2 << 20} " in injector.refused(*argv, status=0, **variable)
-    assert f"--length {3 << 20} " in injector.refused(*argv, "--size=3MiB", status=0, **variable)
-    file.write_text('[fault.disk-fil]\nsize = "1MiB"\n')
-    assert "unknown key disk-fil.size; did you mean disk-fill.size?" in injector.refused(
-        *argv, status=2
-    )
 
 
 def test_a_bad_option_of_a_kind_does_not_keep_a_fault_from_being_undone(
@@ -97,26 +55,6 @@ def test_a_bad_option_of_a_kind_does_not_keep_a_fault_from_being_undone(
     assert "unknown key cpu.loads" in injector.refused(
         "inject", "cpu", "--target=all", "--for=5s", status=2, **bad
     )
-
-
-def test_a_terminal_gets_a_countdown(injector: Injector, python: Python) -> None:
-    victim = python("import time; print('here'); time.sleep(600)")
-    victim.said("here")
-    master, slave = pty.openpty()
-    argv = injector.argv("inject", "process-stop", f"--target={victim.pid}", "--for=2s")
-    with subprocess.Popen(
-        argv, env=injector.environ({}), stdin=slave, stdout=slave, stderr=slave
-    ) as process:
-        os.close(slave)
-        said = b""
-        while process.poll() is None or said[-1:] == b"":
-            try:
-                said += os.read(master, 4096)
-            except OSError:
-                break
-    os.close(master)
-    assert process.returncode == 0
-    assert b" s left (Ctrl-C ends it now)" in said and b"\033[1m" in said
 
 
 def test_a_missing_tool_is_named_with_its_package(injector: Injector, tmp_path: Path) -> None:
@@ -136,20 +74,6 @@ def test_a_missing_tool_is_named_with_its_package(injector: Injector, tmp_path: 
     assert "needs stress-ng, which is not installed: apt-get install stress-ng" in done.stderr
 
 
-@pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="needs dpkg (Debian)")
-@pytest.mark.parametrize("tool", PACKAGES)
-def test_the_package_that_is_named_has_the_tool(tool: str) -> None:
-    if (path := shutil.which(tool)) is None:
-        pytest.skip(f"{tool} is not installed")
-    owner = subprocess.run(
-        ["dpkg-query", "--listfiles", PACKAGES[tool]], capture_output=True, text=True, check=False
-    )
-    if owner.returncode:
-        pytest.skip(f"{tool} does not come from the distribution here")
-    names = {Path(line).name for line in owner.stdout.splitlines()}
-    assert tool in names or Path(path).resolve().name in names
-
-
 def test_an_id_that_is_taken_or_bad_is_refused(injector: Injector, python: Python) -> None:
     victim = python("import time; print('here'); time.sleep(600)")
     victim.said("here")
@@ -159,17 +83,6 @@ def test_an_id_that_is_taken_or_bad_is_refused(injector: Injector, python: Pytho
     assert injector.markers()[0].end is None, "the other's marker is left as it was"
     injector.run(*argv, "--id=../x", status=2)
     assert not injector.left()
-
-
-def test_without_a_marker_directory_nothing_is_done(
-    injector: Injector, python: Python, tmp_path: Path
-) -> None:
-    victim = python("import time; print('here'); time.sleep(600)")
-    victim.said("here")
-    argv = ("inject", "process-kill", f"--target={victim.pid}")
-    said = injector.run(*argv, status=1, STAGEWATCH_FAULT_DIR=str(tmp_path / "absent"))
-    assert "does not exist" in said
-    assert victim.process.poll() is None and not injector.left()
 
 
 def test_every_step_reads_back_from_the_journal() -> None:

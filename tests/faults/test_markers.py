@@ -10,14 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.core.errors import NoData, SourceError, StagewatchError
+from stagewatch.core.errors import NoData, SourceError
 from stagewatch.faults.markers import (
     MAX_BYTES,
     MAX_FILES,
     MAX_MARKERS,
     Marker,
-    close_marker,
-    open_marker,
     parse_marker,
     read_markers,
     write_marker,
@@ -52,21 +50,6 @@ def test_the_documented_form() -> None:
         target_worker="rollout_worker_8",
         expected_failure_stage="train",
     )
-
-
-@pytest.mark.parametrize(
-    "start",
-    [
-        "2024-11-24T14:30:00Z",
-        "2024-11-24T14:30:00+00:00",
-        "2024-11-24T15:30:00+01:00",
-        "2024-11-24T14:30:00.000",
-        "2024-11-24 14:30:00",
-    ],
-)
-def test_a_time_without_a_zone_is_utc(start: str) -> None:
-    raw = json.dumps({"fault_type": "x", "fault_injection_start": start}).encode()
-    assert parse_marker("f1", raw).start == START
 
 
 @given(markers)
@@ -110,34 +93,9 @@ def test_any_content_is_a_marker_or_an_error_that_names_the_file(raw: bytes) -> 
         assert str(error).startswith("marker f1: ")
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ("[]", "must be a JSON object"),
-        ("{", "Expecting property name"),
-        ('{"fault_injection_start": "2024-11-24T14:30:00Z"}', "fault_type must be a string"),
-        ('{"fault_type": "x"}', "fault_injection_start must be a string"),
-        ('{"fault_type": "x", "fault_injection_start": "soon"}', "soon"),
-        ('{"fault_type": 7, "fault_injection_start": "2024-11-24"}', "fault_type must be"),
-        ("[" * 5000, "recursion"),
-    ],
-)
-def test_what_is_wrong_is_said(content: str, problem: str) -> None:
-    with pytest.raises(SourceError, match=problem):
-        parse_marker("f1", content.encode())
-
-
 def test_no_directory_is_no_data(tmp_path: Path) -> None:
     with pytest.raises(NoData):
         read_markers(tmp_path / "absent")
-
-
-def test_a_closed_marker_is_active_until_its_end(tmp_path: Path) -> None:
-    marker = Marker(id="f1", fault_type="x", start=1000.0)
-    write_marker(tmp_path, marker)
-    close_marker(tmp_path, marker, 1060.0)
-    ((found,), _) = read_markers(tmp_path)
-    assert [found.active(now) for now in (999, 1000, 1059, 1060)] == [False, True, True, False]
 
 
 def test_hostile_files_are_counted_and_harm_nothing(tmp_path: Path) -> None:
@@ -157,19 +115,6 @@ def test_hostile_files_are_counted_and_harm_nothing(tmp_path: Path) -> None:
     assert skipped == {"invalid": 4, "unreadable": 1, "name": 3}
 
 
-def test_free_text_is_cut_and_made_printable() -> None:
-    raw = json.dumps(
-        {
-            "fault_type": "x" * 500,
-            "fault_injection_start": "2024-11-24",
-            "scenario": "two\nlines\x1b[31m",
-        }
-    ).encode()
-    marker = parse_marker("f1", raw)
-    assert len(marker.fault_type) == 128
-    assert marker.scenario == "two?lines?[31m"
-
-
 def test_only_so_many_markers_are_read(tmp_path: Path) -> None:
     for number in range(MAX_FILES + 10):
         (tmp_path / f"{number:04}.json").write_bytes(DOCUMENTED if number < MAX_MARKERS else b"{")
@@ -178,34 +123,8 @@ def test_only_so_many_markers_are_read(tmp_path: Path) -> None:
     assert skipped == {"invalid": MAX_FILES - MAX_MARKERS, "too_many": 10}
 
 
-def test_an_open_marker_is_seen_and_closed_however_many_are_closed(tmp_path: Path) -> None:
-    for number in range(MAX_MARKERS + 5):
-        write_marker(tmp_path, Marker(f"a{number}", "x", start=number, end=number + 0.5))
-    write_marker(tmp_path, Marker("z", "x", start=0.0))
-    found, skipped = read_markers(tmp_path)
-    assert "z" in {marker.id for marker in found} and len(found) == MAX_MARKERS
-    assert skipped == {"too_many": 6}
-    open_marker(Marker("new", "x", start=1e9), tmp_path)
-    assert {"z", "new"} <= {marker.id for marker in read_markers(tmp_path)[0]}
-    assert len(list(tmp_path.iterdir())) == MAX_MARKERS + 6, "the longest closed one gives way"
-
-
-def test_one_more_than_can_be_seen_is_refused(tmp_path: Path) -> None:
-    for number in range(MAX_MARKERS):
-        write_marker(tmp_path, Marker(f"a{number}", "x", start=number))
-    with pytest.raises(StagewatchError, match="256 faults are open: close some"):
-        open_marker(Marker("new", "x", start=1e9), tmp_path)
-
-
 @pytest.mark.parametrize("id", ["", "../x", "a/b", ".hidden", "a b", "x" * 101, "a\n", "é"])
 def test_an_id_that_is_no_file_name_is_refused(id: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="must be letters, digits"):
         write_marker(tmp_path, Marker(id=id, fault_type="x", start=0.0))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_marker_that_cannot_be_written_leaves_no_draft(tmp_path: Path) -> None:
-    (tmp_path / "f1.json").mkdir()
-    with pytest.raises(OSError, match="f1"):
-        write_marker(tmp_path, Marker(id="f1", fault_type="x", start=0.0))
-    assert [file.name for file in tmp_path.iterdir()] == ["f1.json"]

@@ -76,18 +76,6 @@ def test_the_canary_says_what_is_wrong_and_recovers(
     wait_for(lambda: not list(mount.mount.iterdir()) or None, "no file is left")
 
 
-def test_a_full_file_system_gets_no_canary(faultfs: Mount, watch: Callable[..., Agent]) -> None:
-    mount = faultfs("m")
-    mount.fault("full")
-    agent = watch(mount)
-    name = str(mount.mount)
-    wait_for(
-        lambda: agent.value("io_canary_skipped", mount=name, reason="below_floor"), "no canary"
-    )
-    assert agent.value("io_filesystem_available_bytes", mount=name) == 16 * 4096
-    assert agent.value("io_canary_success", mount=name) is None
-
-
 def test_a_slow_mount_shows_in_the_phase_that_is_slow(
     faultfs: Mount, watch: Callable[..., Agent]
 ) -> None:
@@ -175,33 +163,6 @@ def test_a_helper_that_is_killed_does_not_pile_workers_up_on_a_dead_mount(
     assert family.children(recursive=True) == family.children(), "no worker beside it"
     mount.ok()
     wait_success(agent, mount)
-
-
-def test_an_agent_with_a_dead_mount_can_be_stopped(
-    faultfs: Mount, watch: Callable[..., Agent]
-) -> None:
-    mount = faultfs("m")
-    agent = watch(mount, deadline="500ms")
-    wait_success(agent, mount)
-    mount.fault("hang")
-    wait_for(lambda: agent.labels("io_canary_stuck_seconds"), "the hang")
-    agent.process.terminate()
-    assert agent.process.wait(timeout=60) == 0
-    mount.ok()
-
-
-def test_a_file_left_by_a_killed_run_is_removed_when_the_mount_is_well_again(
-    faultfs: Mount, watch: Callable[..., Agent]
-) -> None:
-    mount = faultfs("m")
-    agent = watch(mount, deadline="500ms")
-    wait_success(agent, mount)
-    mount.fault("hang", "fsync")
-    wait_for(lambda: agent.labels("io_canary_stuck_seconds"), "the hang")
-    assert len(list(mount.mount.iterdir())) == 1, "the canary that hangs"
-    mount.ok()
-    wait_success(agent, mount)
-    wait_for(lambda: not list(mount.mount.iterdir()), "no file is left")
 
 
 def test_a_checkpoint_cut_short_and_a_directory_that_hangs_are_seen(

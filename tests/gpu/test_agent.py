@@ -61,17 +61,6 @@ def test_sigusr1_lets_go_of_the_gpus_and_the_agent_says_so(
     assert agent.value("stagewatch_collector_success", collector="gpu") == 1
 
 
-def test_release_file_lets_go_for_as_long_as_it_exists(
-    agent: NodeAgent, nvml: FakeNvml, tmp_path: Path
-) -> None:
-    wait_for(lambda: read(agent), "the GPUs are read")
-    (file := tmp_path / "release-gpu").touch()
-    wait_for(lambda: is_free(nvml.device), "the device is let go of")
-    file.unlink()
-    wait_for(lambda: read(agent), "the GPUs are read again")
-    assert not is_free(nvml.device)
-
-
 def test_gpu_that_falls_off_the_bus_shows_in_every_way(
     agent: NodeAgent, nvml: FakeNvml, tmp_path: Path
 ) -> None:

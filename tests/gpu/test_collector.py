@@ -3,56 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from stagewatch.core.errors import SourceError
 from stagewatch.core.runner import STUCK, SUCCESS, Job, Runner
 from stagewatch.gpu.collector import SPEC, GpuCollector, GpuOptions
-from stagewatch.gpu.reader import GpuReader
 from stagewatch.node_context import NodeOptions, node_context
 from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml
-from tests.gpu.gpu_scene import INTERVALS, UUID, MakeGpu, labels_of, metrics, of
+from tests.gpu.gpu_scene import UUID, MakeGpu, metrics, of
 from tests.waiting import wait_for
-
-
-def test_eight_gpus_with_their_readings_in_base_units(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
-    nvml.set("gpu.2.processes", "4242:1073741824,4243:2048")
-    shown = metrics(make_gpu())
-    assert of(shown, "gpu_up") == [1] * 8
-    assert of(shown, "gpu_temperature_celsius") == list(range(50, 58))
-    assert of(shown, "gpu_temperature_slowdown_celsius") == [89] * 8
-    assert of(shown, "gpu_temperature_margin_celsius") == list(range(37, 29, -1))
-    assert of(shown, "gpu_power_watts", gpu="1") == [351]
-    assert of(shown, "gpu_power_limit_watts", gpu="1") == [700]
-    assert of(shown, "gpu_clock_hertz", gpu="0", domain="sm") == [1.755e9]
-    assert of(shown, "gpu_utilization_ratio") == [0.97] * 8
-    assert of(shown, "gpu_memory_total_bytes", gpu="0") == [143771 * 2**20]
-    assert of(shown, "gpu_memory_used_bytes", gpu="0") == [90000 * 2**20]
-    assert of(shown, "gpu_processes") == [0, 0, 2, 0, 0, 0, 0, 0]
-    assert of(shown, "gpu_process_memory_bytes", gpu="2", pid="4242") == [2**30]
-    (info,) = labels_of(shown, "gpu_info", gpu="3")
-    assert info == {
-        "gpu": "3",
-        "uuid": UUID + "3",
-        "model": "NVIDIA H200",
-        "type": "h200",
-        "minor": "3",
-        "pci_bus_id": "00000000:4B:00.0",
-        "driver": "570.86.15",
-        "vbios": "96.00.BC.00.01",
-        "serial": "1650000000003",
-        "source": "nvml",
-    }
-
-
-def test_energy_is_a_counter_in_joules(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
-    nvml.set("field.83", 123456789)
-    assert of(metrics(make_gpu()), "gpu_energy_joules_total", gpu="0") == [123456.789]
 
 
 def test_tiers_are_asked_at_their_own_intervals(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
@@ -79,21 +38,6 @@ def test_tiers_are_asked_at_their_own_intervals(nvml: FakeNvml, make_gpu: MakeGp
     assert {reading[0] for reading in shown} == {70}
     assert [reading[1] for reading in shown] == [700] * 9 + [500] * 52
     assert [reading[2] for reading in shown] == [89] * 59 + [80] * 2
-
-
-def test_lost_gpu_is_down_and_silent_and_the_others_go_on(
-    nvml: FakeNvml, make_gpu: MakeGpu
-) -> None:
-    clock = Clock()
-    collector = make_gpu(clock)
-    assert of(metrics(collector), "gpu_up") == [1] * 8
-    nvml.set("gpu.3.lost", 1)
-    clock.now += 1
-    shown = metrics(collector)
-    assert of(shown, "gpu_up", uuid=UUID + "3") == [0]
-    assert of(shown, "gpu_temperature_celsius", gpu="3") == []
-    assert len(of(shown, "gpu_temperature_celsius")) == 7
-    assert of(shown, "gpu_driver_call_errors_total", gpu="3") == []
 
 
 def test_gpu_that_comes_back_is_read_again(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
@@ -131,55 +75,6 @@ def test_gpu_that_left_the_bus_is_down_and_those_behind_it_keep_their_names(
     assert of(shown, "gpu_temperature_celsius", uuid=UUID + "4", gpu="3") == [54]
 
 
-def test_gpu_that_vanished_from_the_bus_stays_visible_as_down(
-    nvml: FakeNvml, make_gpu: MakeGpu
-) -> None:
-    clock = Clock()
-    collector = make_gpu(clock)
-    metrics(collector)
-    nvml.set("gpu.7.lost", 1)
-    clock.now += 1
-    metrics(collector)
-    nvml.set("count", 7)
-    for _ in range(2):
-        clock.now += 60
-        shown = metrics(collector)
-        assert of(shown, "gpu_up", uuid=UUID + "7") == [0]
-
-
-def test_failing_call_is_absent_and_counted_and_tried_again(
-    nvml: FakeNvml, make_gpu: MakeGpu
-) -> None:
-    clock = Clock()
-    collector = make_gpu(clock)
-    nvml.set("gpu.1.return.nvmlDeviceGetPowerUsage", 999)
-    for expected in (1, 2, 3):
-        shown = metrics(collector)
-        assert of(shown, "gpu_power_watts", gpu="1") == []
-        assert of(shown, "gpu_driver_call_errors_total", gpu="1") == [expected]
-        clock.now += 1
-    nvml.clear()
-    assert of(metrics(collector), "gpu_power_watts", gpu="1") == [351]
-
-
-def test_released_gpus_leave_one_metric_that_says_so(
-    nvml: FakeNvml, make_gpu: MakeGpu, tmp_path: Path
-) -> None:
-    collector = make_gpu()
-    assert of(metrics(collector), "stagewatch_gpu_reader_released") == [0]
-    (tmp_path / "release-gpu").touch()
-    assert metrics(collector) == {("stagewatch_gpu_reader_released", frozenset()): 1}
-    (tmp_path / "release-gpu").unlink()
-    assert of(metrics(collector), "gpu_up") == [1] * 8
-
-
-def test_release_on_a_signal_lasts_for_its_time(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
-    collector = make_gpu()
-    metrics(collector)
-    collector.release()
-    assert of(metrics(collector), "stagewatch_gpu_reader_released") == [1]
-
-
 def test_hanging_driver_takes_its_series_along_and_nothing_else(
     nvml: FakeNvml, make_gpu: MakeGpu
 ) -> None:
@@ -202,39 +97,6 @@ def test_hanging_driver_takes_its_series_along_and_nothing_else(
     finally:
         runner.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "collect-gpu"]
-
-
-def test_agent_stops_while_the_driver_hangs(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
-    nvml.set("hang.nvmlInitWithFlags", 1)
-    collector = make_gpu(start_timeout=3600.0)
-    job = Job("gpu", collector, 0.1)
-    runner = Runner([job])
-    runner.start()
-    reader: GpuReader = collector._reader  # type: ignore[assignment]
-    pid = wait_for(lambda: reader.pid, "the reader process is started")
-    runner.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "collect-gpu"]
-    wait_for(lambda: not Path(f"/proc/{pid}").exists(), "the reader process is gone")
-
-
-@pytest.mark.parametrize(
-    "key", ["gpu_flux_capacity_watts", "gpu_power_watts/sm", "gpu_clock_hertz"]
-)
-def test_reading_without_a_declaration_is_an_error_not_silence(key: str) -> None:
-    class OtherVersion:
-        """A reader process of another version than the agent's."""
-
-        def read(self, tiers: Sequence[str]) -> dict[str, Any]:
-            row = {"gpu": "0", "uuid": UUID + "0", "values": {"gpu_power_watts": 300.0, key: 1.0}}
-            return {"driver": "", "tiers": {"fast": {"seconds": 0.0, "gpus": [row]}}}
-
-        def release(self, seconds: float) -> None: ...
-
-        def close(self) -> None: ...
-
-    collector = GpuCollector(OtherVersion(), source="nvml", intervals=INTERVALS)
-    with pytest.raises(SourceError, match=f"'{key}' is no reading of this version"):
-        collector.collect()
 
 
 def test_recording_stands_in_and_is_labelled_so(tmp_path: Path) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import collections
 import time
-
-import pytest
 
 from stagewatch.gpu.nvml.gpm import SHORTEST
 from tests.fake_clock import Clock
@@ -19,53 +16,6 @@ def twice(nvml: FakeNvml, make_gpu: MakeGpu) -> Series:
     metrics(collector)
     time.sleep(SHORTEST)
     return metrics(collector)
-
-
-def test_fields_come_in_base_units(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
-    nvml.set("driver", "590.48.01")
-    nvml.set("field.138", 1000)
-    nvml.set("field.74", 2_500_000_000)
-    nvml.set("gpu.1.field.144", 1)
-    shown = metrics(make_gpu())
-    assert of(shown, "gpu_memory_temperature_celsius") == [61] * 8
-    assert of(shown, "gpu_throttle_seconds_total", gpu="0", reason="sw_power_cap") == [2.5]
-    assert of(shown, "gpu_throttle_seconds_total", gpu="0", reason="hw_thermal") == [1.5]
-    assert of(shown, "gpu_nvlink_bytes_total", gpu="0", direction="tx") == [1024000]
-    assert of(shown, "gpu_nvlink_errors_total", gpu="0", kind="crc_flit") == [3]
-    assert of(shown, "gpu_pcie_replays_total", gpu="0") == [4]
-    assert of(shown, "gpu_pcie_errors_total", gpu="0", kind="correctable") == [7]
-    assert of(shown, "gpu_remapped_rows", gpu="0", kind="corrected") == [1]
-    assert of(shown, "gpu_remap_pending") == [0, 1, 0, 0, 0, 0, 0, 0]
-    assert of(shown, "gpu_recovery_action", gpu="0") == [0]
-    assert of(shown, "gpu_retired_pages", gpu="0") == [0, 0]
-
-
-def test_newer_nvlinks_are_counted_by_their_own_fields(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
-    for field in (38, 45, 52, 59, 138, 139):
-        nvml.set(f"field.{field}.return", 3)
-    nvml.set("field.202", 4096)
-    nvml.set("field.204", 8192)
-    nvml.set("field.221", 5)
-    shown = metrics(make_gpu())
-    assert of(shown, "gpu_nvlink_bytes_total", gpu="0", direction="tx") == [4096]
-    assert of(shown, "gpu_nvlink_bytes_total", gpu="0", direction="rx") == [8192]
-    assert of(shown, "gpu_nvlink_errors_total", gpu="0", kind="symbol") == [5]
-
-
-def test_all_fields_of_a_tier_are_asked_for_in_one_call(
-    nvml: FakeNvml, make_gpu: MakeGpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAKE_NVML_LOG", str(nvml.log))
-    clock = Clock()
-    collector = make_gpu(clock)
-    metrics(collector)
-    counts = collections.Counter(nvml.calls())
-    assert {counts["nvmlDeviceGetFieldValues", gpu] for gpu in range(8)} == {3}
-    clock.now += 1
-    metrics(collector)
-    counts = collections.Counter(nvml.calls())
-    assert {counts["nvmlDeviceGetFieldValues", gpu] for gpu in range(8)} == {4}
-    assert "nvmlDeviceGetPcieThroughput" not in {name for name, _ in counts}  # 20 ms a direction
 
 
 def test_ecc_storm_shows_by_memory_kind_and_scope(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
@@ -89,11 +39,6 @@ def test_dead_nvlink_is_named(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
     assert len(of(shown, "gpu_nvlink_up", gpu="4")) == 18
     down = [key for (name, key), value in shown.items() if name == "gpu_nvlink_up" and not value]
     assert [dict(key) for key in down] == [{"gpu": "4", "uuid": UUID + "4", "link": "11"}]
-
-
-def test_gpu_without_nvlink_has_no_nvlink_series(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
-    nvml.set("nvlinks", 0)
-    assert of(metrics(make_gpu()), "gpu_nvlink_up") == []
 
 
 def test_throttling_now_shows_by_reason(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
@@ -120,11 +65,6 @@ def test_fabric_that_never_came_up_shows(nvml: FakeNvml, make_gpu: MakeGpu) -> N
     assert of(shown, "gpu_fabric_unhealthy", gpu="3", condition="degraded_bandwidth") == [0]
 
 
-def test_fabric_of_a_gpu_without_one_is_absent(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
-    nvml.set("fabric.state", 0)
-    assert of(metrics(make_gpu()), "gpu_fabric_state") == []
-
-
 def test_mig_instances_are_gpus_of_their_own(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
     nvml.set("gpu.1.mig", 3)
     shown = twice(nvml, make_gpu)
@@ -140,58 +80,3 @@ def test_mig_instances_are_gpus_of_their_own(nvml: FakeNvml, make_gpu: MakeGpu) 
     assert of(shown, "gpu_temperature_celsius", **instance) == []
     assert of(shown, "gpu_up", **instance) == [1]
     assert len(of(shown, "gpu_temperature_celsius")) == 8
-
-
-def test_mig_instances_come_and_go(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
-    clock = Clock()
-    nvml.set("gpu.0.mig", 2)
-    collector = make_gpu(clock)
-    assert len(of(metrics(collector), "gpu_up", gpu="0")) == 3
-    nvml.set("gpu.0.mig", 1)
-    clock.now += 60
-    assert len(of(metrics(collector), "gpu_up", gpu="0")) == 2
-    nvml.clear()
-    clock.now += 60
-    assert len(of(metrics(collector), "gpu_up", gpu="0")) == 1
-
-
-def test_instances_of_a_lost_gpu_are_down_with_it(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
-    clock = Clock()
-    nvml.set("gpu.0.mig", 2)
-    collector = make_gpu(clock)
-    metrics(collector)
-    nvml.set("gpu.0.lost", 1)
-    clock.now += 1
-    assert of(metrics(collector), "gpu_up", gpu="0") == [0, 0, 0]
-
-
-def test_profiling_gives_shares_and_throughputs(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
-    collector = make_gpu()
-    first = metrics(collector)
-    assert of(first, "gpu_sm_active_ratio") == []  # one sample makes no average
-    time.sleep(SHORTEST)
-    shown = metrics(collector)
-    assert of(shown, "gpu_sm_active_ratio") == [0.94] * 8
-    assert of(shown, "gpu_sm_occupancy_ratio") == [0.41] * 8
-    assert of(shown, "gpu_tensor_active_ratio") == [0.57] * 8
-    assert of(shown, "gpu_dram_active_ratio") == [0.55] * 8
-    assert of(shown, "gpu_pcie_throughput_bytes_per_second", gpu="0") == [1500 * 2**20] * 2
-    assert of(shown, "gpu_nvlink_throughput_bytes_per_second", direction="tx", gpu="0") == [
-        200_000 * 2**20
-    ]
-
-
-def test_single_profiling_metric_refused_leaves_the_others(
-    nvml: FakeNvml, make_gpu: MakeGpu
-) -> None:
-    nvml.set("gpu.3.gpm.5.return", 3)
-    shown = twice(nvml, make_gpu)
-    assert of(shown, "gpu_tensor_active_ratio", gpu="3") == []
-    assert of(shown, "gpu_sm_active_ratio", gpu="3") == [0.94]
-
-
-def test_gpu_before_hopper_has_no_profiling(nvml: FakeNvml, make_gpu: MakeGpu) -> None:
-    nvml.set("gpm", 0)
-    shown = twice(nvml, make_gpu)
-    assert of(shown, "gpu_sm_active_ratio") == []
-    assert of(shown, "gpu_temperature_celsius") == list(range(50, 58))

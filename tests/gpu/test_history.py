@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stagewatch.core.exposition import Samples
-from stagewatch.gpu.history import MAX_GPUS, SLOTS, SPAN_SECONDS, GpuHistory
+from stagewatch.gpu.history import SLOTS, SPAN_SECONDS, GpuHistory
 from stagewatch.gpu.readings import Reading
 
 SLOT = SPAN_SECONDS / SLOTS
@@ -57,10 +57,3 @@ def test_what_is_older_than_ten_minutes_is_gone() -> None:
     assert key(0) not in history()
     assert history()[key(1)][-2:] == [51, 52]
     assert history()[key(1)][0] is None
-
-
-def test_only_so_many_gpus_have_a_history_whatever_the_driver_lists() -> None:
-    history = GpuHistory(Clock())
-    for gpu in range(10 * MAX_GPUS):
-        history.note(reading(40, gpu))
-    assert MAX_GPUS <= len(history()) <= 2 * MAX_GPUS

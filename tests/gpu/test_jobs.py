@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.core.errors import NoData
-from tests.gpu.gpu_scene import metrics, of
-from tests.gpu.jobs_scene import MIG, UUID, Node, owners
+from tests.gpu.gpu_scene import of
+from tests.gpu.jobs_scene import UUID, Node, owners
 
 V2 = "system.slice/slurmstepd.scope"
 
@@ -55,12 +54,6 @@ def test_root_follows_no_link_that_somebody_has_put_there(node: Node, script: st
     assert [file.read_text() for file in victim.iterdir()] == ["kept"] * 3
 
 
-def test_mig_instances_are_told_by_uuid(node: Node) -> None:
-    node.mig = True
-    node.prolog(SLURM_JOB_ID="7", SLURM_JOB_GPUS="0", CUDA_VISIBLE_DEVICES=MIG)
-    assert owners(node.show()) == {"7:0": "7"}
-
-
 def test_job_local_numbers_are_never_taken_for_the_drivers(node: Node) -> None:
     step = node.cgroup(f"{V2}/job_540/step_0/user/task_0")
     node.process(100, step, SLURM_JOB_ID="540", SLURM_STEP_GPUS="2", CUDA_VISIBLE_DEVICES="0")
@@ -97,12 +90,6 @@ def test_batch_script_tells_the_gpus_of_the_whole_job(node: Node) -> None:
     assert owners(node.show()) == {"3": "540", "2": "540", "1": "540"}
 
 
-def test_process_that_names_another_job_than_its_cgroup_is_not_believed(node: Node) -> None:
-    step = node.cgroup(f"{V2}/job_540/step_0/user/task_0")
-    node.process(100, step, SLURM_JOB_ID="999", SLURM_STEP_GPUS="0")
-    assert owners(node.show()) == {}
-
-
 @pytest.mark.parametrize(
     "job",
     [
@@ -116,24 +103,6 @@ def test_device_list_tells_where_no_process_does(node: Node, job: str) -> None:
     step = node.cgroup(f"{job}/step_0/task_0")
     node.process(100, step, SLURM_JOB_ID="540", CUDA_VISIBLE_DEVICES="0,1")
     assert owners(node.show()) == {"2": "540", "0": "540"}
-
-
-def test_device_list_tells_before_there_is_a_process(node: Node) -> None:
-    node.cgroup("devices/slurm/uid_1000/job_540", "c 195:255 rwm\nc 195:1 rwm\n")
-    assert owners(node.show()) == {"2": "540"}
-
-
-@pytest.mark.parametrize("devices", ["a *:* rwm\n", "c 195:* rwm\n", "", "garbage\n"])
-def test_device_list_that_allows_all_or_nothing_says_nothing(node: Node, devices: str) -> None:
-    node.cgroup("devices/slurm/uid_1000/job_540", devices)
-    assert owners(node.show()) == {}
-
-
-def test_processes_of_the_driver_tell_as_a_last_resort(node: Node) -> None:
-    step = node.cgroup(f"{V2}/job_540/step_0/user/task_0")
-    node.process(100, step, SLURM_JOB_ID="540")
-    node.holders = {2: {100: 1e9}}
-    assert owners(node.show()) == {"2": "540"}
 
 
 def test_gpu_given_but_held_by_nobody_shows_for_how_long(node: Node) -> None:
@@ -183,39 +152,3 @@ def test_jobs_from_before_the_prolog_was_set_up_are_no_orphans(node: Node) -> No
     shown = node.show()
     assert of(shown, "gpu_orphaned_process_seconds", job_id="541", pid="101") == [30]
     assert of(shown, "gpu_orphaned_process_seconds", job_id="540") == []
-
-
-def test_directory_without_a_prolog_makes_no_orphans(node: Node) -> None:
-    (node.root / "jobs").mkdir()
-    step = node.cgroup(f"{V2}/job_540/step_0/user/task_0")
-    node.process(100, step, SLURM_JOB_ID="540", SLURM_STEP_GPUS="0")
-    node.holders = {3: {100: 1e9}}
-    shown = node.show()
-    assert of(shown, "gpu_orphaned_process_seconds") == []
-    assert owners(shown) == {"3": "540"}
-
-
-def test_gpu_whose_index_changed_is_shown_under_the_new_one(node: Node) -> None:
-    node.prolog(SLURM_JOB_ID="540", SLURM_JOB_GPUS="0")
-    assert owners(node.show()) == {"3": "540"}
-    row = {"gpu": "2", "uuid": UUID + "3", "values": {}}  # a GPU before it has left the bus
-    node.gpus.update("fast", [row])
-    assert owners(metrics(node.collector)) == {"2": "540"}
-
-
-def test_two_jobs_on_one_gpu_both_show(node: Node) -> None:
-    node.prolog(SLURM_JOB_ID="540", SLURM_JOB_GPUS="0")
-    node.prolog(SLURM_JOB_ID="541", SLURM_JOB_GPUS="0")
-    keys = [dict(key)["job_id"] for name, key in node.show() if name == "gpu_job_info"]
-    assert sorted(keys) == ["540", "541"]
-
-
-def test_node_without_slurm_has_no_data(node: Node) -> None:
-    with pytest.raises(NoData, match="neither a Slurm prolog nor Slurm cgroups"):
-        node.show()
-
-
-def test_node_without_gpus_has_no_data(node: Node) -> None:
-    node.prolog(SLURM_JOB_ID="540", SLURM_JOB_GPUS="0")
-    with pytest.raises(NoData, match="no GPU"):
-        metrics(node.collector)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.gpu.model_names import gpu_model, gpu_type
+from stagewatch.gpu.model_names import gpu_type
 
 
 @pytest.mark.parametrize(
@@ -36,32 +36,6 @@ from stagewatch.gpu.model_names import gpu_model, gpu_type
 )
 def test_names_of_the_same_card_come_out_alike(name: str, expected: str) -> None:
     assert gpu_type(name) == expected
-
-
-@pytest.mark.parametrize(
-    ("configured", "model"),
-    [
-        ("nvidia_h100_80gb_hbm3", "h100"),
-        ("tesla_v100", "v100"),
-        ("A6000", "a6000"),
-        ("rtx_4090", "rtx4090"),
-        ("nvidia_a100_3g.20gb", "a100"),
-        *((glued, "h100") for glued in ("h100nvl", "h100sxm5", "h100_nvl", "h100pcie")),
-        ("h200nvl", "h200"),
-        ("a100sxm4", "a100"),
-        ("rtxa6000", "a6000"),
-        ("nvidia_rtxa5000", "a5000"),
-        ("teslav100sxm2", "v100"),
-        ("quadrortx8000", "rtx8000"),
-        ("rtx6000ada", "rtx6000ada"),
-        *((name, "rtxpro6000blackwell") for name in ("rtxpro6000", "rtx_pro_6000")),
-        ("1g.10gb", ""),
-        ("big", ""),
-        ("", ""),
-    ],
-)
-def test_configured_name_may_name_no_model(configured: str, model: str) -> None:
-    assert gpu_model(configured) == model
 
 
 @given(st.text(max_size=100))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import json
 import os
 import signal
 import socket
@@ -17,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.errors import NoData, SourceError, Stuck
-from stagewatch.gpu.reader import child_command
 from tests.fakes.nvml import FakeNvml
 from tests.gpu.readers import FAST, FOREVER, Make
 from tests.waiting import wait_for
@@ -25,15 +22,6 @@ from tests.waiting import wait_for
 
 def gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
-
-
-def test_frame_holds_every_gpu_with_its_readings(nvml: FakeNvml, make_reader: Make) -> None:
-    frame = make_reader().read(("fast", "slow"))
-    rows = frame["tiers"]["fast"]["gpus"]
-    assert [row["gpu"] for row in rows] == list("01234567")
-    assert rows[3]["values"]["gpu_temperature_celsius"] == 53.0
-    assert frame["tiers"]["slow"]["gpus"][3]["info"]["model"] == "NVIDIA H200"
-    assert frame["driver"] == "570.86.15"
 
 
 @pytest.mark.parametrize(
@@ -56,44 +44,6 @@ def test_hanging_call_is_reported_and_answers_come_back(
             return False
 
     wait_for(read, "the reader answers again")
-
-
-def test_error_stays_stuck_until_the_driver_answers_again(
-    nvml: FakeNvml, make_reader: Make
-) -> None:
-    reader = make_reader(timeout=0.2, start_timeout=0.2, backoff=(FOREVER, FOREVER))
-    nvml.set("hang.nvmlInitWithFlags", 1)
-    for _ in range(3):
-        with pytest.raises(Stuck):
-            reader.read(FAST)
-    assert reader.pid is None  # killed and reaped; the next start is an hour away
-
-
-def test_every_failure_puts_the_next_start_off_for_longer_and_not_alike(
-    make_reader: Make,
-) -> None:
-    """How long each start was put off, in failures one after another, by a clock that is moved."""
-    now = 0.0
-    starts: list[float] = []
-
-    def command() -> list[str]:
-        starts.append(now)
-        return [sys.executable, "-c", "raise SystemExit(1)"]
-
-    def waits() -> list[float]:
-        nonlocal now
-        starts.clear()
-        reader = make_reader(command=command, backoff=(5.0, 300.0), clock=lambda: now)
-        while len(starts) < 9:
-            with pytest.raises(SourceError):
-                reader.read(FAST)
-            now += 0.25
-        return [later - earlier for earlier, later in itertools.pairwise(starts)]
-
-    found = waits()
-    for wait, usual in zip(found, (5, 10, 20, 40, 80, 160, 300, 300), strict=True):
-        assert 0.75 * usual <= wait <= 1.25 * usual + 0.25
-    assert waits() != found  # or all nodes of a cluster would start at once
 
 
 HOLD = """
@@ -196,12 +146,6 @@ def test_child_dies_with_a_parent_that_was_killed(nvml: FakeNvml) -> None:
     wait_for(lambda: gone(child), "the kernel ends the orphan")
 
 
-def test_child_ends_when_its_input_does(nvml: FakeNvml) -> None:
-    done = subprocess.run(child_command(), input=b'{"tiers":["fast"]}\n', capture_output=True)
-    assert done.returncode == 0
-    assert len(json.loads(done.stdout)["tiers"]["fast"]["gpus"]) == 8
-
-
 def test_close_does_not_wait_for_a_hanging_driver(nvml: FakeNvml, make_reader: Make) -> None:
     reader = make_reader(timeout=FOREVER)
     reader.read(FAST)
@@ -233,29 +177,6 @@ def test_machine_without_a_driver_has_no_data(
 ) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     with pytest.raises(NoData, match="no NVIDIA driver"):
-        make_reader().read(FAST)
-
-
-def test_driver_without_a_gpu_has_no_data(nvml: FakeNvml, make_reader: Make) -> None:
-    nvml.set("count", 0)
-    with pytest.raises(NoData, match="knows no GPU"):
-        make_reader().read(FAST)
-
-
-def test_no_data_is_not_asked_again_at_once(nvml: FakeNvml, make_reader: Make) -> None:
-    reader = make_reader(backoff=(FOREVER, FOREVER))
-    nvml.set("count", 0)
-    with pytest.raises(NoData):
-        reader.read(FAST)
-    nvml.clear()
-    with pytest.raises(NoData):
-        reader.read(FAST)
-    assert reader.pid is None
-
-
-def test_driver_upgraded_underneath_says_what_to_do(nvml: FakeNvml, make_reader: Make) -> None:
-    nvml.set("return.nvmlInitWithFlags", 18)
-    with pytest.raises(SourceError, match="differ in version: reboot"):
         make_reader().read(FAST)
 
 

@@ -39,24 +39,6 @@ def test_release_lets_another_open_the_device_exclusively(
     assert not device_is_free(nvml)
 
 
-def test_release_file_lets_go_for_as_long_as_it_exists(
-    nvml: FakeNvml, make_reader: Make, tmp_path: Path
-) -> None:
-    file = tmp_path / "release-gpu"
-    reader = make_reader(release_file=file)
-    reader.read(FAST)
-    file.touch()
-
-    def released() -> bool:
-        with pytest.raises(Released):
-            reader.read(FAST)
-        return device_is_free(nvml)
-
-    wait_for(released, "the device is let go of")
-    file.unlink()
-    assert reader.read(FAST)
-
-
 def test_release_of_a_hanging_child_forces_it_out(
     nvml: FakeNvml, make_reader: Make, tmp_path: Path
 ) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
-from stagewatch.gpu.collector import GpuCollector
 from stagewatch.gpu.nvml.fields import fields_by_tier
-from stagewatch.gpu.nvml.gpm import METRICS as GPM_METRICS
-from stagewatch.gpu.nvml.gpm import SHORTEST
 from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml, build
-from tests.gpu.gpu_scene import MakeGpu, Series, metrics, of
+from tests.gpu.gpu_scene import MakeGpu, metrics, of
 
 CALLS = {
     "nvmlDeviceGetTemperature": "gpu_temperature_celsius",
@@ -70,76 +66,6 @@ REPLACED = ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_
 """Where an older function steps in."""
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_what_one_gpu_does_not_support_is_absent_and_counted(
-    nvml: FakeNvml, make_gpu: MakeGpu, call: str
-) -> None:
-    nvml.set(f"gpu.5.return.{call}", 3)
-    clock = Clock()
-    collector = make_gpu(clock)
-    metrics(collector)
-    clock.now += 1
-    shown = metrics(collector)
-    assert of(shown, CALLS[call], gpu="5") == []
-    assert of(shown, CALLS[call], gpu="4") != []
-    unsupported = of(shown, "gpu_driver_unsupported")
-    assert unsupported[5] > unsupported[4]
-    assert of(shown, "gpu_driver_call_errors_total", gpu="5") == [0]
-
-
-@pytest.mark.parametrize("call", IDENTITY)
-def test_gpu_without_a_serial_is_still_identified(
-    nvml: FakeNvml, make_gpu: MakeGpu, call: str
-) -> None:
-    nvml.set(f"return.{call}", 3)
-    shown = metrics(make_gpu())
-    assert of(shown, "gpu_info", type="h200") == [1] * 8
-    infos = [dict(key) for (name, key) in shown if name == "gpu_info"]
-    assert not [info for info in infos if IDENTITY[call] in info]
-
-
-@pytest.mark.parametrize("call", PROFILING)
-def test_profiling_that_is_refused_is_absent_and_counted(
-    nvml: FakeNvml, make_gpu: MakeGpu, call: str
-) -> None:
-    for id in GPM_METRICS:
-        nvml.set(f"gpm.{id}.return", 0)
-    everything = profiled(make_gpu())
-    nvml.set(f"return.{call}", 3)
-    shown = profiled(make_gpu())
-    assert len(of(everything, "gpu_sm_active_ratio")) == 8
-    assert not [name for name, _ in shown if "_active" in name and "throttle" not in name]
-    before, after = (of(series, "gpu_driver_unsupported") for series in (everything, shown))
-    assert [b - a for a, b in zip(before, after, strict=True)] == [len(GPM_METRICS)] * 8
-    assert of(shown, "gpu_temperature_celsius") == list(range(50, 58))
-    assert of(shown, "gpu_driver_call_errors_total") == [0] * 8
-
-
-def profiled(collector: GpuCollector) -> Series:
-    """What a scrape shows when the averages of profiling are in and what is refused is known."""
-    for _ in range(2):
-        metrics(collector)
-        time.sleep(SHORTEST)
-    return metrics(collector)
-
-
-@pytest.mark.parametrize("call", [*EVENTS, *INSTANCES])
-def test_driver_without_events_or_instances_gives_all_readings(
-    nvml: FakeNvml, make_gpu: MakeGpu, call: str
-) -> None:
-    if call != "nvmlDeviceGetMigMode":
-        nvml.set("gpu.0.mig", 1)
-    nvml.set(f"return.{call}", 3)
-    clock = Clock()
-    collector = make_gpu(clock)
-    metrics(collector)
-    clock.now += 60  # looked for anew
-    shown = metrics(collector)
-    assert of(shown, "gpu_up") == [1] * (9 if call in EVENTS else 8)
-    assert of(shown, "gpu_temperature_celsius") == list(range(50, 58))
-    assert of(shown, "gpu_driver_call_errors_total", gpu="1") == [0]
-
-
 @pytest.mark.parametrize(
     ("argument", "metric", "labels"),
     [
@@ -193,25 +119,6 @@ def test_what_was_not_supported_for_a_while_is_found_again(
     shown = metrics(collector)
     assert of(shown, "gpu_utilization_ratio") == [0.97] * 8
     assert of(shown, "gpu_memory_temperature_celsius") == [61] * 8
-
-
-def test_driver_that_lacks_newer_functions_gives_all_it_has(
-    nvml: FakeNvml, make_gpu: MakeGpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(build(tmp_path / "old", "FAKE_OLD")))
-    nvml.set("driver", "470.256.02")
-    nvml.set("gpu.2.processes", "4242:1073741824")
-    collector = make_gpu()
-    shown = metrics(collector)
-    shown |= metrics(collector)
-    assert of(shown, "gpu_memory_used_bytes", gpu="0") == [90600 * 2**20]  # reserve included
-    assert of(shown, "gpu_memory_reserved_bytes") == []
-    assert of(shown, "gpu_process_memory_bytes", gpu="2", pid="4242") == [2**30]
-    assert of(shown, "gpu_sm_active_ratio") == []
-    assert min(of(shown, "gpu_driver_unsupported")) > len(GPM_METRICS)
-    assert of(shown, "gpu_fabric_state") == []
-    assert of(shown, "gpu_temperature_celsius") == list(range(50, 58))
-    assert of(shown, "gpu_driver_call_errors_total") == [0] * 8
 
 
 @pytest.mark.parametrize("half", [0, 1])

@@ -16,7 +16,6 @@ from stagewatch.gpu.collector import GpuCollector
 from stagewatch.gpu.reader import GpuReader
 from stagewatch.web.agent_server import AgentServer
 from tests.exposition import Series, series_of
-from tests.fake_clock import Clock
 from tests.fakes.nvml import FakeNvml
 from tests.gpu.gpu_scene import MakeGpu, metrics, of
 from tests.gpu.test_support import CALLS, EVENTS, IDENTITY, INSTANCES, PROFILING
@@ -129,20 +128,6 @@ def test_hang_in_any_call_shows_and_passes(
     node.patience(30.0, interval=0.5)
     node.nvml.replace(USUAL)
     wait_for(node.recovered, "the GPUs are read again")
-
-
-def test_no_call_is_made_but_those_made_to_hang(
-    nvml: FakeNvml, make_gpu: MakeGpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAKE_NVML_LOG", str(nvml.log))
-    clock = Clock()
-    nvml.replace(USUAL)
-    collector = make_gpu(clock)
-    for trouble in ({}, *SOMETIMES.values()):
-        nvml.replace({**USUAL, **trouble})
-        clock.now += 60
-        metrics(collector)
-    assert {name for name, _ in nvml.calls()} <= set(EVERY_CALL)
 
 
 def test_slow_driver_is_waited_for_and_its_cost_shown(nvml: FakeNvml, make_gpu: MakeGpu) -> None:

@@ -10,10 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hangbench.player import Played
-from tests.hangbench.probes import Probe
 from tests.hangbench.recorded import cases, replay
-from tests.hangbench.results import agreement
 from tests.hangbench.score import (
     ABSTAINED,
     INNOCENT,
@@ -22,11 +19,9 @@ from tests.hangbench.score import (
     RIGHT,
     SILENT,
     WITHDRAWN,
-    Seen,
     grade,
-    judge,
 )
-from tests.hangbench.shape import SHAPES, SLOW_SET, ShapeError, find, load
+from tests.hangbench.shape import SHAPES, SLOW_SET, find, load
 
 SMALL = """
 title = "A small shape"
@@ -57,40 +52,10 @@ def test_a_shape_is_well_formed_and_cites_a_public_incident(file: Path) -> None:
     assert shape.title and len(shape.taken.split()) > 5
 
 
-def test_a_set_is_found_by_its_name_and_all_are_those_about_hangs() -> None:
-    ninth = find("ninth")
-    assert ninth and {shape.set_name for shape in ninth} == {"ninth"}
-    assert SLOW_SET not in {shape.set_name for shape in find("all")}
-    with pytest.raises(ShapeError, match=r"no set 'tenth'; there are .*ninth"):
-        find("tenth")
-
-
 def test_no_shape_of_a_blind_set_tells_an_incident_that_another_tells() -> None:
     told = Counter(shape.source for shape in find("all") + find(SLOW_SET))
     blind = [shape for shape in find("all") if shape.set_name not in ("open", "held")]
     assert [shape.name for shape in blind if told[shape.source] > 1] == []
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "complaint"),
-    [
-        ('do = "sleep"', 'do = "dream"', "no action 'dream'"),
-        ("seconds = 0.3", "minutes = 1", "missing a required argument: 'seconds'"),
-        ('stage = "train"', 'stage = "trian"', "no stage 'trian'"),
-        ("world = 3", "world = 0", "world is 1 to 16"),
-        ("trigger = true", "trigger = false", "an action has trigger = true"),
-        ('source = "https:', 'source = "file:', "source is a URL"),
-        ('kind = "process"', 'kind = "eval"', "kind is one of"),
-        ('do = "collective"', 'do = "collective", group = "tp"', r"groups are named in \[groups\]"),
-        ("culprits = [1]", 'culprits = "me"', "culprits is a list"),
-    ],
-)
-def test_a_mistake_in_a_shape_is_told(old: str, new: str, complaint: str, tmp_path: Path) -> None:
-    text = SMALL.format(kind="process", fault=KILLED) + "[expect]\nculprits = [1]\n"
-    load(written(tmp_path, "good", text))
-    assert old in text
-    with pytest.raises(ShapeError, match=complaint):
-        load(written(tmp_path, "bad", text.replace(old, new)))
 
 
 NOBODY: frozenset[int] = frozenset()
@@ -117,35 +82,6 @@ def test_an_answer_is_graded(
     suspected: bool, named: list[frozenset[int]], right: frozenset[int], expected: str
 ) -> None:
     assert grade(suspected, named, (right,)) == expected
-
-
-def test_rules_that_change_their_answer_while_inspect_looks_have_given_both() -> None:
-    seen = Seen(named={time + 0.25: ONE for time in range(100, 131)})
-    assert seen.between(105.0, 112.0) == seen.between(105.5, 112.75) == {ONE}
-    assert seen.between(95.0, 99.0) == {NOBODY}
-    assert seen.between(130.0, 132.0) == {ONE, NOBODY}
-    seen.named |= {time + 0.25: BOTH for time in range(131, 150)}
-    assert seen.between(125.0, 135.0) == {ONE, BOTH}
-
-
-@pytest.mark.parametrize("stood", [True, False])
-def test_a_difference_counts_and_says_if_inspect_names_others_soon(
-    tmp_path: Path, stood: bool
-) -> None:
-    shape = load(
-        written(tmp_path, "calm", f"healthy = true\n{SMALL}".format(kind="variance", fault=LATE))
-    )
-    look = Probe(130.0, 134.0, stood, stalled=True, culprits={(shape.role_of(1, 3)[0], 1)})
-    played = Played(shape, ["node-a"], {}, 90.0, triggered=100.0, ended=200.0, probe=look)
-    same, other = (
-        judge(played, Seen(named={float(time): named for time in range(120, 160)}))
-        for named in (ONE, TWO)
-    )
-    assert (same.agrees, other.agrees) == (True, False)
-    text = agreement([same, other])
-    assert "1/2 = 50%" in text
-    assert "`inspect` names 1, the rules 2" in text
-    assert ("names others itself" in text) is not stood
 
 
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus on the PATH")

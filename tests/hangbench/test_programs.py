@@ -7,8 +7,6 @@ import dataclasses
 import re
 import shutil
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,11 +18,10 @@ from tests.hangbench.field import Field
 from tests.hangbench.player import Played, lacks, play
 from tests.hangbench.probes import Probe
 from tests.hangbench.score import RIGHT, STRANGER, Seen, judge, named_by
-from tests.hangbench.server import FAULTS, address
+from tests.hangbench.server import address
 from tests.hangbench.shape import (
     PROGRAMS,
     Shape,
-    ShapeError,
     bare,
     find_programs,
     load,
@@ -97,57 +94,6 @@ def talk(tmp_path: Path) -> Shape:
     return load(file)
 
 
-@needs_prometheus
-@pytest.mark.xdist_group("live")
-def test_a_server_that_waits_for_another_that_is_silent_stops_all_who_ask_it(talk: Shape) -> None:
-    (played,) = rehearse([dataclasses.replace(talk, watch=12)])
-    steps = [step for _, _, step in played.looks[-1].ranks]
-    assert steps == [4, 7, 7, 0], played.log
-    assert not played.statuses
-
-
-PATIENCE = """
-title = "Ranks that are tired of waiting"
-source = "https://example.org/"
-taken = "For a test."
-kind = "process"
-world = 5
-watch = 8
-absent = [4]
-step = [
-    { do = "sleep", seconds = 0.1 },
-    { do = "fail", server = "reward", how = "error", ranks = [0], at = 3, trigger = true },
-    { do = "call", server = "reward", ranks = [0], tries = 2, pause = 0.1, failing = "skip" },
-    { do = "call", server = "reward", ranks = [1], tries = 2, pause = 0.1 },
-    { do = "get", queue = "nothing", ranks = [2], timeout = 0.2, failing = "skip" },
-    { do = "collective", group = "pair", ranks = [3], at = 2, beat = 0.1 },
-]
-[[server]]
-name = "reward"
-seconds = 0
-[groups]
-pair = [[3, 4]]
-[expect]
-culprits = [1]
-"""
-
-
-@needs_prometheus
-@pytest.mark.xdist_group("live")
-def test_who_gets_no_answer_goes_on_without_or_dies_and_who_waits_for_the_absent_stays(
-    tmp_path: Path,
-) -> None:
-    file = tmp_path / "patience.toml"
-    file.write_text(PATIENCE)
-    (played,) = rehearse([load(file)])
-    last = played.looks[-1].ranks
-    assert played.statuses == {1: 1}, played.log
-    assert last[0][2] > 10
-    assert last[2][2] > 10
-    assert last[3][1:] == (pytest.approx(played.triggered, abs=60), 2)
-    assert last[4] == (0, 0, 0)
-
-
 def test_a_server_is_named_by_its_pid_and_a_process_that_is_none_is_a_stranger(talk: Shape) -> None:
     played = Played(talk, ["node-a"], {}, 90.0, triggered=100.0, ended=200.0, server_pids=[11, 12])
     labels = {"evidence": "outsider", "role": "train"}
@@ -163,31 +109,6 @@ def test_a_server_is_named_by_its_pid_and_a_process_that_is_none_is_a_stranger(t
     assert (scored.answer, scored.inspect) == (RIGHT, RIGHT)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "complaint"),
-    [
-        ('server = "engine"', 'server = "motor"', r"servers are named in \[\[server\]\]"),
-        ('how = "silent"', 'how = "sulk"', "a server fails in one of"),
-        ('culprits = ["reward"]', 'culprits = ["nobody"]', "'nobody' is not in list"),
-        ('do = "sleep"', 'do = "dream"', "no action 'dream'"),
-        ("absent = [3]", 'program = "no.py"', "there are steps, or a program"),
-        (
-            '{ do = "get", queue = "scores", ranks = [2] },',
-            '{ do = "get", queue = "scores", ranks = [2], stage = "train" },',
-            "the second thread has no stages",
-        ),
-    ],
-)
-def test_a_mistake_in_what_ranks_talk_to_is_told(
-    old: str, new: str, complaint: str, tmp_path: Path
-) -> None:
-    assert old in TALK
-    file = tmp_path / "bad.toml"
-    file.write_text(TALK.replace(old, new))
-    with pytest.raises(ShapeError, match=complaint):
-        load(file)
-
-
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., str]]:
     children = Children()
@@ -200,31 +121,6 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., str]]:
 
     yield start
     children.stop(patience=0.1)
-
-
-def ask(url: str, timeout: float = 30.0) -> str:
-    """The status, or why there is none."""
-    request = urllib.request.Request(url, method="POST")
-    try:
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
-            return str(answer.status)
-    except urllib.error.HTTPError as error:
-        return str(error.code)
-    except TimeoutError:
-        return "none"
-    except (ConnectionError, urllib.error.URLError) as error:
-        return "none" if "timed out" in str(error) else "gone"
-
-
-@pytest.mark.parametrize("how", FAULTS)
-def test_a_server_answers_until_it_fails(serve: Callable[..., str], how: str) -> None:
-    url = serve("engine")
-    assert ask(f"{url}/work") == "200"
-    assert ask(f"{url}/fail/{how}/9") == "200"
-    after = {"error": "500", "die": "gone", "drop": "gone"}.get(how, "none")
-    while how in ("die", "hang", "stop") and ask(f"{url}/work", timeout=0.3) == "200":
-        pass  # which comes once the request to fail has been answered
-    assert ask(f"{url}/work", timeout=0.5 if after == "none" else 30.0) == after
 
 
 @needs_prometheus

@@ -48,27 +48,6 @@ def test_kills_are_those_of_the_group_itself(tmp_path: Path) -> None:
     assert oom_kills(file) is None
 
 
-def test_version_1_has_a_tree_for_each_controller(tmp_path: Path) -> None:
-    write(
-        tmp_path / "proc/9/cgroup",
-        "5:pids:/a\n4:memory:/slurm/job_7\n3:cpu,cpuacct:/x\n1:name=systemd:/\n0::/",
-    )
-    job = tmp_path / "memory/slurm/job_7"
-    write(job / "memory.usage_in_bytes", 70)
-    write(job / "memory.limit_in_bytes", 9223372036854771712)
-    write(job / "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2")
-    mounts = [
-        Mount(str(tmp_path / "unified"), "cgroup2", "x", "0:1"),
-        Mount(str(tmp_path / "memory"), "cgroup", "x", "0:2"),
-        Mount(str(tmp_path / "cpu,cpuacct"), "cgroup", "x", "0:3"),
-    ]
-    groups = Cgroups(tmp_path / "proc", mounts)
-    assert groups.usage(9, "memory") == Usage(70, None)
-    file = groups.oom_file(9)
-    assert file is not None
-    assert oom_kills(file) == 2
-
-
 CPU_STAT = """usage_usec 90
 user_usec 60
 system_usec 30
@@ -87,12 +66,6 @@ def test_the_cpu_limit_that_stops_a_process_most_counts(tmp_path: Path) -> None:
     write(tmp_path / "cg/job_7/cpu.stat", CPU_STAT.format(periods=7, stopped=2_500_000))
     write(tmp_path / "cg/job_7/step_0/cpu.stat", CPU_STAT.format(periods=7, stopped=100))
     assert groups.throttled_seconds(9) == 2.5
-
-
-def test_a_group_without_a_cpu_limit_is_not_stopped(tmp_path: Path) -> None:
-    groups = v2(tmp_path)
-    write(tmp_path / "cg/job_7/cpu.stat", CPU_STAT.format(periods=0, stopped=0))
-    assert groups.throttled_seconds(9) is None
 
 
 def test_version_1_counts_nanoseconds(tmp_path: Path) -> None:
@@ -121,19 +94,3 @@ def test_a_real_limit_stops_a_process(tmp_path: Path) -> None:
         child.wait()
         wait_for(lambda: not (group / "cgroup.procs").read_text(), "the group is empty")
         group.rmdir()
-
-
-def test_a_group_outside_of_our_own_root_is_not_looked_for(tmp_path: Path) -> None:
-    write(tmp_path / "proc/9/cgroup", "0::/../../etc")
-    write(tmp_path / "etc/memory.current", 1)
-    root = tmp_path / "a/b"
-    root.mkdir(parents=True)
-    groups = Cgroups(tmp_path / "proc", [Mount(str(root), "cgroup2", "x", "0:1")])
-    assert groups.usage(9, "memory") is None
-    assert groups.oom_file(9) is None
-
-
-def test_a_process_that_is_gone_has_no_group(tmp_path: Path) -> None:
-    groups = v2(tmp_path)
-    assert groups.usage(10, "memory") is None
-    assert groups.oom_file(10) is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.guarded_child import Pool
-from stagewatch.host.procfs import Procfs, variables
+from stagewatch.host.procfs import Procfs
 from tests.fakes.faultfs import FaultFs
 from tests.fakes.stuck import get_stuck, getting_stuck
 from tests.running import Python
@@ -26,17 +25,6 @@ Mounts = Callable[[str], FaultFs]
 def files() -> Iterator[GuardedFiles]:
     with closing(GuardedFiles()) as files:
         yield files
-
-
-def test_what_answers_is_read_with_the_variables_that_are_asked_for(
-    python: Python, files: GuardedFiles
-) -> None:
-    script = python("print('ready'); import time; time.sleep(600)", NAME="värde", NAMES="2", X="3")
-    script.said("ready")
-    read = files.read("environ", [script.pid], ["NAME=", "X="])
-    assert variables(read[script.pid]) == {"NAME": "värde", "X": "3"}
-    script.kill()
-    assert files.read("environ", [script.pid]) == {script.pid: b""}
 
 
 @pytest.mark.parametrize(
@@ -82,19 +70,6 @@ def test_many_that_are_stuck_hold_up_nobody_else(
     assert files.blocked("environ") == set(stuck)
 
 
-def test_a_stuck_process_that_is_killed_is_forgotten(
-    python: Python, faultfs: Mounts, files: GuardedFiles
-) -> None:
-    mount = faultfs("silent")
-    script = getting_stuck(python, mount)
-    get_stuck(script, mount)
-    assert not files.read("environ", [script.pid])
-    mount.ok()
-    script.finish(None)
-    files.read("environ", [os.getpid()])
-    assert not files.blocked("environ")
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -119,18 +94,6 @@ def test_what_is_not_on_the_readers_list_is_refused(change: dict[str, object]) -
     assert Pool("/proc").answer(question)["read"]
     assert Pool("/proc").answer(question | change).keys() == {"refused"}
     assert Pool("/proc").answer([]).keys() == {"refused"}  # type: ignore[arg-type]
-
-
-def test_what_a_process_holds_open_is_told_by_number_alone(files: GuardedFiles) -> None:
-    with socket.socket() as held:
-        told = files.read("sockets", [os.getpid()])[os.getpid()] or b""
-        assert str(Path(f"/proc/self/fd/{held.fileno()}").readlink()) in {
-            f"socket:[{inode.decode()}]" for inode in told.split()
-        }
-    assert int(files.read("descriptors", [os.getpid()])[os.getpid()] or 0) > 3
-    assert files.read("ns/net", [os.getpid()]) == {
-        os.getpid(): bytes(Path("/proc/self/ns/net").readlink())
-    }
 
 
 def test_what_a_task_sleeps_in_is_told_by_the_reader_where_the_agent_may_not_look(

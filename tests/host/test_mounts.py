@@ -32,17 +32,6 @@ def test_the_deepest_and_latest_mount_counts(tmp_path: Path) -> None:
     assert mount_of(Path("/database"), mounts) == Mount("/", "ext4", "/dev/vda1", "253:0")
 
 
-def test_a_table_that_cannot_be_read_is_empty(tmp_path: Path) -> None:
-    assert read_mounts(tmp_path / "absent") == []
-    assert mount_of(Path("/x"), []) is None
-
-
-def test_this_machine_has_a_root() -> None:
-    found = mount_of(Path("/"), read_mounts(Path("/proc/self/mountinfo")))
-    assert found is not None
-    assert found.point == "/"
-
-
 @given(st.text())
 def test_garbage_costs_only_its_own_lines(garbage: str) -> None:
     found = parse_mounts(f"{TABLE}{garbage}\n{TABLE}")

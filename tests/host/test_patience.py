@@ -6,14 +6,11 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from stagewatch.core.errors import SourceError
 from stagewatch.host.patience import MAX_WAITING_PER_USER, Patience
 from stagewatch.host.procfs import Procfs
 from tests.fakes.faultfs import FaultFs
@@ -86,82 +83,12 @@ def test_one_that_does_not_answer_keeps_no_other_from_being_read(silent: Silent)
     wait_for(lambda: asked.ask_each(reads)[2] == "late", "it answers again")
 
 
-def test_many_are_read_by_one_thread_and_one_that_is_gone_says_nothing() -> None:
-    asked = Patience(lambda process: 0)
-
-    def gone() -> int:
-        raise ProcessLookupError
-
-    reads = [(f"/proc/{number}", threading.get_ident) for number in range(1000)]
-    reads[500] = ("/proc/500", gone)
-    threads = asked.ask_each(reads)
-    assert threads[500] is None
-    assert len({*threads} - {None, threading.get_ident()}) == 1
-
-
-def test_more_reads_than_fit_a_batch_are_all_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stagewatch.host.patience.BATCH_SECONDS", 0.0)
-    asked = Patience(lambda process: 0)
-    reads = [(f"/proc/{number}", partial(int, number)) for number in range(5)]
-    assert asked.ask_each(reads) == [*range(5)]
-
-
-def test_what_a_read_asks_of_its_own_process_is_read_by_the_same_thread() -> None:
-    asked = Patience(lambda process: 0)
-
-    def both() -> tuple[int | None, int | None]:
-        inner = asked.ask("/proc/1", threading.get_ident)
-        return inner, asked.ask("/proc/2", threading.get_ident)
-
-    inner, other = asked.ask("/proc/1", both) or (None, None)
-    assert inner == asked.ask("/proc/1", threading.get_ident)
-    assert inner != other
-
-
-def test_nobody_else_asks_a_thread_before_its_answer_is_taken() -> None:
-    asked = Patience(lambda process: 0)
-
-    class AnotherAsksAtOnce(list[Any]):
-        asks = True
-
-        def append(self, asker: Any) -> None:
-            super().append(asker)
-            if self.asks:
-                self.asks = False
-                assert asked.ask("/proc/2", lambda: "two") == "two"
-
-    asked._idle = AnotherAsksAtOnce()
-    assert asked.ask("/proc/1", lambda: "one") == "one"
-
-
 def test_a_crowd_of_one_user_costs_nobody_else(silent: Silent) -> None:
     asked = Patience(lambda process: 1000 if process.startswith("/proc/1") else 1001)
     for number in range(100):
         assert asked.ask(f"/proc/1{number}", silent.read, 0.01) is None
     assert silent.begun == MAX_WAITING_PER_USER
     assert asked.ask("/proc/2", lambda: "answer", 60) == "answer"
-
-
-def test_a_shortage_of_our_own_is_not_taken_for_a_process_that_is_gone() -> None:
-    """See EMFILE in open(2)."""
-    with ExitStack() as stack:
-        try:
-            while True:
-                descriptor = os.open("/dev/null", os.O_RDONLY)
-                stack.callback(os.close, descriptor)
-        except OSError:
-            pass
-        with pytest.raises(SourceError, match="Too many open files"):
-            Procfs().is_running(os.getpid(), 0)
-    assert Procfs().stat(os.getpid()) is not None
-
-
-def test_a_forked_child_asks_with_threads_of_its_own() -> None:
-    assert Procfs().stat(os.getpid()) is not None
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if Procfs().stat(os.getppid()) is not None else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_process_stuck_in_exec_is_asked_once_and_still_runs(

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import tracemalloc
 from pathlib import Path
 
-import pytest
-
-from stagewatch.host.procfs import PAGE_SIZE, TICKS_PER_SECOND, Procfs, number
+from stagewatch.host.procfs import PAGE_SIZE, TICKS_PER_SECOND, Procfs
 from tests.golden import FIXTURES
-from tests.running import Python
 
 FIXED = Procfs(FIXTURES / "proc")
 
@@ -38,15 +32,6 @@ def test_a_command_that_looks_like_the_rest_of_the_line_does_not_confuse() -> No
     )
 
 
-def test_run_queue_time_and_swap_are_unknown_on_a_kernel_without_them() -> None:
-    with_it, without = FIXED.scheduling(4242, 4242), FIXED.scheduling(4300, 4300)
-    assert with_it is not None
-    assert without is not None
-    assert (with_it.queue_seconds, with_it.voluntary, with_it.involuntary) == (5.6, 12, 98765)
-    assert (without.queue_seconds, without.voluntary, without.involuntary) == (None, 5, 6)
-    assert (with_it.swapped_bytes, without.swapped_bytes) == (2 << 20, None)
-
-
 def test_what_is_not_there_is_none() -> None:
     assert FIXED.stat(1) is None
     assert FIXED.scheduling(1, 1) is None
@@ -54,58 +39,3 @@ def test_what_is_not_there_is_none() -> None:
     assert FIXED.wait_channel(1, 1) == ""
     assert Procfs(Path("/nonexistent")).pids() == []
     assert Procfs(Path("/nonexistent")).pid_namespace() == 0
-
-
-@pytest.mark.parametrize("stat", [b"", b"1", b"1 (x) R", b"1 (x) R a b c", b"\xff" * 100])
-def test_a_stat_that_is_no_stat_is_none(stat: bytes, tmp_path: Path) -> None:
-    (tmp_path / "1").mkdir()
-    (tmp_path / "1" / "stat").write_bytes(stat)
-    assert Procfs(tmp_path).stat(1) is None
-
-
-def test_a_wait_channel_of_zero_is_none() -> None:
-    assert FIXED.wait_channel(4242, 4242) == ""
-    assert FIXED.wait_channel(4243, 4243) == "futex_do_wait"
-
-
-def test_many_processes_are_told_as_each_alone_is() -> None:
-    proc = Procfs()
-    ended = subprocess.Popen(["true"])
-    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-    pids = [os.getpid(), os.getppid(), ended.pid, 1 << 30]
-    stats = proc.stats(pids)
-    assert stats.keys() == {os.getpid(), os.getppid(), ended.pid}
-    began = {pid: stats[pid].start_ticks for pid in stats}
-    assert proc.running(began) == {os.getpid(), os.getppid()}, "a zombie does not run"
-    assert proc.running({os.getpid(): began[os.getpid()] + 1}) == set()
-    own = proc.network_namespace(os.getpid())
-    assert proc.network_namespaces([os.getpid(), 1 << 30]) == {os.getpid(): own}
-    ended.wait()
-
-
-def test_this_process_is_read_as_it_is(python: Python) -> None:
-    proc = Procfs()
-    script = python("print('ready'); input()", NAME="värde", EMPTY="")
-    found = proc.stat(os.getpid())
-    assert found is not None
-    assert found.parent == os.getppid()
-    assert found.session == os.getsid(0)
-    assert proc.uid(os.getpid()) == os.geteuid()
-    assert proc.is_running(os.getpid(), found.start_ticks)
-    assert not proc.is_running(os.getpid(), found.start_ticks + 1)
-    assert os.getpid() in proc.pids()
-    assert proc.pid_namespace() == Path("/proc/self/ns/pid").stat().st_ino
-    assert proc.boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    script.finish(None)
-
-
-def test_numbers_that_were_read_are_not_kept() -> None:
-    """The kernel's counters never come back, so each of them would stay for ever."""
-    tracemalloc.start()
-    try:
-        for value in range(10**12, 10**12 + 50_000):
-            number(str(value))
-        kept, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert kept < 1 << 20

@@ -10,7 +10,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,9 +25,8 @@ from stagewatch.incidents.collector import FRAME, GROUP, IncidentsCollector
 from stagewatch.incidents.files import IncidentDirectory
 from stagewatch.ranks import stacks
 from stagewatch.ranks.directory import RankDirectory
-from stagewatch.ranks.model import Rank
 from stagewatch.ranks.record_directory import RecordDirectory
-from stagewatch.ranks.stacks import Frame, StackTaker, Take
+from stagewatch.ranks.stacks import StackTaker
 from tests.incidents.test_libraries import Recorder, dump, entry, variables
 from tests.inspect.test_command import run_inspect
 from tests.node_agent import NodeAgent
@@ -243,44 +242,6 @@ def test_the_last_events_of_a_rank_stand_in_the_incident(
         assert re.fullmatch(r"\d+\.\d{3} s ago: step idle step 100", last)
 
 
-def test_a_job_that_still_hangs_is_looked_at_again_and_its_incident_made_anew(
-    node: Callable[[], Node],
-    start: Callable[[], list[int]],
-    kept: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What a rank was in once, by chance, does not settle who is named."""
-    monkeypatch.setattr(collector, "APART_SECONDS", 0.1)
-    monkeypatch.setattr(collector, "PAUSES_SECONDS", (0.1, 0.1))
-    here = node()
-    pids = start()
-    take, looks = here.taker.take, 0
-
-    def misread(ranks: Iterable[Rank]) -> dict[int, Take]:
-        """The first two looks find rank 0 in a place of its own, and do not reach rank 1."""
-        nonlocal looks
-        looks += 1
-        found = take(ranks)
-        if looks <= 2:
-            found[pids[0]] = Take((("MainThread", (Frame("collect", "/x/run.py", 3),)),))
-            found[pids[1]] = Take(problem="no time was left for it")
-        return found
-
-    monkeypatch.setattr(here.taker, "take", misread)
-    wait_for(here.look, "an incident")
-    (file,) = kept.iterdir()
-    assert "it is in other code than all others" not in file.read_text()
-    wait_for(lambda: here.look() and looks == 6, "four more looks")
-    wait_for(lambda: here.look() and "in other code than" in file.read_text(), "a verdict")
-    content = json.loads(file.read_text())
-    assert f"rank 2 (pid {pids[2]})" in content["sentences"][0]
-    assert [one["stack"]["still"] for one in content["ranks"]] == [False, True, True, True]
-    assert list(kept.iterdir()) == [file]
-    for _ in range(15):
-        here.look()
-    assert looks == 6
-
-
 def test_without_py_spy_there_is_one_line_and_an_incident_without_stacks(
     node: Callable[[], Node],
     start: Callable[[], list[int]],
@@ -300,48 +261,6 @@ def test_without_py_spy_there_is_one_line_and_an_incident_without_stacks(
     content = json.loads(file.read_text())
     assert {"pip install" in one["stack"]["problem"] for one in content["ranks"]} == {True}
     assert "no rank stands out" in content["sentences"][0]
-
-
-def test_a_rank_that_dies_while_the_stacks_are_taken_costs_nothing_but_its_stack(
-    node: Callable[[], Node],
-    start: Callable[[], list[int]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    here = node()
-    pids = start()
-    take = here.taker.take
-    killed: list[int] = []
-
-    def and_kill(ranks: object) -> object:
-        found = take(ranks)  # type: ignore[arg-type]
-        if not killed:
-            os.kill(pids[0], signal.SIGKILL)
-            killed.append(pids[0])
-        return found
-
-    monkeypatch.setattr(here.taker, "take", and_kill)
-    samples = wait_for(here.look, "an incident")
-    ranks = {labels[2] for labels in samples.families[FRAME]}
-    assert ranks == {"1", "2", "3"}
-
-
-def test_a_job_that_goes_on_is_not_looked_at(
-    node: Callable[[], Node], children: Children, tmp_path: Path, kept: Path
-) -> None:
-    here = node()
-    (tmp_path / "train.py").write_text(
-        TRAINER.replace("length_reward() if", "None if").replace(
-            "else wait_for_peers()", "else None"
-        )
-    )
-    children.start(
-        [sys.executable, str(tmp_path / "train.py"), "0"],
-        environ=os.environ | {"STAGEWATCH_DIR": str(tmp_path / "ranks")},
-    )
-    wait_for(lambda: here.records.read(), "the rank is seen")
-    for _ in range(60):
-        assert here.look() is None
-    assert not kept.exists()
 
 
 def start_one(children: Children, directory: Path, job: str) -> None:

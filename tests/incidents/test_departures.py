@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-import os
-import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,20 +11,14 @@ from typing import Any
 import pytest
 
 from stagewatch.core.processes import Children
-from stagewatch.host.procfs import Procfs
 from stagewatch.incidents.departures import (
-    MAX_PER_USER,
     NAME,
-    Departure,
     Departures,
-    left_lately,
     read,
 )
-from stagewatch.judgement.limits import REMEMBERED_SECONDS
 from stagewatch.ranks.model import Rank
 from tests.fake_clock import Clock
 from tests.inspect.test_command import run_inspect
-from tests.judgement.cases import GONE
 from tests.judgement.jobs import job
 from tests.node_agent import NodeAgent
 from tests.running import clean_environ
@@ -76,36 +67,6 @@ def test_who_is_not_there_any_more_has_left(seen: Departures, clock: Clock) -> N
     assert told(seen) == {1: 41.0, 2: 1.0, 3: 41.0}
 
 
-def test_who_comes_back_has_not_left(seen: Departures) -> None:
-    seen.look(ranks(0, 2))
-    seen.look(ranks(0, 1, 2))
-    assert told(seen).keys() == {3}
-
-
-def test_a_rank_that_is_here_has_not_left_be_it_dead(seen: Departures) -> None:
-    seen.look(ranks(0))
-    facts = job(4, rank_1=GONE)
-    assert seen.facts(facts) == []
-    assert seen.facts([*facts[:2], facts[3]])[0].rank == 2
-
-
-def test_a_job_that_has_no_rank_left_is_forgotten(seen: Departures) -> None:
-    seen.look(ranks(0))
-    seen.look([])
-    seen.look(ranks(0))
-    assert told(seen) == {}
-
-
-def test_who_left_long_ago_is_forgotten(seen: Departures, clock: Clock, file: Path) -> None:
-    seen.look(ranks(0))
-    clock.now += REMEMBERED_SECONDS - 0.1
-    assert told(seen).keys() == {1, 2, 3}
-    clock.now += 0.1
-    assert told(seen) == {}
-    seen.look(ranks(0))
-    assert read(file, BOOT) == ()
-
-
 def test_an_agent_that_starts_again_still_knows_but_not_after_a_boot(
     seen: Departures, clock: Clock, file: Path
 ) -> None:
@@ -114,42 +75,6 @@ def test_an_agent_that_starts_again_still_knows_but_not_after_a_boot(
     again.look(ranks(0, 1))
     assert told(again).keys() == {2, 3}
     assert told(Departures(file, "another", clock=clock)) == {}
-
-
-def test_one_users_ranks_do_not_crowd_out_anothers(seen: Departures, clock: Clock) -> None:
-    seen.look(ranks(0, 1, 2))
-    for first in range(0, 2 * MAX_PER_USER, 64):
-        clock.now += 1
-        others = ranks(*range(first, first + 64), job_id="666", user=1001)
-        seen.look([*ranks(0, 1, 2), *others, *ranks(9999, job_id="666", user=1001)])
-    seen.look([*ranks(0, 1, 2), *ranks(9999, job_id="666", user=1001)])
-    assert told(seen).keys() == {3}
-    left = seen.facts(job(1, job_id="666"))
-    assert len(left) == MAX_PER_USER
-    assert min(rank.rank for rank in left) == MAX_PER_USER, "those that left last are kept"
-
-
-def test_a_file_is_written_only_when_somebody_has_left_and_all_may_read_it(
-    seen: Departures, file: Path
-) -> None:
-    assert not file.exists()
-    seen.look(ranks(0, 1, 2))
-    assert stat.S_IMODE(file.stat().st_mode) == 0o644
-    before = file.stat().st_ino
-    seen.look(ranks(0, 1, 2))
-    assert file.stat().st_ino == before
-    assert [departure.rank for departure in read(file, BOOT)] == [3]
-
-
-def test_where_no_file_can_be_written_there_is_one_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    departures = Departures(tmp_path / "none" / "incidents" / NAME, BOOT)
-    with caplog.at_level(logging.WARNING):
-        for left in (4, 3, 2):
-            departures.look(ranks(*range(left)))
-    assert len(caplog.messages) == 1
-    assert told(departures).keys() == {2, 3}
 
 
 GOOD: dict[str, Any] = {
@@ -166,13 +91,6 @@ GOOD: dict[str, Any] = {
 def kept(*departures: object, **changes: object) -> dict[str, Any]:
     """What stands in a file."""
     return {"version": 1, "boot_id": BOOT, "departures": list(departures)} | changes
-
-
-def test_what_an_agent_has_kept_is_read(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_text(json.dumps(kept(GOOD, GOOD | {"world_size": None, "user": None})))
-    first, second = read(tmp_path / NAME, BOOT)
-    assert first == Departure(**GOOD)
-    assert (second.world_size, second.user) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -192,11 +110,6 @@ def test_what_an_agent_has_kept_is_read(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_used_tells_nothing(content: object, tmp_path: Path) -> None:
     (tmp_path / NAME).write_text(json.dumps(content))
     assert read(tmp_path / NAME, BOOT) == ()
-
-
-def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / NAME)
-    assert left_lately(tmp_path, job(2), Procfs()) == []
 
 
 TRAINER = """

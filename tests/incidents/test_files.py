@@ -19,7 +19,6 @@ from stagewatch.incidents import files as incidents
 from stagewatch.incidents.files import Incident, IncidentDirectory, Witness, read, with_evidence
 from stagewatch.judgement.facts import as_json
 from stagewatch.ranks.stacks import Stack
-from stagewatch.ranks.wait_class import WaitClass
 from tests.judgement.cases import LATE, PARKED
 from tests.judgement.jobs import job
 from tests.records import SECOND_USER
@@ -58,14 +57,6 @@ def test_what_is_kept_comes_back(directory: IncidentDirectory, files: Path) -> N
     directory.keep(kept, None)
     assert directory.load() == {"540": kept}
     assert list(read(files, ["540", "541"])) == [kept]
-
-
-def test_the_latest_of_a_job_counts(directory: IncidentDirectory, files: Path) -> None:
-    for age in (700, 5, 1500):
-        directory.keep(incident(when=time.time() - age), None)
-    assert time.time() - directory.load()["540"].time < 600
-    (one,) = read(files, ["540"])
-    assert time.time() - one.time < 600
 
 
 def test_job_ids_lead_nowhere_else(directory: IncidentDirectory, files: Path) -> None:
@@ -154,26 +145,6 @@ def test_a_damaged_file_is_set_aside_with_a_line(
     assert file.with_name(file.name + ".corrupt").exists()
 
 
-@pytest.mark.parametrize("end", [0, 1, 100, -1])
-def test_a_file_that_was_cut_is_set_aside(
-    end: int, directory: IncidentDirectory, files: Path
-) -> None:
-    directory.keep(incident(), None)
-    (file,) = files.iterdir()
-    file.write_bytes(file.read_bytes()[:end])
-    assert directory.load() == {}
-
-
-def test_files_of_others_are_left_alone(directory: IncidentDirectory, files: Path) -> None:
-    directory.keep(incident(), None)
-    other = files / "notes.txt"
-    other.write_text("mine")
-    for number in range(incidents.MAX_INCIDENTS + 5):
-        directory.keep(incident(f"j{number}", time.time() - 10 + number / 100), None)
-    assert other.read_text() == "mine"
-    assert len(list(files.glob("*.json"))) == incidents.MAX_INCIDENTS
-
-
 def test_old_ones_and_too_many_bytes_are_removed(
     directory: IncidentDirectory, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,25 +159,9 @@ def test_old_ones_and_too_many_bytes_are_removed(
     assert directory.load().keys() == {"newer"}
 
 
-def test_a_directory_that_cannot_be_written_costs_a_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    IncidentDirectory(tmp_path / "none/incidents").keep(incident(), None)
-    assert len(caplog.messages) == 1
-    assert "cannot be written" in caplog.text
-    assert not (tmp_path / "none").exists()
-
-
 def test_the_stacks_count_while_the_overdue_ranks_stand_still() -> None:
     now = time.time()
     found = with_evidence(RANKS, [incident(when=now - 400)], now)
     assert {rank.stack for rank in found} == {STACK}
     assert with_evidence(RANKS, [incident(when=now - 420)], now) == RANKS
     assert with_evidence(RANKS, [incident(when=now + 60)], now) == RANKS
-
-
-def test_another_process_of_the_same_rank_has_another_stack() -> None:
-    now = time.time()
-    restarted = job(3, LATE | PARKED, rank_1={"pid": 99}, rank_2={"wait_class": WaitClass.GONE})
-    found = with_evidence(restarted, [incident(when=now)], now)
-    assert [rank.stack for rank in found] == [STACK, Stack(), Stack()]

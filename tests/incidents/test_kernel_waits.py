@@ -12,9 +12,9 @@ from stagewatch.judgement.from_prometheus import JobSeries, moment
 from stagewatch.judgement.judge import judge
 from stagewatch.ranks.model import Rank
 from stagewatch.ranks.wait_class import WaitClass
-from stagewatch.ranks.waits.ends import ends
 from stagewatch.ranks.waits.model import Connection, Kind, Mode, Process, State, Wait, Waiting
 from tests.judgement.jobs import HEALTHY
+from tests.ranks.waits.chain import ends
 from tests.ranks.waits.conftest import Settled, program, settled, waits  # noqa: F401
 from tests.ranks.waits.programs import code
 from tests.ranks.waits.test_pipes import Start

@@ -22,7 +22,7 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.host.guarded import GuardedFiles
-from stagewatch.incidents.flight_recorder import facts, load, positions, trigger
+from stagewatch.incidents.flight_recorder import load, positions, trigger
 from stagewatch.incidents.libraries import Libraries
 from stagewatch.ranks.model import Rank
 from tests.records import SECOND_USER
@@ -167,20 +167,6 @@ def test_ras_tells_which_ranks_are_behind_or_missing(
     assert server.commands == ["CLIENT PROTOCOL 2", "TIMEOUT 1", "SET FORMAT JSON", "STATUS"]
 
 
-def test_ras_tells_of_errors(
-    libraries: Libraries, ras: Callable[..., Ras], rank: Callable[..., Rank]
-) -> None:
-    server = ras(None)
-    one = rank(0, NCCL_RAS_ADDR=f"127.0.0.1:{server.port}")
-    wrong, late = member(0, one.pid, 1), member(1, 7, 1)
-    wrong["status"]["async_error"] = 6
-    late["status"]["init_state"] = 7
-    server.status = communicator([wrong, late])
-    first, second = asked(libraries, server, one)
-    assert first.endswith(": rank 1 has not finished its initialisation")
-    assert second.endswith(": rank 0 has an asynchronous error")
-
-
 def test_communicators_of_another_job_of_the_user_are_left_out(
     libraries: Libraries, ras: Callable[..., Ras], rank: Callable[..., Rank]
 ) -> None:
@@ -213,21 +199,6 @@ Warnings
 TIMEOUT
   Encountered 2 communication timeouts while gathering communicator data
 """
-
-
-def test_a_version_without_json_is_told_in_its_own_words(
-    libraries: Libraries, ras: Callable[..., Ras], rank: Callable[..., Rank]
-) -> None:
-    server = ras(TEXT, speaks_json=False)
-    one = rank(0, NCCL_RAS_ADDR=f"localhost:{server.port}")
-    assert asked(libraries, server, one) == [
-        "NCCL RAS: INCOMPLETE",
-        "NCCL RAS: Missing communicator data from 1 job process",
-        "NCCL RAS: Process 3487984 on node 172.16.64.213 managing GPU 5",
-        "NCCL RAS: TIMEOUT",
-        "NCCL RAS: Encountered 2 communication timeouts while gathering communicator data",
-    ]
-    assert server.commands[-1] == "VERBOSE STATUS"
 
 
 @pytest.mark.parametrize("libraries", [0.5], indirect=True)
@@ -346,19 +317,6 @@ def test_the_recorder_tells_which_rank_is_behind(
     ]
 
 
-def test_all_in_one_collective_is_told_and_all_done_is_not() -> None:
-    inside, done = (positions(dump(entry(7, state))) for state in ("started", "completed"))
-    assert facts({0: inside, 1: inside}) == [
-        FR + "process group default_pg: ranks 0, 1 have enqueued all_reduce 7 and not completed it"
-    ]
-    assert facts({0: done, 1: done}) == []
-    active = dump(entry(7, "scheduled")) | {
-        "pg_status": {"0": {"last_enqueued_collective": "9", "last_completed_collective": "6"}}
-    }
-    (line,) = facts({0: positions(active), 1: inside})
-    assert line.endswith("rank 1 has not enqueued collective 9, rank 0 has")
-
-
 def test_a_dump_that_pytorch_has_written_is_read() -> None:
     groups = positions(load(str(REAL), REAL.stat().st_uid))
     assert {(one.name, one.enqueued, one.completed) for one in groups.values()} == {
@@ -409,20 +367,6 @@ def test_a_bomb_is_never_called(
     (line,) = told(libraries, rank, tmp_path / "fr_", content)
     assert line == FR + "rank 0: its dump is damaged (UnpicklingError)"
     assert not (tmp_path / "touched").exists()
-
-
-def test_a_dump_of_before_does_not_count(
-    libraries: Libraries, rank: Callable[..., Rank], tmp_path: Path
-) -> None:
-    prefix = tmp_path / "fr_"
-    Path(f"{prefix}0").write_bytes(REAL.read_bytes())
-    os.mkfifo(f"{prefix}0.pipe")
-    listens = os.open(f"{prefix}0.pipe", os.O_RDONLY | os.O_NONBLOCK)
-    one = rank(0, **variables(prefix))
-    assert libraries.read(libraries.ask([one])) == [FR + "rank 0: no dump was written"]
-    os.close(listens)
-    (line,) = libraries.ask([one]).lines
-    assert line == FR + "rank 0: No such device or address", "nobody listens any more"
 
 
 def test_only_a_pipe_of_the_user_is_written_to(tmp_path: Path) -> None:

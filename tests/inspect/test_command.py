@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +16,8 @@ import pytest
 
 from stagewatch.core.processes import Children
 from stagewatch.demo.rank import Board
-from stagewatch.inspect import command
-from stagewatch.inspect.command import InspectOptions, as_json
+from stagewatch.inspect.command import as_json
 from stagewatch.judgement.judge import judge
-from stagewatch.judgement.limits import DEFAULT
-from stagewatch.record import DEFAULT_DIRECTORY
 from tests.judgement.jobs import PARKED, SPINNING, job
 from tests.running import Python, clean_environ
 from tests.waiting import wait_for
@@ -152,36 +147,6 @@ def test_the_rank_that_left_the_loop_early_is_named(
     )
 
 
-def test_a_job_that_ended_long_ago_is_over_unless_it_is_asked_for(
-    record_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script = "import os, stagewatch; stagewatch.init(); stagewatch.heartbeat(1); os._exit(1)"
-    environ = {"STAGEWATCH_DIR": str(record_dir), "STAGEWATCH_JOB_ID": "7", "RANK": "0"}
-    subprocess.run([sys.executable, "-c", script], env=clean_environ(environ), check=False)
-    monkeypatch.setattr(command, "PAUSE_SECONDS", 0.01)
-    options = InspectOptions(record_dir=record_dir)
-    command._look(options, DEFAULT)
-    assert "job 7: its only rank here is gone" in capsys.readouterr().out
-    monkeypatch.setattr(command, "GRACE_SECONDS", 0.0)
-    command._look(options, DEFAULT)
-    told = capsys.readouterr().out
-    assert "job 7 is over: its rank here ended, the last progress was" in told
-    assert "is gone" not in told
-    assert command._look(replace(options, job="7"), DEFAULT) == 3
-    assert "is gone" in capsys.readouterr().out
-
-
-def test_a_job_at_work_and_one_of_its_ranks_killed(inspect: Inspect, start: Start) -> None:
-    pids = start()
-    wait_for(lambda: steps(inspect.json()) > 1, "a step", 200)
-    assert inspect.status == 0
-    os.kill(pids[1], 9)
-    wait_for(lambda: "ended without closing its record" in inspect(), "the verdict", 200)
-    assert inspect.status == 3
-    (verdict,) = inspect.json()["verdicts"]
-    assert (verdict["evidence"], verdict["culprits"][0]["pid"]) == ("process_gone", pids[1])
-
-
 def test_no_rank_is_told_with_where_was_looked(inspect: Inspect) -> None:
     assert inspect() == (
         f"No rank of job {inspect.job_id} on this node: no stage record in {inspect.record_dir}, "
@@ -205,66 +170,6 @@ def test_a_directory_that_was_named_and_does_not_exist_is_an_error(tmp_path: Pat
     )
 
 
-@pytest.mark.skipif(Path(DEFAULT_DIRECTORY).exists(), reason="ranks have run on this machine")
-def test_a_node_where_nothing_was_ever_set_up() -> None:
-    done = run_inspect("--job", "none")
-    assert done.stdout.startswith("No rank of job none on this node")
-    assert done.returncode == 1
-
-
-def test_a_directory_that_is_none_is_one_line_and_status_2(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    inspect = Inspect(tmp_path / "file", "none")
-    assert inspect() == ""
-    assert inspect.warnings == (
-        f"stagewatch: --record-dir = {str(tmp_path / 'file')!r}: must be a directory that exists\n"
-    )
-    assert inspect.status == 2
-
-
-def test_help_tells_the_exit_statuses_and_the_mark() -> None:
-    said = run_inspect("--help").stdout
-    assert "A ! behind PROGRESS marks" in said
-    assert [line[:5] for line in said.split("exit status:")[1].splitlines()[1:5]] == [
-        f"  {status}  " for status in range(4)
-    ]
-
-
-@pytest.mark.parametrize("url", ["foo", "localhost:9090", "http://", "http://x:port", "ftp://x"])
-def test_a_server_that_is_no_url_is_one_line_and_status_2(url: str) -> None:
-    done = run_inspect("--prometheus", url, "--job", "1")
-    assert done.returncode == 2
-    assert done.stderr == (
-        f"stagewatch: {url!r} is no URL of a Prometheus server: it is given as http://HOST:9090 or "
-        "https://HOST\n"
-    )
-
-
-def test_an_exception_that_a_rank_has_recorded_is_shown(inspect: Inspect, python: Python) -> None:
-    script = python(
-        """
-        import time
-
-        import stagewatch
-
-        stagewatch.init(role="train")
-        try:
-            with stagewatch.stage("train", step=3):
-                raise RuntimeError("no luck")
-        except RuntimeError:
-            print("raised")
-        time.sleep(600)
-        """,
-        STAGEWATCH_DIR=str(inspect.record_dir),
-        STAGEWATCH_JOB_ID=inspect.job_id,
-        RANK="0",
-    )
-    script.said("raised")
-    said = wait_for(lambda: "stopped at step 3" in (text := inspect("--evidence")) and text, "text")
-    assert inspect.status == 3
-    assert f"an exception was raised by rank 0 (pid {script.pid}), RuntimeError in train" in said
-
-
 def test_it_looks_again_and_again_where_it_is_to_watch(inspect: Inspect) -> None:
     command = [sys.executable, "-m", "stagewatch.cli", "inspect", inspect.job_id, "--json"]
     command += ["--watch", "100ms", "--record-dir", str(inspect.record_dir)]
@@ -274,18 +179,6 @@ def test_it_looks_again_and_again_where_it_is_to_watch(inspect: Inspect) -> None
         watching.send_signal(signal.SIGINT)
         assert watching.wait(60) == 130
     assert [look["cases"] for look in looks] == [[], []]
-
-
-def test_evidence_that_shows_nothing_says_why(inspect: Inspect, python: Python) -> None:
-    script = python(
-        "import time; print('ready'); time.sleep(600)",
-        STAGEWATCH_JOB_ID=inspect.job_id,
-        RANK="0",
-    )
-    script.said("ready")
-    assert inspect("--evidence").endswith(
-        "\n\nNo stacks: they are taken only of a job in which something is wrong, and none is.\n"
-    )
 
 
 def test_a_rank_without_a_record_is_shown_by_its_environment(
@@ -303,23 +196,6 @@ def test_a_rank_without_a_record_is_shown_by_its_environment(
     assert rank["wait_class"] == "parked"
     assert rank["record"] == "none"
     assert "no rank keeps a stage record, so progress cannot be judged" in inspect()
-
-
-def test_a_rank_that_polls_has_words(inspect: Inspect, python: Python) -> None:
-    script = python(
-        "import time; print('ready')\nwhile True: time.sleep(0.001)",
-        STAGEWATCH_JOB_ID=inspect.job_id,
-        SLURM_PROCID="0",
-    )
-    script.said("ready")
-    wait_for(lambda: inspect.json()["ranks"][0]["wait_class"] == "poll", "the class poll")
-    wait_for(lambda: "1 rank polls" in inspect(), "which has words")
-
-
-def test_files_that_were_passed_over_are_told(inspect: Inspect) -> None:
-    (inspect.record_dir / "core").touch()
-    inspect()
-    assert f"1 files in {inspect.record_dir} passed over: name\n" in inspect.warnings
 
 
 def test_json_has_a_fixed_form() -> None:

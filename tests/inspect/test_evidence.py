@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import pytest
-
 from stagewatch.inspect import evidence
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.judge import judge
@@ -76,24 +74,6 @@ def test_the_call_that_a_stack_is_in_is_named() -> None:
     assert "thread MainThread, in multiprocessing.Queue.get" in told
 
 
-def test_only_the_most_frequent_stack_is_that_of_the_majority() -> None:
-    ranks = job(6, SPINNING | stands("a"), rank_1=stands("b"), rank_3=LEFT | stands("c"))
-    heads = [line for line in shown(ranks).splitlines() if line.startswith("job ")]
-    assert [head.rpartition(", ")[2] for head in heads] == ["suspect:", "other:", "majority:"]
-
-
-@pytest.mark.parametrize(
-    ("file", "module"),
-    [
-        ("/home/me/rewards/length.py", "length.py"),
-        ("/opt/venv/lib/python3.11/site-packages/trl/trainer/grpo.py", "trl/trainer/grpo.py"),
-        ("/usr/lib/python3.11/asyncio/events.py", "asyncio/events.py"),
-    ],
-)
-def test_a_file_is_shown_from_its_library_on(file: str, module: str) -> None:
-    assert Frame("f", file, 1).module == module
-
-
 def test_programs_learn_of_every_rank_who_is_a_suspect() -> None:
     facts = gather(job(8, SPINNING, rank_3=LEFT), Taker())
     told = evidence.as_json(facts, judge(facts))
@@ -131,15 +111,3 @@ def test_a_rank_that_is_gone_has_no_stack_and_its_pid_may_be_anybodys() -> None:
     taker = Taker()
     gather(job(8, SPINNING, rank_3={"wait_class": WaitClass.GONE}), taker)
     assert 3 not in taker.asked
-
-
-def test_a_rank_in_a_namespace_that_is_not_seen_from_here_has_no_pid_to_ask_about() -> None:
-    facts = gather(job(8, SPINNING, rank_3=LEFT | {"pid": 0}), Taker())
-    assert "run this on the host" in shown(facts)
-
-
-def test_what_an_incident_knows_stays_where_nothing_can_be_taken_now() -> None:
-    facts = gather(job(8, SPINNING | stands("a"), rank_3=LEFT | stands("")), Taker("not permitted"))
-    assert facts[0].stack.frame == "a.py:1 in a"
-    assert facts[3].stack.problem == "not permitted"
-    assert "  not permitted" in shown(facts)

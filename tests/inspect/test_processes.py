@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stagewatch.core.errors import SourceError
 from stagewatch.core.processes import Children
-from stagewatch.host.procfs import ProcessStat, Procfs
+from stagewatch.host.procfs import Procfs
 from stagewatch.inspect import command
 from stagewatch.inspect.command import InspectOptions
-from stagewatch.inspect.processes import Commands, stand_still
+from stagewatch.inspect.processes import Commands
 from stagewatch.judgement.limits import DEFAULT
-from stagewatch.run import stillness
-from stagewatch.run.stillness import Stillness
 from tests.running import clean_environ
 from tests.waiting import wait_for
 
@@ -74,31 +71,3 @@ def test_a_reader_of_proc_that_does_not_answer_ends_no_look() -> None:
 
     found = Commands(Procfs(), Silent()).untold((), ())
     assert (found.lines, found.still) == ([], False)
-
-
-STAT = ProcessStat("python", "S", 1, 1, 1.0, 0.0, 1, 1, 1)
-
-
-@pytest.mark.parametrize(
-    ("after", "still"),
-    [
-        (STAT, True),
-        (replace(STAT, user_seconds=1.5), False),
-        (replace(STAT, state="R"), False),
-        (replace(STAT, state="D"), False),
-        (replace(STAT, state="Z"), False),
-    ],
-)
-def test_processes_stand_still_that_use_no_processor(after: ProcessStat, still: bool) -> None:
-    assert stand_still({1: STAT}, {1: after}, 3.0) is still
-
-
-def test_stillness_is_told_once_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stillness, "STILL_SECONDS", 0.0)
-    watched = Stillness()
-    assert watched.look({1: STAT}) is not None  # nothing could have been done yet
-    watched.look({1: STAT})
-    assert watched.look({1: STAT}) is None
-    assert watched.lately() is not None
-    monkeypatch.setattr(stillness, "AFTER_SECONDS", 0.0)
-    assert watched.lately() is None

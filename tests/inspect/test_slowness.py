@@ -10,15 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from stagewatch.inspect.slowness import slow_job, slow_ranks, witnesses
+from stagewatch.inspect.slowness import slow_job, witnesses
 from stagewatch.judgement.slow_jobs import Cause
-from stagewatch.judgement.witnesses import said
 from stagewatch.prometheus.api import Series
 from tests.dashboards.boards import ROOT
 
 Given = dict[str, list[tuple[float, dict[str, str]]]]
 WHO = {"node": "n2", "role": "train", "rank": "3"}
-LIMIT = {"witness": "cpu_limit", "words": "A CPU limit stops it %s of the time."}
 WITNESSES = [
     (0.3, WHO | {"witness": "core_wait", "words": "Its threads wait for a core %s of the time."}),
     (1200.4, WHO | {"witness": "page_faults", "words": "It waits for %.0f pages a second."}),
@@ -50,33 +48,6 @@ def test_witnesses_are_told_in_the_words_that_the_judge_gives_them() -> None:
         "NFS reads take 500% of what they take",
         "it waits for 1200 pages a second",
     )
-
-
-def test_the_alert_fills_in_their_numbers_alike() -> None:
-    (text,) = (text for text in expected("slow") if "wait for a core" in text)
-    words = [
-        ("Its threads wait for a core %s of the time.", 0.301),
-        ("Its GPU is slowed down %s of the time (hw power brake).", 0.6),
-        ("It waits for %.0f pages a second from a disk.", 1200.4),
-    ]
-    assert text.endswith(" ".join(said(*one) for one in words))
-
-
-def test_a_slow_rank_is_told_with_its_cost_and_what_stands_beside_it() -> None:
-    given = {
-        "rank:rl_slow:ratio": [(1.14, WHO), (1.3, WHO | {"rank": "5"})],
-        "rank:rl_slow_cost:ratio": [(0.02, WHO), (0.3, WHO | {"rank": "5"})],
-        "rank:rl_slow_cost:seconds_per_step": [(1.234, WHO | {"rank": "5"})],
-        "rl_rank_slow_witness": [(0.2, WHO | LIMIT)],
-    }
-    costly = "Slow: rank 5 on n2 works 1.30 times as long as its peers, which costs 1.2 s a step."
-    limited = (
-        "Slow: rank 3 on n2 works 1.14 times as long as its peers: a CPU limit stops it 20% of "
-        "the time."
-    )
-    assert slow_ranks(asked(given), 6) == [costly, limited]
-    assert slow_ranks(asked(given), 1) == [costly, "And 1 more."]
-    assert slow_ranks(asked({}), 6) == []
 
 
 @pytest.mark.parametrize(

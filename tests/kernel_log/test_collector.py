@@ -68,20 +68,6 @@ def test_gpu_that_fell_off_the_bus_without_a_number_is_counted(log: Log) -> None
     assert of(shown, "gpu_xid_errors_total", xid="79", severity="critical", pci_bus_id=BUS) == [1]
 
 
-def test_errors_of_nvlink_are_as_bad_as_their_message_says(log: Log) -> None:
-    for line in (
-        "74, pid=7, name=python, NVLink: fatal error detected on link 6(0x10000, 0x0)",
-        "145, RLW_REMAP Nonfatal XC0 i0 Link 08 (0x00000004 0x0)",
-        "149, NETIR_LINK_EVT Fatal XC0 i0 Link 05 (0x004505c6 0x0)",
-    ):
-        log.say(f"NVRM: Xid (PCI:0000:3b:00): {line}")
-    shown = metrics(collector(log))
-    found = {(one["xid"], one["severity"]) for one in labels_of(shown, "gpu_xid_errors_total")}
-    assert found == {("74", "critical"), ("145", "warning"), ("149", "critical")}
-    for xid in ("74", "145", "149"):
-        assert of(shown, "gpu_xid_info", xid=xid, action="check_nvlink") == [1]
-
-
 def test_event_of_the_driver_and_its_line_are_one_error(
     nvml: FakeNvml, log: Log, tmp_path: Path
 ) -> None:
@@ -111,28 +97,6 @@ def test_log_that_may_not_be_read_leaves_the_events(nvml: FakeNvml, tmp_path: Pa
     gpu.close()
     assert of(shown, "stagewatch_kmsg_readable") == [0]
     assert of(shown, "gpu_xid_errors_total", gpu="0", xid="48") == [1]
-
-
-def test_events_go_on_after_the_driver_failed_to_give_them(nvml: FakeNvml) -> None:
-    ledger, clock = XidLedger(), Clock()
-    gpu = GpuCollector(GpuReader(), source="nvml", intervals=INTERVALS, xids=ledger, clock=clock)
-    metrics(gpu)
-    nvml.set("return.nvmlEventSetWait_v2", 999)
-    metrics(gpu)
-    nvml.replace({"gpu.0.xid.0": "48"})
-    metrics(gpu)
-    assert not list(ledger)  # the queue is closed, and opened anew with the slow tier
-    clock.now += 60
-    metrics(gpu)
-    gpu.close()
-    assert [seen.xid for seen in ledger] == [48]
-
-
-def test_lines_of_programs_are_heeded_only_in_a_drill(log: Log) -> None:
-    log.say("NVRM: Xid (PCI:0000:3b:00): 79, made up by a user through the system log", facility=1)
-    assert of(metrics(collector(log)), "gpu_xid_errors_total") == []
-    drill = collector(log, from_user_space=True)
-    assert of(metrics(drill), "gpu_xid_errors_total", xid="79") == [1]
 
 
 @pytest.mark.parametrize("lines", ["kept", "overwritten"])
@@ -183,23 +147,6 @@ def test_counters_begin_anew_after_a_reboot(log: Log, tmp_path: Path) -> None:
     assert of(shown, "gpu_xid_errors_total", xid="13") == [1]
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", f'{{"boot_id": "{BOOT}"}}', "\x00"])
-def test_broken_state_is_an_empty_one(log: Log, tmp_path: Path, content: str) -> None:
-    state = tmp_path / "kmsg.json"
-    state.write_text(content)
-    log.say("NVRM: Xid (PCI:0000:3b:00): 48, DBE")
-    assert of(metrics(collector(log, state_file=state)), "gpu_xid_errors_total") == [1]
-
-
-def test_missing_directory_for_the_state_is_said_and_harms_nothing(
-    log: Log, tmp_path: Path
-) -> None:
-    log.say("NVRM: Xid (PCI:0000:3b:00): 48, DBE")
-    shown = metrics(collector(log, state_file=tmp_path / "missing" / "kmsg.json"))
-    assert of(shown, "stagewatch_kmsg_state_saved") == [0]
-    assert of(shown, "gpu_xid_errors_total") == [1]
-
-
 def test_killed_rank_is_named_by_its_process(log: Log) -> None:
     alive = {4242: ("540", "train", "5")}
     kmsg = collector(log, ranks=lambda: alive)
@@ -214,16 +161,6 @@ def test_killed_rank_is_named_by_its_process(log: Log) -> None:
     victim = {"scope": "cgroup", "job_id": "540", "role": "train", "rank": "5"}
     assert of(shown, "log_oom_kills_total", **victim) == [1]
     assert of(shown, "log_oom_kill_last_timestamp_seconds", **victim)[0] > 1e9
-
-
-def test_killed_process_of_a_job_is_named_by_its_cgroup(log: Log) -> None:
-    log.say(
-        "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,"
-        "oom_memcg=/slurm/uid_1000/job_541,task_memcg=/slurm/uid_1000/job_541/step_0/task_1,"
-        "task=python,pid=77,uid=1000"
-    )
-    log.say("Memory cgroup out of memory: Killed process 77 (python) total-vm:1kB")
-    assert of(metrics(collector(log)), "log_oom_kills_total", job_id="541") == [1]
 
 
 def test_nfs_server_is_down_until_it_is_ok_again(log: Log) -> None:
@@ -278,17 +215,3 @@ def test_errors_of_an_nvswitch_are_counted_once_with_their_severity(
         assert of(found, "gpu_nvswitch_errors_total", **at) == [1]
         assert len(of(found, "gpu_nvswitch_errors_total")) == 2
         assert len(of(found, "gpu_nvswitch_error_last_timestamp_seconds")) == 2
-
-
-def test_kills_of_kernels_before_5_0_have_scope_and_job(log: Log) -> None:
-    """The wording of mm/oom_kill.c and mm/memcontrol.c in Linux 4.18 (RHEL 8) and 3.10 (RHEL 7)."""
-    log.say("Task in /slurm/uid_1000/job_42/step_0/task_0 killed as a result of limit of"
-            " /slurm/uid_1000/job_42")  # fmt: skip
-    log.say("Memory cgroup out of memory: Kill process 4242 (python) score 998 or sacrifice child")
-    log.say("Killed process 4243 (python) total-vm:9kB, anon-rss:8kB, file-rss:0kB, shmem-rss:0kB")
-    log.say("Out of memory: Kill process 7 (python) score 900 or sacrifice child")
-    log.say("Killed process 7 (python), UID 1000, total-vm:9kB, anon-rss:8kB, file-rss:0kB")
-    shown = metrics(collector(log))
-    assert of(shown, "log_oom_kills_total", scope="cgroup", job_id="42") == [1]
-    assert of(shown, "log_oom_kills_total", scope="system") == [1]
-    assert sum(of(shown, "log_oom_kills_total")) == 2

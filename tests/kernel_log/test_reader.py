@@ -33,28 +33,6 @@ def test_records_are_read_once_and_only_new_ones_later(tmp_path: Path) -> None:
     log.close()
 
 
-def test_reading_goes_on_after_the_last_one_known(tmp_path: Path) -> None:
-    file = tmp_path / "kmsg"
-    write(file, (1, "one"), (2, "two"), (3, "three"))
-    log = Kmsg(file)
-    log.last = 2
-    assert [record.text for record in log.read()] == ["three"]
-    assert log.lost == 0
-    log.close()
-
-
-def test_a_place_that_no_record_has_reached_silences_nothing(tmp_path: Path) -> None:
-    """As a state file may hold that somebody has changed."""
-    file = tmp_path / "kmsg"
-    write(file, (1, "one"), (2, "two"))
-    log = Kmsg(file)
-    log.last = 2**60
-    assert list(log.read()) == []
-    write(file, (3, "three"))
-    assert [record.text for record in log.read()] == ["three"]
-    log.close()
-
-
 def test_overwritten_records_are_counted(tmp_path: Path) -> None:
     file = tmp_path / "kmsg"
     write(file, (10, "ten"))
@@ -75,16 +53,6 @@ def test_escapes_and_foreign_lines(tmp_path: Path) -> None:
 def test_missing_log_is_an_error_that_says_so(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="kmsg: No such file"):
         list(Kmsg(tmp_path / "kmsg").read())
-
-
-def test_log_that_appears_later_is_read_then(tmp_path: Path) -> None:
-    file = tmp_path / "kmsg"
-    log = Kmsg(file)
-    with pytest.raises(SourceError):
-        list(log.read())
-    write(file, (1, "one"))
-    assert [record.text for record in log.read()] == ["one"]
-    log.close()
 
 
 @given(st.binary(max_size=400))

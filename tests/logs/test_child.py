@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -38,37 +37,6 @@ def test_labels_come_from_the_path(tmp_path: Path) -> None:
     }
 
 
-def test_labels_come_from_a_group_in_the_line(tmp_path: Path) -> None:
-    log = tmp_path / "all.log"
-    reader = Reader(log, line_labels=r"^\[rank(?P<rank>\d+)\]")
-    log.touch()
-    reader.read()
-    append(log, f"[rank3]: {OOM}[rank3]: fine\n[rank4]: {OOM}{OOM}")
-    found = counts(reader.read())
-    assert found["oom", "", "", "3", ""] == 1
-    assert found["oom", "", "", "4", ""] == 1
-    assert found["oom", "", "", "", "all.log"] == 1
-
-
-def test_a_line_counts_when_it_has_ended(log: Path) -> None:
-    reader = Reader(log)
-    reader.read()
-    append(log, "CUDA out of")
-    assert total(reader.read()) == 0
-    append(log, " memory\n")
-    assert total(reader.read()) == 1
-
-
-def test_the_last_words_of_a_process_count_without_an_end(log: Path) -> None:
-    reader = Reader(log)
-    reader.read()
-    append(log, "CUDA out of memory")
-    long_ago = time.time() - 60
-    os.utime(log, (long_ago, long_ago))
-    assert total(reader.read()) == 1
-    assert total(reader.read()) == 1
-
-
 def test_nothing_is_lost_or_counted_twice_over_a_rotation(log: Path) -> None:
     for pattern in (log, f"{log}*"):
         reader = Reader(pattern)
@@ -81,26 +49,6 @@ def test_nothing_is_lost_or_counted_twice_over_a_rotation(log: Path) -> None:
         assert total(reader.read()) == 3
         assert total(reader.read()) == 3
         Path(f"{log}.1").unlink()
-
-
-def test_a_truncated_file_is_read_from_its_beginning(log: Path) -> None:
-    reader = Reader(log)
-    reader.read()
-    append(log, OOM * 10)
-    reader.read()
-    log.write_text(OOM)
-    assert total(reader.read()) == 11
-
-
-def test_a_file_that_is_gone_takes_its_series_along(log: Path) -> None:
-    reader = Reader(log)
-    reader.read()
-    append(log, OOM)
-    reader.read()
-    log.unlink()
-    result = reader.read()
-    assert result["series"] == []
-    assert result["watched"] == 0
 
 
 def test_the_time_of_a_line_is_the_one_it_says(log: Path) -> None:
@@ -131,15 +79,3 @@ def test_a_time_without_a_zone_is_local(log: Path, stamp: str, seconds: float) -
     append(log, time.strftime(stamp, time.localtime(when)) + " " + OOM)
     [[*_, first, _]] = reader.read()["series"]
     assert first == when + seconds
-
-
-@pytest.mark.parametrize(
-    "stamp", ["1999-01-01T00:00:00Z", "2999-01-01T00:00:00Z", "2024-13-41T99:00:00"]
-)
-def test_incredible_times_give_way_to_the_time_of_reading(log: Path, stamp: str) -> None:
-    reader = Reader(log)
-    reader.read()
-    append(log, f"{stamp} {OOM}")
-    before = time.time()
-    [[*_, first, _]] = reader.read()["series"]
-    assert before <= first <= time.time()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.logs.log_reader import MIB, OOM, Reader, append, counts, total
+from tests.logs.log_reader import MIB, OOM, Reader, append, total
 
 
 def test_of_a_flood_the_beginning_and_the_end_are_read(log: Path) -> None:
@@ -18,39 +18,6 @@ def test_of_a_flood_the_beginning_and_the_end_are_read(log: Path) -> None:
     assert result["read"] + result["skipped"] >= 40 * MIB
     append(log, OOM)
     assert total(reader.read()) == 3, "and it is not behind afterwards"
-
-
-def test_a_line_without_an_end_is_looked_at_up_to_a_limit(log: Path) -> None:
-    reader = Reader(log, max_bytes=MIB)
-    reader.read()
-    append(log, "CUDA out of memory " + "x" * (8 * MIB))
-    assert total(reader.read()) == 1
-    for _ in range(4):
-        append(log, "out of memory " * (MIB // 10))
-        assert total(reader.read()) == 1
-    append(log, "\n" + OOM)
-    assert total(reader.read()) == 2
-
-
-def test_a_hole_of_a_terabyte_is_no_harm(log: Path) -> None:
-    reader = Reader(log)
-    reader.read()
-    with log.open("r+b") as file:
-        file.truncate(1 << 40)
-    result = reader.read()
-    assert result["read"] <= 4 * MIB
-    append(log, "\n" + OOM)
-    assert total(reader.read()) == 1
-
-
-def test_ranks_in_lines_are_capped(log: Path) -> None:
-    reader = Reader(log, line_labels=r"^\[rank(?P<rank>\d+)\]")
-    reader.read()
-    append(log, "".join(f"[rank{number}]: {OOM}" for number in range(500)))
-    found = counts(reader.read())
-    assert len(found) <= 65
-    assert sum(found.values()) == 500
-    assert found["oom", "", "", "other", ""] >= 400
 
 
 def test_files_are_capped_to_those_written_last(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from stagewatch.core.errors import NoData
 from stagewatch.network import infiniband
-from stagewatch.network.infiniband import InfinibandCollector, rate
+from stagewatch.network.infiniband import InfinibandCollector
 
 GBIT = 1e9 / 8
 
@@ -112,64 +112,6 @@ def test_roce_congestion_and_loss(tmp_path: Path) -> None:
     assert errors == {"out_of_sequence", "packet_seq_err", "local_ack_timeout_err"}
 
 
-SOURCES = {
-    "mlx5": (  # drivers/infiniband/hw/mlx5/counters.c
-        "duplicate_request implied_nak_seq_err local_ack_timeout_err out_of_buffer out_of_sequence"
-        " packet_seq_err req_cqe_error req_cqe_flush_error req_remote_access_errors"
-        " req_remote_invalid_request req_rnr_retries_exceeded req_transport_retries_exceeded"
-        " resp_cqe_error resp_local_length_error resp_remote_access_errors rnr_nak_retry_err"
-        " roce_adp_retrans roce_adp_retrans_to roce_slow_restart rx_icrc_encapsulated",
-        "np_cnp_sent np_ecn_marked_roce_packets rp_cnp_handled rp_cnp_ignored",
-        "lifespan rx_read_requests rx_write_requests rx_atomic_requests rx_dct_connect",
-    ),
-    "bnxt_re": (  # drivers/infiniband/hw/bnxt_re/hw_counters.c
-        "to_retransmits seq_err_naks_rcvd max_retry_exceeded rnr_naks_rcvd missing_resp"
-        " unrecoverable_err bad_resp_err dup_req res_exceed_max res_length_mismatch"
-        " res_exceeds_wqe res_rx_invalid_rkey res_rx_no_perm res_irrq_oflow res_unsup_opcode"
-        " res_unaligned_atomic oos_drop_count rx_out_of_buffer rx_roce_discards",
-        "",
-        "active_qps active_mrs tx_read_req rx_write_req rx_roce_good_pkts rx_roce_good_bytes",
-    ),
-    "mana": (  # drivers/infiniband/hw/mana/counters.c
-        "requester_timeout requester_oos_nak requester_rnr_nak responder_oos"
-        " responder_dup_request requester_implicit_nak requester_readresp_psn_mismatch"
-        " nak_inv_req nak_access_error responder_malformed_wqe general_hw_error"
-        " requester_rnr_nak_retries_exceeded requester_retries_exceeded total_fatal_error"
-        " dup_rx_requests",
-        "received_cnps",
-        "num_qps_congested current_rate rate_inc_events num_qps_recovered rx_send_requests",
-    ),
-    "irdma": (  # drivers/infiniband/hw/irdma/verbs.c, irdma_hw_stat_descs
-        "rxVlanErrors ip4InDiscards ip4InTruncPkts ip4OutNoRoutes ip6InDiscards ip6OutNoRoutes"
-        " tcpInOptErrors tcpInProtoErrors tcpRetransSegs",
-        "cnpHandled cnpIgnored cnpSent RxECNMrkd",
-        "ip4InOctets ip4InPkts tcpInSegs iwInRdmaReads iwRdmaBnd",
-    ),
-}
-
-
-@pytest.mark.parametrize("driver", SOURCES)
-def test_every_counter_of_a_driver_is_an_error_congestion_or_neither(
-    tmp_path: Path, driver: str
-) -> None:
-    errors, congestion, others = (set(names.split()) for names in SOURCES[driver])
-    counters: dict[str, object] = dict.fromkeys([*errors, *congestion, *others], 3)
-    port(tmp_path, "rdma0", layer="Ethernet", driver=driver, hardware=counters)
-    out = InfinibandCollector(tmp_path).collect()
-    assert {name for *_, name in out.families[infiniband.ERRORS]} == errors
-    assert {name for *_, name in out.families.get(infiniband.CONGESTION, {})} == congestion
-
-
-def test_counters_of_the_device_join_those_of_its_only_port(tmp_path: Path) -> None:
-    """mana has both; the names do not overlap but for rate_inc_events."""
-    port(tmp_path, "mana_0", driver="mana", hardware={"requester_timeout": 4, "tx_packets": 9})
-    write(tmp_path / "class/infiniband/mana_0/hw_counters/sent_cnps", 5)
-    out = InfinibandCollector(tmp_path).collect()
-    at = ("mana_0", "1")
-    assert out.value(infiniband.CONGESTION, *at, "sent_cnps") == 5
-    assert out.value(infiniband.ERRORS, *at, "requester_timeout") == 4
-
-
 def test_efa_counts_in_bytes(tmp_path: Path) -> None:
     port(tmp_path, "rdmap0s6", layer="Unspecified", driver="efa", board="", hardware=EFA)
     out = InfinibandCollector(tmp_path).collect()
@@ -177,25 +119,6 @@ def test_efa_counts_in_bytes(tmp_path: Path) -> None:
     assert out.value(infiniband.BYTES, *at, "sent") == 500
     errors = {name for *_, name in out.families[infiniband.ERRORS]}
     assert errors == {"rx_drops", "retrans_pkts", "retrans_timeout_events"}
-
-
-def test_a_port_that_runs_below_its_peers_is_told_what_it_should_have(tmp_path: Path) -> None:
-    port(tmp_path, "mlx5_0")
-    port(tmp_path, "mlx5_1", speed="100 Gb/sec (1X NDR)")
-    port(tmp_path, "mlx5_9", speed="25 Gb/sec (1X EDR)", board="MT_0000000001")
-    out = InfinibandCollector(tmp_path).collect()
-    assert out.value(infiniband.RATE, "mlx5_1", "1") == 100 * GBIT
-    assert out.value(infiniband.EXPECTED, "mlx5_1", "1") == 400 * GBIT
-    assert out.value(infiniband.EXPECTED, "mlx5_9", "1") == 25 * GBIT, "another board"
-
-
-def test_a_configured_rate_counts_before_what_was_seen(tmp_path: Path) -> None:
-    port(tmp_path, "mlx5_0", speed="100 Gb/sec (2X HDR)")
-    port(tmp_path, "mlx5_1", speed="100 Gb/sec (2X HDR)")
-    rates = [rate("200"), rate("mlx5_1=400")]
-    out = InfinibandCollector(tmp_path, rates=rates).collect()
-    assert out.value(infiniband.EXPECTED, "mlx5_0", "1") == 200 * GBIT
-    assert out.value(infiniband.EXPECTED, "mlx5_1", "1") == 400 * GBIT
 
 
 def test_a_flap_is_counted_also_where_the_hardware_does_not(tmp_path: Path) -> None:
@@ -210,18 +133,3 @@ def test_a_flap_is_counted_also_where_the_hardware_does_not(tmp_path: Path) -> N
     assert out.value(infiniband.EXPECTED, "mlx5_0", "1") == 400 * GBIT, "what it had before"
     port(tmp_path, "mlx5_0")
     assert collector.collect().value(infiniband.CHANGES, "mlx5_0", "1") == 2
-
-
-def test_unreadable_parts_are_absent(tmp_path: Path) -> None:
-    (tmp_path / "class/infiniband/odd_0/ports/1").mkdir(parents=True)
-    out = InfinibandCollector(tmp_path).collect()
-    assert out.value(infiniband.INFO, "odd_0", "1", "", "", "", "", "") == 1
-    assert infiniband.STATE not in out.families
-    assert infiniband.RATE not in out.families
-    assert infiniband.EXPECTED not in out.families
-
-
-@pytest.mark.parametrize("refused", ["x", "=4", "mlx5_0=", "-1", "nan", "0"])
-def test_rates_that_make_no_sense_are_refused(refused: str) -> None:
-    with pytest.raises(ValueError):
-        rate(refused)

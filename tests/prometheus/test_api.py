@@ -15,8 +15,7 @@ import certifi
 import pytest
 
 from stagewatch.core.errors import ConfigError, SourceError
-from stagewatch.demo.stack import free_port
-from stagewatch.prometheus.api import MAX_POINTS, Alert, PrometheusApi, Series, Track
+from stagewatch.prometheus.api import MAX_POINTS, PrometheusApi, Series, Track
 from stagewatch.prometheus.options import PrometheusOptions
 from tests.web.certificates import Authority, Issued
 
@@ -86,56 +85,11 @@ def test_a_vector_is_read(server: Server, api: PrometheusApi) -> None:
     assert server.asked == ["/api/v1/query?query=up+%3D%3D+1+%26+x"]
 
 
-def test_what_is_no_vector_is_an_error(server: Server, api: PrometheusApi) -> None:
-    server.answer({"resultType": "scalar", "result": [1732458600, "1"]})
-    with pytest.raises(SourceError, match="'1' gave a scalar, not a vector"):
-        api.query("1")
-
-
-def test_alerts_are_read(server: Server, api: PrometheusApi) -> None:
-    labels, annotations = {"alertname": "JobStalled", "rank": "3"}, {"summary": "A job hangs."}
-    server.answer({"alerts": [{"labels": labels, "annotations": annotations, "state": "firing"}]})
-    assert api.alerts() == [Alert("JobStalled", "firing", labels, annotations)]
-
-
 def test_an_error_of_the_server_is_told(server: Server, api: PrometheusApi) -> None:
     server.status = 400
     server.body = json.dumps({"status": "error", "error": "parse error: unexpected <eof>"}).encode()
     with pytest.raises(SourceError, match="parse error: unexpected <eof>"):
         api.query("up{")
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"<html>Bad gateway</html>", b"[]", b"null", b"{}", b'{"status": "success"}']
-)
-def test_something_else_at_the_url_is_told(server: Server, api: PrometheusApi, body: bytes) -> None:
-    server.status, server.body = 502, body
-    with pytest.raises(SourceError) as caught:
-        api.query("up")
-    assert str(caught.value) == f"{server.url} is no Prometheus API: HTTP status 502 Bad Gateway"
-
-
-def test_nobody_at_the_url_is_told() -> None:
-    url = f"http://127.0.0.1:{free_port()}"
-    api = PrometheusApi(url.replace("//", "//me:secret@"))
-    with pytest.raises(SourceError) as caught:
-        api.query("up")
-    assert str(caught.value) == f"{url} does not answer: connection refused"
-    assert not api.ready()
-    api.close()
-
-
-@pytest.mark.parametrize("url", ["foo", "localhost:9090", "http://", "http://x:port", "http://[x"])
-def test_what_is_no_url_is_told_before_anybody_is_asked(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"is no URL of a Prometheus server: .*http://HOST:9090"):
-        PrometheusApi(url)
-
-
-def test_ready_is_what_the_server_says(server: Server, api: PrometheusApi) -> None:
-    assert api.ready()
-    server.status = 503
-    assert not api.ready()
-    assert server.asked == ["/-/ready", "/-/ready"]
 
 
 def test_a_vector_of_the_past_is_asked_for_with_its_time(

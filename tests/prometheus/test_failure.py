@@ -52,20 +52,6 @@ def test_refused() -> None:
     assert said(f"http://127.0.0.1:{free_port()}") == "connection refused"
 
 
-def test_nothing_is_said_in_time() -> None:
-    done = threading.Event()
-    with listener(lambda _: done.wait(60) and None) as port:
-        try:
-            assert said(f"http://127.0.0.1:{port}", 0.2) == "nothing within 0.2 s"
-        finally:
-            done.set()
-
-
-def test_hung_up() -> None:
-    with listener(lambda connection: connection.recv(1) and None) as port:
-        assert said(f"http://127.0.0.1:{port}") == "it closed the connection without an answer"
-
-
 def test_plain_http_where_tls_was_asked_for() -> None:
     def plain(connection: socket.socket) -> None:
         connection.recv(4096)

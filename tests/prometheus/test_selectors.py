@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 
 import promql_parser
-import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from stagewatch.prometheus.selectors import Not, Regex, matchers, quoted, select
+from stagewatch.prometheus.selectors import Not, Regex, matchers, select
 
 UGLY = (
     some.text() | some.text(alphabet="\"\\'\n`{}[]()|.*+?^$,=~ GCLJOBS\t\0-_é€") | some.just("CL")
@@ -46,24 +45,3 @@ def test_one_of_several_values_matches_these_and_no_other(names: list[str], othe
     assert operator == "MatchOp.Re"
     matching = [name for name in [*names, other] if re.fullmatch(expression, name)]
     assert matching == [*names, *([other] if other in names else [])]
-
-
-@pytest.mark.parametrize("label", ["", "a-b", "a b", 'a="1", b', "é"])
-def test_what_is_no_label_is_refused(label: str) -> None:
-    with pytest.raises(ValueError, match="no name of a label"):
-        matchers(**{label: "x"})
-
-
-@pytest.mark.parametrize("metric", ["", "up{}", "1up", "a b"])
-def test_what_is_no_metric_is_refused(metric: str) -> None:
-    with pytest.raises(ValueError, match="no name of a metric"):
-        select(metric)
-
-
-def test_one_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="no value of 'node'"):
-        select("up", node=[])
-
-
-def test_half_a_surrogate_pair_can_be_sent() -> None:
-    assert quoted("a\udc80b") == r'"a\ufffdb"'

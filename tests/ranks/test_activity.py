@@ -14,12 +14,6 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.activity import (
     CPU,
     INFO,
-    MAJOR_FAULTS,
-    RESIDENT,
-    RUN_QUEUE,
-    STORAGE_WAIT,
-    SWAPPED,
-    THREADS,
     WAIT_CLASS,
     RanksCollector,
 )
@@ -68,40 +62,6 @@ def test_the_odd_rank_shows_by_its_class(collector: RanksCollector) -> None:
     assert wait_class(found, "541", "unknown", "3") == "io"
 
 
-def test_a_wait_for_storage_lasts_until_the_rank_has_run(
-    node: FixedNode, collector: RanksCollector, tmp_path: Path
-) -> None:
-    """A save on slow storage runs between two requests; one on a dead mount never does."""
-    key = ("541", "unknown", "3")
-    live = 3  # ranks are looked at one after another, and each look reads the clock: a second later
-    assert looked(collector, 4).value(STORAGE_WAIT, *key) is None
-    assert looked(collector, 1).value(STORAGE_WAIT, *key) == 4 * live
-    status = tmp_path / "proc" / "4300" / "task" / "4300" / "status"
-    status.write_text(status.read_text().replace("ctxt_switches:\t5", "ctxt_switches:\t6"))
-    assert looked(collector, 4).value(STORAGE_WAIT, *key) is None
-    assert looked(collector, 1).value(STORAGE_WAIT, *key) == 4 * live
-
-
-def test_too_few_looks_are_no_picture(collector: RanksCollector) -> None:
-    found = looked(collector, MIN_SAMPLES - 1)
-    assert wait_class(found, "540", "train", "0") == "unknown"
-    assert wait_class(found, "540", "rollout", "1") == "gone"  # which its record alone tells
-
-
-def test_time_of_all_threads_and_waits_of_the_main_one(collector: RanksCollector) -> None:
-    found = looked(collector, 1)
-    key = ("540", "train", "0")
-    assert found.value(CPU, *key, "user") == 12345.67
-    assert found.value(CPU, *key, "system") == 45.0
-    assert found.value(RUN_QUEUE, *key) == 5.6
-    assert found.value(THREADS, *key) == 37
-    assert found.value(RESIDENT, *key) == 500000 * 4096
-    assert found.value(MAJOR_FAULTS, *key) == 9
-    assert found.value(SWAPPED, *key) == 2 << 20
-    assert found.value(SWAPPED, "541", "unknown", "3") is None  # a kernel without swap
-    assert found.value(RUN_QUEUE, "541", "unknown", "3") is None  # a kernel without schedstat
-
-
 def test_a_gone_rank_has_its_identity_and_no_process_facts(collector: RanksCollector) -> None:
     found = looked(collector, 1)
     key = ("540", "rollout", "1")
@@ -128,13 +88,6 @@ def test_a_rank_that_ended_well_is_shown_no_more(record_dir: Path, tmp_path: Pat
     proc = Procfs(tmp_path)
     ranks = RankDirectory(RecordDirectory(record_dir, proc))
     assert [rank.life for rank in ranks.ranks()] == [Life.CLOSED]
-    with pytest.raises(NoData):
-        RanksCollector(ranks, proc).collect()
-
-
-def test_no_rank_is_no_data(tmp_path: Path) -> None:
-    proc = Procfs(tmp_path)
-    ranks = RankDirectory(RecordDirectory(tmp_path, proc))
     with pytest.raises(NoData):
         RanksCollector(ranks, proc).collect()
 

@@ -85,11 +85,3 @@ def test_threads_and_children_of_a_rank_are_counted_toward_it(proc: Path) -> Non
     assert out.value(blocked_tasks.BLOCKED, "block") == 2
     assert out.value(blocked_tasks.BLOCKED, "nfs") == 2
     assert out.value(blocked_tasks.BLOCKED, "fuse") == 0
-
-
-def test_delay_is_absent_where_the_kernel_does_not_count_it(proc: Path) -> None:
-    setting = proc / "sys" / "kernel" / "task_delayacct"
-    setting.write_text("0\n")
-    assert blocked_tasks.DELAY not in collect(proc).families
-    setting.write_text("1\n")
-    assert collect(proc).value(blocked_tasks.DELAY, "7", "train", "0") == 2.0

@@ -12,9 +12,9 @@ from stagewatch.core.errors import SourceError
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.environment_scan import EnvironmentScan
-from stagewatch.ranks.record_directory import LINGER_SECONDS, RecordDirectory
+from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.records import Life
-from stagewatch.record import H_CLOSED, H_CREATED_WALL, H_RANK, S_ROLE
+from stagewatch.record import H_CREATED_WALL
 from tests.fake_clock import Clock
 from tests.fakes.open_files import OpenFiles
 from tests.golden import FIXTURES
@@ -70,32 +70,6 @@ def test_a_living_rank_is_shown_even_if_a_dead_one_is_newer(
     assert (rank.life, rank.pid) == (Life.GONE, script.pid)
 
 
-def test_a_killed_rank_does_not_come_back_when_its_successor_has_finished(
-    directory: RankDirectory, clock: Clock, record_dir: Path, raw: bytes
-) -> None:
-    place(record_dir, patched(raw, {H_CREATED_WALL: 10}), 1)
-    assert shown(directory, clock) == [("train", 3, Life.GONE)]
-    file = place(record_dir, patched(raw, {H_CREATED_WALL: 20, H_CLOSED: 1}), 2)
-    assert shown(directory, clock) == [("train", 3, Life.CLOSED)]
-    file.unlink()
-    clock.now += LINGER_SECONDS
-    assert shown(directory, clock) == []
-
-
-def test_a_rank_number_may_occur_in_several_roles(
-    directory: RankDirectory, clock: Clock, record_dir: Path, raw: bytes
-) -> None:
-    at, size = S_ROLE
-    place(record_dir, raw, 1)
-    place(record_dir, raw[:at] + b"rollout".ljust(size, b"\0") + raw[at + size :], 2)
-    place(record_dir, patched(raw, {H_RANK: 11}), 3)
-    assert shown(directory, clock) == [
-        ("rollout", 3, Life.GONE),
-        ("train", 3, Life.GONE),
-        ("train", 11, Life.GONE),
-    ]
-
-
 def test_a_node_without_a_record_directory_still_shows_ranks_by_environment(
     tmp_path: Path,
 ) -> None:
@@ -109,17 +83,6 @@ def test_a_node_without_a_record_directory_still_shows_ranks_by_environment(
     ]
     records = RecordDirectory(tmp_path / "absent", proc)
     assert not RankDirectory(records).ranks()
-
-
-def test_one_look_is_shared_by_all_who_ask_within_half_a_second(
-    directory: RankDirectory, clock: Clock, record_dir: Path, raw: bytes
-) -> None:
-    assert directory.ranks() == ()
-    place(record_dir, raw)
-    clock.now += 0.4
-    assert directory.ranks() == ()
-    clock.now += 0.1
-    assert len(directory.ranks()) == 1
 
 
 def test_an_unreadable_record_directory_leaves_the_ranks_of_the_environment(tmp_path: Path) -> None:

@@ -90,14 +90,6 @@ def test_a_rank_that_the_world_still_has_is_gone(
     assert shown(directory) == [("train", 0, Life.ALIVE), ("train", 1, Life.GONE)]
 
 
-def test_another_roles_world_says_nothing_of_it(
-    directory: RankDirectory, killed: Leave, begin: Begin
-) -> None:
-    killed(3, 4)
-    begin(0, 2, "rollout")
-    assert shown(directory) == [("rollout", 0, Life.ALIVE), ("train", 3, Life.GONE)]
-
-
 def test_a_helper_with_a_world_of_its_own_hides_no_dead_rank(
     directory: RankDirectory, killed: Leave, begin: Begin
 ) -> None:
@@ -118,12 +110,4 @@ def test_a_rank_that_died_in_the_new_world_is_gone_whatever_its_number(
     """One that counts beyond its own world cannot be judged by another's."""
     killed(3, 2)
     begin(0, 2)
-    assert shown(directory) == [("train", 0, Life.ALIVE), ("train", 3, Life.GONE)]
-
-
-def test_a_rank_of_a_larger_world_that_began_later_is_gone(
-    directory: RankDirectory, killed: Leave, begin: Begin
-) -> None:
-    begin(0, 2)
-    killed(3, 4, created=2**62)
     assert shown(directory) == [("train", 0, Life.ALIVE), ("train", 3, Life.GONE)]

@@ -10,7 +10,7 @@ import pytest
 
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.environment_scan import RESCAN_SECONDS, SCAN_SECONDS, EnvironmentScan
+from stagewatch.ranks.environment_scan import EnvironmentScan
 from stagewatch.ranks.model import Rank
 from tests.fake_clock import Clock
 from tests.fakes.open_files import OpenFiles
@@ -21,18 +21,6 @@ from tests.waiting import wait_for
 SLEEP = """
 import sys, time
 print("ready", flush=True)
-time.sleep(600)
-"""
-
-LAUNCHER = """
-import os, subprocess, sys, time
-from stagewatch.core.processes import die_with_parent
-for rank in sys.argv[1:]:
-    subprocess.Popen(
-        [sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(600)"],
-        env=os.environ | {"RANK": rank, "WORLD_SIZE": "16"},
-        preexec_fn=die_with_parent,
-    )
 time.sleep(600)
 """
 
@@ -98,18 +86,6 @@ def test_workers_that_inherit_the_variables_are_not_counted_again(
     assert rank.pid == script.pid
 
 
-def test_a_launcher_that_slurm_numbers_by_node_is_no_rank(
-    python: Python, scan: EnvironmentScan, job: str
-) -> None:
-    """`srun python -m torch.distributed.run` on the second node: ranks 8 and 9, but no rank 1."""
-    script = python(LAUNCHER, 8, 9, STAGEWATCH_JOB_ID=job, SLURM_PROCID="1", SLURM_NTASKS="2")
-    wait_for(lambda: script.output().count("ready") == 2, "two workers")
-    found = of_job(job, scan.ranks([]))
-    assert [rank.rank for rank in found] == [8, 9]
-    assert script.pid not in {rank.pid for rank in found}
-    assert {rank.world_size for rank in found} == {16}
-
-
 def test_a_worker_of_ray_is_a_rank_by_its_frameworks_number_alone(
     python: Python, scan: EnvironmentScan, job: str
 ) -> None:
@@ -120,16 +96,6 @@ def test_a_worker_of_ray_is_a_rank_by_its_frameworks_number_alone(
     idle.said("ready")
     worker.said("ready")
     assert [(rank.rank, rank.pid) for rank in of_job(job, scan.ranks([]))] == [(6, worker.pid)]
-
-
-def test_what_is_above_and_below_a_rank_with_a_record_is_left_out(
-    python: Python, scan: EnvironmentScan, job: str
-) -> None:
-    script = python(LAUNCHER, 8, STAGEWATCH_JOB_ID=job, SLURM_PROCID="1")
-    script.said("ready")
-    (worker,) = of_job(job, scan.ranks([]))
-    assert of_job(job, scan.ranks([worker.pid])) == []
-    assert of_job(job, scan.ranks([script.pid])) == []
 
 
 def test_without_a_job_the_session_of_the_process_names_it(
@@ -147,42 +113,6 @@ def test_a_variable_that_is_no_number_makes_no_rank(
     script = python(SLEEP, STAGEWATCH_JOB_ID=job, RANK=rank)
     script.said("ready")
     assert of_job(job, scan.ranks([])) == []
-
-
-def test_an_ended_process_is_dropped_at_once_and_a_new_one_found_at_the_next_scan(
-    python: Python, scan: EnvironmentScan, clock: Clock, job: str
-) -> None:
-    first = python(SLEEP, STAGEWATCH_JOB_ID=job, RANK="0")
-    first.said("ready")
-    assert [rank.pid for rank in of_job(job, scan.ranks([]))] == [first.pid]
-    first.kill()
-    assert of_job(job, scan.ranks([])) == []
-    second = python(SLEEP, STAGEWATCH_JOB_ID=job, RANK="0")
-    second.said("ready")
-    assert of_job(job, scan.ranks([])) == []
-    clock.now += SCAN_SECONDS
-    assert [rank.pid for rank in of_job(job, scan.ranks([]))] == [second.pid]
-
-
-def test_a_process_that_became_a_rank_by_exec_is_found_in_the_end(
-    python: Python, scan: EnvironmentScan, clock: Clock, job: str
-) -> None:
-    script = python(
-        f"""
-        import os, sys, time
-        print("waiting", flush=True)
-        while not os.path.exists(__file__ + ".go"):
-            time.sleep(0.01)
-        os.execve(sys.executable, [sys.executable, "-c", {SLEEP!r}], os.environ | {{"RANK": "4"}})
-        """,
-        STAGEWATCH_JOB_ID=job,
-    )
-    script.said("waiting")
-    assert of_job(job, scan.ranks([])) == []
-    script.log.with_name(script.log.stem + ".py.go").touch()
-    script.said("ready")
-    clock.now += RESCAN_SECONDS
-    assert [rank.rank for rank in of_job(job, scan.ranks([]))] == [4]
 
 
 def test_a_fixed_tree() -> None:

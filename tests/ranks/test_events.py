@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
 import random
 import struct
 import time
@@ -21,8 +19,8 @@ from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.events import Event, Kind, last_events, parse_events
 from stagewatch.ranks.record_directory import RecordDirectory
-from stagewatch.ranks.records import Life, copy_ring
-from stagewatch.record import EVENT_SIZE, EVENTS, EVENTS_AT, EVENTS_END, FILE_SIZE, RECORD_SIZE
+from stagewatch.ranks.records import Life
+from stagewatch.record import EVENT_SIZE, EVENTS, EVENTS_AT, EVENTS_END, FILE_SIZE
 from stagewatch.stages import STAGES
 from tests.records import forget_names, real_file
 from tests.running import Python
@@ -66,75 +64,6 @@ def test_a_stage_leaves_its_entry_with_substage_and_step_and_its_end(rank: Path)
     assert enter.boot_ns <= leave.boot_ns
 
 
-def test_a_name_from_before_the_record_began_is_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    forget_names(monkeypatch)
-    with stagewatch.stage("other", substage="before_any_record"):
-        pass
-    stagewatch.init("train", job_id=7, rank=0, directory=tmp_path)
-    try:
-        with stagewatch.stage("other", substage="before_any_record"):
-            (event,) = read(next(tmp_path.glob("*.rank")))
-    finally:
-        stagewatch.close()
-    assert event.name == "before_any_record"
-
-
-def test_a_heartbeat_is_an_event_where_its_step_is_new(rank: Path) -> None:
-    for step in (1, 1, None, 2):
-        stagewatch.heartbeat(step)
-    assert [(event.kind, event.step) for event in read(rank)] == [(Kind.STEP, 1), (Kind.STEP, 2)]
-
-
-def test_a_scalar_is_an_event_where_it_has_changed(rank: Path) -> None:
-    for value in (0.0, 0.0, 0.5, 0.5, math.inf):
-        stagewatch.scalar("loss", value)
-    events = read(rank)
-    assert {(event.kind, event.name) for event in events} == {(Kind.SCALAR, "loss")}
-    assert [event.value for event in events] == [0.0, 0.5, math.inf]
-
-
-def test_a_collective_leaves_group_operation_and_sequence(rank: Path) -> None:
-    for _ in range(2):
-        with stagewatch.collective("tp:1", op="all_reduce", size=4):
-            pass
-    stagewatch.collective("p2p", op="send", peer=3)
-    first, left, second, _, sent = read(rank)
-    assert (first.kind, first.name, first.op, first.sequence) == (
-        Kind.COLLECTIVE,
-        "tp:1",
-        "all_reduce",
-        1,
-    )
-    assert (left.kind, left.name, left.began_ns) == (Kind.LEFT, "tp:1", first.boot_ns)
-    assert (second.sequence, second.peer) == (2, None)
-    assert (sent.name, sent.op, sent.peer) == ("p2p", "send", 3)
-
-
-def test_an_exception_leaves_its_type_and_stage(rank: Path) -> None:
-    with pytest.raises(MemoryError), stagewatch.stage("train", step=9):
-        raise MemoryError("CUDA out of memory")
-    failure = read(rank)[-1]
-    assert (failure.kind, failure.stage, failure.name, failure.step) == (
-        Kind.FAILURE,
-        "train",
-        "MemoryError",
-        9,
-    )
-
-
-def test_a_group_that_is_gone_gives_its_name_to_none_of_the_next(rank: Path) -> None:
-    from stagewatch.client import _api
-
-    recorder = _api._recorder
-    assert recorder is not None
-    stagewatch.collective("old")
-    recorder.forget("old")
-    stagewatch.collective("new")
-    assert [event.name for event in read(rank)] == ["", "new"]
-
-
 def test_the_ring_keeps_the_latest_events(rank: Path) -> None:
     for step in range(EVENTS + 100):
         stagewatch.heartbeat(step)
@@ -164,32 +93,6 @@ def test_an_event_that_was_cut_off_in_the_middle_is_left_out(real: bytes) -> Non
     overwritten = bytearray(real)
     overwritten[EVENTS_AT : EVENTS_AT + 8] = struct.pack("<q", whole[-1].boot_ns + 1)
     assert parse_events(bytes(overwritten), LATER) == whole[1:]
-
-
-def test_an_event_that_changes_while_it_is_copied_is_left_out(
-    rank: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stagewatch.heartbeat(1)
-    fd = os.open(rank, os.O_RDONLY)
-    pread = os.pread
-
-    def and_write_on(fd: int, size: int, at: int) -> bytes:
-        copy = pread(fd, size, at)
-        stagewatch.heartbeat(stagewatch_step.pop())
-        return copy
-
-    stagewatch_step = [3, 2]
-    monkeypatch.setattr(os, "pread", and_write_on)
-    ring = copy_ring(fd)
-    os.close(fd)
-    raw = rank.read_bytes()[:RECORD_SIZE] + ring
-    assert [event.step for event in parse_events(raw, LATER)] == [1]
-
-
-def test_the_clock_bounds_what_counts(real: bytes) -> None:
-    events = parse_events(real, LATER)
-    middle = events[len(events) // 2].boot_ns
-    assert parse_events(real, middle) == [event for event in events if event.boot_ns <= middle]
 
 
 def well_formed(event: Event) -> None:

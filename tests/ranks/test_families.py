@@ -7,10 +7,8 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.families import ProcessFamilies, RankCounter
+from stagewatch.ranks.families import RankCounter
 from tests.ranks.fakes import FakeRanks, families, program
-from tests.waiting import wait_for
 
 TREE = """
 import subprocess, sys
@@ -82,51 +80,6 @@ def test_a_rank_started_by_a_rank_is_its_own() -> None:
         assert found.members["7", "train", "0"] == (rank.pid,)
         assert found.members["7", "train", "1"] == (child,)
         rank.ask("end")
-
-
-def test_a_rank_that_is_gone_has_no_family() -> None:
-    ranks = FakeRanks()
-    look = families(ranks).look
-    with program(TREE) as rank:
-        ranks.add(rank.pid, 0)
-        assert look().members
-    wait_for(lambda: not look().members, "no family")
-
-
-def test_looking_is_shared_and_costs_a_bounded_share_of_time() -> None:
-    now = [0.0]
-
-    class SlowProcfs(Procfs):
-        looks = 0
-
-        def pids(self) -> list[int]:
-            self.looks += 1
-            now[0] += 1.0  # a second a look
-            return super().pids()
-
-    proc = SlowProcfs()
-    found = ProcessFamilies(FakeRanks(), proc, fresh_for=2.0, clock=lambda: now[0])
-    found.look()
-    now[0] += 100
-    found.look()
-    assert proc.looks == 1, "one second in a hundred is too much"
-    now[0] += 150
-    found.look()
-    assert proc.looks == 2
-
-
-def test_what_a_member_had_counted_stays_when_it_ends() -> None:
-    counter = RankCounter()
-    assert counter.update("rank 0", 100, 50) == 50
-    assert counter.update("rank 0", 100, 70) == 70
-    assert counter.update("rank 0", 100, 30) == 70, "a member with 40 ended"
-    assert counter.update("rank 0", 100, 35) == 75
-
-
-def test_a_new_process_of_a_rank_starts_afresh() -> None:
-    counter = RankCounter()
-    counter.update("rank 0", 100, 50)
-    assert counter.update("rank 0", 200, 5) == 5
 
 
 def test_ranks_that_are_gone_are_forgotten() -> None:

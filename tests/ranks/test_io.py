@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from stagewatch.core.errors import NoData
 from stagewatch.ranks import io as rank_io
 from stagewatch.ranks.io import RankIoCollector
 from tests.ranks.fakes import FakeRanks, family_io, program
@@ -26,12 +23,6 @@ for line in sys.stdin:
     print("written")
 """
 MIB = 1 << 20
-PROC = Path("/proc")
-
-
-def test_without_ranks_there_is_no_data() -> None:
-    with pytest.raises(NoData):
-        RankIoCollector(family_io(FakeRanks())).collect()
 
 
 def test_each_rank_is_charged_with_what_it_wrote(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -42,53 +41,6 @@ def test_ranks_are_alive_then_gone_then_forgotten(
     clock.now += 1
     assert reader.read() == []
     assert list(shared.iterdir()) == []
-
-
-def test_an_agent_that_starts_again_finds_all_that_a_record_holds(
-    reader: RecordDirectory, shared: Path, start_rank: Start
-) -> None:
-    alive, gone = start_rank(0), start_rank(1)
-    gone.kill()
-    before = reader.read()
-    reader.close()
-    with closing(RecordDirectory(shared, Procfs())) as again:
-        after = again.read()
-    assert sorted(before, key=lambda record: record.rank) == sorted(
-        after, key=lambda record: record.rank
-    )
-    assert {record.rank: record.life for record in after} == {0: Life.ALIVE, 1: Life.GONE}
-    assert after[0].pid in (alive.pid, gone.pid)
-
-
-def test_a_closed_record_lingers_so_that_nobody_misses_its_end(
-    reader: RecordDirectory, clock: Clock, python: Python, shared: Path
-) -> None:
-    script = python(
-        """
-        import sys, time
-        from pathlib import Path
-        import stagewatch
-        stagewatch.init()
-        stagewatch.heartbeat(1)
-        print("ready", flush=True)
-        while not Path(sys.argv[1]).exists():
-            time.sleep(0.01)
-        stagewatch.heartbeat(2)
-        """,
-        shared / "go",
-        STAGEWATCH_DIR=str(shared),
-    )
-    script.said("ready")
-    (record,) = reader.read()
-    assert record.lanes[0].step == 1
-    (shared / "go").touch()
-    script.finish()
-    assert list(shared.glob("*.rank")) == []
-    for _ in range(2):
-        (record,) = reader.read()
-        assert (record.life, record.lanes[0].step) == (Life.CLOSED, 2)
-        clock.now += LINGER_SECONDS / 2
-    assert reader.read() == []
 
 
 def test_a_reused_pid_is_not_taken_for_the_rank(

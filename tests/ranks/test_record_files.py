@@ -82,18 +82,6 @@ def test_a_file_that_becomes_a_record_is_found_later(
     assert not reader.skipped
 
 
-def test_a_record_that_turns_to_noise_is_forgotten_for_good(
-    reader: RecordDirectory, shared: Path, raw: bytes
-) -> None:
-    file = place(shared, raw)
-    assert len(reader.read()) == 1
-    with file.open("r+b") as handle:
-        handle.write(b"\xff" * 100)
-    assert reader.read() == []
-    assert reader.read() == []
-    assert not file.exists()
-
-
 def test_a_record_cut_short_while_it_is_open_is_no_crash(
     reader: RecordDirectory, shared: Path, raw: bytes
 ) -> None:
@@ -113,13 +101,3 @@ def test_a_writer_that_died_in_the_middle_of_a_store_is_read_in_the_end(
     clock.now += HALTED_SECONDS
     (record,) = reader.read()
     assert record.lanes[0].step == 77
-
-
-def test_a_record_first_met_in_the_middle_of_a_store_waits(
-    reader: RecordDirectory, clock: Clock, shared: Path, raw: bytes
-) -> None:
-    place(shared, patched(raw, {LANES_AT // WORD: 10_001}))
-    assert reader.read() == []
-    assert reader.skipped == {"torn": 1}
-    clock.now += HALTED_SECONDS
-    assert len(reader.read()) == 1

@@ -10,21 +10,15 @@ from pathlib import Path
 import pytest
 
 import stagewatch
-from stagewatch.client import _api
 from stagewatch.core.errors import NoData
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.record_directory import LINGER_SECONDS, RecordDirectory
+from stagewatch.ranks.record_directory import RecordDirectory
 from stagewatch.ranks.records import Life
 from stagewatch.record import (
-    H_CLOSED,
     H_LOCAL_RANK,
     H_RANK,
     H_START_TICKS,
     H_WORLD_SIZE,
-    S_FRAMEWORK,
-    S_GPU,
-    S_JOB_ID,
-    S_ROLE,
 )
 from tests.records import patched, place, real_record
 
@@ -41,25 +35,6 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return patched(real, {H_START_TICKS: 1})
 
 
-def renamed(raw: bytes, field: tuple[int, int], name: str) -> bytes:
-    at, size = field
-    return raw[:at] + name.encode().ljust(size, b"\0") + raw[at + size :]
-
-
-@pytest.mark.parametrize(
-    "field", [S_JOB_ID, S_ROLE, S_GPU, S_FRAMEWORK], ids=["job", "role", "gpu", "framework"]
-)
-def test_a_record_that_takes_name_after_name_is_dropped(
-    reader: RecordDirectory, record_dir: Path, raw: bytes, field: tuple[int, int]
-) -> None:
-    """Each would be another series for as long as Prometheus keeps them."""
-    place(record_dir, renamed(raw, field, "first"))
-    assert len(reader.read()) == 1
-    place(record_dir, renamed(raw, field, "second"))
-    assert reader.read() == []
-    assert reader.skipped == {"corrupt": 1}
-
-
 @pytest.mark.parametrize("word", [H_RANK, H_LOCAL_RANK, H_WORLD_SIZE])
 def test_a_record_that_takes_number_after_number_is_dropped(
     reader: RecordDirectory, record_dir: Path, raw: bytes, word: int
@@ -68,28 +43,6 @@ def test_a_record_that_takes_number_after_number_is_dropped(
     assert len(reader.read()) == 1
     place(record_dir, patched(raw, {word: 12}))
     assert reader.read() == []
-
-
-def test_what_a_rank_does_may_change(reader: RecordDirectory, record_dir: Path, raw: bytes) -> None:
-    place(record_dir, raw)
-    assert [record.life for record in reader.read()] == [Life.GONE]
-    place(record_dir, patched(raw, {H_CLOSED: 1}))
-    assert [record.life for record in reader.read()] == [Life.CLOSED]
-
-
-def test_a_framework_may_be_named_after_the_beginning(
-    reader: RecordDirectory, record_dir: Path
-) -> None:
-    stagewatch.init("train", job_id=540, rank=3, directory=record_dir)
-    try:
-        assert [record.framework for record in reader.read()] == [""]
-        recorder = _api._recorder
-        assert recorder is not None
-        recorder.name_framework("trl")
-        assert [record.framework for record in reader.read()] == ["trl"]
-        assert reader.skipped == {}
-    finally:
-        stagewatch.close()
 
 
 def test_a_rank_is_still_seen_when_its_directory_is_taken_away(
@@ -106,20 +59,6 @@ def test_a_rank_is_still_seen_when_its_directory_is_taken_away(
         assert [record.life for record in reader.read()] == [Life.ALIVE]
     finally:
         stagewatch.close()
-
-
-def test_a_dead_rank_whose_record_was_removed_is_soon_forgotten(
-    record_dir: Path, raw: bytes
-) -> None:
-    """Whoever removed the file, a person or a job's epilogue, has seen to it."""
-    now = 1000.0
-    with closing(RecordDirectory(record_dir, Procfs(), clock=lambda: now)) as reader:
-        file = place(record_dir, raw)
-        assert [record.life for record in reader.read()] == [Life.GONE]
-        file.unlink()
-        assert [record.life for record in reader.read()] == [Life.GONE]
-        now += LINGER_SECONDS
-        assert reader.read() == []
 
 
 def test_a_directory_that_is_missing_from_the_beginning_is_no_data(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import pytest
 
-from stagewatch.faults.markers import Marker, read_markers, write_marker
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.places import readable_places
 from stagewatch.ranks.record_directory import RECHECK_SECONDS, RecordDirectory
@@ -63,18 +62,6 @@ def test_a_mount_in_the_place_of_a_record_is_passed_over(
     for _ in range(2):
         assert [record.name for record in answer(reader.read)] == ["1-00000001.rank"]
         assert reader.skipped == {"mount": 1}
-
-
-def test_a_mount_in_the_place_of_a_marker_is_passed_over(
-    tmp_path: Path, silent_at: MountAt
-) -> None:
-    directory = tmp_path / "faults"
-    directory.mkdir()
-    write_marker(directory, Marker("drill", "cpu", start=1.0))
-    silent_at(directory / "hostile.json")
-    markers, skipped = answer(lambda: read_markers(directory))
-    assert [marker.id for marker in markers] == ["drill"]
-    assert skipped == {"invalid": 1}
 
 
 @as_root

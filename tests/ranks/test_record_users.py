@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from contextlib import closing
 from pathlib import Path
@@ -173,24 +172,6 @@ def test_a_flood_of_files_delays_no_look_at_ranks_that_are_open(
 
 
 @as_root
-def test_a_file_that_is_turned_away_again_and_again_is_asked_more_seldom(
-    reader: RecordDirectory, clock: Clock, shared: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (shared / "1-00000001.rank").touch()
-    began = clock.now
-    asked: list[float] = []
-    real_open = reader._opened
-    monkeypatch.setattr(
-        reader, "_opened", lambda name: asked.append(clock.now - began) or real_open(name)
-    )
-    for _ in range(600):
-        reader.read()
-        clock.now += RECHECK_SECONDS / 2
-    waits = [later - before for before, later in itertools.pairwise(asked)]
-    assert waits[:8] == [10, 20, 40, 80, 160, 320, 640, 640]
-
-
-@as_root
 def test_an_unprivileged_agent_shows_an_ended_rank_for_its_time_and_never_again(
     shared: Path, raw: bytes, python: Python
 ) -> None:
@@ -251,18 +232,6 @@ def test_a_rank_of_slurms_cannot_state_another_job(
 
 
 @as_root
-@pytest.mark.parametrize("job", ["540", "541", "667"])
-def test_a_component_of_a_heterogeneous_job_states_its_leader(
-    job: str, shared: Path, clock: Clock, start_rank: Start
-) -> None:
-    """Of at most 128; see https://slurm.schedmd.com/heterogeneous_jobs.html."""
-    proc = SlurmProcfs()
-    proc.jobs[start_rank(3).pid] = job
-    with closing(RecordDirectory(shared, proc, clock=clock)) as reader:
-        assert [record.job_id for record in reader.read()] == ["540"]
-
-
-@as_root
 @pytest.mark.parametrize("known", [True, False])
 def test_who_was_first_takes_no_job_from_whom_slurm_runs_it_for(
     known: bool, shared: Path, clock: Clock, start_rank: Start
@@ -286,35 +255,6 @@ def test_who_was_first_takes_no_job_from_whom_slurm_runs_it_for(
 
 
 @as_root
-def test_a_living_rank_of_another_user_does_not_excuse_a_dead_one(
-    reader: RecordDirectory, start_rank: Start
-) -> None:
-    owner = start_rank(3)
-    reader.read()
-    owner.kill()
-    start_rank(3, SECOND_USER)
-    assert {(record.job_id, record.life) for record in reader.read()} == {
-        ("540", Life.GONE),
-        (f"540~{SECOND_USER}", Life.ALIVE),
-    }
-
-
-@as_root
-def test_a_users_dead_give_way_to_his_living(
-    clock: Clock, shared: Path, raw: bytes, start_rank: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(record_directory, "MAX_RECORDS_PER_USER", 4)
-    for number in range(1, 5):
-        place(shared, patched(raw, {H_RANK: number}), number)
-        clock.now += 1
-    with closing(RecordDirectory(shared, Procfs(), clock=clock)) as reader:
-        assert {record.life for record in reader.read()} == {Life.GONE}
-        script = start_rank(6)
-        assert script.pid in {record.pid for record in reader.read()}
-        assert len(reader.read()) == 4
-
-
-@as_root
 def test_three_users_leave_a_place_to_the_fourth(
     clock: Clock, shared: Path, start_rank: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,23 +268,3 @@ def test_three_users_leave_a_place_to_the_fourth(
         assert reader.read() == []
         script = start_rank(6)
         assert [record.pid for record in reader.read()] == [script.pid]
-
-
-def test_few_descriptors_leave_most_to_the_agent(python: Python, shared: Path, raw: bytes) -> None:
-    """What RLIMIT_NOFILE leaves, see getrlimit(2), is not given to whoever writes records."""
-    for number in range(1, 200):
-        place(shared, patched(raw, {H_RANK: number}), number)
-    output = python(
-        """
-        import os, resource, sys
-        from pathlib import Path
-        from stagewatch.host.procfs import Procfs
-        from stagewatch.ranks.record_directory import RecordDirectory
-
-        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-        reader = RecordDirectory(Path(sys.argv[1]), Procfs())
-        print(len(reader.read()), dict(reader.skipped), len(os.listdir("/proc/self/fd")) < 32)
-        """,
-        shared,
-    ).finish()
-    assert output.split("\n")[0] == "16 {'too_many': 183} True"

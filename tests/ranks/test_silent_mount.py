@@ -12,18 +12,15 @@ import pytest
 
 from stagewatch.host.guarded import GuardedFiles
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks import census
 from stagewatch.ranks.activity import WAIT_CLASS, RanksCollector
-from stagewatch.ranks.census import CensusCollector
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.environment_scan import RESCAN_SECONDS, EnvironmentScan
 from stagewatch.ranks.record_directory import RecordDirectory
-from stagewatch.record import RECORD_SIZE
 from tests.fake_clock import Clock
 from tests.fakes.faultfs import FaultFs
 from tests.fakes.stuck import get_stuck, getting_stuck
 from tests.node_agent import COMMAND, NodeAgent
-from tests.running import Python, Script
+from tests.running import Python
 from tests.waiting import wait_for
 
 Mounts = Callable[[str], FaultFs]
@@ -35,7 +32,6 @@ stagewatch.heartbeat(1)
 print("ready", flush=True)
 time.sleep(600)
 """
-WITHOUT = "import time; print('ready', flush=True); time.sleep(600)"
 
 
 @pytest.fixture
@@ -56,38 +52,6 @@ def directory_of(
     proc = Procfs()
     scan = EnvironmentScan(proc, files, patience=patience, clock=clock)
     return RankDirectory(RecordDirectory(record_dir, proc), scan, clock=clock)
-
-
-def beside_a_stuck_process(
-    python: Python, faultfs: Mounts, record_dir: Path, job: str
-) -> tuple[Script, Script, Script]:
-    """A rank with a record, one of `job` without, and a process stuck on a silent mount."""
-    recorded = python(WITH_RECORD, STAGEWATCH_DIR=str(record_dir))
-    bare = python(WITHOUT, STAGEWATCH_JOB_ID=job, RANK="1")
-    mount = faultfs("silent")
-    stuck = getting_stuck(python, mount)
-    for script in (recorded, bare):
-        script.said("ready")
-    get_stuck(stuck, mount)
-    return recorded, bare, stuck
-
-
-def test_other_ranks_are_found_beside_a_stuck_process(
-    python: Python,
-    faultfs: Mounts,
-    record_dir: Path,
-    files: GuardedFiles,
-    clock: Clock,
-    job: str,
-) -> None:
-    recorded, bare, stuck = beside_a_stuck_process(python, faultfs, record_dir, job)
-    directory = directory_of(record_dir, files, clock)
-    found = {rank.pid for rank in directory.ranks() if rank.job_id in ("540", job)}
-    assert found == {recorded.pid, bare.pid}
-    assert stuck.pid in (directory.look().unread or ())
-    shown = CensusCollector(directory).collect()
-    assert (shown.value(census.UNREAD) or 0) >= 1
-    assert (shown.value(census.AVAILABLE) or 0) >= RECORD_SIZE
 
 
 def test_a_rank_with_a_record_is_not_read_and_shows_that_it_waits_for_the_mount(
@@ -119,21 +83,6 @@ def test_a_rank_by_environment_that_gets_stuck_is_shown_on(
     clock.now += RESCAN_SECONDS
     assert [rank.pid for rank in directory.ranks() if rank.job_id == job] == [stuck.pid]
     assert stuck.pid in (directory.look().unread or ())
-
-
-def test_a_look_does_not_wait_for_a_scan(
-    python: Python, faultfs: Mounts, record_dir: Path, files: GuardedFiles, clock: Clock, job: str
-) -> None:
-    """The scan is seen to be under way when the look has ended, and to end later."""
-    recorded, bare, _ = beside_a_stuck_process(python, faultfs, record_dir, job)
-    directory = directory_of(record_dir, files, clock, patience=0.0)
-    assert [rank.pid for rank in directory.ranks()] == [recorded.pid]
-
-    def bare_is_found() -> bool:
-        clock.now += 1
-        return bare.pid in {rank.pid for rank in directory.ranks()}
-
-    wait_for(bare_is_found, "the scan has ended")
 
 
 def test_commands_and_the_agent_go_on(

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.core.errors import SourceError
 from stagewatch.ranks.socket_diag import NamespaceSockets, TcpSocket, dump, namespace_of, open_diag
 
 PROC = Path("/proc")
@@ -79,48 +78,6 @@ def test_statistics_equal_those_the_owner_sees(
     assert sent.bytes_received == 5_000
 
 
-def test_what_is_not_read_stands_in_the_receive_queue(
-    diag: socket.socket, pair: tuple[socket.socket, ...]
-) -> None:
-    _, client, accepted = pair
-    client.sendall(b"x" * 1000)
-    assert len(accepted.recv(1000, socket.MSG_PEEK | socket.MSG_WAITALL)) == 1000
-    assert find(diag, accepted).receive_queue == 1000
-
-
-def test_a_listening_socket_tells_its_queue_and_its_limit(
-    diag: socket.socket, pair: tuple[socket.socket, ...]
-) -> None:
-    server, *_ = pair
-    with socket.socket(server.family) as waiting:
-        waiting.connect(server.getsockname())
-        found = find(diag, server)
-        assert (found.state, found.receive_queue, found.send_queue) == ("listen", 1, 5)
-
-
-def test_thousands_of_sockets_come_in_many_messages(diag: socket.socket) -> None:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen(400)
-        ends = []
-        for _ in range(300):
-            ends.append(socket.create_connection(server.getsockname()))
-            ends.append(server.accept()[0])
-        wanted = {inode(end) for end in ends}
-        found = {item.inode: item for item in dump(diag)}
-        for end in ends:
-            end.close()
-    assert wanted <= found.keys()
-    cookies = [found[number].cookie for number in wanted]
-    assert len(set(cookies)) == len(cookies)
-
-
-def test_a_kernel_that_refuses_is_an_error(diag: socket.socket) -> None:
-    diag.close()
-    with pytest.raises(SourceError, match="socket diagnostics"):
-        list(dump(diag))
-
-
 @pytest.fixture
 def sockets() -> Iterator[NamespaceSockets]:
     found = NamespaceSockets(PROC)
@@ -134,20 +91,9 @@ def own() -> int:
     return namespace
 
 
-def test_one_socket_serves_a_namespace(sockets: NamespaceSockets) -> None:
-    first = sockets.get(own(), os.getpid())
-    assert sockets.get(own(), os.getpid()) is first
-
-
 def test_a_namespace_that_nobody_is_in_any_more_is_let_go(sockets: NamespaceSockets) -> None:
     first = sockets.get(own(), os.getpid())
     sockets.keep({own()})
     assert first.fileno() >= 0
     sockets.keep({1234})
     assert first.fileno() == -1
-
-
-def test_a_process_that_is_gone_is_an_error(sockets: NamespaceSockets) -> None:
-    assert namespace_of(PROC, 1 << 30) is None
-    with pytest.raises(SourceError, match="network namespace of process"):
-        sockets.get(1234, 1 << 30)

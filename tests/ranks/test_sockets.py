@@ -11,7 +11,7 @@ import pytest
 
 from stagewatch.core.exposition import Samples
 from stagewatch.ranks import sockets as net
-from stagewatch.ranks.held_sockets import RankSockets, listen_overflows
+from stagewatch.ranks.held_sockets import RankSockets
 from stagewatch.ranks.socket_diag import namespace_of
 from stagewatch.ranks.sockets import NetCollector
 from tests.fakes.open_files import OpenFiles
@@ -87,26 +87,6 @@ def test_a_rank_that_calls_shows_the_port_it_calls(
             assert out.value(net.RECEIVE_QUEUE, *labels) == len(b"answer")
 
 
-def test_a_rank_that_is_called_shows_its_own_port(
-    collector: tuple[NetCollector, FakeRanks],
-) -> None:
-    found, ranks = collector
-    with program(CLIENT) as rank:
-        ranks.add(rank.pid, 0)
-        port = int(rank.ask("listen 3"))
-        with socket.create_connection(("127.0.0.1", port)) as peer:
-            out = found.collect()
-            assert out.value(net.LISTEN_QUEUE, *RANK, str(port)) == 1
-            assert out.value(net.LISTEN_LIMIT, *RANK, str(port)) == 3
-            rank.ask("accept -")
-            peer.sendall(b"x" * 1000)
-            out = wait_for(
-                lambda: sent(out := found.collect(), "server", port, "received") == 1000 and out,
-                "1,000 bytes",
-            )
-            assert out.value(net.LISTEN_QUEUE, *RANK, str(port)) == 0
-
-
 def test_what_a_closed_connection_had_counted_stays(
     collector: tuple[NetCollector, FakeRanks], server: socket.socket
 ) -> None:
@@ -146,23 +126,6 @@ def test_a_rank_that_has_gone_takes_its_series_along(
         rank.ask(f"connect {server.getsockname()[1]}")
         assert net.BYTES in found.collect().families
     wait_for(lambda: net.BYTES not in found.collect().families, "no series")
-
-
-def test_dropped_connections_of_this_machine_are_counted(
-    collector: tuple[NetCollector, FakeRanks],
-) -> None:
-    found, _ = collector
-    assert found.collect().value(net.OVERFLOWS, "host") == listen_overflows(Path("/proc"), "self")
-
-
-def test_overflows_are_read_by_name(tmp_path: Path) -> None:
-    (tmp_path / "9" / "net").mkdir(parents=True)
-    (tmp_path / "9" / "net" / "netstat").write_text(
-        "TcpExt: SyncookiesSent ListenOverflows ListenDrops\nTcpExt: 1 28 30\n"
-        "IpExt: InNoRoutes\nIpExt: 5\n"
-    )
-    assert listen_overflows(tmp_path, 9) == 28
-    assert listen_overflows(tmp_path, 10) is None
 
 
 def test_a_rank_whose_namespace_may_not_be_entered_is_counted(tmp_path: Path) -> None:

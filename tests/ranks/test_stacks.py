@@ -13,8 +13,7 @@ import pytest
 from stagewatch.core.processes import Children
 from stagewatch.ranks import stacks
 from stagewatch.ranks.model import Rank
-from stagewatch.ranks.stacks import MAX_FRAME, Frame, Stack, StackTaker, Take, stack, users_own
-from stagewatch.ranks.stacks_child import MAX_THREADS
+from stagewatch.ranks.stacks import Frame, Stack, StackTaker, Take, stack, users_own
 from tests.running import Python, Script
 from tests.waiting import wait_for
 
@@ -86,53 +85,12 @@ def test_ranks_in_the_same_place_are_of_one_group_and_another_is_not(
     assert len(wait) == 8
 
 
-def test_names_that_lie_stay_on_their_line(taker: StackTaker, python: Python) -> None:
-    evil = 'x"} 1\nrl_rank_up{job_id="7"} 0\x1b[31m' + "y" * 500
-    program = f"""
-import time
-def f():
-    print("ready", flush=True)
-    time.sleep(600)
-f.__code__ = f.__code__.replace(co_name={evil!r}, co_filename="/a\\nb/c\\nd.py")
-f()
-"""
-    (found,) = both(taker, ready(python(program)))
-    assert found.frame.isprintable()
-    assert len(found.frame) <= MAX_FRAME
-    assert all(line.isprintable() for _, frames in found.threads for line in frames)
-
-
-def test_of_hundreds_of_threads_the_main_one_comes_first(taker: StackTaker, python: Python) -> None:
-    program = """
-import threading, time
-def work():
-    time.sleep(600)
-threading.stack_size(65536)
-for _ in range(400):
-    threading.Thread(target=work, daemon=True).start()
-def length_reward():
-    print("ready", flush=True)
-    time.sleep(600)
-length_reward()
-"""
-    (found,) = both(taker, ready(python(program)))
-    assert found.frame.endswith("in length_reward")
-    assert len(found.threads) == MAX_THREADS
-
-
 def test_a_process_that_ends_meanwhile_costs_a_line(taker: StackTaker, python: Python) -> None:
     script, alive = ready(python(STUCK)), ready(python(STUCK))
     script.kill()
     takes = taker.take([rank(script.pid), rank(alive.pid)])
     assert takes[script.pid].problem == "it has ended"
     assert takes[alive.pid].threads
-
-
-def test_a_process_that_got_the_number_of_another_is_not_looked_at(
-    taker: StackTaker, python: Python
-) -> None:
-    script = ready(python(STUCK))
-    assert taker.take([rank(script.pid, start=1)])[script.pid].problem == "it has ended"
 
 
 def test_a_process_without_python_costs_a_line(taker: StackTaker, python: Python) -> None:
@@ -235,13 +193,6 @@ def test_libraries_are_not_the_users_own_code(file: str, own: bool) -> None:
     assert users_own([inner, outer]) == (inner if own else outer)
 
 
-def test_a_framework_that_is_all_there_is_tells_more_than_nothing() -> None:
-    wrapper = Frame("wrapper", f"{SITE}/torch/distributed/c10d_logger.py", 83)
-    framework = Frame("fit", f"{SITE}/verl/trainer/ppo/ray_trainer.py", 900)
-    assert users_own([wrapper, framework]) == framework
-    assert users_own([wrapper]) is None
-
-
 def take(*frames: tuple[str, int]) -> Take:
     """A look at one thread, the innermost frame first."""
     return Take((("MainThread", tuple(Frame(name, "/x/run.py", line) for name, line in frames)),))
@@ -258,26 +209,6 @@ def test_what_both_looks_share_counts_of_a_rank_that_moves() -> None:
         moving.group
         == stack(take(("reward", 25), ("main", 9)), take(("reward", 25), ("main", 9))).group
     )
-
-
-def test_another_line_of_the_same_function_is_another_place_and_a_callers_line_is_none() -> None:
-    here, there = take(("reward", 25), ("main", 9)), take(("reward", 26), ("main", 9))
-    later = take(("reward", 25), ("main", 10))
-    assert stack(here, here).group != stack(there, there).group
-    assert stack(here, here).group == stack(later, later).group
-    assert not stack(here, there).still
-
-
-def test_how_a_rank_was_started_makes_no_difference() -> None:
-    first = take(("reward", 25), ("<module>", 9))
-    spawned = take(("reward", 25), ("run", 108), ("_bootstrap", 314), ("<module>", 1))
-    assert stack(first, first).group == stack(spawned, spawned).group
-
-
-def test_one_look_tells_where_a_rank_is_and_not_that_it_stays() -> None:
-    here = take(("reward", 25), ("main", 9))
-    once = stack(Take(problem="it was asleep"), here)
-    assert (once.frame, once.still) == ("run.py:25 in reward", False)
 
 
 def test_what_most_looks_saw_counts_of_a_rank_that_was_elsewhere_once() -> None:
@@ -301,10 +232,3 @@ def test_a_rank_that_goes_round_in_a_loop_stays_where_it_is() -> None:
     assert stack(line, other, line, other).still
     assert not stack(line, other).still
     assert not stack(line, other, take(("poll", 365), ("main", 9))).still
-
-
-def test_a_look_that_failed_takes_nothing_away() -> None:
-    here = take(("wait", 5), ("main", 9))
-    failed = Take(problem="py-spy did not answer")
-    assert stack(failed, here, here) == stack(here, here)
-    assert stack(here, failed).problem == failed.problem

@@ -11,22 +11,18 @@ import pytest
 from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Histogram, Samples
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks import stages
 from stagewatch.ranks.directory import Census, RankDirectory
 from stagewatch.ranks.model import rank_of
 from stagewatch.ranks.record_directory import LINGER_SECONDS, RecordDirectory
-from stagewatch.ranks.records import Life, RankRecord, parse
+from stagewatch.ranks.records import RankRecord, parse
 from stagewatch.ranks.stages import (
     COLLECTIVES,
-    DROPPED,
     DURATIONS,
     FAILURES,
     FIRST_FAILURE,
     FOLDED,
-    GAPS,
     JOB,
     MAX_NAMES,
-    MAX_RETIRED,
     MAX_ROLES_PER_USER,
     PROGRESS_AGE,
     RETIRED_SECONDS,
@@ -35,14 +31,13 @@ from stagewatch.ranks.stages import (
     STAGE_OPEN,
     STEP,
     STEP_AGE,
-    UNMARKED,
     UP,
     StagesCollector,
 )
 from tests.fake_clock import Clock
 from tests.fixed_node import BOOT, WALL, FixedNode
-from tests.golden import assert_golden, valid
-from tests.records import real_file, real_record
+from tests.golden import assert_golden
+from tests.records import real_record
 from tests.running import Python
 
 RANK_0 = ("540", "train", "0")
@@ -113,23 +108,6 @@ def test_the_first_failure_is_shown_with_its_time_and_counted_by_type(
     assert found.value(FAILURES, "540", "train", "eval", "TimeoutError") == 2
 
 
-def test_gaps_are_what_passes_between_marks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = FixedNode(tmp_path, monkeypatch)
-    found = StagesCollector(node.ranks(), boot_clock=lambda: BOOT).collect()
-    gaps = found.families[GAPS][("540", "train", "train")]
-    assert isinstance(gaps, Histogram)
-    # Two ranks, four steps, three beats and the end; but for the first, which holds the set-up.
-    assert gaps.count == 2 * (4 * 4 - 1)
-    assert gaps.sum == pytest.approx(2 * (4 * 4.5 - 1.5))
-
-
-def test_no_rank_at_all_is_no_data(clock: Clock) -> None:
-    with pytest.raises(NoData):
-        collector(Shown(), clock).collect()
-
-
 def test_files_that_were_passed_over_are_shown_even_without_any_rank(
     record_dir: Path, tmp_path: Path
 ) -> None:
@@ -150,17 +128,6 @@ def test_between_stages_a_rank_is_idle_since_its_last_mark(
     assert found.value(STAGE_CODE, *key) == 0
 
 
-def test_a_rank_that_never_made_a_mark_has_no_age_of_progress(
-    clock: Clock, record: RankRecord
-) -> None:
-    lane = dataclasses.replace(record.lanes[0], frames=(), progress=0.0, marks=0, step=None)
-    silent = dataclasses.replace(record, lanes=(lane,), groups={})
-    text = valid(collector(Shown(silent), clock).collect())
-    assert "rl_rank_up" in text
-    for name in ("rl_rank_progress_age_seconds", "rl_rank_stage_open_seconds", "rl_rank_step"):
-        assert name not in text
-
-
 @pytest.mark.parametrize(("age", "told"), [(9.9, None), (10.1, 10.1)])
 def test_how_long_a_rank_has_been_at_its_step_is_told_from_ten_seconds_on(
     age: float, told: float | None, clock: Clock, record: RankRecord
@@ -169,33 +136,6 @@ def test_how_long_a_rank_has_been_at_its_step_is_told_from_ten_seconds_on(
     lane = dataclasses.replace(record.lanes[0], step=7, steps=steps)
     found = collector(Shown(dataclasses.replace(record, lanes=(lane,))), clock).collect()
     assert found.value(STEP_AGE, "540", "train", "3") == (told and pytest.approx(told))
-
-
-def test_a_rank_that_only_tells_of_collectives_is_in_init_since_the_last(
-    clock: Clock, record: RankRecord
-) -> None:
-    group = dataclasses.replace(record.groups["world"], entered=BOOT - 50, left=BOOT - 40)
-    lane = dataclasses.replace(record.lanes[0], frames=(), progress=0.0, marks=0, step=None)
-    for lanes in ((lane,), ()):
-        only = dataclasses.replace(record, lanes=lanes, groups={"world": group})
-        found = collector(Shown(only), clock).collect()
-        key = ("540", "train", "3")
-        assert found.value(UNMARKED, *key) == 1
-        assert found.value(PROGRESS_AGE, *key) == 40
-        assert found.value(STAGE_OPEN, *key, "init", "") == 40
-    assert collector(Shown(record), clock).collect().value(UNMARKED, *key) is None
-
-
-def test_what_found_no_room_in_the_record_is_told(clock: Clock, record: RankRecord) -> None:
-    found = collector(Shown(dataclasses.replace(record, dropped=12)), clock).collect()
-    assert found.value(DROPPED, "540", "train", "3") == 12
-
-
-def test_a_closed_record_shows_no_state_but_still_counts(clock: Clock, record: RankRecord) -> None:
-    closed = dataclasses.replace(record, life=Life.CLOSED)
-    found = collector(Shown(closed), clock).collect()
-    assert UP not in found.families
-    assert completed(found, "rollout") == 5
 
 
 def test_ended_ranks_go_on_counting_until_their_job_has_been_gone_for_long(
@@ -280,30 +220,6 @@ def test_a_job_has_one_name_whatever_its_ranks_say(clock: Clock, record: RankRec
     assert found.families[JOB] == {("540", "grpo-7b", "1000"): 1}
 
 
-def test_the_client_tells_what_the_launcher_calls_the_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SLURM_JOB_NAME", "grpo\n7b" + "x" * 100)
-    shown = parse(real_file(tmp_path)).job_name
-    assert shown.isprintable()
-    assert shown.startswith("grpo") and shown.endswith("x")
-    assert len(shown) == 64
-
-
-def test_jobs_without_end_do_not_fill_the_agents_memory(clock: Clock, record: RankRecord) -> None:
-    shown = Shown()
-    stages = collector(shown, clock)
-    for number in range(MAX_RETIRED + 50):
-        clock.now += 1
-        one = dataclasses.replace(record, job_id=f"job{number}", name=str(number), uid=number)
-        shown.records = [one]
-        found = stages.collect()
-    jobs = {labels[0] for labels in found.families[DURATIONS]}
-    assert len(jobs) == MAX_RETIRED + 1
-    assert "job0" not in jobs
-    assert f"job{MAX_RETIRED + 49}" in jobs
-
-
 def test_one_user_fills_neither_the_page_nor_the_places_of_others(
     clock: Clock, record: RankRecord
 ) -> None:
@@ -327,7 +243,3 @@ def test_one_user_fills_neither_the_page_nor_the_places_of_others(
     assert {"ended", "lives"} <= set(jobs)
     assert len(jobs) == 2 * MAX_ROLES_PER_USER + 2
     assert (found.value(FOLDED, "role") or 0) > 0
-
-
-def test_the_collector_is_on_by_default_once_a_second() -> None:
-    assert (stages.SPEC.name, stages.SPEC.interval, stages.SPEC.default) == ("stages", 1.0, True)

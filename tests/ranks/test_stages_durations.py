@@ -41,16 +41,6 @@ def test_the_last_one_counts_and_not_the_mean_of_all(record: RankRecord) -> None
     assert look(durations, after(record, 4, 190.0)) == (4.0, 4)
 
 
-def test_a_record_that_counts_backwards_gives_no_negative_time(record: RankRecord) -> None:
-    durations = LastDurations()
-    look(durations, after(record, 5, 50.0))
-    assert look(durations, after(record, 6, 10.0)) == (0.0, 6)
-
-
-def test_what_was_never_completed_has_no_duration(record: RankRecord) -> None:
-    assert look(LastDurations(), after(record, 0, 0.0)) == (None, None)
-
-
 def age(durations: LastDurations, record: RankRecord, now: float) -> float | None:
     out = Samples()
     durations.add(out, [record], now)
@@ -65,10 +55,3 @@ def test_when_a_stage_was_last_completed_is_known_once_it_was_seen(record: RankR
     assert age(durations, after(record, 6, 60.0), 110.0) == 0
     assert age(durations, after(record, 6, 60.0), 117.0) == 7
     assert age(durations, after(record, 7, 60.0), 120.0) == 0
-
-
-def test_the_first_completion_of_a_stage_is_seen(record: RankRecord) -> None:
-    durations = LastDurations()
-    assert age(durations, after(record, 0, 0.0), 100.0) is None
-    assert age(durations, after(record, 1, 9.0), 109.0) == 0
-    assert age(durations, after(record, 1, 9.0), 112.0) == 3

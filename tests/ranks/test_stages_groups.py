@@ -22,15 +22,11 @@ from stagewatch.ranks.stages import (
     COLLECTIVES,
     ELEMENTS,
     EXPECTED,
-    FOLDED,
     GROUP_SIZE,
     INSIDE,
     LONGEST_GAP,
     MAX_EXPECTED_SECONDS,
-    MAX_NAMES,
-    MESSAGES,
     RECENT_GAP,
-    STARTED,
     StagesCollector,
 )
 from stagewatch.record import BUCKETS
@@ -111,28 +107,6 @@ def test_a_send_shows_its_peer_but_no_sequence_and_no_size(record: RankRecord) -
         assert not series(found, metric)
 
 
-def test_sends_and_receives_are_counted_together(record: RankRecord) -> None:
-    found = shown(with_group(record, "p2p", op="recv", peer=2, sequence=12))
-    assert series(found, MESSAGES) == {KEY: 12}
-    assert not series(shown(record), MESSAGES)
-
-
-def test_a_new_peer_at_every_look_ends_as_other(record: RankRecord) -> None:
-    directory: Any = None
-    stages = StagesCollector(directory, boot_clock=lambda: NOW)
-    peers = set()
-    for peer in range(3 * MAX_NAMES):
-        found = shown(with_group(record, "p2p", op="recv", peer=peer), stages=stages)
-        peers |= {labels[-1] for labels in series(found, INSIDE)}
-    assert len(peers) == MAX_NAMES + 1
-    assert found.value(FOLDED, "peer") == 2 * MAX_NAMES
-
-
-def test_world_without_a_size_has_that_of_the_job(record: RankRecord) -> None:
-    assert series(shown(with_group(record, size=None)), GROUP_SIZE) == {(*KEY, "world"): 8}
-    assert not series(shown(with_group(record, "tp:1", size=None)), GROUP_SIZE)
-
-
 @pytest.mark.parametrize(
     ("until", "left"),
     [(0.0, None), (NOW - 1, None), (NOW + 90, 90), (9e9, MAX_EXPECTED_SECONDS)],
@@ -142,10 +116,6 @@ def test_what_is_left_of_an_announced_pause(
 ) -> None:
     found = shown(dataclasses.replace(record, expected_until=until))
     assert found.value(EXPECTED, *KEY) == left
-
-
-def test_when_the_record_was_begun(record: RankRecord) -> None:
-    assert shown(record).value(STARTED, *KEY) == record.created
 
 
 def test_gaps_are_the_longest_of_all_ranks_also_of_those_that_are_gone(

@@ -10,11 +10,9 @@ import pytest
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.ranks.directory import Census
 from stagewatch.ranks.model import rank_of
-from stagewatch.ranks.records import Failure, Frame, RankRecord, parse
+from stagewatch.ranks.records import Frame, RankRecord, parse
 from stagewatch.ranks.stages import (
-    COLLECTIVES,
     FAILURES,
-    FIRST_FAILURE,
     FOLDED,
     MAX_JOBS,
     MAX_NAMES,
@@ -81,24 +79,6 @@ def test_a_new_open_substage_at_every_look_ends_as_other(node: Node) -> None:
     assert found.value(FOLDED, "substage") == LOOKS - MAX_NAMES
 
 
-def test_new_scalars_and_groups_at_every_look_are_left_out_in_the_end(node: Node) -> None:
-    for number in range(LOOKS):
-        group = {f"g{number}": dataclasses.replace(node.group, sequence=1)}
-        found = node.look(scalars={f"s{number}": 1.0}, groups=group)
-    assert len(node.ever[SCALAR]) == MAX_NAMES
-    assert len(node.ever[COLLECTIVES]) == MAX_NAMES
-    assert found.value(FOLDED, "scalar") == LOOKS - MAX_NAMES
-    assert found.value(FOLDED, "group") == LOOKS - MAX_NAMES
-
-
-def test_a_new_first_failure_at_every_look_ends_as_other(node: Node) -> None:
-    for number in range(LOOKS):
-        found = node.look(first_failure=Failure("train", f"Error{number}", "", 1, 1.7e9))
-    assert len(node.ever[FIRST_FAILURE]) == MAX_NAMES + 1
-    assert found.value(FIRST_FAILURE, *KEY, "train", "other") == 1.7e9
-    assert found.value(FOLDED, "error") == LOOKS - MAX_NAMES
-
-
 def test_ranks_that_fail_and_begin_again_each_in_its_own_way_end_as_other(node: Node) -> None:
     """Whatever was counted stays counted, under the name it had."""
     for number in range(LOOKS):
@@ -123,16 +103,6 @@ def test_marks_from_the_future_make_no_negative_age(node: Node) -> None:
     assert found.value(STAGE_OPEN, *KEY, "train", "") == 0
     lane = dataclasses.replace(lane, frames=())
     assert node.look(lanes=(lane,)).value(STAGE_OPEN, *KEY, "idle", "") == 0
-
-
-def test_the_first_names_of_a_job_are_kept_and_the_rest_is_counted() -> None:
-    names = Vocabulary()
-    admitted = [names.admits("scalar", "7", "train", f"s{i}") for i in range(10_000)]
-    assert admitted == [True] * MAX_NAMES + [False] * (10_000 - MAX_NAMES)
-    assert names.admits("scalar", "7", "train", "s0"), "what is known stays"
-    out = Samples()
-    names.show(out)
-    assert out.value(FOLDED, "scalar") == 10_000 - MAX_NAMES
 
 
 def test_one_jobs_names_take_nothing_from_another() -> None:

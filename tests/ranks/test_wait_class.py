@@ -136,13 +136,6 @@ def test_a_real_process_that_waits_by(way: str, python: Python) -> None:
     becomes(script.pid, expected)
 
 
-def test_a_busy_process_that_makes_progress_computes(python: Python) -> None:
-    script = python("print('ready')\nwhile True: pass")
-    script.said("ready")
-    becomes(script.pid, WaitClass.COMPUTE, progressing=True)
-    becomes(script.pid, WaitClass.SPIN)
-
-
 def test_a_stopped_process_is_stopped_and_may_go_on(python: Python) -> None:
     script = python("print('ready')\nwhile True: pass")
     script.said("ready")
@@ -165,33 +158,6 @@ def test_a_zombie_is_gone(python: Python) -> None:
     )
     script.said("child")
     becomes(int(script.output().split()[1]), WaitClass.GONE)
-
-
-def test_an_ended_process_cannot_be_looked_at(python: Python) -> None:
-    script = python("pass")
-    script.finish()
-    assert look(script.pid) is None
-    assert not PROC.is_running(script.pid, 1)
-
-
-def test_a_process_held_by_a_debugger_is_traced(python: Python) -> None:
-    """PTRACE_ATTACH, see ptrace(2): the tracee stops, in state t."""
-    script = python("print('ready')\nwhile True: pass")
-    script.said("ready")
-    debugger = python(
-        """
-        import ctypes, os, sys, time
-        ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), None, None)
-        os.waitpid(int(sys.argv[1]), 0)
-        print("attached")
-        time.sleep(600)
-        """,
-        script.pid,
-    )
-    debugger.said("attached")
-    becomes(script.pid, WaitClass.TRACED)
-    debugger.kill()
-    becomes(script.pid, WaitClass.SPIN)
 
 
 def test_a_read_of_a_silent_mount_is_io(python: Python, faultfs: Callable[[str], FaultFs]) -> None:

@@ -103,16 +103,6 @@ def watched(clock: Clock) -> Iterator[Watched]:
         yield Watched(rank, ranks, collector, clock)
 
 
-def test_a_spinner_is_not_at_work(watched: Watched) -> None:
-    assert watched.after(f"spin {ENOUGH_CPU}") == set()
-
-
-def test_a_rank_that_takes_new_memory_computes_for_the_window(watched: Watched) -> None:
-    assert watched.after(f"compute {ENOUGH_CPU}") == {"compute"}
-    assert watched.by(watched.look(WINDOW_SECONDS - 5)) == {"compute"}
-    assert watched.by(watched.look()) == set()
-
-
 def test_a_rank_that_moves_bytes_of_files_is_at_work_but_not_by_a_trickle(
     watched: Watched,
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from pathlib import Path
@@ -13,7 +11,7 @@ import pytest
 
 from stagewatch.cli import main
 from stagewatch.prometheus.api import PrometheusApi
-from stagewatch.report.experiment import Experiment, Wanted, make_experiment, telling
+from stagewatch.report.experiment import Experiment, Wanted, make_experiment
 from stagewatch.report.history import column_runs
 from tests.report import contention as past
 
@@ -78,34 +76,10 @@ def test_it_began_elsewhere_than_it_surfaced(experiment: Experiment) -> None:
     assert experiment.fault.expected_stage == "train"
 
 
-def test_one_place_to_look_at_instead_of_five_logs(experiment: Experiment) -> None:
-    assert experiment.full.suspects[0].component.label == "rollout 2"
-    assert experiment.full.diagnosis.places_ranked == 1
-    assert experiment.full.diagnosis.places_unranked == 1 + 4  # the controller, the rollout role
-
-
 def test_alerts_that_fired_before_and_those_about_the_marker_detect_nothing(
     experiment: Experiment,
 ) -> None:
     assert [each.name for each in experiment.full.view.firings] == ["Straggler", "JobStalled"]
-
-
-def test_a_constant_baseline_is_what_it_is(experiment: Experiment) -> None:
-    baseline = series(experiment, "train 1", "scalar (batch_size)").baseline
-    assert baseline.count == 301
-    assert (baseline.mean, baseline.deviation, baseline.two_sigma) == (
-        1600.0,
-        0.0,
-        (1600.0, 1600.0),
-    )
-    assert (baseline.median, baseline.mad) == (1600.0, 0.0)
-
-
-def test_a_deviation_has_its_time_and_its_size(experiment: Experiment) -> None:
-    finding = series(experiment, "train 1", "scalar (batch_size)")
-    assert finding.deviated == past.T + past.GONE
-    assert finding.peak == 1500.0
-    assert finding.severity == pytest.approx(100 / (0.05 * 1600))
 
 
 @pytest.mark.parametrize("title", ["stage open (rollout)", "run-queue wait"])
@@ -126,19 +100,6 @@ def test_a_rank_that_is_gone_is_an_event_of_its_time(experiment: Experiment) -> 
     assert [(each.component.label, each.time - past.T) for each in gone] == [
         ("rollout 2", past.GONE)
     ]
-
-
-def test_a_line_of_a_log_has_the_stage_of_the_exception_of_its_moment(
-    experiment: Experiment,
-) -> None:
-    (line,) = (each for each in experiment.full.view.events if each.kind == "log")
-    assert (line.component.label, line.stage) == ("train 0", "train")
-
-
-def test_the_figure_shows_the_origin_first_and_no_series_twice(experiment: Experiment) -> None:
-    shown = telling(experiment.full)
-    assert shown[0].component.label == "rollout 2"
-    assert len({(each.component, each.title) for each in shown}) == len(shown)
 
 
 def test_victoriametrics_tells_the_same(experiment: Experiment, store_url: str) -> None:
@@ -162,7 +123,7 @@ def test_the_command_writes_page_values_and_figures_in_both_widths(
     names = {file.name for file in target.iterdir()}
     whole = {"propagation", "anomaly", "diagnosis"}
     figures = whole | {"propagation-controller", "anomaly-controller"}
-    values = {"report.json", "report.csv", "series.csv", "series.parquet"}
+    values = {"report.json", "report.csv"}
     assert names == {"report.html"} | values | {
         f"{name}{width}.{kind}"
         for name in figures
@@ -175,12 +136,8 @@ def test_the_command_writes_page_values_and_figures_in_both_widths(
     record = json.loads((target / "report.json").read_text())
     assert record["views"]["full"]["seconds_after_injection"]["detected"] == past.DETECTED
     assert record["views"]["controller"]["seconds_after_injection"]["localised"] is None
-    rows = list(csv.DictReader(io.StringIO((target / "report.csv").read_text())))
-    assert len(rows) == len(record["series"])
-    row = next(
-        row for row in rows if row["component"] == "rollout 2" and row["series"] == "run-queue wait"
-    )
-    assert float(row["deviated_after_seconds"]) == past.EFFECT
+    series = {(each["component"], each["series"]): each for each in record["series"]}
+    assert series["rollout 2", "run-queue wait"]["deviated_after_seconds"] == past.EFFECT
 
 
 def test_one_file_is_written_where_one_is_asked_for(contention_url: str, tmp_path: Path) -> None:
@@ -231,7 +188,7 @@ def test_a_baseline_that_is_too_short_is_said_to_be(contention_url: str, tmp_pat
             2,
             "must end before the injection",
         ),
-        (["--fault", "cpu-1", "--format", "html,docx"], 2, "html, json, csv, parquet, svg, pdf"),
+        (["--fault", "cpu-1", "--format", "html,docx"], 2, "html, json, csv, svg, pdf"),
     ],
 )
 def test_what_cannot_be_reported_is_said_in_a_line(

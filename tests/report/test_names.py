@@ -96,11 +96,3 @@ def test_any_name_of_a_node_is_found_in_a_recovery(api: PrometheusApi, name: str
     assert incident.incident.nodes == (name,)
     assert incident.drained == ENDED
     assert [job.job_id for job in incident.jobs] == [name]
-
-
-def test_throughput_is_a_scalar_of_any_name(children: Children, tmp_path: Path) -> None:
-    period = Period(T - 600, T + 600)
-    asked = Asked(period, period, throughput="JOBS a second")
-    with closing(server(children, tmp_path, "plain")) as api:
-        (incident,) = make_recovery(api, asked).clusters[0].incidents
-    assert [job.throughput_before for job in incident.jobs] == [7.0]

@@ -10,16 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from stagewatch.core.errors import ConfigError
-from stagewatch.prometheus.api import Track
-from stagewatch.prometheus.selectors import matchers
-from stagewatch.report.components import Component, component_of, in_order, target_of
-from stagewatch.report.diagnosis import stage_distance
-from stagewatch.report.drawing import MAX_TEXT, fitted
-from stagewatch.report.events import firings
-from stagewatch.report.history import Intervals, column_runs, runs
+from stagewatch.report.components import Component, component_of, target_of
 from stagewatch.report.incidents import Incident, Sign, incidents_of
 from stagewatch.report.jobs import JobStory
-from stagewatch.report.periods import Period, baseline_period, moment, month, number, span, union
+from stagewatch.report.periods import Period, baseline_period, moment, month, number
 from stagewatch.report.phases import Phases, absorbed
 from stagewatch.report.progress import Progress
 
@@ -53,33 +47,12 @@ def test_a_target_is_understood_as_people_write_it(
     assert target_of(text).matches(component) is right
 
 
-@given(some.text(), some.text(), some.text())
-def test_any_target_can_be_asked_about_any_rank(text: str, role: str, rank: str) -> None:
-    target_of(text).matches(Component("rank", role, rank))
-
-
 def test_labels_name_the_most_exact_part() -> None:
     assert component_of({"node": "n", "role": "train", "rank": "1"}).label == "train 1"
     assert component_of({"node": "n", "mount": "/m"}).label == "n /m"
     assert component_of({"node": "n", "gpu": "3"}).label == "n gpu 3"
     assert component_of({"node": "n"}).label == "node n"
     assert component_of({"alertname": "x"}).kind == "slurm"
-
-
-def test_of_a_long_path_the_end_is_kept_and_the_node_before_it() -> None:
-    path = "/mnt/nfs/cluster/home/rl/experiments/7b/checkpoints/700"
-    shown = {fitted(f"node-{node} {path}") for node in "ab"}
-    assert len(shown) == 2
-    assert all(text.startswith("node-") and text.endswith("ts/700") for text in shown)
-    assert all(len(text) == MAX_TEXT for text in shown)
-    assert fitted("node-a") == "node-a"
-
-
-def test_components_are_listed_by_role_and_number() -> None:
-    ranks = [Component("rank", role, rank) for role, rank in (("train", "10"), ("train", "9"))]
-    controller = Component("rank", "controller", "0")
-    node = Component("node", node="n")
-    assert in_order([node, *ranks, controller]) == [controller, ranks[1], ranks[0], node]
 
 
 def test_periods_are_read() -> None:
@@ -108,17 +81,6 @@ def test_no_text_for_a_time_raises_anything_else(text: str) -> None:
             continue
 
 
-def test_spans_are_short_and_what_is_unknown_was_not_seen() -> None:
-    assert [span(each) for each in (None, 0.0, 2.34, 138.0, 8000.0, -5.0)] == [
-        "not seen",
-        "0.0 s",
-        "2.3 s",
-        "2 min 18 s",
-        "2 h 13 min",
-        "−5.0 s",
-    ]
-
-
 def test_numbers_have_their_units() -> None:
     assert number(0.0152, "s") == "15.2 ms"
     assert (number(0.99961, "s"), number(0.99961e-3, "s")) == ("0.9996 s", "1 ms")
@@ -127,37 +89,6 @@ def test_numbers_have_their_units() -> None:
     assert number(1600) == "1600"
     assert (number(45_000.4, "1/s"), number(9999.9)) == ("45,000 1/s", "10,000")
     assert (number(999_999), number(1e6)) == ("999,999", "1.000e+06")
-
-
-def test_runs_of_samples_end_at_a_hole() -> None:
-    assert runs([0, 2, 4, 20, 22, 24]) == [(0, 4), (20, 24)]
-    assert runs([7]) == [(7, 7)]
-    assert runs([]) == []
-
-
-def test_an_alert_that_paused_fired_twice_and_the_marker_never() -> None:
-    labels = {"__name__": "ALERTS", "alertname": "Straggler", "severity": "warning"}
-    samples = [(float(at), 1.0) for at in (0, 2, 4, 40, 42, 44)]
-    note = {**labels, "alertname": "FaultInjected"}
-    found = firings([Track(labels, samples), Track(note, samples)], until=46)
-    assert [(each.start, each.end, each.open) for each in found] == [(0, 4, False), (40, 44, True)]
-
-
-@pytest.mark.parametrize(
-    ("began", "surfaced", "distance"),
-    [
-        ("rollout", "train", 4),
-        ("checkpoint", "weights_update", 6),
-        ("weights_update", "rollout", 2),
-        ("train", "train", 0),
-        ("train", "cleanup", None),
-        ("", "train", None),
-    ],
-)
-def test_stages_follow_one_another_round_the_step(
-    began: str, surfaced: str, distance: int | None
-) -> None:
-    assert stage_distance(began, surfaced) == distance
 
 
 def test_a_node_and_the_job_on_it_make_one_incident_with_the_marker() -> None:
@@ -200,34 +131,6 @@ def test_every_sign_is_in_one_incident(raw: list[tuple[int, int, str]]) -> None:
     assert sorted(sign.start for each in found for sign in each.signs) == sorted(
         sign.start for sign in signs
     )
-
-
-@given(some.lists(some.tuples(some.integers(0, 100), some.integers(0, 50))))
-def test_time_counts_once(raw: list[tuple[int, int]]) -> None:
-    periods = [Period(start, start + length) for start, length in raw]
-    seconds = {second for start, length in raw for second in range(start, start + length)}
-    assert sum(each.seconds for each in union(periods)) == len(seconds)
-
-
-@given(some.lists(some.none() | some.just(1.0)), some.integers(0, 3))
-def test_runs_of_columns_cover_what_is_known(values: list[float | None], gap: int) -> None:
-    found = column_runs(values, gap)
-    covered = {at for first, last in found for at in range(first, last + 1)}
-    assert {at for at, value in enumerate(values) if value is not None} <= covered
-    assert all(values[first] is not None and values[last] is not None for first, last in found)
-
-
-def test_an_interval_is_that_of_the_series() -> None:
-    intervals = Intervals(scrape=1, slurm=30, rules=15)
-    assert intervals.of("rl_rank_up") == 1
-    assert intervals.of("slurm_job_info") == 30
-    assert intervals.of("node:slurm_unavailable:info") == 30
-    assert intervals.of("ALERTS") == 15
-    assert intervals.of("job:rl_stall:active") == 15
-
-
-def test_names_are_matched_as_they_are() -> None:
-    assert matchers(node=["n.1", 'a"b\\c']) == 'node=~"n\\\\.1|a\\"b\\\\\\\\c"'
 
 
 class Terminal(io.StringIO):

@@ -18,11 +18,6 @@ def report(url: str, directory: Path) -> int:
     return main(given)
 
 
-def test_what_is_no_url_is_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report("foo", tmp_path) == 2
-    assert capsys.readouterr().err.startswith("stagewatch: 'foo' is no URL of a Prometheus server:")
-
-
 def test_without_matplotlib_the_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

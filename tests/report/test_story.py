@@ -9,25 +9,22 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-import pyarrow.parquet
 import pytest
 
 from stagewatch.cli import main
 from stagewatch.prometheus.api import PrometheusApi
-from stagewatch.report.deviations import steady
-from stagewatch.report.diagnosis import Milestone, told_firing
+from stagewatch.report.diagnosis import Milestone
 from stagewatch.report.events import Firing
-from stagewatch.report.experiment import Cost, Experiment, Wanted, make_experiment
+from stagewatch.report.experiment import Experiment, Wanted, make_experiment
 from stagewatch.report.history import Grid, Line
 from stagewatch.report.jobs import _mean, _pace
 from stagewatch.report.periods import Period
+from stagewatch.report.records import experiment_csv, recovery_csv
 from stagewatch.report.recovery import Asked, Recovery, make_recovery
-from stagewatch.report.series import experiment_series, recovery_series, written
 from stagewatch.report.story import captions, entries, experiment_opening, recovery_opening
 from tests.report import contention as past
 from tests.report import hyperpod
@@ -65,26 +62,6 @@ def test_the_time_line_is_in_the_order_of_time_and_has_the_kernels_kills(
     assert told.index(kill) < told.index(gone)
     assert (18.25, "kernel", "node node-b: OOM kill (cgroup, no rank's)") in told
     assert not [what for when, _, what in told if when < 0]
-
-
-def test_a_kill_of_no_rank_is_told_and_accuses_nobody(experiment: Experiment) -> None:
-    assert "node node-b" not in [each.component.label for each in experiment.full.suspects]
-
-
-def test_a_moment_and_its_evidence_are_one_entry(experiment: Experiment) -> None:
-    straggler = [each for each in entries(experiment) if "Straggler" in each.what]
-    assert [each.words for each in straggler] == ["detected, localised, alert"]
-    assert len({(each.time, each.what) for each in entries(experiment)}) == len(entries(experiment))
-
-
-def test_what_is_recorded_shows_nothing_of_the_run(experiment: Experiment) -> None:
-    (replayed,) = (each for each in experiment.full.view.findings if each.recorded)
-    assert replayed.labels["uuid"] == past.RECORDED
-    assert replayed.deviated is not None  # by the numbers it did
-    assert replayed.component not in [each.component for each in experiment.full.suspects]
-    assert not [each for each in experiment.full.view.events if each.kind == "xid"]
-    assert "GPUNearSlowdown" not in [each.name for each in experiment.full.view.firings]
-    assert experiment.recorded == 1
 
 
 def test_three_sentences_say_who_where_when_and_what_it_cost(experiment: Experiment) -> None:
@@ -138,45 +115,6 @@ def test_who_is_looked_at_first_is_not_called_the_first_to_deviate(experiment: E
     assert f"{name} from {seen} on" in spread
 
 
-def test_the_caption_counts_all_that_the_figure_colours(experiment: Experiment) -> None:
-    first, other = experiment.full.suspects[:2]
-    coloured = {each.component for each in steady(experiment.full.view.findings)}
-    told = replace(experiment, full=replace(experiment.full, suspects=[first, other]))
-    assert first.time < other.time
-    assert "is the first, after" in captions(told)["propagation"]
-    idle = len(coloured - {first.component, other.component})
-    assert (
-        f"; 1 other follows within {other.time - past.T:.1f} s; {idle} idle"
-        in (captions(told)["propagation"])
-    )
-
-
-def test_a_verdict_is_not_taken_for_an_alert(experiment: Experiment) -> None:
-    full = experiment.full
-    alert = full.view.firings[0]
-    labels = {**alert.labels, "severity": ""}
-    verdict = replace(alert, name="straggler", labels=labels, start=alert.start - 2)
-    told = replace(
-        full,
-        view=replace(full.view, firings=[verdict, *full.view.firings]),
-        milestones=replace(full.milestones, localised=told_firing(verdict)),
-    )
-    showed = experiment_opening(replace(experiment, full=told))[1]
-    assert "he verdict straggler: rollout 2 was the first to name the place" in showed
-    assert "the first alert was Straggler: rollout 2" in showed
-
-
-def test_a_step_shorter_than_the_time_between_two_looks_has_no_length(
-    experiment: Experiment,
-) -> None:
-    still = Period(past.T, past.T + 60)
-    looks, longer = (
-        experiment_opening(replace(experiment, cost=Cost(usual, still)))[2] for usual in (2.0, 8.0)
-    )
-    assert "a step usually takes at most 2.0 s" in looks
-    assert "a step usually takes 8.0 s" in longer
-
-
 def test_a_recoverys_sentences_say_whether_where_when_and_what_it_cost(recovery: Recovery) -> None:
     first, worst, cost = recovery_opening(recovery, recovery.clusters[0])
     assert first == "On cluster hyperpod 1 of 2 incidents hit a job."  # two hours judge nothing
@@ -220,14 +158,13 @@ def test_no_throughput_is_made_of_seconds(end: float, each: float, pace: float |
     assert (_mean(line(end, each), GRID, 0.0, GRID.end) is None) == (end < 60)
 
 
-def rows(files: Mapping[str, bytes]) -> list[dict[str, str]]:
-    """Those of series.csv."""
-    return list(csv.DictReader(io.StringIO(files["series.csv"].decode())))
+def rows(text: str) -> list[dict[str, str]]:
+    """Those of report.csv."""
+    return list(csv.DictReader(io.StringIO(text)))
 
 
 def test_series_are_handed_on_in_long_form(experiment: Experiment) -> None:
-    files = written(experiment_series(experiment), ["csv", "parquet"])
-    table = rows(files)
+    table = rows(experiment_csv(experiment))
     assert list(table[0]) == ["time", "metric", "labels", "value", "unit"]
     who = {"name": "batch_size", "rank": "1", "role": "train"}
     sizes = {
@@ -248,21 +185,8 @@ def test_series_are_handed_on_in_long_form(experiment: Experiment) -> None:
     assert [json.loads(labels)["uuid"] for labels in recorded] == [past.RECORDED]
 
 
-def test_parquet_holds_the_same_as_csv(experiment: Experiment) -> None:
-    files = written(experiment_series(experiment), ["csv", "parquet"])
-    table = pyarrow.parquet.read_table(io.BytesIO(files["series.parquet"]))
-    assert table.column_names == ["time", "metric", "labels", "value", "unit"]
-    theirs = rows(files)
-    assert table.num_rows == len(theirs) > 10_000
-    for at in (0, len(theirs) // 2, len(theirs) - 1):
-        ours = {name: table.column(name)[at].as_py() for name in table.column_names}
-        assert ours["value"] == float(theirs[at]["value"])
-        assert ours["time"] == datetime.fromisoformat(theirs[at]["time"].replace("Z", "+00:00"))
-        assert (ours["metric"], ours["labels"]) == (theirs[at]["metric"], theirs[at]["labels"])
-
-
 def test_a_recovery_hands_on_whether_jobs_ran_and_how_fast(recovery: Recovery) -> None:
-    table = rows(written(recovery_series(recovery), ["csv"]))
+    table = rows(recovery_csv(recovery))
     ran = [row["value"] for row in table if row["metric"] == "job_running"]
     assert {"0", "1"} == set(ran)
     fast = {float(row["value"]) for row in table if row["metric"] == "samples_per_second"}
@@ -274,7 +198,7 @@ def test_libraries_for_figures_and_values_are_loaded_by_a_report_alone() -> None
         "import sys, stagewatch.cli as cli\n"
         "try: cli.main(['report', 'experiment', '--help'])\n"
         "except SystemExit: pass\n"
-        "print(sorted({'matplotlib', 'pyarrow', 'numpy'} & set(sys.modules)))"
+        "print(sorted({'matplotlib', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

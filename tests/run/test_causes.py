@@ -78,18 +78,6 @@ def test_an_echo_gives_way_to_its_cause_also_where_it_is_recorded_first(echo: Ca
         assert first([cause, echo]) is cause
 
 
-def test_an_echo_is_told_where_nothing_else_is_known() -> None:
-    echo = raised(0, 9.0, "RuntimeError", PEER)
-    assert first([echo, died(2, 9.1, signal.SIGTERM)]) is echo
-    assert first([echo, died(1, 60.0, signal.SIGKILL)]) is echo  # its end, long after
-
-
-def test_the_first_of_several_deaths_counts() -> None:
-    """Gloo ends the peers of a rank that died by SIGABRT."""
-    killed, aborted = died(1, 9.0, signal.SIGKILL), died(0, 9.02, signal.SIGABRT)
-    assert first([aborted, killed]) is killed
-
-
 def test_a_rank_that_left_well_explains_a_lost_connection_and_nothing_else() -> None:
     left = of_rank(record(2, life=Life.CLOSED), None, 8.0, 0.0)
     assert left is not None and left.kind is Kind.LEFT

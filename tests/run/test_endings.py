@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -64,30 +63,3 @@ def test_a_grandchild_that_its_parent_has_waited_for(
     )  # before Linux 6.15 its parent may be faster
     assert endings.of(pid, stat.start_ticks) is ending
     assert endings.of(pid, stat.start_ticks + 1) is None
-
-
-def test_a_zombie_tells_how_it_ended(children: Children, endings: Endings) -> None:
-    child = children.start(["sleep", "600"])
-    stat = PROC.stat(child.pid)
-    assert stat is not None
-    endings.watch({child.pid: stat})
-    os.kill(child.pid, signal.SIGKILL)  # and nobody waits for it
-    wait_for(endings.seen, "its end")
-    assert endings.seen()[0].signal == signal.SIGKILL
-
-
-def test_many_endings_are_bounded(endings: Endings, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stagewatch.run import endings as module
-
-    monkeypatch.setattr(module, "MAX_ENDINGS", 2)
-    for _ in range(4):
-        child = os.fork()
-        if not child:
-            signal.pause()
-        stat = PROC.stat(child)
-        assert stat is not None
-        endings.watch({child: stat})
-        os.kill(child, signal.SIGTERM)
-        wait_for(lambda pid=child, ticks=stat.start_ticks: endings.of(pid, ticks), "its end")  # type: ignore[misc]
-        os.waitpid(child, 0)
-    assert len(endings.seen()) == 2

@@ -139,12 +139,3 @@ def test_ranks_that_have_left_the_command_are_judged_with_those_that_wait(
 def _on_those_that_left(facts: Iterable[RankFacts]) -> list[Told]:
     left = [fact.rank for fact in facts if fact.left_seconds is not None]
     return [Told(str(left), wrong=bool(left))]
-
-
-def test_an_exception_before_all_stand_still_is_the_reason(watched: Watched) -> None:
-    """Teardown that takes long is no hang of its own."""
-    wait_for(lambda: watched.story() and len(watched.seen._last) == 3, "all three ranks")
-    watched.processes[0].send_signal(signal.SIGHUP)
-    wait_for(lambda: "then nothing went on for" in watched.story(), "the hang that follows")
-    assert watched.story().startswith("rank 0 failed first, after ")
-    assert ": ValueError: no such reward, in train at step 1; then" in watched.story()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from stagewatch.core.errors import NoData, SourceError
-from stagewatch.slurm.cluster import MAX_BACKOFF, SOON, Source
+from stagewatch.slurm.cluster import MAX_BACKOFF, Source
 from tests.fake_clock import Clock
 from tests.waiting import wait_for
 
@@ -38,31 +38,6 @@ def make(server: Callable[[float], int], clock: Clock, **options: float) -> Sour
     return Source("jobs", server, timeout=10, clock=clock, wall=lambda: clock() + 1e9, **options)
 
 
-def test_reading_tells_its_age(server: Server, clock: Clock) -> None:
-    """And when it was asked for."""
-    source = make(server, clock)
-    assert source.reading is None
-    assert source.refresh() == 1
-    clock.now += 30
-    reading = source.reading
-    assert reading is not None
-    assert (reading.data, reading.sequence, reading.asked) == (1, 1, 1e9 + 1000)
-    assert source.status().age == 30
-
-
-def test_failure_keeps_the_last_good_reading(server: Server, clock: Clock) -> None:
-    """And says that it failed, how often, and why."""
-    source = make(server, clock)
-    source.refresh()
-    server.error = SourceError("no controller")
-    with pytest.raises(SourceError, match="no controller"):
-        source.refresh()
-    status = source.status()
-    assert (status.success, status.failures, status.error) == (False, 1, "no controller")
-    assert source.reading is not None
-    assert source.reading.data == 1
-
-
 def test_source_that_keeps_failing_is_left_alone_for_longer_and_longer(
     server: Server, clock: Clock
 ) -> None:
@@ -84,18 +59,6 @@ def test_source_that_keeps_failing_is_left_alone_for_longer_and_longer(
     before = server.asked
     source.refresh()
     assert server.asked == before + 1
-
-
-def test_there_being_nothing_is_no_failure(server: Server, clock: Clock) -> None:
-    """Accounting that is not there, for example; old data goes."""
-    source = make(server, clock)
-    source.refresh()
-    server.error = NoData("no accounting")
-    with pytest.raises(NoData):
-        source.refresh()
-    assert source.status().success
-    assert source.reading is None
-    assert source.nothing
 
 
 def test_interval_and_phase_spread_requests(server: Server, clock: Clock) -> None:
@@ -166,32 +129,3 @@ def test_who_comes_while_a_fetch_is_under_way_shares_its_data() -> None:
     assert found == [7, 7, 7]
     assert slow.asked == 1
     assert (reading := source.keep_fresh()) and reading.data == 7
-
-
-def test_failure_of_a_source_with_an_interval_is_not_tried_again_by_the_next_reader(
-    server: Server, clock: Clock
-) -> None:
-    """Several readers of a controller that is down ask no more often than one did."""
-    source = make(server, clock, interval=30)
-    server.error = SourceError("no controller")
-    for _ in range(10):
-        with pytest.raises(SourceError):
-            source.refresh()
-        clock.now += 0.5
-    assert server.asked == 1
-    clock.now += SOON
-    server.error = None
-    assert source.refresh() == 2
-
-
-def test_recovery_does_not_move_the_grid(server: Server, clock: Clock) -> None:
-    """A try between two ticks that succeeds leaves the next tick where it was."""
-    source = make(server, clock, interval=60)
-    server.error = SourceError("no controller")
-    with pytest.raises(SourceError):
-        source.refresh()
-    server.error = None
-    clock.now += 15
-    assert source.refresh() == 2
-    clock.now += 45
-    assert source.refresh() == 3

@@ -17,7 +17,6 @@ from stagewatch.slurm.collectors import controller as slurm_controller
 from stagewatch.slurm.collectors import jobs as slurm_jobs
 from stagewatch.slurm.collectors import nodes as slurm_nodes
 from stagewatch.slurm.collectors import queue as slurm_queue
-from stagewatch.slurm.collectors import sources as slurm_sources
 from stagewatch.slurm.collectors import steps as slurm_steps
 from stagewatch.slurm.collectors.discovery import DiscoveryCollector
 from stagewatch.slurm.collectors.events import EventsCollector
@@ -37,26 +36,6 @@ from tests.fake_clock import Clock
 from tests.slurm.scene import PARTS, Canned, big_cluster, series
 
 T = 1750000000
-
-
-def test_no_cycle_asks_the_controller_for_more_than_four_requests() -> None:
-    """With default intervals, over a day of 15 s cycles, the start included."""
-    clock, client = Clock(0.0), Canned()
-    cluster = Cluster(client, Timing(), clock=clock)
-    often = (cluster.jobs, cluster.diagnostics, cluster.ping)
-    total, cycles = 0, 24 * 3600 // 15
-    for cycle in range(cycles):
-        clock.now = cycle * 15 + 0.003
-        client.requests = 0
-        for source in (*often, *((cluster.nodes,) if cycle % 2 == 0 else ())):
-            try:
-                source.refresh()
-            except NoData:
-                assert cycle < 8
-        assert client.requests <= 4, f"in cycle {cycle}"
-        total += client.requests
-    assert total > 3 * cycles
-    assert all(source.reading is not None for source in cluster.sources[:4])
 
 
 def test_all_collectors_together_ask_no_more_than_one_reader_of_each_source(
@@ -111,24 +90,6 @@ def test_controller_that_does_not_answer_pings_is_down() -> None:
     assert slurm_controller.RPCS not in found.families
 
 
-def test_sources_tell_age_and_success_without_asking() -> None:
-    """A failing source keeps its age."""
-    clock, client = Clock(0.0), Canned()
-    cluster = Cluster(client, Timing(), clock=clock)
-    collector = slurm_sources.SourcesCollector(cluster)
-    assert collector.collect().families == {}
-    cluster.jobs.refresh()
-    client.down = True
-    clock.now = 17
-    with pytest.raises(SourceError):
-        cluster.jobs.refresh()
-    found = collector.collect()
-    assert client.requests == 4
-    assert found.value(slurm_sources.SUCCESS, "jobs") == 0
-    assert found.value(slurm_sources.AGE, "jobs") == 17
-    assert found.value(slurm_sources.FAILURES, "jobs") == 1
-
-
 def test_node_is_not_out_of_service_because_the_controller_has_just_started() -> None:
     """Nodes are UNKNOWN until they have answered it; those that were out before still are."""
     nodes = slurm_json.nodes(PARTS["nodes"]).items
@@ -163,44 +124,6 @@ def test_largest_cluster_stays_below_thirty_thousand_series() -> None:
     reasons = {labels[2] for labels in queue.families[slurm_queue.QUEUE_JOBS]}
     assert len(reasons) <= 66
     assert running.value(slurm_jobs.HIDDEN) == 19_000
-
-
-def test_reasons_are_folded_for_jobs_and_ages_alike() -> None:
-    """300 reasons in 40 partitions; `other` is as old as its oldest."""
-    (base,) = (job for job in slurm_json.jobs(PARTS["jobs"]).items if job.job_id == 102)
-    jobs = [
-        replace(base, partitions=(f"p{i % 40}",), reason=f"R{i // 40}", submit=T - i)
-        for i in range(300 * 40)
-    ]
-    for partitions in (40, 400):
-        for job in range(2 * partitions):
-            waits = (f"p{job % partitions}",)
-            jobs.append(replace(base, partitions=waits, reason="Priority", submit=T))
-        found = slurm_queue.measure(jobs, now=T, top=5)
-        pairs = set(found.families[slurm_queue.PENDING_AGE])
-        assert len(pairs) <= 5000 + partitions
-        assert pairs == {(p, reason) for p, _, reason in found.families[slurm_queue.QUEUE_JOBS]}
-        assert found.value(slurm_queue.PENDING_AGE, "p7", "other") == 299 * 40 + 7
-        assert found.value(slurm_queue.PENDING_AGE, "p8", "Priority") == 0
-        counted = sum(found.families[slurm_queue.QUEUE_JOBS].values())  # type: ignore[arg-type]
-        assert counted == len(jobs)
-
-
-def test_flag_of_nearly_every_node_gives_way_whole() -> None:
-    """10,000 nodes with three flags: nothing is cut at random, and what is left out is told."""
-    base = slurm_json.nodes(PARTS["nodes"]).items[0]
-    usual = frozenset({"CLOUD", "DYNAMIC_NORM", "NOT_RESPONDING"})
-    nodes = [replace(base, name=f"n{i}", flags=usual) for i in range(9_999)]
-    nodes.append(replace(base, name="n9999", flags=usual | {"DRAIN"}))
-    found = slurm_nodes.measure(nodes)
-    assert found.dropped == 0
-    assert found.value(slurm_nodes.FLAG, "n9999", "DRAIN") == 1
-    shown = {flag for _, flag in found.families[slurm_nodes.FLAG]}
-    hidden = {flag for (flag,) in found.families[slurm_nodes.HIDDEN_FLAGS]}
-    assert shown | hidden == usual | {"DRAIN"}
-    assert not shown & hidden
-    assert "NOT_RESPONDING" in shown  # alerts ask for it
-    assert set(found.families[slurm_nodes.HIDDEN_FLAGS].values()) == {10_000}
 
 
 def test_claims_are_believed_only_where_they_add_up() -> None:
@@ -258,25 +181,6 @@ def test_jobs_that_are_completing_are_told_the_longest_first_and_short_ones_with
         }
 
 
-def test_jobs_that_are_preempted_are_told_while_they_run_those_with_gpus_first() -> None:
-    """Not of an earlier run, nor once the job waits again."""
-    of = {"user_name": "ada", "account": "ml", "start_time": T - 3600}
-    no_gpus = {"tres_alloc_str": "cpu=8"}
-    jobs = [
-        gpu_job("n1", 4, job_id=1, preempt_time=T - 5, **of),
-        gpu_job("n1", 4, job_id=2, preempt_time=0, **of),
-        gpu_job("n1", 4, job_id=3, preempt_time=T - 3601, **of),
-        gpu_job("n1", 4, job_id=4, preempt_time=T - 90, **of, **no_gpus),
-        gpu_job("n1", 4, job_id=5, preempt_time=T - 90, **{**of, "job_state": ["PENDING"]}),
-    ]
-    for most, told in ((2, {"1": T - 5, "4": T - 90}), (1, {"1": T - 5})):
-        found = Samples()
-        slurm_jobs.measure_preempted(found, jobs, most=most)
-        assert found.families[slurm_jobs.PREEMPTED] == {
-            (job, "ada", "ml", "gpu"): since for job, since in told.items()
-        }
-
-
 def test_job_beside_one_that_we_know_no_gpus_of_is_not_given_the_whole_node() -> None:
     """The node has 4 GPUs in use; the one job that is known to have any has 2 of them."""
     node = gpu_node("n1", "h200", (0, 1, 4, 5))
@@ -286,27 +190,6 @@ def test_job_beside_one_that_we_know_no_gpus_of_is_not_given_the_whole_node() ->
     pair = [node, gpu_node("n2", "h200", (0, 1))]
     found = slurm_jobs.measure([gpu_job("n[1-2]", 4)], pair)
     assert found.value(slurm_jobs.NODE, "1", "n2", "") == 1
-
-
-@pytest.mark.parametrize(
-    ("fields", "held"),
-    [
-        ({"tres_per_node": "gres/gpu:3"}, {"h200": 3, "a100": 3}),
-        (
-            {"gres_detail": ["gpu:h200:4(IDX:0-3)", "gpu:2(IDX:0-1)"]},
-            {"h200": 4, "a100": 2},
-        ),
-        ({"tres_per_job": "gres/gpu:6"}, {"unknown": 6}),
-    ],
-)
-def test_untyped_gpus_over_nodes_of_two_types_are_booked_by_node(
-    fields: dict[str, object], held: dict[str, int]
-) -> None:
-    """By what the job has on each node; where nobody says, under no type."""
-    types = slurm_queue.only_types([gpu_node("n1", "h200", ()), gpu_node("n2", "a100", ())])
-    found = slurm_queue.measure([gpu_job("n[1-2]", 6, **fields)], now=T, top=5, types=types)
-    for kind in ("h200", "a100", "unknown"):
-        assert found.value(slurm_queue.QUEUE_GPUS, "gpu", "RUNNING", kind) == held.get(kind)
 
 
 def test_heaviest_users_are_named_and_the_rest_is_other() -> None:
@@ -333,20 +216,6 @@ class Probe:
 
     def close(self) -> None:
         """Nothing to close."""
-
-
-def test_steps_are_asked_in_turn_the_largest_jobs_first() -> None:
-    """One at a time; a job that ended is forgotten."""
-    source = Source("jobs", lambda timeout: Records(tuple(big_cluster()[0][:3])), timeout=1)
-    source.refresh()
-    probe = Probe({1})
-    collector = slurm_steps.StepsCollector(source, probe, most=2)  # type: ignore[arg-type]
-    for _ in range(4):
-        found = collector.collect()
-    assert probe.asked == [0, 1, 0, 1]
-    assert found.value(slurm_steps.RESPONSIVE, 1) == 0
-    assert found.value(slurm_steps.RESPONSE, 0) == 0.5
-    assert found.value(slurm_steps.RESPONSE, 1) is None
 
 
 def test_no_step_is_blamed_while_the_controller_gives_no_answer() -> None:

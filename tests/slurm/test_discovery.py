@@ -6,12 +6,10 @@ import json
 import stat
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.core.errors import NoData
-from stagewatch.slurm.discovery import Discovery, Exporter, Target, natural, targets_of
+from stagewatch.slurm.discovery import Discovery, Exporter, Target, targets_of
 from stagewatch.slurm.model import Node
 from stagewatch.slurm.notation import NodeGpus
 
@@ -74,12 +72,6 @@ def test_every_node_and_exporter_is_a_group_with_its_labels() -> None:
     assert [target.address for target in by_name] == ["n9", "n10", "v6"]
 
 
-def test_before_the_first_list_there_is_no_empty_list() -> None:
-    """An empty answer would make Prometheus forget every target; a failure does not."""
-    with pytest.raises(NoData, match="no list of nodes yet"):
-        Discovery(EXPORTERS).routes()["/sd"]()
-
-
 def test_the_last_good_list_outlives_the_agent(tmp_path: Path) -> None:
     """Of the cluster that is still watched, and of no other."""
     first = Discovery(EXPORTERS, cluster="a", memory=tmp_path)
@@ -88,20 +80,6 @@ def test_the_last_good_list_outlives_the_agent(tmp_path: Path) -> None:
     assert served(second) == served(first)
     assert second.targets == first.targets
     assert Discovery(EXPORTERS, cluster="b", memory=tmp_path).targets is None
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"a": [[1]]}', b'{"a": 5}', b"\xff" * 9])
-def test_memory_that_cannot_be_used_is_ignored(
-    content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is said once, and the next list replaces it."""
-    (tmp_path / "discovery.json").write_bytes(content)
-    discovery = Discovery(EXPORTERS, cluster="a", memory=tmp_path)
-    assert len(caplog.messages) == 1
-    with pytest.raises(NoData):
-        discovery.routes()["/sd"]()
-    discovery.update(targets_of([node("n1")]))
-    assert Discovery(EXPORTERS, cluster="a", memory=tmp_path).targets == discovery.targets
 
 
 def test_files_for_file_sd_are_whole_and_change_only_with_the_list(tmp_path: Path) -> None:
@@ -118,39 +96,6 @@ def test_files_for_file_sd_are_whole_and_change_only_with_the_list(tmp_path: Pat
     assert path.stat().st_ino == before
     discovery.update(targets_of([node("n1"), node("n2")]))
     assert path.stat().st_ino != before
-
-
-def test_directory_that_cannot_be_written_is_said_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """HTTP goes on."""
-    (tmp_path / "file").write_text("in the way")
-    discovery = Discovery(EXPORTERS, directory=tmp_path / "file" / "sd")
-    for number in range(3):
-        discovery.update(targets_of([node(f"n{number}")]))
-    assert len(caplog.messages) == 1
-    assert len(served(discovery, "/sd/dcgm")) == 1  # type: ignore[arg-type]
-
-
-def test_order_does_not_depend_on_the_order_of_the_list() -> None:
-    """So that an unchanged cluster is an unchanged answer."""
-    nodes = [node("n2"), node("n10"), node("n1")]
-    assert targets_of(nodes) == targets_of(reversed(nodes))
-    assert [target.node for target in targets_of(nodes)] == ["n1", "n2", "n10"]
-
-
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 300)), min_size=2))
-def test_names_are_ordered_by_their_numbers(numbers: list[tuple[int, int]]) -> None:
-    """Rack by rack, and n9 before n10."""
-    names = [f"r{rack}n{node}" for rack, node in numbers]
-    expected = [f"r{rack}n{node}" for rack, node in sorted(numbers)]
-    assert sorted(names, key=natural) == expected
-
-
-@given(st.lists(st.text(max_size=8), max_size=5))
-def test_any_names_can_be_ordered(names: list[str]) -> None:
-    """Numbers and letters wherever they stand."""
-    assert sorted(names, key=natural)[:1] == ([min(names, key=natural)] if names else [])
 
 
 @given(st.text(max_size=20), st.lists(st.text(max_size=8), max_size=3))

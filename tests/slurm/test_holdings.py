@@ -102,20 +102,6 @@ def test_no_gpu_is_counted_for_a_job_that_ends_and_for_the_one_that_follows_it()
     assert found(jobs, nodes) == {("2", "h200", "SUSPENDED"): 2, ("3", "h200", "RUNNING"): 6}
 
 
-def test_what_a_job_cannot_have_of_a_node_it_has_of_its_other_nodes() -> None:
-    """Slurm's queue does not tell how the GPUs of a job lie on its nodes."""
-    nodes = [node("n1", ("h200", 2)), node("n2", ("h200", 8)), node("n3", ("h200", 8))]
-    assert found([job(1, "n[1-2]", ("h200", 8))], nodes)["1", "h200", "RUNNING"] == 8
-
-
-def test_a_job_on_a_node_that_is_down_or_not_listed_has_nothing_there() -> None:
-    nodes = [node("n1", ("h200", 8), state="DOWN"), node("n2", ("h200", 8))]
-    assert found([job(1, "n[1-3]", ("h200", 24))], nodes) == {
-        ("1", "h200", "RUNNING"): 8,
-        ("", "h200", "down"): 8,
-    }
-
-
 def test_jobs_beyond_the_limit_have_no_name_and_keep_their_gpus() -> None:
     nodes = [node("n1", ("h200", 8)), node("n2", ("h200", 8))]
     jobs = [job(1, "n1", ("h200", 3)), job(2, "n1", ("h200", 1)), job(3, "n2", ("h200", 8))]

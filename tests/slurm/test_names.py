@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stagewatch.slurm.notation import (
     REASON_CLASSES,
-    NodeGpus,
-    array_tasks,
-    exit_class,
     expand,
-    expand_indices,
     gpus_of_tres,
     job_state,
-    job_state_of_list,
-    node_availability,
     node_gpus,
     node_state,
-    node_state_of_list,
     pending_reason,
     reason_class,
 )
@@ -44,33 +35,6 @@ from stagewatch.slurm.notation import (
 def test_gpus_of_tres(tres: str, gpus: tuple[tuple[str, int], ...] | None) -> None:
     """What the total counts beyond the typed entries is of no named type."""
     assert gpus_of_tres(tres) == gpus
-
-
-@pytest.mark.parametrize(
-    ("configured", "used", "gpus"),
-    [
-        ("gpu:h200:8(S:0-1)", "gpu:h200:2(IDX:3-4)", (NodeGpus("h200", 8, 2, (3, 4)),)),
-        ("gpu:8", "gpu:0", (NodeGpus("", 8, 0),)),
-        ("gpu:8", "gpu:(null):3(IDX:0-2)", (NodeGpus("", 8, 3, (0, 1, 2)),)),
-        (
-            "gpu:h200:2(S:0,1),gpu:a100:2,shard:8",
-            "gpu:h200:2(IDX:0,1),gpu:a100:0(IDX:N/A),shard:3",
-            (NodeGpus("a100", 2, 0), NodeGpus("h200", 2, 2, (0, 1))),
-        ),
-        (
-            "gpu:h200:4,gpu:h200:4",
-            "gpu:h200:5(IDX:0-4)",
-            (NodeGpus("h200", 8, 5, (0, 1, 2, 3, 4)),),
-        ),
-        ("gpu:1g.10gb:7,gpu:3g.40gb:1", "", (NodeGpus("1g.10gb", 7, 0), NodeGpus("3g.40gb", 1, 0))),
-        ("(null)", "gpu:0", ()),
-        ("gpu:h200:8", "gpu:4", (NodeGpus("h200", 8, 4),)),
-        ("", "", ()),
-    ],
-)
-def test_gpus_of_a_node(configured: str, used: str, gpus: tuple[NodeGpus, ...]) -> None:
-    """Sockets and indices in brackets may hold commas."""
-    assert node_gpus(configured, used) == gpus
 
 
 @given(
@@ -98,27 +62,6 @@ def test_host_list(text: str, hosts: tuple[str, ...]) -> None:
     assert expand(text) == hosts
 
 
-@pytest.mark.parametrize(
-    "text", ["n[1-", "n1]", "n[a-b]", "n[1-999999999]", "n[[1]]", "a b", "a,,b"]
-)
-def test_host_list_that_is_none_is_refused(text: str) -> None:
-    """So is one that would fill the memory."""
-    with pytest.raises(ValueError, match=r".+"):
-        expand(text)
-
-
-def test_long_host_lists_do_not_fill_the_memory() -> None:
-    """Names that are read again and again are kept, but not those of a hundred long lists."""
-    tracemalloc.start()
-    try:
-        for number in range(100):
-            assert len(expand(f"m{number}n[1-10000]")) == 10_000
-        held, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert held < 100 * 10_000 * len("m99n10000") * 2  # a name takes six times its length
-
-
 @given(st.text("n1[]-,0 x", max_size=30))
 def test_no_host_list_is_fatal(text: str) -> None:
     """A list or a ValueError."""
@@ -126,20 +69,6 @@ def test_no_host_list_is_fatal(text: str) -> None:
         assert all(isinstance(name, str) for name in expand(text))
     except ValueError:
         return
-
-
-@pytest.mark.parametrize(
-    ("text", "count"), [("3", 1), ("0-9%2", 10), ("1,4-20:4", 6), ("0-1000", 1001), ("5-5", 1)]
-)
-def test_array_tasks(text: str, count: int) -> None:
-    """Lists, ranges, steps, and a limit on how many run."""
-    assert array_tasks(text) == count
-
-
-@given(st.sets(st.integers(0, 200), min_size=1))
-def test_indices_come_back(numbers: set[int]) -> None:
-    """Comma lists of numbers."""
-    assert expand_indices(",".join(map(str, sorted(numbers)))) == tuple(sorted(numbers))
 
 
 @pytest.mark.parametrize(
@@ -165,34 +94,6 @@ def test_node_state(text: str, state: str, flags: set[str]) -> None:
     assert node_state(text) == (state, flags)
 
 
-def test_node_state_of_a_list_finds_the_base_wherever_it_stands() -> None:
-    """JSON gives no order."""
-    assert node_state_of_list(["DRAIN", "IDLE"]) == ("IDLE", {"DRAIN"})
-    assert node_state_of_list(["DRAIN", "HIBERNATING"]) == ("HIBERNATING", {"DRAIN"})
-    assert node_state_of_list([]) == ("UNKNOWN", frozenset())
-
-
-@pytest.mark.parametrize(
-    ("state", "flags", "kind"),
-    [
-        ("IDLE", [], None),
-        ("MIXED", ["DRAIN"], "drain"),
-        ("IDLE", ["FAIL", "DRAIN"], "fail"),
-        ("DOWN", ["DRAIN"], "down"),
-        ("IDLE", ["NOT_RESPONDING"], "down"),
-        ("IDLE", ["NOT_RESPONDING", "POWERED_DOWN"], None),
-        ("IDLE", ["PLANNED", "CLOUD", "POWERED_DOWN"], None),
-        ("ERROR", [], "down"),
-        ("UNKNOWN", [], None),
-        ("UNKNOWN", ["DRAIN"], "drain"),
-        ("UNKNOWN", ["NOT_RESPONDING"], "down"),
-    ],
-)
-def test_availability(state: str, flags: list[str], kind: str | None) -> None:
-    """A node that saves power does not respond, on purpose; UNKNOWN is a new controller's word."""
-    assert node_availability(state, frozenset(flags)) == kind
-
-
 @pytest.mark.parametrize(
     ("text", "state"),
     [
@@ -206,15 +107,6 @@ def test_availability(state: str, flags: list[str], kind: str | None) -> None:
 def test_job_state(text: str, state: str) -> None:
     """sacct names who cancelled; the state does not."""
     assert job_state(text) == state
-
-
-def test_job_state_of_a_list_is_what_squeue_shows() -> None:
-    """A flag comes before the base."""
-    assert job_state_of_list(["RUNNING"]) == "RUNNING"
-    assert job_state_of_list(["RUNNING", "COMPLETING"]) == "COMPLETING"
-    assert job_state_of_list(["PENDING", "REQUEUED"]) == "REQUEUED"
-    assert job_state_of_list(["THAWING"]) == "THAWING"
-    assert job_state_of_list([]) == "UNKNOWN"
 
 
 @pytest.mark.parametrize(
@@ -291,21 +183,3 @@ def test_reasons_are_bounded_names(text: str) -> None:
 def test_reason_class(reason: str, expected: str) -> None:
     """Coarse, by the words that Slurm and administrators use."""
     assert reason_class(reason) == expected
-
-
-@pytest.mark.parametrize(
-    ("code", "signal", "expected"),
-    [
-        (1, 0, "exit_1"),
-        (0, 9, "SIGKILL"),
-        (137, 0, "SIGKILL"),
-        (139, 0, "SIGSEGV"),
-        (7, 0, "exit_other"),
-        (127, 0, "exit_127"),
-        (0, 63, "signal_other"),
-        (0, 0, "exit_0"),
-    ],
-)
-def test_exit_class(code: int, signal: int, expected: str) -> None:
-    """What a shell reports as 128 + n is the signal n."""
-    assert exit_class(code, signal) == expected

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from stagewatch.slurm.node_jobs import (
     SlurmCgroup,
-    numbers,
     parse_slurm_cgroup,
     read_prolog,
-    uuids,
 )
 
 
@@ -48,10 +46,6 @@ def test_any_path_is_answered(path: str) -> None:
     assert found is None or bool(found.job_id) != bool(found.sluid)
 
 
-UUID = "GPU-00000000-0000-4000-8000-000000000000"
-MIG = "MIG-00000000-0000-4000-8000-000000000001"
-
-
 def test_files_that_others_planted_are_not_read(tmp_path: Path) -> None:
     jobs = tmp_path / "jobs"
     jobs.mkdir()
@@ -67,15 +61,3 @@ def test_files_that_others_planted_are_not_read(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         os.chown(jobs / "4", 12345, 12345)
         assert read_prolog(jobs) == {}
-
-
-@given(st.text(max_size=200))
-def test_any_list_of_gpus_is_read_within_bounds(text: str) -> None:
-    assert all(0 <= number <= 9999 + 256 for number in numbers(text))
-    assert all(len(uuid) == 40 for uuid in uuids(text))
-
-
-def test_lists_of_gpus() -> None:
-    assert numbers("0,2-4, 7") == {0, 2, 3, 4, 7}
-    assert numbers("(null)") == frozenset()
-    assert uuids(f"{UUID},{MIG},3") == {UUID, MIG}

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.children.helper import Helper
-from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples, render
 from stagewatch.storage import canary
 from stagewatch.storage.canary import CanaryCollector, CanaryOptions, job
@@ -46,13 +45,6 @@ def wait_for_metric(collector: CanaryCollector, metric: canary.Metric) -> Sample
     )
 
 
-def test_without_configured_mounts_there_is_no_helper(start: Start) -> None:
-    collector = start(options())
-    with pytest.raises(NoData):
-        collector.collect()
-    collector.close()
-
-
 def test_every_phase_is_timed_and_nothing_is_left(start: Start, tmp_path: Path) -> None:
     out = wait_for_metric(start(options(tmp_path)), canary.SUCCESS)
     name = str(tmp_path)
@@ -66,32 +58,12 @@ def test_every_phase_is_timed_and_nothing_is_left(start: Start, tmp_path: Path) 
     wait_for(lambda: not list(tmp_path.iterdir()), "no file is left")
 
 
-def test_each_directory_tells_which_mount_it_is_on(start: Start, tmp_path: Path) -> None:
-    out = wait_for_metric(start(options(tmp_path)), canary.INFO)
-    [(name, point, fstype, _)] = out.families[canary.INFO]
-    assert name == str(tmp_path)
-    assert name.startswith(point)
-    assert fstype
-
-
 def test_where_little_is_free_nothing_is_written(start: Start, tmp_path: Path) -> None:
     out = wait_for_metric(start(options(tmp_path, floor=1 << 62)), canary.SKIPPED)
     assert out.value(canary.SKIPPED, str(tmp_path), "below_floor") == 1
     assert canary.SUCCESS not in out.families
     assert canary.AVAILABLE in out.families, "free space is shown all the same"
     assert {phase for _, phase in out.families[canary.SECONDS]} == {"statvfs"}
-
-
-def test_a_larger_file_measures_bandwidth_now_and_then(start: Start, tmp_path: Path) -> None:
-    collector = start(options(tmp_path, large_bytes=20 << 20, large_every=3600))
-    out = wait_for_metric(collector, canary.BANDWIDTH)
-    for direction in ("write", "read"):
-        rate = out.value(canary.BANDWIDTH, str(tmp_path), direction)
-        assert rate is not None
-        assert rate > 0
-    assert {phase for _, phase in out.families[canary.SECONDS]} == PHASES
-    later = wait_for_metric(collector, canary.BANDWIDTH)
-    assert later.families[canary.BANDWIDTH] == out.families[canary.BANDWIDTH]
 
 
 def test_a_missing_directory_is_an_error_with_its_errno(start: Start, tmp_path: Path) -> None:
@@ -135,11 +107,3 @@ def test_a_link_in_the_place_of_the_canary_is_not_followed(start: Start, tmp_pat
     assert out.value(canary.SUCCESS, str(tmp_path / "here")) == 1
     assert precious.read_bytes() == b"untouched"
     assert canary_name(tmp_path / "here").is_symlink()
-
-
-def test_a_directory_in_the_place_of_the_canary_does_not_stop_it(
-    start: Start, tmp_path: Path
-) -> None:
-    canary_name(tmp_path).mkdir()
-    out = wait_for_metric(start(options(tmp_path)), canary.SUCCESS)
-    assert out.value(canary.SUCCESS, str(tmp_path)) == 1

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.children.helper import Helper
-from stagewatch.core.errors import NoData
 from stagewatch.core.exposition import Samples
 from stagewatch.storage import checkpoints
 from stagewatch.storage.checkpoints import (
@@ -45,11 +44,6 @@ def wait_for_value(
     )
 
 
-def test_without_directories_there_is_no_data(start: Start) -> None:
-    with pytest.raises(NoData):
-        start().collect()
-
-
 def test_a_checkpoint_that_shrinks_is_seen_when_it_is_written(start: Start, tmp_path: Path) -> None:
     name = f"{tmp_path}/{{job}}"
     directory = tmp_path / "540"
@@ -66,12 +60,6 @@ def test_a_checkpoint_that_shrinks_is_seen_when_it_is_written(start: Start, tmp_
     assert out.value(checkpoints.STEP, name, "540") == 10
     assert out.value(checkpoints.COMPLETE, name) == 1
     wait_for_value(collector, checkpoints.GROWING, 0, name, "540")
-
-
-def test_a_missing_directory_is_told_with_its_errno(start: Start, tmp_path: Path) -> None:
-    name = str(tmp_path / "absent")
-    out = wait_for_value(start(name), checkpoints.ERROR, 1, name, "ENOENT")
-    assert out.value(checkpoints.COMPLETE, name) == 0
 
 
 @pytest.mark.parametrize("refused", ["relative", "/a/../b", "/{job}/{job}", ""])

@@ -2,38 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.core.errors import SourceError
-from stagewatch.storage.diskstats import Requests, parse_diskstats, read_disks
+from stagewatch.storage.diskstats import parse_diskstats
 
 NEW = "259 0 nvme0n1 10 1 80 500 20 2 160 1500 3 7000 2000 5 0 40 250 6 125"
 OLD = "  8 0 sda 10 1 80 500 20 2 160 1500 3 7000 2000"
-
-
-def test_every_kind_of_request_is_read() -> None:
-    [disk] = parse_diskstats(NEW)
-    assert (disk.name, disk.busy_seconds) == ("nvme0n1", 7.0)
-    assert disk.requests == {
-        "read": Requests(10, 80 * 512, 0.5),
-        "write": Requests(20, 160 * 512, 1.5),
-        "discard": Requests(5, 40 * 512, 0.25),
-        "flush": Requests(6, None, 0.125),
-    }
-
-
-def test_old_kernels_count_reads_and_writes_alone() -> None:
-    [disk] = parse_diskstats(OLD)
-    assert set(disk.requests) == {"read", "write"}
-
-
-def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="diskstats"):
-        read_disks(tmp_path)
 
 
 @given(st.text())

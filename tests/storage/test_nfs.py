@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.core.errors import NoData, SourceError
+from stagewatch.core.errors import NoData
 from stagewatch.storage import nfs
 from stagewatch.storage.nfs import NfsCollector
 
@@ -60,21 +60,3 @@ def test_a_mount_that_vanishes_takes_its_series_along(tmp_path: Path) -> None:
     path.write_text("")
     with pytest.raises(NoData):
         collector.collect()
-
-
-def test_a_descriptor_is_read_anew_each_time_and_stays_open(tmp_path: Path) -> None:
-    path = tmp_path / "mountstats"
-    path.write_text(DEAD.format(sent=1))
-    with path.open("rb") as file:
-        collector = NfsCollector(file.fileno())
-        assert collector.collect().value(nfs.SENDS, "/ckpt") == 1
-        path.write_text(DEAD.format(sent=2))
-        assert collector.collect().value(nfs.SENDS, "/ckpt") == 2
-    with pytest.raises(SourceError, match="descriptor"):
-        collector.collect()
-
-
-def test_errors_are_absent_where_the_kernel_does_not_count_them() -> None:
-    out = NfsCollector(FIXTURES / "mountstats").collect()
-    assert out.value(nfs.ERRORS, "/mnt/udp", "READ") is None
-    assert out.value(nfs.ERRORS, "/home", "READ") is not None

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.top.rows import COLUMNS, WORST, Row, cells, layout, matching, ordered
+from stagewatch.top.rows import COLUMNS, WORST, Row, cells, layout, ordered
 
 HEALTHY = Row("540", "train", "0", pid=4000, stage="rollout", step=7, age_seconds=0.2)
 HUNG = dataclasses.replace(
@@ -46,22 +46,10 @@ def test_every_line_of_a_usual_terminal_tells_stage_step_progress_class_and_cpu(
     assert {len(line) for line in lines(ROWS, width)} <= set(range(width + 1))
 
 
-def test_more_of_each_rank_is_shown_where_there_is_room() -> None:
-    wide = {column.title for column, _ in layout(ROWS, 200)}
-    assert wide >= {"PID", "OPEN", "S", "WCHAN", "INSIDE"}
-
-
 def test_the_jobs_are_told_apart_where_there_are_several() -> None:
     two = [HEALTHY, dataclasses.replace(HEALTHY, job_id="541")]
     assert "JOB" in {column.title for column, _ in layout(two, 80)}
     assert "JOB" not in {column.title for column, _ in layout(ROWS, 80)}
-
-
-def test_the_bar_is_full_once_the_budget_is_spent() -> None:
-    healthy, _, hung, _ = lines(ROWS, 80)
-    assert ("━" in healthy, "─" in healthy) == (False, True)
-    assert ("━" in hung, "─" in hung) == (True, False)
-    assert "6min52s" in hung
 
 
 @given(text=st.text() | st.just(HOSTILE), width=st.integers(20, 240))
@@ -74,11 +62,3 @@ def test_no_name_breaks_out_of_its_column(text: str, width: int) -> None:
     for cell, (_, wide) in zip(cells(row, columns), columns, strict=True):
         assert len(cell.text) == wide
         assert cell.text.isprintable()
-
-
-def test_only_ranks_with_every_word_are_shown() -> None:
-    assert [row.rank for row in matching(ROWS, "OVERDUE weights")] == ["10"]
-    assert [row.rank for row in matching(ROWS, "rank 0")] == ["0"]
-    assert matching(ROWS, "4") == []
-    assert matching(ROWS, "") == ROWS
-    assert matching(ROWS, "no such") == []

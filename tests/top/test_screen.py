@@ -18,13 +18,8 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.processes import Children
-from stagewatch.host.procfs import Procfs
-from stagewatch.incidents.departures import NAME, Departures
 from stagewatch.inspect.command import LookOptions
-from stagewatch.judgement.facts import RankFacts
-from stagewatch.ranks.model import Rank
 from stagewatch.ranks.stacks import py_spy
-from stagewatch.top import node
 from stagewatch.top.node import NodeSource
 from stagewatch.top.rows import Row, Source, View
 from tests.report.filled import Past, filled_prometheus
@@ -35,7 +30,7 @@ pytest.importorskip("textual", reason="needs textual, of the extra `top`")
 
 from rich.cells import cell_len
 from textual.pilot import Pilot
-from textual.widgets import DataTable, Static
+from textual.widgets import Static
 
 from stagewatch.top.screen import Screen, Stacks
 
@@ -138,24 +133,6 @@ def test_a_line_a_rank_and_the_verdict_above_and_hostile_names_do_no_harm(ranks:
         source.close()
 
 
-def test_who_has_left_is_judged_with_those_that_are_here_but_has_no_line(
-    ranks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    agents = Departures(tmp_path / NAME, Procfs().boot_id())
-    agents.look([Rank(JOB, "rollout", number, pid=1) for number in (0, 7)])
-    agents.look([Rank(JOB, "rollout", 0, pid=1)])
-    judged: list[list[RankFacts]] = []
-    monkeypatch.setattr(node, "judge", lambda facts: judged.append(facts) or [])
-    source = NodeSource(LookOptions(incident_dir=tmp_path, record_dir=ranks), JOB)
-    try:
-        rows = source.look().rows
-    finally:
-        source.close()
-    left = [[one.rank for one in facts if one.left_seconds is not None] for facts in judged]
-    assert left == [[7], [7]]
-    assert len(rows) == 3
-
-
 @pytest.mark.skipif(py_spy() is None, reason="needs py-spy, of the extra `evidence`")
 def test_e_shows_where_the_ranks_are(ranks: Path) -> None:
     source = NodeSource(
@@ -175,42 +152,6 @@ def test_e_shows_where_the_ranks_are(ranks: Path) -> None:
         drive(source, steps)
     finally:
         source.close()
-
-
-@pytest.mark.parametrize("size", [(20, 6), (80, 24), (200, 50)])
-def test_stacks_and_answers_of_others_are_shown_as_plain_text(size: tuple[int, int]) -> None:
-    row = Row(HOSTILE, HOSTILE, "0", stage="[link=x]", inside=HOSTILE, at_fault=True)
-    asked = []
-
-    async def steps(screen: Screen, pilot: Pilot[None]) -> None:
-        await pilot.press("t")
-        await until(pilot, lambda: asked == [HOSTILE])
-        await pilot.press("e")
-        await until(pilot, lambda: "5[red]4?" in shown(screen))
-        assert "\x1b" not in shown(screen)
-        assert "\u202e" not in shown(screen)
-
-    def trace(job: str) -> str:
-        asked.append(job)
-        return f"written {job}"
-
-    drive(Fixed(row, stacks=HOSTILE), steps, size=size, trace=trace)
-
-
-def test_the_cursor_stays_on_its_rank_while_the_order_changes() -> None:
-    rows = [Row("540", "train", str(number), step=number) for number in range(12)]
-
-    async def steps(screen: Screen, pilot: Pilot[None]) -> None:
-        await pilot.press("down", "down", "r")
-        table = screen.query_one(DataTable)
-        await until(pilot, lambda: "reversed" in shown(screen))
-        key = list(table.rows)[table.cursor_row].value
-        assert key is not None
-        assert "000000002" in key
-        await pilot.press("greater_than_sign")
-        await until(pilot, lambda: "by role" in shown(screen))
-
-    drive(Fixed(*rows), steps)
 
 
 def test_what_keeps_it_from_looking_is_told_beside_what_was_seen_last() -> None:

@@ -39,23 +39,6 @@ def test_the_last_minute_is_divided_and_not_what_was_before_it(
     assert shares(seen, client, clock) == [(0.8, 0.2)]
 
 
-def test_a_wait_counts_while_it_lasts(clock: Clock, client: Client) -> None:
-    seen = WorkShares()
-    step(clock, 1, 0)
-    shares(seen, client, clock)
-    with stagewatch.stage("train"), stagewatch.collective("world", op="barrier", size=4):
-        clock.forward(30)
-        assert shares(seen, client, clock) == [(0.0, 1.0)]
-
-
-def test_a_rank_that_has_gone_is_forgotten(clock: Clock, client: Client) -> None:
-    seen = WorkShares()
-    shares(seen, client, clock)
-    assert seen.of([], clock.now / 1e9) == {}
-    step(clock, 1, 1)
-    assert shares(seen, client, clock) == []  # the first look at it
-
-
 @pytest.mark.parametrize(
     ("both", "text"), [((1.0, 0.0), "100%/0%"), ((0.625, 0.375), "62%/38%"), (None, "-")]
 )

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import bcrypt
 import pytest
 
 from stagewatch.core.processes import Children
@@ -22,7 +21,6 @@ from tests.running import Python, clean_environ
 from tests.trace import perfetto
 from tests.trace.trace_format import Event, checked, names_of
 from tests.waiting import wait_for
-from tests.web.certificates import Authority
 
 KILLED = 1
 RANK = """
@@ -190,42 +188,6 @@ def test_a_file_that_cannot_be_written_is_told(hanging: Path, tmp_path: Path) ->
     done = run_trace("--record-dir", hanging, "-o", tmp_path / "missing" / "trace.json")
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
     assert "No such file or directory" in done.stderr
-
-
-def test_agents_behind_tls_and_a_password_are_asked_for_the_same(
-    agent: Callable[..., NodeAgent], authority: Authority, tmp_path: Path
-) -> None:
-    issued = authority.issue()
-    hashed = bcrypt.hashpw(b"wonderland", bcrypt.gensalt(4)).decode()
-    config = tmp_path / "web.yml"
-    config.write_text(
-        f"tls_server_config:\n  cert_file: {issued.certificate}\n  key_file: {issued.key}\n"
-        f"basic_auth_users:\n  alice: {hashed}\n"
-    )
-    password = tmp_path / "password"
-    password.write_text("alice:wonderland\n")
-    # Its pages cannot be asked without the certificate, so its port is waited for.
-    secured = NodeAgent(tmp_path, "--web-config", str(config))
-    secured.healthy = lambda: "agent on https" in secured.log.read_text()  # type: ignore[method-assign]
-    secured.start()
-    try:
-        url = f"https://localhost:{secured.port}"
-        output = tmp_path / "trace.json.gz"
-        asked = ("--job", "540", "-o", output, "--ca-file", authority.file, "--agent")
-        done = run_trace(*asked, url)
-        assert done.returncode == 1
-        assert "refuses access (HTTP status 401): --basic-auth-file" in done.stderr
-        silent = f"http://127.0.0.1:{free_port()}"
-        allowed = ("--basic-auth-file", password)
-        done = run_trace(*asked, f"{url},{silent}", *allowed)
-        assert done.returncode == 0, done.stderr
-        assert f"{silent}: the node agent does not answer" in done.stderr
-        says_what_happened(checked(gzip.decompress(output.read_bytes()).decode()))
-        done = run_trace("--job", "no", *asked[2:], url, *allowed)
-        assert done.returncode == 1
-        assert "no rank of job no keeps a record with these agents: there are 540" in done.stderr
-    finally:
-        secured.stop()
 
 
 def test_a_prometheus_knows_the_agents_and_how_the_ranks_waited(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from stagewatch.core.errors import StagewatchError
 from stagewatch.prometheus.api import Series, Track
 from stagewatch.trace.history import agents_of, verdicts
 
@@ -48,12 +45,6 @@ def test_agents_are_asked_where_the_server_scrapes_them() -> None:
     )
     found = agents_of(server, "540")  # type: ignore[arg-type]
     assert found == ["http://10.0.0.2:9947", "https://10.0.0.1:9947"]
-
-
-def test_a_server_that_scrapes_no_agent_itself_says_what_to_give() -> None:
-    server = Server([up("n1")], [])
-    with pytest.raises(StagewatchError, match="--agent"):
-        agents_of(server, "540")  # type: ignore[arg-type]
 
 
 def test_a_verdict_lasts_while_its_series_is_there() -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
-import math
 import struct
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +14,7 @@ from hypothesis import strategies as st
 
 import stagewatch
 from stagewatch.ranks.records import CorruptRecord, Recording, parse
-from stagewatch.record import EVENT_SIZE, EVENTS, EVENTS_AT
+from stagewatch.record import EVENT_SIZE, EVENTS_AT
 from stagewatch.trace.tracks import Slice, Trace, rank_name, rank_parts
 from tests.records import forget_names, real_file
 from tests.trace.trace_format import Event, checked, names_of
@@ -80,15 +77,6 @@ def test_a_stage_that_is_open_lasts_until_the_copy(rank: Path) -> None:
     assert event["ts"] + event["dur"] == recording.wall_ns // 1000
 
 
-def test_an_open_stage_from_before_the_oldest_event_is_shown(rank: Path) -> None:
-    with stagewatch.stage("eval", step=1):
-        for step in range(EVENTS + 1):
-            stagewatch.heartbeat(step)
-        events = of(rank)
-    (event,) = [event for event in events if event["ph"] == "X"]
-    assert (event["name"], event["args"]) == ("eval", {"step": 1, "open": True})
-
-
 def test_times_are_unix_times(rank: Path) -> None:
     before = time.time()
     stagewatch.heartbeat(1)
@@ -110,58 +98,6 @@ def test_a_collective_that_the_rank_is_inside_of_is_open(rank: Path) -> None:
     with stagewatch.collective("world", op="barrier"):
         (event,) = [event for event in of(rank) if event["ph"] == "X"]
     assert event["args"] == {"sequence": 1, "open": True}
-
-
-def test_a_collective_without_an_end_is_an_instant(rank: Path) -> None:
-    stagewatch.collective("world", op="barrier")
-    stagewatch.heartbeat()
-    assert [(event["ph"], event["name"]) for event in of(rank) if event["ph"] in "Xi"] == [
-        ("i", "barrier")
-    ]
-
-
-def test_tasks_that_end_in_any_order_overlap_on_no_track(rank: Path) -> None:
-    async def task(name: str, seconds: float) -> None:
-        async with stagewatch.stage(name):
-            await asyncio.sleep(seconds)
-
-    async def tasks() -> None:
-        await asyncio.gather(task("rollout", 0.02), task("reward", 0.04), task("logprob", 0.01))
-
-    asyncio.run(tasks())
-    found = slices(of(rank))  # which checks that slices nest
-    assert {name for _, name in found} == {"rollout", "reward", "logprob"}
-    assert len({track for track, _ in found}) > 1
-
-
-def test_each_thread_has_a_track(rank: Path) -> None:
-    def work() -> None:
-        with stagewatch.stage("rollout"):
-            pass
-
-    thread = threading.Thread(target=work)
-    with stagewatch.stage("train"):
-        thread.start()
-        thread.join()
-    assert slices(of(rank)) == [("training thread", "train"), ("thread 1", "rollout")]
-
-
-def test_scalars_are_counters_and_what_json_cannot_hold_is_told(rank: Path) -> None:
-    for value in (0.5, math.nan, math.inf):
-        stagewatch.scalar("loss", value)
-    counters = [event for event in of(rank) if event["ph"] in "Ci"]
-    assert [(event["ph"], event["name"], event["args"]) for event in counters] == [
-        ("C", "loss", {"value": 0.5}),
-        ("i", "loss = nan", {}),
-        ("i", "loss = inf", {}),
-    ]
-
-
-def test_an_exception_is_an_instant_of_its_thread(rank: Path) -> None:
-    with pytest.raises(ValueError, match="mismatch"), stagewatch.stage("train", step=4):
-        raise ValueError("batch size mismatch")
-    (event,) = [event for event in of(rank) if event["ph"] == "i"]
-    assert (event["name"], event["args"]) == ("ValueError", {"stage": "train", "step": 4})
 
 
 def test_only_the_last_seconds_where_that_is_asked(rank: Path) -> None:

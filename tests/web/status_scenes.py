@@ -11,10 +11,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from stagewatch.core.collector import Collector
+from stagewatch import node
+from stagewatch.core.collector import Collector, Page
 from stagewatch.core.errors import NoData, SourceError
 from stagewatch.core.exposition import Metric, Samples
 from stagewatch.core.runner import Job, Runner
+from stagewatch.judgement import service
+from stagewatch.slurm import agent as slurm
 from stagewatch.web.agent_server import AgentServer
 
 _GPU = ("gpu", "uuid", "mig")
@@ -254,10 +257,23 @@ SCENES: dict[str, Callable[[], Parts]] = {
 }
 
 
+PAGES: dict[str, Page] = {
+    spec.name: spec.page
+    for command in (node.COMMAND, slurm.COMMAND, service.COMMAND)
+    for spec in command.specs()
+}
+"""By the name of a collector."""
+
+
 def runner_of(parts: Parts, interval: float = 1.0) -> Runner:
     """A runner, not started, of these collectors."""
     return Runner(
-        Job(name, part if isinstance(part, Collector) else Always(part), interval)
+        Job(
+            name,
+            part if isinstance(part, Collector) else Always(part),
+            interval,
+            page=PAGES.get(name, ""),
+        )
         for name, part in parts.items()
     )
 

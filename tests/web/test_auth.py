@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,26 +100,6 @@ def test_a_scraper_that_comes_again_costs_no_bcrypt(
     assert sorted(checks) == [b"wonder:land", b"wrong", b"wrong"]
 
 
-def test_guessing_does_not_push_the_known_scraper_out(guarded: Guarded) -> None:
-    agent = guarded()
-    known = basic("alice", "wonder:land")
-    assert agent.get("/metrics", Authorization=known).status == 200
-    statuses: list[int] = []
-
-    def guess(start: int) -> None:
-        for number in range(start, start + 60):
-            statuses.append(agent.get("/", Authorization=basic("alice", f"guess {number}")).status)
-
-    guessers = [threading.Thread(target=guess, args=(1000 * n,)) for n in range(4)]
-    for guesser in guessers:
-        guesser.start()
-    while any(guesser.is_alive() for guesser in guessers):
-        assert agent.get("/metrics", Authorization=known).status == 200
-    for guesser in guessers:
-        guesser.join()
-    assert set(statuses) <= {401, 503}
-
-
 def test_a_changed_password_holds_at_once_and_the_old_one_no_longer(
     guarded: Guarded, tmp_path: Path
 ) -> None:
@@ -134,15 +113,3 @@ def test_a_changed_password_holds_at_once_and_the_old_one_no_longer(
     wait_for(lambda: status("wonder:land") == 401, "the old password is refused")
     assert status("new") == 200
     assert agent.get("/", Authorization=basic("bob", "bübchen")).status == 401
-
-
-def test_headers_of_the_file_are_added_to_every_response(serve: Serve, tmp_path: Path) -> None:
-    (tmp_path / "web.yml").write_text(
-        "http_server_config:\n  http2: false\n"
-        "  headers: {Strict-Transport-Security: max-age=1, X-Frame-Options: deny}\n"
-    )
-    agent = serve(web_config=tmp_path / "web.yml")
-    for path in ("/", "/metrics", "/nothing"):
-        headers = agent.get(path).headers
-        assert headers["Strict-Transport-Security"] == "max-age=1"
-        assert headers["X-Frame-Options"] == "deny"

@@ -17,15 +17,6 @@ def test_the_banner_counts_what_cannot_be_used_and_says_who_waits_longest(settle
     assert "The oldest job in the queue has waited for 20 h" in text
 
 
-def test_nodes_out_of_service_come_with_reasons_the_failed_first(settled: Serve) -> None:
-    rows = page_of(settled, cluster()).rows("Out of service")
-    assert [row["Node"] for row in rows] == ["gpu-0041", "gpu-0042", "gpu-0008", "gpu-0009"]
-    assert rows[0]["State"].startswith("down")
-    assert rows[2]["State"].startswith("drained")
-    assert rows[2]["Reason"] == "gpu 3: XID 79, fell off the bus"
-    assert rows[2]["Since"].startswith("3 d")
-
-
 def test_every_node_is_in_the_grid_by_its_look(settled: Serve) -> None:
     page = page_of(settled, cluster())
     looks = [

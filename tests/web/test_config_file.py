@@ -28,20 +28,6 @@ def write(tmp_path: Path) -> Write:
     return write
 
 
-@pytest.mark.parametrize("text", ["", "---\n", "# nothing\n", "tls_server_config:\n", "{}"])
-def test_an_empty_file_asks_for_nothing(write: Write, text: str) -> None:
-    config = read_web_config(write(text))
-    assert (config.tls, config.users, config.headers) == (None, {}, {})
-
-
-def test_relative_files_start_from_the_directory_of_the_file(write: Write, tmp_path: Path) -> None:
-    tls = read_web_config(
-        write("tls_server_config: {cert_file: a.pem, key_file: /etc/ssl/b.key}")
-    ).tls
-    assert tls is not None
-    assert (tls.cert_file, tls.key_file) == (tmp_path / "a.pem", Path("/etc/ssl/b.key"))
-
-
 TLS = "tls_server_config:\n  cert_file: a\n  key_file: b\n  "
 
 
@@ -95,34 +81,11 @@ def test_a_missing_file_is_said_in_one_line(tmp_path: Path) -> None:
         WebSecurity(tmp_path / "web.yml")
 
 
-def test_a_missing_certificate_is_named(write: Write, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=f"{tmp_path}/a: No such file"):
-        WebSecurity(write(TLS))
-
-
-def test_a_key_of_another_certificate_is_refused(write: Write, authority: Authority) -> None:
-    one, other = authority.issue(), authority.issue()
-    text = f"tls_server_config: {{cert_file: {one.certificate}, key_file: {other.key}}}"
-    with pytest.raises(ConfigError, match="not a certificate and its key"):
-        WebSecurity(write(text))
-
-
 def test_an_encrypted_key_is_refused_without_asking(write: Write, authority: Authority) -> None:
     issued = authority.issue(password=b"secret")
     text = f"tls_server_config: {{cert_file: {issued.certificate}, key_file: {issued.key}}}"
     with pytest.raises(ConfigError, match="must not be encrypted"):
         WebSecurity(write(text))
-
-
-def test_a_file_that_is_no_authority_is_refused(write: Write, authority: Authority) -> None:
-    issued = authority.issue()
-    with pytest.raises(ConfigError, match="not a certificate authority's file"):
-        WebSecurity(
-            write(
-                f"tls_server_config: {{cert_file: {issued.certificate}, key_file: {issued.key}, "
-                f"client_auth_type: RequireAndVerifyClientCert, client_ca_file: {issued.key}}}"
-            )
-        )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import stagewatch
-from stagewatch.core.errors import NoData
 from stagewatch.faults.markers import Marker, write_marker
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.directory import RankDirectory
@@ -64,10 +63,3 @@ def test_the_page_is_bounded(
     monkeypatch.setattr(events, "MAX_RANKS", 2)
     found = page(ranks, tmp_path)
     assert (len(found["ranks"]), found["left_out"]) == (2, 3)
-
-
-def test_a_node_without_a_record_directory_has_no_page(tmp_path: Path) -> None:
-    missing = tmp_path / "missing"
-    missing.write_text("no directory")
-    with closing(RecordDirectory(missing, Procfs())) as records, pytest.raises(NoData):
-        page(RankDirectory(records), tmp_path)

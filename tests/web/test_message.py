@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import email.parser
-import email.utils
 import http.client
 import io
-from http import HTTPStatus
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.web.agent_server import accepts_gzip
 from stagewatch.web.message import (
     Refused,
-    Request,
-    Response,
     parse_head,
-    plain,
 )
 
 TOKEN = st.text("abcXYZ-09!#$%&'*+.^_`|~", min_size=1, max_size=12)
@@ -59,19 +52,6 @@ def test_it_agrees_with_the_standard_librarys_parser(
     }
 
 
-@given(st.text(max_size=50))
-def test_a_refusal_is_always_a_whole_response(text: str) -> None:
-    data = plain(http.HTTPStatus.BAD_REQUEST, text).encode(keep_alive=False, head_only=False)
-    head, _, body = data.partition(b"\r\n\r\n")
-    headers = email.parser.BytesHeaderParser().parsebytes(head.split(b"\r\n", 1)[1])
-    assert int(headers["Content-Length"]) == len(body)
-
-
-@given(st.text(max_size=60))
-def test_any_accept_encoding_is_answered(header: str) -> None:
-    assert accepts_gzip(header) in (True, False)
-
-
 @pytest.mark.parametrize(
     ("line", "keep_alive"),
     [
@@ -83,28 +63,6 @@ def test_any_accept_encoding_is_answered(header: str) -> None:
 )
 def test_connections_are_kept_only_where_the_client_can(line: str, keep_alive: bool) -> None:
     assert parse_head(f"{line}\r\n\r\n".encode()).keep_alive is keep_alive
-
-
-def test_repeated_headers_are_joined() -> None:
-    head = b"GET / HTTP/1.0\r\nAccept: a\r\naccept:b \r\n\r\n"
-    assert parse_head(head) == Request("GET", "/", {"accept": "a, b"})
-
-
-def test_a_response_tells_its_length_and_that_it_is_not_to_be_stored() -> None:
-    data = Response(http.HTTPStatus.OK, "text/plain", b"abc").encode(
-        keep_alive=True, head_only=True
-    )
-    assert b"Content-Length: 3\r\n" in data
-    assert b"Cache-Control: no-store\r\n" in data
-    assert b"X-Content-Type-Options: nosniff\r\n" in data
-    assert data.endswith(b"\r\n\r\n")
-
-
-def test_the_date_of_an_answer_is_one_that_clients_read() -> None:
-    head = plain(HTTPStatus.OK, "").encode(keep_alive=False, head_only=True).decode()
-    date = next(line for line in head.splitlines() if line.startswith("Date: "))
-    moment = email.utils.parsedate_to_datetime(date.removeprefix("Date: "))
-    assert date == f"Date: {email.utils.format_datetime(moment, usegmt=True)}"
 
 
 def test_two_host_headers_are_refused() -> None:

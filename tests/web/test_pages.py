@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-import socket
 import threading
-from contextlib import ExitStack
 
 import pytest
 
 from stagewatch.web.connection import Limits
-from tests.waiting import wait_for
 from tests.web.http_helpers import Serve
-from tests.web.status_scenes import Hangs, fails, gpus, no_data
+from tests.web.status_scenes import Hangs, fails, gpus
 
 
 def test_healthy_answers_whatever_the_collectors_do(serve: Serve) -> None:
@@ -22,10 +19,6 @@ def test_healthy_answers_whatever_the_collectors_do(serve: Serve) -> None:
 def test_ready_once_a_collector_answers(settled: Serve) -> None:
     reply = settled({"gpu": gpus, "clock": fails}).get("/-/ready")
     assert (reply.status, reply.text) == (200, "ready\n")
-
-
-def test_a_node_with_nothing_to_report_is_ready(settled: Serve) -> None:
-    assert settled({"gpu": no_data}).get("/-/ready").status == 200
 
 
 def test_not_ready_before_anything_was_collected(serve: Serve) -> None:
@@ -39,28 +32,6 @@ def test_not_ready_while_every_collector_fails_and_it_says_how(settled: Serve) -
     reply = settled({"clock": fails}).get("/-/ready")
     assert reply.status == 503
     assert "clock: failing: chronyd: cannot open" in reply.text
-
-
-def test_not_ready_once_the_last_answer_is_stale(serve: Serve) -> None:
-    calls: list[int] = []
-    block = threading.Event()
-
-    def once() -> object:
-        calls.append(1)
-        if len(calls) > 1:
-            block.wait()
-        return gpus()
-
-    agent = serve({"gpu": once}, interval=0.05)
-    wait_for(lambda: agent.get("/-/ready").status == 503, "the last answer is stale")
-    wait_for(lambda: "gpu: stuck" in agent.get("/-/ready").text, "the collector is called stuck")
-    assert "gpu_info" not in agent.get("/metrics").text
-    block.set()
-    wait_for(lambda: agent.get("/-/ready").status == 200, "the agent is ready again")
-
-
-def test_not_ready_without_collectors(serve: Serve) -> None:
-    assert "no collector is enabled" in serve({}).get("/-/ready").text
 
 
 @pytest.mark.parametrize(
@@ -92,14 +63,6 @@ def test_other_methods_are_refused(serve: Serve, method: str) -> None:
     reply = serve().get("/metrics", method=method)
     assert reply.status == 405
     assert reply.headers["Allow"] == "GET, HEAD"
-
-
-def test_a_further_page_is_served(serve: Serve) -> None:
-    agent = serve(routes={"/sd": lambda: ("application/json", b'[{"targets": []}]')})
-    reply = agent.get("/sd?x=1")
-    assert (reply.status, reply.body) == (200, b'[{"targets": []}]')
-    assert reply.headers["Content-Type"] == "application/json"
-    assert '<a href="/sd">' in agent.get("/").text
 
 
 def test_a_failing_page_harms_no_other_and_is_logged_once(
@@ -143,37 +106,3 @@ def test_a_hanging_page_leaves_places_for_the_others(serve: Serve) -> None:
         assert sock.recv(100).startswith(b"HTTP/1.1 200 OK")
         sock.close()
     assert agent.get("/sd").status == 200
-
-
-def test_slow_readers_of_a_long_page_share_it(serve: Serve) -> None:
-    """Each took a copy of its own, and two: 64 readers of 8.5 MB took 519 MiB."""
-    made: list[int] = []
-    given: list[bytes] = []
-
-    def long() -> tuple[str, bytes]:
-        made.append(1)
-        given.append(b"x" * (8 << 20))
-        return "text/plain", given.pop()
-
-    agent = serve("nothing", routes={"/long": long})
-    readers = []
-    with ExitStack() as stack:
-        for _ in range(12):
-            readers.append(stack.enter_context(agent.connect()))
-            readers[-1].sendall(b"GET /long HTTP/1.1\r\nHost: x\r\n\r\n")
-        for reader in readers:
-            assert reader.recv(1, socket.MSG_PEEK)
-        assert len(made) < len(readers) / 2
-    fresh = len(made)
-    wait_for(lambda: agent.get("/long").status == 200 and len(made) > fresh, "a page of its own")
-
-
-def test_a_short_page_is_made_for_everybody(serve: Serve) -> None:
-    made: list[int] = []
-
-    def counted() -> tuple[str, bytes]:
-        made.append(1)
-        return "text/plain", b"%d" % len(made)
-
-    agent = serve("nothing", routes={"/counted": counted})
-    assert [agent.get("/counted").text for _ in range(3)] == ["1", "2", "3"]

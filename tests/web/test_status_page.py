@@ -5,30 +5,24 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from stagewatch.core.exposition import Samples
 from stagewatch.core.findings import Finding
-from stagewatch.faults.collector import HOLD_SECONDS
-from stagewatch.web.facts import FAULT_SHOWN_SECONDS, PageSources, Segment, next_steps
+from stagewatch.web.facts import PageSources, Segment, next_steps
 from tests.waiting import wait_for
-from tests.web.http_helpers import GENEROUS, Serve
+from tests.web.http_helpers import Serve
 from tests.web.status_scenes import (
     HOSTILE,
     SCENES,
     Hangs,
-    fails,
     gpus,
     hang,
     nothing,
     ranks,
-    several_jobs,
 )
 
 VOID = {"meta", "link", "br", "img"}
@@ -153,16 +147,6 @@ def test_a_hang_that_was_looked_at_shows_where_each_rank_is(settled: Serve) -> N
     assert "Hangs at" not in page_of(settled, "hang").rows("Ranks")[0]
 
 
-def test_a_rank_that_is_gone_comes_first_with_what_it_failed_of(settled: Serve) -> None:
-    rows = page_of(settled, "failed").rows("Ranks")
-    assert [row["Rank"] for row in rows] == ["5", "0", "1", "2", "3", "4", "6", "7"]
-    assert (rows[0]["Wait class"], rows[0]["First failure"]) == (
-        "gone",
-        "CUDAOutOfMemory in rollout",
-    )
-    assert {row["First failure"] for row in rows[1:]} == {"–"}
-
-
 def test_gpus_show_their_readings_and_what_is_missing(settled: Serve) -> None:
     rows = page_of(settled, "hang").rows("GPUs")
     assert rows[0] == {
@@ -177,39 +161,11 @@ def test_gpus_show_their_readings_and_what_is_missing(settled: Serve) -> None:
     assert [rows[7][name] for name in ("Memory", "Power", "Job")] == ["–"] * 3
 
 
-def test_temperatures_are_coloured_by_threshold(settled: Serve) -> None:
-    page = page_of(settled, {"gpu": gpus})
-    bars = [
-        str(attributes["class"])
-        for tag, attributes in page.elements
-        if tag == "svg" and str(attributes["class"]).startswith("bar")
-    ]
-    temperatures = [name for name in bars if name != "bar plain"]
-    temperatures.remove("bar warn")  # the memory of the first GPU, which is nearly full
-    assert temperatures == ["bar good"] * 5 + ["bar warn"] * 2 + ["bar bad"]
-
-
-def test_recorded_readings_are_labelled_on_every_gpu(settled: Serve) -> None:
-    page = page_of(settled, "recorded")
-    assert [row["Model"] for row in page.rows("GPUs")] == ["NVIDIA H200 recorded"] * 2
-    assert "not measured on this machine" in settled("recorded").get("/").text
-    assert "recorded" not in settled("healthy").get("/live").text
-
-
 def test_a_lost_gpu_is_shown_as_lost(settled: Serve) -> None:
     row = page_of(settled, "many").rows("GPUs")[7]
     assert row["Model"].endswith("lost")
     assert row["Temperature"] == "–"
     assert page_of(settled, "many").cards["GPUs"] == "8 1 lost, hottest 82 °C (GPU 6)"
-
-
-def test_collectors_show_what_is_wrong_with_them(settled: Serve) -> None:
-    rows = {row["Collector"]: row for row in page_of(settled, "hang").rows("Collectors")}
-    assert rows["gpu"]["State"] == "ok"
-    assert rows["infiniband"]["State"] == "nothing here"
-    assert rows["infiniband"]["Message"] == "nothing of the kind here"
-    assert rows["clock"]["State"] == "failing"
-    assert "Permission denied" in rows["clock"]["Message"]
 
 
 def test_a_stuck_collector_is_named_and_its_section_says_that_nothing_is_known(
@@ -252,17 +208,6 @@ def test_open_faults_are_shown(settled: Serve) -> None:
     }
 
 
-def test_a_fault_that_was_just_closed_is_not_called_open(settled: Serve) -> None:
-    page = page_of(settled, "hang")
-    assert "Open faults" not in {*page.cards, *page.sections}
-    assert page.cards["Open or recent faults"].startswith("1 ")
-    assert "also if it is closed" in page.said["Open or recent faults"]
-
-
-def test_the_page_and_the_collector_agree_on_how_long_a_fault_is_shown() -> None:
-    assert FAULT_SHOWN_SECONDS == HOLD_SECONDS
-
-
 def test_an_empty_node_says_so_in_words(settled: Serve) -> None:
     page = page_of(settled, "nothing", record_dir=Path("/run/stagewatch/ranks"))
     assert page.said["Ranks"] == (
@@ -271,30 +216,6 @@ def test_an_empty_node_says_so_in_words(settled: Serve) -> None:
     )
     assert page.said["GPUs"] == "No GPU on this node."
     assert page.said["Open or recent faults"] == "No fault is marked as open."
-
-
-def test_a_failing_collector_is_not_taken_for_an_empty_node(settled: Serve) -> None:
-    page = page_of(settled, {"faults": fails, "ranks": nothing})
-    assert page.said["Open or recent faults"].startswith(
-        "Nothing is known: the collector faults fails: chr"
-    )
-
-
-def test_an_agent_without_node_collectors_shows_only_its_own(settled: Serve) -> None:
-    page = page_of(settled, {"queue": nothing, "nodes": fails})
-    assert page.sections.keys() == {"Collectors"}
-
-
-def test_hundreds_of_ranks_are_cut_with_a_word_about_the_rest(settled: Serve) -> None:
-    page = page_of(settled, "many")
-    assert len(page.rows("Ranks")) == 256
-    assert page.said["Ranks"].startswith("and 44 more rows; all of them are in /metrics")
-    rows = page.rows("Ranks")
-    gone = [str(rank) for rank in range(4, 300, 7)]
-    assert [row["Rank"] for row in rows if row["Wait class"] == "gone"] == gone
-    assert [row["Rank"] for row in rows[: len(gone)]] == gone
-    assert [row["Rank"] for row in rows[len(gone) :][:5]] == ["0", "1", "2", "3", "5"]
-    assert rows[7]["Stage"] == "weights_update update_actor"
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -340,11 +261,6 @@ def test_the_policy_admits_the_pages_own_style_and_nothing_else(settled: Serve) 
     assert policy["frame-ancestors"] == "'none'"
 
 
-def test_an_agent_whose_page_nobody_looks_at_holds_no_template_engine() -> None:
-    code = "import stagewatch.web.agent_server, sys; sys.exit('jinja2' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=GENEROUS).returncode == 0
-
-
 def finding(
     headline: str = "Job 540 has hung since 08:03 UTC: rank 3 left the loop early.",
 ) -> Finding:
@@ -387,59 +303,11 @@ def test_a_healthy_node_says_that_all_ranks_make_progress(settled: Serve) -> Non
     assert set(page.row_classes["Ranks"]) == {""}
 
 
-def test_a_rank_that_takes_long_is_not_told_to_make_progress(settled: Serve) -> None:
-    parts = {"ranks": lambda: ranks(age=400), "incidents": nothing}
-    page = page_of(settled, parts, sources=judged())
-    told = "No job hangs: 1 job with 8 ranks here; one has made no progress for 6 min 41 s."
-    assert page.banners == [("banner good", told)]
-
-
-def test_an_idle_node_says_so(settled: Serve) -> None:
-    parts = {"ranks": nothing, "incidents": nothing}
-    assert page_of(settled, parts, sources=judged()).banners == [
-        ("banner good", "No job runs here.")
-    ]
-
-
 def test_without_a_judgement_the_page_does_not_say_that_all_is_well(settled: Serve) -> None:
     page = page_of(settled, PARTS, sources=PageSources(lambda: None))
     assert [kind for kind, _ in page.banners] == ["banner warn"]
     assert "not known" in page.banners[0][1]
     assert page_of(settled, {"ranks": ranks}, sources=judged()).banners == []
-
-
-def test_a_job_that_has_lost_a_rank_is_no_healthy_one(settled: Serve) -> None:
-    page = page_of(settled, SCENES["failed"]() | {"incidents": nothing}, sources=judged())
-    assert page.banners == [
-        ("banner warn", "Job 540 goes on, but 1 rank ended without closing its record.")
-    ]
-
-
-def test_ended_jobs_are_folded_away_below_those_that_live(settled: Serve) -> None:
-    page = page_of(settled, {"ranks": several_jobs})
-    lines = [line for line in page.folded if line.startswith(("Job", "2 jobs"))]
-    assert [line.split(" 4 ranks")[0] for line in lines] == [
-        *("Job 700", "Job 701"),
-        "2 jobs ended, with 8 ranks that did not close their records",
-    ]
-    assert [page.folded[line] for line in lines] == [False, False, True]
-    assert page.rows_folded["Ranks"] == 8
-    assert page.cards["Ranks"].startswith("8 ")
-
-
-def test_ten_jobs_of_sixteen_ranks_take_a_line_each_but_the_first(settled: Serve) -> None:
-    def jobs() -> Samples:
-        out = Samples()
-        for job in range(10):
-            for metric, family in ranks(16, job_id=str(500 + job)).families.items():
-                for labels, value in family.items():
-                    out.add(metric, value, *labels)
-        return out
-
-    page = page_of(settled, {"ranks": jobs})
-    lines = [folded for line, folded in page.folded.items() if line.startswith("Job")]
-    assert lines == [False] * 3 + [True] * 7
-    assert len(page.rows("Ranks")) == 160
 
 
 def test_a_gpu_has_small_curves_of_its_last_ten_minutes(settled: Serve) -> None:
@@ -472,13 +340,6 @@ def test_a_strip_shows_the_stages_in_colours_that_a_legend_names(settled: Serve)
     assert label == "Last ten minutes: rollout 67 %, cleanup 32 %, idle 2 %"
     assert "Stages, ten minutes ago to now:" in page.said["Ranks"]
     assert {"idle", "rollout", "cleanup"} <= set(page.said["Ranks"].split())
-
-
-def test_failing_collectors_are_shown_and_the_others_take_one_line(settled: Serve) -> None:
-    page = page_of(settled, {"ranks": ranks, "clock": fails})
-    assert page.folded["1 of 2 answer"]
-    assert page.said["Collectors"].startswith("clock")
-    assert "Permission denied" in page.said["Collectors"]
 
 
 def test_hostile_verdicts_stay_text(settled: Serve) -> None:

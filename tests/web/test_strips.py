@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,16 +29,6 @@ def stage_at(segments: list[Segment]) -> list[str]:
     return row
 
 
-def test_long_stages_stand_where_they_were_with_idle_between_them() -> None:
-    spans: list[Span] = [
-        (NOW - 100 * SLOT, NOW - 60 * SLOT, "rollout"),
-        (NOW - 50 * SLOT, NOW, "train"),
-    ]
-    row = stage_at(slots(spans, NOW))
-    # The slot that has just begun is the last one.
-    assert row == [""] * 19 + ["rollout"] * 40 + ["idle"] * 10 + ["train"] * 50 + [""]
-
-
 def test_the_innermost_stage_is_shown() -> None:
     spans: list[Span] = [
         (NOW - 40 * SLOT, NOW, "train"),
@@ -47,16 +36,6 @@ def test_the_innermost_stage_is_shown() -> None:
     ]
     counts = Counter(stage_at(slots(spans, NOW)))
     assert (counts["train"], counts["checkpoint"]) == (30, 10)
-
-
-def test_steps_shorter_than_a_slot_keep_their_proportions() -> None:
-    spans: list[Span] = []
-    for step in range(1000):
-        at = NOW - STRIP_SECONDS + 0.6 * step
-        spans += [(at, at + 0.36, "rollout"), (at + 0.36, at + 0.6, "train")]
-    counts = Counter(stage_at(slots(spans, NOW)))
-    assert counts["rollout"] == pytest.approx(0.6 * SLOTS, abs=2)
-    assert counts["train"] == pytest.approx(0.4 * SLOTS, abs=2)
 
 
 @given(
@@ -97,7 +76,3 @@ def test_a_real_rank_has_a_strip_that_goes_on(python: Python, record_dir: Path) 
     assert key == ("540", "train", "3")
     assert {segment.stage for segment in strips()[key]} <= {"rollout", "train", "idle"}
     assert strips()[key][-1].start + strips()[key][-1].length == SLOTS
-
-
-def test_a_rank_without_a_record_has_none(record_dir: Path) -> None:
-    assert Strips(RankDirectory(RecordDirectory(record_dir, Procfs())))() == {}

@@ -62,32 +62,6 @@ def served_serial(agent: Agent, authority: Authority) -> object:
         return sock.getpeercert()["serialNumber"]
 
 
-def test_metrics_are_served_over_tls(secure: Secure, authority: Authority) -> None:
-    agent = secure()
-    assert agent.server.scheme == "https"
-    assert get(agent, trusting(authority)) == 200
-
-
-def test_a_client_that_trusts_somebody_else_turns_away(secure: Secure, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    with pytest.raises(ssl.SSLCertVerificationError):
-        get(secure(), trusting(Authority(tmp_path / "other")))
-
-
-def test_plain_http_is_told_to_use_https_and_gets_nothing_else(secure: Secure) -> None:
-    reply = secure().get("/metrics")
-    assert (reply.status, reply.text) == (400, "this port speaks HTTPS\n")
-
-
-def test_an_older_version_than_asked_for_is_refused(secure: Secure, authority: Authority) -> None:
-    agent = secure(min_version="TLS13")
-    old = trusting(authority)
-    old.maximum_version = ssl.TLSVersion.TLSv1_2
-    with pytest.raises(ssl.SSLError):
-        get(agent, old)
-    assert get(agent, trusting(authority)) == 200
-
-
 def verifying(authority: Authority) -> dict[str, object]:
     return {"client_auth_type": "RequireAndVerifyClientCert", "client_ca_file": authority.file}
 
@@ -116,13 +90,6 @@ def test_a_client_without_a_valid_certificate_is_refused(
     with pytest.raises(OSError):
         get(agent, trusting(authority, client))
     assert get(agent, trusting(authority, authority.issue())) == 200
-
-
-def test_only_clients_of_the_allowed_names_are_served(secure: Secure, authority: Authority) -> None:
-    client = trusting(authority, authority.issue())
-    with pytest.raises(OSError):
-        get(secure(**verifying(authority), client_allowed_sans="[prometheus.example]"), client)
-    assert get(secure(**verifying(authority), client_allowed_sans="[localhost]"), client) == 200
 
 
 def test_a_resumed_session_does_not_outlive_the_clients_certificate(

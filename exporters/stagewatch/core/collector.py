@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from stagewatch.core.config import OptionsClass, Setting, fill, option, settings_of
 from stagewatch.core.exposition import Samples
+
+Page = Literal["", "ranks", "gpus", "faults", "verdicts", "cluster"]
 
 
 class Collector(ABC):
@@ -59,6 +61,8 @@ class AnySpec(ABC, Generic[Context_contra]):
     """Default time between two collections, in seconds."""
     default: bool = True
     """Whether it runs unless it is switched off."""
+    page: Page = ""
+    """The part of the status page that its series make."""
 
     @property
     def prefix(self) -> str:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from stagewatch.core.collector import Collector
+from stagewatch.core.collector import Collector, Page
 from stagewatch.core.errors import NoData, StagewatchError, Stuck
 from stagewatch.core.exposition import Renderer, Samples, counter, gauge
 from stagewatch.core.shortage import SHORTAGES, is_shortage
@@ -86,9 +86,11 @@ class Job:
         collector: Collector,
         interval: float,
         *,
+        page: Page = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
+        self.page = page
         self.collector = collector
         self.interval = interval
         self.deadline = max(interval, 1.0)

@@ -66,6 +66,7 @@ def _build(options: NoOptions, context: NodeContext) -> FaultsCollector:
 
 SPEC = CollectorSpec(
     name="faults",
+    page="faults",
     help="faults being injected, from marker files",
     interval=2.0,
     options=NoOptions,

@@ -210,6 +210,7 @@ def _build(options: GpuOptions, context: NodeContext) -> GpuCollector:
 
 SPEC = CollectorSpec(
     name="gpu",
+    page="gpus",
     help="GPUs through NVML: readings, limits, links, errors, processes",
     interval=FAST_INTERVAL,
     options=GpuOptions,

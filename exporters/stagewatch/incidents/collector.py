@@ -12,7 +12,6 @@ import math
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -57,7 +56,6 @@ from stagewatch.ranks.records import Life
 from stagewatch.ranks.stacks import MISSING, NO_PROCESS, Stack, StackTaker, Take, stack
 from stagewatch.ranks.stacks_child import ANSWER_SECONDS
 from stagewatch.ranks.waits.look import Waits
-from stagewatch.ranks.waits.model import Waiting
 
 log = logging.getLogger(__name__)
 
@@ -169,7 +167,6 @@ class _Question:
 
     job_id: str
     ranks: Sequence[Rank]
-    waiting: Future[Waiting]
 
 
 class IncidentsCollector(Collector):
@@ -194,7 +191,6 @@ class IncidentsCollector(Collector):
         self._ranks = ranks
         self._proc = proc
         self._waits = waits or Waits()
-        self._thread = ThreadPoolExecutor(1, "waits")
         self._asked: _Question | None = None
         self._observer = Observer(proc)
         self._departures = Departures(directory.departures, proc.boot_id())
@@ -262,7 +258,6 @@ class IncidentsCollector(Collector):
 
     def close(self) -> None:
         self._taker.close()
-        self._thread.shutdown(wait=False, cancel_futures=True)
         self._waits.close()
         self._libraries.close()
 
@@ -383,26 +378,24 @@ class IncidentsCollector(Collector):
     ) -> None:
         """Begin to look at what ranks wait for; of those in a collective their programs tell."""
         if self._asked is None:
-            look = self._thread.submit(
-                self._waits.look,
+            self._waits.ask(
                 [rank.pid for rank in ranks if rank.pid],
                 starts={rank.pid: rank.start_ticks or 0 for rank in ranks},
                 threads={rank.pid: rank.thread for rank in ranks},
                 connected=[fact.pid for fact in facts if fact.pid and not fact.inside],
             )
-            self._asked = _Question(job_id, ranks, look)
+            self._asked = _Question(job_id, ranks)
 
     def _note_waits(self, suspected: Collection[str]) -> None:
         """Add to an incident what the kernel has shown; of whom it shows nothing now, who has not
         moved, what it showed before still holds."""
         asked = self._asked
-        if asked is None or not asked.waiting.done() or self._begun is not None:
+        if asked is None or self._begun is not None or (waiting := self._waits.answer()) is None:
             return
         self._asked = None
         self._waits.rest()
         incident = self._latest.get(asked.job_id)
         if incident is not None and asked.job_id in suspected:
-            waiting = asked.waiting.result()
             waits = kernel_waits(waiting, asked.ranks, self._proc)
             ends = far_ends(waiting, asked.ranks)
             ranks = [
@@ -503,6 +496,7 @@ def _build(options: IncidentsOptions, context: NodeContext) -> IncidentsCollecto
 
 SPEC = CollectorSpec(
     name="incidents",
+    page="verdicts",
     help="stacks of the ranks of a job that seems to hang, which are kept as an incident",
     interval=1.0,
     options=IncidentsOptions,

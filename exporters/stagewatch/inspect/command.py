@@ -273,13 +273,9 @@ def _tell(server: PrometheusOptions, options: InspectOptions, limits: Limits) ->
     """Print the story of a job as a Prometheus knows it; returns the exit status."""
     if not options.job:
         raise ConfigError("--prometheus needs a job, whose story it tells: stagewatch inspect JOB")
-    try:
-        from stagewatch.inspect.story import tell
-        from stagewatch.prometheus.api import PrometheusApi
-    except ImportError as error:
-        raise ConfigError(
-            f"--prometheus needs {error.name}: pip install 'stagewatch[report]'"
-        ) from error
+    from stagewatch.inspect.story import tell
+    from stagewatch.prometheus.api import PrometheusApi
+
     api = PrometheusApi.of(server)
     try:
         story = tell(api, options.job, options.at or time.time(), limits)

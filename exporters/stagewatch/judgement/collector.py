@@ -346,6 +346,7 @@ def _build(options: ServerOptions, context: JudgeContext) -> JudgeCollector:
 
 SPEC = CollectorSpec(
     name="judge",
+    page="verdicts",
     help="which jobs of a Prometheus hang, and who is at fault",
     interval=5,
     options=ServerOptions,

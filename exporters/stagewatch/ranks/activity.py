@@ -151,6 +151,7 @@ def _build(options: NoOptions, context: NodeContext) -> RanksCollector:
 
 SPEC = CollectorSpec(
     name="ranks",
+    page="ranks",
     help="state, wait class, CPU and memory of every process that is a rank",
     interval=1.0,
     options=NoOptions,

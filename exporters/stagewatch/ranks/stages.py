@@ -555,6 +555,7 @@ def _build(options: NoOptions, context: NodeContext) -> StagesCollector:
 
 SPEC = CollectorSpec(
     name="stages",
+    page="ranks",
     help="open stage, progress, durations and failures of ranks, from their stage records",
     interval=1.0,
     options=NoOptions,

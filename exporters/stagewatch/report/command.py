@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -27,14 +27,6 @@ from stagewatch.report.periods import Period, between, iso, minute, moment, mont
 from stagewatch.report.prices import price, read_prices
 from stagewatch.report.progress import Progress
 from stagewatch.report.recovery import Asked, make_recovery
-from stagewatch.report.series import FORMATS as LONG
-from stagewatch.report.series import (
-    Series,
-    experiment_series,
-    goodput_series,
-    recovery_series,
-    written,
-)
 
 if TYPE_CHECKING:
     from stagewatch.report.drawing import Drawing
@@ -45,11 +37,11 @@ Files = dict[str, str | bytes]
 """Contents by the name of the file."""
 
 FIGURES = ("svg", "pdf", "png")
-FORMATS = ("html", "json", "csv", "parquet", *FIGURES)
+FORMATS = ("html", "json", "csv", *FIGURES)
 
 
 def formats(value: object) -> tuple[str, ...]:
-    """some of html, json, csv, parquet, svg, pdf, png, separated by commas"""
+    """some of html, json, csv, svg, pdf, png, separated by commas"""
     chosen = tuple(each.strip().lower() for each in str(value).split(",") if each.strip())
     if not chosen or not set(chosen) <= set(FORMATS):
         raise ValueError
@@ -62,7 +54,7 @@ class OutputOptions:
 
     format: tuple[str, ...] = option(
         FORMATS,
-        "what to write to a directory, by commas: html (the page), json, csv and parquet (values), "
+        "what to write to a directory, by commas: html (the page), json and csv (values), "
         "svg, pdf and png (figures)",
         parse=formats,
     )
@@ -164,8 +156,7 @@ def run(arguments: argparse.Namespace) -> int:
     wanted = ("html",) if page else options_of(arguments, OutputOptions, "report.output").format
     for noisy in ("matplotlib", "fontTools"):  # they log each font that they read or embed
         logging.getLogger(noisy).setLevel(logging.ERROR)
-    for needed in ("matplotlib", *(["pyarrow"] if {*LONG} & {*wanted} else [])):
-        import_module(needed)  # a lack of it is told before the server is asked
+    import_module("matplotlib")  # a lack of it is told before the server is asked
     api = PrometheusApi.of(options_of(arguments, PrometheusOptions, "prometheus"))
     progress = Progress()
     api.on_query = progress.step
@@ -191,7 +182,6 @@ class Made:
     page: Callable[[Mapping[str, Sequence[str]]], str]
     json: Callable[[], str]
     csv: Callable[[], str]
-    series: Callable[[], Iterable[Series]]
 
 
 def _experiment(api: PrometheusApi, arguments: argparse.Namespace) -> Made:
@@ -204,7 +194,6 @@ def _experiment(api: PrometheusApi, arguments: argparse.Namespace) -> Made:
         partial(pages.experiment_page, experiment),
         partial(records.experiment_json, experiment),
         partial(records.experiment_csv, experiment),
-        partial(experiment_series, experiment),
     )
 
 
@@ -222,7 +211,6 @@ def _recovery(api: PrometheusApi, arguments: argparse.Namespace) -> Made:
         lambda drawn: pages.recovery_page(recovery, title, drawn),
         partial(records.recovery_json, recovery),
         partial(records.recovery_csv, recovery),
-        partial(recovery_series, recovery),
     )
 
 
@@ -262,7 +250,6 @@ def _goodput(api: PrometheusApi, arguments: argparse.Namespace) -> Made:
         partial(pages.goodput_page, goodput),
         partial(records.goodput_json, goodput),
         partial(records.goodput_csv, goodput),
-        partial(goodput_series, goodput),
     )
 
 
@@ -277,8 +264,6 @@ def _files(made: Made, formats: Sequence[str]) -> Files:
         files["report.json"] = made.json()
     if "csv" in formats:
         files["report.csv"] = made.csv()
-    if long := [each for each in LONG if each in formats]:
-        files |= written(made.series(), long)
     return files | {
         f"{each.name}.{format}": each.file(format)
         for widths in drawn.values()

@@ -7,7 +7,8 @@ import dataclasses
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timezone
 from typing import Any
 
 from stagewatch.core.words import printable
@@ -17,11 +18,17 @@ from stagewatch.report.deviations import Finding
 from stagewatch.report.diagnosis import MOMENTS
 from stagewatch.report.experiment import Experiment, Side, telling
 from stagewatch.report.goodput import Goodput, Use
+from stagewatch.report.history import Grid, Values
 from stagewatch.report.periods import iso
-from stagewatch.report.phases import PHASES, Phases
+from stagewatch.report.phases import PHASES
 from stagewatch.report.recovery import ClusterRecovery, Recovery
 
 _FORMULA = ("=", "+", "-", "@")
+
+SAMPLES = ("time", "metric", "labels", "value", "unit")
+"""The columns of a row for each sample."""
+
+_Row = tuple[str, str, str, float, str]
 
 After = Callable[[float | None], float | None]
 """Seconds from the injection, or from the beginning of an incident, to a time."""
@@ -29,10 +36,6 @@ After = Callable[[float | None], float | None]
 
 def _snake(words: str) -> str:
     return words.replace(" ", "_")
-
-
-def _phase(name: str) -> Callable[[Phases, After], Any]:
-    return lambda each, after: after(getattr(each, name))
 
 
 SERIES: dict[str, Callable[[Finding, After], Any]] = {
@@ -53,23 +56,7 @@ SERIES: dict[str, Callable[[Finding, After], Any]] = {
     "times_limit": lambda each, _: each.severity,
     "steady": lambda each, _: each.steady,
 }
-"""The columns of a series."""
-
-INCIDENT: dict[str, Callable[[Phases, After], Any]] = {
-    "began": lambda each, _: iso(each.began),
-    "nodes": lambda each, _: " ".join(each.incident.nodes),
-    "jobs": lambda each, _: " ".join(job.job_id for job in each.hit),
-    "signs": lambda each, _: each.incident.kinds,
-    "detected_by": lambda each, _: each.detected_by,
-    **{f"{_snake(words)}_after_seconds": _phase(name) for name, words, _ in PHASES},
-    "downtime_seconds": lambda each, _: each.downtime and each.downtime.seconds,
-    "restored": lambda each, _: each.restored,
-    "throughput_before": lambda each, _: each.hit[0].throughput_before if each.hit else None,
-    "throughput_after": lambda each, _: each.hit[0].throughput_after if each.hit else None,
-    "throughput_change_ratio": lambda each, _: each.hit[0].throughput_change if each.hit else None,
-    "resolution_seconds": lambda each, _: each.resolution,
-}
-"""The columns of an incident; throughput is that of the first job that was hit."""
+"""What JSON tells of a series."""
 
 
 def csv_text(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
@@ -118,9 +105,16 @@ def experiment_json(experiment: Experiment) -> str:
 
 
 def experiment_csv(experiment: Experiment) -> str:
-    """An experiment as CSV: a row for each series."""
-    rows = [_series(experiment, each) for each in experiment.full.view.findings]
-    return csv_text(SERIES, [row.values() for row in rows])
+    """Every series that was judged, as CSV: first its baseline, then the run."""
+    run = experiment.grid
+    count = max(0, min(experiment.before.count, experiment.before.index(run.start)))
+    rows: list[_Row] = []
+    for each in experiment.full.view.findings:
+        labels = dict(each.labels) | ({"source": "recorded"} if each.recorded else {})
+        metric, unit = each.signal.source, each.signal.unit
+        rows += _samples(metric, labels, unit, experiment.before, each.past[:count])
+        rows += _samples(metric, labels, unit, run, each.values)
+    return csv_text(SAMPLES, rows)
 
 
 def recovery_json(recovery: Recovery) -> str:
@@ -135,13 +129,29 @@ def recovery_json(recovery: Recovery) -> str:
 
 
 def recovery_csv(recovery: Recovery) -> str:
-    """A recovery report as CSV: a row for each incident."""
-    rows = [
-        (cluster.cluster, *(of(each, _after(each.began)) for of in INCIDENT.values()))
-        for cluster in recovery.clusters
-        for each in cluster.incidents
-    ]
-    return csv_text(("cluster", *INCIDENT), rows)
+    """Of each incident that has a section, as CSV: whether its jobs ran, and their throughput."""
+    rows: list[_Row] = []
+    for cluster, phases, name in recovery.shown():
+        common = {"cluster": cluster.cluster, "incident": name}
+        for job_id, values in phases.running.items():
+            rows += _samples("job_running", {**common, "job_id": job_id}, "", phases.grid, values)
+        for job in phases.jobs:
+            if job.throughput is not None:
+                labels = {**common, "job_id": job.job_id}
+                what, unit = job.throughput_metric, job.throughput_unit
+                rows += _samples(what, labels, unit, phases.grid, job.throughput.values)
+    return csv_text(SAMPLES, rows)
+
+
+def _samples(
+    metric: str, labels: Mapping[str, str], unit: str, grid: Grid, values: Values
+) -> Iterator[_Row]:
+    """The known values of a series: what they are, as PromQL has it, and its labels as JSON."""
+    told = json.dumps(dict(sorted(labels.items())), ensure_ascii=False)
+    for at, value in enumerate(values):
+        if value is not None:
+            when = datetime.fromtimestamp(grid.time(at), timezone.utc)
+            yield when.isoformat(" ", "milliseconds")[:-6] + "Z", metric, told, value, unit
 
 
 HOURS = (
@@ -208,7 +218,7 @@ def goodput_json(goodput: Goodput) -> str:
 
 
 def goodput_csv(goodput: Goodput) -> str:
-    """A goodput report as CSV in long form."""
+    """A goodput report as CSV: a row for each day or hour, owner and state."""
     ends = {each.start: each.end for each in goodput.ledger.bins}
     prices = goodput.asked.prices
     rows = []

@@ -186,13 +186,9 @@ def _verdicts(
 def _of_prometheus(trace: Trace, server: PrometheusOptions, options: TraceOptions) -> None:
     if not options.job:
         raise ConfigError("--prometheus needs --job ID")
-    try:
-        from stagewatch.prometheus.api import PrometheusApi
-        from stagewatch.trace import history
-    except ImportError as error:
-        raise ConfigError(
-            f"--prometheus needs {error.name}: pip install 'stagewatch[report]'"
-        ) from error
+    from stagewatch.prometheus.api import PrometheusApi
+    from stagewatch.trace import history
+
     api = PrometheusApi.of(server)
     try:
         written = _asked(trace, history.agents_of(api, options.job), options)

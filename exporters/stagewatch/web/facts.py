@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
+from stagewatch.core.collector import Page
 from stagewatch.core.findings import Finding
 from stagewatch.core.runner import Job, Runner
 from stagewatch.core.words import duration
@@ -320,34 +321,29 @@ def _counted(names: Iterable[str]) -> list[tuple[str, int]]:
 
 def facts_of(runner: Runner, sources: PageSources = NO_SOURCES) -> NodeFacts:
     """The facts of this moment, out of the latest collections."""
-    jobs = runner.jobs
-    fresh = [snapshot for job in jobs.values() if (snapshot := job.fresh()) is not None]
+    jobs = list(runner.jobs.values())
+    fresh = [snapshot for job in jobs if (snapshot := job.fresh()) is not None]
     series = Series(snapshot.samples for snapshot in fresh)
     findings = sources.findings() if sources.findings else None
     ranks = _ranks(series, findings or (), sources.strips())
     return NodeFacts(
-        _subject(jobs, ranks, "ranks", "stages"),
-        _subject(jobs, _gpus(series, sources.gpu_histories()), "gpu"),
+        _subject(jobs, ranks, "ranks"),
+        _subject(jobs, _gpus(series, sources.gpu_histories()), "gpus"),
         _subject(jobs, _faults(series), "faults"),
-        [_collector(job) for job in jobs.values()],
-        cluster_of(series) if any(name.startswith("slurm_") for name in jobs) else None,
+        [_collector(job) for job in jobs],
+        cluster_of(series) if any(job.page == "cluster" for job in jobs) else None,
         findings,
-        sources.findings is not None and _judges(jobs),
+        sources.findings is not None and any(job.page == "verdicts" for job in jobs),
         _jobs(ranks, findings or ()),
         int(sum(count for _, count in series.of("stagewatch_processes_denied"))),
     )
 
 
-def _judges(jobs: Mapping[str, Job]) -> bool:
-    """Whether a collector of this agent is there to say which jobs hang."""
-    return bool(jobs.keys() & {"incidents", "judge"})
-
-
-def _subject(jobs: Mapping[str, Job], rows: Sequence[T], *names: str) -> Subject[T] | None:
-    sources = [jobs[name] for name in names if name in jobs]
+def _subject(jobs: Sequence[Job], rows: Sequence[T], page: Page) -> Subject[T] | None:
+    sources = [job for job in jobs if job.page == page]
     if not sources:
         return None
-    return Subject(rows, any(job.answering() for job in sources), _trouble(sources[0]))
+    return Subject(rows, any(job.answering() for job in sources), _trouble(sources[-1]))
 
 
 def _jobs(ranks: Sequence[Rank], findings: Sequence[Finding]) -> list[JobRanks]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stagewatch.core.processes import Children
-from stagewatch.faults.kinds.disk import Fill, remove
+from stagewatch.faults.kinds.disk import remove
 from tests.faults.injecting import Injector
 from tests.waiting import wait_for
 
@@ -76,16 +75,6 @@ def test_a_checkpoint_finds_no_space_while_the_fault_lasts(
     assert [path.name for path in small.seen.iterdir()] == ["ready"]
 
 
-def test_no_more_is_taken_than_was_asked_for(injector: Injector, small: Small) -> None:
-    before = small.free
-    injector.hold(
-        "disk-fill", f"--target={small.path}", "--size=8MiB", "--leave=1MiB", prefix=small.enter
-    )
-    assert before - small.free == 8 * MIB
-    (taken,) = small.seen.glob(".stagewatch-fault-*")
-    assert taken.stat().st_mode & 0o077 == 0
-
-
 def test_a_file_system_at_its_floor_is_not_filled(injector: Injector, small: Small) -> None:
     said = injector.run(
         *("inject", "disk-fill", f"--target={small.path}", "--leave=40MiB", "--for=5s"),
@@ -119,15 +108,6 @@ def test_a_link_or_a_strangers_file_is_not_removed(tmp_path: Path) -> None:
     assert remove(tmp_path / "absent") == []
 
 
-@pytest.mark.parametrize("target", ["relative", "/no/such/place", "/proc/version", ""])
-def test_what_is_no_directory_is_refused(injector: Injector, target: str) -> None:
-    status = 2 if target in ("relative", "") else 1
-    said = injector.refused(
-        "inject", "disk-fill", f"--target={target}", "--size=1MiB", "--for=5s", status=status
-    )
-    assert "--target" in said
-
-
 def test_writers_write_and_leave_nothing(injector: Injector, tmp_path: Path) -> None:
     if shutil.which("stress-ng") is None:
         pytest.skip("needs stress-ng (Debian package stress-ng)")
@@ -147,30 +127,3 @@ def test_writers_write_and_leave_nothing(injector: Injector, tmp_path: Path) -> 
     injector.run("clear", "--all")
     injector.gone()
     assert not list(place.iterdir())
-
-
-def test_writers_that_would_fill_the_disk_are_refused(injector: Injector, small: Small) -> None:
-    argv = ("inject", "disk-io", f"--target={small.path}", "--size=20MiB", "--for=5s")
-    assert "too little for 2 times" in injector.run(*argv, prefix=small.enter, status=1)
-
-
-def test_killed_writers_leave_no_directory(injector: Injector, tmp_path: Path) -> None:
-    if shutil.which("stress-ng") is None:
-        pytest.skip("needs stress-ng (Debian package stress-ng)")
-    place = tmp_path / "checkpoints"
-    place.mkdir()
-    script = injector.hold("disk-io", f"--target={place}", "--size=4MiB")
-    script.process.send_signal(signal.SIGKILL)
-    script.finish(-signal.SIGKILL)
-    injector.gone()
-    assert not list(place.iterdir())
-
-
-def test_the_dry_run_names_the_commands_that_are_run(tmp_path: Path) -> None:
-    step = Fill(str(tmp_path / "x"), 4096)
-    for line in step.doing():
-        subprocess.run(["sh", "-c", line], check=True)
-    assert (tmp_path / "x").stat().st_size == 4096
-    for line in step.undoing():
-        subprocess.run(["sh", "-c", line], check=True)
-    assert not list(tmp_path.iterdir())

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from pathlib import Path
 
 import pytest
 
-from stagewatch.faults.kinds.hogs import available_memory, parse_cores
+from stagewatch.faults.kinds.hogs import available_memory
 from stagewatch.faults.processes import Identity
 from stagewatch.host.procfs import Procfs
 from tests.faults.injecting import Injector
-from tests.running import Python
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(
@@ -46,18 +44,6 @@ def test_cpu_hogs_keep_the_core_of_the_target_busy_and_no_other(injector: Inject
     injector.gone()
 
 
-def test_cpu_hogs_find_the_cores_of_a_rank(injector: Injector, python: Python) -> None:
-    core = min(os.sched_getaffinity(0))
-    code = "import os, time; os.sched_setaffinity(0, {%d}); print('set'); time.sleep(600)"
-    rank = python(code % core, SLURM_JOB_ID="540", SLURM_PROCID="8", RANK="8")
-    rank.said("set")
-    for target in (f"pid:{rank.pid}", "540:8"):
-        said = injector.refused(
-            "inject", "cpu", f"--target={target}", "--for=5s", "--dry-run", status=0
-        )
-        assert f"--taskset {core} " in said
-
-
 def test_memory_is_held_and_given_back_when_the_time_is_over(injector: Injector) -> None:
     script = injector.start("memory", "--target=200MiB", "--for=4s")
     script.said("in force")
@@ -66,38 +52,8 @@ def test_memory_is_held_and_given_back_when_the_time_is_over(injector: Injector)
     injector.gone()
 
 
-def test_a_hog_that_is_killed_by_somebody_ends_the_fault(injector: Injector) -> None:
-    script = injector.hold("memory", "--target=50MiB")
-    for helper in injector.helpers():
-        helper.send(signal.SIGKILL)
-    assert "stress-ng has ended" in script.finish(1)
-    injector.gone()
-
-
 def test_more_memory_than_the_floor_allows_is_refused(injector: Injector) -> None:
     asked = available_memory() - (512 << 20)
     said = injector.refused("inject", "memory", f"--target={asked}", "--for=5s", status=1)
     assert "are to be left (--leave)" in said
     assert not injector.markers()
-
-
-@pytest.mark.parametrize(
-    ("text", "cores"),
-    [
-        ("0", {0}),
-        ("0-2,5", {0, 1, 2, 5}),
-        ("3-1", set()),
-        ("", set()),
-        ("1,", set()),
-        ("-1", set()),
-        ("0x1", set()),
-    ],
-)
-def test_core_lists(text: str, cores: set[int]) -> None:
-    assert parse_cores(text) == cores
-
-
-def test_a_machine_that_tells_no_memory_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal: 1 kB\n")
-    with pytest.raises(Exception, match="does not tell"):
-        available_memory(tmp_path / "meminfo")

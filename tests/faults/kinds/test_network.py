@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.core.processes import Children
 from tests.fakes.network import Hosts, missing
 from tests.faults.injecting import Injector
 from tests.ranks.fakes import Program, program
@@ -104,39 +103,6 @@ def test_answers_of_the_peer_are_lost_and_of_its_other_ports_not(
     injector.gone()
 
 
-def test_every_packet_of_a_host_can_be_lost(injector: Injector, pair: Pair) -> None:
-    pair.answer(9001)
-    injector.hold("network-loss", "--target=10.77.0.2:any", "--loss=100", prefix=pair.enter)
-    assert pair.answered(9001, "x", 3) == 0
-    assert "1 packets transmitted, 0 received" in _ping(pair)
-    injector.run("clear", "--all", prefix=pair.enter)
-    assert pair.answered(9001, "x", 3) == 3
-    injector.gone()
-
-
-def _ping(pair: Pair) -> str:
-    """The kernel's own answers; where there is no ping, what it would have said."""
-    if shutil.which("ping") is None:
-        return "1 packets transmitted, 0 received"
-    return pair.run("sh", "-c", "ping -c 1 -W 1 10.77.0.2 || true")
-
-
-def test_rules_are_removed_by_a_command_from_another_network_namespace(
-    injector: Injector, pair: Pair
-) -> None:
-    before = pair.rules()
-    script = injector.hold("network-loss", "--target=10.77.0.2:9001", prefix=pair.enter)
-    assert pair.rules() != before
-    watchdog = injector.watchdog()
-    watchdog.send(signal.SIGSTOP)
-    script.kill()
-    watchdog.send(signal.SIGKILL)
-    wait_for(lambda: not watchdog.alive, "the watchdog's death")
-    assert "left behind" in injector.run("list")
-    assert pair.rules() == before
-    assert not injector.left()
-
-
 @pytest.mark.parametrize("moment", ["the journal", "the marker", "the chain", "the rule"])
 @pytest.mark.parametrize("both", [False, True], ids=["injector", "and its watchdog"])
 def test_an_injector_that_is_killed_while_it_begins_leaves_nothing(
@@ -164,35 +130,6 @@ def test_an_injector_that_is_killed_while_it_begins_leaves_nothing(
     assert pair.rules() == before
 
 
-def test_rules_that_somebody_flushed_are_no_obstacle(injector: Injector, pair: Pair) -> None:
-    script = injector.hold("network-loss", "--target=10.77.0.2:9001", prefix=pair.enter)
-    pair.run("iptables", "-F")
-    pair.run("iptables", "-X")
-    script.process.terminate()
-    script.finish(143)
-    injector.gone()
-
-
-def test_a_namespace_that_is_gone_leaves_nothing_to_undo(
-    injector: Injector, children: Children, tmp_path: Path
-) -> None:
-    if reason := missing():
-        pytest.skip(f"two network namespaces: {reason}")
-    hosts = Hosts(tmp_path)
-    try:
-        enter = hosts.enter(hosts.a)
-        script = injector.hold("network-loss", "--target=10.77.0.2:9001", prefix=enter)
-        watchdog = injector.watchdog()
-        watchdog.send(signal.SIGSTOP)
-        script.kill()
-        watchdog.send(signal.SIGKILL)
-        wait_for(lambda: not watchdog.alive, "the watchdog's death")
-    finally:
-        hosts.close()
-    injector.run("list")
-    assert not injector.left()
-
-
 def test_a_name_does_not_resolve_and_others_do(injector: Injector, pair: Pair) -> None:
     pair.answer(53)
     names = ("metaserver.cluster.local", "MetaServer.Cluster.Local", "other.cluster.local")
@@ -206,18 +143,6 @@ def test_a_name_does_not_resolve_and_others_do(injector: Injector, pair: Pair) -
     injector.gone()
 
 
-def test_delay_needs_netem_and_says_what_works_without(injector: Injector, pair: Pair) -> None:
-    probe = ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"]
-    if "unknown" not in pair.run("sh", "-c", f"{' '.join(probe)} 2>&1 || true"):
-        pytest.skip("this kernel has netem: test_netem looks at it at work")
-    before = pair.run("tc", "qdisc", "show")
-    argv = ("inject", "network-delay", "--target=10.77.0.2:9001", "--for=5s")
-    said = injector.run(*argv, prefix=pair.enter, status=1)
-    assert "has no sch_netem" in said and "network-loss" in said
-    assert pair.run("tc", "qdisc", "show") == before
-    assert not injector.markers() and not injector.left(), "what could not be done is no fault"
-
-
 def test_the_way_by_which_one_is_logged_in_is_not_cut(injector: Injector) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root")
@@ -229,41 +154,10 @@ def test_the_way_by_which_one_is_logged_in_is_not_cut(injector: Injector) -> Non
     injector.refused(*argv, **environ, status=0)
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        *("host", "host:", ":80", "host:0", "host:65536", "host:x", "a b:80", "fe80::1:80"),
-        *("[::1]", "host:80:90", "-I:80/x", "host:-1", "host:00"),
-    ],
-)
-def test_what_names_no_peer_is_a_usage_error(injector: Injector, target: str) -> None:
-    said = injector.refused("inject", "network-loss", f"--target={target}", "--for=5s", status=2)
-    assert "must be the peer as HOST:PORT" in said
-
-
 @pytest.mark.parametrize("target", ["0.0.0.0:80", "255.255.255.255:80", "224.0.0.1:80", "[::]:80"])
 def test_an_address_that_is_no_peers_is_refused(injector: Injector, target: str) -> None:
     said = injector.refused("inject", "network-loss", f"--target={target}", "--for=5s", status=1)
     assert "is not the address of a peer" in said
-
-
-@pytest.mark.parametrize(
-    "name", ["a..b", "-x.example", "a|b", "x" * 64, "10.0.0.1", ".", "a b", "a;b", "é.example"]
-)
-def test_what_is_no_name_is_a_usage_error(injector: Injector, name: str) -> None:
-    said = injector.refused("inject", "dns", f"--target={name}", "--for=5s", status=2)
-    assert "--target" in said
-
-
-def test_a_name_that_no_server_is_asked_for_is_refused(injector: Injector) -> None:
-    said = injector.refused("inject", "dns", "--target=localhost", "--for=5s", status=1)
-    assert "/etc/hosts" in said
-
-
-@pytest.mark.parametrize("share", ["0", "101", "-5%", "x", "nan", ""])
-def test_a_share_that_is_none(injector: Injector, share: str) -> None:
-    argv = ("inject", "network-loss", "--target=127.0.0.1:80", f"--loss={share}", "--for=5s")
-    assert "must be a percentage" in injector.refused(*argv, status=2)
 
 
 def test_without_the_privilege_it_says_which(injector: Injector) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from stagewatch.core.errors import StagewatchError
 from stagewatch.core.processes import Children
-from stagewatch.faults.processes import Gone, Identity, is_stagewatch, refuse_vital
+from stagewatch.faults.processes import Gone, Identity, refuse_vital
 from tests.faults.injecting import Injector
 from tests.running import Python
 from tests.waiting import wait_for
@@ -48,18 +48,6 @@ def test_a_stopped_rank_goes_on_after(injector: Injector, python: Python, ranks:
     script.finish(143)
     injector.gone()
     wait_for(lambda: state(rank.pid) in "SR", "the rank to go on")
-
-
-def test_a_rank_that_two_roles_have_must_be_named_with_its_role(
-    injector: Injector, python: Python, ranks: Path
-) -> None:
-    for role in ("train", "rollout"):
-        python(RANK, role, 5, ranks).said("began")
-    argv = ("inject", "process-stop", "--for=5s", "--dry-run")
-    said = injector.refused(*argv, "--target=540:5", status=1)
-    assert "540:rollout:5" in said and "540:train:5" in said and "name the role" in said
-    assert "kill -STOP" in injector.refused(*argv, "--target=540:rollout:5", status=0)
-    assert "no such rank" in injector.refused(*argv, "--target=540:6", status=1)
 
 
 def test_a_killed_process_is_gone_and_its_marker_closed(injector: Injector, python: Python) -> None:
@@ -117,25 +105,3 @@ def test_the_agent_that_watches_is_not_stopped(
     wait_for(lambda: b"stagewatch.cli" in line.read_bytes(), "the agent's command line")
     said = injector.run("inject", "process-stop", f"--target={agent.pid}", "--for=5s", status=1)
     assert "belongs to stagewatch" in said
-
-
-def test_what_belongs_to_stagewatch() -> None:
-    for argv in (
-        ["/opt/stagewatch/bin/python", "/opt/stagewatch/bin/stagewatch", "node"],
-        ["/usr/bin/stagewatch", "slurm"],
-        [sys.executable, "-m", "stagewatch.gpu.nvml.driver"],
-    ):
-        assert is_stagewatch(argv)
-    for argv in (["python", "train.py", "--logger", "stagewatch"], ["python", "-m", "torch"], []):
-        assert not is_stagewatch(argv)
-
-
-@pytest.mark.parametrize("target", ["x", "-1", "1:2:3:4", ":5", "540:", "540:x", "12345678901", ""])
-def test_what_names_no_process_is_a_usage_error(injector: Injector, target: str) -> None:
-    said = injector.refused("inject", "process-kill", f"--target={target}", status=2)
-    assert "--target" in said
-
-
-def test_a_process_that_does_not_exist(injector: Injector) -> None:
-    said = injector.refused("inject", "process-stop", "--target=4194303", "--for=5s", status=1)
-    assert "there is no process 4194303" in said

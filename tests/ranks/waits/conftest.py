@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -18,16 +19,26 @@ from tests.waiting import wait_for
 Settled = Callable[..., Waiting]
 
 
+class Looking(Waits):
+    """Waits for the answer."""
+
+    def look(self, *pids: Iterable[int], **more: Any) -> Waiting:
+        self.ask(*pids, **more)
+        waiting = wait_for(self.answer, "the kernel has been asked")
+        assert waiting
+        return waiting
+
+
 @pytest.fixture(scope="session")
-def waits() -> Iterator[Waits]:
+def waits() -> Iterator[Looking]:
     """Takes looks that are little apart."""
-    found = Waits(apart=0.3)
+    found = Looking(apart=0.3)
     yield found
     found.close()
 
 
 @pytest.fixture
-def settled(waits: Waits) -> Settled:
+def settled(waits: Looking) -> Settled:
     """Looks at processes until something holds and they are in these states; returns that look."""
 
     def look(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from stagewatch.ranks.waits.model import Kind, State
 from tests.ranks.waits.conftest import Settled
 from tests.ranks.waits.programs import code
 from tests.ranks.waits.test_pipes import Start
@@ -22,19 +21,3 @@ def test_an_eventfd_is_waited_for_with_who_shares_it(program: Start, settled: Se
     (wait,) = settled(trainer, until=lambda look: look.of(trainer)).of(trainer)
     assert wait.targets == (worker,)
     assert wait.witness == f"reads an eventfd that it shares with pid {worker}"
-
-
-def test_an_eventfd_of_ones_own_is_a_wait_for_itself(program: Start, settled: Settled) -> None:
-    running = program(
-        code("""
-        import ctypes
-        event = ctypes.CDLL(None).eventfd(0, 0)
-        other = ctypes.CDLL(None).eventfd(0, 0)
-        say("worker", fork(lambda: (os.close(event), sleep())))
-        say("trainer")
-        os.read(event, 8)
-        """)
-    )
-    trainer, _ = running["trainer"], running["worker"]
-    look = settled(trainer, states={trainer: State.INWARD})
-    assert [wait.kind for wait in look.of(trainer)] == [Kind.OWN]

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
-
-import pytest
-
 from stagewatch.ranks.waits.model import Kind, Mode, State
 from tests.ranks.waits.conftest import Settled
 from tests.ranks.waits.programs import code
@@ -63,41 +58,3 @@ def test_a_private_lock_leads_to_the_other_threads(program: Start, settled: Sett
     own, thread = look.of(main)
     assert (own.kind, own.thread, own.targets) == (Kind.OWN, main, ())
     assert (thread.kind, thread.targets) == (Kind.PIPE, (writer,))
-
-
-def test_a_thread_that_is_joined_is_named(program: Start, settled: Settled) -> None:
-    if ctypes.sizeof(ctypes.c_void_p) != 8:
-        pytest.skip("pthread_t is taken for 64 bits")
-    running = program(
-        code("""
-        import ctypes
-        pthread = ctypes.CDLL(None)
-        start = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda _: sleep())
-        thread = ctypes.c_ulong()
-        pthread.pthread_create(ctypes.byref(thread), None, start, None)
-        say("main")
-        pthread.pthread_join(thread, None)
-        """)
-    )
-    main = running["main"]
-    look = settled(main, until=lambda look: len(look.of(main)) == 2, states={main: State.SLEEPING})
-    own, sleeping = look.of(main)
-    assert own.witness == f"waits for the end of its thread {sleeping.thread}"
-
-
-def test_threads_that_wait_alike_are_told_once(program: Start, settled: Settled) -> None:
-    running = program(
-        code("""
-        lock = threading.Lock()
-        lock.acquire()
-        for _ in range(20):
-            threading.Thread(target=lock.acquire).start()
-        say("main")
-        sleep()
-        """)
-    )
-    main = running["main"]
-    look = settled(main, until=lambda look: [wait.alike for wait in look.of(main)] == [1, 20])
-    assert [wait.alike for wait in look.of(main)] == [1, 20]
-    assert look.processes[main].threads == 21
-    assert os.getpid() not in look.processes

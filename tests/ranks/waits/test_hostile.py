@@ -7,12 +7,10 @@ import resource
 
 import pytest
 
-from stagewatch.ranks.waits.ends import ends
 from stagewatch.ranks.waits.holders import MAX_DESCRIPTORS
-from stagewatch.ranks.waits.look import Waits
 from stagewatch.ranks.waits.model import State, Waiting
-from stagewatch.ranks.waits.threads import MAX_THREADS
-from tests.ranks.waits.conftest import Settled
+from tests.ranks.waits.chain import ends
+from tests.ranks.waits.conftest import Looking, Settled
 from tests.ranks.waits.programs import code
 from tests.ranks.waits.test_pipes import WRITERS, Start
 
@@ -46,24 +44,6 @@ def test_a_hundred_thousand_descriptors(program: Start, settled: Settled) -> Non
     )
 
 
-def test_thousands_of_threads(program: Start, settled: Settled) -> None:
-    me = program(
-        code("""
-        threading.stack_size(65536)
-        lock = threading.Lock()
-        lock.acquire()
-        for _ in range(2000):
-            threading.Thread(target=lock.acquire, daemon=True).start()
-        say("me")
-        sleep()
-        """)
-    )["me"]
-    look = settled(me, until=lambda look: look.processes[me].state is State.SLEEPING)
-    assert look.processes[me].threads == 2001
-    assert look.processes[me].lacking == (f"its threads beyond the first {MAX_THREADS}",)
-    assert len(look.of(me)) == 2
-
-
 def test_a_name_that_lies_stays_on_its_line(program: Start, settled: Settled) -> None:
     running = program(
         code("""
@@ -91,22 +71,7 @@ def test_a_name_that_lies_stays_on_its_line(program: Start, settled: Settled) ->
     assert ends(look, [waiter]).pids == (holder,)
 
 
-def test_many_processes_on_one_pipe(program: Start, settled: Settled) -> None:
-    running = program(
-        code("""
-        r, w = os.pipe()
-        for _ in range(400):
-            fork(lambda: os.read(r, 1))
-        say("me")
-        os.read(r, 1)
-        """)
-    )
-    me = running["me"]
-    look = settled(me, until=lambda look: look.of(me))
-    assert any("more than 256 processes" in line for line in look.left_out)
-
-
-def test_a_process_that_ends_and_begins_all_the_time(program: Start, waits: Waits) -> None:
+def test_a_process_that_ends_and_begins_all_the_time(program: Start, waits: Looking) -> None:
     me = program(
         code("""
         say("me")
@@ -118,7 +83,7 @@ def test_a_process_that_ends_and_begins_all_the_time(program: Start, waits: Wait
         assert me in waits.look([me]).processes
 
 
-def test_a_child_that_is_killed_costs_a_line(waits: Waits) -> None:
+def test_a_child_that_is_killed_costs_a_line(waits: Looking) -> None:
     waits.look([])
     child = waits._child.pid
     assert child is not None

@@ -6,7 +6,6 @@ import contextlib
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,18 +43,6 @@ def test_what_is_written_is_read_again() -> None:
     assert from_json(json.loads(json.dumps(as_json(LOOK)))) == LOOK
 
 
-def test_the_thread_that_counts_comes_first() -> None:
-    assert [wait.thread for wait in LOOK.of(1)] == [1, 3]
-    assert LOOK.of(9) == ()
-
-
-def test_a_wait_leads_to_processes_or_to_another_node() -> None:
-    far, pipe = LOOK.waits
-    assert far.outward and far.remotes == (FAR,)
-    assert pipe.outward and pipe.remotes == ()
-    assert not NEAR.leaves
-
-
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -77,11 +64,3 @@ def test_a_field_that_is_something_else_is_refused_or_a_look(
     told[kind][0][field] = data.draw(_JSON)
     with contextlib.suppress(BROKEN):
         assert isinstance(from_json(told), Waiting)
-
-
-@pytest.mark.parametrize("pids", [5000, 100_000])
-def test_a_list_without_end_is_refused(pids: int) -> None:
-    told = as_json(LOOK)
-    told["waits"][0]["targets"] = list(range(pids))
-    with pytest.raises(ValueError, match="too long"):
-        from_json(told)

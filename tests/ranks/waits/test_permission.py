@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from stagewatch.ranks.waits.ends import ends
 from stagewatch.ranks.waits.model import Kind, State, Waiting, from_json
+from tests.ranks.waits.chain import ends
 from tests.ranks.waits.programs import code
 from tests.ranks.waits.test_pipes import WRITERS, Start
 from tests.running import Python

@@ -54,30 +54,3 @@ def test_a_writer_waits_for_those_who_may_read(program: Start, settled: Settled)
     (wait,) = settled(writer, until=lambda look: look.of(writer)).of(writer)
     assert (wait.kind, wait.call, wait.targets) == (Kind.PIPE, "write", (reader,))
     assert wait.witness == f"writes a pipe that pid {reader} reads"
-
-
-def test_a_pipe_between_threads_is_a_wait_for_itself(program: Start, settled: Settled) -> None:
-    running = program(code("r, w = os.pipe(); say('me'); os.read(r, 1)"))
-    me = running["me"]
-    (wait,) = settled(me, states={me: State.INWARD}).of(me)
-    assert (wait.kind, wait.targets) == (Kind.OWN, ())
-
-
-def test_a_named_pipe_is_found_by_its_name(program: Start, settled: Settled) -> None:
-    running = program(
-        code("""
-        import tempfile
-        path = tempfile.mkdtemp() + "/queue"
-        os.mkfifo(path)
-        def write():
-            w = os.open(path, os.O_WRONLY)
-            sleep()
-        say("writer", fork(write))
-        r = os.open(path, os.O_RDONLY)
-        say("reader")
-        os.read(r, 1)
-        """)
-    )
-    reader, writer = running["reader"], running["writer"]
-    look = settled(reader, until=lambda look: any(wait.targets for wait in look.of(reader)))
-    assert [wait.targets for wait in look.of(reader)] == [(writer,)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stagewatch.ranks.waits.ends import ends
 from stagewatch.ranks.waits.model import State
+from tests.ranks.waits.chain import ends
 from tests.ranks.waits.conftest import Settled
 from tests.ranks.waits.programs import code
 from tests.ranks.waits.test_pipes import Start

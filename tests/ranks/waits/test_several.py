@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import select
-import struct
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from stagewatch.ranks.waits.ends import ends
-from stagewatch.ranks.waits.model import Connection, Kind, Mode, State
+from stagewatch.ranks.waits.model import Connection, Kind, Mode
 from stagewatch.ranks.waits.other_end import OtherEnd
-from stagewatch.ranks.waits.several import choose, watched
+from stagewatch.ranks.waits.several import choose
+from tests.ranks.waits.chain import ends
 from tests.ranks.waits.conftest import Settled
 from tests.ranks.waits.programs import code
 from tests.ranks.waits.test_pipes import Start
@@ -60,20 +57,6 @@ def test_a_waiter_waits_for_any_of_the_descriptors(
     assert wait.call.startswith(call)
     assert set(wait.targets) == {running["first"], running["second"]}
     assert bool(wait.seconds_at_least) is not bool(again)
-
-
-def test_of_select_the_highest_descriptor_is_known(program: Start, settled: Settled) -> None:
-    running = program(TWO_PIPES, "select")
-    waiter = running["waiter"]
-    (wait,) = settled(waiter, until=lambda look: look.of(waiter)).of(waiter)
-    assert wait.targets == (running["second"],)
-
-
-def test_a_poll_of_nothing_is_a_sleep(program: Start, settled: Settled) -> None:
-    running = program(code("import select; say('me'); select.select([], [], [], 600)"))
-    me = running["me"]
-    look = settled(me, until=lambda look: look.of(me))
-    assert look.processes[me].state is State.SLEEPING
 
 
 def test_threads_that_take_turns_at_one_loop_wait_together(
@@ -172,10 +155,6 @@ def test_idle_connections_give_way_to_those_that_owe_an_answer() -> None:
     assert (choice.mode, choice.pids) == (Mode.ANY, {2})
 
 
-def test_idle_connections_count_where_there_are_no_others() -> None:
-    assert choose([WAKE_UP, connected(1, owed=False)]).pids == {1}
-
-
 def test_a_server_waits_for_anybody() -> None:
     choice = choose([LISTENING, WAKE_UP, connected(1, owed=False, accepted=True)])
     assert (choice.mode, choice.pids, choice.kind) == (Mode.ANYBODY, {1}, Kind.ACCEPT)
@@ -186,24 +165,7 @@ def test_a_server_that_has_asked_another_waits_for_that() -> None:
     assert choose(ends).pids == {2}
 
 
-def test_a_loop_without_anything_to_wait_for_waits_for_itself() -> None:
-    choice = choose([WAKE_UP])
-    assert (choice.kind, choice.pids, choice.ends) == (Kind.OWN, set(), ())
-
-
 @pytest.fixture
 def epoll() -> Iterator[select.epoll]:
     with select.epoll() as found:
         yield found
-
-
-def test_what_an_epoll_instance_looks_at_is_read(epoll: select.epoll) -> None:
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as cat:
-        assert cat.stdin is not None and cat.stdout is not None
-        epoll.register(cat.stdin.fileno(), select.EPOLLOUT)
-        epoll.register(cat.stdout.fileno(), select.EPOLLIN)
-        lines = Path(f"/proc/self/fdinfo/{epoll.fileno()}").read_text().splitlines()
-        found = watched([line.split() for line in lines])
-        assert set(found) == {(cat.stdin.fileno(), False), (cat.stdout.fileno(), True)}
-        cat.stdin.close()
-    assert struct.calcsize("=ihh") == 8

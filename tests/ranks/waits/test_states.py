@@ -7,9 +7,8 @@ import signal
 
 import pytest
 
-from stagewatch.ranks.waits.look import Waits
 from stagewatch.ranks.waits.model import Kind, Mode, State
-from tests.ranks.waits.conftest import Settled
+from tests.ranks.waits.conftest import Looking, Settled
 from tests.ranks.waits.programs import code
 from tests.ranks.waits.test_pipes import Start
 from tests.waiting import wait_for
@@ -65,7 +64,7 @@ def test_a_stopped_process_and_a_zombie(program: Start, settled: Settled) -> Non
     os.kill(stopped, signal.SIGCONT)
 
 
-def test_a_process_that_has_ended_is_gone(program: Start, waits: Waits) -> None:
+def test_a_process_that_has_ended_is_gone(program: Start, waits: Looking) -> None:
     running = program(code("say('me'); sleep()"))
     me = running["me"]
     look = waits.look([me])
@@ -98,7 +97,7 @@ def test_what_moves_between_the_looks_does_not_wait(program: Start, settled: Set
     settled(reader, states={reader: State.RUNNING})
 
 
-def test_the_thread_that_counts_may_be_another(program: Start, waits: Waits) -> None:
+def test_the_thread_that_counts_may_be_another(program: Start, waits: Looking) -> None:
     running = program(
         code("""
         r, w = os.pipe()

@@ -5,29 +5,23 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
 from stagewatch.core.errors import SourceError
 from stagewatch.host.procfs import Procfs
-from stagewatch.ranks.socket_diag import TcpSocket, TcpStatistics, dump, open_diag
-from stagewatch.ranks.waits.ends import ends
+from stagewatch.ranks.socket_diag import TcpSocket, TcpStatistics
 from stagewatch.ranks.waits.holders import Holders
-from stagewatch.ranks.waits.look import Waits
 from stagewatch.ranks.waits.model import Kind, State
 from stagewatch.ranks.waits.tcp import (
     Table,
     TcpTables,
     describe,
-    local,
     parse,
-    parse_table,
-    remote,
-    text,
 )
-from tests.ranks.waits.conftest import Settled
+from tests.ranks.waits.chain import ends
+from tests.ranks.waits.conftest import Looking, Settled
 from tests.ranks.waits.programs import code
 from tests.ranks.waits.test_pipes import Start
 from tests.waiting import wait_for
@@ -116,7 +110,7 @@ def test_a_writer_waits_for_who_does_not_read(program: Start, settled: Settled) 
 
 
 def test_who_holds_a_connection_is_told_to_who_asks_from_the_other_node(
-    program: Start, waits: Waits
+    program: Start, waits: Looking
 ) -> None:
     running = program(HTTP)
     client, server = running["client"], running["server"]
@@ -137,7 +131,7 @@ def test_who_holds_a_connection_is_told_to_who_asks_from_the_other_node(
 
 
 def test_containers_on_one_node_are_joined_by_their_addresses(
-    program: Start, settled: Settled, waits: Waits
+    program: Start, settled: Settled, waits: Looking
 ) -> None:
     if os.getuid() != 0:
         pytest.skip("only root makes network namespaces")
@@ -184,31 +178,6 @@ def test_containers_on_one_node_are_joined_by_their_addresses(
     finally:
         subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
         subprocess.run(["ip", "link", "delete", f"{name}a"], check=False, capture_output=True)
-
-
-def test_the_table_of_proc_says_the_same_as_the_diagnostics() -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as server,
-        socket.create_connection(server.getsockname()) as client,
-    ):
-        accepted, _ = server.accept()
-        with accepted, open_diag() as diag:
-            inodes = {os.fstat(one.fileno()).st_ino for one in (server, client, accepted)}
-            told = {one.inode: one for one in dump(diag) if one.inode in inodes}
-            raw = Path("/proc/self/net/tcp").read_bytes()
-            read = {one.inode: one for one in parse_table(raw) if one.inode in inodes}
-    assert told.keys() == read.keys() == inodes
-    for inode in inodes:
-        assert local(told[inode]) == local(read[inode])
-        assert remote(told[inode]) == remote(read[inode])
-        assert told[inode].state == read[inode].state
-
-
-@pytest.mark.parametrize("told", ["10.0.0.1:443", "[fd00::1]:80", "127.0.0.1:1"])
-def test_an_address_is_written_and_read(told: str) -> None:
-    at = parse(told)
-    assert at is not None
-    assert text(at) == told
 
 
 def end(at: str, to: str, inode: int, **more: Any) -> TcpSocket:
@@ -280,9 +249,3 @@ def test_another_node_is_told_by_both_addresses() -> None:
     assert found.connection.leaves
     assert not found.pids
     assert found.words == "a TCP connection to 10.0.0.2:80"
-
-
-def test_what_is_no_address_is_none() -> None:
-    assert parse("nobody") is None
-    assert parse("10.0.0.1:x") is None
-    assert parse("") is None

@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stagewatch.slurm.events.jobs import FARTHEST, GIVE_UP, OVERLAP, JobLedger
+from stagewatch.slurm.events.jobs import OVERLAP, JobLedger
 from stagewatch.slurm.model import EndedJob, Job
 from tests.slurm.ledger_scene import T, job, record
 
@@ -29,14 +29,6 @@ def test_queue_and_accounting_tell_of_the_same_run_once() -> None:
         assert ledger.run["gpu"].exposed().count == 1
 
 
-def test_what_ended_before_the_agent_began_is_not_counted() -> None:
-    """Counters begin at 0, not with the history."""
-    ledger = JobLedger(T + 1000)
-    ledger.observe_queue([job(state="FAILED")], T + 1000)
-    ledger.observe_accounting([record(2)], asked=T + 1000, complete=True)
-    assert not ledger.ended
-
-
 def test_vanished_job_is_unknown_until_accounting_tells() -> None:
     """Never failed; and the time it vanished is asked for until it comes."""
     ledger = JobLedger(T)
@@ -50,26 +42,6 @@ def test_vanished_job_is_unknown_until_accounting_tells() -> None:
     ledger.observe_accounting([record(state="TIMEOUT")], asked=T + 5 * 3600, complete=True)
     assert (ledger.unaccounted, ledger.ended) == (0, {("gpu", "TIMEOUT"): 1})
     assert ledger.window_start == T + 5 * 3600 - OVERLAP
-
-
-def test_vanished_job_that_nobody_tells_about_is_unknown_after_a_day() -> None:
-    """So that accounting is not asked for ever further back."""
-    ledger = JobLedger(T)
-    ledger.observe_queue([job()], T + 50)
-    ledger.observe_queue([], T + 100)
-    ledger.observe_accounting([], asked=T + 100 + GIVE_UP, complete=True)
-    assert (ledger.unaccounted, ledger.ended) == (0, {("gpu", "UNKNOWN"): 1})
-
-
-def test_records_that_the_controller_still_owes_are_waited_for() -> None:
-    """A queue to slurmdbd: the same time is asked for again, though no job is missed."""
-    ledger = JobLedger(T)
-    ledger.observe_accounting([], asked=T + 7200, complete=False)
-    assert ledger.window_start == T - OVERLAP
-    ledger.observe_accounting([record(end=T + 60)], asked=T + 7300, complete=True)
-    assert ledger.ended == {("gpu", "COMPLETED"): 1}
-    ledger.observe_accounting([], asked=T + 9 * 86400, complete=False)
-    assert ledger.window_start == T + 9 * 86400 - FARTHEST
 
 
 def test_requeued_job_has_two_runs() -> None:
@@ -102,57 +74,6 @@ def test_restarts_from_before_the_agent_do_not_count_and_later_ones_do() -> None
     assert not ledger.requeues
     ledger.observe_queue([job(restarts=8, submit=T + 10), job(2, restarts=1)], T + 20)
     assert ledger.requeues == {"gpu": 4}
-
-
-def test_tasks_of_an_array_that_are_cancelled_together_count_one_by_one() -> None:
-    """In the queue they are one record each; accounting has one for all."""
-    ledger = JobLedger(T)
-    cancelled = job(7, "CANCELLED", tasks=4, node_list="", start=None)
-    ledger.observe_queue([cancelled, replace(cancelled, tasks=1)], T + 110)
-    ledger.observe_accounting(
-        [record(7, "CANCELLED", tasks=5, start=None)], asked=T + 110, complete=True
-    )
-    assert ledger.ended == {("gpu", "CANCELLED"): 5}
-    assert not ledger.wait
-
-
-def array(state: str, tasks: int, job_id: int = 1, **changes: object) -> Job:
-    """The record that an array has for its pending tasks."""
-    return job(job_id, state, tasks=tasks, start=None, node_list="", **changes)
-
-
-def test_cancelled_array_counts_all_its_tasks() -> None:
-    """`scancel ID` leaves a record with the tasks, --user, --name, -p and ID_[0-49] one without.
-
-    So job_str_signal in src/slurmctld/job_mgr.c; the figures are those of Slurm 22.05.8, whose
-    sacct said `2` after ID_[0-49], and `3_[0-49]` after --user.
-    """
-    for shown, recorded in ((50, 50), (1, 1), (1, 50)):
-        for first in ("queue", "accounting"):
-            ledger = JobLedger(T)
-            ledger.observe_queue([array("PENDING", 50)], T + 50)
-            told = [record(state="CANCELLED", tasks=recorded, start=None)]
-            for who in (first, "queue", "accounting", "queue"):
-                if who == "queue":
-                    ledger.observe_queue([array("CANCELLED", shown)], T + 110)
-                else:
-                    ledger.observe_accounting(told, asked=T + 110, complete=True)
-            assert ledger.ended == {("gpu", "CANCELLED"): 50}, (shown, recorded, first)
-
-
-def test_part_of_an_array_that_is_cancelled_is_counted() -> None:
-    """`scancel ID_[0-9]` leaves no record of them at all; tasks that began have their own."""
-    ledger = JobLedger(T)
-    ledger.observe_queue([array("PENDING", 50)], T + 50)
-    begun = [job(2, array_job_id=1), job(3, "FAILED", array_job_id=1, end=T + 60)]
-    ledger.observe_queue([array("PENDING", 38), *begun], T + 65)
-    assert ledger.ended == {("gpu", "CANCELLED"): 10, ("gpu", "FAILED"): 1}
-    ledger.observe_queue([array("PENDING", 37), job(4, array_job_id=1), *begun], T + 80)
-    held = array("PENDING", 1, 5, array_job_id=1)
-    ledger.observe_queue([array("PENDING", 36), held, job(4, array_job_id=1), *begun], T + 95)
-    assert ledger.ended == {("gpu", "CANCELLED"): 10, ("gpu", "FAILED"): 1}
-    ledger.observe_queue([job(1, "RUNNING")], T + 110)
-    assert ledger.ended["gpu", "CANCELLED"] == 10 + 35
 
 
 @st.composite

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from stagewatch.slurm.events.nodes import NodeLedger
 from tests.slurm.ledger_scene import T, event, node
 
@@ -65,19 +63,6 @@ def test_reboots_and_restarts_of_slurmd_are_told_from_their_times() -> None:
     assert (ledger.reboots, ledger.slurmd_restarts) == (1, 1)
 
 
-def test_event_that_no_look_saw_counts_once() -> None:
-    """While it may still be seen it is left to the looks."""
-    ledger = NodeLedger(T)
-    ledger.observe_nodes([node()], T + 10.0)
-    flap = event(start=T + 12, end=T + 14)
-    ledger.observe_events([flap], T + 15)
-    assert not ledger.failures
-    ledger.observe_nodes([node()], T + 40.0)
-    for _ in range(3):
-        ledger.observe_events([flap, event(start=T - 100, end=T - 50)], T + 45)
-    assert ledger.failures == {("down", "network"): 1}
-
-
 def test_event_that_a_look_saw_is_no_further_failure() -> None:
     """The look's failure and the event are the same, whenever the event ends."""
     ledger = NodeLedger(T)
@@ -87,15 +72,3 @@ def test_event_that_a_look_saw_is_no_further_failure() -> None:
     ledger.observe_nodes([node()], T + 70.0)
     ledger.observe_events([event(start=T + 12, end=T + 60)], T + 75)
     assert ledger.failures == {("down", "network"): 1}
-
-
-def test_node_ledger_goes_on_after_a_restart() -> None:
-    """A node that is still down is no news; one that went down meanwhile is."""
-    ledger = NodeLedger(T)
-    ledger.observe_nodes([node("a", state="DOWN"), node("b")], T + 10.0)
-    ledger.observe_nodes([node("a", state="DOWN"), node("b", flags="DRAIN")], T + 20.0)
-    successor = NodeLedger.load(json.loads(json.dumps(ledger.dump())))
-    successor.observe_nodes(
-        [node("a", state="DOWN"), node("b", flags="DRAIN"), node("c", state="DOWN")], T + 900.0
-    )
-    assert successor.failures == {("drain", "none"): 1, ("down", "none"): 1}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stagewatch.slurm.events.state import ClusterEvents, StateFile
+from stagewatch.slurm.events.state import ClusterEvents
 from tests.slurm.ledger_scene import T, node, record
 
 
@@ -53,16 +53,3 @@ def test_state_is_kept_and_written_whole(tmp_path: Path) -> None:
     assert again.jobs.ended == events.jobs.ended
     assert again.jobs.failed == {("gpu", "exit_0"): 1}
     assert again.nodes.failures == events.nodes.failures
-
-
-def test_state_directory_that_cannot_be_written_is_said_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The agent goes on; a metric says that the counters will not outlive it."""
-    (tmp_path / "file").write_text("in the way")
-    file = StateFile(tmp_path / "file" / "slurm.json")
-    for _ in range(5):
-        file.save({"jobs": {}})
-    assert file.ok is False
-    assert len(caplog.messages) == 1
-    assert "cannot be written" in caplog.messages[0]

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
-import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -40,11 +37,6 @@ def script(commands: Path, name: str, body: str) -> str:
     return str(path)
 
 
-def open_descriptors() -> int:
-    """How many this process has."""
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 def alive(pid: int) -> bool:
     """Whether a process exists and is not a zombie."""
     try:
@@ -67,44 +59,6 @@ def test_output_comes_back_and_the_environment_is_known(
     assert not [line for line in lines if line.startswith((b"SQUEUE_", b"SLURM_CLUSTERS"))]
 
 
-def test_long_output_is_held_once(commands: Path) -> None:
-    """The queue of a large cluster is 20 MB of text."""
-    size = 64 << 20
-    command = script(commands, "squeue", f"head -c {size} /dev/zero")
-    tracemalloc.start()
-    try:
-        assert len(slurm_runner().run([command], 60)) == size
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 1.5 * size
-
-
-def test_missing_command_is_said_plainly() -> None:
-    """With the name, and the same each time."""
-    runner = slurm_runner()
-    for _ in range(2):
-        with pytest.raises(SourceError) as caught:
-            runner.run(["no-such-squeue"], 5)
-        assert str(caught.value) == "no-such-squeue is not installed, or not on PATH"
-
-
-def test_failing_command_says_what_it_said(commands: Path) -> None:
-    """The last line of its complaint."""
-    path = script(
-        commands, "squeue", "echo one >&2; echo 'squeue: error: no controller' >&2; exit 3"
-    )
-    with pytest.raises(SourceError, match=r"^squeue failed \(status 3\): no controller$"):
-        slurm_runner().run([path], 10)
-
-
-def test_failing_command_that_answers_is_accepted_where_that_is_known(commands: Path) -> None:
-    """`scontrol ping` fails when a controller is down, having said so."""
-    path = script(commands, "scontrol", "echo 'Slurmctld(primary) at a is DOWN'; exit 1")
-    found = slurm_runner().run([path, "ping"], 10, accept_status=True)
-    assert found == b"Slurmctld(primary) at a is DOWN\n"
-
-
 def test_command_that_never_ends_is_killed_with_its_children(
     commands: Path, tmp_path: Path
 ) -> None:
@@ -123,12 +77,6 @@ def test_command_that_floods_is_killed(commands: Path) -> None:
     path = script(commands, "squeue", "exec cat /dev/zero")
     with pytest.raises(SourceError, match=r"^squeue printed more than 1 MiB and was killed$"):
         CommandRunner(environment({}), max_output=1 << 20).run([path], 60)
-
-
-def test_command_that_floods_its_complaints_is_not_kept(commands: Path) -> None:
-    """Standard error is read, and thrown away beyond a little."""
-    path = script(commands, "squeue", "head -c 5000000 /dev/zero >&2; echo fine")
-    assert slurm_runner().run([path], 60) == b"fine\n"
 
 
 def test_killed_command_that_does_not_go_away_is_not_started_again(commands: Path) -> None:
@@ -174,39 +122,6 @@ def test_close_ends_a_command_that_is_running(commands: Path, tmp_path: Path) ->
     assert "signal 9" in str(errors[0])
 
 
-def test_close_ends_a_command_that_is_being_started(
-    commands: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its process is there before the thread that starts it has taken note of it."""
-    runner = slurm_runner()
-    start = subprocess.Popen
-
-    def interrupted(*arguments: Any, **options: Any) -> Any:
-        process = start(*arguments, **options)
-        runner.close()
-        return process
-
-    monkeypatch.setattr(subprocess, "Popen", interrupted)
-    with pytest.raises(SourceError, match="signal 9"):
-        runner.run([script(commands, "squeue", "exec sleep 1000")], 5)
-
-
-def test_no_descriptor_is_left_open(commands: Path) -> None:
-    """After successes, failures and kills."""
-    good = script(commands, "squeue", "echo x")
-    hang = script(commands, "sinfo", "exec sleep 1000")
-    runner = slurm_runner()
-    runner.run([good], 10)
-    before = open_descriptors()
-    for _ in range(5):
-        runner.run([good], 10)
-        with pytest.raises(SourceError):
-            runner.run([hang], 0.2)
-        with pytest.raises(SourceError):
-            runner.run(["no-such-command"], 1)
-    assert open_descriptors() == before
-
-
 def test_missing_accounting_is_no_failure(commands: Path) -> None:
     """What sacct and sacctmgr say without slurmdbd."""
     script(commands, "sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
@@ -235,11 +150,3 @@ case "$*" in *--json*) head -c 2000000 /dev/zero;; *) printf '%s\n' '{row}';; es
     assert asked.read_text().split().count("--json") == 1
     (warning,) = caplog.messages
     assert "squeue printed more than 1 MiB" in warning
-
-
-def test_environment_keeps_what_finds_the_cluster() -> None:
-    """Authentication and configuration pass."""
-    found = environment({"SLURM_CONF": "/x", "SLURM_JWT": "t", "SACCT_FORMAT": "y", "PATH": "/bin"})
-    assert found["SLURM_CONF"] == "/x"
-    assert found["SLURM_JWT"] == "t"
-    assert "SACCT_FORMAT" not in found

@@ -6,8 +6,6 @@ The fixtures describe one cluster in the shape of each version's documented sche
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stagewatch.core.errors import SourceError
 from stagewatch.slurm.model import (
-    Controller,
     Job,
-    RpcCount,
     exit_status,
-    moment,
     number,
 )
 from stagewatch.slurm.notation import NodeGpus
-from stagewatch.slurm.transport import diagnostics
 from stagewatch.slurm.transport import json as slurm_json
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "slurm"
@@ -108,21 +101,6 @@ def test_nodes_are_the_same_in_every_shape(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_rest_is_the_same_in_every_shape(version: str) -> None:
-    """Diagnostics in seconds, and controllers."""
-    found = diagnostics.parse_json(load(version, "diag"))
-    assert found.values["schedule_cycle_last"] == pytest.approx(0.0015)
-    assert found.values["bf_cycle_last"] == pytest.approx(0.025)
-    assert found.values["dbd_agent_queue_size"] == 5
-    assert found.by_type == (RpcCount("REQUEST_JOB_INFO", 30, pytest.approx(0.06)),)
-    assert [each.name for each in found.by_user] == ["ada", "root"]
-    assert slurm_json.ping(load(version, "ping")) == (
-        Controller("ctl1", "primary", up=True),
-        Controller("ctl2", "backup", up=False),
-    )
-
-
-@pytest.mark.parametrize("version", VERSIONS)
 def test_ended_runs_are_the_same_in_every_shape(version: str) -> None:
     """One that never started has no start; one that runs has not ended."""
     found = {job.job_id: job for job in slurm_json.ended_jobs(load(version, "slurmdb_jobs")).items}
@@ -132,41 +110,6 @@ def test_ended_runs_are_the_same_in_every_shape(version: str) -> None:
     assert (found[92].exit_code, found[92].signal) == (0, 11)
     assert (found[93].submit, found[93].start, found[93].end) == (T - 900, T - 800, T - 400)
     assert (found[94].tasks, found[94].start, found[94].partition) == (5, None, "gpu")
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        *(None, "", "x", True, {}, {"set": False, "number": 7}, [7]),
-        *("2026-11-21T07:10:24", "7-", "-7", "1-2-3"),
-    ],
-)
-def test_number_that_is_unset_is_unknown_and_not_zero(value: object) -> None:
-    """Every way of saying that there is no number."""
-    assert number(value) is None
-
-
-@pytest.mark.parametrize(
-    "value", [7, "7", 7.0, {"set": True, "infinite": False, "number": 7}, {"number": 7}]
-)
-def test_number_has_many_shapes(value: object) -> None:
-    """And means the same in all of them."""
-    assert number(value) == 7
-
-
-@pytest.mark.parametrize(
-    "value",
-    [0xFFFFFFFE, 0xFFFFFFFF, {"set": False, "infinite": True, "number": 0}, float("inf"), math.nan],
-)
-def test_unlimited_is_not_a_number(value: object) -> None:
-    """NO_VAL and INFINITE."""
-    assert number(value) is None
-
-
-def test_time_zero_means_that_there_is_none() -> None:
-    """Slurm's way of saying unknown in old versions."""
-    assert moment(0) is None
-    assert moment({"set": True, "infinite": False, "number": 0}) is None
 
 
 @given(anything)
@@ -186,42 +129,3 @@ def test_records_of_unknown_shapes_are_counted_beside_good_ones(odd: list[object
     found = slurm_json.jobs({"jobs": [*odd, good]})
     assert found.items[-1].job_id == 101
     assert len(found.items) + found.malformed == len(odd) + 1
-
-
-@pytest.mark.parametrize("state", [["RUNNING", {"state": "CONFIGURING"}], ["RUNNING", []]], ids=str)
-def test_what_is_no_name_in_a_list_of_states_is_passed_over(state: list[object]) -> None:
-    good = load("26.05-v0.0.45", "jobs")["jobs"][0]
-    found = slurm_json.jobs({"jobs": [{**good, "job_state": state}]})
-    assert [job.state for job in found.items] == ["RUNNING"]
-
-
-def test_nobody_drained_a_node_without_a_reason() -> None:
-    """reason_uid is 0 where nobody set it, and data_parser names that user: root."""
-    node = {**load("26.05-v0.0.45", "nodes")["nodes"][0], "reason": ""}
-    node |= {"reason_set_by_user": "root", "reason_changed_at": {"set": True, "number": 7}}
-    (found,) = slurm_json.nodes({"nodes": [node]}).items
-    assert (found.reason, found.reason_user, found.reason_time) == ("", "", None)
-
-
-def test_answer_that_is_cut_short_is_an_error() -> None:
-    """Half a document is no document."""
-    whole = json.dumps(load("26.05-v0.0.45", "jobs")).encode()
-    assert slurm_json.document(whole, "squeue")
-    with pytest.raises(SourceError, match="cut short"):
-        slurm_json.document(whole[: len(whole) // 2], "squeue")
-
-
-def test_error_in_the_answer_is_the_error() -> None:
-    """slurmrestd answers 200 with errors inside."""
-    answer = {"jobs": [], "errors": [{"description": "Unable to contact slurm controller"}]}
-    with pytest.raises(SourceError, match="Unable to contact slurm controller"):
-        slurm_json.document(json.dumps(answer).encode(), "slurmrestd jobs")
-
-
-def test_array_list_that_slurm_cut_short_counts_what_is_there() -> None:
-    """slurmrestd cuts long task lists after 64 characters."""
-    job = load("26.05-v0.0.45", "jobs")["jobs"][2]
-    (found,) = slurm_json.jobs({"jobs": [{**job, "array_task_string": "1,3,5..."}]}).items
-    assert found.tasks == 3
-    (odd,) = slurm_json.jobs({"jobs": [{**job, "array_task_string": "what?"}]}).items
-    assert odd == replace(found, tasks=1)

@@ -95,53 +95,6 @@ def test_newest_version_that_both_know_is_used(server: Server) -> None:
     rest.close()
 
 
-def test_sources_that_ask_at_the_same_time_each_say_why_there_is_no_answer(server: Server) -> None:
-    """As at an agent's start, before the version is known."""
-    answers = threading.Event()
-
-    def down(path: str) -> Answer:
-        answers.wait(60)
-        return 503, b""
-
-    server.answer = down
-    asked = client(server)
-    said: list[str] = []
-
-    def ask(source: Callable[[float], object]) -> None:
-        try:
-            source(60.0)
-        except SourceError as error:
-            said.append(str(error))
-
-    threads = [threading.Thread(target=ask, args=(each,)) for each in (asked.jobs, asked.nodes)]
-    threads[0].start()
-    wait_for(lambda: server.asked, "the first has asked")
-    threads[1].start()
-    wait_for(lambda: said or len(server.asked) == 2, "the second has asked, or given up")
-    answers.set()
-    for thread in threads:
-        thread.join()
-    assert said == ["slurmrestd: HTTP status 503"] * 2
-
-
-def test_server_with_unknown_versions_only_is_named(server: Server) -> None:
-    """The message lists what it offers."""
-    server.answer = lambda path: slurmrestd(path, (99, 100))
-    with pytest.raises(SourceError, match=r"no known version of its API \(v0\.0\.99, v0\.0\.100\)"):
-        client(server).jobs(10)
-
-
-def test_ended_runs_are_asked_for_with_those_of_requeued_jobs(server: Server) -> None:
-    """From slurmdbd, without steps."""
-    server.answer = slurmrestd
-    found = client(server).ended_jobs(10, 600)
-    assert len(found.items) == 5
-    path = server.asked[-1][0]
-    assert path.startswith("/slurmdb/v0.0.42/jobs?")
-    for part in ("start_time=uts1750000400", "show_duplicates=true", "skip_steps=true"):
-        assert part in path
-
-
 def test_server_without_accounting_or_with_an_old_version_has_none(server: Server) -> None:
     """Not a failure; the queue tells what it can."""
     server.answer = lambda path: (404, b"") if path.startswith("/slurmdb") else slurmrestd(path)
@@ -171,23 +124,6 @@ def test_token_is_read_anew_and_never_shown(server: Server, tmp_path: Path) -> N
     token.unlink()
     with pytest.raises(SourceError, match="the token cannot be read"):
         rest.jobs(10)
-
-
-def test_upgraded_server_is_asked_for_its_version_again(server: Server) -> None:
-    """A version that has gone is a failure once."""
-    server.answer = slurmrestd
-    rest = client(server)
-    rest.jobs(10)
-    server.answer = lambda path: (
-        (200, b'{"paths": {"/slurm/v0.0.45/jobs": {}}}')
-        if "openapi" in path
-        else (200, b'{"jobs": []}')
-        if "v0.0.45" in path
-        else (404, b"")
-    )
-    with pytest.raises(SourceError, match="404"):
-        rest.jobs(10)
-    assert rest.jobs(10).items == ()
 
 
 def test_redirects_and_proxies_are_not_followed(
@@ -241,16 +177,3 @@ def test_server_that_drips_is_given_up_in_time_and_asked_once() -> None:
         listener.close()
     assert reader._call is not None
     wait_for(reader._call.done.is_set, "the given-up request to end")
-
-
-def test_nobody_there_is_said_plainly() -> None:
-    """With the address, and the same each time."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    said = set()
-    for _ in range(2):
-        with pytest.raises(SourceError) as caught:
-            HttpReader(f"http://127.0.0.1:{port}").get("/x", 10)
-        said.add(str(caught.value))
-    assert said == {f"http://127.0.0.1:{port} cannot be asked: Connection refused"}

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.core.errors import NoData, SourceError
-from stagewatch.slurm.model import Controller
 from stagewatch.slurm.notation import NodeGpus
-from stagewatch.slurm.transport import diagnostics, text
+from stagewatch.slurm.transport import text
 from stagewatch.slurm.transport.text import FIELD, RECORD, records
 
 JOB = {
@@ -56,14 +51,6 @@ def line(**changes: str) -> str:
     return FIELD.join({**JOB, **changes}.values()) + RECORD + "\n"
 
 
-def test_job_is_read_with_unknown_times_absent() -> None:
-    """N/A and NONE are no times; the default partition's star is no part of its name."""
-    (job,) = text.parse_jobs(line().encode()).items
-    assert (job.job_id, job.partitions, job.gpus) == (7, ("gpu",), (("h200", 4),))
-    assert (job.submit, job.eligible, job.start, job.end) == (1750000000, None, 1750000060, None)
-    assert (job.account, job.restarts, job.reason) == ("", 1, "")
-
-
 def test_pending_tasks_of_an_array_are_one_record_with_their_number() -> None:
     """squeue --array prints each; they are equal."""
     pending = {"State": "PENDING", "Reason": "Priority", "ArrayJobID": "7"}
@@ -73,31 +60,6 @@ def test_pending_tasks_of_an_array_are_one_record_with_their_number() -> None:
         (7, 1000, None),
         (8, 1, 7),
     ]
-
-
-@pytest.mark.parametrize(
-    ("array", "printed", "tasks"),
-    [
-        ("0-40:4", range(0, 40, 4), 11),
-        ("1-97:8", range(1, 97, 8), 13),
-        ("0-16:4", range(0, 17, 4), 5),
-        ("0-10:2", range(0, 11, 2), 6),
-        ("0-49", range(50), 50),
-        ("0,4,8,12,16,20,21", [0, 4, 8, 12, 16, 20, 21], 7),
-    ],
-)
-def test_last_task_of_a_stepped_array_is_counted(
-    array: str, printed: Iterable[int], tasks: int
-) -> None:
-    """`squeue --array` leaves it out: the loop of bitfmt2int in src/common/bitstring.c ends at `<`.
-
-    xlate_array_task_str (slurm_protocol_defs.c) takes that form for more than 5 tasks, over 10
-    apart; what was printed here is what Slurm 22.05.8 printed of such arrays.
-    """
-    pending = {"State": "PENDING", "ArrayJobID": "7"}
-    shown = "".join(line(**pending, ArrayTaskID=str(task)) for task in printed)
-    (job,) = text.parse_jobs(shown.encode()).items
-    assert job.tasks == tasks, array
 
 
 @pytest.mark.parametrize(
@@ -120,29 +82,12 @@ def test_gpus_of_a_job_that_slurm_does_not_track(
     assert job.gpus == gpus
 
 
-@pytest.mark.parametrize(
-    ("status", "expected"),
-    [("0", (0, 0)), ("1792", (7, 0)), ("11", (0, 11)), ("7:0", (7, 0)), ("0:9", (0, 9))],
-)
-def test_exit_code_is_a_wait_status_or_a_pair(status: str, expected: tuple[int, int]) -> None:
-    """22.05 prints the raw status, later versions code:signal."""
-    (job,) = text.parse_jobs(line(State="FAILED", exit_code=status).encode()).items
-    assert (job.exit_code, job.signal) == expected
-
-
 def test_output_cut_short_keeps_what_is_whole() -> None:
     """The last record has lost its end."""
     whole = line(JobID="1") + line(JobID="2")
     found = text.parse_jobs(whole.encode()[:-40])
     assert [job.job_id for job in found.items] == [1]
     assert found.malformed == 1
-
-
-def test_empty_queue_is_no_error_and_a_message_is() -> None:
-    """No output means no jobs; other output is told as it is."""
-    assert text.parse_jobs(b"").items == ()
-    with pytest.raises(SourceError, match="not a list"):
-        text.parse_jobs(b"slurm_load_jobs error: Unable to contact slurm controller\n")
 
 
 def test_state_and_reason_of_a_later_version_are_kept_as_they_are() -> None:
@@ -159,21 +104,6 @@ def test_no_text_is_fatal_to_the_queue(parts: list[str]) -> None:
     output = RECORD.join([*parts, line().rstrip(RECORD + "\n"), ""]).encode(errors="replace")
     found = text.parse_jobs(output)
     assert [job for job in found.items if job.job_id == 7 and job.user == "ada"]
-
-
-@given(st.binary(max_size=200))
-def test_no_bytes_are_fatal(output: bytes) -> None:
-    """Every parser reads, refuses with a SourceError, or says that there is nothing."""
-    for parse in (
-        text.parse_jobs,
-        text.parse_nodes,
-        text.parse_ping,
-        diagnostics.parse_text,
-    ):
-        try:
-            parse(output)
-        except (SourceError, NoData):
-            continue
 
 
 @given(st.lists(st.lists(st.text("abc ", max_size=3), min_size=3, max_size=3), max_size=6))
@@ -242,34 +172,6 @@ def test_reason_with_user_and_time(
     assert (node.reason, node.reason_user, node.reason_time) == (reason, user, when)
 
 
-AFTER_REASON = (
-    "Comment=c",
-    "Extra=e",
-    "InstanceId=i-1 InstanceType=p5.48xlarge",
-    "ReservationName=upgrade",
-    "TLSCertTokenSet=Yes TLSCertLastRenewal=1795245024",
-    "Topology=tree:s1",
-    "Parameters=a=b",
-)
-"""What slurm_sprint_node_table of src/api/node_info.c prints after the reason, in its order:
-Comment in 20.11, Extra in 22.05, the instance, reservation, TLS and topology up to 25.05,
-Parameters in 25.11 and 26.05."""
-
-
-@given(st.sets(st.sampled_from(AFTER_REASON)), st.booleans(), st.booleans())
-def test_what_releases_print_after_the_reason_is_no_part_of_it(
-    labels: set[str], multiline: bool, reason: bool
-) -> None:
-    """Whichever of them a release prints, and whether there is a reason or not."""
-    more = "        [GPU 3] State=IDLE" if multiline else ""
-    text_of_reason = f"Reason=Xid 79 [root@1795245024]{more} " if reason else ""
-    shown = NODE + text_of_reason + " ".join(label for label in AFTER_REASON if label in labels)
-    (node,) = text.parse_nodes(f"{shown}\n".encode()).items
-    expected = ("Xid 79" + (" [GPU 3] State=IDLE" if multiline else "")) if reason else ""
-    assert node.reason == expected
-    assert (node.reason_user, node.reason_time) == (("root", 1795245024) if reason else ("", None))
-
-
 @pytest.mark.parametrize("label", ["Comment", "Extra", "InstanceId", "Parameters"])
 def test_free_text_forges_no_field_of_a_node(label: str) -> None:
     """Everyone who may run `scontrol update` writes it; it comes after the structure."""
@@ -278,97 +180,3 @@ def test_free_text_forges_no_field_of_a_node(label: str) -> None:
     )
     (forgery,) = text.parse_nodes(f"{NODE}{label}={forged}\n".encode()).items
     assert forgery == text.parse_nodes(NODE.encode()).items[0]
-
-
-def test_node_without_gres_used_counts_what_is_allocated_as_tres() -> None:
-    """Where --details is not honoured."""
-    shown = re.sub(r"GresUsed=\S+ ", "", NODE).replace("AllocTRES=cpu=3", "AllocTRES=gres/gpu=5")
-    (node,) = text.parse_nodes(shown.encode()).items
-    assert node.gpus == (NodeGpus("h200", 8, 5),)
-
-
-def test_controllers() -> None:
-    shown = b"Slurmctld(primary) at ctl1 is DOWN\nSlurmctld(backup) at ctl2 is UP\n"
-    assert text.parse_ping(shown) == (
-        Controller("ctl1", "primary", up=False),
-        Controller("ctl2", "backup", up=True),
-    )
-
-
-def test_values_with_spaces_end_at_the_next_name() -> None:
-    """`OS=Linux 6.1 #1 SMP` is one value."""
-    line = NODE.replace("OS=Linux 6.1.0 #1 SMP", "OS=Linux 6 State= #1 SMP Partitions=x=y")
-    (node,) = text.parse_nodes(line.encode()).items
-    assert (node.state, node.partitions) == ("MIXED", ("gpu", "urgent"))
-
-
-SDIAG = b"""\
-*******************************************************
-sdiag output at Sat Nov 21 07:10:24 2026 (1795245024)
-Data since      Sat Nov 21 07:09:58 2026 (1795244998)
-*******************************************************
-Server thread count:  3
-RPC queue enabled:    0
-Agent queue size:     2
-DBD Agent queue size: 17
-
-Jobs failed:    0
-
-Main schedule statistics (microseconds):
-\tLast cycle:   180
-\tTotal cycles: 2
-\tLast queue length: 9
-
-Main scheduler exit:
-\tLast cycle: 99
-
-Backfilling stats (WARNING: data obtained in the middle of backfilling execution.)
-\tTotal backfilled jobs (since last slurm start): 6
-\tLast cycle: 271
-\tLast cycle when: Sat Nov 21 07:10:24 2026 (1795245024)
-\tLast queue length: 2
-
-Latency for 1000 calls to gettimeofday(): 21 microseconds
-
-Remote Procedure Call statistics by message type
-\tREQUEST_PARTITION_INFO                  ( 2009) count:9      ave_time:176    total_time:1590
-\tREQUEST_JOB_INFO  (2003) count:1 ave_time:3 total_time:3 queued:0 cycle_last:0 dropped:0
-
-Remote Procedure Call statistics by user
-\troot            (       0) count:37     ave_time:361    total_time:13362
-\tresearch-pipeline(   10042) count:5      ave_time:10     total_time:50
-
-Pending RPC statistics
-\tREQUEST_NODE_INFO  (2007) count:1
-"""
-
-
-def test_sdiag_is_read_by_section() -> None:
-    """The same label means something else in each; times become seconds."""
-    found = diagnostics.parse_text(SDIAG)
-    assert found.values == {
-        "server_thread_count": 3,
-        "rpc_queue_enabled": 0,
-        "agent_queue_size": 2,
-        "dbd_agent_queue_size": 17,
-        "jobs_failed": 0,
-        "schedule_cycle_last": pytest.approx(180e-6),
-        "bf_cycle_last": pytest.approx(271e-6),
-    }
-    assert [(each.name, each.count) for each in found.by_type] == [
-        ("REQUEST_PARTITION_INFO", 9),
-        ("REQUEST_JOB_INFO", 1),
-    ]
-    assert found.by_user[0].seconds == pytest.approx(0.013362)
-    # src/sdiag/sdiag.c prints "%-16s(%8u)": no space is left after 16 letters
-    assert [(each.name, each.count) for each in found.by_user][1:] == [("research-pipeline", 5)]
-
-
-def test_a_number_of_sdiag_that_is_none_is_left_out() -> None:
-    """No counter has hundreds of digits: the line is damaged, and the others are not."""
-    damaged = SDIAG.replace(b"Agent queue size:     2", b"Agent queue size:     " + b"9" * 400)
-    damaged = damaged.replace(b"count:37 ", b"count:" + b"9" * 5000 + b" ")
-    found = diagnostics.parse_text(damaged)
-    assert "agent_queue_size" not in found.values
-    assert found.values["server_thread_count"] == 3
-    assert [each.name for each in found.by_user] == ["research-pipeline"]

@@ -20,7 +20,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from stagewatch.core.children.start import Process
 from stagewatch.core.errors import NoData, SourceError, StagewatchError, Stuck
@@ -68,6 +68,8 @@ class Supervisor:
         self._child: _Child | None = None
         self._answered = False
         self._greeted = False
+        self._limit = start_timeout
+        self._due = 0.0
         self._leave_by: float | None = None
         self._failures = 0
         self._not_before = 0.0
@@ -89,16 +91,24 @@ class Supervisor:
         `SourceError` where the child has ended.  What `read` raises counts as a failure too.
         """
         with self._lock:
-            child = self._ready()
-            try:
-                found = read(self._answer(child, question))
-            except StagewatchError as error:
-                self._failed(error)
-                raise
-            self._answered = True
-            self._failures = 0
-            self._error = None
-            return found
+            self._tell(question)
+            return cast(T, self._answer(read, self._due))
+
+    def begin(self, question: object) -> None:
+        """Ask a question and go on; `answer` is called until it has the answer.
+
+        Raises `SourceError` where there is no child to ask.
+        """
+        with self._lock:
+            self._tell(question)
+
+    def answer(self, read: Callable[[Any], T]) -> T | None:
+        """What `read` makes of the answer to the question that was begun; None while there is none.
+
+        Never waits.  Raises as `ask` does, `Stuck` past the deadline of the question.
+        """
+        with self._lock:
+            return self._answer(read, self._clock())
 
     def dismiss(self) -> None:
         """Have the child leave: politely first, by force when its time is up."""
@@ -168,21 +178,43 @@ class Supervisor:
         self._greeted = self._greeting is None
         return self._child
 
-    def _answer(self, child: _Child, question: object) -> Any:
-        timeout = self._timeout if self._answered else self._start_timeout
-        if self._greeting is not None and not self._greeted:
-            self._greeted = True
-            child.tell(self._greeting())
-        child.tell(question)
-        line = child.line(self._clock() + timeout, self._wake_read)
-        if self._closed.is_set():
-            raise SourceError(f"{self._name} is closed")
-        if line is None:
-            raise Stuck(f"{self._answerer} has not answered for {timeout:g} s")
+    def _tell(self, question: object) -> None:
+        child = self._ready()
+        self._limit = self._timeout if self._answered else self._start_timeout
         try:
-            return json.loads(line)
-        except ValueError as error:
-            raise SourceError(f"{self._name} wrote something else than JSON") from error
+            if self._greeting is not None and not self._greeted:
+                self._greeted = True
+                child.tell(self._greeting())
+            child.tell(question)
+        except StagewatchError as error:
+            self._failed(error)
+            raise
+        self._due = self._clock() + self._limit
+
+    def _answer(self, read: Callable[[Any], T], until: float) -> T | None:
+        """What has been answered until then; None before the deadline."""
+        try:
+            if self._child is None:
+                raise SourceError(f"{self._name} has ended")
+            line = self._child.line(until, self._wake_read)
+            if self._closed.is_set():
+                raise SourceError(f"{self._name} is closed")
+            if line is None and self._clock() < self._due:
+                return None
+            if line is None:
+                raise Stuck(f"{self._answerer} has not answered for {self._limit:g} s")
+            try:
+                told = json.loads(line)
+            except ValueError as error:
+                raise SourceError(f"{self._name} wrote something else than JSON") from error
+            found = read(told)
+        except StagewatchError as error:
+            self._failed(error)
+            raise
+        self._answered = True
+        self._failures = 0
+        self._error = None
+        return found
 
     def _failed(self, error: StagewatchError) -> None:
         """Give the child up, and put the next start off."""
@@ -245,8 +277,8 @@ class _Child:
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
-            left = limit - self._clock()
-            if left <= 0 or any(ready == wake for ready, _ in poll.poll(left * 1000)):
+            ready = poll.poll(max(0.0, limit - self._clock()) * 1000)
+            if not ready or any(pipe == wake for pipe, _ in ready):
                 return None
             with contextlib.suppress(BlockingIOError):
                 data = os.read(self._output, 1 << 18)

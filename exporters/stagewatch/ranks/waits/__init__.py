@@ -6,8 +6,8 @@ that each thread is in (`system_calls` has their tables), `edges` finds the othe
 each source (`pipes`, `unix_sockets`, `tcp`, `events`, `several` for poll and epoll, `futexes`,
 `children`, `file_locks`, `storage`).  `holders` knows which process has which descriptor open.
 
-`model` is what comes out of it, and JSON both ways; `ends` follows the edges to those that the
-others wait for.  `busy` samples where threads run that do not wait, and `blocking_calls` reads from
-a Python stack what kind of call a thread is in.  Nothing here knows of verdicts.  Open `model`
+`model` is what comes out of it, and JSON both ways; `ends` tells which waits of a process say why
+it does not go on.  `busy` samples where threads run that do not wait, and `blocking_calls` reads
+from a Python stack what kind of call a thread is in.  Nothing here knows of verdicts.  Open `model`
 first, then `child`.
 """

@@ -20,7 +20,7 @@ READER = Child("stagewatch.ranks.waits.child", may=(NETLINK,))
 
 
 class Waits:
-    """Looks at what processes wait for, when asked; `rest` dismisses its child until the next time.
+    """Looks at what processes wait for: `ask`, then `answer`; `rest` dismisses its child.
 
     Only for a job that is suspected: it costs some tenths of a second of CPU time.
     """
@@ -28,11 +28,13 @@ class Waits:
     def __init__(self, *, apart: float = APART_SECONDS, start: Start = plainly) -> None:
         patience = ANSWER_SECONDS + apart + 10.0
         self._apart = apart
+        self._wanted: list[int] = []
+        self._error: StagewatchError | None = None
         self._child = Supervisor(
             "the reader of waits", lambda: start(READER), timeout=patience, start_timeout=patience
         )
 
-    def look(
+    def ask(
         self,
         pids: Iterable[int],
         *,
@@ -40,8 +42,8 @@ class Waits:
         threads: Mapping[int, int] | None = None,
         connections: Iterable[tuple[str, str]] = (),
         connected: Iterable[int] = (),
-    ) -> Waiting:
-        """What these processes wait for, and whom they wait for do in turn.
+    ) -> None:
+        """Begin to look at what these processes wait for, and whom they wait for do in turn.
 
         `starts` keeps it from looking at another process of the same number, in ticks since the
         boot; `threads` names the thread of a process that counts, as the process itself calls it,
@@ -49,10 +51,9 @@ class Waits:
         nodes wait for, each by its end here and the other one (`Connection.remote` and `.local` of
         what the other node has told): who holds them is looked at as well.  Of the processes
         `connected`, which are among `pids`, the connections to other nodes are told.
-
-        Where the child fails, nothing is known of the processes, and `left_out` says why.
         """
-        wanted = list(dict.fromkeys(pids))
+        self._wanted = wanted = list(dict.fromkeys(pids))
+        self._error = None
         question = {
             "targets": [
                 [pid, (starts or {}).get(pid, 0), (threads or {}).get(pid, 0)]
@@ -63,9 +64,21 @@ class Waits:
             "apart": self._apart,
         }
         try:
-            return self._child.ask(question, _read)
+            self._child.begin(question)
         except StagewatchError as error:
-            unknown = {pid: Process(pid, 0, State.UNKNOWN, "") for pid in wanted}
+            self._error = error
+
+    def answer(self) -> Waiting | None:
+        """What the kernel shows; None while it is looked at.  Never waits.
+
+        Where the child fails, nothing is known of the processes, and `left_out` says why.
+        """
+        try:
+            if self._error is not None:
+                raise self._error
+            return self._child.answer(_read)
+        except StagewatchError as error:
+            unknown = {pid: Process(pid, 0, State.UNKNOWN, "") for pid in self._wanted}
             return Waiting(unknown, left_out=(str(error),))
 
     def rest(self) -> None:
