@@ -35,6 +35,12 @@ test-release: release # the packages in a bare Debian; two builds are equal
 	@deploy/setup.sh venv
 	STAGEWATCH_DIST=$(CURDIR)/dist $(BIN)/pytest $(ARGS) tests/deploy/test_release.py
 
+.PHONY: docs
+docs: # the documentation site, into site/; strict
+	@deploy/setup.sh docs
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet $(ARGS)
+	@echo "docs: open site/index.html"
+
 check:
 	@deploy/setup.sh tools
 	@deploy/setup.sh venv
@@ -70,3 +76,4 @@ lock: # after a change of dependencies
 	$(BIN)/uv pip compile $(LOCK) --extra node --extra slurm --extra web-config --extra demo --extra evidence \
 	    --output-file deploy/requirements.lock pyproject.toml
 	$(BIN)/uv pip compile $(LOCK) --group release --output-file deploy/release/requirements.lock
+	$(BIN)/uv pip compile $(LOCK) --group docs --output-file docs/requirements.lock
