@@ -30,10 +30,11 @@ release: # all that is published, into dist/
 	@deploy/setup.sh release
 	@deploy/release/build.sh
 
-test-release: release # the packages in a bare Debian; two builds are equal
+test-release: release # the packages in a bare Debian, the image; two builds are equal
 	@deploy/setup.sh tools
 	@deploy/setup.sh venv
-	STAGEWATCH_DIST=$(CURDIR)/dist $(BIN)/pytest $(ARGS) tests/deploy/test_release.py
+	STAGEWATCH_DIST=$(CURDIR)/dist $(BIN)/pytest $(ARGS) tests/deploy/test_release.py \
+	    tests/deploy/test_image.py tests/deploy/test_project_pages.py
 
 .PHONY: docs
 docs: # the documentation site, into site/; strict

@@ -115,7 +115,7 @@ fetch_kubernetes() {
 }
 
 make_release() {
-    install_packages dpkg mmdebstrap rpm
+    install_packages buildah dpkg mmdebstrap rpm skopeo umoci
     if current .venv-release/.complete deploy/release/requirements.lock; then return 0; fi
     new_venv .venv-release "what builds a release"
     .venv-release/bin/pip --quiet --disable-pip-version-check install \
