@@ -26,6 +26,9 @@ ELSEWHERE = {
 }
 """Where each page from outside of docs/ lies on the site; the home page stands for README.md."""
 
+TITLES = {"gpu": "GPUs", "self": "stagewatch itself", "stalls": "Jobs that hang"}
+"""Of files of rules whose names do not say it; see `alerts`."""
+
 SHIM = "https://unpkg.com/iframe-worker/shim"
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
 CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]+`", re.MULTILINE | re.DOTALL)
@@ -107,7 +110,8 @@ def alerts() -> str:
     for file in sorted((ROOT / "alerts").glob("*.rules.yaml")):
         rows = _rows(file)
         if rows:
-            parts += [f"## {file.name.removesuffix('.rules.yaml').capitalize()}\n"]
+            name = file.name.removesuffix(".rules.yaml")
+            parts += [f"## {TITLES.get(name, name.replace('-', ' ').capitalize())}\n"]
             parts += ["| alert | severity | says |", "| --- | --- | --- |", *rows, ""]
     return "\n".join(parts)
 
@@ -129,6 +133,5 @@ def _rows(file: Path) -> list[str]:
 def _plain(rule: dict[str, dict[str, str]]) -> str:
     """The first sentence of the alert's runbook."""
     runbook = (ROOT / rule["annotations"]["runbook_url"]).read_text()
-    [text] = re.findall(r"## What it means\s+(.*?)(?:\n\n|\n#|\Z)", runbook, re.DOTALL)[:1] or [""]
-    sentence = re.split(r"(?<=[.:]) ", " ".join(text.split()), maxsplit=1)[0]
-    return sentence.rstrip(":").replace("|", "\\|")
+    text = " ".join(re.sub(r"^#.*$", "", runbook, flags=re.MULTILINE).split())
+    return re.split(r"(?<=[.:]) (?=[A-Z])", text, maxsplit=1)[0].replace("|", "\\|")
