@@ -96,7 +96,7 @@ def _source(text: str, path: Path, config: MkDocsConfig) -> str:
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """Have the search work without a server, and without a script from elsewhere."""
-    return output.replace(SHIM, "../" * page.url.count("/") + "site.js")
+    return output.replace(SHIM, "../" * page.url.count("/") + "search.js")
 
 
 def alerts() -> str:
