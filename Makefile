@@ -25,7 +25,7 @@ test-frameworks: # the hooks in the real TRL, verl, AReaL, miles and Ray, and Py
 	set -- .venv-frameworks/bin/pytest $(ARGS) tests/client "tests/lab/test_culprits.py::$(GLOO)"; \
 	"$$@" || { echo "$@: again what failed"; "$$@" $(AGAIN); }
 
-.PHONY: release test-release
+.PHONY: release test-release try-release
 release: # all that is published, into dist/
 	@deploy/setup.sh release
 	@deploy/release/build.sh
@@ -35,6 +35,10 @@ test-release: release # the packages in a bare Debian, the image; two builds are
 	@deploy/setup.sh venv
 	STAGEWATCH_DIST=$(CURDIR)/dist $(BIN)/pytest $(ARGS) tests/deploy/test_release.py \
 	    tests/deploy/test_image.py tests/deploy/test_project_pages.py
+
+try-release: # the deb of dist/ in a bare Debian: installed, agent and judge run as their units say, scraped
+	STAGEWATCH_DIST=$(CURDIR)/dist $(BIN)/pytest tests/deploy/test_release.py \
+	    -k "TestDeb and (version_before or as_its_unit)"
 
 .PHONY: docs
 docs: # the documentation site, into site/; strict
