@@ -16,7 +16,10 @@ from tests.test_docs import ROOT
 
 MKDOCS = ROOT / ".venv-docs" / "bin" / "mkdocs"
 
-pytestmark = pytest.mark.skipif(not MKDOCS.exists(), reason="needs mkdocs-material: make docs")
+pytestmark = [
+    pytest.mark.xdist_group("docs-site"),
+    pytest.mark.skipif(not MKDOCS.exists(), reason="needs mkdocs-material: make docs"),
+]
 
 
 class Read(HTMLParser):
