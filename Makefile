@@ -25,15 +25,26 @@ test-frameworks: # the hooks in the real TRL, verl, AReaL, miles and Ray, and Py
 	set -- .venv-frameworks/bin/pytest $(ARGS) tests/client "tests/lab/test_culprits.py::$(GLOO)"; \
 	"$$@" || { echo "$@: again what failed"; "$$@" $(AGAIN); }
 
-.PHONY: release test-release
+.PHONY: release test-release try-release
 release: # all that is published, into dist/
 	@deploy/setup.sh release
 	@deploy/release/build.sh
 
-test-release: release # the packages in a bare Debian; two builds are equal
+test-release: release # the packages in a bare Debian, the image; two builds are equal
 	@deploy/setup.sh tools
 	@deploy/setup.sh venv
-	STAGEWATCH_DIST=$(CURDIR)/dist $(BIN)/pytest $(ARGS) tests/deploy/test_release.py
+	STAGEWATCH_DIST=$(CURDIR)/dist $(BIN)/pytest $(ARGS) tests/deploy/test_release.py \
+	    tests/deploy/test_image.py tests/deploy/test_project_pages.py
+
+try-release: # the deb of dist/ in a bare Debian: installed, agent and judge run as their units say, scraped
+	STAGEWATCH_DIST=$(CURDIR)/dist $(BIN)/pytest tests/deploy/test_release.py \
+	    -k "TestDeb and (version_before or as_its_unit)"
+
+.PHONY: docs
+docs: # the documentation site, into site/; strict
+	@deploy/setup.sh docs
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet $(ARGS)
+	@echo "docs: open site/index.html"
 
 check:
 	@deploy/setup.sh tools
@@ -70,3 +81,4 @@ lock: # after a change of dependencies
 	$(BIN)/uv pip compile $(LOCK) --extra node --extra slurm --extra web-config --extra demo --extra evidence \
 	    --output-file deploy/requirements.lock pyproject.toml
 	$(BIN)/uv pip compile $(LOCK) --group release --output-file deploy/release/requirements.lock
+	$(BIN)/uv pip compile $(LOCK) --group docs --output-file docs/requirements.lock

@@ -86,7 +86,7 @@ if ! "$python" -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 10))' 
     exit 2
 fi
 if ! command -v systemd-sysusers >/dev/null || ! command -v systemd-tmpfiles >/dev/null; then
-    echo "install: needs systemd-sysusers and systemd-tmpfiles, see docs/operating.md" >&2
+    echo "install: needs systemd-sysusers and systemd-tmpfiles, see docs/install.md" >&2
     exit 2
 fi
 

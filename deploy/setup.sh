@@ -3,7 +3,8 @@
 # demo` with no more than the demo needs; `deploy/setup.sh tools` installs what the tests run against
 # from the distribution, without starting any service; `deploy/setup.sh frameworks` makes
 # .venv-frameworks, with PyTorch and the RL frameworks; `deploy/setup.sh kubernetes` fetches helm and
-# kubectl for the tests; `deploy/setup.sh release` installs what builds a release.
+# kubectl for the tests; `deploy/setup.sh release` installs what builds a release, and
+# `deploy/setup.sh docs` what builds the documentation site.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -114,12 +115,20 @@ fetch_kubernetes() {
 }
 
 make_release() {
-    install_packages dpkg mmdebstrap rpm
+    install_packages buildah dpkg mmdebstrap rpm skopeo umoci
     if current .venv-release/.complete deploy/release/requirements.lock; then return 0; fi
     new_venv .venv-release "what builds a release"
     .venv-release/bin/pip --quiet --disable-pip-version-check install \
         --require-hashes -r deploy/release/requirements.lock
     touch .venv-release/.complete
+}
+
+make_docs() {
+    if current .venv-docs/.complete docs/requirements.lock; then return 0; fi
+    new_venv .venv-docs "what builds the documentation site"
+    .venv-docs/bin/pip --quiet --disable-pip-version-check install \
+        --require-hashes -r docs/requirements.lock
+    touch .venv-docs/.complete
 }
 
 case ${1:-} in
@@ -128,9 +137,10 @@ case ${1:-} in
     frameworks) make_frameworks ;;
     kubernetes) fetch_kubernetes ;;
     release) make_release ;;
+    docs) make_docs ;;
     tools)
         # shellcheck disable=SC2046 # one word a package
         install_packages $(grep -v '^#' tests/packages.txt)
         ;;
-    *) echo "usage: deploy/setup.sh demo|venv|tools|frameworks|kubernetes|release" >&2; exit 2 ;;
+    *) echo "usage: deploy/setup.sh demo|venv|tools|frameworks|kubernetes|release|docs" >&2; exit 2 ;;
 esac

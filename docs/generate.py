@@ -14,10 +14,11 @@ TARGET = Path(__file__).parent / "metrics.md"
 HEAD = """\
 # Metrics
 
-Generated from the code by `python docs/generate.py`; `make check` compares. `cluster` and `node`
-are added by service discovery and do not stand in the tables. A metric's unit ends its name
-(`_seconds`, `_bytes`, `_ratio` of 1, `_celsius`, `_watts`, `_joules`, `_hertz`, before `_total` in
-a counter); one without a unit is a number of what its meaning says, or 1 and 0 for yes and no.
+`python docs/generate.py` writes this page from the code, and `make check` compares. Service
+discovery adds `cluster` and `node` to every series; the tables leave them out. A name ends with its
+unit: `_seconds`, `_bytes`, `_ratio` of 1, `_celsius`, `_watts`, `_joules`, `_hertz`; a counter has
+`_total` behind it. A metric without a unit counts what its meaning says, or is 1 for yes and 0 for
+no.
 """
 
 

