@@ -7,6 +7,8 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -141,13 +143,21 @@ def test_512_ranks_are_a_few_lines_in_a_moment(explain: Explain) -> None:
     assert "511 ranks (0-76, 78-511) wait in all_reduce 220 of world for rank 77" in said
 
 
-def test_hostile_names_do_not_reach_the_terminal(explain: Explain) -> None:
+def test_512_ranks_that_have_nothing_in_common_are_cut(explain: Explain) -> None:
+    chain = {n: {"stage": f"s{n}", "step": n} for n in range(512)}
+    said = explain(case(hang(512, SPIN | {"collectives": {}}, chain, {}).ranks("540")))
+    assert "... and 480 more ranks, unlike these and each other" in said
+    assert len(said.splitlines()) < 60
+
+
+def test_hostile_names_do_not_reach_the_terminal(explain: Explain, tmp_path: Path) -> None:
     common = inside(HOSTILE, 220, 8, HOSTILE) | {"node": HOSTILE}
     late = member((HOSTILE, 219, 8)) | PARKED | {"stage": HOSTILE, "calls": {HOSTILE: 400.0}}
     ranks = hang(8, common, {5: late}, {}).ranks(HOSTILE, HOSTILE)
-    said = explain(case(ranks, cluster=HOSTILE))
+    said = explain(case(ranks, cluster=HOSTILE), "--svg", str(tmp_path / "job.svg"))
     assert said.replace("\n", "").isprintable()
     assert max(map(len, said.splitlines())) < 1500
+    ElementTree.parse(tmp_path / "job.svg")
 
 
 def test_sentences_fit_the_terminal() -> None:
@@ -157,6 +167,14 @@ def test_sentences_fit_the_terminal() -> None:
     said = text(one, one, states, waits, colour=False, width=72)
     _, rest = said.split("WHO WAITS FOR WHOM")
     assert max(map(len, rest.splitlines())) <= 72
+
+
+def test_the_picture_is_written(explain: Explain, tmp_path: Path) -> None:
+    explain(case(EARLY), "--svg", str(tmp_path / "job.svg"))
+    root = ElementTree.parse(tmp_path / "job.svg").getroot()
+    texts = [line.text for line in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[0] == "Job 540 hangs: rank 5 left the loop early"
+    assert "prefers-color-scheme: dark" in (tmp_path / "job.svg").read_text()
 
 
 def test_colours_are_for_terminals(explain: Explain, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,6 +231,15 @@ def test_damage_anywhere_is_one_line_and_status_1(
         broken[place] ^= 0x55
         (tmp_path / "f").write_bytes(bytes(broken))
         complaint(capsys, str(tmp_path / "f"))
+
+
+def test_a_file_that_is_not_there_and_a_place_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "No such file" in complaint(capsys, str(tmp_path / "absent"))
+    assert "Is a directory" in complaint(capsys, str(tmp_path))
+    (tmp_path / "f").write_bytes(packed(as_json(case(EARLY))))
+    assert "cannot write" in complaint(capsys, str(tmp_path / "f"), "--svg", str(tmp_path))
 
 
 @pytest.mark.parametrize("at", ["first", "-3", "1e400", "nan", ""])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 FRESH_SECONDS = 10.0
 """How old a judgement may be; one of a collector that is stuck must not stay on the page."""
@@ -24,6 +24,8 @@ class Finding:
     """The ranks at fault by job, role and rank, as far as anybody can be named."""
     links: tuple[tuple[str, str], ...] = ()
     """Name and URL of the status pages of the culprits' nodes."""
+    picture: Callable[[], str] | None = field(default=None, compare=False)
+    """Draws who waits for whom, as an SVG document."""
 
 
 class Findings:

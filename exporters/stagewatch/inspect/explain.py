@@ -6,13 +6,14 @@ A case is what one job looked like at some moments.  The judge keeps one of each
 
   stagewatch explain /var/lib/stagewatch/cases/20261126T143000Z-540-9f8e7d6c.json.gz
   stagewatch inspect --json > f; stagewatch explain f
-  curl -s http://JUDGE:9949/api/v1/jobs/540 | stagewatch explain -
+  curl -s http://JUDGE:9949/api/v1/jobs/540 | stagewatch explain - --svg 540.svg
   stagewatch explain FILE --at 45
       what it would have said 45 s after the first moment of the case
 
 Of more than a dozen ranks those alike share a line; a ! marks those that are silent for longer than
 their stage may take.
-It needs no agent, no server and no privilege: a case that
+--svg draws the same for a browser: ranks that wait alike are one box, whoever is at fault is red, a
+broken arrow is a wait that nobody sees.  It needs no agent, no server and no privilege: a case that
 was sent by somebody else is explained on any machine.
 
 exit status:
@@ -38,6 +39,7 @@ from stagewatch.core.words import duration, printable
 from stagewatch.inspect.reasons import reasons
 from stagewatch.inspect.rows import rows
 from stagewatch.judgement.case_file import CaseFile, read_all
+from stagewatch.judgement.drawing.svg import svg
 from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.memory import State
 from stagewatch.judgement.sentence import sentence
@@ -66,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="judge it as of so many seconds after its first moment, or of a Unix time "
         "[default: last, its last moment]",
     )
+    parser.add_argument(
+        "--svg", type=Path, metavar="FILE", help="also draw who waits for whom into this file"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -74,6 +79,12 @@ def run(arguments: argparse.Namespace) -> int:
     case, whole = _until(case, arguments.at), case
     states = sorted(case.states(), key=_weight)
     waits = waits_of([state.verdict for state in states])
+    if arguments.svg:
+        drawn = svg([state.verdict for state in states], waits)
+        try:
+            arguments.svg.write_text(drawn, encoding="utf-8")
+        except OSError as error:
+            raise StagewatchError(f"cannot write {arguments.svg}: {error.strerror}") from error
     print(text(whole, case, states, waits, colour=colours(sys.stdout), width=columns(sys.stdout)))
     return 0
 

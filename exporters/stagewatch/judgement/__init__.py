@@ -4,6 +4,6 @@
 from that alone, by `graph`, `roles`, `case` and `fault`; `memory` adds what earlier looks have
 shown, `paging` when somebody is woken.  `limits` has every number, `words` and `sentence` all
 prose.  `service` runs it for a cluster: `watch` looks at all jobs, `collector` exports verdicts and
-`cases` keeps them as files.  `waits` and `wait_words` tell people who waits for whom.  Open
-`judge` first.
+`cases` keeps them as files.  `waits` and `wait_words` tell people who waits for whom, and `drawing`
+draws it.  Open `judge` first.
 """

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from stagewatch.core.findings import Finding
 from stagewatch.core.words import printable
 from stagewatch.judgement.case import Charge
+from stagewatch.judgement.drawing.svg import svg
 from stagewatch.judgement.facts import RankFacts
 from stagewatch.judgement.judge import Verdict
 from stagewatch.judgement.sentence import outsiders, sentence
+from stagewatch.judgement.waits import waits_of
 from stagewatch.judgement.words import BEEN, MEANING, NOBODY, calling, numbers, operation, place
 
 _LONGEST = 400
@@ -23,18 +26,25 @@ def findings_of(verdicts: Sequence[Verdict], ranks: Sequence[RankFacts]) -> list
     jobs: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
         jobs.setdefault(verdict.job_id, []).append(verdict)
-    return [
-        Finding(
-            verdict.job_id,
-            verdict.role,
-            printable(_headline(verdict, ranks, now), _LONGEST),
-            printable(sentence(verdict), 3 * _LONGEST),
-            tuple((rank.job_id, rank.role, str(rank.rank)) for rank in verdict.culprits),
-        )
-        for of_job in jobs.values()
-        for verdict in of_job
-        if verdict.wrong
-    ]
+    found = []
+    for of_job in jobs.values():
+        wrong = [verdict for verdict in of_job if verdict.wrong]
+        for nth, verdict in enumerate(wrong):
+            found.append(
+                Finding(
+                    verdict.job_id,
+                    verdict.role,
+                    printable(_headline(verdict, ranks, now), _LONGEST),
+                    printable(sentence(verdict), 3 * _LONGEST),
+                    tuple((rank.job_id, rank.role, str(rank.rank)) for rank in verdict.culprits),
+                    picture=None if nth else partial(_picture, of_job),
+                )
+            )
+    return found
+
+
+def _picture(verdicts: Sequence[Verdict]) -> str:
+    return svg(verdicts, waits_of(verdicts))
 
 
 def _headline(verdict: Verdict, ranks: Sequence[RankFacts], now: float) -> str:

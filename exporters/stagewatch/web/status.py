@@ -150,7 +150,7 @@ class StatusPage:
         for show in (duration, size, percent, moment, shares):
             environment.filters[show.__name__] = _or_nothing(show)
         environment.filters |= {
-            "curve": curve, "between": between, "denied": denied,
+            "curve": curve, "between": between, "data_url": data_url, "denied": denied,
         }  # fmt: skip
         return environment
 
@@ -196,6 +196,11 @@ def between(values: Sequence[float | None]) -> tuple[float, float] | None:
     """The least and the greatest value; None where there is none."""
     present = [value for value in values if value is not None]
     return (min(present), max(present)) if present else None
+
+
+def data_url(document: str) -> str:
+    """The address of an image that holds its own SVG document."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(document.encode()).decode()}"
 
 
 def percent(ratio: float) -> str:
