@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from stagewatch.judgement.watch import Watch
 from tests.hangbench.detectors import others
+from tests.hangbench.drawn import write as draw
 from tests.hangbench.field import Field
 from tests.hangbench.player import Played, lacks, play
 from tests.hangbench.recorded import accept, cases, record, replay
 from tests.hangbench.results import agreement, good, markdown, write
 from tests.hangbench.score import Outcome, collect, judge
-from tests.hangbench.shape import Shape, ShapeError, bare, find, find_programs
+from tests.hangbench.shape import Shape, ShapeError, bare, find, find_programs, load
 
 CORES = 5.0
 """Shapes at a time may want so much together; waiting ranks spin at the lowest priority, and shapes
@@ -43,6 +45,10 @@ def main(arguments: Sequence[str] = ()) -> None:
         help="only see whether inspect and the rules agree, in shapes on one node",
     )
     parser.add_argument(
+        "--drawn", type=int, default=0, help="play so many random shapes instead of those in files"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the first random shape")
+    parser.add_argument(
         "--record", type=Path, metavar="DIRECTORY", help="write a case file of each shape"
     )
     parser.add_argument(
@@ -58,16 +64,21 @@ def main(arguments: Sequence[str] = ()) -> None:
     if given.replay:
         _replay(given.replay, accepted=given.accept)
         return
-    try:
-        if given.programs:
-            shapes = find_programs(tuple(given.only))
-            if given.bare:
-                shapes = [bare(shape) for shape in shapes if shape.backend != "torch"]
-        else:
-            shapes = find(given.shapes, tuple(given.only))
-    except ShapeError as error:
-        sys.exit(str(error))
-    _play(shapes, given)
+    with tempfile.TemporaryDirectory(prefix="hangbench-drawn-") as folder:
+        try:
+            if given.drawn:
+                files = draw(given.seed, given.drawn, Path(folder))
+                words = given.only or [""]
+                shapes = [load(file) for file in files if any(w in file.stem for w in words)]
+            elif given.programs:
+                shapes = find_programs(tuple(given.only))
+                if given.bare:
+                    shapes = [bare(shape) for shape in shapes if shape.backend != "torch"]
+            else:
+                shapes = find(given.shapes, tuple(given.only))
+        except ShapeError as error:
+            sys.exit(str(error))
+        _play(shapes, given)
 
 
 def _replay(directory: Path, *, accepted: bool) -> None:

@@ -1,9 +1,9 @@
-"""Checks and rehearses shapes, and says what each kind of evidence is worth:
-`python -m tests.hangbench check | rehearse FILE ... | ablate DIRECTORY`.
+"""Checks, rehearses and draws shapes, and says what each kind of evidence is worth:
+`python -m tests.hangbench check | rehearse FILE ... | draw | ablate DIRECTORY`.
 
 A rehearsal plays shapes without a detector, watches each for a while after its trigger, and prints
-what its processes do then.  `ablate` judges recorded shapes without one kind of evidence after
-the other.
+what its processes do then.  `draw --seed N --count K --into DIRECTORY` writes random shapes.
+`ablate` judges recorded shapes without one kind of evidence after the other.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from tests.hangbench.ablation import ablate
+from tests.hangbench.drawn import write
 from tests.hangbench.field import Field
 from tests.hangbench.player import Played, lacks, play
 from tests.hangbench.recorded import RECORDED, cases
@@ -26,11 +27,19 @@ REHEARSAL_SECONDS = 25.0
 def main(arguments: list[str]) -> int:
     """Check or rehearse; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.hangbench", description=__doc__)
-    parser.add_argument("what", choices=("check", "rehearse", "ablate"))
+    parser.add_argument("what", choices=("check", "rehearse", "draw", "ablate"))
     parser.add_argument("files", nargs="*", type=Path, help="all shapes, if none is given")
     parser.add_argument("--seconds", type=float, default=REHEARSAL_SECONDS, help="after a trigger")
     parser.add_argument("--jobs", type=int, default=6, help="shapes at a time")
+    parser.add_argument("--seed", type=int, default=0, help="of the first shape that is drawn")
+    parser.add_argument("--count", type=int, default=1, help="shapes to draw")
+    parser.add_argument("--into", type=Path, help="folder of the shapes that are drawn")
     given = parser.parse_args(arguments)
+    if given.what == "draw":
+        if given.into is None:
+            parser.error("draw needs --into DIRECTORY")
+        print(f"{len(write(given.seed, given.count, given.into))} shapes in {given.into}")
+        return 0
     if given.what == "ablate":
         print(ablate(list(cases(given.files[0] if given.files else RECORDED))))
         return 0
