@@ -234,6 +234,8 @@ class NodeFacts:
     """What is wrong comes first, then what lives, then what has ended."""
     denied: int = 0
     """Processes of other users that the agent may not read."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Series for which the page had no room, by the number of the user whose ranks have them."""
 
     def live(self) -> list[JobRanks]:
         """The jobs of which a rank lives, or of which something is told."""
@@ -335,6 +337,10 @@ def facts_of(runner: Runner, sources: PageSources = NO_SOURCES) -> NodeFacts:
         sources.findings is not None and _judges(jobs),
         _jobs(ranks, findings or ()),
         int(sum(count for _, count in series.of("stagewatch_processes_denied"))),
+        {
+            labels["uid"]: int(count)
+            for labels, count in series.of("stagewatch_rank_series_left_out")
+        },
     )
 
 
