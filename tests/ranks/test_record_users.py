@@ -348,3 +348,18 @@ def test_few_descriptors_leave_most_to_the_agent(python: Python, shared: Path, r
         shared,
     ).finish()
     assert output.split("\n")[0] == "16 {'too_many': 183} True"
+
+
+@as_root
+@pytest.mark.parametrize(("files", "size"), [(300, FILE_SIZE), (4000, 1)])
+def test_a_user_whose_files_crowd_the_directory_is_told(
+    reader: RecordDirectory, shared: Path, raw: bytes, files: int, size: int
+) -> None:
+    place(shared, raw, 1)
+    assert reader.over_quota() == {}
+    for number in range(files):
+        file = shared / f"any-{number}"
+        file.write_bytes(bytes(size))
+        os.chown(file, SECOND_USER, SECOND_USER)
+    assert reader.over_quota().keys() == {SECOND_USER}
+    assert reader.over_quota()[SECOND_USER] > MAX_RECORDS_PER_USER * FILE_SIZE
