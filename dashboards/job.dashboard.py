@@ -10,18 +10,14 @@ from stagewatch import dashboards as draw
 GUIDE = """\
 **Choose the job above**, and a node to see all of its ranks; else those that are worst when the
 time range ends.  GPUs are those that Slurm or its prolog gave to the job, also without ranks.
-*In short* tells what the job makes of its GPUs, whether it hangs, and how fast it learns.
 *Verdict* names the rank at fault, if one can be named.  *Stage of each rank* shows the lockstep: in
 a healthy job all rows change colour together; a row that stays behind is where it began, the rows
 that wait for it are not at fault.  *Progress age* climbing on all ranks at once is a stall; on one,
 a straggler.  *What the main thread does* tells spinning (busy-poll) from parked, blocked on I/O,
-and gone.  For stages in depth go to *Stage timeline*.
+and gone.  For stages in depth go to *Stage timeline*.  Closed rows tell what the job makes of
+its GPUs (*Economics*), what slow ranks cost, and what its processes, sockets and logs do; a panel
+without data says what it needs.
 """
-
-_PRODUCTIVE = 'state=~"rollout|reward|train|weights_update|eval|other"'
-_KNOWN = 'state!~"busy|unused|unobserved"'
-_GPUS = "job:goodput_gpus:count"
-_GOOD = draw.steps((0.3, draw.AMBER), (0.6, draw.GREEN), base=draw.RED)
 
 dashboard = draw.board(
     "Job",
@@ -30,48 +26,6 @@ dashboard = draw.board(
     guide=GUIDE,
     variables_used=("partition", "node", "job_id"),
     sections=[
-        draw.section(
-            "In short",
-            draw.stat(
-                "Goodput",
-                "Share of the time range's GPU hours, as far as the stages were seen, in which the "
-                "job rolled out, computed rewards, trained, updated weights or evaluated.",
-                f"sum(sum_over_time({_GPUS}{{JOB, {_PRODUCTIVE}}}[$__range]))"
-                f" / sum(sum_over_time({_GPUS}{{JOB, {_KNOWN}}}[$__range]))",
-                unit="percentunit",
-                thresholds=_GOOD,
-            ),
-            draw.stat(
-                "Productive now",
-                "Share of the job's GPUs that do so at this moment.",
-                f"sum({_GPUS}{{JOB, {_PRODUCTIVE}}}) / sum({_GPUS}{{JOB, {_KNOWN}}})",
-                unit="percentunit",
-                thresholds=_GOOD,
-            ),
-            draw.stat(
-                "Ranks at fault",
-                "Named by the verdict, which stands below.",
-                "count(job:rl_stall:culprit{JOB}) or vector(0)",
-                thresholds=draw.ANY_IS_BAD,
-            ),
-            draw.stat(
-                "Staleness",
-                "How many steps old the weights are that made what is trained on.",
-                "max(job:rl_staleness:steps{JOB})",
-                unit="none",
-            ),
-            draw.stat(
-                "Tokens trained on a second",
-                "All ranks together, over five minutes.",
-                'sum(job_stage:rl_tokens:per_second{JOB, stage="train"})',
-                unit="none",
-            ),
-            draw.stat(
-                "At risk",
-                "GPU hours of work since the last checkpoint.",
-                "sum(job:goodput_at_risk:gpu_seconds{JOB}) / 3600",
-            ),
-        ),
         draw.section(
             "Now",
             draw.stat(
@@ -134,6 +88,7 @@ dashboard = draw.board(
                     )
                 ],
                 order="No progress for",
+                lacking="nobody is named",
                 width=12,
                 rows=6,
             ),
@@ -157,13 +112,15 @@ dashboard = draw.board(
                     )
                 ],
                 order="For",
+                lacking="nothing fires",
                 width=12,
                 rows=6,
             ),
+            lacking="no ranks were seen",
         ),
         RANKS_AND_STAGES,
-        SLOW_RANKS,
         GPUS_OF_THE_JOB,
+        SLOW_RANKS,
         ECONOMICS,
         AS_A_WHOLE,
         PROCESSES,

@@ -23,20 +23,6 @@ dashboard = draw.board(
         draw.section(
             "Now",
             draw.stat(
-                "Received",
-                "Over all interfaces of the chosen nodes.",
-                f"sum(rate(node_network_receive_bytes_total{{NODE, {ETHERNET}}}"
-                "[$__rate_interval]))",
-                unit="Bps",
-            ),
-            draw.stat(
-                "Sent",
-                "Over all interfaces of the chosen nodes.",
-                f"sum(rate(node_network_transmit_bytes_total{{NODE, {ETHERNET}}}"
-                "[$__rate_interval]))",
-                unit="Bps",
-            ),
-            draw.stat(
                 "Links down",
                 "Interfaces that are switched on but have no link.",
                 f"count(node_network_carrier{{NODE, {ETHERNET}}} == 0) or vector(0)",
@@ -62,6 +48,20 @@ dashboard = draw.board(
                 "Nodes whose clock is kept in step with nothing.",
                 "count(clock_synchronized{NODE} == 0) or vector(0)",
                 thresholds=draw.ANY_IS_AMBER,
+            ),
+            draw.stat(
+                "Received",
+                "Over all interfaces of the chosen nodes.",
+                f"sum(rate(node_network_receive_bytes_total{{NODE, {ETHERNET}}}"
+                "[$__rate_interval]))",
+                unit="Bps",
+            ),
+            draw.stat(
+                "Sent",
+                "Over all interfaces of the chosen nodes.",
+                f"sum(rate(node_network_transmit_bytes_total{{NODE, {ETHERNET}}}"
+                "[$__rate_interval]))",
+                unit="Bps",
             ),
         ),
         INTERFACES,

@@ -154,10 +154,13 @@ dashboard = draw.board(
             "Rules",
             draw.timeseries(
                 "Evaluation over interval",
-                "Of each group of rules; at 100% evaluations are missed.",
-                "max by (rules) (label_replace(prometheus_rule_group_last_duration_seconds"
-                ' / prometheus_rule_group_interval_seconds, "rules", "$1", "rule_group",'
-                ' "(?:.*/)?(.*)"))',
+                "Of the eight busiest groups of rules; at 100% evaluations are missed.",
+                draw.worst(
+                    "max by (rules) (label_replace(prometheus_rule_group_last_duration_seconds{}"
+                    ' / prometheus_rule_group_interval_seconds{}, "rules", "$1", "rule_group",'
+                    ' "(?:.*/)?(.*)"))',
+                    most=8,
+                ),
                 "{{rules}}",
                 unit="percentunit",
                 thresholds=draw.steps((0.5, draw.AMBER), (0.9, draw.RED)),

@@ -15,6 +15,7 @@ prefix=/opt/stagewatch
 units=/etc/systemd/system
 faults=/var/lib/stagewatch-faults
 mount=run-stagewatch-ranks.mount
+port=stagewatch-node.socket
 agents=
 uninstall=
 purge=
@@ -61,8 +62,7 @@ if [ "$uninstall" ]; then
         echo "install: end them first: stagewatch fault clear --all" >&2
         exit 1
     done
-    for agent in node slurm judge; do
-        unit=stagewatch-$agent.service
+    for unit in $port stagewatch-node.service stagewatch-slurm.service stagewatch-judge.service; do
         [ -e $units/$unit ] || continue
         if running; then systemctl disable --now $unit; fi
         rm $units/$unit
@@ -108,7 +108,7 @@ for agent in $agents; do
     [ -e "/etc/stagewatch/$agent.env" ] ||
         install -D -m 644 "deploy/systemd/$agent.env" "/etc/stagewatch/$agent.env"
     install -D -m 644 "deploy/systemd/$unit" "$units/$unit"
-    if [ $agent = node ]; then install -m 644 deploy/systemd/$mount $units/$mount; fi
+    if [ $agent = node ]; then install -m 644 deploy/systemd/$mount deploy/systemd/$port $units; fi
     reload
     if running && [ "$start" ] && [ $agent = node ]; then own_memory; fi
     if running && [ "$start" ]; then

@@ -2,8 +2,47 @@
 
 from stagewatch import dashboards as draw
 
+_PRODUCTIVE = 'state=~"rollout|reward|train|weights_update|eval|other"'
+_KNOWN = 'state!~"busy|unused|unobserved"'
+_GPUS = "job:goodput_gpus:count"
+_GOOD = draw.steps((0.3, draw.AMBER), (0.6, draw.GREEN), base=draw.RED)
+
 ECONOMICS = draw.section(
     "Economics",
+    draw.stat(
+        "Goodput",
+        "Share of the time range's GPU hours, as far as the stages were seen, in which the "
+        "job rolled out, computed rewards, trained, updated weights or evaluated.",
+        f"sum(sum_over_time({_GPUS}{{JOB, {_PRODUCTIVE}}}[$__range]))"
+        f" / sum(sum_over_time({_GPUS}{{JOB, {_KNOWN}}}[$__range]))",
+        unit="percentunit",
+        thresholds=_GOOD,
+    ),
+    draw.stat(
+        "Productive now",
+        "Share of the job's GPUs that do so at this moment.",
+        f"sum({_GPUS}{{JOB, {_PRODUCTIVE}}}) / sum({_GPUS}{{JOB, {_KNOWN}}})",
+        unit="percentunit",
+        thresholds=_GOOD,
+    ),
+    draw.stat(
+        "Staleness",
+        "How many steps old the weights are that made what is trained on.",
+        "max(job:rl_staleness:steps{JOB})",
+        unit="none",
+    ),
+    draw.stat(
+        "Tokens trained on a second",
+        "All ranks together, over five minutes.",
+        'sum(job_stage:rl_tokens:per_second{JOB, stage="train"})',
+        unit="none",
+        width=8,
+    ),
+    draw.stat(
+        "At risk",
+        "GPU hours of work since the last checkpoint.",
+        "sum(job:goodput_at_risk:gpu_seconds{JOB}) / 3600",
+    ),
     draw.timeseries(
         "Model FLOPs utilisation",
         "FLOPs that the trainer has counted, over the dense bf16 peak of all GPUs of the job.",
@@ -102,4 +141,6 @@ ECONOMICS = draw.section(
         unit="none",
         width=8,
     ),
+    lacking="needs stagewatch.throughput, call or scalar in the trainer",
+    collapsed=True,
 )

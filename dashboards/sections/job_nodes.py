@@ -6,7 +6,7 @@ OF_JOB = "{NODE} and on (cluster, node, gpu) gpu:job:info{JOB}"
 NAME = "{{node}} GPU {{gpu}}"
 
 LOGS_AND_KILLS = draw.section(
-    "Logs and kills",
+    "Logs, kills and agents",
     draw.table(
         "Patterns in the logs",
         "When each kind of line was first and last seen; the longest ago came first.",
@@ -38,6 +38,20 @@ LOGS_AND_KILLS = draw.section(
         width=10,
         rows=8,
     ),
+    draw.state_timeline(
+        "Agents of the nodes",
+        "A node that went silent takes its ranks' data along.",
+        draw.worst(
+            'max by (node) (up{CLUSTER, job="stagewatch"} and on (cluster, node)'
+            " last_over_time(rl_rank_up{JOB}[1h]))",
+            least=True,
+        ),
+        "{{node}}",
+        mappings=draw.mapping({"0": ("silent", draw.RED), "1": ("answers", draw.GREEN)}),
+        width=24,
+        rows=8,
+    ),
+    lacking="nothing was seen",
     collapsed=True,
 )
 
@@ -78,17 +92,5 @@ GPUS_OF_THE_JOB = draw.section(
         NAME,
         unit="bytes",
     ),
-    draw.state_timeline(
-        "Agents of the nodes",
-        "A node that went silent takes its ranks' data along.",
-        draw.worst(
-            'max by (node) (up{CLUSTER, job="stagewatch"} and on (cluster, node)'
-            " last_over_time(rl_rank_up{JOB}[1h]))",
-            least=True,
-        ),
-        "{{node}}",
-        mappings=draw.mapping({"0": ("silent", draw.RED), "1": ("answers", draw.GREEN)}),
-        width=24,
-        rows=8,
-    ),
+    lacking="no GPU of this job is known: it needs the prolog, or Slurm's GPU indices",
 )

@@ -33,6 +33,8 @@ AS_A_WHOLE = draw.section(
             ),
         )
     ),
+    lacking="no ranks were seen",
+    collapsed=True,
 )
 
 RANKS_AND_STAGES = draw.section(
@@ -70,6 +72,7 @@ RANKS_AND_STAGES = draw.section(
         "count by (class) (rl_rank_wait_class{RANK} == 1)",
         "{{class}}",
         stack=True,
+        width=8,
     ),
     draw.timeseries(
         "Step",
@@ -78,6 +81,7 @@ RANKS_AND_STAGES = draw.section(
         "{{role}} {{rank}}",
         unit="none",
         minimum=None,
+        width=8,
     ),
     draw.timeseries(
         "Scalars",
@@ -85,8 +89,9 @@ RANKS_AND_STAGES = draw.section(
         draw.worst("avg by (role, name) (rl_scalar{RANK})"),
         "{{role}} {{name}}",
         minimum=None,
-        width=24,
+        width=8,
     ),
+    lacking="no ranks with a stage record were seen",
 )
 
 PROCESSES = draw.section(
@@ -114,5 +119,6 @@ PROCESSES = draw.section(
         "{{role}} {{rank}}",
         unit="bytes",
     ),
+    lacking="no ranks were seen",
     collapsed=True,
 )

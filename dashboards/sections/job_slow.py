@@ -72,4 +72,6 @@ SLOW_RANKS = draw.section(
         stack=True,
         width=24,
     ),
+    lacking="needs collectives that the ranks mark, and steps",
+    collapsed=True,
 )

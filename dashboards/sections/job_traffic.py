@@ -56,5 +56,6 @@ SOCKETS_AND_STORAGE = draw.section(
         "{{directory}}",
         unit="bytes",
     ),
+    lacking="no ranks were seen, or nothing of the kind",
     collapsed=True,
 )

@@ -17,8 +17,8 @@ COLLECTORS = draw.section(
     ),
     draw.timeseries(
         "Duration",
-        "How long the last call took, on the slowest node.",
-        "max by (collector) (stagewatch_collector_duration_seconds{CLUSTER})",
+        "How long the last call took on the slowest node, of the eight that take longest.",
+        draw.worst("max by (collector) (stagewatch_collector_duration_seconds{CLUSTER})", most=8),
         "{{collector}}",
         unit="s",
         log=True,
@@ -26,10 +26,18 @@ COLLECTORS = draw.section(
     ),
     draw.timeseries(
         "Age in intervals",
-        "Time since the last success over the collector's interval; at 3 its data is dropped.",
-        "max by (collector) ((time()"
-        " - stagewatch_collector_last_success_timestamp_seconds{CLUSTER})"
-        " / stagewatch_collector_interval_seconds{CLUSTER})",
+        "Time since the last success over the collector's interval, of the eight oldest; at 3 its "
+        "data is dropped.",
+        draw.worst(
+            "max by (collector) ((time()"
+            " - stagewatch_collector_last_success_timestamp_seconds{CLUSTER})"
+            " / stagewatch_collector_interval_seconds{CLUSTER})",
+            by="max by (collector)"
+            " ((timestamp(stagewatch_collector_last_success_timestamp_seconds{CLUSTER})"
+            " - stagewatch_collector_last_success_timestamp_seconds{CLUSTER})"
+            " / stagewatch_collector_interval_seconds{CLUSTER})",
+            most=8,
+        ),
         "{{collector}}",
         unit="none",
         thresholds=draw.steps((3, draw.RED)),

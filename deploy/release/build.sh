@@ -58,7 +58,7 @@ tree() {
     install -D -m 644 -t "$home/share" README.md
     install -D -m 755 -t "$home/share/slurm" deploy/slurm/*.sh
     install -D -m 644 -t "$home/share/slurm" deploy/slurm/*.conf deploy/slurm/*.md
-    find deploy/systemd \( -name '*.service' -o -name '*.mount' \) \
+    find deploy/systemd \( -name '*.service' -o -name '*.mount' -o -name '*.socket' \) \
         -exec install -D -m 644 -t "$to/usr/lib/systemd/system" {} +
     install -D -m 644 deploy/systemd/stagewatch.sysusers.conf "$to/usr/lib/sysusers.d/stagewatch.conf"
     install -D -m 644 deploy/systemd/stagewatch.tmpfiles.conf "$to/usr/lib/tmpfiles.d/stagewatch.conf"

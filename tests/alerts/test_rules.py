@@ -160,6 +160,35 @@ def test_the_thresholds_of_a_file_stand_at_its_head(subject: str) -> None:
     assert compared - {0, 1} <= told
 
 
+AT_ONCE = {
+    "it tells an event, or what the driver or Slurm has noted and does not take back": {
+        *("FaultInjected", "FaultInJob", "PageDuringFault", "FirstFailure", "LogFirstError"),
+        *("GPUXidCritical", "GPUXidWarning", "GPUNVSwitchFatal", "GPUUncorrectableECC"),
+        *("GPUSramErrorsBeyondLimit", "GPURowRemapFailed", "OutOfMemoryKill"),
+        *("SlurmJobEnding", "SlurmJobsEndedByNodeFailure", "SlurmNodeOutOnPurpose", "Watchdog"),
+        *("NFSServerNotResponding", "JobOnSilentStorage"),
+    },
+    "it counts over a range of time": {
+        *("GPUNVLinkErrors", "NetworkLinkFlapping", "SlurmNodeFlapping", "SlurmRequeueLoop"),
+        "StagewatchCardinalityCapped",
+    },
+    "its limit is a time, or its records wait before it": {
+        *("FaultMarkerForgotten", "GPUDriverWedged", "GPUHeldByEndedJob", "GPUAllocatedIdle"),
+        *("GPUHeldIdle", "StagewatchCollectorStuck", "SlurmNodeDrainedTooLong", "StorageStuck"),
+        *("SlurmJobCompletingTooLong", "Straggler", "WeightSyncStraggler", "BatchSizeOff"),
+        *("SlowRank", "SlowNode", "SlownessRotates", "UninstrumentedJobStill"),
+        *("JobStalled", "StalledHeartbeat"),
+    },
+}
+
+
+def test_an_alert_without_for_has_a_reason() -> None:
+    without = {
+        name for subject in SUBJECTS for name, rule in alerts(subject).items() if "for" not in rule
+    }
+    assert without == set().union(*AT_ONCE.values())
+
+
 def test_there_is_a_runbook_for_every_alert_and_none_of_one_that_is_gone() -> None:
     known = {name for subject in SUBJECTS for name in alerts(subject)}
     assert {path.stem for path in (ALERTS / "runbooks").glob("*.md")} == known

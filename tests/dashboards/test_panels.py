@@ -129,3 +129,25 @@ def test_a_node_of_several_partitions_is_out_of_service_once(tmp_path: Path) -> 
         given[series("slurm_cluster_gpus", cluster="c", gpu_type="h100", state=state)] = 8.0
     answers(tmp_path, out["Nodes out of service"], given, {"{}": 1.0})
     answers(tmp_path, out["GPUs allocated"], given, {"{}": 0.5})
+
+
+def test_the_job_board_says_why_a_panel_is_empty_and_opens_with_what_every_job_has() -> None:
+    """Without hooks, a scheduler or counted tokens half of its panels have no data."""
+    board = load("job")
+    for panel in data_panels(board):
+        assert panel["fieldConfig"]["defaults"].get("noValue"), panel["title"]
+    shown = [panel for panel in board["panels"] if panel["type"] != "row"]
+    assert max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in shown) <= 64
+    first = [panel["title"] for panel in shown[:6]]
+    assert first[:2] == ["Ranks alive", "Ranks gone"] and "Firing alerts" in first
+
+
+def test_the_network_board_begins_with_what_is_wrong() -> None:
+    first = next(panel for panel in data_panels(load("network")))
+    assert first["title"] == "Links down"
+
+
+@pytest.mark.parametrize("title", ["Duration", "Age in intervals", "Evaluation over interval"])
+def test_stack_health_draws_the_few_worst_of_many_lines(title: str) -> None:
+    [panel] = [panel for panel in data_panels(load("stack-health")) if panel["title"] == title]
+    assert "topk(8, " in panel["targets"][0]["expr"]

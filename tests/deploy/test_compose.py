@@ -59,6 +59,35 @@ def test_every_profile_is_understood_and_images_are_pinned() -> None:
         assert "build" in service or any(map(str.isdigit, tag)), f"{name}: {service['image']}"
 
 
+@pytest.mark.parametrize("given", ["", "of the site"])
+def test_grafana_has_no_password_that_everybody_knows(given: str, tmp_path: Path) -> None:
+    service = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["grafana"]
+    assert service["environment"]["GF_SECURITY_ADMIN_PASSWORD"] == "${GRAFANA_PASSWORD:-}"
+    (run := tmp_path / "run.sh").write_text('#!/bin/sh\necho "$GF_SECURITY_ADMIN_PASSWORD"\n')
+    run.chmod(0o755)
+    [script] = service["command"]
+    for name, path in {"$$": "$", "/var/lib/grafana": str(tmp_path), "/run.sh": str(run)}.items():
+        script = script.replace(name, path)
+
+    def start() -> str:
+        environ = os.environ | {"GF_SECURITY_ADMIN_PASSWORD": given}
+        command = [*service["entrypoint"], script]
+        return subprocess.run(
+            command, env=environ, capture_output=True, text=True, check=True
+        ).stdout
+
+    first = start().strip()
+    assert first == start().strip() and len(first) >= 11
+    made = tmp_path / "admin-password"
+    assert (first == given) if given else made.stat().st_mode & 0o77 == 0
+    assert made.exists() != bool(given)
+
+
+def test_nobody_ends_or_reloads_prometheus_over_the_network() -> None:
+    texts = [ROOT / "compose.yaml", *(ROOT / "deploy").rglob("*.y*ml")]
+    assert not any("enable-lifecycle" in file.read_text() for file in texts)
+
+
 def test_what_a_machine_may_lack_is_not_started_by_default() -> None:
     services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
     always = {name for name, service in services.items() if "profiles" not in service}

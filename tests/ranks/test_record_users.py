@@ -268,3 +268,38 @@ def test_three_users_leave_a_place_to_the_fourth(
         assert reader.read() == []
         script = start_rank(6)
         assert [record.pid for record in reader.read()] == [script.pid]
+
+
+def test_few_descriptors_leave_most_to_the_agent(python: Python, shared: Path, raw: bytes) -> None:
+    """What RLIMIT_NOFILE leaves, see getrlimit(2), is not given to whoever writes records."""
+    for number in range(1, 200):
+        place(shared, patched(raw, {H_RANK: number}), number)
+    output = python(
+        """
+        import os, resource, sys
+        from pathlib import Path
+        from stagewatch.host.procfs import Procfs
+        from stagewatch.ranks.record_directory import RecordDirectory
+
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        reader = RecordDirectory(Path(sys.argv[1]), Procfs())
+        print(len(reader.read()), dict(reader.skipped), len(os.listdir("/proc/self/fd")) < 32)
+        """,
+        shared,
+    ).finish()
+    assert output.split("\n")[0] == "16 {'too_many': 183} True"
+
+
+@as_root
+@pytest.mark.parametrize(("files", "size"), [(300, FILE_SIZE), (4000, 1)])
+def test_a_user_whose_files_crowd_the_directory_is_told(
+    reader: RecordDirectory, shared: Path, raw: bytes, files: int, size: int
+) -> None:
+    place(shared, raw, 1)
+    assert reader.over_quota() == {}
+    for number in range(files):
+        file = shared / f"any-{number}"
+        file.write_bytes(bytes(size))
+        os.chown(file, SECOND_USER, SECOND_USER)
+    assert reader.over_quota().keys() == {SECOND_USER}
+    assert reader.over_quota()[SECOND_USER] > MAX_RECORDS_PER_USER * FILE_SIZE

@@ -63,8 +63,11 @@ class Section:
     collapsed: bool = False
 
 
-def section(title: str, *panels: Panel, collapsed: bool = False) -> Section:
-    """Panels under a heading."""
+def section(title: str, *panels: Panel, lacking: str = "", collapsed: bool = False) -> Section:
+    """Panels under a heading; `lacking` is what a panel without data says instead of "No data"."""
+    for panel in panels:
+        if lacking:
+            panel.field.setdefault("noValue", lacking)
     return Section(title, panels, collapsed)
 
 

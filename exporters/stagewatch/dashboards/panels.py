@@ -87,11 +87,14 @@ def stat(
     unit: str = "short",
     thresholds: tuple[Threshold, ...] = NEUTRAL,
     mappings: Sequence[dict[str, Any]] = (),
+    lacking: str = "",
     width: int = 4,
     rows: int = 4,
 ) -> Panel:
-    """One number in front of a graph of its recent past."""
+    """One number in front of a graph of its recent past; `lacking` says why there may be none."""
     field = _field(unit, thresholds, mappings)
+    if lacking:
+        field["noValue"] = lacking
     if unit in _ONE_DECIMAL:
         field["decimals"] = 1
     options = {
@@ -309,6 +312,7 @@ def table(
     *,
     sort: str | Sequence[tuple[str, bool]] = "",
     order: str = "",
+    lacking: str = "",
     width: int = 24,
     rows: int = 8,
 ) -> Panel:
@@ -348,7 +352,11 @@ def table(
         "showHeader": True,
         "sortBy": [{"displayName": name, "desc": down} for name, down in sorts],
     }
-    field = {"custom": {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True}}
+    field: dict[str, Any] = {
+        "custom": {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True}
+    }
+    if lacking:
+        field["noValue"] = lacking
     panel = _panel("table", title, description, targets, width, rows, field, options)
     panel.overrides = overrides
     panel.transformations = [

@@ -13,6 +13,13 @@ AVAILABLE = gauge(
     "Room for further stage records, 0 also where no file can be made; a rank that begins while "
     "there is none goes without a record.",
 )
+OVER_QUOTA = gauge(
+    "stagewatch_record_directory_over_quota_bytes",
+    "What the files of a user take of the directory of stage records, where that is more than his "
+    "256 records may; many small files count as 16 KiB each. Once it is full, no rank of anybody "
+    "can begin a record.",
+    ("uid",),
+)
 UNREAD = gauge(
     "stagewatch_processes_unread",
     "Processes that may be ranks, but whose environment does not answer, as while they are stuck "
@@ -36,6 +43,7 @@ class CensusCollector(Collector):
         census = self._ranks.look()
         out = Samples()
         out.add(AVAILABLE, census.available_bytes)
+        out.add_all(OVER_QUOTA, self._ranks.over_quota())
         if census.unread is not None:
             out.add(UNREAD, len(census.unread))
             out.add(DENIED, len(census.denied))

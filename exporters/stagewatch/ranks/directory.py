@@ -85,6 +85,10 @@ class RankDirectory:
         """
         return self._fresh().ranks
 
+    def over_quota(self) -> Mapping[int, int]:
+        """Bytes in the record directory by user, of those with more than they should."""
+        return self._records.over_quota()
+
     def recording(self, record: RankRecord) -> Recording | None:
         """A copy of a record of the latest census, with its events; None once it is forgotten.
 

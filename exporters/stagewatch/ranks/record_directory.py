@@ -47,6 +47,13 @@ MAX_ENTRIES = 65_536
 """Most directory entries looked at in one pass."""
 MAX_RECORDS_PER_USER = 256
 """So that one user's files cannot crowd out another's ranks."""
+QUOTA_BYTES = MAX_RECORDS_PER_USER * FILE_SIZE
+"""What the files of one user may take before that is told."""
+MAX_QUOTA_ENTRIES = 8192
+"""Files that are looked at for that; where the directory has a file system of its own, half as many
+fit."""
+BYTES_OF_A_FILE = 16_384
+"""What a file counts as at least, since their number has a limit too."""
 MAX_RECORDS = 768
 """Each takes a descriptor, of which a process usually may have 1024; fewer where it may not."""
 GRACE_SECONDS = 600.0
@@ -201,6 +208,19 @@ class RecordDirectory:
             return None
         no_file = room.f_files and not room.f_favail
         return 0 if no_file else room.f_bavail * room.f_frsize
+
+    def over_quota(self) -> dict[int, int]:
+        """Bytes in the directory by user, of those with more than all of their records may take.
+
+        Any user may write there, and so keep others from making a record.
+        """
+        used: Counter[int] = Counter()
+        with contextlib.suppress(OSError), os.scandir(self._directory) as entries:
+            for entry in itertools.islice(entries, MAX_QUOTA_ENTRIES):
+                with contextlib.suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    used[status.st_uid] += max(status.st_blocks * 512, BYTES_OF_A_FILE)
+        return {uid: size for uid, size in used.items() if size > QUOTA_BYTES}
 
     def close(self) -> None:
         """Close all descriptors."""

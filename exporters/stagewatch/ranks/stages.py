@@ -16,6 +16,7 @@ from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.model import RANK_LABELS
 from stagewatch.ranks.own_work import OwnWork
+from stagewatch.ranks.rations import Rations
 from stagewatch.ranks.records import Calls, Life, RankRecord, StageTotals
 from stagewatch.record import BUCKET_BOUNDS, GAP_MEMORY, OTHER_CALLS, POINT_TO_POINT
 from stagewatch.stages import CODES
@@ -234,13 +235,17 @@ class StagesCollector(Collector):
         self._last_durations = LastDurations()
         self._own_work = OwnWork()
         self._names = Vocabulary()
+        self._rations = Rations()
 
     def collect(self) -> Samples:
         census = self._ranks.look()
-        out = Samples()
+        now = self._boot_clock()
+        sums = self._sums(census.records, now)
+        owners: dict[tuple[str, ...], int] = {rank.key: rank.uid for rank in census.ranks}
+        owners |= {key: totals.uid for key, totals in sums.items()}
+        out = self._rations.samples(owners)
         for reason, count in census.skipped.items():
             out.add(SKIPPED, count, reason)
-        now = self._boot_clock()
         records = [rank.record for rank in census.ranks if rank.record is not None]
         shown = [record for record in records if record.life is not Life.CLOSED]
         for record in shown:
@@ -248,25 +253,12 @@ class StagesCollector(Collector):
         _jobs(out, shown)
         self._last_durations.add(out, shown, now)
         self._own_work.add(out, shown, now)
-        self._totals(out, census.records, now)
+        _totals(out, sums)
         self._names.show(out)
+        self._rations.tell()
         if not out.families:
             raise NoData("no rank keeps a stage record on this node")
         return out
-
-    def _totals(self, out: Samples, records: tuple[RankRecord, ...], now: float) -> None:
-        """Histograms and failures; a rank that ended keeps counting, so that nothing drops."""
-        for (job_id, role), totals in self._sums(records, now).items():
-            for stage, total in totals.stages.items():
-                labels = job_id, role, stage
-                _histogram(out, DURATIONS, total.durations, total.duration_seconds, *labels)
-            for stage, total in totals.stages.items():
-                _histogram(out, GAPS, total.gaps, total.gap_seconds, job_id, role, stage)
-                out.add(LONGEST_GAP, total.longest_gap or None, job_id, role, stage)
-                out.add(RECENT_GAP, total.recent_gap or None, job_id, role, stage)
-            for (stage, error), count in totals.failures.items():
-                out.add(FAILURES, count, job_id, role, stage, error)
-            _ended_calls(out, totals.calls, job_id, role)
 
     def _sums(self, records: tuple[RankRecord, ...], now: float) -> dict[tuple[str, str], Totals]:
         """Over the ranks of each role, those that have ended included, as far as there is room."""
@@ -279,6 +271,7 @@ class StagesCollector(Collector):
             del sums[key]
             self._names.leave_out("role")
         for key, ended in self._retired.items():
+            sums[key].uid = ended.uid
             sums[key].add_all(ended.stages, ended.failures, ended.calls)
         return sums
 
@@ -300,6 +293,21 @@ class StagesCollector(Collector):
         by_age = sorted(self._retired, key=lambda key: -self._retired[key].seen)
         for key in {*_beyond(by_age, self._retired), *by_age[MAX_RETIRED:]}:
             del self._retired[key]
+
+
+def _totals(out: Samples, sums: Mapping[tuple[str, str], Totals]) -> None:
+    """Histograms and failures; a rank that ended keeps counting, so that nothing drops."""
+    for (job_id, role), totals in sums.items():
+        for stage, total in totals.stages.items():
+            labels = job_id, role, stage
+            _histogram(out, DURATIONS, total.durations, total.duration_seconds, *labels)
+        for stage, total in totals.stages.items():
+            _histogram(out, GAPS, total.gaps, total.gap_seconds, job_id, role, stage)
+            out.add(LONGEST_GAP, total.longest_gap or None, job_id, role, stage)
+            out.add(RECENT_GAP, total.recent_gap or None, job_id, role, stage)
+        for (stage, error), count in totals.failures.items():
+            out.add(FAILURES, count, job_id, role, stage, error)
+        _ended_calls(out, totals.calls, job_id, role)
 
 
 def _beyond(
@@ -448,21 +456,21 @@ def _current(out: Samples, record: RankRecord, now: float, names: Vocabulary) ->
     out.add(STARTED, record.created, *key)
     expected = min(record.expected_until - now, MAX_EXPECTED_SECONDS)
     out.add(EXPECTED, expected if expected > 0 else None, *key)
-    _groups(out, record, now, names)
-    for name, value in record.scalars.items():
-        if names.admits("scalar", job_id, role, name):
-            out.add(SCALAR, value, *key, name)
-    for stage, amounts in record.work.items():
-        for metric, amount in zip((TOKENS, FLOPS, SAMPLES), amounts, strict=True):
-            out.add(metric, amount if amount > 0 else None, *key, stage)
-    if record.life is Life.ALIVE:
-        _open_calls(out, record, now, names)
     first = record.first_failure
     if first is not None:
         error = _error(names, record, first.stage, first.error)
         out.add(FIRST_FAILURE, first.time, *key, first.stage, error)
     if record.dropped:
         out.add(DROPPED, record.dropped, *key)
+    for stage, amounts in record.work.items():
+        for metric, amount in zip((TOKENS, FLOPS, SAMPLES), amounts, strict=True):
+            out.add(metric, amount if amount > 0 else None, *key, stage)
+    _groups(out, record, now, names)
+    if record.life is Life.ALIVE:
+        _open_calls(out, record, now, names)
+    for name, value in record.scalars.items():
+        if names.admits("scalar", job_id, role, name):
+            out.add(SCALAR, value, *key, name)
 
 
 def _jobs(out: Samples, records: Iterable[RankRecord]) -> None:

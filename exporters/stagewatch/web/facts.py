@@ -235,6 +235,10 @@ class NodeFacts:
     """What is wrong comes first, then what lives, then what has ended."""
     denied: int = 0
     """Processes of other users that the agent may not read."""
+    over_quota: Mapping[str, float] = field(default_factory=dict)
+    """Bytes of the record directory, by the number of the user who takes more than he should."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Series for which the page had no room, by the number of the user whose ranks have them."""
 
     def live(self) -> list[JobRanks]:
         """The jobs of which a rank lives, or of which something is told."""
@@ -336,6 +340,14 @@ def facts_of(runner: Runner, sources: PageSources = NO_SOURCES) -> NodeFacts:
         sources.findings is not None and any(job.page == "verdicts" for job in jobs),
         _jobs(ranks, findings or ()),
         int(sum(count for _, count in series.of("stagewatch_processes_denied"))),
+        {
+            labels["uid"]: size
+            for labels, size in series.of("stagewatch_record_directory_over_quota_bytes")
+        },
+        {
+            labels["uid"]: int(count)
+            for labels, count in series.of("stagewatch_rank_series_left_out")
+        },
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import os
 import socket
 import threading
 import time
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 _LOOK_EVERY_SECONDS = 0.2
 """How often the accepting thread looks after refused clients, while there are any."""
 _BACKLOG = 1024
+_FIRST_INHERITED = 3
 _IDLE = "idle-http"
 _Admitted = tuple[Connection, str, threading.Event]
 """A connection, the client's address, and what is set once a thread serves it."""
@@ -71,8 +73,11 @@ class HTTPServer:
         ]
         self._idle: list[SimpleQueue[_Admitted | None]] = []
         self._free = threading.Semaphore(0)
+        inherited = _inherited()
+        self._shared = inherited is not None
+        """Whether systemd holds the listening socket too, which must outlive this process."""
         try:
-            self._listener = _listen(address)
+            self._listener = inherited or _listen(address)
         except OSError as error:
             reason = _REASONS.get(error.errno or 0) or error.strerror or str(error)
             raise ConfigError(f"cannot listen on {show(address)}: {reason}") from error
@@ -90,8 +95,9 @@ class HTTPServer:
     def close(self) -> None:
         """Stop listening and cut every connection off; returns within a second."""
         self._closing.set()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
+        if not self._shared:
+            with contextlib.suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
         if self._accepting is not None:
             self._accepting.join()
         self._listener.close()
@@ -105,7 +111,8 @@ class HTTPServer:
 
     def _accept(self) -> None:
         while not self._closing.is_set():
-            self._listener.settimeout(_LOOK_EVERY_SECONDS if self._refused else None)
+            looks = self._refused or self._shared
+            self._listener.settimeout(_LOOK_EVERY_SECONDS if looks else None)
             try:
                 sock, address = self._listener.accept()
                 self._begin(sock, str(address[0]))
@@ -209,6 +216,21 @@ class HTTPServer:
         body = b"" if request.method == "HEAD" else response.body
         connection.send(response.head(keep_alive=keep_alive), body)
         return keep_alive
+
+
+def _inherited() -> socket.socket | None:
+    """The listening socket that systemd has made and holds, if any; see sd_listen_fds(3).
+
+    While the agent is down nobody else can take its port then, and clients wait.
+    """
+    ours = os.environ.pop("LISTEN_PID", "") == str(os.getpid())
+    if os.environ.pop("LISTEN_FDS", "") != "1" or not ours:
+        return None
+    listener = socket.socket(fileno=_FIRST_INHERITED)
+    listener.set_inheritable(False)
+    with contextlib.suppress(OSError):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def _listen(address: tuple[str, int]) -> socket.socket:

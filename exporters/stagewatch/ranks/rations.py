@@ -1,0 +1,110 @@
+"""How much of the page each user's ranks may fill, so that no records crowd out another's.
+
+What there is goes to the users in equal shares, of which those who need less leave the rest to the
+others; and within a user's share likewise to his ranks and to the totals of his roles.  A rank
+or a role may need twice of what it needed in the look before, and a few series more; a new one
+counts as needing all there is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from stagewatch.core.exposition import Histogram, Metric, Samples, escape, gauge
+from stagewatch.ranks.model import RANK_LABELS
+
+PAGE_BYTES = 2_000_000
+"""What the stages, progress and totals of all ranks may take of a page."""
+USER_BYTES = 1_500_000
+"""The same of one user."""
+LINE_BYTES = 140
+"""What a series takes but for its job and role."""
+
+GROWTH_BYTES = 4_000
+"""By how much a rank or a role may grow, beside twice what it was, until the next look."""
+
+LEFT_OUT = gauge(
+    "stagewatch_rank_series_left_out",
+    "Series of stages, progress and totals that the ranks of a user would have, and for which the "
+    "page had no room; absent where there is room.",
+    ("uid",),
+)
+
+Owner = tuple[str, ...]
+"""A rank by its job, role and number, or the totals of a role by job and role."""
+K = TypeVar("K")
+
+
+def fair_shares(needs: Mapping[K, float], amount: float) -> dict[K, float]:
+    """An amount in shares that are equal but for those who need less; all of it is given away."""
+    shares: dict[K, float] = {}
+    left = amount
+    for given, (who, need) in enumerate(sorted(needs.items(), key=lambda item: item[1])):
+        shares[who] = min(need, left / (len(needs) - given))
+        left -= shares[who]
+    return {who: share + left / len(needs) for who, share in shares.items()}
+
+
+@dataclass(slots=True)
+class _Room:
+    bytes: float
+    line: int
+    uid: int
+    wanted: float = 0.0
+
+
+@dataclass(slots=True)
+class RationedSamples(Samples):
+    """Samples of which each rank and each role has as many as it has room for, the first ones."""
+
+    rooms: Mapping[Owner, _Room] = field(default_factory=dict)
+    left_out: Counter[int] = field(default_factory=Counter)
+    """Lines by user."""
+
+    def _put(self, metric: Metric, value: float | Histogram, labels: Sequence[object]) -> None:
+        room = self.rooms.get(_owner(metric, labels))
+        if room is not None:
+            lines = len(value.bounds) + 3 if isinstance(value, Histogram) else 1
+            room.wanted += lines * room.line
+            if room.wanted > room.bytes:
+                self.left_out[room.uid] += lines
+                return
+        Samples._put(self, metric, value, labels)
+
+
+def _owner(metric: Metric, labels: Sequence[object]) -> Owner:
+    own = 3 if metric.labels[:3] == RANK_LABELS else 2
+    return tuple(map(str, labels[:own]))
+
+
+class Rations:
+    """Shares out the page anew at each look."""
+
+    def __init__(self) -> None:
+        self._out = RationedSamples()
+
+    def samples(self, owners: Mapping[Owner, int]) -> RationedSamples:
+        """Samples with room for these ranks and roles, each with its user."""
+        before = self._out.rooms
+        needs: dict[int, dict[Owner, float]] = defaultdict(dict)
+        for owner, uid in owners.items():
+            known = before.get(owner)
+            needs[uid][owner] = 2 * known.wanted + GROWTH_BYTES if known else math.inf
+        of_users = fair_shares({uid: sum(own.values()) for uid, own in needs.items()}, PAGE_BYTES)
+        rooms: dict[Owner, _Room] = {}
+        for uid, own in needs.items():
+            for owner, share in fair_shares(own, min(of_users[uid], USER_BYTES)).items():
+                job_id, role = (len(escape(label).encode()) for label in owner[:2])
+                rooms[owner] = _Room(share, LINE_BYTES + job_id + role, uid)
+        self._out = RationedSamples(rooms=rooms)
+        return self._out
+
+    def tell(self) -> None:
+        """Add how much was left out of the latest samples, for each user."""
+        for uid, lines in self._out.left_out.items():
+            self._out.add(LEFT_OUT, lines, uid)
+            self._out.dropped += lines
