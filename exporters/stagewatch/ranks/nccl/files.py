@@ -15,8 +15,9 @@ from pathlib import Path
 from stagewatch.host.mounts import pin
 from stagewatch.host.procfs import Procfs
 from stagewatch.ranks.nccl.layout import SIZE, Communicator, CorruptFile, parse
-from stagewatch.ranks.places import pinned
+from stagewatch.ranks.places import pinned, readable_places
 from stagewatch.ranks.record_directory import GRACE_SECONDS, NCCL_NAME, lock_holder, open_inside
+from stagewatch.record import DEFAULT_DIRECTORY
 
 MAX_ENTRIES = 8192
 """Most directory entries looked at in one pass."""
@@ -96,6 +97,12 @@ def _inside(directory: int, most: int) -> Iterator[tuple[int, str, int]]:
                 yield directory, name, fd
         finally:
             os.close(fd)
+
+
+def nccl_files(record_dir: Path, proc: Procfs) -> NcclFiles:
+    """Those beside the records of a directory; of private ones too, unless a site has named it."""
+    ordinary = record_dir == Path(DEFAULT_DIRECTORY)
+    return NcclFiles(record_dir, proc, elsewhere=readable_places if ordinary else list)
 
 
 def _most_telling(communicators: Collection[Communicator]) -> tuple[Communicator, ...]:
