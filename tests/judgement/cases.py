@@ -851,6 +851,9 @@ CASES: dict[str, Case] = {
         8, WORLD, all_begun(rank_2=below(has_open(2, state="launched"))), {2: "not_begun"}
     ),
     "the-network-loses-what-one-sends": hang(8, WORLD, around(3), {3: "no_bytes"}),
+    "one-proxy-gets-no-buffer-of-the-next": hang(
+        8, WORLD, all_begun(rank_5=below(has_open(5, Transfer("credit", 6)))), {6: "no_bytes"}
+    ),
     "one-gpu-sends-nothing-more": hang(8, WORLD, around(free=6), {6: "no_bytes"}),
     "one-launches-another-size": hang(
         8, WORLD, all_begun(rank_2=below(has_open(2, size=1 << 20))), {2: "mismatch"}

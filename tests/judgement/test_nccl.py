@@ -45,7 +45,7 @@ def test_a_proxy_that_waits_for_bytes_is_told_with_the_device() -> None:
     ) in waits
     found = judge(ranks := CASES["the-network-loses-what-one-sends"].ranks("540"))
     (finding,) = findings_of(found, ranks)
-    assert "rank 3 brings no bytes that the others wait for" in finding.headline
+    assert "rank 3 does not exchange the bytes that the others wait for" in finding.headline
     assert all(label(wait)[1] for wait in waits_of(found))
 
 

@@ -20,7 +20,7 @@
 #include "../../exporters/stagewatch_nccl/interface.h"
 
 enum { CHANNELS = 2, RANKS = 16, WINDOW = 4, CHUNK = 1 << 19 };
-enum fault { NONE, NEVER_CALLED, NEVER_LAUNCHED, NEVER_BEGUN, LOST, GPU_STUCK, OTHER_SIZE };
+enum fault { NONE, NOT_CALLED, NOT_LAUNCHED, NOT_BEGUN, LOST, GPU_STUCK, OTHER_SIZE, NO_BUFFER };
 
 struct wire { /* from a rank to the next one, on one channel: transfers so far */
     _Atomic uint64_t posted, sent, received;
@@ -38,8 +38,15 @@ struct rank {
     pthread_cond_t changed;
     void *launched;
     enum fault fault;
+    double until; /* seconds of the monotonic clock: when the fault ends */
     int busy;
 };
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
 
 static void start(struct rank *mine, void **handle, uint64_t type, struct event *event) {
     if (mine->version == 4) event->type_4 = type;
@@ -51,8 +58,8 @@ static void pause_a_little(void) {
     usleep(200);
 }
 
-static void for_ever(void) {
-    for (;;) pause();
+static void wait_out(const struct rank *mine) {
+    while (now() < mine->until) pause_a_little();
 }
 
 /* One direction of one channel. */
@@ -80,10 +87,12 @@ static void end_step(struct rank *mine, struct side *side) {
 
 /* Serve one channel of a ring all-reduce for a moment; whether it is done. */
 static int progress(struct rank *mine, struct side *in, struct side *out, int channel,
-                    uint64_t steps, uint64_t base, int stuck, int lost) {
+                    uint64_t steps, uint64_t base, enum fault fault) {
     int before = (mine->rank + mine->ranks - 1) % mine->ranks;
     struct wire *from = &mine->wires[before][channel], *to = &mine->wires[mine->rank][channel];
-    while (in->posted < steps && in->posted < in->done + WINDOW) {
+    int stuck = fault == GPU_STUCK, lost = fault == LOST;
+    uint64_t buffers = fault == NO_BUFFER ? steps / 2 : steps;
+    while (in->posted < buffers && in->posted < in->done + WINDOW) {
         begin_step(mine, in, STEP_RECEIVE);
         atomic_store(&from->posted, base + in->posted);
     }
@@ -100,8 +109,11 @@ static int progress(struct rank *mine, struct side *in, struct side *out, int ch
         state(mine, out, out->moved, STEP_SEND_PEER);
         if (atomic_load(&to->posted) > base + out->moved) {
             state(mine, out, out->moved++, STEP_SEND);
-            if (!(lost && out->moved > steps / 2)) atomic_store(&to->sent, base + out->moved);
         }
+    }
+    if (out->moved) { /* what was lost is sent again in the end */
+        uint64_t gone = lost && out->moved > steps / 2 ? steps / 2 : out->moved;
+        if (atomic_load(&to->sent) < base + gone) atomic_store(&to->sent, base + gone);
     }
     int arrived = atomic_load(&to->received) > base + out->done;
     if (out->done < out->moved && arrived) end_step(mine, out);
@@ -110,7 +122,7 @@ static int progress(struct rank *mine, struct side *in, struct side *out, int ch
 
 /* GPUs of one node wait for each other by their memory. */
 static int all_have_begun(struct rank *mine, enum fault fault) {
-    int done = fault != GPU_STUCK;
+    int done = fault != GPU_STUCK || now() > mine->until;
     for (int other = 0; other < mine->ranks; other++)
         done &= atomic_load(&mine->wires[other][0].begun) >= mine->operations;
     return done;
@@ -120,7 +132,7 @@ static void serve(struct rank *mine, void *launched, enum fault fault) {
     void *kernels[CHANNELS] = {0};
     struct side sides[2][CHANNELS] = {0};
     uint64_t steps = 2 * (mine->ranks - 1), base = (mine->operations - 1) * steps;
-    if (fault == NEVER_BEGUN) for_ever();
+    if (fault == NOT_BEGUN) wait_out(mine);
     for (int channel = 0; channel < CHANNELS; channel++) {
         struct event event = {.parent = launched, .kernel.channel = channel};
         start(mine, &kernels[channel], EVENT_KERNEL, &event);
@@ -137,7 +149,7 @@ static void serve(struct rank *mine, void *launched, enum fault fault) {
         if (mine->local) continue;
         for (int channel = 0; channel < CHANNELS; channel++)
             done &= progress(mine, &sides[0][channel], &sides[1][channel], channel, steps, base,
-                             fault == GPU_STUCK, fault == LOST);
+                             now() < mine->until ? fault : NONE);
     }
     for (int channel = 0; channel < CHANNELS; channel++) {
         for (int sends = 0; sends < 2; sends++)
@@ -163,14 +175,15 @@ static void *proxy_thread(void *given) {
     return NULL;
 }
 
-/* One all-reduce, to its end. */
-void fake_all_reduce(struct rank *mine, uint64_t elements, int fault) {
+/* One all-reduce, to its end; the fault ends after so many seconds. */
+void fake_all_reduce(struct rank *mine, uint64_t elements, int fault, double seconds) {
     void *group = NULL, *launched = NULL;
     struct event event = {0};
     mine->operations++;
-    if (fault == NEVER_CALLED) for_ever();
+    mine->until = now() + seconds;
+    if (fault == NOT_CALLED) wait_out(mine);
     if (mine->version > 4) start(mine, &group, EVENT_GROUP, &event);
-    if (fault == NEVER_LAUNCHED) for_ever();
+    if (fault == NOT_LAUNCHED) wait_out(mine);
     struct collective call = {mine->operations, "AllReduce",
                               NULL,             NULL,
                               elements + 8 * (fault == OTHER_SIZE), 0,
@@ -188,12 +201,36 @@ void fake_all_reduce(struct rank *mine, uint64_t elements, int fault) {
     pthread_mutex_unlock(&mine->lock);
 }
 
-/* Load a plugin and make a communicator of all ranks; NULL where it cannot be loaded. */
+static int no_init(void **context, uint64_t id, int *mask, const char *name, int nodes, int ranks,
+                   int rank, logger log) {
+    (void)context, (void)id, (void)mask, (void)name, (void)nodes, (void)ranks, (void)rank, (void)log;
+    return SUCCESS;
+}
+
+static int no_start(void *context, void **handle, const struct event *event) {
+    (void)context, (void)event;
+    *handle = NULL;
+    return SUCCESS;
+}
+
+static int no_stop(void *handle) {
+    (void)handle;
+    return SUCCESS;
+}
+
+static int no_record(void *handle, int state, const void *arguments) {
+    (void)handle, (void)state, (void)arguments;
+    return SUCCESS;
+}
+
+/* Load a plugin and make a communicator of all ranks; NULL where it has not that version, of which
+ * 0 means to go without. */
 struct rank *fake_init(const char *plugin, int version, const char *network, int rank, int ranks) {
     char symbol[64];
     snprintf(symbol, sizeof symbol, "ncclProfiler_v%d", version);
     void *library = dlopen(plugin, RTLD_NOW | RTLD_LOCAL);
-    void *found = library ? dlsym(library, symbol) : NULL;
+    static const struct profiler_5 nothing = {"none", no_init, no_start, no_stop, no_record, no_stop};
+    const void *found = version && library ? dlsym(library, symbol) : version ? NULL : &nothing;
     struct rank *mine = calloc(1, sizeof *mine);
     mine->version = version;
     mine->rank = rank;
@@ -206,7 +243,7 @@ struct rank *fake_init(const char *plugin, int version, const char *network, int
         free(mine);
         return NULL;
     }
-    mine->plugin = *(struct profiler_5 *)found;
+    mine->plugin = *(const struct profiler_5 *)found;
     if (*network) {
         int fd = open(network, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
         size_t size = sizeof(struct wire) * RANKS * CHANNELS;
@@ -216,19 +253,13 @@ struct rank *fake_init(const char *plugin, int version, const char *network, int
     }
     int mask = 0;
     uint64_t id = 0x5eed0000c0ffee01;
-    struct profiler_4 *old = found;
+    const struct profiler_4 *old = found;
     if (version == 4) old->init(&mine->context, &mask, "world", id, 2, ranks, rank, NULL);
     else mine->plugin.init(&mine->context, id, &mask, "world", 2, ranks, rank, NULL);
     pthread_t thread;
     pthread_create(&thread, NULL, proxy_thread, mine);
     pthread_detach(thread);
     return mine;
-}
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return 1e9 * time.tv_sec + time.tv_nsec;
 }
 
 static void both(struct rank *mine, void **handle, uint64_t type, struct event *event) {
@@ -267,7 +298,7 @@ static void cost(struct rank *mine) {
             case 5: both(mine, &group, EVENT_GROUP, &event);
             }
         }
-        spent[part] = (now() - begun) / TIMES / 2;
+        spent[part] = 1e9 * (now() - begun) / TIMES / 2;
         mine->plugin.stop(service);
     }
     const char *names[] = {"operation", "kernel", "proxy operation", "transfer", "state", "group"};
@@ -289,7 +320,7 @@ int main(int count, char **words) {
     }
     int struck = count > 9 && atoi(words[8]) == rank ? atoi(words[9]) : 0;
     for (int at = 1; at <= atoi(words[6]); at++) {
-        fake_all_reduce(mine, 1 << 20, at == struck ? atoi(words[7]) : NONE);
+        fake_all_reduce(mine, 1 << 20, at == struck ? atoi(words[7]) : NONE, 1e9);
         printf("%d\n", at);
         fflush(stdout);
     }

@@ -18,6 +18,8 @@ from stagewatch_nccl import build
 from tests.waiting import wait_for
 
 HARNESS = Path(__file__).with_name("fake_nccl.c")
+LOOKS = 4
+"""That must show the same of ranks that stand still."""
 SANITIZERS = {"plain": (), "address": ("address,undefined",), "thread": ("thread",)}
 
 
@@ -25,12 +27,13 @@ class Fault(IntEnum):
     """As `enum fault` of the harness has them."""
 
     NONE = 0
-    NEVER_CALLED = 1
-    NEVER_LAUNCHED = 2
-    NEVER_BEGUN = 3
+    NOT_CALLED = 1
+    NOT_LAUNCHED = 2
+    NOT_BEGUN = 3
     LOST = 4
     GPU_STUCK = 5
     OTHER_SIZE = 6
+    NO_BUFFER = 7
 
 
 def built(into: Path, *sanitizers: str) -> tuple[Path, Path]:
@@ -46,6 +49,12 @@ def built(into: Path, *sanitizers: str) -> tuple[Path, Path]:
     except subprocess.CalledProcessError:
         pytest.skip(f"the compiler cannot build it with {flags or 'these flags'}")
     return plugin, harness
+
+
+def shared_harness(into: Path) -> None:
+    """The harness as a library that programs load."""
+    made = ["-O1", "-fPIC", "-shared", "-o", str(into), str(HARNESS), "-ldl", "-pthread"]
+    subprocess.run(["cc", "-std=c11", *made], check=True)
 
 
 class Ring:
@@ -73,6 +82,7 @@ class Ring:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         """Begin so many all-reduces; the fault happens to the victim in one of them."""
+        self._at = at
         for rank, log in enumerate(self.logs):
             wires = f"{'' if network else 'local:'}{self._network}"
             words = [self._plugin, version, wires, rank, len(self.logs)]
@@ -89,24 +99,25 @@ class Ring:
         """The exit statuses."""
         return [process.wait(120) for process in self.processes]
 
-    def at(self, operation: int) -> bool:
-        """Whether some rank has come so far."""
-        lines = [log.read_text().split() for log in self.logs]
-        return any(str(operation) in done for done in lines)
+    def at(self, rank: int, operation: int) -> bool:
+        """Whether a rank has come so far."""
+        return operation < 1 or str(operation) in self.logs[rank].read_text().split()
 
     def still(self) -> list[Communicator | None]:
         """What each rank has open once none of them moves any more."""
         pids = [process.pid for process in self.processes]
-        before: dict[int, tuple[Communicator, ...]] = {}
+        wait_for(lambda: all(self.at(rank, self._at - 1) for rank in range(len(pids))), "the fault")
+        looks: list[dict[int, tuple[Communicator, ...]]] = []
 
-        def looks() -> dict[int, tuple[Communicator, ...]] | None:
-            nonlocal before
-            now = self.files.read(pids)
-            quiet = standing(before, now) if len(now) == len(pids) else None
-            before = now
-            return quiet if quiet and all(quiet.values()) else None
+        def quiet() -> dict[int, tuple[Communicator, ...]] | None:
+            looks.append(self.files.read(pids))
+            kept = looks[-1]
+            for before in looks[-LOOKS:]:
+                kept = standing(before, kept)
+            alike = len(looks) > LOOKS and len(kept) == len(pids) and all(kept.values())
+            return kept if alike else None
 
-        found = wait_for(looks, "ranks that stand still", pause=0.5)
+        found = wait_for(quiet, "ranks that stand still", pause=0.4)
         return [found[pid][0] if found.get(pid) else None for pid in pids]
 
     def close(self) -> None:

@@ -47,7 +47,7 @@ def test_a_rank_that_never_calls_has_the_operation_before_and_the_others_wait_in
     ring: Rings,
 ) -> None:
     eight = ring()
-    eight.start(AT, Fault.NEVER_CALLED, victim=5, at=AT)
+    eight.start(AT, Fault.NOT_CALLED, victim=5, at=AT)
     assert states(eight) == [("idle", AT - 1) if rank == 5 else ("begun", AT) for rank in range(8)]
     told = eight.still()[0]
     assert told is not None
@@ -61,14 +61,14 @@ def test_a_rank_that_never_calls_has_the_operation_before_and_the_others_wait_in
 
 def test_a_rank_that_launches_nothing_is_inside_of_the_call(ring: Rings) -> None:
     eight = ring()
-    eight.start(AT, Fault.NEVER_LAUNCHED, victim=5, at=AT)
+    eight.start(AT, Fault.NOT_LAUNCHED, victim=5, at=AT)
     assert states(eight)[5] == ("called", AT - 1)
 
 
 @pytest.mark.parametrize("network", [True, False])
 def test_a_kernel_that_never_begins_is_launched(ring: Rings, network: bool) -> None:
     eight = ring()
-    eight.start(AT, Fault.NEVER_BEGUN, victim=2, at=AT, network=network)
+    eight.start(AT, Fault.NOT_BEGUN, victim=2, at=AT, network=network)
     assert states(eight) == [("launched" if rank == 2 else "begun", AT) for rank in range(8)]
 
 
@@ -94,6 +94,14 @@ def test_a_gpu_that_takes_nothing_more_waits_for_no_peer(ring: Rings) -> None:
     found = eight.still()
     assert [one.transfers for one in found if one and one.member == 6] == [()]
     assert found[7] and [one.peer for one in found[7].transfers if one.waits == "receive"] == [6]
+
+
+def test_a_proxy_waits_for_a_buffer_of_the_rank_after_it(ring: Rings) -> None:
+    eight = ring()
+    eight.start(AT, Fault.NO_BUFFER, victim=6, at=AT)
+    found = eight.still()
+    assert found[5] and Transfer("credit", 6) in found[5].transfers
+    assert [one.transfers for one in found if one and one.member == 6] == [()]
 
 
 @pytest.mark.parametrize("sanitizer", [name for name in SANITIZERS if name != "plain"])
@@ -138,7 +146,7 @@ def test_files_of_killed_processes_go_after_a_while_and_those_of_living_ones_sta
     ring: Rings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two = ring(ranks=2)
-    two.start(AT, Fault.NEVER_CALLED, victim=1, at=2)
+    two.start(AT, Fault.NOT_CALLED, victim=1, at=2)
     two.still()
     two.processes[0].kill()
     two.processes[0].wait()

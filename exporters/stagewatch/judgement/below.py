@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stagewatch.judgement.facts import RankFacts
-from stagewatch.ranks.nccl.layout import LAUNCHED, NETWORK, RECEIVE, Communicator
+from stagewatch.ranks.nccl.layout import CREDIT, LAUNCHED, NETWORK, RECEIVE, Communicator
 
 NOT_LAUNCHED, NOT_BEGUN, NO_BYTES = "not_launched", "not_begun", "no_bytes"
 """Evidence: what those that are waited for have not done."""
@@ -33,6 +33,8 @@ class Below:
     group: str
     op: str
     sequence: int
+    lacks: str = ""
+    """What does not come of the targets: `bytes`, or a `buffer` for what is sent to them."""
     over: str = ""
     """The network device, where only one can be meant."""
 
@@ -90,12 +92,12 @@ def _look(members: Members, live: Sequence[RankFacts], shown: Shown) -> None:
     late = {n: m for n, m in members.items() if n not in here and m[1].sequence < sequence}
     waiting = {n: m for n, m in here.items() if m[1].state == LAUNCHED}
     if late:
-        _blame(shown, here, late, NOT_LAUNCHED) if whole else None
+        _blame(shown, _wait(here, late, NOT_LAUNCHED)) if whole else None
     elif whole and _differing(here, shown):
         return
     elif waiting:
         begun = {n: m for n, m in here.items() if n not in waiting}
-        _blame(shown, begun, waiting, NOT_BEGUN) if whole and begun else None
+        _blame(shown, _wait(begun, waiting, NOT_BEGUN)) if whole and begun else None
     else:
         _transfers(here, shown, live, whole=whole)
 
@@ -104,18 +106,19 @@ def _places(members: Iterable[Member]) -> frozenset[int]:
     return frozenset(place for place, _ in members)
 
 
-def _blame(shown: Shown, waiters: Members, targets: Members, evidence: str, over: str = "") -> None:
+def _blame(shown: Shown, wait: Below) -> None:
     """Note that these wait for those, which wait for nobody."""
-    wait = _wait(waiters, targets, evidence, over)
     shown.waits.append(wait)
     for place in wait.targets:
         shown.at_fault.setdefault(place, wait)
 
 
-def _wait(waiters: Members, targets: Members, evidence: str, over: str = "") -> Below:
+def _wait(
+    waiters: Members, targets: Members, evidence: str, lacks: str = "", over: str = ""
+) -> Below:
     one = next(iter(waiters.values()))[1]
     places = _places(waiters.values()), _places(targets.values())
-    return Below(*places, evidence, one.name or one.id[:8], one.op, one.sequence, over)
+    return Below(*places, evidence, one.name or one.id[:8], one.op, one.sequence, lacks, over)
 
 
 def _differing(here: Members, shown: Shown) -> bool:
@@ -155,15 +158,17 @@ def _transfers(here: Members, shown: Shown, live: Sequence[RankFacts], *, whole:
         roots = free if 2 * len(free) <= len(here) else set()
     for root in sorted(roots):
         others = {n: here[n] for n, peers in awaited.items() if root in peers and n not in roots}
-        device = {t.network for _, one in others.values() for t in one.transfers if t.peer == root}
-        over = device.pop() if len(device) == 1 else ""
+        of_root = [t for _, one in others.values() for t in one.transfers if t.peer == root]
+        devices = {one.network for one in of_root}
+        over = devices.pop() if len(devices) == 1 else ""
         waiters = others or {n: m for n, m in here.items() if n != root}
-        _blame(shown, waiters, {root: here[root]}, NO_BYTES, over)
+        lacks = "buffer" if of_root and all(t.waits == CREDIT for t in of_root) else "bytes"
+        _blame(shown, _wait(waiters, {root: here[root]}, NO_BYTES, lacks, over))
     told = {place for wait in shown.waits for place in wait.waiters} | shown.at_fault.keys()
     for number, member in here.items() if roots else ():
         if member[0] not in told:
             peers = {n: here[n] for n in awaited[number] or roots}
-            shown.waits.append(_wait({number: member}, peers, NO_BYTES))
+            shown.waits.append(_wait({number: member}, peers, NO_BYTES, "bytes"))
 
 
 def said(wait: Below, live: Sequence[RankFacts]) -> str:
@@ -174,4 +179,5 @@ def said(wait: Below, live: Sequence[RankFacts]) -> str:
     ranks = sorted(live[place].rank for place in wait.waiters)
     whose = f"rank {ranks[0]}'s proxy waits" if len(ranks) == 1 else f"{len(ranks)} proxies wait"
     over = f" over {wait.over}" if wait.over else ""
-    return f"{wait.op} {wait.sequence} ({whose} for its bytes{over})"
+    what = "a buffer of it" if wait.lacks == "buffer" else "its bytes"
+    return f"{wait.op} {wait.sequence} ({whose} for {what}{over})"

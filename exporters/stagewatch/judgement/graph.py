@@ -78,6 +78,8 @@ class Edge:
     """The how manyth collective of the group that is, where they are counted."""
     outside: KernelWait | None = None
     """Whom or what they wait for that is no rank of their role."""
+    lacks: str = ""
+    """What does not come of the targets, in NCCL: `bytes`, or a `buffer` for those of waiters."""
     over: str = ""
     """The network device that does not bring it, where only one can be meant."""
 
@@ -528,8 +530,8 @@ def _nccl_waits(live: Sequence[RankFacts], graph: Graph) -> None:
     shown = below(live)
     for wait in shown.waits:
         graph.waits |= wait.waiters
-        told = Kind(wait.evidence), wait.group, wait.op, wait.sequence, None, wait.over
-        graph.edges.append(Edge(wait.waiters, wait.targets, *told))
+        told = Kind(wait.evidence), wait.group, wait.op, wait.sequence, None, wait.lacks
+        graph.edges.append(Edge(wait.waiters, wait.targets, *told, wait.over))
     for place, wait in shown.at_fault.items():
         graph.together.discard(place)
         if place not in graph.awaited:

@@ -103,7 +103,7 @@ _LABELS = {
     Kind.KERNEL.value: "held by {them}",
     Kind.NOT_LAUNCHED.value: "not launched by {them}",
     Kind.NOT_BEGUN.value: "not begun on the GPU of {them}",
-    Kind.NO_BYTES.value: "no bytes of {them}",
+    Kind.NO_BYTES.value: "{them} {do} not exchange bytes",
     Kind.AMBIGUOUS.value: "two groups of one name",
     Kind.TOGETHER.value: "all have come",
     Kind.ELSEWHERE.value: "not in sight",
@@ -208,7 +208,8 @@ def _not_begun(wait: Wait, who: str, them: str) -> str:
 def _no_bytes(wait: Wait, who: str, them: str) -> str:
     over = f" over {name(wait.over)}" if wait.over else ""
     part = "'s proxy"
-    return f"{_in_nccl(wait, who, part)} for bytes of {them}{over}"
+    lacks = "a buffer" if wait.lacks == "buffer" else "bytes"
+    return f"{_in_nccl(wait, who, part)} for {lacks} of {them}{over}"
 
 
 def _in_nccl(wait: Wait, who: str, part: str = "") -> str:

@@ -45,6 +45,8 @@ class Wait:
     sequence: int | None = None
     beyond: str = ""
     """Whom or what else they wait for, in words; empty if for nothing else."""
+    lacks: str = ""
+    """As an edge has it."""
     over: str = ""
     """The network device that brings nothing."""
 
@@ -82,6 +84,7 @@ def _met(verdict: Verdict, edge: Edge, verdicts: Sequence[Verdict]) -> Wait | No
         edge.group,
         edge.op,
         edge.sequence,
+        lacks=edge.lacks,
         over=edge.over,
     )
     if edge.group == POINT_TO_POINT:

@@ -158,8 +158,8 @@ MEANING = {
         "have launched what the others are in, and their GPUs have not begun it",
     ),
     "no_bytes": (
-        "brings no bytes that the others wait for",
-        "bring no bytes that the others wait for",
+        "does not exchange the bytes that the others wait for",
+        "do not exchange the bytes that the others wait for",
     ),
     "mismatch": (
         "does not do what the others of its group do",
