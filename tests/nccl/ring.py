@@ -40,7 +40,7 @@ def built(into: Path, *sanitizers: str) -> tuple[Path, Path]:
     """The plugin and the harness; skips the test where the compiler lacks something."""
     if shutil.which("cc") is None:
         pytest.skip("no C compiler")
-    flags = [f"-fsanitize={one}" for one in sanitizers]
+    flags = [one if one.startswith("-") else f"-fsanitize={one}" for one in sanitizers]
     plugin, harness = into / "libnccl-profiler-stagewatch.so", into / "fake_nccl"
     command = ["cc", "-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", *flags]
     try:
