@@ -66,6 +66,11 @@ rules: # what is generated and not in git: for dcgm-exporter, and for Kubernetes
 	PYTHONPATH=exporters python3 alerts/dcgm.rules.py
 	PYTHONPATH=exporters python3 deploy/kubernetes/generate.py
 
+.PHONY: plugin
+plugin: # what NCCL loads, and the wheel stagewatch-nccl around it, into dist/
+	@deploy/setup.sh venv
+	cd exporters/stagewatch_nccl && $(CURDIR)/$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/dist
+
 bench:
 	@deploy/setup.sh venv
 	$(BIN)/python -m tests.bench $(ARGS)

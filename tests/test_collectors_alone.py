@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -57,6 +58,7 @@ NODE = {
     "clock": "clock_synchronized",
     "faults": "fault_injection_active",
     "incidents": "rl_rank_stack_frame_info",
+    "nccl_inspector": "stagewatch_nccl_inspector_lacking",
 }
 """A metric of each collector of the node that shows that it has seen what is there."""
 
@@ -153,7 +155,12 @@ def this_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ob
     (tmp / "prolog/540").write_text("user=alice\ngpus=0,1\n")
     infiniband_port(tmp / "sys", "mlx5_0", counters={"port_xmit_data": 1, "port_rcv_data": 2})
     write_marker(tmp / "faults", Marker("f1", "cpu_contention", time.time()))
-    with socket.create_server(("127.0.0.1", 0)) as server, Children() as children:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        Children() as children,
+        tempfile.TemporaryDirectory(dir="/dev/shm") as memory,
+    ):
+        Path(memory, "nccl_inspector_metrics_GPU-1.prom").write_text("of_a_later_version 1\n")
         rank = children.start(
             [sys.executable, "-c", AT_WORK, "0"],
             environ=os.environ | {"STAGEWATCH_DIR": str(tmp / "ranks")},
@@ -182,6 +189,7 @@ def this_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ob
             "collector.checkpoints.every": 0.2,
             "collector.logs.files": (f"{tmp}/{{job_id}}.log",),
             "collector.logs.every": 0.2,
+            "collector.nccl_inspector.dir": Path(memory),
             "collector.probe.targets": (f"tcp://127.0.0.1:{server.getsockname()[1]}",),
         }
 

@@ -24,6 +24,7 @@ from stagewatch.node_context import NodeContext, NodeOptions, node_context
 from stagewatch.ranks import activity, blocked_tasks, census, processes, sockets, stages, work
 from stagewatch.ranks import io as rank_io
 from stagewatch.ranks.environment_scan import denied_here
+from stagewatch.ranks.nccl import collector as nccl
 from stagewatch.storage import canary, checkpoints, io, nfs
 from stagewatch.web.events import events_page
 from stagewatch.web.facts import PageSources
@@ -43,6 +44,7 @@ def collector_specs() -> tuple[AnySpec[NodeContext], ...]:
         rank_io.SPEC,
         processes.SPEC,
         blocked_tasks.SPEC,
+        nccl.SPEC,
         io.SPEC,
         nfs.SPEC,
         canary.SPEC,

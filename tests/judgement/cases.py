@@ -16,6 +16,7 @@ from stagewatch.judgement.limits import (
     STILL_SECONDS,
     UNTAUGHT_SECONDS,
 )
+from stagewatch.ranks.nccl.layout import Communicator, Transfer
 from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.wait_class import WaitClass
 from tests.judgement.jobs import job
@@ -147,6 +148,43 @@ def asks(process: str, *others: tuple[str, int]) -> Differences:
         *(KernelWait(how, role, rank, through=process) for role, rank in others),
     )
     return NO_GROUP | PARKED | {"kernel_waits": waits}
+
+
+def has_open(
+    member: int,
+    *transfers: Transfer,
+    state: str = "begun",
+    sequence: int = 220,
+    size: int = 2 << 20,
+    of: tuple[str, int] = ("world", 8),
+) -> Communicator:
+    """What NCCL shows of a member of a communicator, by name and size."""
+    name, members = of
+    identity, waits = name.encode().ljust(8, b".").hex(), tuple(sorted(transfers))
+    return Communicator(
+        *(identity, name, member, members, "all_reduce", sequence, size, state, waits)
+    )
+
+
+def below(*communicators: Communicator) -> Differences:
+    """As the profiler plugin shows it."""
+    return {"nccl": tuple(sorted(communicators, key=lambda one: one.id))}
+
+
+def all_begun(**differs: Differences) -> dict[int, Differences]:
+    """Eight ranks whose kernels run, but for what is told of some (`rank_5=...`)."""
+    return {rank: differs.get(f"rank_{rank}", below(has_open(rank))) for rank in range(8)}
+
+
+def around(*lost: int, free: int = -1) -> dict[int, Differences]:
+    """A ring in which each waits for bytes of the one before it, but for one that is free; what
+    some have sent, the network does not bring."""
+    found = {}
+    for rank in range(8):
+        waits = [] if rank == free else [Transfer("receive", (rank - 1) % 8, "mlx5_2")]
+        waits += [Transfer("network", (rank + 1) % 8, "mlx5_2")] if rank in lost else []
+        found[rank] = below(has_open(rank, *waits))
+    return found
 
 
 NO_GROUP: Differences = {"collectives": {}, "group_sizes": {}, "inside": {}}
@@ -796,6 +834,56 @@ CASES: dict[str, Case] = {
         "group_only",
     ),
     "one-is-within-its-budget": well(8, WORLD, {0: NOT_COME | {"progress_age_seconds": 11.5}}),
+    # What NCCL shows, while all programs say that they have entered the same collective.
+    "one-has-not-launched": hang(
+        8,
+        WORLD,
+        all_begun(rank_5=below(has_open(5, state="idle", sequence=219))),
+        {5: "not_launched"},
+    ),
+    "one-stays-inside-of-the-call-of-nccl": hang(
+        8,
+        WORLD,
+        all_begun(rank_5=below(has_open(5, state="called", sequence=219))),
+        {5: "not_launched"},
+    ),
+    "one-gpu-has-not-begun": hang(
+        8, WORLD, all_begun(rank_2=below(has_open(2, state="launched"))), {2: "not_begun"}
+    ),
+    "the-network-loses-what-one-sends": hang(8, WORLD, around(3), {3: "no_bytes"}),
+    "one-proxy-gets-no-buffer-of-the-next": hang(
+        8, WORLD, all_begun(rank_5=below(has_open(5, Transfer("credit", 6)))), {6: "no_bytes"}
+    ),
+    "one-gpu-sends-nothing-more": hang(8, WORLD, around(free=6), {6: "no_bytes"}),
+    "one-launches-another-size": hang(
+        8, WORLD, all_begun(rank_2=below(has_open(2, size=1 << 20))), {2: "mismatch"}
+    ),
+    "one-has-not-launched-as-its-pair-has-not-begun": hang(
+        8,
+        WORLD,
+        all_begun(
+            rank_4=below(
+                has_open(4, state="idle", sequence=219),
+                has_open(0, state="launched", of=("tp:2", 2)),
+            ),
+            rank_5=below(has_open(5, state="idle", sequence=219), has_open(1, of=("tp:2", 2))),
+        ),
+        {4: "not_begun"},
+    ),
+    "no-gpu-has-begun": nobody(
+        8,
+        WORLD,
+        {rank: below(has_open(rank, state="launched")) for rank in range(8)},
+        "group_only",
+    ),
+    "all-gpus-run-and-no-proxy-tells": nobody(8, WORLD, all_begun(), "group_only"),
+    "each-proxy-waits-for-the-one-before": nobody(8, WORLD, around(), "group_only"),
+    "one-has-no-plugin": nobody(
+        8,
+        WORLD,
+        all_begun(rank_5=below(has_open(5, state="launched")), rank_7={}),
+        "group_only",
+    ),
     # What the kernel shows.
     "all-read-a-pipe-of-one-that-sleeps": hang(4, reads("train", 2), {2: SLEEPS}, {2: "awaited"}),
     "one-waits-in-a-chain-for-one-that-sleeps": hang(

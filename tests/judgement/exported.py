@@ -62,6 +62,13 @@ class _Rank:
             whom = {"for_role": wait.role, "for_rank": "" if wait.rank is None else wait.rank}
             more = {"process": wait.process, "address": wait.address, "through": wait.through}
             self._add("rl_rank_waits_for", 60.0, how=wait.how, **whom, **more)
+        for one in rank.nccl:
+            told = {"name": one.name, "member": one.member, "members": one.members, "op": one.op}
+            told |= {"bytes": one.size, "state": one.state}
+            self._add("rl_rank_nccl_operation", one.sequence, communicator=one.id, **told)
+            for wait in one.transfers:
+                which = {"waits": wait.waits, "peer": wait.peer, "network": wait.network}
+                self._add("rl_rank_nccl_wait_info", 1, communicator=one.id, **which)
         if rank.first_failure_age_seconds is not None:
             raised = self._past.end - rank.first_failure_age_seconds
             error, _, stage = rank.first_failure.partition(" in ")

@@ -49,6 +49,8 @@ def fill(made: MadeUp, beyond: float) -> None:
     grows("rl_rank_tcp_data_segments_total", 100, **slow)
     stays("rl_rank_swapped_memory_bytes", 2 * beyond, **slow)
     stays("rl_rank_resident_memory_bytes", 100 - 2 * beyond, **slow)
+    grows("rl_rank_nccl_compared_total", 100, **slow, communicator="world")
+    grows("rl_rank_nccl_last_total", 50 * beyond, **slow, communicator="world")
     grows("node_cpu_seconds_total", 0.02 * by_tick, **node, cpu=0, mode="steal")
     grows("os_numa_pages_total", 10 * beyond, **node, place="other")
     grows("os_numa_pages_total", 100 - 10 * beyond, **node, place="local")
@@ -64,6 +66,9 @@ def fill(made: MadeUp, beyond: float) -> None:
     for rank in range(4):
         own = beyond if rank == 3 else 0.0
         where = {"cluster": "c", "node": made.node(rank), "uuid": f"GPU-{rank}", "mig": ""}
+        peer = {**where, "job_id": "7", "role": "train", "rank": rank, "communicator": "world"}
+        told = {name: peer[name] for name in peer if name not in ("uuid", "mig")}
+        stays("rl_rank_nccl_operation_seconds", 1 - 0.2 * own, **told, op="AllReduce", size="1-2MB")
         stays("gpu_clock_hertz", 1e9 * (1 - 0.05 * own), **where, domain="sm")
         stays("gpu_temperature_celsius", 60 + 8 * own, **where)
         stays("gpu_sm_active_ratio", 0.5 + 0.05 * own, **where)

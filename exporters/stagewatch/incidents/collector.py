@@ -52,6 +52,7 @@ from stagewatch.node_context import NodeContext
 from stagewatch.ranks.directory import RankDirectory
 from stagewatch.ranks.events import in_words, last_events
 from stagewatch.ranks.model import RANK_LABELS, Rank
+from stagewatch.ranks.nccl.files import ByProcess, NcclFiles, nccl_files, standing
 from stagewatch.ranks.records import Life
 from stagewatch.ranks.stacks import MISSING, NO_PROCESS, Stack, StackTaker, Take, stack
 from stagewatch.ranks.stacks_child import ANSWER_SECONDS
@@ -79,6 +80,8 @@ MAX_FRAMES = 10_000
 QUIET_SECONDS = MIN_SECONDS / 2
 """Ranks of a job are observed once one of them has made no progress for so long."""
 KERNEL_SECONDS = 900.0
+TIDY_SECONDS = 60.0
+"""Between looks for what killed ranks have left of NCCL."""
 MAX_LINES = 20
 """Lines of the kernel log, and fault markers, in an incident."""
 MAX_EVENTS = 200
@@ -102,6 +105,20 @@ WAITS = gauge(
     "1 for whatever the kernel shows a rank to wait for once its job seems to hang, and in what: a "
     "rank, a process that is none, or an address; with none of these it waits for nobody.",
     (*RANK_LABELS, "how", "for_role", "for_rank", "process", "address", "through"),
+)
+NCCL = gauge(
+    "rl_rank_nccl_operation",
+    "How manyth collective of a communicator a rank has open in NCCL, or had last, once its job "
+    "seems to hang and two looks 3 s apart saw the same; with the plugin of stagewatch-nccl. "
+    "`idle`: none is open; `called`: the program is inside of NCCL's call; `launched`: the GPU has "
+    "not begun it; `begun`: it runs.",
+    (*RANK_LABELS, "communicator", "name", "member", "members", "op", "bytes", "state"),
+)
+TRANSFER = gauge(
+    "rl_rank_nccl_wait_info",
+    "1 for what the NCCL proxy of such a rank waits for: to `receive` from a peer, for its "
+    "`credit` to send, or for the `network` to take what is sent; a peer is a member's number.",
+    (*RANK_LABELS, "communicator", "waits", "peer", "network"),
 )
 CONNECTION = gauge(
     "rl_rank_connection_info",
@@ -133,6 +150,8 @@ class _Watched:
     """When the next look is, on the monotonic clock."""
     looks: dict[int, list[Take]] = field(default_factory=dict)
     """By process, the latest last; of those before it only the thread that trains."""
+    nccl: ByProcess = field(default_factory=dict)
+    """What communicators had open at the first of two looks."""
     incident: Incident | None = None
     """What was kept of it, once it was looked at twice."""
     pauses: Iterator[float] = field(default_factory=lambda: iter(PAUSES_SECONDS))
@@ -187,6 +206,7 @@ class IncidentsCollector(Collector):
         files: Files | None = None,
         open_kernel_log: Callable[[], int] | None = None,
         waits: Waits | None = None,
+        nccl: NcclFiles | None = None,
     ) -> None:
         self._ranks = ranks
         self._proc = proc
@@ -201,6 +221,8 @@ class IncidentsCollector(Collector):
         self._fault_dir = fault_dir
         self._findings = findings or Findings()
         self._libraries = Libraries(files)
+        self._nccl = nccl
+        self._tidied = time.monotonic()
         self._begun: _Watched | None = None
         """Between two looks that belong together."""
         self._watched: dict[str, _Watched] = {}
@@ -217,6 +239,7 @@ class IncidentsCollector(Collector):
     def collect(self) -> Samples:
         all_ranks = self._ranks.look().ranks
         self._departures.look(all_ranks)
+        self._tidy()
         ranks = self._quiet(all_ranks)
         self._observer.look(ranks)
         facts = self._observer.facts(ranks)
@@ -256,6 +279,16 @@ class IncidentsCollector(Collector):
             raise NoData("no job on this node seems to hang")
         return out
 
+    def _tidy(self) -> None:
+        """Remove what killed ranks have left of NCCL, now and then."""
+        if self._nccl is not None and time.monotonic() - self._tidied > TIDY_SECONDS:
+            self._tidied = time.monotonic()
+            self._nccl.tidy()
+
+    def _communicators(self, ranks: Iterable[Rank]) -> ByProcess:
+        """What these have open in NCCL, where they run its plugin."""
+        return self._nccl.read({rank.pid for rank in ranks if rank.pid}) if self._nccl else {}
+
     def close(self) -> None:
         self._taker.close()
         self._waits.close()
@@ -293,6 +326,7 @@ class IncidentsCollector(Collector):
         asked = self._libraries.ask(live)
         self._begun = _Watched(job_id, live, asked, time.monotonic() + APART_SECONDS)
         self._begun.add(takes)
+        self._begun.nccl = self._communicators(live)
 
     def _look_again(self, facts: Sequence[RankFacts], now: float) -> None:
         """Look once more at the job whose turn it is."""
@@ -305,6 +339,7 @@ class IncidentsCollector(Collector):
             mine = [fact for fact in facts if fact.job_id == watched.job_id]
             self._ask_the_kernel(watched.job_id, watched.ranks, mine)
             watched.add(self._taker.take(watched.ranks))
+            watched.nccl = self._communicators(watched.ranks)
             watched.due = time.monotonic() + APART_SECONDS
             self._begun = self._watched.pop(watched.job_id)
 
@@ -327,9 +362,15 @@ class IncidentsCollector(Collector):
     ) -> None:
         watched.add(self._taker.take(watched.ranks))
         stacks = {rank.key: watched.stack(rank) for rank in watched.ranks}
+        nccl = standing(watched.nccl, self._communicators(watched.ranks))
         before = self._latest[watched.job_id] if watched.incident else None
         seen = [
-            replace(fact, stack=stacks[key], kernel_waits=before.waits(fact) if before else ())
+            replace(
+                fact,
+                stack=stacks[key],
+                kernel_waits=before.waits(fact) if before else (),
+                nccl=nccl.get(fact.pid, ()),
+            )
             for fact in facts
             if (key := (fact.job_id, fact.role, str(fact.rank))) in stacks
         ]
@@ -338,7 +379,11 @@ class IncidentsCollector(Collector):
             incident = self._incident(watched, seen, sentences)
         else:
             ranks = [
-                replace(one, stack=stacks[before.job_id, one.role, str(one.rank)])
+                replace(
+                    one,
+                    stack=stacks[before.job_id, one.role, str(one.rank)],
+                    nccl=nccl.get(one.pid, ()),
+                )
                 for one in before.ranks
             ]
             incident = replace(before, sentences=sentences, ranks=ranks)
@@ -365,6 +410,7 @@ class IncidentsCollector(Collector):
                         printable(line, 300)
                         for line in events[fact.job_id, fact.role, str(fact.rank)]
                     ],
+                    nccl=fact.nccl,
                 )
                 for fact in facts
             ],
@@ -457,6 +503,12 @@ def _show(out: Samples, incident: Incident, ranks: Iterable[RankFacts]) -> None:
             number = "" if wait.rank is None else wait.rank
             ends = wait.process, wait.address, wait.through
             out.add(WAITS, 1, *key, wait.how, wait.role, number, *ends)
+        for one in incident.nccl(rank):
+            told = one.name, one.member, one.members, one.op, one.size, one.state
+            out.add(NCCL, one.sequence, *key, one.id, *told)
+            for transfer in one.transfers:
+                mine = transfer.waits, transfer.peer, transfer.network
+                out.add(TRANSFER, 1, *key, one.id, *mine)
         for address in incident.ends(rank):
             out.add(CONNECTION, 1, *key, address)
 
@@ -491,6 +543,7 @@ def _build(options: IncidentsOptions, context: NodeContext) -> IncidentsCollecto
         files=context.files,
         open_kernel_log=context.open_kernel_log,
         waits=Waits(start=context.start),
+        nccl=nccl_files(context.options.record_dir, context.proc),
     )
 
 

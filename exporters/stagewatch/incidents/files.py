@@ -21,6 +21,7 @@ from typing import Any
 from stagewatch.core.state_file import BROKEN, StateFile, optional, parse, real, text, whole
 from stagewatch.incidents.departures import NAME
 from stagewatch.judgement.facts import KernelWait, RankFacts
+from stagewatch.ranks.nccl.layout import STATES, Communicator, Transfer
 from stagewatch.ranks.stacks import MAX_FRAME, Stack
 from stagewatch.ranks.wait_class import WaitClass
 
@@ -55,6 +56,8 @@ class Witness:
     """What the kernel shows it to wait for."""
     ends: Sequence[str] = ()
     """Its connections to other nodes."""
+    nccl: Sequence[Communicator] = ()
+    """What its communicators have open, and have not moved in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,11 @@ class Incident:
         """The same of its connections to other nodes."""
         witness = self._witness(rank)
         return witness.ends if witness else ()
+
+    def nccl(self, rank: RankFacts) -> tuple[Communicator, ...]:
+        """The same of what its communicators have open."""
+        witness = self._witness(rank)
+        return tuple(witness.nccl) if witness else ()
 
     def _witness(self, rank: RankFacts) -> Witness | None:
         wanted = rank.role, rank.rank, rank.pid
@@ -173,7 +181,12 @@ def with_evidence(
     """The ranks with their stacks and waits out of those incidents that still are what they do."""
     current = {incident.job_id: incident for incident in standing(ranks, incidents, now)}
     return [
-        replace(rank, stack=incident.stack(rank), kernel_waits=incident.waits(rank))
+        replace(
+            rank,
+            stack=incident.stack(rank),
+            kernel_waits=incident.waits(rank),
+            nccl=incident.nccl(rank),
+        )
         if (incident := current.get(rank.job_id)) and rank.wait_class is not WaitClass.GONE
         else rank
         for rank in ranks
@@ -227,6 +240,26 @@ def _witness(content: Any) -> Witness:
         _texts(content["events"]),
         tuple(map(_wait, content.get("waits", ())[:MAX_WAITS])),
         _texts(content.get("ends", [])[:MAX_WAITS]),
+        tuple(map(_communicator, content.get("nccl", ())[:MAX_WAITS])),
+    )
+
+
+def _communicator(content: Any) -> Communicator:
+    if content["state"] not in STATES:
+        raise ValueError(f"{content['state']!r:.20} is no state of an operation")
+    return Communicator(
+        text(content["id"])[:MAX_TEXT],
+        text(content["name"])[:MAX_TEXT],
+        whole(content["member"]),
+        whole(content["members"]),
+        text(content["op"])[:MAX_TEXT],
+        whole(content["sequence"]),
+        whole(content["size"]),
+        content["state"],
+        tuple(
+            Transfer(text(one["waits"]), whole(one["peer"]), text(one["network"])[:MAX_TEXT])
+            for one in content["transfers"][:MAX_WAITS]
+        ),
     )
 
 

@@ -34,7 +34,8 @@ class Charge:
     rank: RankFacts
     evidence: str
     """`process_gone`, `node_lost`, `missing`, `left_loop_early`, `awaited`, `awaited_through`,
-    `mismatch`, `livelock`, `io_blocked`, `odd_one_out`, `stage_differs`, `stack_differs`,
+    `not_launched`, `not_begun`, `no_bytes` (these three as NCCL shows it), `mismatch`, `livelock`,
+    `io_blocked`, `odd_one_out`, `stage_differs`, `stack_differs`,
     `role_differs`, `circle`, `stage_behind` or `alone`."""
     group: str = ""
     op: str = ""

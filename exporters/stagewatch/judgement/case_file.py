@@ -21,6 +21,7 @@ from stagewatch.core.words import printable
 from stagewatch.judgement.facts import BLANK, Inside, KernelWait, RankFacts, RecordState
 from stagewatch.judgement.limits import DEFAULT, Limits, Shown, Stages
 from stagewatch.judgement.memory import Course, Moment, State
+from stagewatch.ranks.nccl.layout import Communicator, Transfer
 from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.wait_class import WaitClass
 
@@ -255,7 +256,7 @@ def _plain(name: str, value: Any) -> Any:
         return round(value, 3)
     if isinstance(value, frozenset):
         return sorted(value)
-    if name == "kernel_waits":
+    if name in ("kernel_waits", "nccl"):
         return [list(astuple(one)) for one in value]
     if isinstance(value, Stack):
         return [value.group, value.still, value.frame]
@@ -299,6 +300,17 @@ def _kernel_waits(value: Any) -> tuple[KernelWait, ...]:
     )
 
 
+def _nccl(value: Any) -> tuple[Communicator, ...]:
+    return tuple(
+        Communicator(
+            *(text(identity), text(name), whole(member), whole(members), text(op)),
+            *(whole(sequence), whole(size), text(state)),
+            tuple(Transfer(text(w), whole(peer), text(on)) for w, peer, on in waits[:MAX_SETS]),
+        )
+        for identity, name, member, members, op, sequence, size, state, waits in value[:MAX_SETS]
+    )
+
+
 def _stack(value: Any) -> Stack:
     return Stack(text(value[0]), _boolean(value[1]), text(value[2]))
 
@@ -331,6 +343,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "record": RecordState,
     "stack": _stack,
     "kernel_waits": _kernel_waits,
+    "nccl": _nccl,
 }
 """How each fact is taken out of a file; each raises one of `BROKEN`."""
 _TRUTH: dict[str, Callable[[Any], Any]] = {

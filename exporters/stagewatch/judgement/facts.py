@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from stagewatch.judgement.limits import MARKING_SECONDS, MIN_SECONDS, STILL_SECONDS
+from stagewatch.ranks.nccl.layout import Communicator
 from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.wait_class import WaitClass
 
@@ -137,6 +138,8 @@ class RankFacts:
     gpu: str = ""
     kernel_waits: tuple[KernelWait, ...] = ()
     """What it waits in and for whom, where an agent has asked the kernel."""
+    nccl: tuple[Communicator, ...] = ()
+    """What its communicators have open and have not moved in, where it runs our profiler plugin."""
 
     @property
     def stands_alone(self) -> bool:
@@ -188,7 +191,7 @@ def silent_seconds(
 
 _OF_A_CLUSTER = (
     *("node", "node_lost", "behind", "unmarked", "apart_before", "dead_seconds", "gpu"),
-    *("kernel_waits", "marking_seconds"),
+    *("kernel_waits", "marking_seconds", "nccl"),
 )
 """What one look at a node does not tell."""
 

@@ -162,7 +162,7 @@ def _held_up_by(
             return {at: (evidence, *where) for at, where in chosen.items()} | alike
     chosen = _but_as_waiting(live, graph, holding, tries_again=tries_again)
     if direct := {at: where for at, where in chosen.items() if at not in graph.through}:
-        return {at: ("awaited", *where) for at, where in direct.items()}
+        return {at: (graph.below.get(at, "awaited"), *where) for at, where in direct.items()}
     return {at: ("awaited_through", *where) for at, where in chosen.items() if len(chosen) == 1}
 
 

@@ -26,6 +26,7 @@ from stagewatch.judgement.limits import (
 from stagewatch.judgement.memory import Moment
 from stagewatch.prometheus.api import Series
 from stagewatch.prometheus.selectors import matchers
+from stagewatch.ranks.nccl.layout import STATES, Communicator, Transfer
 from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.wait_class import WaitClass
 
@@ -59,6 +60,8 @@ METRICS = (
     "rl_rank_stack_frame_info",
     "rl_rank_waits_for",
     "rl_rank_connection_info",
+    "rl_rank_nccl_operation",
+    "rl_rank_nccl_wait_info",
     "rank:rl_straggler:ratio",
 )
 """What facts are made of."""
@@ -384,6 +387,7 @@ class _Tables:
     def __init__(self, job: JobSeries) -> None:
         self._job = job
         several = {"rl_rank_wait_class", "rl_rank_waits_for", "rl_rank_connection_info", *_MANY}
+        several |= {"rl_rank_nccl_operation", "rl_rank_nccl_wait_info"}
         self._one = {name: _by_rank(job.by[name]) for name in METRICS if name not in several}
         self.up = self._one["rl_rank_up"]
         self._classes = _by_rank(one for one in job.by["rl_rank_wait_class"] if one[1])
@@ -395,6 +399,9 @@ class _Tables:
         }
         for labels, _ in job.by["rl_rank_waits_for"]:
             self._waits[rank_key(labels)].append(_kernel_wait(labels, ends))
+        self._nccl = _communicators(
+            job.by["rl_rank_nccl_operation"], job.by["rl_rank_nccl_wait_info"]
+        )
 
     def facts(self, job_id: str, key: RankKey, at: float, role: _Role) -> RankFacts:
         """What is known of one rank."""
@@ -453,6 +460,7 @@ class _Tables:
             unmarked=bool(self._value("rl_rank_unmarked", key)),
             gpu=info.get("uuid", ""),
             kernel_waits=tuple(sorted(self._waits.get(key, ()), key=repr)),
+            nccl=tuple(sorted(self._nccl.get(key, ()), key=lambda one: one.id)),
         )
 
     def _value(self, name: str, key: RankKey) -> float | None:
@@ -506,6 +514,28 @@ def _kernel_wait(labels: Mapping[str, str], ends: Mapping[str, RankKey]) -> Kern
 
     role, rank = labels.get("for_role", ""), _whole(labels.get("for_rank", ""))
     return KernelWait(how, role, rank, process("process"), address, process("through"))
+
+
+def _communicators(
+    operations: Iterable[Labelled], waits: Iterable[Labelled]
+) -> dict[RankKey, list[Communicator]]:
+    """What NCCL shows of each rank, out of its series."""
+    transfers: defaultdict[tuple[RankKey, str], set[Transfer]] = defaultdict(set)
+    for labels, _ in waits:
+        if (peer := _whole(labels.get("peer", ""))) is not None:
+            one = Transfer(labels.get("waits", ""), peer, labels.get("network", ""))
+            transfers[rank_key(labels), labels.get("communicator", "")].add(one)
+    found: defaultdict[RankKey, list[Communicator]] = defaultdict(list)
+    for labels, sequence in operations:
+        key, communicator = rank_key(labels), labels.get("communicator", "")
+        numbers = [_whole(labels.get(name, "")) for name in ("member", "members", "bytes")]
+        member, members, size = (number or 0 for number in numbers)
+        if None not in numbers and labels.get("state") in STATES:
+            told = labels.get("op", "unknown"), int(sequence), size, labels["state"]
+            mine = tuple(sorted(transfers[key, communicator]))
+            name = labels.get("name", "")
+            found[key].append(Communicator(communicator, name, member, members, *told, mine))
+    return found
 
 
 def _step(value: float | None) -> int | None:

@@ -14,6 +14,7 @@ from enum import Enum
 from statistics import median
 from types import MappingProxyType
 
+from stagewatch.judgement.below import NO_BYTES, NOT_BEGUN, NOT_LAUNCHED, below, said
 from stagewatch.judgement.facts import Inside, KernelWait, RankFacts
 from stagewatch.judgement.limits import LATER_SECONDS, YOUNGER_SECONDS
 from stagewatch.ranks.wait_class import WaitClass
@@ -53,6 +54,12 @@ class Kind(str, Enum):
     KERNEL = "kernel"
     """The kernel shows that the waiters read, or wait for a lock of, what the targets have; without
     targets that is a process which is no rank, or somebody on another node."""
+    NOT_LAUNCHED = NOT_LAUNCHED
+    """Below the program, in NCCL: the targets have not launched what the waiters have."""
+    NOT_BEGUN = NOT_BEGUN
+    """Their GPUs have not begun it."""
+    NO_BYTES = NO_BYTES
+    """They send nothing, or the network does not bring it."""
     TOGETHER = "together"
     """No targets: all members are inside, so that none of them waits for a rank."""
 
@@ -71,6 +78,10 @@ class Edge:
     """The how manyth collective of the group that is, where they are counted."""
     outside: KernelWait | None = None
     """Whom or what they wait for that is no rank of their role."""
+    lacks: str = ""
+    """What does not come of the targets, in NCCL: `bytes`, or a `buffer` for those of waiters."""
+    over: str = ""
+    """The network device that does not bring it, where only one can be meant."""
 
 
 @dataclass(slots=True)
@@ -103,6 +114,8 @@ class Graph:
     the kernel shows."""
     through: set[int] = field(default_factory=set)
     """They are awaited by way of a process alone that others have asked."""
+    below: dict[int, str] = field(default_factory=dict)
+    """They are awaited as NCCL shows it alone, with the evidence."""
     edges: list[Edge] = field(default_factory=list)
     """Who waits for whom, for people: nothing is decided by them."""
 
@@ -133,6 +146,7 @@ def draw(
             graph.skipped.setdefault(place, group.where)
     _sends(live, graph)
     _kernel_waits(live, graph)
+    _nccl_waits(live, graph)
     for place, where in awaited.items():
         graph.awaited.setdefault(place, where)
     return graph
@@ -509,6 +523,22 @@ def _kernel_waits(live: Sequence[RankFacts], graph: Graph) -> None:
             graph.outside |= {place: outside} if outside else {}
             waiter = frozenset((place,))
             graph.edges.append(Edge(waiter, targets, Kind.KERNEL, "", wait.how, None, outside))
+
+
+def _nccl_waits(live: Sequence[RankFacts], graph: Graph) -> None:
+    """What NCCL shows of members whose programs say that all have come."""
+    shown = below(live)
+    for wait in shown.waits:
+        graph.waits |= wait.waiters
+        told = Kind(wait.evidence), wait.group, wait.op, wait.sequence, None, wait.lacks
+        graph.edges.append(Edge(wait.waiters, wait.targets, *told, wait.over))
+    for place, wait in shown.at_fault.items():
+        graph.together.discard(place)
+        if place not in graph.awaited:
+            graph.awaited[place] = wait.group, said(wait, live)
+            graph.below[place] = wait.evidence
+    graph.mismatched |= {p: where for p, where in shown.unlike.items() if p not in graph.mismatched}
+    graph.differs |= shown.differ
 
 
 _ENDS = ("send", "receive", "")

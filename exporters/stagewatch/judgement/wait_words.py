@@ -101,6 +101,9 @@ _LABELS = {
     Kind.DIFFER.value: "{them} {do} not fit, or they",
     Kind.PEER.value: "not answered by {them}",
     Kind.KERNEL.value: "held by {them}",
+    Kind.NOT_LAUNCHED.value: "not launched by {them}",
+    Kind.NOT_BEGUN.value: "not begun on the GPU of {them}",
+    Kind.NO_BYTES.value: "{them} {do} not exchange bytes",
     Kind.AMBIGUOUS.value: "two groups of one name",
     Kind.TOGETHER.value: "all have come",
     Kind.ELSEWHERE.value: "not in sight",
@@ -192,6 +195,29 @@ def _kernel(wait: Wait, who: str, them: str) -> str:
     return f"{who} {_plural(wait.waiters, 'waits', 'wait')} in {name(wait.op)} for {them}"
 
 
+def _not_launched(wait: Wait, who: str, them: str) -> str:
+    have = _plural(wait.targets, "has", "have")
+    return f"{_in_nccl(wait, who)} for {them}, which {have} not launched it"
+
+
+def _not_begun(wait: Wait, who: str, them: str) -> str:
+    gpus = _plural(wait.targets, "whose GPU has", "whose GPUs have")
+    return f"{_in_nccl(wait, who)} for {them}, {gpus} not begun it"
+
+
+def _no_bytes(wait: Wait, who: str, them: str) -> str:
+    over = f" over {name(wait.over)}" if wait.over else ""
+    part = "'s proxy"
+    lacks = "a buffer" if wait.lacks == "buffer" else "bytes"
+    return f"{_in_nccl(wait, who, part)} for {lacks} of {them}{over}"
+
+
+def _in_nccl(wait: Wait, who: str, part: str = "") -> str:
+    whose = f"{who}{part}" if part and len(wait.waiters) == 1 else who
+    verb = _plural(wait.waiters, "waits", "wait")
+    return f"{whose} {verb} in NCCL, in {what(wait.op, wait.sequence, wait.group)},"
+
+
 def _ambiguous(wait: Wait, who: str, _: str) -> str:
     where = what(wait.op, wait.sequence, wait.group)
     return (
@@ -239,6 +265,9 @@ _SAID: dict[str, Callable[[Wait, str, str], str]] = {
     Kind.PEER.value: _peer,
     Kind.ELSEWHERE.value: _elsewhere,
     Kind.KERNEL.value: _kernel,
+    Kind.NOT_LAUNCHED.value: _not_launched,
+    Kind.NOT_BEGUN.value: _not_begun,
+    Kind.NO_BYTES.value: _no_bytes,
     Kind.AMBIGUOUS.value: _ambiguous,
     Kind.TOGETHER.value: _together,
     GONE: _gone,

@@ -115,6 +115,7 @@ _REPEATS = (
 _THROTTLED = f"topk by ({_GPU}) (1, max by ({_GPU}, reason) (rate(gpu_throttle_seconds_total[2m])))"
 _CLOCK = _mean("gpu_clock_hertz", 'domain="sm"')
 _LANES = f"max by ({_GPU}) (gpu_pcie_link_width / gpu_pcie_link_width_max)"
+_OPERATION = f"{ROLE}, communicator, op, size"
 _ABOVE, _FROM, _BELOW = operator.gt, operator.ge, operator.lt
 
 WITNESSES = (
@@ -218,6 +219,22 @@ WITNESSES = (
         f"max by ({RANK}, reason) ({_gpus('RANKS', _THROTTLED, 'reason')})",
         *(_ABOVE, 0.02),
         "Its GPU is slowed down %s of the time (REASON).",
+    ),
+    # Nobody is in a collective for a shorter time than who comes last to it.
+    Witness(
+        "nccl_last",
+        f"max by ({RANK}) (rate(rl_rank_nccl_last_total{{RANKS}}[2m])"
+        " / (rate(rl_rank_nccl_compared_total{RANKS}[2m]) > 0.1))",
+        *(_ABOVE, 0.5),
+        "It comes last to %s of the NCCL collectives of its node.",
+    ),
+    Witness(
+        "nccl_time",
+        f"min by ({RANK}) (rl_rank_nccl_operation_seconds{{RANKS}}"
+        f" / on ({_OPERATION}) group_left ()"
+        f" quantile by ({_OPERATION}) (0.5, rl_rank_nccl_operation_seconds{{JOBS}}))",
+        *(_BELOW, 0.8),
+        "It is in NCCL collectives for %s of its peers' time, so that it comes to them later.",
     ),
     Witness(
         "nfs_read",

@@ -149,6 +149,18 @@ MEANING = {
         "has not brought what the others ask a process for",
         "have not brought what the others ask a process for",
     ),
+    "not_launched": (
+        "has not launched on its GPU what the others wait in",
+        "have not launched on their GPUs what the others wait in",
+    ),
+    "not_begun": (
+        "has launched what the others are in, and its GPU has not begun it",
+        "have launched what the others are in, and their GPUs have not begun it",
+    ),
+    "no_bytes": (
+        "does not exchange the bytes that the others wait for",
+        "do not exchange the bytes that the others wait for",
+    ),
     "mismatch": (
         "does not do what the others of its group do",
         "do not do what the others of their group do",

@@ -76,6 +76,8 @@ UNSEEN = 0
 
 _LOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux
 _NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{8}\.rank")
+NCCL_NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{8}\.nccl")
+"""What our profiler plugin for NCCL keeps beside the records; `ranks.nccl` reads it."""
 
 _identity = operator.attrgetter(
     *("job_id", "role", "rank", "local_rank", "world_size", "gpu", "host", "created"),
@@ -238,7 +240,7 @@ class RecordDirectory:
                         break
                     if _NAME.fullmatch(entry.name):
                         names.add(entry.name)
-                    else:
+                    elif not NCCL_NAME.fullmatch(entry.name):
                         self.skipped["name"] += 1
         except FileNotFoundError as error:
             raise NoData(f"{self._directory} does not exist") from error
@@ -333,30 +335,18 @@ class RecordDirectory:
         return True
 
     def _opened(self, name: str) -> _Open | str:
-        """The opened file, or the reason why it cannot be a record.
-
-        What a user has mounted there is never opened: its file system might not answer.
-        """
+        """The opened file, or the reason why it cannot be a record."""
         try:
             with self._above(name) as (directory, file):
-                path = pin(file, dir_fd=directory)
-                try:
-                    if mount_id(path) != mount_id(directory):
-                        return "mount"
-                    fd = reopen(path, os.O_RDONLY | os.O_NONBLOCK)
-                finally:
-                    os.close(path)
+                fd = open_inside(directory, file)
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                return "too_many"
-            return "symlink" if error.errno == errno.ELOOP else "unreadable"
+            return _refused(error)
+        if isinstance(fd, str):
+            return fd
         status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            reason = "not_a_file"
-        elif status.st_size != FILE_SIZE:
-            reason = "size" if version_of(fd) in (None, VERSION) else "version"
-        else:
+        if status.st_size == FILE_SIZE:
             return _Open(fd, status.st_uid)
+        reason = "size" if version_of(fd) in (None, VERSION) else "version"
         os.close(fd)
         return reason
 
@@ -446,6 +436,34 @@ class RecordDirectory:
         return kept
 
 
+def open_inside(directory: int, file: Path) -> int | str:
+    """A descriptor of a plain file of a directory, or the reason why it is none to be read.
+
+    What a user has mounted there is never opened: its file system might not answer.
+    """
+    try:
+        path = pin(file, dir_fd=directory)
+        try:
+            if mount_id(path) != mount_id(directory):
+                return "mount"
+            fd = reopen(path, os.O_RDONLY | os.O_NONBLOCK)
+        finally:
+            os.close(path)
+    except OSError as error:
+        return _refused(error)
+    status = os.fstat(fd)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
+        return fd
+    os.close(fd)
+    return "not_a_file"
+
+
+def _refused(error: OSError) -> str:
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return "too_many"
+    return "symlink" if error.errno == errno.ELOOP else "unreadable"
+
+
 def _check_same(before: RankRecord, record: RankRecord) -> None:
     """Refuse a record that changes its identity: every new name would be stored as new series.
 
@@ -463,7 +481,7 @@ def life_of(record: RankRecord, fd: int, owner: int, proc: Procfs) -> tuple[Life
     """
     if record.closed:
         return Life.CLOSED, record.pid
-    held, pid = _lock_holder(fd)
+    held, pid = lock_holder(fd)
     if not pid:
         # A process drops its lock when it closes any descriptor of the file, so the record's own
         # claim counts where /proc confirms it.
@@ -485,7 +503,7 @@ def _is_running(record: RankRecord, proc: Procfs) -> bool:
     )
 
 
-def _lock_holder(fd: int) -> tuple[bool, int]:
+def lock_holder(fd: int) -> tuple[bool, int]:
     """Whether a process holds the writer's lock, and its pid in our namespace (0: not visible).
 
     See F_GETLK in fcntl(2): the kernel translates the pid into the caller's PID namespace.  Asking

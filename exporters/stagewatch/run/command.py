@@ -14,6 +14,7 @@ exit status: that of the command; 126 or 127 where it cannot be run
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import logging
 import os
 import sys
@@ -27,6 +28,14 @@ from stagewatch.run.child import end_alike
 from stagewatch.run.child import run as run_child
 from stagewatch.run.ranks import Ranks
 
+OURS, LIBRARY = "stagewatch_nccl", "libnccl-profiler-stagewatch.so"
+INSPECTOR = {
+    "NCCL_INSPECTOR_ENABLE": "1",
+    "NCCL_INSPECTOR_PROM_DUMP": "1",
+    "NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS": "30000000",
+    "NCCL_INSPECTOR_DUMP_DIR": "/run/stagewatch/nccl",
+}
+"""Prometheus' text, which does not grow, where the agent's collector reads it."""
 LOADER = Path(__file__).parents[1] / "client" / "loader"
 """For the `PYTHONPATH` of every process of a job."""
 
@@ -36,6 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--job", default="", metavar="NAME", help="what to call the job; the same on all its nodes"
     )
+    parser.add_argument(
+        "--nccl",
+        default="",
+        metavar="PLUGIN",
+        help="profiler plugin that NCCL is to load: `stagewatch` (the package stagewatch-nccl), or "
+        "the file of NCCL Inspector; see docs/nccl.md for what each costs",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="to run")
 
 
@@ -44,11 +60,12 @@ def run(arguments: argparse.Namespace) -> int:
     command = arguments.command[arguments.command[:1] == ["--"] :]
     if not command:
         raise ConfigError("run needs a command: stagewatch run -- torchrun ... train.py")
+    environ = environment({**os.environ, **nccl(arguments.nccl)}, arguments.job)
     logging.disable()  # lines would stand among the command's
     records = Path(os.environ.get("STAGEWATCH_DIR") or DEFAULT_DIRECTORY)
     ranks = Ranks(records, Procfs(), tell=_tell)
     try:
-        status = run_child(command, environment(os.environ, arguments.job), ranks.look)
+        status = run_child(command, environ, ranks.look)
         _say(ranks.story(status))
     except OSError as error:
         print(f"stagewatch: {command[0]}: {error.strerror}", file=sys.stderr)
@@ -66,6 +83,20 @@ def _tell(hang: str) -> None:
 
 def _say(line: str) -> None:
     print(f"stagewatch: {line}", file=sys.stderr, flush=True)
+
+
+def nccl(plugin: str) -> dict[str, str]:
+    """What has NCCL load a profiler plugin; nothing without one.  Raises `ConfigError`."""
+    if not plugin:
+        return {}
+    found = importlib.util.find_spec(OURS) if plugin == "stagewatch" else None
+    if plugin == "stagewatch" and (found is None or found.origin is None):
+        raise ConfigError("--nccl stagewatch needs the package stagewatch-nccl: make plugin")
+    file = Path(found.origin).with_name(LIBRARY) if found and found.origin else Path(plugin)
+    if not file.is_file():
+        raise ConfigError(f"--nccl: {file} is no file")
+    inspector = INSPECTOR if "inspector" in file.name else {}
+    return {**inspector, "NCCL_PROFILER_PLUGIN": str(file.absolute())}
 
 
 def environment(environ: Mapping[str, str], job: str) -> dict[str, str]:

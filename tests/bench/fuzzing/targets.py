@@ -25,6 +25,8 @@ from stagewatch.kernel_log import collector as kernel_log
 from stagewatch.kernel_log.reader import Kmsg
 from stagewatch.network.infiniband import InfinibandCollector
 from stagewatch.ranks.events import parse_events
+from stagewatch.ranks.nccl.layout import CorruptFile
+from stagewatch.ranks.nccl.layout import parse as parse_nccl
 from stagewatch.ranks.records import CorruptRecord
 from stagewatch.ranks.records import parse as parse_record
 from stagewatch.record import RECORD_SIZE
@@ -38,6 +40,7 @@ from stagewatch.web.message import Refused, parse_head
 from tests.bench.fuzzing import answers, slurm
 from tests.bench.fuzzing.mutations import mutated_json
 from tests.bench.fuzzing.target import Target, decoded, through
+from tests.nccl import made
 from tests.records import real_file
 
 KERNEL_LOG = (
@@ -212,6 +215,7 @@ def _targets(home: Path) -> list[Target]:
     return [
         Target("kernel log", KERNEL_LOG, heed, 0.14),
         Target("stage record", (record,), parse_record, 0.10, (CorruptRecord,)),
+        Target("NCCL's operations", made.SEEDS, parse_nccl, 0.10, (CorruptFile,), made.changed),
         Target("events", (file,), lambda data: parse_events(data, 2**62), 0.02),
         Target("mountstats", MOUNTSTATS, decoded(parse_mountstats), 0.10),
         Target("mounts", MOUNTS, decoded(parse_mounts), 0.05),

@@ -90,6 +90,10 @@ class Part:
         with (directory() / "events").open("a") as file:
             file.write(f"{line}\n")
 
+    def inside(self, inside: bool) -> None:
+        """Tell the player that this rank is in a collective, or has left it."""
+        self._board.inside(self.process, inside)
+
     def all_reduce(self) -> None:
         """Sum something over the ranks of this role, by way of the first of them."""
         if self.size > 1 and not self._peers:

@@ -1,0 +1,219 @@
+"""Bandwidth and time of NCCL's collectives, and who comes last to them, as NCCL Inspector tells.
+
+A witness for slowness: Inspector tells of operations that have ended, and drops some in silence.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from stagewatch.core.collector import Collector, CollectorSpec
+from stagewatch.core.config import option
+from stagewatch.core.errors import NoData, SourceError
+from stagewatch.core.exposition import Samples, counter, gauge
+from stagewatch.host.mounts import memory_mounts, mount_id, pin
+from stagewatch.node_context import NodeContext
+from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.model import RANK_LABELS, Rank
+from stagewatch.ranks.nccl.inspector import (
+    Arrivals,
+    Measured,
+    Operations,
+    means,
+    read_lines,
+    read_text,
+)
+from stagewatch.ranks.record_directory import open_inside
+from stagewatch.ranks.records import Life
+
+MAX_FILES = 256
+MAX_BYTES = 1 << 20
+"""Read of one file in a look; of JSON the latest."""
+MAX_OPERATIONS = 32
+"""Told of one rank: those that take longest."""
+_TEXT = re.compile(r"nccl_inspector_metrics_([A-Za-z0-9-]{1,80})\.prom")
+_LINES = re.compile(r"[A-Za-z0-9._-]{1,255}-pid([0-9]{1,10})\.log")
+
+_LABELS = (*RANK_LABELS, "communicator", "op", "size")
+SECONDS = gauge(
+    "rl_rank_nccl_operation_seconds",
+    "Mean time that NCCL's operations took on a rank lately, by communicator, operation and size, "
+    "as NCCL Inspector tells. It holds the wait for the others: who comes last takes the least.",
+    _LABELS,
+)
+BANDWIDTH = gauge(
+    "rl_rank_nccl_bandwidth_bytes_per_second",
+    "Mean bus bandwidth of NCCL's operations on a rank lately, in the same way.",
+    _LABELS,
+)
+COMPARED = counter(
+    "rl_rank_nccl_compared_total",
+    "Collectives of a rank in which NCCL Inspector has timed all ranks of the communicator that "
+    "run on its node.",
+    (*RANK_LABELS, "communicator"),
+)
+LAST = counter(
+    "rl_rank_nccl_last_total",
+    "Those of them that the rank came to last, as it was in them for a fifth less than the median "
+    "of the others.",
+    (*RANK_LABELS, "communicator"),
+)
+LAST_SECONDS = counter(
+    "rl_rank_nccl_last_seconds_total",
+    "By how much: what the median of the others was in them longer.",
+    (*RANK_LABELS, "communicator"),
+)
+LACKING = gauge(
+    "stagewatch_nccl_inspector_lacking",
+    "Fields that the last samples or lines of NCCL Inspector lacked, or had in another form: "
+    "another version of NCCL may write them.",
+    ("field",),
+)
+MAX_FIELDS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class InspectorOptions:
+    """Options of the `nccl_inspector` collector."""
+
+    dir: Path = option(
+        Path("/run/stagewatch/nccl"),
+        "NCCL_INSPECTOR_DUMP_DIR of the jobs: a directory in memory, where nothing else lies",
+    )
+
+
+class InspectorCollector(Collector):
+    """Reads the files of a directory; what is not in memory is not touched."""
+
+    def __init__(self, directory: Path, ranks: RankDirectory) -> None:
+        self._directory, self._ranks = directory, ranks
+        self._arrivals = Arrivals()
+        self._read: dict[tuple[int, int], int] = {}
+        """How far each file of JSON was read, by device and inode."""
+
+    def collect(self) -> Samples:
+        ranks = [rank for rank in self._ranks.ranks() if rank.life is Life.ALIVE]
+        found: defaultdict[tuple[str, str, str], dict[Operations, Measured]] = defaultdict(dict)
+        lacks: Counter[str] = Counter()
+        by_pid = {}
+        seen: dict[tuple[int, int], int] = {}
+        files = 0
+        for name, fd in self._files():
+            files += 1
+            uid = os.fstat(fd).st_uid
+            mine = [rank for rank in ranks if rank.uid == uid]
+            if gpu := _TEXT.fullmatch(name):
+                report = read_text(os.pread(fd, MAX_BYTES, 0).decode("utf-8", "replace"))
+                for rank in mine:
+                    if gpu[1] in rank.gpu.split(","):
+                        found[rank.key] |= report.measured
+            elif pid := _LINES.fullmatch(name):
+                report = read_lines(self._new_lines(fd, seen))
+                # A process cannot speak for another one.
+                own = [one for one in report.ended if one.pid == int(pid[1])]
+                by_own_pid = {_own_pid(rank): rank for rank in mine}
+                for one in own:
+                    if one.pid in by_own_pid:
+                        by_pid[one.pid] = by_own_pid[one.pid]
+                        self._arrivals.add(one)
+                for number, what, measured in means(own):
+                    if number in by_pid:
+                        found[by_pid[number].key][what] = measured
+            else:
+                continue
+            lacks += report.lacks
+        self._read = seen
+        self._arrivals.compare({_own_pid(rank) for rank in ranks})
+        if not files:
+            raise NoData(f"NCCL Inspector has written nothing into {self._directory}")
+        return _shown(found, lacks, self._arrivals, ranks)
+
+    def _new_lines(self, fd: int, seen: dict[tuple[int, int], int]) -> bytes:
+        """Whole lines since the last look, the latest of them."""
+        status = os.fstat(fd)
+        place = status.st_dev, status.st_ino
+        start = self._read.get(place, 0)
+        if status.st_size < start:
+            start = 0
+        skipped = max(start, status.st_size - MAX_BYTES)
+        raw = os.pread(fd, MAX_BYTES, skipped)
+        end = raw.rfind(b"\n") + 1
+        seen[place] = skipped + end
+        first = raw.find(b"\n") + 1 if skipped > start else 0
+        return raw[first:end]
+
+    def _files(self) -> Iterator[tuple[str, int]]:
+        """Name and descriptor of each.  Raises `SourceError` where it may not be read."""
+        try:
+            directory = pin(self._directory, os.O_DIRECTORY)
+        except FileNotFoundError as error:
+            raise NoData(f"{self._directory} does not exist") from error
+        except OSError as error:
+            raise SourceError(f"{self._directory}: {error.strerror}") from error
+        try:
+            if mount_id(directory) not in memory_mounts():
+                raise SourceError(f"{self._directory} is not in memory")
+            with os.scandir(f"/proc/self/fd/{directory}") as entries:
+                names = sorted(one.name for one in islice(entries, MAX_FILES))
+            for name in names:
+                fd = open_inside(directory, Path(name))
+                if isinstance(fd, str):
+                    continue
+                try:
+                    yield name, fd
+                finally:
+                    os.close(fd)
+        finally:
+            os.close(directory)
+
+
+def _own_pid(rank: Rank) -> int:
+    """As the process itself sees it, in its PID namespace: the name of its record has it."""
+    name = Path(rank.record.name).name if rank.record else ""
+    first = name.partition("-")[0]
+    return int(first) if first.isdecimal() else rank.pid
+
+
+def _shown(
+    found: dict[tuple[str, str, str], dict[Operations, Measured]],
+    lacks: Counter[str],
+    arrivals: Arrivals,
+    ranks: Iterable[Rank],
+) -> Samples:
+    out = Samples()
+    for key, those in sorted(found.items()):
+        longest = sorted(those.items(), key=lambda one: (-one[1].seconds, one[0]))
+        for what, measured in longest[:MAX_OPERATIONS]:
+            labels = *key, what.communicator, what.op, what.size
+            out.add(SECONDS, measured.seconds or None, *labels)
+            out.add(BANDWIDTH, measured.bandwidth or None, *labels)
+    keys = {_own_pid(rank): rank.key for rank in ranks}
+    for (pid, communicator), lateness in list(arrivals.ranks.items())[: 8 * MAX_FILES]:
+        with suppress(KeyError):
+            where = *keys[pid], communicator
+            out.add(COMPARED, lateness.compared, *where)
+            out.add(LAST, lateness.last, *where)
+            out.add(LAST_SECONDS, lateness.seconds, *where)
+    for name, count in lacks.most_common(MAX_FIELDS):
+        out.add(LACKING, count, name)
+    return out
+
+
+def _build(options: InspectorOptions, context: NodeContext) -> InspectorCollector:
+    return InspectorCollector(options.dir, context.ranks)
+
+
+SPEC = CollectorSpec(
+    name="nccl_inspector",
+    help="time and bandwidth of NCCL's operations, and who comes last, by NCCL Inspector",
+    interval=15.0,
+    options=InspectorOptions,
+    build=_build,
+)

@@ -1,0 +1,117 @@
+"""Finds the files of our profiler plugin for NCCL beside the stage records, and their writers.
+
+They are looked at when a job is suspected; nothing stays open between two looks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+
+from stagewatch.host.mounts import pin
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.nccl.layout import SIZE, Communicator, CorruptFile, parse
+from stagewatch.ranks.places import pinned, readable_places
+from stagewatch.ranks.record_directory import GRACE_SECONDS, NCCL_NAME, lock_holder, open_inside
+from stagewatch.record import DEFAULT_DIRECTORY
+
+MAX_ENTRIES = 8192
+"""Most directory entries looked at in one pass."""
+MAX_FILES = 512
+MAX_COMMUNICATORS = 8
+"""Told of one rank: those with something open first."""
+
+ByProcess = Mapping[int, tuple[Communicator, ...]]
+"""Communicators by pid."""
+
+
+class NcclFiles:
+    """The files of one node."""
+
+    def __init__(
+        self,
+        directory: Path,
+        proc: Procfs,
+        *,
+        elsewhere: Callable[[], list[Path]] = list,
+    ) -> None:
+        """`elsewhere` lists further directories, private ones of users."""
+        self._directory = directory
+        self._elsewhere = elsewhere
+        self._proc = proc
+
+    def read(self, pids: Collection[int]) -> dict[int, tuple[Communicator, ...]]:
+        """The communicators of these processes, as far as they have the plugin."""
+        found: dict[int, tuple[Communicator, ...]] = {}
+        for _, _, fd in self._opened() if pids else ():
+            with contextlib.suppress(CorruptFile, OSError):
+                _, pid = lock_holder(fd)
+                if pid in pids and self._proc.uid(pid) == os.fstat(fd).st_uid:
+                    found[pid] = (*found.get(pid, ()), *parse(os.pread(fd, SIZE + 1, 0)))
+        return {pid: _most_telling(those) for pid, those in found.items()}
+
+    def tidy(self) -> None:
+        """Remove what killed processes left long ago, where that may be removed."""
+        for directory, name, fd in self._opened():
+            with contextlib.suppress(OSError):
+                old = time.time() - os.fstat(fd).st_ctime > GRACE_SECONDS
+                if old and not lock_holder(fd)[0]:
+                    os.unlink(name, dir_fd=directory)
+
+    def _opened(self) -> Iterator[tuple[int, str, int]]:
+        """Directory, name and descriptor of each file that may be one of the plugin's."""
+        left = MAX_FILES
+        with contextlib.suppress(OSError), _open_directory(self._directory) as directory:
+            for one in _inside(directory, left):
+                left -= 1
+                yield one
+        for place in self._elsewhere():
+            with contextlib.suppress(OSError), pinned(place) as directory:
+                for one in _inside(directory, left):
+                    left -= 1
+                    yield one
+
+
+@contextlib.contextmanager
+def _open_directory(path: Path) -> Iterator[int]:
+    fd = pin(path, os.O_DIRECTORY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _inside(directory: int, most: int) -> Iterator[tuple[int, str, int]]:
+    with os.scandir(f"/proc/self/fd/{directory}") as entries:
+        names = [one.name for one in islice(entries, MAX_ENTRIES) if NCCL_NAME.fullmatch(one.name)]
+    for name in sorted(names)[: max(0, most)]:
+        fd = open_inside(directory, Path(name))
+        if isinstance(fd, str):
+            continue
+        try:
+            if os.fstat(fd).st_size == SIZE:
+                yield directory, name, fd
+        finally:
+            os.close(fd)
+
+
+def nccl_files(record_dir: Path, proc: Procfs) -> NcclFiles:
+    """Those beside the records of a directory; of private ones too, unless a site has named it."""
+    ordinary = record_dir == Path(DEFAULT_DIRECTORY)
+    return NcclFiles(record_dir, proc, elsewhere=readable_places if ordinary else list)
+
+
+def _most_telling(communicators: Collection[Communicator]) -> tuple[Communicator, ...]:
+    first = sorted(communicators, key=lambda one: (one.state == "idle", one.id, one.member))
+    return tuple(first[:MAX_COMMUNICATORS])
+
+
+def standing(before: ByProcess, now: ByProcess) -> dict[int, tuple[Communicator, ...]]:
+    """What has not moved between two looks."""
+    return {
+        pid: tuple(one for one in those if one in before.get(pid, ())) for pid, those in now.items()
+    }

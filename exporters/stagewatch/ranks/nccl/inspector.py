@@ -1,0 +1,244 @@
+"""Reads what NCCL Inspector writes, the profiler plugin that NCCL ships from 2.28 on.
+
+It tells of operations that have ended, in one of two forms, as its README of NCCL 2.28 to 2.30 has
+them: text for Prometheus, with a mean of half a minute and more; or JSON, a line an operation.  The
+files are their users': what is unknown is skipped, and what lacks is counted.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from stagewatch.core.words import printable
+
+MAX_LINES = 20_000
+"""Read of one file at a time."""
+MAX_NAME = 64
+_MAX_SECONDS, _MAX_BANDWIDTH = 1e5, 1e15
+
+_METRICS = {
+    "nccl_bus_bandwidth_gbs": ("collective", 1e9),
+    "nccl_collective_exec_time_microseconds": ("collective", 1e-6),
+    "nccl_p2p_bus_bandwidth_gbs": ("p2p_operation", 1e9),
+    "nccl_p2p_exec_time_microseconds": ("p2p_operation", 1e-6),
+}
+"""The label that names the operation, and the unit."""
+_SAMPLE = re.compile(r"(nccl_[a-z0-9_]{1,60})\{(.{1,1000})\} (\S{1,30})")
+_LABEL = re.compile(r'([a-z0-9_]{1,20})="([^"]{0,200})"')
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Operations:
+    """Operations of one kind and size in one communicator."""
+
+    communicator: str
+    """Its name, or its hash where it has none; `unknown` in Prometheus' text without a name."""
+    op: str
+    size: str
+    """A range of bytes, as Inspector prints it."""
+
+
+@dataclass(slots=True)
+class Measured:
+    """What was measured of them; zero where it was not told."""
+
+    bandwidth: float = 0.0
+    """Bytes a second on the bus, as nccl-tests count them."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """One collective of one rank, from a line of JSON."""
+
+    pid: int
+    """In the PID namespace of the rank."""
+    communicator: str
+    member: int
+    members: int
+    op: str
+    sequence: int
+    size: int
+    seconds: float
+    bandwidth: float
+
+
+@dataclass(slots=True)
+class Report:
+    """What a file holds."""
+
+    measured: dict[Operations, Measured] = field(default_factory=dict)
+    ended: list[Ended] = field(default_factory=list)
+    lacks: Counter[str] = field(default_factory=Counter)
+    """Fields that samples or lines did not have, or not as they should be."""
+
+
+def read_text(text: str) -> Report:
+    """Out of Prometheus' text."""
+    report = Report()
+    for line in text.splitlines()[:MAX_LINES]:
+        found = _SAMPLE.fullmatch(line.strip())
+        if found is None or found[1] not in _METRICS:
+            report.lacks["sample"] += bool(line.strip()) and not line.startswith("#")
+            continue
+        labels = dict(_LABEL.findall(found[2]))
+        name, unit = _METRICS[found[1]]
+        value = _number(found[3], _MAX_BANDWIDTH / unit)
+        lacking = [one for one in (name, "message_size", "comm_name") if one not in labels]
+        if lacking or value is None:
+            report.lacks.update(lacking or ["value"])
+            continue
+        key = Operations(*(_name(labels[one]) for one in ("comm_name", name, "message_size")))
+        one = report.measured.setdefault(key, Measured())
+        if unit < 1:
+            one.seconds = value * unit
+        else:
+            one.bandwidth = value * unit
+    return report
+
+
+def read_lines(raw: bytes) -> Report:
+    """Out of whole lines of JSON.  Sends and receives, which have no sequence, are passed over."""
+    report = Report()
+    for line in raw.splitlines()[:MAX_LINES]:
+        try:
+            content = json.loads(line)
+            if isinstance(content, dict) and "p2p_perf" in content:
+                continue
+            report.ended.append(_ended(content))
+        except KeyError as error:
+            report.lacks[str(error.args[0])[:MAX_NAME]] += 1
+        except (ValueError, TypeError, RecursionError):
+            report.lacks["line"] += bool(line.strip())
+    return report
+
+
+def _ended(content: Any) -> Ended:
+    """Raises `KeyError` with a field that lacks, `ValueError` or `TypeError` of another mistake."""
+    header, about, done = (content[name] for name in ("header", "metadata", "coll_perf"))
+    name = header.get("comm_name")
+    named = isinstance(name, str) and name not in ("", "unknown")
+    seconds = _real(done["coll_exec_time_us"], _MAX_SECONDS * 1e6) / 1e6
+    return Ended(
+        _whole(about["pid"]),
+        _name(name if named else _text(header["id"])),
+        _whole(header["rank"]),
+        _whole(header["n_ranks"]),
+        _name(_text(done["coll"])),
+        _whole(done["coll_sn"]),
+        _whole(done["coll_msg_size_bytes"]),
+        seconds,
+        _real(done.get("coll_busbw_gbs", 0.0), _MAX_BANDWIDTH / 1e9) * 1e9,
+    )
+
+
+def _name(text: str) -> str:
+    return printable(text[:MAX_NAME])
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+        raise ValueError
+    return value
+
+
+def _real(value: Any, most: float) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= most:
+        raise ValueError
+    return float(value)
+
+
+def _number(text: str, most: float) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and 0 <= value <= most else None
+
+
+@dataclass(slots=True)
+class Lateness:
+    """How often a rank came last to a collective, of those that were compared."""
+
+    compared: int = 0
+    last: int = 0
+    seconds: float = 0.0
+    """By how much, in all: what the median of the others waited longer."""
+
+
+Key = tuple[str, str, int]
+"""Communicator, operation and its number, which counts the collectives of that operation."""
+
+
+class Arrivals:
+    """Who came last to each collective, among the ranks that are seen.
+
+    Nobody waits less in a collective than who comes last to it: its time there is the shortest.
+    """
+
+    MAX_OPEN = 4096
+    MARGIN = 0.2
+    """Of the median: a shortest time that is closer says nothing."""
+
+    def __init__(self) -> None:
+        self._times: dict[Key, dict[int, float]] = {}
+        self._members: dict[str, set[int]] = {}
+        self.ranks: dict[tuple[int, str], Lateness] = {}
+        """By pid and communicator."""
+
+    def add(self, one: Ended) -> None:
+        """Take in one collective of one rank."""
+        key = one.communicator, one.op, one.sequence
+        self._members.setdefault(one.communicator, set()).add(one.pid)
+        self._times.setdefault(key, {})[one.pid] = one.seconds
+        while len(self._times) > self.MAX_OPEN:
+            del self._times[next(iter(self._times))]
+
+    def compare(self, living: set[int]) -> None:
+        """Compare what all that live have told, and forget the others."""
+        self._members = {
+            name: here for name, those in self._members.items() if (here := those & living)
+        }
+        self.ranks = {key: one for key, one in self.ranks.items() if key[0] in living}
+        for key, times in list(self._times.items()):
+            if times.keys() >= self._members.get(key[0], set()):
+                del self._times[key]
+                self._note(key[0], {pid: one for pid, one in times.items() if pid in living})
+
+    def _note(self, communicator: str, times: Mapping[int, float]) -> None:
+        if len(times) < 2:
+            return
+        first = min(times, key=lambda pid: (times[pid], pid))
+        usual = median(seconds for pid, seconds in times.items() if pid != first)
+        for pid in times:
+            self.ranks.setdefault((pid, communicator), Lateness()).compared += 1
+        if times[first] < (1 - self.MARGIN) * usual:
+            mine = self.ranks[first, communicator]
+            mine.last += 1
+            mine.seconds += usual - times[first]
+
+
+def means(ended: list[Ended]) -> Iterator[tuple[int, Operations, Measured]]:
+    """By process, as Prometheus' text has it."""
+    sums: dict[tuple[int, Operations], list[float]] = {}
+    for one in ended:
+        size = f"{1 << max(0, one.size.bit_length() - 1)}B"
+        those = sums.setdefault((one.pid, Operations(one.communicator, one.op, size)), [0, 0, 0])
+        those[0] += 1
+        those[1] += one.seconds
+        those[2] += one.bandwidth
+    for (pid, what), (count, seconds, bandwidth) in sums.items():
+        yield pid, what, Measured(bandwidth / count, seconds / count)

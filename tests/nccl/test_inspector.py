@@ -1,0 +1,185 @@
+"""NCCL Inspector's two forms, as its README of NCCL 2.28 to 2.30 shows them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stagewatch
+from stagewatch.client import _api
+from stagewatch.core.errors import NoData, SourceError
+from stagewatch.host.procfs import Procfs
+from stagewatch.ranks.directory import RankDirectory
+from stagewatch.ranks.nccl.collector import (
+    BANDWIDTH,
+    COMPARED,
+    LACKING,
+    LAST,
+    SECONDS,
+    InspectorCollector,
+)
+from stagewatch.ranks.nccl.inspector import (
+    Arrivals,
+    Ended,
+    Measured,
+    Operations,
+    read_lines,
+    read_text,
+)
+from stagewatch.ranks.record_directory import RecordDirectory
+
+LABELS = (
+    'version="v5.1",slurm_job_id="540",node="nvl72004-T01",gpu="GPU0",comm_name="DP Group 0",'
+    'n_nodes="1",nranks="4",{kind}="{op}",message_size="4-5GB",algo_proto="Ring_ll"'
+)
+COLLECTIVE = LABELS.format(kind="collective", op="AllReduce")
+TEXT = f"""\
+nccl_bus_bandwidth_gbs{{{COLLECTIVE}}} 678.263
+nccl_collective_exec_time_microseconds{{{COLLECTIVE}}} 9498.47
+nccl_p2p_exec_time_microseconds{{{LABELS.format(kind="p2p_operation", op="Send")}}} 1154.87
+"""
+
+
+def record(pid: int = 4711, rank: int = 2, **changes: Any) -> dict[str, Any]:
+    done = {
+        "coll": "AllReduce",
+        "coll_sn": 1407,
+        "coll_msg_size_bytes": 1 << 30,
+        "coll_exec_time_us": 61974,
+        "coll_algobw_gbs": 277.2,
+        "coll_busbw_gbs": 485.1,
+    }
+    return {
+        "header": {"id": "0x7f8c496ae9f661", "rank": rank, "n_ranks": 8, "nnodes": 1},
+        "metadata": {"inspector_output_format_version": "v4.0", "hostname": "n", "pid": pid},
+        "coll_perf": done | changes,
+    }
+
+
+def lines(*records: object) -> bytes:
+    return b"".join(json.dumps(one).encode() + b"\n" for one in records)
+
+
+def test_prometheus_text_gives_time_and_bandwidth_of_each_operation() -> None:
+    report = read_text(TEXT)
+    all_reduce = report.measured[Operations("DP Group 0", "AllReduce", "4-5GB")]
+    assert all_reduce == Measured(pytest.approx(678.263e9), pytest.approx(9.49847e-3))
+    assert report.measured[Operations("DP Group 0", "Send", "4-5GB")].seconds > 0
+    assert not +report.lacks
+
+
+@pytest.mark.parametrize(
+    ("line", "lacks"),
+    [
+        ('nccl_bus_bandwidth_gbs{comm_name="x",collective="AllReduce"} 1', "message_size"),
+        (f"nccl_bus_bandwidth_gbs{{{COLLECTIVE}}} NaN", "value"),
+        (f"nccl_bus_bandwidth_gbs{{{COLLECTIVE}}} -1", "value"),
+        (f"nccl_of_a_later_version{{{COLLECTIVE}}} 1", "sample"),
+        ("nonsense", "sample"),
+    ],
+)
+def test_a_sample_that_lacks_something_is_counted_and_the_others_are_read(
+    line: str, lacks: str
+) -> None:
+    report = read_text(f"{TEXT}{line}\n")
+    assert +report.lacks == {lacks: 1}
+    assert len(report.measured) == 2
+
+
+def test_lines_of_json_give_each_collective_and_unknown_fields_are_skipped() -> None:
+    later = record(coll_timing_source="kernel_gpu", of_a_later_version=[1])
+    later["header"]["comm_name"] = "DP Group 0"
+    report = read_lines(lines(record(), later, {"p2p_perf": {}}))
+    assert [one.communicator for one in report.ended] == ["0x7f8c496ae9f661", "DP Group 0"]
+    one = report.ended[0]
+    assert (one.pid, one.member, one.members, one.op) == (4711, 2, 8, "AllReduce")
+    assert (one.sequence, one.seconds, one.bandwidth) == (1407, 0.061974, 485.1e9)
+    assert not +report.lacks
+
+
+def test_a_line_that_lacks_a_field_is_counted_by_its_name() -> None:
+    bad = record()
+    del bad["coll_perf"]["coll_sn"]
+    report = read_lines(lines(bad, record(coll_exec_time_us=-1), 7) + b"{\n" + b"[" * 9999)
+    assert not report.ended
+    assert report.lacks == {"coll_sn": 1, "line": 4}
+
+
+def ended(pid: int, sequence: int, seconds: float) -> Ended:
+    return Ended(pid, "world", pid, 4, "AllReduce", sequence, 1 << 20, seconds, 1e9)
+
+
+def test_who_comes_last_is_in_the_collective_for_the_shortest_time() -> None:
+    arrivals = Arrivals()
+    for sequence in range(10):
+        late = 2 if sequence < 8 else 3
+        for pid in range(4):
+            arrivals.add(ended(pid, sequence, 0.010 if pid == late else 0.030))
+    for pid in range(4):  # all of them at once, but for a twentieth
+        arrivals.add(ended(pid, 10, 0.030 - 0.0005 * pid))
+    arrivals.add(ended(0, 11, 0.030))  # the others have not told yet
+    arrivals.compare({0, 1, 2, 3})
+    found = {pid: (one.compared, one.last) for (pid, _), one in arrivals.ranks.items()}
+    assert found == {0: (11, 0), 1: (11, 0), 2: (11, 8), 3: (11, 2)}
+    assert arrivals.ranks[2, "world"].seconds == pytest.approx(8 * 0.020)
+    arrivals.compare({0, 1})
+    assert {pid for pid, _ in arrivals.ranks} == {0, 1}
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Iterator[RankDirectory]:
+    (tmp_path / "ranks").mkdir()
+    mine = {"rank": 3, "world_size": 8, "gpu": "GPU-8f2a"}
+    stagewatch.init("train", job_id=540, directory=tmp_path / "ranks", **mine)
+    records = RecordDirectory(tmp_path / "ranks", Procfs())
+    yield RankDirectory(records, fresh_for=0.0)
+    records.close()
+    _api.close()
+
+
+@pytest.fixture
+def dumps() -> Iterator[Path]:
+    path = Path(f"/dev/shm/test-inspector-{os.getpid()}")
+    path.mkdir()
+    yield path
+    for file in path.iterdir():
+        file.unlink()
+    path.rmdir()
+
+
+def test_files_are_joined_to_the_rank_whose_gpu_or_process_they_name(
+    ranks: RankDirectory, dumps: Path
+) -> None:
+    collector = InspectorCollector(dumps, ranks)
+    with pytest.raises(NoData):
+        collector.collect()
+    (dumps / "nccl_inspector_metrics_GPU-8f2a.prom").write_text(TEXT)
+    (dumps / "nccl_inspector_metrics_GPU-other.prom").write_text(TEXT + "nonsense\n")
+    file = dumps / f"n-pid{os.getpid()}.log"
+    file.write_bytes(lines(record(os.getpid()), record(os.getpid() + 1)) + b'{"half')
+    out = collector.collect()
+    key = "540", "train", "3"
+    assert out.value(SECONDS, *key, "DP Group 0", "AllReduce", "4-5GB") == pytest.approx(
+        9.498e-3, rel=1e-3
+    )
+    assert out.value(BANDWIDTH, *key, "DP Group 0", "AllReduce", "4-5GB") == pytest.approx(
+        6.78e11, rel=1e-3
+    )
+    mine = *key, "0x7f8c496ae9f661", "AllReduce", f"{1 << 30}B"
+    assert out.value(SECONDS, *mine) == pytest.approx(0.061974)
+    assert out.value(LACKING, "sample") == 1
+    assert len(out.families[SECONDS]) == 3
+    assert COMPARED not in out.families and LAST not in out.families
+    with file.open("ab") as more:  # the rest of the line
+        more.write(lines(record(os.getpid(), coll_exec_time_us=1000))[6:])
+    assert collector.collect().value(SECONDS, *mine) is None  # it was `{"half` and no line of JSON
+
+
+def test_a_directory_that_is_not_in_memory_is_left_alone(ranks: RankDirectory) -> None:
+    with pytest.raises(SourceError, match="is not in memory"):
+        InspectorCollector(Path("/usr"), ranks).collect()
