@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewatch.gpu.xids import Seen, XidLedger, meaning
+from stagewatch.gpu.xids import WINDOW_SECONDS, Seen, XidLedger, bus_key, meaning
 
 BUS = "0000:3b:00"
 
@@ -93,3 +93,24 @@ def test_severity_follows_the_vendors_catalogue(bucket: str) -> None:
         if meaning(xid).severity not in SEVERITIES.get(bucket, {"warning"})
     }
     assert wrong == {}
+
+
+def test_same_error_much_later_is_another_one() -> None:
+    ledger = XidLedger()
+    ledger.note("kmsg", BUS, 48, 1000.0)
+    ledger.note("nvml", BUS, 48, 1000.0 + WINDOW_SECONDS + 1)
+    assert counts(ledger) == {(48, "critical"): 2}
+
+
+def test_another_gpu_is_another_error() -> None:
+    ledger = XidLedger()
+    ledger.note("kmsg", BUS, 48, 1000.0)
+    ledger.note("nvml", "0000:4b:00", 48, 1000.0)
+    assert sorted(seen.bus for seen in ledger) == [BUS, "0000:4b:00"]
+
+
+@pytest.mark.parametrize(
+    "text", ["00000000:3B:00.0", "0000:3b:00.0", "PCI:0000:3b:00", "0000:3B:00", "pci:0000:3b:00"]
+)
+def test_one_address_in_all_its_spellings(text: str) -> None:
+    assert bus_key(text) == BUS

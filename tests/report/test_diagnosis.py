@@ -128,3 +128,23 @@ def test_nothing_seen_is_said_to_be_nothing() -> None:
     assert diagnosis.began.component == ""
     assert diagnosis.places_ranked is None
     assert diagnosis.hops is None
+
+
+def test_seen_by_the_same_look_the_first_to_fail_comes_first() -> None:
+    # Both stages were cut short by exceptions 4 ms apart; the controller's a little more.
+    ordered, diagnosis = look(
+        deviates(MOUNT, 101.9, 1.4),
+        deviates(CONTROLLER, 107.9, 6.17),
+        deviates(TRAIN_5, 107.9, 6.15),
+        fails(TRAIN_5, 106.398),
+        fails(CONTROLLER, 106.402),
+    )
+    assert [each.component for each in ordered] == [MOUNT, TRAIN_5, CONTROLLER]
+    assert diagnosis.places_ranked == 2
+
+
+def test_an_error_does_not_put_its_rank_before_what_was_seen_earlier() -> None:
+    ordered, _ = look(
+        deviates(MOUNT, 105.7, 2.0), deviates(TRAIN_5, 107.7, 50.0), fails(TRAIN_5, 107.0)
+    )
+    assert [each.component for each in ordered] == [MOUNT, TRAIN_5]
