@@ -190,13 +190,15 @@ class IncidentsCollector(Collector):
         files: Files | None = None,
         open_kernel_log: Callable[[], int] | None = None,
         waits: Waits | None = None,
+        device: Callable[[str], str] = lambda uuid: "",
     ) -> None:
+        """`device` says what a GPU does, by its UUID."""
         self._ranks = ranks
         self._proc = proc
         self._waits = waits or Waits()
         self._thread = ThreadPoolExecutor(1, "waits")
         self._asked: _Question | None = None
-        self._observer = Observer(proc)
+        self._observer = Observer(proc, device=device)
         self._departures = Departures(directory.departures, proc.boot_id())
         self._directory = directory
         self._taker = taker
@@ -498,6 +500,7 @@ def _build(options: IncidentsOptions, context: NodeContext) -> IncidentsCollecto
         files=context.files,
         open_kernel_log=context.open_kernel_log,
         waits=Waits(start=context.start),
+        device=context.gpus.state,
     )
 
 

@@ -18,6 +18,7 @@ from typing import IO, Any
 from stagewatch.core.errors import SourceError
 from stagewatch.core.state_file import BROKEN, optional, parse, real, text, whole
 from stagewatch.core.words import printable
+from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.facts import BLANK, Inside, KernelWait, RankFacts, RecordState
 from stagewatch.judgement.limits import DEFAULT, Limits, Shown, Stages
 from stagewatch.judgement.memory import Course, Moment, State
@@ -328,6 +329,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "calls": _seconds_by_name,
     "stages": lambda value: frozenset(map(text, value)),
     "wait_class": WaitClass,
+    "device": optional(Device),
     "record": RecordState,
     "stack": _stack,
     "kernel_waits": _kernel_waits,

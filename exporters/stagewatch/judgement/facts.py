@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.limits import MARKING_SECONDS, MIN_SECONDS, STILL_SECONDS
 from stagewatch.ranks.stacks import Stack
 from stagewatch.ranks.wait_class import WaitClass
@@ -135,8 +136,15 @@ class RankFacts:
     """For how long it has made marks of progress without a pause, where it has begun to only
     lately."""
     gpu: str = ""
+    device: Device | None = None
+    """What its GPU does."""
     kernel_waits: tuple[KernelWait, ...] = ()
     """What it waits in and for whom, where an agent has asked the kernel."""
+
+    @property
+    def computes(self) -> bool:
+        """Whether its GPU does."""
+        return self.device is Device.WORKS
 
     @property
     def stands_alone(self) -> bool:
@@ -187,8 +195,8 @@ def silent_seconds(
 
 
 _OF_A_CLUSTER = (
-    *("node", "node_lost", "behind", "unmarked", "apart_before", "dead_seconds", "gpu"),
-    *("kernel_waits", "marking_seconds"),
+    *("node", "node_lost", "behind", "unmarked", "apart_before", "dead_seconds"),
+    *("gpu", "device", "kernel_waits", "marking_seconds"),
 )
 """What one look at a node does not tell."""
 

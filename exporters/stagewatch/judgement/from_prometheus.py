@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from stagewatch.gpu.device_state import Device
 from stagewatch.judgement.facts import (
     Inside,
     KernelWait,
@@ -46,6 +47,7 @@ METRICS = (
     "rl_rank_storage_wait_seconds",
     "rl_rank_stage_open_seconds",
     "rl_rank_wait_class",
+    "rl_rank_device_state",
     "rl_rank_step",
     "rl_rank_step_age_seconds",
     "rl_rank_unmarked",
@@ -327,6 +329,12 @@ def _wait_class(labels: Mapping[str, str]) -> WaitClass:
     return WaitClass(name) if name in WaitClass._value2member_map_ else WaitClass.UNKNOWN
 
 
+def _device(labels: Mapping[str, str]) -> Device | None:
+    """Likewise."""
+    name = labels.get("state", "")
+    return Device(name) if name in Device._value2member_map_ else None
+
+
 # ---- From series to facts -----------------------------------------------------------------------
 
 
@@ -452,6 +460,7 @@ class _Tables:
             behind=self._value("rank:rl_straggler:ratio", key) is not None,
             unmarked=bool(self._value("rl_rank_unmarked", key)),
             gpu=info.get("uuid", ""),
+            device=None if gone else _device(self._labels("rl_rank_device_state", key)),
             kernel_waits=tuple(sorted(self._waits.get(key, ()), key=repr)),
         )
 
